@@ -1,0 +1,59 @@
+//! [`Layout`]: how the elements of a value lie in memory. A field of every value, not a habit.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, DType, Shape};
+
+/// How the elements of a value lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Dimensions from the outermost to the innermost, as the shape lists them (NCHW for images).
+    #[default]
+    RowMajor,
+    /// Dimension 1 innermost (NHWC for images). Rank at least 3.
+    ChannelsLast,
+    /// Dimension 1 split into blocks of this many channels, the block innermost (nChw16c); the last block is padded.
+    ChannelsBlocked(u16),
+}
+
+impl Layout {
+    /// The bytes a value of this shape and dtype takes, the padding of a last block included.
+    pub fn size(self, shape: &Shape, dtype: DType) -> Bytes {
+        let elements = match self {
+            Layout::RowMajor | Layout::ChannelsLast => shape.elements(),
+            Layout::ChannelsBlocked(block) => {
+                let mut padded = shape.clone();
+                if padded.rank() >= 2 {
+                    padded[1] = padded[1].next_multiple_of(usize::from(block.max(1)));
+                }
+                padded.elements()
+            }
+        };
+        Bytes(dtype.size().0.saturating_mul(elements as u64))
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layout::RowMajor => f.write_str("row_major"),
+            Layout::ChannelsLast => f.write_str("channels_last"),
+            Layout::ChannelsBlocked(block) => write!(f, "channels_blocked({block})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_blocked_layout_pads_its_last_block() {
+        let shape = Shape::from([1, 3, 4, 4]);
+        assert_eq!(Layout::RowMajor.size(&shape, DType::F32), Bytes(192));
+        assert_eq!(Layout::ChannelsBlocked(16).size(&shape, DType::F32), Bytes(1024));
+    }
+}

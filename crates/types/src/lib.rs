@@ -1,0 +1,35 @@
+//! The words every room shares: dtypes, shapes, byte counts, roles, tags, typed ids and host tensors.
+//!
+//! Nothing here does I/O, and nothing here knows what a graph, a plan or a device is. Words defined here:
+//! [`DType`], [`Shape`], [`Bytes`], [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`pointwise`] functions.
+//!
+//! ```
+//! use prestow_types::{DType, Shape, Tensor};
+//!
+//! let x = Tensor::new(Shape::from([2, 3]), vec![0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+//! assert_eq!(x.dtype(), DType::F32);
+//! assert_eq!(x.size().0, 24);
+//! ```
+
+mod bytes;
+mod dtype;
+mod entity;
+mod layout;
+mod shape;
+mod tag;
+mod tensor;
+
+pub mod npy;
+pub mod pointwise;
+mod preprocess;
+mod random;
+
+pub use bytes::Bytes;
+pub use dtype::DType;
+pub use entity::{EntityId, Map};
+pub use layout::Layout;
+pub use preprocess::{ChannelOrder, Filter, Preprocess};
+pub use random::Random;
+pub use shape::{BroadcastError, Shape, broadcast, strides};
+pub use tag::{Role, Scope, Tag};
+pub use tensor::{Data, Element, Tensor, TensorError};

@@ -1,0 +1,377 @@
+//! [`Tensor`]: a dtype, a shape and the elements, on the host, row-major.
+
+use half::{bf16, f16};
+
+use crate::{Bytes, DType, Shape};
+
+/// Elements by dtype.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "one variant per dtype")]
+pub enum Data {
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    I8(Vec<i8>),
+    I16(Vec<i16>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+    Bool(Vec<bool>),
+}
+
+/// Runs the same expression for whichever element type a [`Data`] holds.
+///
+/// `each_data!(tensor.data(), items => items.len())`
+#[macro_export]
+macro_rules! each_data {
+    ($data:expr, $items:ident => $body:expr) => {
+        match $data {
+            $crate::Data::F32($items) => $body,
+            $crate::Data::F64($items) => $body,
+            $crate::Data::F16($items) => $body,
+            $crate::Data::Bf16($items) => $body,
+            $crate::Data::I8($items) => $body,
+            $crate::Data::I16($items) => $body,
+            $crate::Data::I32($items) => $body,
+            $crate::Data::I64($items) => $body,
+            $crate::Data::U8($items) => $body,
+            $crate::Data::U16($items) => $body,
+            $crate::Data::U32($items) => $body,
+            $crate::Data::U64($items) => $body,
+            $crate::Data::Bool($items) => $body,
+        }
+    };
+}
+
+/// A host type that stands for a [`DType`].
+pub trait Element: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync + 'static {
+    /// The dtype this type stands for.
+    const DTYPE: DType;
+    /// Wraps elements.
+    fn wrap(items: Vec<Self>) -> Data;
+    /// The elements, if the data holds this type.
+    fn slice(data: &Data) -> Option<&[Self]>;
+    /// One element from its little-endian bytes; `bytes` has the dtype's size.
+    fn from_le(bytes: &[u8]) -> Self;
+    /// Appends the element's little-endian bytes.
+    fn push_le(self, out: &mut Vec<u8>);
+    /// The value as `f64`; integers above 2^53 lose digits.
+    fn to_f64(self) -> f64;
+    /// The value as `i64`: truncated towards zero, saturating.
+    fn to_i64(self) -> i64;
+    /// The nearest value of this type: integers truncate and saturate, `bool` is "not zero".
+    fn from_f64(value: f64) -> Self;
+    /// The value of this type with the same low bits: integers wrap, `bool` is "not zero".
+    fn from_i64(value: i64) -> Self;
+}
+
+macro_rules! element {
+    ($type:ty, $variant:ident, to_f64 $to_f64:expr, to_i64 $to_i64:expr, from_f64 $from_f64:expr, from_i64 $from_i64:expr) => {
+        impl Element for $type {
+            const DTYPE: DType = DType::$variant;
+            fn wrap(items: Vec<Self>) -> Data {
+                Data::$variant(items)
+            }
+            fn slice(data: &Data) -> Option<&[Self]> {
+                match data {
+                    Data::$variant(items) => Some(items),
+                    _ => None,
+                }
+            }
+            fn from_le(bytes: &[u8]) -> Self {
+                Self::from_le_bytes(bytes.try_into().expect("the caller cuts by the dtype's size"))
+            }
+            fn push_le(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn to_f64(self) -> f64 {
+                $to_f64(self)
+            }
+            fn to_i64(self) -> i64 {
+                $to_i64(self)
+            }
+            fn from_f64(value: f64) -> Self {
+                $from_f64(value)
+            }
+            fn from_i64(value: i64) -> Self {
+                $from_i64(value)
+            }
+        }
+    };
+    ($type:ty, $variant:ident) => {
+        element!(
+            $type,
+            $variant,
+            to_f64 | v | v as f64,
+            to_i64 | v | v as i64,
+            from_f64 | v | v as $type,
+            from_i64 | v | v as $type
+        );
+    };
+}
+
+element!(f32, F32);
+element!(f64, F64);
+element!(f16, F16, to_f64 f16::to_f64, to_i64 |v: f16| v.to_f64() as i64, from_f64 f16::from_f64, from_i64 |v| f16::from_f64(v as f64));
+element!(bf16, Bf16, to_f64 bf16::to_f64, to_i64 |v: bf16| v.to_f64() as i64, from_f64 bf16::from_f64, from_i64 |v| bf16::from_f64(v as f64));
+element!(i8, I8);
+element!(i16, I16);
+element!(i32, I32);
+element!(i64, I64);
+element!(u8, U8);
+element!(u16, U16);
+element!(u32, U32);
+element!(u64, U64);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    fn wrap(items: Vec<Self>) -> Data {
+        Data::Bool(items)
+    }
+    fn slice(data: &Data) -> Option<&[Self]> {
+        match data {
+            Data::Bool(items) => Some(items),
+            _ => None,
+        }
+    }
+    fn from_le(bytes: &[u8]) -> Self {
+        bytes[0] != 0
+    }
+    fn push_le(self, out: &mut Vec<u8>) {
+        out.push(u8::from(self));
+    }
+    fn to_f64(self) -> f64 {
+        f64::from(u8::from(self))
+    }
+    fn to_i64(self) -> i64 {
+        i64::from(self)
+    }
+    fn from_f64(value: f64) -> Self {
+        value != 0.0
+    }
+    fn from_i64(value: i64) -> Self {
+        value != 0
+    }
+}
+
+/// What is wrong with a tensor's parts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    /// The number of elements is not the shape's.
+    #[error("a tensor of shape {shape} has {want} elements, not {got}")]
+    Elements {
+        /// The shape.
+        shape: Shape,
+        /// Elements the shape has.
+        want: usize,
+        /// Elements that were given.
+        got: usize,
+    },
+    /// The number of bytes is not the shape's and dtype's.
+    #[error("a tensor of {dtype}{shape} has {want} bytes, not {got}")]
+    ByteLength {
+        /// The dtype.
+        dtype: DType,
+        /// The shape.
+        shape: Shape,
+        /// Bytes that it takes.
+        want: u64,
+        /// Bytes that were given.
+        got: usize,
+    },
+}
+
+/// A tensor on the host: elements in row-major order.
+///
+/// Invariant: the number of elements is the shape's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    shape: Shape,
+    data: Data,
+}
+
+impl Tensor {
+    /// A tensor of the given elements.
+    pub fn new<T: Element>(shape: Shape, items: Vec<T>) -> Result<Tensor, TensorError> {
+        if shape.elements() != items.len() {
+            let (want, got) = (shape.elements(), items.len());
+            return Err(TensorError::Elements { shape, want, got });
+        }
+        Ok(Tensor { shape, data: T::wrap(items) })
+    }
+
+    /// A tensor of rank 0.
+    pub fn scalar<T: Element>(item: T) -> Tensor {
+        Tensor { shape: Shape::scalar(), data: T::wrap(vec![item]) }
+    }
+
+    /// A tensor of rank 1.
+    pub fn vector<T: Element>(items: Vec<T>) -> Tensor {
+        Tensor { shape: Shape::from([items.len()]), data: T::wrap(items) }
+    }
+
+    /// A tensor whose elements are all `item`.
+    pub fn full<T: Element>(shape: Shape, item: T) -> Tensor {
+        let items = vec![item; shape.elements()];
+        Tensor { shape, data: T::wrap(items) }
+    }
+
+    /// A tensor whose element at each flat row-major position is `item(position)`.
+    pub fn from_fn<T: Element>(shape: Shape, item: impl FnMut(usize) -> T) -> Tensor {
+        let items = (0..shape.elements()).map(item).collect();
+        Tensor { shape, data: T::wrap(items) }
+    }
+
+    /// A tensor from the little-endian bytes of its elements.
+    pub fn from_le_bytes(dtype: DType, shape: Shape, bytes: &[u8]) -> Result<Tensor, TensorError> {
+        fn read<T: Element>(bytes: &[u8]) -> Data {
+            T::wrap(bytes.chunks_exact(T::DTYPE.size().0 as usize).map(T::from_le).collect())
+        }
+        let want = dtype.size().0.saturating_mul(shape.elements() as u64);
+        if want != bytes.len() as u64 {
+            return Err(TensorError::ByteLength { dtype, shape, want, got: bytes.len() });
+        }
+        let data = match dtype {
+            DType::F32 => read::<f32>(bytes),
+            DType::F64 => read::<f64>(bytes),
+            DType::F16 => read::<f16>(bytes),
+            DType::Bf16 => read::<bf16>(bytes),
+            DType::I8 => read::<i8>(bytes),
+            DType::I16 => read::<i16>(bytes),
+            DType::I32 => read::<i32>(bytes),
+            DType::I64 => read::<i64>(bytes),
+            DType::U8 => read::<u8>(bytes),
+            DType::U16 => read::<u16>(bytes),
+            DType::U32 => read::<u32>(bytes),
+            DType::U64 => read::<u64>(bytes),
+            DType::Bool => read::<bool>(bytes),
+        };
+        Ok(Tensor { shape, data })
+    }
+
+    /// The elements' little-endian bytes.
+    pub fn to_le_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.size().0 as usize);
+        each_data!(&self.data, items => items.iter().for_each(|item| item.push_le(&mut bytes)));
+        bytes
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The elements.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// The dtype.
+    pub fn dtype(&self) -> DType {
+        fn of<T: Element>(_: &[T]) -> DType {
+            T::DTYPE
+        }
+        each_data!(&self.data, items => of(items))
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.elements()
+    }
+
+    /// The bytes of the elements.
+    pub fn size(&self) -> Bytes {
+        Bytes(self.dtype().size().0 * self.elements() as u64)
+    }
+
+    /// The elements as `T`, or `None` when the dtype is another one.
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        T::slice(&self.data)
+    }
+
+    /// The same elements under another shape with as many elements.
+    pub fn reshape(self, shape: Shape) -> Result<Tensor, TensorError> {
+        if shape.elements() != self.elements() {
+            let (want, got) = (shape.elements(), self.elements());
+            return Err(TensorError::Elements { shape, want, got });
+        }
+        Ok(Tensor { shape, data: self.data })
+    }
+
+    /// Each element converted to `dtype`: floats truncate towards zero when they become integers, integers wrap.
+    pub fn cast(&self, dtype: DType) -> Tensor {
+        fn convert<S: Element, T: Element>(items: &[S]) -> Data {
+            if S::DTYPE.is_float() {
+                T::wrap(items.iter().map(|item| T::from_f64(item.to_f64())).collect())
+            } else if T::DTYPE.is_float() {
+                // u64 above i64::MAX goes through f64 as well; `to_i64` would wrap it.
+                T::wrap(items.iter().map(|item| T::from_f64(item.to_f64())).collect())
+            } else {
+                T::wrap(items.iter().map(|item| T::from_i64(item.to_i64())).collect())
+            }
+        }
+        fn from<S: Element>(items: &[S], dtype: DType) -> Data {
+            match dtype {
+                DType::F32 => convert::<S, f32>(items),
+                DType::F64 => convert::<S, f64>(items),
+                DType::F16 => convert::<S, f16>(items),
+                DType::Bf16 => convert::<S, bf16>(items),
+                DType::I8 => convert::<S, i8>(items),
+                DType::I16 => convert::<S, i16>(items),
+                DType::I32 => convert::<S, i32>(items),
+                DType::I64 => convert::<S, i64>(items),
+                DType::U8 => convert::<S, u8>(items),
+                DType::U16 => convert::<S, u16>(items),
+                DType::U32 => convert::<S, u32>(items),
+                DType::U64 => convert::<S, u64>(items),
+                DType::Bool => convert::<S, bool>(items),
+            }
+        }
+        if dtype == self.dtype() {
+            return self.clone();
+        }
+        Tensor { shape: self.shape.clone(), data: each_data!(&self.data, items => from(items, dtype)) }
+    }
+
+    /// The elements as `f64`, for judges and messages.
+    pub fn to_f64(&self) -> Vec<f64> {
+        each_data!(&self.data, items => items.iter().map(|item| item.to_f64()).collect())
+    }
+
+    /// The elements as `i64`, for shape arithmetic.
+    pub fn to_i64(&self) -> Vec<i64> {
+        each_data!(&self.data, items => items.iter().map(|item| item.to_i64()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_round_trip_for_every_dtype() {
+        for dtype in DType::ALL {
+            let tensor = Tensor::vector(vec![0.0f32, 1.0, 2.0]).cast(dtype);
+            assert_eq!(tensor.dtype(), dtype);
+            let again = Tensor::from_le_bytes(dtype, Shape::from([3]), &tensor.to_le_bytes()).unwrap();
+            assert_eq!(tensor, again);
+        }
+    }
+
+    #[test]
+    fn refuses_a_wrong_count() {
+        assert!(Tensor::new(Shape::from([2]), vec![1.0f32]).is_err());
+        assert!(Tensor::from_le_bytes(DType::F32, Shape::from([2]), &[0; 7]).is_err());
+    }
+
+    #[test]
+    fn casts_truncate_and_wrap() {
+        assert_eq!(Tensor::vector(vec![-1.7f32, 300.0]).cast(DType::I32).to_i64(), [-1, 300]);
+        assert_eq!(Tensor::vector(vec![257i64]).cast(DType::U8).to_i64(), [1]);
+        assert_eq!(Tensor::vector(vec![0.5f32, 0.0]).cast(DType::Bool).to_i64(), [1, 0]);
+    }
+}
