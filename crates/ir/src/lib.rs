@@ -1,1 +1,38 @@
-//! x
+//! The graph: neck one of the hourglass. Every format becomes this, every rewrite maps this to this.
+//!
+//! A [`Graph`] holds [`Node`]s in a topological order. A node applies one [`Op`] to [`Value`]s and yields values; a value
+//! has a dtype, a static shape and a layout. Dynamic dimensions and strings do not exist here: loaders bind and parse them.
+//!
+//! - [`Op`] is a closed list; one file each under `ops/`, with inference, definition, reuse and cost in one place.
+//! - [`verify()`] tells everything that is wrong with a graph at once.
+//! - [`evaluate`] runs a graph on the host by the operators' definitions: slow, obvious, the judge of every executor.
+//! - [`text`] prints a graph and parses it back.
+//!
+//! ```
+//! use prestow_ir::{Graph, Op, ops::Unary, text};
+//! use prestow_types::{DType, Scope, Shape, pointwise};
+//!
+//! let mut graph = Graph::new("tiny");
+//! let x = graph.add_input("x", DType::F32, Shape::from([8]));
+//! let y = graph.add1(Op::Unary(Unary(pointwise::Unary::Relu)), &[x], Scope::new("relu")).unwrap();
+//! graph.set_outputs(vec![("y".into(), y)]);
+//! assert!(prestow_ir::verify(&graph).is_ok());
+//! assert!(text::print(&graph).contains("unary"));
+//! ```
+
+mod graph;
+mod op;
+pub mod ops;
+
+mod dot;
+mod eval;
+mod rewrite;
+pub mod text;
+mod verify;
+
+pub use dot::{dependencies, dot};
+pub use eval::{EvalError, evaluate};
+pub use graph::{Graph, Node, NodeId, Output, Source, Value, ValueId};
+pub use op::{Op, Operator, Refusal, Reuse, TensorType};
+pub use rewrite::{Rewrite, rewrite};
+pub use verify::{VerifyError, verify};

@@ -1,0 +1,271 @@
+//! [`Problem`]: what is to be placed, and [`ProblemError`]: which problems are refused.
+//!
+//! Time is counted in steps and all intervals of time are half-open. A buffer occupies, at each step of its lifetime,
+//! the bytes `[offset, offset + size)`; a gap takes some steps out, or leaves only a window of those bytes. No two
+//! buffers occupy the same byte at the same step. Whatever the gaps say, the whole of every buffer lies inside the arena.
+//!
+//! ```text
+//!              size +---------+    +------+         Buffer { lifetime: 0..9, size: 4, gaps: [
+//!                   |         |    |      |             Gap { lifetime: 3..5, window: None },
+//!                   |         |    |      +---+         Gap { lifetime: 8..9, window: Some(0..2) },
+//!                   |         |    |          |     ] }
+//!            offset +---------+    +----------+
+//!              step 0         3    5      8   9
+//! ```
+
+use std::collections::BTreeMap;
+
+use types::{Bytes, EntityId};
+
+types::entity!(
+    /// The position of a buffer in [`Problem::buffers`], and of its offset in a placement.
+    pub BufferIx, "b"
+);
+
+/// The steps `first..end` at which a buffer holds its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifetime {
+    /// The first step at which the buffer is live.
+    pub first: u32,
+    /// The first step at which it is dead again; equal to `first` if it never lives.
+    pub end: u32,
+}
+
+impl Lifetime {
+    /// Whether no step belongs to it.
+    pub fn is_empty(self) -> bool {
+        self.end <= self.first
+    }
+
+    /// Whether `step` belongs to it.
+    pub fn contains(self, step: u32) -> bool {
+        self.first <= step && step < self.end
+    }
+
+    /// Whether some step belongs to both.
+    pub fn overlaps(self, other: Lifetime) -> bool {
+        self.first.max(other.first) < self.end.min(other.end)
+    }
+}
+
+/// The bytes `low..high` of a buffer, counted from its offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The first byte.
+    pub low: Bytes,
+    /// The byte behind the last.
+    pub high: Bytes,
+}
+
+/// Steps at which a buffer is absent, or occupies only a window of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// When; lies inside the buffer's lifetime.
+    pub lifetime: Lifetime,
+    /// What is still occupied at that time; nothing if absent.
+    pub window: Option<Window>,
+}
+
+/// Bytes that live from one step to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// When it lives.
+    pub lifetime: Lifetime,
+    /// How many bytes it has; may be zero.
+    pub size: Bytes,
+    /// What its offset is a multiple of; at least 1, not necessarily a power of two.
+    pub alignment: Bytes,
+    /// The offset it must have, if that is decided already.
+    pub fixed: Option<Bytes>,
+    /// When it is absent or smaller; disjoint in time, in any order.
+    pub gaps: Vec<Gap>,
+}
+
+/// The buffers to place, and how large the arena may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problem {
+    /// The buffers; [`BufferIx`] counts them.
+    pub buffers: Vec<Buffer>,
+    /// The largest height allowed, if any.
+    pub capacity: Option<Bytes>,
+}
+
+/// Why a problem has no answer, whatever the planner does: the fault of whoever stated it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProblemError {
+    /// An alignment of zero.
+    #[error("buffer `{buffer}` has alignment `0`; the least alignment is 1")]
+    ZeroAlignment {
+        /// Whose.
+        buffer: BufferIx,
+    },
+    /// A lifetime that ends before it begins.
+    #[error("buffer `{buffer}` ends at step `{end}`, before its first step `{first}`")]
+    EndBeforeFirst {
+        /// Whose.
+        buffer: BufferIx,
+        /// Its first step.
+        first: u32,
+        /// Its end.
+        end: u32,
+    },
+    /// A gap that leaves the lifetime, ends before it begins, meets another gap, or whose window leaves the buffer.
+    #[error("gap `{gap}` of buffer `{buffer}` must lie inside the buffer's lifetime and size and meet no other gap")]
+    BadGap {
+        /// Whose.
+        buffer: BufferIx,
+        /// Position in the buffer's gaps.
+        gap: usize,
+    },
+    /// A fixed offset that is not a multiple of the buffer's alignment.
+    #[error("buffer `{buffer}` is fixed at `{}`, which is not a multiple of its alignment `{}`", offset.0, alignment.0)]
+    FixedMisaligned {
+        /// Whose.
+        buffer: BufferIx,
+        /// Where it is fixed.
+        offset: Bytes,
+        /// What it should be a multiple of.
+        alignment: Bytes,
+    },
+    /// A fixed buffer whose last byte has no 64-bit address.
+    #[error("buffer `{buffer}` of `{}` bytes is fixed at `{}`: its end passes 2^64", size.0, offset.0)]
+    FixedTooHigh {
+        /// Whose.
+        buffer: BufferIx,
+        /// Where it is fixed.
+        offset: Bytes,
+        /// Its size.
+        size: Bytes,
+    },
+    /// Two fixed buffers that occupy the same byte at the same step.
+    #[error("buffers `{a}` and `{b}` are fixed on the same bytes at step `{step}`")]
+    FixedCollision {
+        /// The one with the lower position.
+        a: BufferIx,
+        /// The other.
+        b: BufferIx,
+        /// A step at which both occupy some byte.
+        step: u32,
+    },
+}
+
+impl Buffer {
+    /// A buffer with alignment 1, a free offset and no gaps.
+    pub fn new(lifetime: Lifetime, size: Bytes) -> Buffer {
+        Buffer { lifetime, size, alignment: Bytes(1), fixed: None, gaps: Vec::new() }
+    }
+
+    /// The bytes occupied at `step`, counted from the offset: the definition of what a gap means.
+    ///
+    /// `None` where the buffer is dead or absent. An empty window occupies nothing.
+    pub fn occupied(&self, step: u32) -> Option<Window> {
+        if !self.lifetime.contains(step) {
+            return None;
+        }
+        match self.gaps.iter().find(|gap| gap.lifetime.contains(step)) {
+            Some(gap) => gap.window,
+            None => Some(Window { low: Bytes::ZERO, high: self.size }),
+        }
+    }
+
+    /// The steps cut into runs of equal occupation, in order of time; runs that occupy nothing are left out.
+    pub(crate) fn pieces(&self) -> Vec<Piece> {
+        let whole = Window { low: Bytes::ZERO, high: self.size };
+        let mut gaps = self.gaps.clone();
+        gaps.retain(|gap| !gap.lifetime.is_empty());
+        gaps.sort_by_key(|gap| gap.lifetime.first);
+        let mut pieces = Vec::with_capacity(2 * gaps.len() + 1);
+        let mut first = self.lifetime.first;
+        for gap in gaps {
+            pieces.push(Piece { lifetime: Lifetime { first, end: gap.lifetime.first }, window: whole });
+            pieces.extend(gap.window.map(|window| Piece { lifetime: gap.lifetime, window }));
+            first = gap.lifetime.end;
+        }
+        pieces.push(Piece { lifetime: Lifetime { first, end: self.lifetime.end }, window: whole });
+        pieces.retain(|piece| !piece.lifetime.is_empty() && piece.window.low < piece.window.high);
+        pieces
+    }
+}
+
+/// A run of steps at which a buffer occupies the same bytes. Neither the run nor the window is empty.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) lifetime: Lifetime,
+    pub(crate) window: Window,
+}
+
+impl Problem {
+    /// The buffers with their positions.
+    pub fn entries(&self) -> impl Iterator<Item = (BufferIx, &Buffer)> {
+        self.buffers.iter().enumerate().map(|(index, buffer)| (BufferIx::from_index(index), buffer))
+    }
+
+    /// Refuses what no placement could satisfy: see [`ProblemError`]. [`place`](crate::place()) calls this first.
+    pub fn verify(&self) -> Result<(), ProblemError> {
+        for (ix, buffer) in self.entries() {
+            verify_buffer(ix, buffer)?;
+        }
+        verify_fixed(self)
+    }
+}
+
+fn verify_buffer(ix: BufferIx, buffer: &Buffer) -> Result<(), ProblemError> {
+    let Lifetime { first, end } = buffer.lifetime;
+    if buffer.alignment == Bytes::ZERO {
+        return Err(ProblemError::ZeroAlignment { buffer: ix });
+    }
+    if end < first {
+        return Err(ProblemError::EndBeforeFirst { buffer: ix, first, end });
+    }
+    for (gap_ix, gap) in buffer.gaps.iter().enumerate() {
+        let in_time =
+            first <= gap.lifetime.first && gap.lifetime.first <= gap.lifetime.end && gap.lifetime.end <= end;
+        let in_bytes = gap.window.is_none_or(|window| window.low <= window.high && window.high <= buffer.size);
+        let alone = buffer.gaps[..gap_ix].iter().all(|other| !other.lifetime.overlaps(gap.lifetime));
+        if !(in_time && in_bytes && alone) {
+            return Err(ProblemError::BadGap { buffer: ix, gap: gap_ix });
+        }
+    }
+    let Some(offset) = buffer.fixed else { return Ok(()) };
+    if !offset.0.is_multiple_of(buffer.alignment.0) {
+        return Err(ProblemError::FixedMisaligned { buffer: ix, offset, alignment: buffer.alignment });
+    }
+    if offset.0.checked_add(buffer.size.0).is_none() {
+        return Err(ProblemError::FixedTooHigh { buffer: ix, offset, size: buffer.size });
+    }
+    Ok(())
+}
+
+/// Sweeps the fixed pieces by time. Those live at one step are disjoint, so a newcomer can only meet its neighbours.
+fn verify_fixed(problem: &Problem) -> Result<(), ProblemError> {
+    /// At one step, ends come before starts.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Edge {
+        End,
+        Start,
+    }
+    let mut edges = Vec::new();
+    for (ix, buffer) in problem.entries() {
+        let Some(offset) = buffer.fixed else { continue };
+        for piece in buffer.pieces() {
+            let (low, high) = (offset.0 + piece.window.low.0, offset.0 + piece.window.high.0);
+            edges.push((piece.lifetime.first, Edge::Start, low, high, ix));
+            edges.push((piece.lifetime.end, Edge::End, low, high, ix));
+        }
+    }
+    edges.sort_unstable();
+    let mut live: BTreeMap<u64, (u64, BufferIx)> = BTreeMap::new();
+    for (step, edge, low, high, ix) in edges {
+        if edge == Edge::End {
+            live.remove(&low);
+            continue;
+        }
+        let below = live.range(..=low).next_back().filter(|(_, (top, _))| low < *top);
+        let above = live.range(low..).next().filter(|(start, _)| **start < high);
+        if let Some((_, &(_, other))) = below.or(above) {
+            return Err(ProblemError::FixedCollision { a: ix.min(other), b: ix.max(other), step });
+        }
+        live.insert(low, (high, ix));
+    }
+    Ok(())
+}

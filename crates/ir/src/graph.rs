@@ -1,0 +1,249 @@
+//! [`Graph`], [`Node`] and [`Value`].
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use types::{DType, Layout, Map, Role, Scope, Shape, Tensor, entity};
+
+use crate::{Op, Refusal, TensorType};
+
+entity!(
+    /// A node of one graph.
+    pub NodeId, "n"
+);
+entity!(
+    /// A value of one graph.
+    pub ValueId, "v"
+);
+
+/// What flows along an edge: a dtype, a static shape, a layout, and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// The name in the file or the builder; need not be unique.
+    pub name: String,
+    /// Dtype and shape.
+    pub ty: TensorType,
+    /// How the elements lie in memory.
+    pub layout: Layout,
+    /// Where the value comes from.
+    pub source: Source,
+}
+
+impl Value {
+    /// The elements, where they are known before a run.
+    pub fn tensor(&self) -> Option<&Arc<Tensor>> {
+        match &self.source {
+            Source::Weight(tensor) | Source::Constant(tensor) => Some(tensor),
+            Source::Input | Source::Node { .. } => None,
+        }
+    }
+
+    /// The node that yields this value, if one does.
+    pub fn producer(&self) -> Option<NodeId> {
+        match self.source {
+            Source::Node { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The role of the value's bytes, outputs of the graph apart.
+    pub fn role(&self) -> Role {
+        match self.source {
+            Source::Input => Role::Input,
+            Source::Weight(_) => Role::Weight,
+            Source::Constant(_) => Role::Constant,
+            Source::Node { .. } => Role::Activation,
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// The caller gives it before each run.
+    Input,
+    /// A learned parameter.
+    Weight(Arc<Tensor>),
+    /// Known before the run and not learned.
+    Constant(Arc<Tensor>),
+    /// Output number `output` of `node`.
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Which of its outputs.
+        output: usize,
+    },
+}
+
+/// One op applied to values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The path of the node's name.
+    pub scope: Scope,
+    /// What is applied.
+    pub op: Op,
+    /// What it is applied to.
+    pub inputs: SmallVec<[ValueId; 4]>,
+    /// What it yields.
+    pub outputs: SmallVec<[ValueId; 1]>,
+}
+
+/// A named result of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The name callers know it by.
+    pub name: String,
+    /// The value.
+    pub value: ValueId,
+}
+
+/// A program without control flow. Nodes stand in a topological order, which is the order of execution.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// The model's name.
+    pub name: String,
+    nodes: Map<NodeId, Node>,
+    values: Map<ValueId, Value>,
+    inputs: Vec<ValueId>,
+    outputs: Vec<Output>,
+}
+
+impl Graph {
+    /// A graph with nothing in it.
+    pub fn new(name: &str) -> Graph {
+        Graph { name: name.to_string(), ..Graph::default() }
+    }
+
+    /// Adds an input of the graph.
+    pub fn add_input(&mut self, name: &str, dtype: DType, shape: Shape) -> ValueId {
+        let ty = TensorType { dtype, shape };
+        let id =
+            self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source: Source::Input });
+        self.inputs.push(id);
+        id
+    }
+
+    /// Adds a learned parameter.
+    pub fn add_weight(&mut self, name: &str, tensor: impl Into<Arc<Tensor>>) -> ValueId {
+        let tensor = tensor.into();
+        self.add_known(name, TensorType::of(&tensor), Source::Weight(tensor))
+    }
+
+    /// Adds a constant that is not learned.
+    pub fn add_constant(&mut self, name: &str, tensor: impl Into<Arc<Tensor>>) -> ValueId {
+        let tensor = tensor.into();
+        self.add_known(name, TensorType::of(&tensor), Source::Constant(tensor))
+    }
+
+    fn add_known(&mut self, name: &str, ty: TensorType, source: Source) -> ValueId {
+        self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source })
+    }
+
+    /// Adds a node behind all others; its outputs' dtypes and shapes are inferred.
+    ///
+    /// Refuses what the op refuses.
+    pub fn add(&mut self, op: Op, inputs: &[ValueId], scope: Scope) -> Result<SmallVec<[ValueId; 1]>, Refusal> {
+        let output_types = op.infer(&inputs.iter().map(|&id| self.ty(id)).collect::<SmallVec<[_; 4]>>())?;
+        let node = NodeId::from_index_of(&self.nodes);
+        let outputs: SmallVec<[ValueId; 1]> = output_types
+            .into_iter()
+            .enumerate()
+            .map(|(output, ty)| {
+                let name = if output == 0 { scope.to_string() } else { format!("{scope}:{output}") };
+                self.values.push(Value { name, ty, layout: Layout::default(), source: Source::Node { node, output } })
+            })
+            .collect();
+        self.nodes.push(Node { scope, op, inputs: inputs.into(), outputs: outputs.clone() });
+        Ok(outputs)
+    }
+
+    /// [`Graph::add`] for ops with one output.
+    pub fn add1(&mut self, op: Op, inputs: &[ValueId], scope: Scope) -> Result<ValueId, Refusal> {
+        self.add(op, inputs, scope).map(|outputs| outputs[0])
+    }
+
+    /// Names the results of the graph.
+    pub fn set_outputs(&mut self, outputs: Vec<(String, ValueId)>) {
+        self.outputs = outputs.into_iter().map(|(name, value)| Output { name, value }).collect();
+    }
+
+    /// The inputs, in the order callers give them.
+    pub fn inputs(&self) -> &[ValueId] {
+        &self.inputs
+    }
+
+    /// The results.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// The nodes in order of execution.
+    pub fn nodes(&self) -> &Map<NodeId, Node> {
+        &self.nodes
+    }
+
+    /// All values.
+    pub fn values(&self) -> &Map<ValueId, Value> {
+        &self.values
+    }
+
+    /// One node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id]
+    }
+
+    /// One value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id]
+    }
+
+    /// One value, to rename it or to change its layout. Its type and source follow from the node that yields it.
+    pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
+        &mut self.values[id]
+    }
+
+    /// The dtype and shape of a value.
+    pub fn ty(&self, id: ValueId) -> &TensorType {
+        &self.values[id].ty
+    }
+
+    /// For each value the nodes that read it, in order; a node that reads it twice stands there twice.
+    pub fn readers(&self) -> Map<ValueId, SmallVec<[NodeId; 2]>> {
+        let mut readers = Map::filled(self.values.len(), SmallVec::new());
+        for (id, node) in self.nodes.iter() {
+            for &input in &node.inputs {
+                readers[input].push(id);
+            }
+        }
+        readers
+    }
+
+    /// Whether a value is a result of the graph.
+    pub fn is_output(&self, id: ValueId) -> bool {
+        self.outputs.iter().any(|output| output.value == id)
+    }
+
+    /// The number of elements of all weights: what papers call the parameter count.
+    pub fn parameters(&self) -> u64 {
+        let weights = self.values.values().filter(|value| matches!(value.source, Source::Weight(_)));
+        weights.map(|value| value.ty.shape.elements() as u64).sum()
+    }
+
+    /// Arithmetic operations of one run; a multiply-add counts as two.
+    pub fn flops(&self) -> u64 {
+        self.nodes.values().map(|node| self.node_flops(node)).sum()
+    }
+
+    /// Arithmetic operations of one node.
+    pub fn node_flops(&self, node: &Node) -> u64 {
+        let inputs: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&id| self.ty(id)).collect();
+        let outputs: SmallVec<[&TensorType; 1]> = node.outputs.iter().map(|&id| self.ty(id)).collect();
+        node.op.flops(&inputs, &outputs)
+    }
+}
+
+impl NodeId {
+    fn from_index_of(nodes: &Map<NodeId, Node>) -> NodeId {
+        types::EntityId::from_index(nodes.len())
+    }
+}

@@ -1,0 +1,173 @@
+//! [`Op`]: the closed list of operators, and what each of them must say about itself.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Shape, Tensor};
+
+use crate::ops;
+
+/// The dtype and shape of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorType {
+    /// The dtype.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: Shape,
+}
+
+impl TensorType {
+    /// A type from its parts.
+    pub fn new(dtype: DType, shape: impl Into<Shape>) -> TensorType {
+        TensorType { dtype, shape: shape.into() }
+    }
+
+    /// The type of a tensor.
+    pub fn of(tensor: &Tensor) -> TensorType {
+        TensorType { dtype: tensor.dtype(), shape: tensor.shape().clone() }
+    }
+}
+
+/// `f32[1,3,224,224]`
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, self.shape)
+    }
+}
+
+/// Why an op cannot be applied. Who knows the file and the node adds them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// Returns a [`Refusal`] with a formatted message.
+macro_rules! refuse {
+    ($($message:tt)*) => {
+        return Err($crate::Refusal(format!($($message)*)))
+    };
+}
+pub(crate) use refuse;
+
+/// Which bytes an op's first output may share with its inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// None: inputs are still read while the output is written.
+    Never,
+    /// The bytes of any one of these inputs: each element is read before it is written.
+    InPlace(SmallVec<[usize; 2]>),
+    /// The output *is* the bytes of input 0 from this element on: nothing needs to be done.
+    Alias {
+        /// The first element.
+        offset: usize,
+    },
+    /// Each input is a contiguous part of the output, from the element given: nothing needs to be done for those inputs
+    /// that are written there in the first place.
+    Parts(SmallVec<[usize; 4]>),
+}
+
+/// What an operator says about itself. One implementation a file, under `ops/`.
+pub trait Operator {
+    /// The name in the text form and in messages.
+    const NAME: &'static str;
+
+    /// The types of the outputs. Every refusal of the operator happens here.
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal>;
+
+    /// The definition: slow and obvious. `inputs` are of types that `infer` accepts.
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]>;
+
+    /// Which bytes the first output may share with the inputs.
+    fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {
+        Reuse::Never
+    }
+
+    /// Arithmetic operations; a multiply-add counts as two, moving data as none.
+    fn flops(&self, _inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
+        0
+    }
+}
+
+macro_rules! operators {
+    ($($op:ident),* $(,)?) => {
+        /// An operator with its attributes.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[expect(missing_docs, reason = "each variant is documented at its struct")]
+        pub enum Op {
+            $($op(ops::$op)),*
+        }
+
+        impl Op {
+            /// The name in the text form and in messages.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Op::$op(_) => <ops::$op as Operator>::NAME),*
+                }
+            }
+
+            /// See [`Operator::infer`].
+            pub fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+                match self {
+                    $(Op::$op(op) => op.infer(inputs)),*
+                }
+            }
+
+            /// See [`Operator::eval`].
+            pub fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+                match self {
+                    $(Op::$op(op) => op.eval(inputs)),*
+                }
+            }
+
+            /// See [`Operator::reuse`].
+            pub fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {
+                match self {
+                    $(Op::$op(op) => op.reuse(inputs, output)),*
+                }
+            }
+
+            /// See [`Operator::flops`].
+            pub fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+                match self {
+                    $(Op::$op(op) => op.flops(inputs, outputs)),*
+                }
+            }
+        }
+
+        $(
+            impl From<ops::$op> for Op {
+                fn from(op: ops::$op) -> Op {
+                    Op::$op(op)
+                }
+            }
+        )*
+    };
+}
+
+// One row an operator, sorted.
+operators! {
+    ArgExtreme,
+    BatchNorm,
+    Binary,
+    Cast,
+    Chain,
+    Compare,
+    Concat,
+    Conv,
+    ConvTranspose,
+    Expand,
+    Gather,
+    Lrn,
+    MatMul,
+    Pad,
+    Pool,
+    Reduce,
+    Reshape,
+    Resize,
+    Select,
+    Slice,
+    Softmax,
+    Transpose,
+    Unary,
+}

@@ -1,0 +1,56 @@
+//! [`BatchNorm`]: batch normalisation with fixed statistics (inference).
+
+use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
+use types::Tensor;
+
+use super::common::{arity, f32_only, from_f64, one};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// `(x - mean) / sqrt(variance + epsilon) * scale + shift` for each channel.
+///
+/// `x: [n, c, ..]`, `scale`, `shift`, `mean`, `variance: [c]` -> the type of `x`. Source: Ioffe & Szegedy 2015, equation
+/// of inference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BatchNorm {
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+impl Operator for BatchNorm {
+    const NAME: &'static str = "batch_norm";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 5)?;
+        f32_only(inputs)?;
+        let x = inputs[0];
+        if x.shape.rank() < 2 {
+            refuse!("the input has no channels: shape {}", x.shape);
+        }
+        if let Some(other) = inputs[1..].iter().find(|ty| ty.shape[..] != [x.shape[1]]) {
+            refuse!("scale, shift, mean and variance have shape [{}], not {}", x.shape[1], other.shape);
+        }
+        Ok(one(x.clone()))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let [scale, shift, mean, variance] = [1, 2, 3, 4].map(|ix: usize| inputs[ix].to_f64());
+        let plane: usize = x.shape()[2..].iter().product::<usize>().max(1);
+        let normal = |(at, item): (usize, f64)| {
+            let channel = at / plane % x.shape()[1];
+            (item - mean[channel]) / (variance[channel] + f64::from(self.epsilon)).sqrt() * scale[channel]
+                + shift[channel]
+        };
+        let out = x.to_f64().into_iter().enumerate().map(normal).collect();
+        one(from_f64(x.shape().clone(), x.dtype(), out))
+    }
+
+    fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {
+        Reuse::InPlace(smallvec![0])
+    }
+
+    fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
+        2 * inputs[0].shape.elements() as u64
+    }
+}

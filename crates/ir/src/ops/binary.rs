@@ -1,0 +1,63 @@
+//! [`Binary`]: a function of two elements.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Element, Shape, Tensor, broadcast, each_data, pointwise};
+
+use super::common::{arity, broadcast_strides, for_each_index, one, position};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// Applies a function to pairs of elements, with NumPy broadcasting.
+///
+/// `a: [..]`, `b: [..]` of one dtype -> the broadcast shape, same dtype. Refuses: two dtypes, shapes that do not
+/// broadcast, arithmetic on `bool`, bitwise functions on floats.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Binary(pub pointwise::Binary);
+
+impl Operator for Binary {
+    const NAME: &'static str = "binary";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        use pointwise::Binary as Function;
+        arity(inputs, 2)?;
+        let (a, b) = (inputs[0], inputs[1]);
+        if a.dtype != b.dtype {
+            refuse!("operands have two dtypes, {} and {}", a.dtype, b.dtype);
+        }
+        let bitwise =
+            matches!(self.0, Function::And | Function::Or | Function::Xor | Function::ShiftLeft | Function::ShiftRight);
+        let logical = matches!(self.0, Function::And | Function::Or | Function::Xor);
+        if (a.dtype.is_float() && bitwise) || (a.dtype == DType::Bool && !logical) {
+            refuse!("`{}` is not defined for {}", self.0.name(), a.dtype);
+        }
+        let shape = broadcast(&a.shape, &b.shape).map_err(|error| Refusal(error.to_string()))?;
+        Ok(one(TensorType { dtype: a.dtype, shape }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        fn zip<T: Element>(a: &[T], b: &Tensor, strides: [&[usize]; 2], shape: &Shape, f: pointwise::Binary) -> Tensor {
+            let b: &[T] = b.as_slice().expect("infer refuses two dtypes");
+            let mut out = Vec::with_capacity(shape.elements());
+            for_each_index(shape, |index| {
+                let (x, y) = (a[position(index, strides[0])], b[position(index, strides[1])]);
+                out.push(match T::DTYPE.is_float() {
+                    true => T::from_f64(f.eval(x.to_f64(), y.to_f64())),
+                    false => T::from_i64(f.eval_i64(x.to_i64(), y.to_i64())),
+                });
+            });
+            Tensor::new(shape.clone(), out).expect("one result an index")
+        }
+        let (a, b) = (inputs[0], inputs[1]);
+        let shape = broadcast(a.shape(), b.shape()).expect("infer refuses shapes that do not broadcast");
+        let (a_strides, b_strides) = (broadcast_strides(a.shape(), &shape), broadcast_strides(b.shape(), &shape));
+        one(each_data!(a.data(), items => zip(items, b, [&a_strides, &b_strides], &shape, self.0)))
+    }
+
+    fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {
+        Reuse::InPlace((0..2).filter(|&ix| inputs[ix] == output).collect())
+    }
+
+    fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        outputs[0].shape.elements() as u64
+    }
+}

@@ -1,0 +1,30 @@
+//! [`Cast`]: another dtype.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Tensor};
+
+use super::common::{arity, one};
+use crate::op::{Operator, Refusal, TensorType};
+
+/// Converts each element: floats truncate towards zero when they become integers, integers wrap, `bool` is "not zero".
+///
+/// `x: [..]` -> the same shape in dtype `to`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cast {
+    /// The dtype of the result.
+    pub to: DType,
+}
+
+impl Operator for Cast {
+    const NAME: &'static str = "cast";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1)?;
+        Ok(one(TensorType { dtype: self.to, shape: inputs[0].shape.clone() }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        one(inputs[0].cast(self.to))
+    }
+}

@@ -1,0 +1,98 @@
+//! [`Chain`]: several pointwise functions in one step, without intermediate results in memory.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::pointwise::{Binary, Unary};
+use types::{DType, Shape, Tensor, broadcast};
+
+use super::common::{broadcast_strides, f32_only, for_each_index, from_f64, one, position};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// One function of a chain. Operands are numbered: first the inputs, then the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChainStep {
+    /// A function of one operand.
+    Unary(Unary, usize),
+    /// A function of two operands.
+    Binary(Binary, usize, usize),
+    /// A number.
+    Constant(f32),
+}
+
+/// Applies a short program to each element, with NumPy broadcasting of the inputs. The last step is the result.
+///
+/// `x_i: [..]` of `f32` -> the broadcast shape. Made by fusion. Refuses: no step, more than [`Chain::MAX_INPUTS`] inputs
+/// or [`Chain::MAX_OPERANDS`] operands, a step that reads a later one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// The program.
+    pub steps: Vec<ChainStep>,
+}
+
+impl Chain {
+    /// The most inputs a chain takes.
+    pub const MAX_INPUTS: usize = 8;
+    /// The most operands, inputs and steps together, that a chain has.
+    pub const MAX_OPERANDS: usize = 24;
+
+    fn shape<'a>(mut shapes: impl Iterator<Item = &'a Shape>) -> Result<Shape, Refusal> {
+        let first = shapes.next().cloned().unwrap_or_default();
+        shapes.try_fold(first, |sum, shape| broadcast(&sum, shape)).map_err(|error| Refusal(error.to_string()))
+    }
+}
+
+impl Operator for Chain {
+    const NAME: &'static str = "chain";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        f32_only(inputs)?;
+        let operands = inputs.len() + self.steps.len();
+        if inputs.is_empty() || self.steps.is_empty() {
+            refuse!("a chain has at least one input and one step");
+        }
+        if inputs.len() > Chain::MAX_INPUTS || operands > Chain::MAX_OPERANDS {
+            refuse!("{} inputs and {operands} operands are too many for one chain", inputs.len());
+        }
+        for (ix, step) in self.steps.iter().enumerate() {
+            let known = inputs.len() + ix;
+            let fits = match *step {
+                ChainStep::Unary(_, a) => a < known,
+                ChainStep::Binary(_, a, b) => a < known && b < known,
+                ChainStep::Constant(_) => true,
+            };
+            if !fits {
+                refuse!("step {ix} reads an operand that does not exist yet");
+            }
+        }
+        Ok(one(TensorType { dtype: DType::F32, shape: Chain::shape(inputs.iter().map(|ty| &ty.shape))? }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let shape = Chain::shape(inputs.iter().map(|input| input.shape())).expect("infer refuses");
+        let items: Vec<Vec<f64>> = inputs.iter().map(|input| input.to_f64()).collect();
+        let strides: Vec<_> = inputs.iter().map(|input| broadcast_strides(input.shape(), &shape)).collect();
+        let mut out = Vec::with_capacity(shape.elements());
+        for_each_index(&shape, |index| {
+            let mut operands: SmallVec<[f64; 24]> =
+                items.iter().zip(&strides).map(|(items, strides)| items[position(index, strides)]).collect();
+            for step in &self.steps {
+                operands.push(match *step {
+                    ChainStep::Unary(function, a) => function.eval(operands[a]),
+                    ChainStep::Binary(function, a, b) => function.eval(operands[a], operands[b]),
+                    ChainStep::Constant(value) => f64::from(value),
+                });
+            }
+            out.push(operands[operands.len() - 1]);
+        });
+        one(from_f64(shape, DType::F32, out))
+    }
+
+    fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {
+        Reuse::InPlace((0..inputs.len()).filter(|&ix| inputs[ix] == output).collect())
+    }
+
+    fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        (outputs[0].shape.elements() * self.steps.len()) as u64
+    }
+}

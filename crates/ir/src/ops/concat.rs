@@ -1,0 +1,79 @@
+//! [`Concat`]: tensors one behind the other along an axis.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{Shape, Tensor};
+
+use super::common::{axis_in, one};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// Joins tensors along `axis`.
+///
+/// `x_i: [.., d_i, ..]` of one dtype, alike in all other extents -> `[.., sum of d_i, ..]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Concat {
+    /// The axis along which tensors are joined.
+    pub axis: usize,
+}
+
+impl Concat {
+    /// For each input the first index along the axis that it takes in the output.
+    pub fn starts<'a>(&self, shapes: impl Iterator<Item = &'a Shape>) -> SmallVec<[usize; 4]> {
+        shapes
+            .scan(0, |next, shape| {
+                let start = *next;
+                *next += shape[self.axis];
+                Some(start)
+            })
+            .collect()
+    }
+}
+
+impl Operator for Concat {
+    const NAME: &'static str = "concat";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        let Some(first) = inputs.first() else { refuse!("takes at least one input") };
+        axis_in(self.axis, &first.shape)?;
+        let mut shape = first.shape.clone();
+        shape[self.axis] = 0;
+        for input in inputs {
+            let mut rest = input.shape.clone();
+            if rest.rank() == shape.rank() {
+                rest[self.axis] = shape[self.axis];
+            }
+            if rest != shape || input.dtype != first.dtype {
+                refuse!("{input} does not join {first} along axis {}", self.axis);
+            }
+            match shape[self.axis].checked_add(input.shape[self.axis]) {
+                Some(sum) => shape[self.axis] = sum,
+                None => refuse!("the joined extent overflows"),
+            }
+        }
+        Ok(one(TensorType { dtype: first.dtype, shape }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let mut shape = inputs[0].shape().clone();
+        shape[self.axis] = inputs.iter().map(|input| input.shape()[self.axis]).sum();
+        let outer: usize = shape[..self.axis].iter().product();
+        let bytes: Vec<Vec<u8>> = inputs.iter().map(|input| input.to_le_bytes()).collect();
+        let mut out = Vec::new();
+        for row in 0..outer {
+            for part in &bytes {
+                let length = part.len() / outer;
+                out.extend_from_slice(&part[row * length..(row + 1) * length]);
+            }
+        }
+        one(Tensor::from_le_bytes(inputs[0].dtype(), shape, &out).expect("the parts fill the shape"))
+    }
+
+    fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {
+        if output.shape[..self.axis].iter().any(|&extent| extent != 1) {
+            return Reuse::Never;
+        }
+        let inner: usize = output.shape[self.axis + 1..].iter().product();
+        let starts = self.starts(inputs.iter().map(|input| &input.shape));
+        Reuse::Parts(starts.into_iter().map(|start| start * inner).collect())
+    }
+}

@@ -1,0 +1,113 @@
+//! [`Conv`]: convolution (cross-correlation, as in all deep-learning frameworks) over one to three spatial dimensions.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Shape, Tensor};
+
+use super::common::{Epilogue, for_each_index, from_f64, one, position, window_places};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// Slides `weight` over `x`.
+///
+/// `x: [n, c, ..spatial]`, `weight: [m, c / groups, ..kernel]`, then by the epilogue `bias: [m]` and `residual` of the
+/// output's shape -> `[n, m, ..out]`, all `f32`. Refuses: spatial rank 0 or above 3, channels that the groups do not
+/// divide, a kernel larger than the padded input. Source: ONNX `Conv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Conv {
+    /// Steps of the window, one a spatial dimension.
+    pub stride: SmallVec<[usize; 2]>,
+    /// Distance between the kernel's cells, one a spatial dimension.
+    pub dilation: SmallVec<[usize; 2]>,
+    /// Zeros in front of and behind each spatial dimension.
+    pub pad: SmallVec<[[usize; 2]; 2]>,
+    /// Channels are split into this many groups that do not see each other.
+    pub groups: usize,
+    /// What happens to each result before it is stored.
+    #[serde(default)]
+    pub epilogue: Epilogue,
+}
+
+impl Conv {
+    /// A convolution over images with one stride and one padding for all sides.
+    pub fn square(stride: usize, pad: usize) -> Conv {
+        Conv {
+            stride: SmallVec::from_elem(stride, 2),
+            dilation: SmallVec::from_elem(1, 2),
+            pad: SmallVec::from_elem([pad, pad], 2),
+            groups: 1,
+            epilogue: Epilogue::default(),
+        }
+    }
+
+    fn output_shape(&self, x: &Shape, weight: &Shape) -> Result<Shape, Refusal> {
+        let spatial = self.stride.len();
+        if !(1..=3).contains(&spatial) || self.dilation.len() != spatial || self.pad.len() != spatial {
+            refuse!("one to three spatial dimensions, each with its stride, dilation and padding");
+        }
+        if x.rank() != spatial + 2 || weight.rank() != spatial + 2 {
+            refuse!("input {x} and weight {weight} do not both have {spatial} spatial dimensions");
+        }
+        let groups = self.groups;
+        if groups == 0 || !weight[0].is_multiple_of(groups) || weight[1].checked_mul(groups) != Some(x[1]) {
+            refuse!("weight {weight} in {groups} groups does not fit the channels of input {x}");
+        }
+        let mut shape = Shape::from([x[0], weight[0]]);
+        for axis in 0..spatial {
+            let (extent, kernel) = (x[axis + 2], weight[axis + 2]);
+            shape.push(window_places(extent, kernel, self.stride[axis], self.dilation[axis], self.pad[axis])?);
+        }
+        Ok(shape)
+    }
+}
+
+impl Operator for Conv {
+    const NAME: &'static str = "conv";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        if inputs.len() < 2 {
+            refuse!("takes an input and a weight");
+        }
+        let shape = self.output_shape(&inputs[0].shape, &inputs[1].shape)?;
+        self.epilogue.infer(inputs, &shape, shape[1])?;
+        Ok(one(TensorType { dtype: DType::F32, shape }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let (x, weight) = (inputs[0], inputs[1]);
+        let shape = self.output_shape(x.shape(), weight.shape()).expect("infer refuses what does not fit");
+        let (x_strides, weight_strides) = (x.shape().row_major_strides(), weight.shape().row_major_strides());
+        let (x_items, weight_items) = (x.to_f64(), weight.to_f64());
+        let (group_in, group_out) = (weight.shape()[1], (weight.shape()[0] / self.groups).max(1));
+        let mut out = Vec::with_capacity(shape.elements());
+        for_each_index(&shape, |index| {
+            let (image, channel) = (index[0], index[1]);
+            let mut sum = 0.0;
+            for_each_index(&weight.shape()[1..], |tap| {
+                let mut at = image * x_strides[0] + (channel / group_out * group_in + tap[0]) * x_strides[1];
+                for axis in 0..self.stride.len() {
+                    let reach = index[axis + 2] * self.stride[axis] + tap[axis + 1] * self.dilation[axis];
+                    match reach.checked_sub(self.pad[axis][0]) {
+                        Some(cell) if cell < x.shape()[axis + 2] => at += cell * x_strides[axis + 2],
+                        _ => return,
+                    }
+                }
+                sum += x_items[at] * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
+            });
+            out.push(sum);
+        });
+        let plane: usize = shape[2..].iter().product::<usize>().max(1);
+        self.epilogue.eval(&mut out, inputs, |at| at / plane % shape[1]);
+        one(from_f64(shape, DType::F32, out))
+    }
+
+    fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
+        // The residual's element is read just before the result takes its place.
+        if self.epilogue.residual { Reuse::InPlace([inputs.len() - 1].into_iter().collect()) } else { Reuse::Never }
+    }
+
+    fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        let taps: usize = inputs[1].shape[1..].iter().product();
+        let elements = outputs[0].shape.elements();
+        2 * (taps * elements) as u64 + self.epilogue.flops(elements)
+    }
+}

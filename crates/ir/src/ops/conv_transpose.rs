@@ -1,0 +1,115 @@
+//! [`ConvTranspose`]: the transpose of a convolution, which spreads instead of gathering.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Shape, Tensor};
+
+use super::common::{Epilogue, for_each_index, from_f64, one, position};
+use crate::op::{Operator, Refusal, TensorType, refuse};
+
+/// Spreads each element of `x` over the output through `weight`.
+///
+/// `x: [n, c, ..spatial]`, `weight: [c, m / groups, ..kernel]`, then `bias: [m]` by the epilogue -> `[n, m, ..out]` with
+/// `out = (in - 1) stride + (kernel - 1) dilation + 1 + output_pad - pad`. All `f32`. Refuses a residual. Source: ONNX
+/// `ConvTranspose`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvTranspose {
+    /// Distance in the output between neighbours of the input.
+    pub stride: SmallVec<[usize; 2]>,
+    /// Distance between the kernel's cells.
+    pub dilation: SmallVec<[usize; 2]>,
+    /// Cells cut off in front of and behind each spatial dimension.
+    pub pad: SmallVec<[[usize; 2]; 2]>,
+    /// Cells added behind each spatial dimension.
+    pub output_pad: SmallVec<[usize; 2]>,
+    /// Channels are split into this many groups that do not see each other.
+    pub groups: usize,
+    /// What happens to each result before it is stored.
+    #[serde(default)]
+    pub epilogue: Epilogue,
+}
+
+impl ConvTranspose {
+    fn output_shape(&self, x: &Shape, weight: &Shape) -> Result<Shape, Refusal> {
+        let spatial = self.stride.len();
+        let lengths = [self.dilation.len(), self.pad.len(), self.output_pad.len()];
+        if !(1..=3).contains(&spatial) || lengths.iter().any(|&length| length != spatial) {
+            refuse!("one to three spatial dimensions, each with its stride, dilation and padding");
+        }
+        if x.rank() != spatial + 2 || weight.rank() != spatial + 2 {
+            refuse!("input {x} and weight {weight} do not both have {spatial} spatial dimensions");
+        }
+        if self.groups == 0 || weight[0] != x[1] || !x[1].is_multiple_of(self.groups) {
+            refuse!("weight {weight} in {} groups does not fit the channels of input {x}", self.groups);
+        }
+        let mut shape = Shape::from([x[0], weight[1].saturating_mul(self.groups)]);
+        for axis in 0..spatial {
+            let (extent, kernel) = (x[axis + 2], weight[axis + 2]);
+            let (stride, dilation, [front, back]) = (self.stride[axis], self.dilation[axis], self.pad[axis]);
+            if kernel == 0 || stride == 0 || dilation == 0 || extent == 0 {
+                refuse!("extents, kernel, stride and dilation are at least 1");
+            }
+            let full = (extent - 1)
+                .checked_mul(stride)
+                .zip((kernel - 1).checked_mul(dilation))
+                .and_then(|(a, b)| a.checked_add(b)?.checked_add(1)?.checked_add(self.output_pad[axis]));
+            let kept = full.zip(front.checked_add(back)).and_then(|(full, pad)| full.checked_sub(pad));
+            match kept {
+                Some(kept) => shape.push(kept),
+                None => refuse!("padding {front} and {back} leaves nothing of dimension {axis}"),
+            }
+        }
+        Ok(shape)
+    }
+}
+
+impl Operator for ConvTranspose {
+    const NAME: &'static str = "conv_transpose";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        if inputs.len() < 2 {
+            refuse!("takes an input and a weight");
+        }
+        if self.epilogue.residual {
+            refuse!("takes no residual");
+        }
+        let shape = self.output_shape(&inputs[0].shape, &inputs[1].shape)?;
+        self.epilogue.infer(inputs, &shape, shape[1])?;
+        Ok(one(TensorType { dtype: DType::F32, shape }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let (x, weight) = (inputs[0], inputs[1]);
+        let shape = self.output_shape(x.shape(), weight.shape()).expect("infer refuses what does not fit");
+        let out_strides = shape.row_major_strides();
+        let weight_strides = weight.shape().row_major_strides();
+        let (x_items, weight_items) = (x.to_f64(), weight.to_f64());
+        let (group_in, group_out) = (x.shape()[1] / self.groups, weight.shape()[1]);
+        let mut out = vec![0.0; shape.elements()];
+        let mut next = 0;
+        for_each_index(x.shape(), |index| {
+            let (image, channel) = (index[0], index[1]);
+            let item = x_items[next];
+            next += 1;
+            for_each_index(&weight.shape()[1..], |tap| {
+                let mut at = image * out_strides[0] + (channel / group_in.max(1) * group_out + tap[0]) * out_strides[1];
+                for axis in 0..self.stride.len() {
+                    let reach = index[axis + 2] * self.stride[axis] + tap[axis + 1] * self.dilation[axis];
+                    match reach.checked_sub(self.pad[axis][0]) {
+                        Some(cell) if cell < shape[axis + 2] => at += cell * out_strides[axis + 2],
+                        _ => return,
+                    }
+                }
+                out[at] += item * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
+            });
+        });
+        let plane: usize = shape[2..].iter().product::<usize>().max(1);
+        self.epilogue.eval(&mut out, inputs, |at| at / plane % shape[1]);
+        one(from_f64(shape, DType::F32, out))
+    }
+
+    fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        let taps: usize = inputs[1].shape[1..].iter().product();
+        2 * (taps * inputs[0].shape.elements()) as u64 + self.epilogue.flops(outputs[0].shape.elements())
+    }
+}

@@ -1,0 +1,55 @@
+//! [`Lrn`]: local response normalisation across channels.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Tensor};
+
+use super::common::{arity, f32_only, from_f64, one};
+use crate::op::{Operator, Refusal, TensorType, refuse};
+
+/// `x / (bias + alpha / size * sum of squares over the nearest size channels) ^ beta`.
+///
+/// `x: [n, c, ..]` -> the same type. The window of channel `c` is `c - (size - 1) / 2 ..= c + size / 2`. Source:
+/// Krizhevsky et al. 2012, in ONNX's form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lrn {
+    /// Channels in the window.
+    pub size: usize,
+    /// Weight of the mean square.
+    pub alpha: f32,
+    /// The exponent.
+    pub beta: f32,
+    /// Added before the power.
+    pub bias: f32,
+}
+
+impl Operator for Lrn {
+    const NAME: &'static str = "lrn";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1)?;
+        f32_only(inputs)?;
+        if inputs[0].shape.rank() < 2 || self.size == 0 {
+            refuse!("the input has channels and the window at least one of them");
+        }
+        Ok(one(inputs[0].clone()))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let (channels, plane) = (x.shape()[1], x.shape()[2..].iter().product::<usize>());
+        let items = x.to_f64();
+        let out = (0..items.len()).map(|at| {
+            let (image, channel, cell) = (at / plane / channels, at / plane % channels, at % plane);
+            let window = channel.saturating_sub((self.size - 1) / 2)..channels.min(channel + self.size / 2 + 1);
+            let squares: f64 = window.map(|c| items[(image * channels + c) * plane + cell].powi(2)).sum();
+            let norm = f64::from(self.bias) + f64::from(self.alpha) / self.size as f64 * squares;
+            items[at] / norm.powf(f64::from(self.beta))
+        });
+        one(from_f64(x.shape().clone(), DType::F32, out.collect()))
+    }
+
+    fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
+        (inputs[0].shape.elements() * (self.size + 3)) as u64
+    }
+}

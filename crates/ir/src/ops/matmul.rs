@@ -1,0 +1,83 @@
+//! [`MatMul`]: products of matrices.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Shape, Tensor, broadcast};
+
+use super::common::{Epilogue, broadcast_strides, for_each_index, from_f64, one, position};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// Multiplies matrices; dimensions in front of the last two broadcast.
+///
+/// `a: [.., m, k]`, `b: [.., k, n]`, then by the epilogue `bias: [n]` and `residual` of the output's shape ->
+/// `[.., m, n]`, all `f32`. Refuses: rank below 2, different `k`, batches that do not broadcast.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MatMul {
+    /// What happens to each result before it is stored.
+    #[serde(default)]
+    pub epilogue: Epilogue,
+}
+
+impl MatMul {
+    fn output_shape(a: &Shape, b: &Shape) -> Result<Shape, Refusal> {
+        if a.rank() < 2 || b.rank() < 2 {
+            refuse!("both factors are matrices or batches of them, not {a} and {b}");
+        }
+        let (a_batch, a_matrix) = a.split_at(a.rank() - 2);
+        let (b_batch, b_matrix) = b.split_at(b.rank() - 2);
+        if a_matrix[1] != b_matrix[0] {
+            refuse!("{a} has {} columns and {b} has {} rows", a_matrix[1], b_matrix[0]);
+        }
+        let mut shape =
+            broadcast(&a_batch.into(), &b_batch.into()).map_err(|error| Refusal(format!("batches: {error}")))?;
+        shape.push(a_matrix[0]);
+        shape.push(b_matrix[1]);
+        Ok(shape)
+    }
+}
+
+impl Operator for MatMul {
+    const NAME: &'static str = "mat_mul";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        if inputs.len() < 2 {
+            refuse!("takes two factors");
+        }
+        let shape = MatMul::output_shape(&inputs[0].shape, &inputs[1].shape)?;
+        self.epilogue.infer(inputs, &shape, shape[shape.rank() - 1])?;
+        Ok(one(TensorType { dtype: DType::F32, shape }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let (a, b) = (inputs[0], inputs[1]);
+        let shape = MatMul::output_shape(a.shape(), b.shape()).expect("infer refuses what does not fit");
+        let batch: Shape = shape[..shape.rank() - 2].into();
+        let (m, n, k) = (shape[shape.rank() - 2], shape[shape.rank() - 1], a.shape()[a.shape().rank() - 1]);
+        let a_strides = broadcast_strides(&a.shape()[..a.shape().rank() - 2].into(), &batch);
+        let b_strides = broadcast_strides(&b.shape()[..b.shape().rank() - 2].into(), &batch);
+        let (a_items, b_items) = (a.to_f64(), b.to_f64());
+        let mut out = Vec::with_capacity(shape.elements());
+        for_each_index(&batch, |index| {
+            let (a_at, b_at) = (position(index, &a_strides) * m * k, position(index, &b_strides) * k * n);
+            for row in 0..m {
+                for column in 0..n {
+                    let term = |i| a_items[a_at + row * k + i] * b_items[b_at + i * n + column];
+                    out.push((0..k).map(term).sum());
+                }
+            }
+        });
+        self.epilogue.eval(&mut out, inputs, |at| at % n);
+        one(from_f64(shape, DType::F32, out))
+    }
+
+    fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
+        // The residual's element is read just before the result takes its place.
+        if self.epilogue.residual { Reuse::InPlace([inputs.len() - 1].into_iter().collect()) } else { Reuse::Never }
+    }
+
+    fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        let k = inputs[0].shape[inputs[0].shape.rank() - 1];
+        let elements = outputs[0].shape.elements();
+        2 * (k * elements) as u64 + self.epilogue.flops(elements)
+    }
+}

@@ -1,0 +1,52 @@
+//! The operators, one file each: attributes, refusals, definition, reuse and cost.
+
+mod common;
+
+mod arg_extreme;
+mod batch_norm;
+mod binary;
+mod cast;
+mod chain;
+mod compare;
+mod concat;
+mod conv;
+mod conv_transpose;
+mod expand;
+mod gather;
+mod lrn;
+mod matmul;
+mod pad;
+mod pool;
+mod reduce;
+mod reshape;
+mod resize;
+mod select;
+mod slice;
+mod softmax;
+mod transpose;
+mod unary;
+
+pub use arg_extreme::ArgExtreme;
+pub use batch_norm::BatchNorm;
+pub use binary::Binary;
+pub use cast::Cast;
+pub use chain::{Chain, ChainStep};
+pub use common::Epilogue;
+pub use compare::Compare;
+pub use concat::Concat;
+pub use conv::Conv;
+pub use conv_transpose::ConvTranspose;
+pub use expand::Expand;
+pub use gather::Gather;
+pub use lrn::Lrn;
+pub use matmul::MatMul;
+pub use pad::{Pad, PadMode};
+pub use pool::{Pool, PoolKind};
+pub use reduce::{Reduce, ReduceKind};
+pub use reshape::Reshape;
+pub use resize::{Coordinates, Resize, ResizeMode, Rounding, Taps};
+pub use select::Select;
+pub use slice::Slice;
+pub use softmax::Softmax;
+pub use transpose::Transpose;
+pub use unary::Unary;

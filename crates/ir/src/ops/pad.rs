@@ -1,0 +1,94 @@
+//! [`Pad`]: elements around a tensor.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{Shape, Tensor};
+
+use super::common::{arity, one, pick};
+use crate::op::{Operator, Refusal, TensorType, refuse};
+
+/// What stands in the padding.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PadMode {
+    /// One value, converted to the tensor's dtype.
+    Constant(f64),
+    /// The nearest element.
+    Edge,
+    /// The tensor mirrored at its first and last element.
+    Reflect,
+    /// The tensor repeated.
+    Wrap,
+}
+
+/// Adds (or, with negative counts, removes) elements in front of and behind each axis.
+///
+/// `x: [..]` -> the extents with both counts added, same dtype. Refuses counts that leave less than nothing and padding
+/// of an empty axis other than by a constant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pad {
+    /// What stands in the padding.
+    pub mode: PadMode,
+    /// Elements in front of and behind each axis.
+    pub pad: SmallVec<[[isize; 2]; 4]>,
+}
+
+impl Pad {
+    /// The output's shape, or none where an axis would have less than no elements.
+    fn output_shape(&self, x: &Shape) -> Option<Shape> {
+        let extent =
+            |(&extent, pad): (&usize, &[isize; 2])| extent.checked_add_signed(pad[0])?.checked_add_signed(pad[1]);
+        x.iter().zip(&self.pad).map(extent).collect()
+    }
+
+    /// The index along an axis of `extent` elements that stands `ix` behind the start of the padding, or none where the
+    /// constant stands.
+    pub fn source(&self, axis: usize, extent: usize, ix: usize) -> Option<usize> {
+        let at = ix as isize - self.pad[axis][0];
+        let last = extent as isize - 1;
+        if (0..=last).contains(&at) {
+            return Some(at as usize);
+        }
+        match self.mode {
+            PadMode::Constant(_) => None,
+            PadMode::Edge => Some(at.clamp(0, last) as usize),
+            PadMode::Wrap => Some(at.rem_euclid(extent as isize) as usize),
+            PadMode::Reflect if last == 0 => Some(0),
+            PadMode::Reflect => {
+                let at = at.rem_euclid(2 * last);
+                Some(if at > last { 2 * last - at } else { at } as usize)
+            }
+        }
+    }
+}
+
+impl Operator for Pad {
+    const NAME: &'static str = "pad";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1)?;
+        let x = inputs[0];
+        if self.pad.len() != x.shape.rank() {
+            refuse!("padding is given for {} axes, the input {} has {}", self.pad.len(), x.shape, x.shape.rank());
+        }
+        let Some(shape) = self.output_shape(&x.shape) else {
+            refuse!("padding {:?} leaves less than nothing of {}", self.pad, x.shape)
+        };
+        let constant = matches!(self.mode, PadMode::Constant(_));
+        if !constant && x.shape.elements() == 0 && shape.elements() != 0 {
+            refuse!("an empty tensor has no elements to repeat");
+        }
+        Ok(one(TensorType { dtype: x.dtype, shape }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let fill = if let PadMode::Constant(value) = self.mode { value } else { 0.0 };
+        let shape = self.output_shape(x.shape()).expect("infer refuses less than nothing");
+        let strides = x.shape().row_major_strides();
+        one(pick(x, &shape, fill, |index| {
+            let along = |axis| Some(self.source(axis, x.shape()[axis], index[axis])? * strides[axis]);
+            (0..index.len()).map(along).sum()
+        }))
+    }
+}

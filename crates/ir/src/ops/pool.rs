@@ -1,0 +1,130 @@
+//! [`Pool`]: the maximum or the mean of windows.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Shape, Tensor};
+
+use super::common::{arity, f32_only, for_each_index, from_f64, one, window_places};
+use crate::op::{Operator, Refusal, TensorType, refuse};
+
+/// What is taken from each window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolKind {
+    /// The largest cell; padding does not take part.
+    Max,
+    /// The mean of the cells inside the input.
+    Mean,
+    /// The mean of the cells inside the input and its padding (not of a last window's overhang), padding being 0.
+    MeanWithPadding,
+}
+
+/// Slides a window over the spatial dimensions.
+///
+/// `x: [n, c, ..spatial]` of `f32` -> `[n, c, ..out]`. With `ceil`, a last window may hang over the end, unless it would
+/// begin behind the input and its front padding. Source: ONNX `MaxPool`, `AveragePool`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// What is taken from each window.
+    pub kind: PoolKind,
+    /// Cells of the window, one number a spatial dimension.
+    pub kernel: SmallVec<[usize; 2]>,
+    /// Steps of the window.
+    pub stride: SmallVec<[usize; 2]>,
+    /// Distance between the window's cells.
+    pub dilation: SmallVec<[usize; 2]>,
+    /// Padding in front of and behind each spatial dimension.
+    pub pad: SmallVec<[[usize; 2]; 2]>,
+    /// Whether a last window that is not full counts.
+    pub ceil: bool,
+}
+
+impl Pool {
+    /// A window over images with one extent, stride and padding for all sides.
+    pub fn square(kind: PoolKind, kernel: usize, stride: usize, pad: usize) -> Pool {
+        Pool {
+            kind,
+            kernel: SmallVec::from_elem(kernel, 2),
+            stride: SmallVec::from_elem(stride, 2),
+            dilation: SmallVec::from_elem(1, 2),
+            pad: SmallVec::from_elem([pad, pad], 2),
+            ceil: false,
+        }
+    }
+
+    fn output_shape(&self, x: &Shape) -> Result<Shape, Refusal> {
+        let spatial = self.kernel.len();
+        let lengths = [self.stride.len(), self.dilation.len(), self.pad.len()];
+        if !(1..=3).contains(&spatial) || lengths.iter().any(|&length| length != spatial) || x.rank() != spatial + 2 {
+            refuse!("input {x} does not have {spatial} spatial dimensions, each with stride, dilation and padding");
+        }
+        let mut shape: Shape = x[..2].into();
+        for axis in 0..spatial {
+            let (extent, kernel, stride, pad) = (x[axis + 2], self.kernel[axis], self.stride[axis], self.pad[axis]);
+            let reach = kernel.saturating_sub(1).saturating_mul(self.dilation[axis]).saturating_add(1);
+            let fits_only_hanging = self.ceil && extent.saturating_add(pad[0]).saturating_add(pad[1]) < reach;
+            let full = match fits_only_hanging {
+                true => 1,
+                false => window_places(extent, kernel, stride, self.dilation[axis], pad)?,
+            };
+            let covered = (full - 1) * stride + reach;
+            let begins = full * stride;
+            let hangs = self.ceil && covered < extent + pad[0] + pad[1] && begins < extent + pad[0];
+            shape.push(full + usize::from(hangs));
+        }
+        Ok(shape)
+    }
+}
+
+impl Operator for Pool {
+    const NAME: &'static str = "pool";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1)?;
+        f32_only(inputs)?;
+        if self.kernel.iter().chain(&self.stride).chain(&self.dilation).any(|&count| count == 0) {
+            refuse!("kernel, stride and dilation are at least 1");
+        }
+        Ok(one(TensorType { dtype: DType::F32, shape: self.output_shape(&inputs[0].shape)? }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let shape = self.output_shape(x.shape()).expect("infer refuses what does not fit");
+        let (items, strides) = (x.to_f64(), x.shape().row_major_strides());
+        let mut out = Vec::with_capacity(shape.elements());
+        for_each_index(&shape, |index| {
+            let (mut largest, mut sum, mut inside, mut padded) = (f64::NEG_INFINITY, 0.0, 0usize, 0usize);
+            for_each_index(&self.kernel, |tap| {
+                let mut at = Some(index[0] * strides[0] + index[1] * strides[1]);
+                let mut in_padding = true;
+                for axis in 0..self.kernel.len() {
+                    let reach = index[axis + 2] * self.stride[axis] + tap[axis] * self.dilation[axis];
+                    let [front, back] = self.pad[axis];
+                    let extent = x.shape()[axis + 2];
+                    in_padding &= reach < front + extent + back;
+                    let cell = reach.checked_sub(front).filter(|&cell| cell < extent);
+                    at = at.zip(cell).map(|(at, cell)| at + cell * strides[axis + 2]);
+                }
+                padded += usize::from(in_padding);
+                if let Some(at) = at {
+                    inside += 1;
+                    sum += items[at];
+                    if items[at] > largest || items[at].is_nan() {
+                        largest = items[at];
+                    }
+                }
+            });
+            out.push(match self.kind {
+                PoolKind::Max => largest,
+                PoolKind::Mean => sum / inside as f64,
+                PoolKind::MeanWithPadding => sum / padded as f64,
+            });
+        });
+        one(from_f64(shape, DType::F32, out))
+    }
+
+    fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        (outputs[0].shape.elements() * self.kernel.iter().product::<usize>()) as u64
+    }
+}

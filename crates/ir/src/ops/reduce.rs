@@ -1,0 +1,121 @@
+//! [`Reduce`]: one number from many along some axes.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{DType, Shape, Tensor};
+
+use super::common::{arity, axis_in, for_each_index, from_f64, one, position};
+use crate::op::{Operator, Refusal, TensorType, refuse};
+
+/// How many numbers become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ReduceKind {
+    Sum,
+    Mean,
+    Max,
+    Min,
+    Prod,
+    SumSquare,
+    /// The sum of absolute values.
+    L1,
+    /// The root of the sum of squares.
+    L2,
+    LogSum,
+    LogSumExp,
+}
+
+impl ReduceKind {
+    /// The definition. Nothing at all gives 0, 1 for a product, and the far infinity for an extreme.
+    pub fn eval(self, items: &[f64]) -> f64 {
+        let sum = |term: &dyn Fn(f64) -> f64| items.iter().map(|&x| term(x)).sum::<f64>();
+        let extreme = |start: f64, wins: &dyn Fn(f64, f64) -> bool| {
+            items.iter().fold(start, |best, &x| if x.is_nan() || wins(x, best) { x } else { best })
+        };
+        match self {
+            ReduceKind::Sum => sum(&|x| x),
+            ReduceKind::Mean => sum(&|x| x) / items.len() as f64,
+            ReduceKind::Max => extreme(f64::NEG_INFINITY, &|x, best| x > best),
+            ReduceKind::Min => extreme(f64::INFINITY, &|x, best| x < best),
+            ReduceKind::Prod => items.iter().product(),
+            ReduceKind::SumSquare => sum(&|x| x * x),
+            ReduceKind::L1 => sum(&f64::abs),
+            ReduceKind::L2 => sum(&|x| x * x).sqrt(),
+            ReduceKind::LogSum => sum(&|x| x).ln(),
+            ReduceKind::LogSumExp => {
+                let top = extreme(f64::NEG_INFINITY, &|x, best| x > best);
+                if top.is_infinite() { top } else { top + sum(&|x| (x - top).exp()).ln() }
+            }
+        }
+    }
+}
+
+/// Reduces `axes`, which are sorted and distinct.
+///
+/// `x: [..]` -> the shape with the axes removed, or as 1 with `keep`. Floats; integers for sum, mean, product and the
+/// extremes, whose results are exact below 2^53. Refuses: `bool` apart from extremes, logarithms and roots of integers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reduce {
+    /// How many numbers become one.
+    pub kind: ReduceKind,
+    /// The axes that go.
+    pub axes: SmallVec<[usize; 4]>,
+    /// Whether they stay as extents of 1.
+    pub keep: bool,
+}
+
+impl Reduce {
+    fn output_shape(&self, x: &Shape) -> Shape {
+        let kept = |axis: &usize| self.keep || !self.axes.contains(axis);
+        (0..x.rank()).filter(kept).map(|axis| if self.axes.contains(&axis) { 1 } else { x[axis] }).collect()
+    }
+}
+
+impl Operator for Reduce {
+    const NAME: &'static str = "reduce";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1)?;
+        let x = inputs[0];
+        for &axis in &self.axes {
+            axis_in(axis, &x.shape)?;
+        }
+        if !self.axes.windows(2).all(|pair| pair[0] < pair[1]) {
+            refuse!("axes are sorted and distinct");
+        }
+        let extreme = matches!(self.kind, ReduceKind::Max | ReduceKind::Min);
+        let exact = extreme || matches!(self.kind, ReduceKind::Sum | ReduceKind::Mean | ReduceKind::Prod);
+        if (x.dtype == DType::Bool && !extreme) || (x.dtype.is_integer() && !exact) {
+            refuse!("{:?} is not defined for {}", self.kind, x.dtype);
+        }
+        Ok(one(TensorType { dtype: x.dtype, shape: self.output_shape(&x.shape) }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let items = x.to_f64();
+        let x_strides = x.shape().row_major_strides();
+        let kept: Shape = x
+            .shape()
+            .iter()
+            .enumerate()
+            .map(|(axis, &extent)| if self.axes.contains(&axis) { 1 } else { extent })
+            .collect();
+        let window: Shape = self.axes.iter().map(|&axis| x.shape()[axis]).collect();
+        let window_strides: SmallVec<[usize; 4]> = self.axes.iter().map(|&axis| x_strides[axis]).collect();
+        let mut out = Vec::new();
+        let mut taken = Vec::new();
+        for_each_index(&kept, |index| {
+            taken.clear();
+            let base = position(index, &x_strides);
+            for_each_index(&window, |cell| taken.push(items[base + position(cell, &window_strides)]));
+            out.push(self.kind.eval(&taken));
+        });
+        one(from_f64(self.output_shape(x.shape()), x.dtype(), out))
+    }
+
+    fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
+        inputs[0].shape.elements() as u64
+    }
+}

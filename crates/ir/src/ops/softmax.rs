@@ -1,0 +1,50 @@
+//! [`Softmax`]: exponentials that sum to one along an axis.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::Tensor;
+
+use super::common::{arity, axis_in, f32_only, from_f64, one};
+use crate::op::{Operator, Refusal, TensorType};
+
+/// `exp(x - max) / sum(exp(x - max))` along `axis`, or its logarithm.
+///
+/// `x: [..]` of `f32` -> the same type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Softmax {
+    /// The axis that sums to one.
+    pub axis: usize,
+    /// Whether the result is the logarithm.
+    pub log: bool,
+}
+
+impl Operator for Softmax {
+    const NAME: &'static str = "softmax";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1)?;
+        f32_only(inputs)?;
+        axis_in(self.axis, &inputs[0].shape)?;
+        Ok(one(inputs[0].clone()))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let mut items = x.to_f64();
+        let (extent, inner) = (x.shape()[self.axis], x.shape()[self.axis + 1..].iter().product::<usize>());
+        for lane in 0..items.len() / extent.max(1) {
+            let at = |i: usize| lane / inner * inner * extent + lane % inner + i * inner;
+            let top = (0..extent).map(|i| items[at(i)]).fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = (0..extent).map(|i| (items[at(i)] - top).exp()).sum();
+            for i in 0..extent {
+                let shifted = items[at(i)] - top;
+                items[at(i)] = if self.log { shifted - sum.ln() } else { shifted.exp() / sum };
+            }
+        }
+        one(from_f64(x.shape().clone(), x.dtype(), items))
+    }
+
+    fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
+        4 * inputs[0].shape.elements() as u64
+    }
+}

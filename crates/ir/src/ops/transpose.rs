@@ -1,0 +1,52 @@
+//! [`Transpose`]: dimensions in another order.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{Shape, Tensor};
+
+use super::common::{arity, one, pick};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// Dimension `i` of the result is dimension `order[i]` of `x`.
+///
+/// `x: [..]` -> the extents in that order, same dtype. Refuses an order that is not a permutation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transpose {
+    /// The permutation.
+    pub order: SmallVec<[usize; 6]>,
+}
+
+impl Transpose {
+    fn output_shape(&self, x: &Shape) -> Shape {
+        self.order.iter().map(|&axis| x[axis]).collect()
+    }
+}
+
+impl Operator for Transpose {
+    const NAME: &'static str = "transpose";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1)?;
+        let x = inputs[0];
+        let mut sorted = self.order.clone();
+        sorted.sort_unstable();
+        if !sorted.iter().copied().eq(0..x.shape.rank()) {
+            refuse!("{:?} is not a permutation of the dimensions of {}", self.order, x.shape);
+        }
+        Ok(one(TensorType { dtype: x.dtype, shape: self.output_shape(&x.shape) }))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let strides = x.shape().row_major_strides();
+        one(pick(x, &self.output_shape(x.shape()), 0.0, |index| {
+            Some(index.iter().zip(&self.order).map(|(ix, &axis)| ix * strides[axis]).sum())
+        }))
+    }
+
+    fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
+        // Moving dimensions of extent 1 moves no element.
+        let long = self.order.iter().filter(|&&axis| inputs[0].shape[axis] != 1);
+        if long.is_sorted() { Reuse::Alias { offset: 0 } } else { Reuse::Never }
+    }
+}

@@ -1,0 +1,80 @@
+//! [`rewrite`]: a graph copied node by node, some nodes replaced. How passes are written.
+
+use smallvec::SmallVec;
+use types::{Map, Scope};
+
+use crate::{Graph, Node, NodeId, Op, Refusal, Source, ValueId};
+
+/// The copy under construction. Ids of the old graph and of the new one are both [`ValueId`]s: `old` and `new` in names
+/// say which.
+pub struct Rewrite<'a> {
+    /// The graph being copied.
+    pub old: &'a Graph,
+    /// The copy so far.
+    pub new: Graph,
+    map: Map<ValueId, Option<ValueId>>,
+}
+
+impl Rewrite<'_> {
+    /// The new value that stands for an old one. Weights and constants are copied when first asked for.
+    pub fn value(&mut self, old: ValueId) -> ValueId {
+        if let Some(new) = self.map[old] {
+            return new;
+        }
+        let value = self.old.value(old);
+        let new = match &value.source {
+            Source::Weight(tensor) => self.new.add_weight(&value.name, tensor.clone()),
+            Source::Constant(tensor) => self.new.add_constant(&value.name, tensor.clone()),
+            Source::Input | Source::Node { .. } => {
+                unreachable!("inputs and earlier nodes are mapped before they are read")
+            }
+        };
+        self.new.value_mut(new).layout = value.layout;
+        self.map[old] = Some(new);
+        new
+    }
+
+    /// Adds a node to the copy; `inputs` are new values.
+    ///
+    /// # Errors
+    /// What the op refuses. A pass that builds what is refused has a bug, or gives its rewriting up.
+    pub fn add(&mut self, op: impl Into<Op>, inputs: &[ValueId], scope: &Scope) -> Result<ValueId, Refusal> {
+        self.new.add1(op.into(), inputs, scope.clone())
+    }
+
+    /// Copies a node as it is.
+    pub fn copy(&mut self, node: &Node) -> SmallVec<[ValueId; 1]> {
+        let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&old| self.value(old)).collect();
+        let outputs = self.new.add(node.op.clone(), &inputs, node.scope.clone()).expect("the old graph is verified");
+        for (&old, &new) in node.outputs.iter().zip(&outputs) {
+            let old = self.old.value(old);
+            let value = self.new.value_mut(new);
+            value.name.clone_from(&old.name);
+            value.layout = old.layout;
+        }
+        outputs
+    }
+}
+
+/// Copies `old`, in order. For each node `replace` yields the new values of its outputs, or `None` to copy it as it is.
+///
+/// Only what the copy reads is copied, so nodes whose readers were all rewritten vanish with [`Rewrite::copy`] not being
+/// called for them: `replace` returns an empty list to drop a node.
+pub fn rewrite(old: &Graph, mut replace: impl FnMut(&mut Rewrite, NodeId) -> Option<SmallVec<[ValueId; 1]>>) -> Graph {
+    let mut context = Rewrite { old, new: Graph::new(&old.name), map: Map::filled(old.values().len(), None) };
+    for &input in old.inputs() {
+        let value = old.value(input);
+        let new = context.new.add_input(&value.name, value.ty.dtype, value.ty.shape.clone());
+        context.new.value_mut(new).layout = value.layout;
+        context.map[input] = Some(new);
+    }
+    for (id, node) in old.nodes().iter() {
+        let outputs = replace(&mut context, id).unwrap_or_else(|| context.copy(node));
+        for (&old_output, new_output) in node.outputs.iter().zip(outputs) {
+            context.map[old_output] = Some(new_output);
+        }
+    }
+    let outputs = old.outputs().iter().map(|output| (output.name.clone(), context.value(output.value))).collect();
+    context.new.set_outputs(outputs);
+    context.new
+}

@@ -1,0 +1,332 @@
+//! The text form of a graph: one line a value or node, printed by [`print`], read back by [`parse`].
+//!
+//! ```text
+//! graph "tiny"
+//! v0: f32[8] = input "x"
+//! v1: f32[2] = weight "w" {1,-0.5}
+//! v2: f32[64,3,7,7] = weight "conv1.weight" #0f3c5a9d11e0b742
+//! v3: f32[8] = unary(v0) "relu" at "stage1/relu"
+//! output "y" v3
+//! ```
+//!
+//! Small tensors stand in the text, large ones by the hash of their bytes; whoever parses says where such bytes are.
+//! Attributes are the op's JSON. A value's name and layout follow where they are not the usual ones.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use smallvec::SmallVec;
+use types::{DType, Layout, Map, Scope, Shape, Tensor};
+
+use crate::{Graph, Op, Source, TensorType, ValueId};
+
+/// Tensors with at most this many elements stand in the text.
+const INLINE_ELEMENTS: usize = 16;
+
+/// The name that the text gives to a large tensor: the XXH3 hash of its dtype, shape and little-endian bytes.
+pub fn tensor_hash(tensor: &Tensor) -> u64 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    hasher.update(TensorType::of(tensor).to_string().as_bytes());
+    hasher.update(&tensor.to_le_bytes());
+    hasher.digest()
+}
+
+/// Prints a graph.
+pub fn print(graph: &Graph) -> String {
+    let mut text = format!("graph {}\n", quoted(&graph.name));
+    let mut number: Map<ValueId, Option<usize>> = Map::filled(graph.values().len(), None);
+    let mut next = 0;
+    for &id in graph.inputs() {
+        define(&mut text, graph, id, &mut number, &mut next);
+    }
+    for node in graph.nodes().values() {
+        for &id in &node.inputs {
+            if graph.value(id).tensor().is_some() && number[id].is_none() {
+                define(&mut text, graph, id, &mut number, &mut next);
+            }
+        }
+        let outputs: Vec<String> = node
+            .outputs
+            .iter()
+            .map(|&id| {
+                number[id] = Some(next);
+                next += 1;
+                format!("v{}: {}", next - 1, graph.ty(id))
+            })
+            .collect();
+        let inputs: Vec<String> = node
+            .inputs
+            .iter()
+            .map(|&id| number[id].map_or_else(|| "?".into(), |number| format!("v{number}")))
+            .collect();
+        let attributes = match serde_json::to_value(&node.op) {
+            Ok(Json::Object(fields)) => fields.into_iter().next().map_or(Json::Null, |(_, attributes)| attributes),
+            _ => Json::Null,
+        };
+        let _ = write!(
+            text,
+            "{} = {}({}) {attributes} at {}",
+            outputs.join(", "),
+            node.op.name(),
+            inputs.join(", "),
+            quoted(node.scope.as_str())
+        );
+        let value = graph.value(node.outputs[0]);
+        if value.name != node.scope.as_str() {
+            let _ = write!(text, " named {}", quoted(&value.name));
+        }
+        if value.layout != Layout::default() {
+            let _ = write!(text, " layout {}", value.layout);
+        }
+        text.push('\n');
+    }
+    for output in graph.outputs() {
+        if number[output.value].is_none() {
+            define(&mut text, graph, output.value, &mut number, &mut next);
+        }
+        let _ = writeln!(text, "output {} v{}", quoted(&output.name), number[output.value].unwrap_or_default());
+    }
+    text
+}
+
+fn define(text: &mut String, graph: &Graph, id: ValueId, number: &mut Map<ValueId, Option<usize>>, next: &mut usize) {
+    let value = graph.value(id);
+    number[id] = Some(*next);
+    let kind = match value.source {
+        Source::Weight(_) => "weight",
+        Source::Constant(_) => "constant",
+        Source::Input | Source::Node { .. } => "input",
+    };
+    let _ = write!(text, "v{next}: {} = {kind} {}", value.ty, quoted(&value.name));
+    if let Some(tensor) = value.tensor() {
+        if tensor.elements() <= INLINE_ELEMENTS {
+            let items: Vec<String> = match tensor.dtype().is_float() {
+                true => tensor.to_f64().iter().map(f64::to_string).collect(),
+                false => tensor.to_i64().iter().map(i64::to_string).collect(),
+            };
+            let _ = write!(text, " {{{}}}", items.join(","));
+        } else {
+            let _ = write!(text, " #{:016x}", tensor_hash(tensor));
+        }
+    }
+    if value.layout != Layout::default() {
+        let _ = write!(text, " layout {}", value.layout);
+    }
+    text.push('\n');
+    *next += 1;
+}
+
+fn quoted(text: &str) -> String {
+    Json::String(text.to_string()).to_string()
+}
+
+/// What is wrong with a text form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct ParseError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Reads a graph back. `resolve` finds a large tensor by its [`tensor_hash`].
+///
+/// # Errors
+/// The first line that is not understood, or whose op refuses its operands, or whose tensor is not found.
+pub fn parse(text: &str, mut resolve: impl FnMut(u64) -> Option<Arc<Tensor>>) -> Result<Graph, ParseError> {
+    let mut graph = Graph::default();
+    let mut known: BTreeMap<String, ValueId> = BTreeMap::new();
+    let mut outputs = Vec::new();
+    for (ix, line) in text.lines().enumerate() {
+        let mut reader = Reader { rest: line.trim() };
+        if reader.rest.is_empty() {
+            continue;
+        }
+        parse_line(&mut reader, &mut graph, &mut known, &mut outputs, &mut resolve)
+            .map_err(|what| ParseError { line: ix + 1, what })?;
+    }
+    graph.set_outputs(outputs);
+    Ok(graph)
+}
+
+fn parse_line(
+    reader: &mut Reader,
+    graph: &mut Graph,
+    known: &mut BTreeMap<String, ValueId>,
+    outputs: &mut Vec<(String, ValueId)>,
+    resolve: &mut impl FnMut(u64) -> Option<Arc<Tensor>>,
+) -> Result<(), String> {
+    if reader.take("graph ") {
+        graph.name = reader.string()?;
+        return Ok(());
+    }
+    if reader.take("output ") {
+        let name = reader.string()?;
+        let value = reader.word();
+        outputs.push((name, *known.get(value).ok_or_else(|| format!("`{value}` is not defined"))?));
+        return Ok(());
+    }
+    let mut defined: Vec<(String, TensorType)> = Vec::new();
+    loop {
+        let name = reader.until(':')?.to_string();
+        let ty = parse_type(reader.word())?;
+        defined.push((name, ty));
+        if reader.take("=") {
+            break;
+        }
+    }
+    let kind = reader.identifier().to_string();
+    let (name, ty) = defined[0].clone();
+    match kind.as_str() {
+        "input" => {
+            let id = graph.add_input(&reader.string()?, ty.dtype, ty.shape);
+            parse_layout(reader, graph, id)?;
+            known.insert(name, id);
+        }
+        "weight" | "constant" => {
+            let value_name = reader.string()?;
+            let tensor = parse_tensor(reader, &ty, resolve)?;
+            if TensorType::of(&tensor) != ty {
+                return Err(format!("the tensor is {}, not {ty}", TensorType::of(&tensor)));
+            }
+            let id = match kind.as_str() {
+                "weight" => graph.add_weight(&value_name, tensor),
+                _ => graph.add_constant(&value_name, tensor),
+            };
+            parse_layout(reader, graph, id)?;
+            known.insert(name, id);
+        }
+        op => {
+            let operands = reader.until(')')?.trim_start().trim_start_matches('(').to_string();
+            let inputs: Result<SmallVec<[ValueId; 4]>, String> = operands
+                .split(',')
+                .map(str::trim)
+                .filter(|name| !name.is_empty())
+                .map(|name| known.get(name).copied().ok_or_else(|| format!("`{name}` is not defined")))
+                .collect();
+            let attributes = reader.json()?;
+            let tagged = Json::Object([(op.to_string(), attributes)].into_iter().collect());
+            let op: Op = serde_json::from_value(tagged).map_err(|error| format!("`{op}`: {error}"))?;
+            if !reader.take("at ") {
+                return Err("`at \"scope\"` is missing".into());
+            }
+            let scope = Scope::new(&reader.string()?);
+            let ids = graph.add(op, &inputs?, scope).map_err(|refusal| refusal.to_string())?;
+            if reader.take("named ") {
+                graph.value_mut(ids[0]).name = reader.string()?;
+            }
+            parse_layout(reader, graph, ids[0])?;
+            for ((name, ty), &id) in defined.into_iter().zip(&ids) {
+                if *graph.ty(id) != ty {
+                    return Err(format!("{name} is {}, not {ty}", graph.ty(id)));
+                }
+                known.insert(name, id);
+            }
+        }
+    }
+    if reader.rest.is_empty() { Ok(()) } else { Err(format!("`{}` is not understood", reader.rest)) }
+}
+
+fn parse_type(text: &str) -> Result<TensorType, String> {
+    let text = text.trim_end_matches(',');
+    let (dtype, shape) = text.split_once('[').ok_or_else(|| format!("`{text}` is not a type"))?;
+    let dtype: DType = dtype.parse()?;
+    let extents = shape.trim_end_matches(']').split(',').filter(|part| !part.is_empty());
+    let shape: Result<Shape, _> = extents.map(str::parse).collect();
+    Ok(TensorType { dtype, shape: shape.map_err(|_| format!("`{text}` is not a type"))? })
+}
+
+fn parse_tensor(
+    reader: &mut Reader,
+    ty: &TensorType,
+    resolve: &mut impl FnMut(u64) -> Option<Arc<Tensor>>,
+) -> Result<Arc<Tensor>, String> {
+    if reader.take("#") {
+        let word = reader.word();
+        let hash = u64::from_str_radix(word, 16).map_err(|_| format!("`#{word}` is not a hash"))?;
+        return resolve(hash).ok_or_else(|| format!("tensor #{word} is not to be found"));
+    }
+    let items = reader.until('}')?.trim_start_matches('{');
+    let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
+    let wrong = |item: &str| format!("`{item}` is not a number");
+    let tensor = match ty.dtype.is_float() {
+        true => Tensor::new(
+            ty.shape.clone(),
+            items.map(|item| item.parse::<f64>().map_err(|_| wrong(item))).collect::<Result<Vec<_>, _>>()?,
+        ),
+        false => Tensor::new(
+            ty.shape.clone(),
+            items.map(|item| item.parse::<i64>().map_err(|_| wrong(item))).collect::<Result<Vec<_>, _>>()?,
+        ),
+    };
+    Ok(Arc::new(tensor.map_err(|error| error.to_string())?.cast(ty.dtype)))
+}
+
+fn parse_layout(reader: &mut Reader, graph: &mut Graph, id: ValueId) -> Result<(), String> {
+    if reader.take("layout ") {
+        let word = reader.word();
+        let blocked = word.strip_prefix("channels_blocked(").and_then(|rest| rest.strip_suffix(')'));
+        graph.value_mut(id).layout = match (word, blocked.map(str::parse)) {
+            (_, Some(Ok(block))) => Layout::ChannelsBlocked(block),
+            ("row_major", None) => Layout::RowMajor,
+            ("channels_last", None) => Layout::ChannelsLast,
+            _ => return Err(format!("`{word}` is not a layout")),
+        };
+    }
+    Ok(())
+}
+
+/// The rest of a line.
+struct Reader<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, prefix: &str) -> bool {
+        match self.rest.trim_start().strip_prefix(prefix) {
+            Some(rest) => {
+                self.rest = rest.trim_start();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn word(&mut self) -> &'a str {
+        let rest = self.rest.trim_start();
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        self.rest = rest[end..].trim_start();
+        &rest[..end]
+    }
+
+    fn identifier(&mut self) -> &'a str {
+        let rest = self.rest.trim_start();
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        self.rest = &rest[end..];
+        &rest[..end]
+    }
+
+    fn until(&mut self, end: char) -> Result<&'a str, String> {
+        let at = self.rest.find(end).ok_or_else(|| format!("`{end}` is missing"))?;
+        let before = &self.rest[..at];
+        self.rest = self.rest[at + end.len_utf8()..].trim_start();
+        Ok(before)
+    }
+
+    fn json(&mut self) -> Result<Json, String> {
+        let mut stream = serde_json::Deserializer::from_str(self.rest).into_iter::<Json>();
+        let value = stream.next().ok_or("the line ends too early")?.map_err(|error| error.to_string())?;
+        self.rest = self.rest[stream.byte_offset()..].trim_start();
+        Ok(value)
+    }
+
+    fn string(&mut self) -> Result<String, String> {
+        match self.json()? {
+            Json::String(text) => Ok(text),
+            other => Err(format!("`{other}` is not a name in quotes")),
+        }
+    }
+}

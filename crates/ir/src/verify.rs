@@ -1,0 +1,114 @@
+//! [`verify()`]: everything that is wrong with a graph, at once. Runs after every pass.
+
+use smallvec::SmallVec;
+use types::EntityId;
+
+use crate::{Graph, NodeId, Source, TensorType, ValueId};
+
+/// One thing that is wrong with a graph: a bug of whoever built or rewrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum VerifyError {
+    #[error("node {node} (`{scope}`) reads {value}, which does not exist")]
+    UnknownValue { node: NodeId, scope: String, value: usize },
+    #[error("node {node} (`{scope}`) reads {value} before it is computed")]
+    OutOfOrder { node: NodeId, scope: String, value: ValueId },
+    #[error("node {node} (`{scope}`): {op}: {refusal}")]
+    Refused { node: NodeId, scope: String, op: &'static str, refusal: String },
+    #[error("node {node} (`{scope}`) yields {got} where {op} infers {want}")]
+    WrongType { node: NodeId, scope: String, op: &'static str, want: String, got: String },
+    #[error("value {value} does not know that node {node} yields it")]
+    WrongSource { value: ValueId, node: NodeId },
+    #[error("value {value} says {ty} and holds {tensor}")]
+    WrongTensor { value: ValueId, ty: String, tensor: String },
+    #[error("output `{name}` does not exist")]
+    UnknownOutput { name: String },
+    #[error("input {value} is not marked as one")]
+    WrongInput { value: ValueId },
+    #[error("two outputs are named `{name}`")]
+    TwoOutputs { name: String },
+    #[error("the graph has no output")]
+    NoOutput,
+}
+
+/// Checks ids, order, types and names.
+///
+/// # Errors
+/// All violations, in the order of the graph.
+pub fn verify(graph: &Graph) -> Result<(), Vec<VerifyError>> {
+    let mut errors = Vec::new();
+    let n_values = graph.values().len();
+
+    for (value, data) in graph.values().iter() {
+        if let Some(tensor) = data.tensor()
+            && TensorType::of(tensor) != data.ty
+        {
+            let (ty, tensor) = (data.ty.to_string(), TensorType::of(tensor).to_string());
+            errors.push(VerifyError::WrongTensor { value, ty, tensor });
+        }
+        if let Source::Node { node, output } = data.source
+            && graph.nodes().get(node).and_then(|node| node.outputs.get(output)) != Some(&value)
+        {
+            errors.push(VerifyError::WrongSource { value, node });
+        }
+    }
+    for &value in graph.inputs() {
+        if graph.values().get(value).is_none_or(|data| data.source != Source::Input) {
+            errors.push(VerifyError::WrongInput { value });
+        }
+    }
+
+    for (id, node) in graph.nodes().iter() {
+        let scope = || node.scope.to_string();
+        let mut known = true;
+        for &value in node.inputs.iter().chain(&node.outputs) {
+            if n_values <= value.index() {
+                errors.push(VerifyError::UnknownValue { node: id, scope: scope(), value: value.index() });
+                known = false;
+            }
+        }
+        if !known {
+            continue;
+        }
+        for &value in &node.inputs {
+            if graph.value(value).producer().is_some_and(|producer| id <= producer) {
+                errors.push(VerifyError::OutOfOrder { node: id, scope: scope(), value });
+            }
+        }
+        let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&value| graph.ty(value)).collect();
+        match node.op.infer(&types) {
+            Err(refusal) => {
+                let refusal = refusal.to_string();
+                errors.push(VerifyError::Refused { node: id, scope: scope(), op: node.op.name(), refusal });
+            }
+            Ok(want) => {
+                let got: SmallVec<[TensorType; 1]> =
+                    node.outputs.iter().map(|&value| graph.ty(value).clone()).collect();
+                if want != got {
+                    let print =
+                        |types: &[TensorType]| types.iter().map(TensorType::to_string).collect::<Vec<_>>().join(", ");
+                    let (want, got) = (print(&want), print(&got));
+                    errors.push(VerifyError::WrongType { node: id, scope: scope(), op: node.op.name(), want, got });
+                }
+            }
+        }
+        for (output, &value) in node.outputs.iter().enumerate() {
+            if graph.value(value).source != (Source::Node { node: id, output }) {
+                errors.push(VerifyError::WrongSource { value, node: id });
+            }
+        }
+    }
+
+    if graph.outputs().is_empty() {
+        errors.push(VerifyError::NoOutput);
+    }
+    for (ix, output) in graph.outputs().iter().enumerate() {
+        if n_values <= output.value.index() {
+            errors.push(VerifyError::UnknownOutput { name: output.name.clone() });
+        }
+        if graph.outputs()[..ix].iter().any(|earlier| earlier.name == output.name) {
+            errors.push(VerifyError::TwoOutputs { name: output.name.clone() });
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
