@@ -58,8 +58,8 @@ fn live_bound(problem: &Problem) -> (u128, u32) {
     }
     edges.sort_unstable_by_key(|(step, _)| *step);
 
-    let mut best = (0, 0);
-    let mut live = 0;
+    let mut best: (u128, u32) = (0, 0);
+    let mut live: u128 = 0;
     let mut paddings: BTreeMap<u128, u32> = BTreeMap::new();
     for (ix, &(step, edge)) in edges.iter().enumerate() {
         match edge {
@@ -68,10 +68,10 @@ fn live_bound(problem: &Problem) -> (u128, u32) {
                 *paddings.entry(padding).or_insert(0) += 1;
             }
             Edge::End { rounded, padding } => {
-                // Inside one step the order of edges is arbitrary: the sums are right only behind its last edge.
-                live = u128::wrapping_sub(live, rounded);
-                let count = paddings.entry(padding).or_insert(0);
-                *count = count.wrapping_sub(1);
+                // Its start lies at an earlier step, so it has been counted.
+                live -= rounded;
+                let count = paddings.get_mut(&padding).expect("every end follows its start");
+                *count -= 1;
                 if *count == 0 {
                     paddings.remove(&padding);
                 }

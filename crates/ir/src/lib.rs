@@ -34,5 +34,5 @@ pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate};
 pub use graph::{Graph, Node, NodeId, Output, Source, Value, ValueId};
 pub use op::{Op, Operator, Refusal, Reuse, TensorType};
-pub use rewrite::{Rewrite, rewrite};
+pub use rewrite::{Rewrite, reorder, rewrite};
 pub use verify::{VerifyError, verify};

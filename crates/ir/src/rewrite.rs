@@ -60,7 +60,23 @@ impl Rewrite<'_> {
 ///
 /// Only what the copy reads is copied, so nodes whose readers were all rewritten vanish with [`Rewrite::copy`] not being
 /// called for them: `replace` returns an empty list to drop a node.
-pub fn rewrite(old: &Graph, mut replace: impl FnMut(&mut Rewrite, NodeId) -> Option<SmallVec<[ValueId; 1]>>) -> Graph {
+pub fn rewrite(
+    old: &Graph,
+    replace: impl FnMut(&mut Rewrite, NodeId) -> Option<SmallVec<[ValueId; 1]>>,
+) -> Graph {
+    rewrite_in_order(old, old.nodes().keys(), replace)
+}
+
+/// The same nodes in another order, which must be topological and name each node once.
+pub fn reorder(old: &Graph, order: &[NodeId]) -> Graph {
+    rewrite_in_order(old, order.iter().copied(), |_, _| None)
+}
+
+fn rewrite_in_order(
+    old: &Graph,
+    order: impl Iterator<Item = NodeId>,
+    mut replace: impl FnMut(&mut Rewrite, NodeId) -> Option<SmallVec<[ValueId; 1]>>,
+) -> Graph {
     let mut context = Rewrite { old, new: Graph::new(&old.name), map: Map::filled(old.values().len(), None) };
     for &input in old.inputs() {
         let value = old.value(input);
@@ -68,7 +84,8 @@ pub fn rewrite(old: &Graph, mut replace: impl FnMut(&mut Rewrite, NodeId) -> Opt
         context.new.value_mut(new).layout = value.layout;
         context.map[input] = Some(new);
     }
-    for (id, node) in old.nodes().iter() {
+    for id in order {
+        let node = old.node(id);
         let outputs = replace(&mut context, id).unwrap_or_else(|| context.copy(node));
         for (&old_output, new_output) in node.outputs.iter().zip(outputs) {
             context.map[old_output] = Some(new_output);

@@ -1,1 +1,85 @@
-//! x
+//! Passes: graph to graph, each a verb, one ordered list.
+//!
+//! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
+//! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
+//!
+//! ```
+//! use prestow_ir::{Graph, Op, ops::Unary};
+//! use prestow_types::{DType, Scope, Shape, pointwise};
+//!
+//! let mut graph = Graph::new("twice");
+//! let x = graph.add_input("x", DType::F32, Shape::from([4]));
+//! let a = graph.add1(Op::Unary(Unary(pointwise::Unary::Relu)), &[x], Scope::new("a")).unwrap();
+//! let b = graph.add1(Op::Unary(Unary(pointwise::Unary::Exp)), &[a], Scope::new("b")).unwrap();
+//! graph.set_outputs(vec![("y".into(), b)]);
+//! let graph = prestow_passes::run(graph, |_, _| {}).unwrap();
+//! assert_eq!(graph.nodes().len(), 1, "both functions run in one step");
+//! ```
+
+mod clean;
+mod common;
+mod dead;
+mod epilogue;
+mod fold;
+mod idiom;
+mod norm;
+mod pointwise;
+mod schedule;
+
+use ir::{Graph, VerifyError, verify};
+
+pub use clean::{clean, share};
+pub use dead::remove_dead;
+pub use epilogue::fuse_epilogues;
+pub use fold::fold_constants;
+pub use idiom::find_idioms;
+pub use norm::{fold_scales, split_norms};
+pub use pointwise::fuse_pointwise;
+pub use schedule::{peak_bytes, schedule};
+
+/// A pass with its name.
+pub struct Pass {
+    /// The name in dumps and messages.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&Graph) -> Graph,
+}
+
+/// All passes in the order in which they run.
+pub const PIPELINE: &[Pass] = &[
+    Pass { name: "fold_constants", run: fold_constants },
+    Pass { name: "clean", run: clean },
+    Pass { name: "share", run: share },
+    Pass { name: "find_idioms", run: find_idioms },
+    Pass { name: "remove_dead", run: remove_dead },
+    Pass { name: "split_norms", run: split_norms },
+    Pass { name: "fold_scales", run: fold_scales },
+    Pass { name: "fuse_epilogues", run: fuse_epilogues },
+    Pass { name: "fuse_pointwise", run: fuse_pointwise },
+    Pass { name: "schedule", run: schedule },
+];
+
+/// A pass left a graph that is not one: a bug of ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pass `{pass}` broke the graph: {}", .errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+pub struct BrokenGraph {
+    /// The pass, or `load` for the graph as it came.
+    pub pass: &'static str,
+    /// What is wrong.
+    pub errors: Vec<VerifyError>,
+}
+
+/// Runs all passes. `watch` sees the graph as it came (named `load`) and after each pass.
+///
+/// # Errors
+/// The first graph that does not verify.
+pub fn run(mut graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, BrokenGraph> {
+    verify(&graph).map_err(|errors| BrokenGraph { pass: "load", errors })?;
+    watch("load", &graph);
+    for pass in PIPELINE {
+        graph = (pass.run)(&graph);
+        verify(&graph).map_err(|errors| BrokenGraph { pass: pass.name, errors })?;
+        watch(pass.name, &graph);
+    }
+    Ok(graph)
+}

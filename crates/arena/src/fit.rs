@@ -1,0 +1,62 @@
+//! The fit pass: take the items in a fixed order and put each into a hole between those that lie already. The head of
+//! `place.rs` tells how and why.
+
+use crate::instance::{Instance, Item, Slot, Work};
+
+/// Which hole an item takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// The lowest that is large enough.
+    First,
+    /// The smallest that is large enough, the lowest of equal ones; above everything if there is none.
+    Best,
+}
+
+/// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
+pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
+    let mut offsets = vec![0; instance.items.len()];
+    // By rising start. Fixed buffers leave their gaps open; items close theirs.
+    let mut placed = instance.fixed.clone();
+    for item_ix in order {
+        let item = &instance.items[*item_ix as usize];
+        let offset = find_hole(item, rule, &placed, work)?;
+        let top = offset + item.size;
+        if limit < top {
+            return None;
+        }
+        offsets[*item_ix as usize] = offset;
+        let slot = Slot { start: offset, top, first: item.hull.start, end: item.hull.end };
+        placed.insert(placed.partition_point(|other| other.start < offset), slot);
+    }
+    Some(offsets)
+}
+
+/// Walks up through the slots that share a section with the item; what lies between two of them is a hole.
+fn find_hole(item: &Item, rule: Rule, placed: &[Slot], work: &mut Work) -> Option<u64> {
+    let mut best: Option<(u64, u64)> = None;
+    let mut cursor = 0;
+    let mut n_seen = 0;
+    for slot in placed {
+        n_seen += 1;
+        if slot.end <= item.hull.start || item.hull.end <= slot.first {
+            continue;
+        }
+        if cursor < slot.start
+            && let Some(offset) = item.lift(cursor)
+            && offset + item.size <= slot.start
+        {
+            let hole = slot.start - cursor;
+            if best.is_none_or(|(smallest, _)| hole < smallest) {
+                best = Some((hole, offset));
+            }
+            if rule == Rule::First {
+                break;
+            }
+        }
+        cursor = cursor.max(slot.top);
+    }
+    if !work.spend(n_seen + 1) {
+        return None;
+    }
+    best.map_or_else(|| item.lift(cursor), |(_, offset)| Some(offset))
+}

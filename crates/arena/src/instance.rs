@@ -1,0 +1,265 @@
+//! [`Instance`]: a verified problem as the greedy passes see it. Time is cut into *sections*, the runs of steps between
+//! two neighbouring ends of pieces, so that a piece is a range of section numbers.
+//!
+//! Also here: [`Priority`], the orders in which passes take the items, and [`Work`], the budget they spend.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use types::EntityId;
+
+use crate::problem::{BufferIx, Problem};
+
+/// What the passes read and never change.
+pub(crate) struct Instance {
+    /// The buffers with a free offset that occupy some byte at some step. Passes name an item by its position here.
+    pub(crate) items: Vec<Item>,
+    /// What the items occupy; each item owns a range.
+    pub(crate) pieces: Vec<Piece>,
+    /// The obstacles: what fixed buffers occupy, by rising start.
+    pub(crate) fixed: Vec<Slot>,
+    /// How many sections there are.
+    pub(crate) n_sections: usize,
+    /// The height that fixed buffers and buffers which occupy nothing need by themselves.
+    pub(crate) base: u64,
+    n_buffers: usize,
+}
+
+/// A buffer to place.
+pub(crate) struct Item {
+    pub(crate) buffer: BufferIx,
+    pub(crate) size: u64,
+    pub(crate) alignment: u64,
+    /// Its pieces in [`Instance::pieces`], by rising time.
+    pub(crate) pieces: Range<usize>,
+    /// The sections from its first piece to its last, with whatever gaps lie between.
+    pub(crate) hull: Range<u32>,
+    /// The steps from its first piece to its last.
+    width: u32,
+    first_step: u32,
+    /// The largest sum of bytes, all items and fixed buffers taken together, in a section in which it occupies some.
+    peak: u128,
+}
+
+/// A rectangle relative to its item's offset: the bytes `low..high` in the sections `first..end`. Never empty.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+    pub(crate) low: u64,
+    pub(crate) high: u64,
+}
+
+/// A rectangle at its place: the bytes `start..top` in the sections `first..end`.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    pub(crate) start: u64,
+    pub(crate) top: u64,
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+}
+
+/// An order of items: the largest of what it names goes first. What decides between equal ones stands in
+/// [`Instance::order`]; items equal in all that keep the order of the problem.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Priority {
+    /// Bytes times steps.
+    Area,
+    /// Bytes.
+    Size,
+    /// Steps from first to last.
+    Width,
+    /// The tallest section it takes part in, then area.
+    PeakArea,
+    /// The tallest section it takes part in, then width.
+    PeakWidth,
+    /// The earliest first.
+    First,
+}
+
+impl Instance {
+    /// `problem` is verified: see [`Problem::verify`].
+    pub(crate) fn new(problem: &Problem) -> Instance {
+        let occupied: Vec<_> = problem.entries().map(|(ix, buffer)| (ix, buffer, buffer.pieces())).collect();
+        let lifetimes = occupied.iter().flat_map(|(_, _, pieces)| pieces.iter().map(|piece| piece.lifetime));
+        let mut cuts: Vec<u32> = lifetimes.flat_map(|lifetime| [lifetime.first, lifetime.end]).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let section = |step: u32| cuts.partition_point(|cut| *cut < step) as u32;
+
+        let mut instance = Instance {
+            items: Vec::new(),
+            pieces: Vec::new(),
+            fixed: Vec::new(),
+            n_sections: cuts.len().saturating_sub(1),
+            base: 0,
+            n_buffers: problem.buffers.len(),
+        };
+        for (ix, buffer, pieces) in occupied {
+            let to_piece = |piece: &crate::problem::Piece| Piece {
+                first: section(piece.lifetime.first),
+                end: section(piece.lifetime.end),
+                low: piece.window.low.0,
+                high: piece.window.high.0,
+            };
+            if let Some(offset) = buffer.fixed {
+                instance.base = instance.base.max(offset.0 + buffer.size.0);
+                instance.fixed.extend(pieces.iter().map(to_piece).map(|piece| piece.at(offset.0)));
+            } else if let (Some(earliest), Some(latest)) = (pieces.first(), pieces.last()) {
+                let start = instance.pieces.len();
+                instance.pieces.extend(pieces.iter().map(to_piece));
+                instance.items.push(Item {
+                    buffer: ix,
+                    size: buffer.size.0,
+                    alignment: buffer.alignment.0,
+                    pieces: start..instance.pieces.len(),
+                    hull: section(earliest.lifetime.first)..section(latest.lifetime.end),
+                    width: latest.lifetime.end - earliest.lifetime.first,
+                    first_step: earliest.lifetime.first,
+                    peak: 0,
+                });
+            } else {
+                instance.base = instance.base.max(buffer.size.0);
+            }
+        }
+        instance.fixed.sort_unstable_by_key(|slot| (slot.start, slot.first));
+        instance.find_peaks();
+        instance
+    }
+
+    /// The pieces of an item.
+    pub(crate) fn pieces(&self, item: &Item) -> &[Piece] {
+        &self.pieces[item.pieces.clone()]
+    }
+
+    /// The items in an order.
+    pub(crate) fn order(&self, priority: Priority) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.items.len() as u32).collect();
+        order.sort_by_cached_key(|ix| {
+            let item = &self.items[*ix as usize];
+            let (size, width) = (u128::from(item.size), u128::from(item.width));
+            let area = size * width;
+            let key = match priority {
+                Priority::Area => [area, size, width],
+                Priority::Size => [size, width, area],
+                Priority::Width => [width, size, area],
+                Priority::PeakArea => [item.peak, area, size],
+                Priority::PeakWidth => [item.peak, width, size],
+                Priority::First => [u128::from(u32::MAX - item.first_step), width, size],
+            };
+            Reverse(key)
+        });
+        order
+    }
+
+    /// Offsets by buffer from offsets by item. Buffers that occupy nothing lie at zero unless they are fixed.
+    pub(crate) fn offsets(&self, problem: &Problem, by_item: &[u64]) -> Vec<u64> {
+        let mut offsets: Vec<u64> =
+            problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0).collect();
+        debug_assert_eq!(offsets.len(), self.n_buffers);
+        for (item, offset) in self.items.iter().zip(by_item) {
+            offsets[item.buffer.index()] = *offset;
+        }
+        offsets
+    }
+
+    fn find_peaks(&mut self) {
+        let mut steps = vec![(0_u128, 0_u128); self.n_sections + 1];
+        let fixed = self.fixed.iter().map(|slot| (slot.first, slot.end, slot.top - slot.start));
+        let free = self.pieces.iter().map(|piece| (piece.first, piece.end, piece.high - piece.low));
+        for (first, end, size) in fixed.chain(free) {
+            steps[first as usize].0 += u128::from(size);
+            steps[end as usize].1 += u128::from(size);
+        }
+        let mut live = 0;
+        let totals: Vec<u128> = steps
+            .iter()
+            .map(|(born, dead)| {
+                live = live + born - dead;
+                live
+            })
+            .collect();
+        let maxima = RangeMax::new(&totals);
+        for item in &mut self.items {
+            let pieces = &self.pieces[item.pieces.clone()];
+            let peaks = pieces.iter().map(|piece| maxima.of(piece.first as usize..piece.end as usize));
+            item.peak = peaks.max().unwrap_or(0);
+        }
+    }
+}
+
+impl Piece {
+    /// This piece of an item at `offset`. The caller knows that `offset` plus the item's size fits 64 bits.
+    pub(crate) fn at(self, offset: u64) -> Slot {
+        Slot { start: offset + self.low, top: offset + self.high, first: self.first, end: self.end }
+    }
+}
+
+impl Item {
+    /// The least aligned offset from `offset` on, if its top still fits 64 bits.
+    pub(crate) fn lift(&self, offset: u64) -> Option<u64> {
+        let offset = offset.checked_next_multiple_of(self.alignment)?;
+        offset.checked_add(self.size).map(|_| offset)
+    }
+}
+
+/// Maxima of ranges of a row that does not change: a binary tree in an array, leaves behind.
+struct RangeMax {
+    n_leaves: usize,
+    nodes: Vec<u128>,
+}
+
+impl RangeMax {
+    fn new(leaves: &[u128]) -> RangeMax {
+        let n_leaves = leaves.len();
+        let mut nodes = vec![0; n_leaves];
+        nodes.extend_from_slice(leaves);
+        for node in (1..n_leaves).rev() {
+            nodes[node] = nodes[2 * node].max(nodes[2 * node + 1]);
+        }
+        RangeMax { n_leaves, nodes }
+    }
+
+    fn of(&self, range: Range<usize>) -> u128 {
+        let (mut low, mut high) = (range.start + self.n_leaves, range.end + self.n_leaves);
+        let mut max = 0;
+        while low < high {
+            if low % 2 == 1 {
+                max = max.max(self.nodes[low]);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                max = max.max(self.nodes[high]);
+            }
+            low /= 2;
+            high /= 2;
+        }
+        max
+    }
+}
+
+/// The budget of a planning run, in visits of a piece, a slot or a node: a clock that every machine reads alike.
+pub(crate) struct Work {
+    left: u64,
+}
+
+impl Work {
+    pub(crate) fn new(units: u64) -> Work {
+        Work { left: units }
+    }
+
+    /// Takes `units` from the budget; false once there is not enough.
+    pub(crate) fn spend(&mut self, units: usize) -> bool {
+        match self.left.checked_sub(units as u64) {
+            Some(left) => self.left = left,
+            None => self.left = 0,
+        }
+        0 < self.left
+    }
+
+    /// Whether the budget is used up.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+}

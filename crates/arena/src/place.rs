@@ -1,0 +1,239 @@
+//! [`place`]: offsets for a problem, and the [`Certificate`] that says how good they are.
+//!
+//! A placement packs rectangles: time runs to the right, bytes upwards, each buffer may move up and down only. The height
+//! of the pile is the arena.
+//!
+//! ```text
+//!  bytes
+//!   96 |     +-------+ . . . . . . . . height
+//!      |     |   y   |       |
+//!   64 +-------------+-------+         x: 0..2, 64 B    y: 1..3, 32 B    z: 2..4, 64 B
+//!      |             |       |
+//!      |      x      |   z   |         floor once x and y lie: 64 | 96 | 96 | 0, so z cannot lie below 96 any more:
+//!      |             |       |         x, z, y is the better order, and the skyline pass finds it
+//!    0 +------+------+-------+---> steps
+//!      0      1      2   3   4
+//! ```
+//!
+//! The lower bound (`bound.rs`) is computed first, and passes run until one reaches it or all have run. Each pass starts
+//! from an empty arena, takes the items (buffers with a free offset that occupy some byte at some step) one after the
+//! other, and never moves one again. A pass is given up as soon as one top is not below the best height so far. The
+//! lowest height wins, the earliest pass of equal ones.
+//!
+//! **Skyline** (`skyline.rs`). The *floor* of a section of time is the highest top of what lies there; all below it is
+//! lost. An item can lie at the highest floor under it (for each of its pieces: floor less the window's low end), rounded
+//! up to its alignment and, if it meets a fixed buffer there, lifted over that, until it meets none. Always place the
+//! item that can lie lowest; among several, the first in the order of priority. Then lift the floor under it to its top.
+//! Holes appear only where the lowest item does not reach, and short items get a chance to fill a niche before a long one
+//! covers it; this is why it beats orders that look at sizes alone. Floors only rise, so an offset computed earlier is a
+//! lower bound of the offset now: a heap of (offset when last looked at, rank, item) yields the right item if what comes
+//! out is looked at again and goes back in when it has risen. Floors are a tree over the sections with "lift a range"
+//! and "highest in a range", both in O(log n).
+//!
+//! **Fit** (`fit.rs`). Take the items strictly in the order of priority. Walk through what lies already and shares a
+//! section with the item, by rising start; between the highest top seen so far and the next start may be a hole. First
+//! fit takes the lowest hole that is large enough (after alignment), best fit the smallest; without one, the item goes
+//! on top. Here an item with gaps counts as whole from its first step to its last; the gaps of fixed buffers are used.
+//! One walk is O(n), a pass O(n²) with a very small constant.
+//!
+//! What a pass may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives the same answer.
+
+use types::Bytes;
+
+use crate::bound::exact_bound;
+use crate::fit::{Rule, fit};
+use crate::instance::{Instance, Priority, Work};
+use crate::problem::{Problem, ProblemError};
+use crate::skyline::skyline;
+
+/// How much may be spent on one problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The budget in visits of a piece, a slot or a node of a tree, each some nanoseconds.
+    ///
+    /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
+    pub work: u64,
+}
+
+/// An offset for each buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// By the position of the buffer. Zero for a free buffer that occupies nothing.
+    pub offsets: Vec<Bytes>,
+    /// The bytes of the arena: the highest end of a buffer.
+    pub height: Bytes,
+    /// What is known about the least possible height.
+    pub certificate: Certificate,
+}
+
+/// What is known about the least possible height of a problem, next to the height reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// No placement is lower than this: see [`lower_bound`](crate::lower_bound).
+    pub lower_bound: Bytes,
+    /// The step that shows it.
+    pub peak_step: u32,
+    /// Whether the height reached is the least possible.
+    pub state: State,
+}
+
+/// How sure it is that the height is the least possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Sure: the height equals the lower bound.
+    OptimalByBound,
+    /// Not known: the height is above the lower bound, and nothing says that the bound can be reached.
+    Gap,
+}
+
+/// Why there is no placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// The problem contradicts itself.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// Nothing fits, whatever the planner does.
+    #[error(
+        "the arena needs at least `{}` bytes at step `{step}`, the limit is `{}` bytes",
+        need.0, limit.0
+    )]
+    DoesNotFit {
+        /// The problem's capacity.
+        limit: Bytes,
+        /// The lower bound.
+        need: Bytes,
+        /// The step that shows it.
+        step: u32,
+    },
+    /// The best placement found is too high; a better one is not ruled out.
+    #[error(
+        "the best placement found needs `{}` bytes, the limit is `{}` bytes; the lower bound is `{}` bytes",
+        need.0, limit.0, lower_bound.0
+    )]
+    NotFound {
+        /// The problem's capacity.
+        limit: Bytes,
+        /// The least height found.
+        need: Bytes,
+        /// What no placement can go below.
+        lower_bound: Bytes,
+    },
+    /// No placement was found whose every end has a 64-bit address.
+    #[error("no placement found below 2^64 bytes; the lower bound is `{}` bytes", lower_bound.0)]
+    Overflow {
+        /// What no placement can go below; `u64::MAX` if it is more than that.
+        lower_bound: Bytes,
+    },
+}
+
+/// Gives every buffer an offset, and the arena a height as small as a portfolio of greedy passes finds.
+///
+/// Deterministic. Refuses: what [`Problem::verify`] refuses; a need above the capacity.
+pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError> {
+    problem.verify()?;
+    let (bound, peak_step) = exact_bound(problem);
+    let lower_bound = Bytes(u64::try_from(bound).map_err(|_| PlaceError::Overflow { lower_bound: Bytes(u64::MAX) })?);
+    if let Some(limit) = problem.capacity
+        && limit < lower_bound
+    {
+        return Err(PlaceError::DoesNotFit { limit, need: lower_bound, step: peak_step });
+    }
+    let instance = Instance::new(problem);
+    let Some(best) = run_portfolio(&instance, lower_bound.0, limits) else {
+        return Err(PlaceError::Overflow { lower_bound });
+    };
+    let height = Bytes(best.height);
+    if let Some(limit) = problem.capacity
+        && limit < height
+    {
+        return Err(PlaceError::NotFound { limit, need: height, lower_bound });
+    }
+    let state = if height == lower_bound { State::OptimalByBound } else { State::Gap };
+    Ok(Placement {
+        offsets: instance.offsets(problem, &best.offsets).into_iter().map(Bytes).collect(),
+        height,
+        certificate: Certificate { lower_bound, peak_step, state },
+    })
+}
+
+impl Default for Limits {
+    /// Enough for the whole portfolio on some ten thousand buffers.
+    fn default() -> Limits {
+        Limits { work: 500_000_000 }
+    }
+}
+
+impl Placement {
+    /// What the height is above the lower bound: an upper bound on what a better planner could save.
+    pub fn gap(&self) -> Bytes {
+        self.height - self.certificate.lower_bound
+    }
+}
+
+/// One pass of the portfolio.
+#[derive(Clone, Copy, Debug)]
+enum Pass {
+    Skyline(Priority),
+    Fit(Rule, Priority),
+}
+
+/// In the order of what they reach on large problems for their cost.
+const PORTFOLIO: [Pass; 13] = [
+    Pass::Skyline(Priority::Area),
+    Pass::Skyline(Priority::Width),
+    Pass::Skyline(Priority::Size),
+    Pass::Skyline(Priority::PeakArea),
+    Pass::Skyline(Priority::PeakWidth),
+    Pass::Skyline(Priority::First),
+    Pass::Fit(Rule::Best, Priority::Size),
+    Pass::Fit(Rule::Best, Priority::Area),
+    Pass::Fit(Rule::First, Priority::Size),
+    Pass::Fit(Rule::First, Priority::Area),
+    Pass::Fit(Rule::Best, Priority::Width),
+    Pass::Fit(Rule::First, Priority::Width),
+    Pass::Fit(Rule::Best, Priority::First),
+];
+
+/// Offsets by item, and the height they need together with all that is not an item.
+struct Packing {
+    offsets: Vec<u64>,
+    height: u64,
+}
+
+/// The lowest packing of the portfolio; `None` if no pass stays below 2^64.
+fn run_portfolio(instance: &Instance, lower_bound: u64, limits: Limits) -> Option<Packing> {
+    let mut work = Work::new(limits.work);
+    let mut best: Option<Packing> = None;
+    for pass in PORTFOLIO {
+        // `lower_bound < height` holds for the best so far, so there is room for one less.
+        let limit = best.as_ref().map_or(u64::MAX, |best| if std::env::args().count() > 9 { best.height - 1 } else { u64::MAX });
+        let t = std::time::Instant::now();
+        let found = match best {
+            None => run_pass(instance, pass, limit, &mut Work::new(u64::MAX)),
+            Some(_) => run_pass(instance, pass, limit, &mut work),
+        };
+        eprintln!("  {pass:?} {:?} ms {:.1}", found.as_ref().map(|f| (f.height, (f.height as f64/lower_bound as f64-1.)*100.)), t.elapsed().as_secs_f64()*1e3);
+        if let Some(found) = found {
+            let is_optimal = found.height == lower_bound;
+            if best.as_ref().is_none_or(|b| found.height < b.height) { best = Some(found); }
+            if is_optimal {
+                break;
+            }
+        }
+        if best.is_some() && work.is_spent() {
+            break;
+        }
+    }
+    best
+}
+
+fn run_pass(instance: &Instance, pass: Pass, limit: u64, work: &mut Work) -> Option<Packing> {
+    let offsets = match pass {
+        Pass::Skyline(priority) => skyline(instance, &instance.order(priority), limit, work),
+        Pass::Fit(rule, priority) => fit(instance, rule, &instance.order(priority), limit, work),
+    }?;
+    let tops = instance.items.iter().zip(&offsets).map(|(item, offset)| offset + item.size);
+    let height = tops.fold(instance.base, u64::max);
+    debug_assert!(height <= limit);
+    Some(Packing { offsets, height })
+}

@@ -1,0 +1,172 @@
+//! The skyline pass: always place next the item that can lie lowest. The head of `place.rs` tells how and why.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::instance::{Instance, Item, Work};
+
+/// What one look at the floor costs, in units of work: two walks up the tree.
+const LOOK_UNITS: usize = 16;
+
+/// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
+///
+/// `order` names every item once; among items that can lie equally low the earlier one goes first.
+pub(crate) fn skyline(instance: &Instance, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
+    let mut floor = Floor::new(instance.n_sections);
+    let mut offsets = vec![0; instance.items.len()];
+    // Lowest known offset first, then rank. A known offset may be too low by now, never too high: floors only rise.
+    let mut heap = BinaryHeap::with_capacity(order.len());
+    for (rank, item) in order.iter().enumerate() {
+        let offset = lowest(instance, &floor, &instance.items[*item as usize])?;
+        heap.push(Reverse((offset, rank as u32)));
+    }
+    let mut looks = 0;
+    while let Some(Reverse((known, rank))) = heap.pop() {
+        let item_ix = order[rank as usize] as usize;
+        let item = &instance.items[item_ix];
+        looks += 1;
+        if !work.spend(item.pieces.len() * LOOK_UNITS + instance.fixed.len()) {
+            return None;
+        }
+        let offset = lowest(instance, &floor, item)?;
+        if limit < offset + item.size {
+            return None;
+        }
+        if known < offset {
+            heap.push(Reverse((offset, rank)));
+            continue;
+        }
+        offsets[item_ix] = offset;
+        for piece in instance.pieces(item) {
+            floor.raise(piece.first as usize, piece.end as usize, offset + piece.high);
+        }
+    }
+    eprintln!("    looks {looks}");
+    Some(offsets)
+}
+
+/// The lowest offset on the floor, clear of fixed buffers; `None` if its top passes 64 bits.
+fn lowest(instance: &Instance, floor: &Floor, item: &Item) -> Option<u64> {
+    let pieces = instance.pieces(item);
+    let rests = pieces.iter().map(|piece| floor.height(piece.first as usize, piece.end as usize).saturating_sub(piece.low));
+    let mut offset = item.lift(rests.max().unwrap_or(0))?;
+    if instance.fixed.is_empty() {
+        return Some(offset);
+    }
+    // A lift for one piece may push another into an obstacle, hence until nothing moves.
+    loop {
+        let before = offset;
+        for piece in pieces {
+            for slot in &instance.fixed {
+                if offset + piece.high <= slot.start {
+                    break;
+                }
+                if offset + piece.low < slot.top && slot.first < piece.end && piece.first < slot.end {
+                    offset = item.lift(slot.top - piece.low)?;
+                }
+            }
+        }
+        if offset == before {
+            return Some(offset);
+        }
+    }
+}
+
+/// The height already taken in each section: `raise` lifts a range to at least a height, `height` is a range's maximum.
+///
+/// A binary tree in an array, leaves behind: node `i` covers the leaves under it, its children are `2i` and `2i + 1`.
+struct Floor {
+    n_leaves: usize,
+    /// The maximum under each node, as far as known at the node or below it; what is above it is in `whole`.
+    max: Vec<u64>,
+    /// What all leaves under the node have been lifted to at once, without telling them.
+    whole: Vec<u64>,
+}
+
+impl Floor {
+    fn new(n_leaves: usize) -> Floor {
+        Floor { n_leaves, max: vec![0; 2 * n_leaves], whole: vec![0; 2 * n_leaves] }
+    }
+
+    fn raise(&mut self, first: usize, end: usize, height: u64) {
+        let (mut low, mut high) = (first + self.n_leaves, end + self.n_leaves);
+        let (left, right) = (low, high - 1);
+        while low < high {
+            if low % 2 == 1 {
+                self.cover(low, height);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                self.cover(high, height);
+            }
+            low /= 2;
+            high /= 2;
+        }
+        // Every node that has a lifted leaf under it is an ancestor of a covered node or one itself.
+        for mut node in [left / 2, right / 2] {
+            while 1 <= node {
+                self.max[node] = self.max[node].max(self.max[2 * node]).max(self.max[2 * node + 1]);
+                node /= 2;
+            }
+        }
+    }
+
+    fn cover(&mut self, node: usize, height: u64) {
+        self.max[node] = self.max[node].max(height);
+        self.whole[node] = self.whole[node].max(height);
+    }
+
+    fn height(&self, first: usize, end: usize) -> u64 {
+        let (mut low, mut high) = (first + self.n_leaves, end + self.n_leaves);
+        let (left, right) = (low, high - 1);
+        let mut height = 0;
+        while low < high {
+            if low % 2 == 1 {
+                height = height.max(self.max[low]);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                height = height.max(self.max[high]);
+            }
+            low /= 2;
+            high /= 2;
+        }
+        // Lifts of whole subtrees that contain an end of the range. A subtree that contains an inner node of the range
+        // but neither end does not exist: ranges are contiguous.
+        for mut node in [left / 2, right / 2] {
+            while 1 <= node {
+                height = height.max(self.whole[node]);
+                node /= 2;
+            }
+        }
+        height
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Random;
+
+    use super::*;
+
+    #[test]
+    fn floor_equals_a_plain_row() {
+        let mut random = Random::new(3);
+        for n_leaves in 1..40 {
+            let mut floor = Floor::new(n_leaves);
+            let mut row = vec![0; n_leaves];
+            for _ in 0..60 {
+                let first = random.below(n_leaves as u64) as usize;
+                let end = first + 1 + random.below((n_leaves - first) as u64) as usize;
+                let height = random.below(1000);
+                row[first..end].iter_mut().for_each(|leaf| *leaf = height.max(*leaf));
+                floor.raise(first, end, height);
+                let first = random.below(n_leaves as u64) as usize;
+                let end = first + 1 + random.below((n_leaves - first) as u64) as usize;
+                assert_eq!(floor.height(first, end), *row[first..end].iter().max().unwrap());
+            }
+        }
+    }
+}

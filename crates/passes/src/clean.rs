@@ -1,0 +1,75 @@
+//! [`clean`]: nodes that do nothing, or that two do what one could. [`share`]: nodes that do the same.
+
+use std::collections::BTreeMap;
+
+use ir::ops::{Conv, Pad, PadMode, Reshape, Transpose};
+use ir::{Graph, Op, Rewrite, ValueId, rewrite};
+use smallvec::{SmallVec, smallvec};
+
+/// Removes what does nothing (a cast to the same dtype, a reshape to the same shape, a transpose in order, a pad by
+/// nothing, a slice of everything, an expansion to the same shape, a concatenation of one), joins reshapes with reshapes
+/// and transposes with transposes, and gives zero padding to the convolution behind it.
+pub fn clean(graph: &Graph) -> Graph {
+    rewrite(graph, |context, id| {
+        let node = graph.node(id);
+        let first = *node.inputs.first()?;
+        let input = context.value(first);
+        let same_type = graph.ty(first) == graph.ty(node.outputs[0]);
+        let nothing = match &node.op {
+            Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => same_type,
+            Op::Slice(slice) => same_type && slice.step.iter().zip(&slice.count[..]).all(|(&step, &n)| step == 1 || n < 2),
+            Op::Transpose(transpose) => transpose.order.iter().copied().eq(0..transpose.order.len()),
+            Op::Pad(pad) => pad.pad.iter().all(|pad| *pad == [0, 0]),
+            Op::Concat(_) => node.inputs.len() == 1,
+            _ => false,
+        };
+        if nothing {
+            return Some(smallvec![input]);
+        }
+        let joined = join(context, &node.op, input)?;
+        let mut inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| context.value(input)).collect();
+        inputs[0] = joined.1;
+        Some(smallvec![context.add(joined.0, &inputs, &node.scope).ok()?])
+    })
+}
+
+/// The op that does what `op` does behind the node that yields `input`, and what it reads instead of `input`.
+fn join(context: &Rewrite, op: &Op, input: ValueId) -> Option<(Op, ValueId)> {
+    let before = context.new.node(context.new.value(input).producer()?);
+    let source = *before.inputs.first()?;
+    match (op, &before.op) {
+        (Op::Reshape(Reshape { shape }), Op::Reshape(_)) => Some((Reshape { shape: shape.clone() }.into(), source)),
+        (Op::Transpose(second), Op::Transpose(first)) => {
+            let order = second.order.iter().map(|&axis| first.order[axis]).collect();
+            Some((Transpose { order }.into(), source))
+        }
+        (Op::Conv(conv), Op::Pad(pad)) => Some((pad_into(conv, pad)?.into(), source)),
+        _ => None,
+    }
+}
+
+fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
+    let outer_untouched = pad.pad.len() == conv.pad.len() + 2 && pad.pad[..2] == [[0, 0], [0, 0]];
+    if pad.mode != PadMode::Constant(0.0) || !outer_untouched {
+        return None;
+    }
+    let mut joined = conv.clone();
+    for (own, extra) in joined.pad.iter_mut().zip(&pad.pad[2..]) {
+        for side in 0..2 {
+            own[side] = own[side].checked_add(usize::try_from(extra[side]).ok()?)?;
+        }
+    }
+    Some(joined)
+}
+
+/// Computes once what several nodes compute from the same operands.
+pub fn share(graph: &Graph) -> Graph {
+    let mut seen: BTreeMap<(String, SmallVec<[ValueId; 4]>), SmallVec<[ValueId; 1]>> = BTreeMap::new();
+    rewrite(graph, |context, id| {
+        let node = graph.node(id);
+        let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| context.value(input)).collect();
+        let attributes = serde_json::to_string(&node.op).expect("attributes are plain data");
+        let outputs = seen.entry((attributes, inputs)).or_insert_with(|| context.copy(node));
+        Some(outputs.clone())
+    })
+}

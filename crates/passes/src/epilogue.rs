@@ -1,0 +1,114 @@
+//! [`fuse_epilogues`]: what follows a convolution or product and needs nothing but its result happens before it is stored.
+
+use ir::ops::{Binary, Epilogue, Unary};
+use ir::{Graph, NodeId, Op, ValueId, rewrite};
+use smallvec::{SmallVec, smallvec};
+use types::pointwise::{Binary as Function2, Unary as Function};
+use types::{DType, Map};
+
+use crate::common::Uses;
+
+/// Functions an epilogue takes at most.
+const ACTIVATIONS_MAX: usize = 4;
+
+/// Draws the sum with a tensor of the same shape, then functions of one number, into the convolution or matrix product
+/// that they follow, where nothing else reads what lies between. The joined node stands where the last of them stood, so
+/// that its residual is computed by then.
+pub fn fuse_epilogues(graph: &Graph) -> Graph {
+    let uses = Uses::new(graph);
+    let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
+    let mut fusions = Vec::new();
+    // The later of two products that meet in a sum takes it: its own result is not needed any earlier.
+    for (id, node) in graph.nodes().iter().rev() {
+        let Some(epilogue) = epilogue_of(&node.op) else { continue };
+        let Some(fusion) = follow(&uses, id, epilogue, &part) else { continue };
+        part[id] = Part::Drop;
+        fusion.absorbed.iter().for_each(|&node| part[node] = Part::Drop);
+        part[fusion.last] = Part::Emit(fusions.len());
+        fusions.push((id, fusion));
+    }
+    rewrite(graph, |context, id| {
+        let ix = match part[id] {
+            Part::Keep => return None,
+            Part::Drop => return Some(SmallVec::new()),
+            Part::Emit(ix) => ix,
+        };
+        let (product, fusion) = &fusions[ix];
+        let node = graph.node(*product);
+        let mut op = node.op.clone();
+        *epilogue_mut(&mut op).expect("only products are fused") = fusion.epilogue.clone();
+        let operands = node.inputs.iter().chain(&fusion.residual);
+        let inputs: SmallVec<[ValueId; 4]> = operands.map(|&old| context.value(old)).collect();
+        Some(smallvec![context.add(op, &inputs, &node.scope).expect("types are as they were")])
+    })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Keep,
+    Drop,
+    Emit(usize),
+}
+
+struct Fusion {
+    epilogue: Epilogue,
+    residual: Option<ValueId>,
+    absorbed: Vec<NodeId>,
+    last: NodeId,
+}
+
+fn epilogue_of(op: &Op) -> Option<&Epilogue> {
+    match op {
+        Op::Conv(conv) => Some(&conv.epilogue),
+        Op::ConvTranspose(conv) => Some(&conv.epilogue),
+        Op::MatMul(product) => Some(&product.epilogue),
+        _ => None,
+    }
+}
+
+fn epilogue_mut(op: &mut Op) -> Option<&mut Epilogue> {
+    match op {
+        Op::Conv(conv) => Some(&mut conv.epilogue),
+        Op::ConvTranspose(conv) => Some(&mut conv.epilogue),
+        Op::MatMul(product) => Some(&mut product.epilogue),
+        _ => None,
+    }
+}
+
+fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> Option<Fusion> {
+    let graph = uses.graph;
+    let takes_residual = !matches!(graph.node(id).op, Op::ConvTranspose(_));
+    let mut fusion = Fusion { epilogue: own.clone(), residual: None, absorbed: Vec::new(), last: id };
+    while let Some(next) = uses.only_reader(graph.node(fusion.last).outputs[0]) {
+        let node = graph.node(next);
+        let value = graph.node(fusion.last).outputs[0];
+        if part[next] != Part::Keep {
+            break;
+        }
+        match node.op {
+            Op::Binary(Binary(Function2::Add)) if takes_residual => {
+                let other = node.inputs[usize::from(node.inputs[0] == value)];
+                let room = !fusion.epilogue.residual && fusion.epilogue.activation.is_empty();
+                if !room || other == value || graph.ty(other) != graph.ty(value) || uses.known(other).is_some() {
+                    break;
+                }
+                fusion.epilogue.residual = true;
+                fusion.residual = Some(other);
+            }
+            Op::Unary(Unary(function)) if !gives_bool(function) && graph.ty(value).dtype == DType::F32 => {
+                if ACTIVATIONS_MAX <= fusion.epilogue.activation.len() {
+                    break;
+                }
+                fusion.epilogue.activation.push(function);
+            }
+            _ => break,
+        }
+        fusion.absorbed.push(next);
+        fusion.last = next;
+    }
+    (fusion.last != id).then_some(fusion)
+}
+
+fn gives_bool(function: Function) -> bool {
+    matches!(function, Function::IsNan | Function::IsInf { .. } | Function::Not)
+}

@@ -1,0 +1,139 @@
+//! [`fuse_pointwise`]: neighbouring pointwise functions become one step without results in between.
+
+use ir::ops::{Binary, Chain, ChainStep, Unary};
+use ir::{Graph, NodeId, Op, ValueId, rewrite};
+use smallvec::{SmallVec, smallvec};
+use types::pointwise::{Binary as Function2, Unary as Function};
+use types::{DType, Map};
+
+use crate::common::Uses;
+
+/// Grows a group backwards from each pointwise node of `f32`: a producer joins if it is pointwise, has the group's shape,
+/// and all its readers are in the group. A group of two or more, or one with a number for an operand, becomes a
+/// [`Chain`] where its last node stood.
+pub fn fuse_pointwise(graph: &Graph) -> Graph {
+    let uses = Uses::new(graph);
+    let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
+    let mut chains = Vec::new();
+    for id in graph.nodes().keys().rev() {
+        if part[id] != Part::Keep || !is_pointwise(graph, id) {
+            continue;
+        }
+        let group = grow(&uses, id, &part);
+        let Some(chain) = assemble(&uses, &group) else { continue };
+        group.iter().for_each(|&node| part[node] = Part::Drop);
+        part[id] = Part::Emit(chains.len());
+        chains.push(chain);
+    }
+    rewrite(graph, |context, id| match part[id] {
+        Part::Keep => None,
+        Part::Drop => Some(SmallVec::new()),
+        Part::Emit(ix) => {
+            let (inputs, chain) = &chains[ix];
+            let inputs: SmallVec<[ValueId; 4]> = inputs.iter().map(|&old| context.value(old)).collect();
+            Some(smallvec![context.add(chain.clone(), &inputs, &graph.node(id).scope).expect("types are as they were")])
+        }
+    })
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Part {
+    Keep,
+    Drop,
+    Emit(usize),
+}
+
+fn is_pointwise(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let in_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
+    in_f32
+        && match node.op {
+            Op::Unary(Unary(function)) => !matches!(function, Function::Not),
+            Op::Binary(Binary(function)) => !matches!(
+                function,
+                Function2::And | Function2::Or | Function2::Xor | Function2::ShiftLeft | Function2::ShiftRight
+            ),
+            _ => false,
+        }
+}
+
+/// The group of `root`, sorted: order of execution.
+fn grow(uses: &Uses, root: NodeId, part: &Map<NodeId, Part>) -> Vec<NodeId> {
+    let graph = uses.graph;
+    let shape = &graph.ty(graph.node(root).outputs[0]).shape;
+    let mut group = vec![root];
+    loop {
+        let joins = |candidate: &NodeId| {
+            let output = graph.node(*candidate).outputs[0];
+            part[*candidate] == Part::Keep
+                && !group.contains(candidate)
+                && is_pointwise(graph, *candidate)
+                && graph.ty(output).shape == *shape
+                && !graph.is_output(output)
+                && uses.readers(output).iter().all(|reader| group.contains(reader))
+        };
+        let operands = group.iter().flat_map(|&member| graph.node(member).inputs.iter());
+        // The latest candidate first: the choice does not depend on how the group came about.
+        let next = operands.filter_map(|&value| graph.value(value).producer()).filter(joins).max();
+        let Some(next) = next else { return group };
+        group.push(next);
+        group.sort_unstable();
+        if assemble_any(uses, &group).is_none() {
+            group.retain(|&member| member != next);
+            return group;
+        }
+    }
+}
+
+/// The group as a chain with its inputs, unless a lone node gains nothing by it.
+fn assemble(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> {
+    let (inputs, chain) = assemble_any(uses, group)?;
+    (chain.steps.len() > 1).then_some((inputs, chain))
+}
+
+/// The group as a chain with its inputs, unless it is too large for one.
+fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> {
+    let graph = uses.graph;
+    let shape = &graph.ty(graph.node(*group.last()?).outputs[0]).shape;
+    let inside = |value: ValueId| graph.value(value).producer().is_some_and(|node| group.contains(&node));
+    // A number becomes a step, as long as an input remains that has the result's shape.
+    let is_number =
+        |value: ValueId| uses.known_number(value).filter(|_| graph.ty(value).shape.rank() <= shape.rank());
+    let mut inputs: Vec<ValueId> = Vec::new();
+    for &value in group.iter().flat_map(|&member| graph.node(member).inputs.iter()) {
+        if !inside(value) && is_number(value).is_none() && !inputs.contains(&value) {
+            inputs.push(value);
+        }
+    }
+    let broadcast = inputs.iter().map(|&value| &graph.ty(value).shape);
+    let spanned = broadcast.fold(Some(types::Shape::scalar()), |sum, shape| types::broadcast(&sum?, shape).ok());
+    if inputs.is_empty() || spanned.as_ref() != Some(shape) {
+        return None;
+    }
+    let mut operand: Vec<(ValueId, usize)> = inputs.iter().copied().zip(0..).collect();
+    let mut steps = Vec::new();
+    for &member in group {
+        let node = graph.node(member);
+        let mut find = |steps: &mut Vec<ChainStep>, value: ValueId| {
+            if let Some(&(_, ix)) = operand.iter().find(|(known, _)| *known == value) {
+                return ix;
+            }
+            let number = is_number(value).expect("operands are inputs, members or numbers");
+            steps.push(ChainStep::Constant(number));
+            operand.push((value, inputs.len() + steps.len() - 1));
+            inputs.len() + steps.len() - 1
+        };
+        let step = match node.op {
+            Op::Unary(Unary(function)) => ChainStep::Unary(function, find(&mut steps, node.inputs[0])),
+            Op::Binary(Binary(function)) => {
+                let a = find(&mut steps, node.inputs[0]);
+                ChainStep::Binary(function, a, find(&mut steps, node.inputs[1]))
+            }
+            _ => unreachable!("groups hold pointwise nodes"),
+        };
+        steps.push(step);
+        operand.push((node.outputs[0], inputs.len() + steps.len() - 1));
+    }
+    let fits = inputs.len() <= Chain::MAX_INPUTS && inputs.len() + steps.len() <= Chain::MAX_OPERANDS;
+    fits.then_some((inputs, Chain { steps }))
+}

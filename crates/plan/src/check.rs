@@ -1,0 +1,169 @@
+//! [`check`]: is this a plan that can be run? Asked when a plan is written and again when it is read.
+
+use types::Bytes;
+
+use crate::{BufferIx, ConstantIx, Operand, Place, Plan, Port};
+
+/// One thing that is wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Fault {
+    #[error("{who} names {place}, which does not exist")]
+    NoSuchPlace { who: String, place: String },
+    #[error("{who} reaches {end} in {place} of {size}")]
+    OutsidePlace { who: String, place: String, end: u64, size: Bytes },
+    #[error("{who} writes to a constant")]
+    WritesConstant { who: String },
+    #[error("{who} touches buffer {buffer}, which lives from step {first} to {last}, at step {step}")]
+    NotAlive { who: String, buffer: u32, first: u32, last: u32, step: u32 },
+    #[error("{who} overlaps {other} without being the same bytes")]
+    OperandsOverlap { who: String, other: String },
+    #[error("{who} has {got} where its dtype, shape and layout take {want}")]
+    PortSize { who: String, want: Bytes, got: Bytes },
+    #[error("the lifetime of buffer {buffer} ({first} to {last}) leaves the {steps} steps")]
+    Lifetime { buffer: u32, first: u32, last: u32, steps: u32 },
+    #[error("constant {constant} leaves the section of {size}")]
+    ConstantOutside { constant: u32, size: Bytes },
+    #[error("the placement is wrong: {0}")]
+    Placement(String),
+    #[error("the arena says a lower bound of {stated}, its buffers have {found}")]
+    LowerBound { stated: Bytes, found: Bytes },
+    #[error("there are too many {0} to number")]
+    TooMany(&'static str),
+}
+
+/// Judges a plan without running it.
+///
+/// # Errors
+/// All faults.
+pub fn check(plan: &Plan) -> Result<(), Vec<Fault>> {
+    let mut faults = Vec::new();
+    for (count, what) in
+        [(plan.steps.len(), "steps"), (plan.buffers.len(), "buffers"), (plan.constants.len(), "constants")]
+    {
+        if u32::try_from(count).is_err() {
+            return Err(vec![Fault::TooMany(what)]);
+        }
+    }
+    check_placement(plan, &mut faults);
+    for (ix, constant) in plan.constants.iter().enumerate() {
+        if constant.offset.0.checked_add(constant.size.0).is_none_or(|end| plan.constants_size.0 < end) {
+            faults.push(Fault::ConstantOutside { constant: ix as u32, size: plan.constants_size });
+        }
+    }
+    let last = plan.step_count() - 1;
+    plan.inputs.iter().for_each(|port| check_port(plan, port, "input", 0, &mut faults));
+    plan.outputs.iter().for_each(|port| check_port(plan, port, "output", last, &mut faults));
+    for port in &plan.inputs {
+        if let Place::Constant(_) = port.operand.place {
+            faults.push(Fault::WritesConstant { who: format!("input `{}`", port.name) });
+        }
+    }
+    for ix in 0..plan.steps.len() {
+        check_step(plan, ix as u32, &mut faults);
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+/// Lifetimes, then the arena's own judge over all buffers, then the lower bound.
+fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
+    let steps = plan.step_count();
+    for (ix, buffer) in plan.buffers.iter().enumerate() {
+        if buffer.last_step < buffer.first_step || steps <= buffer.last_step {
+            let (first, last) = (buffer.first_step, buffer.last_step);
+            faults.push(Fault::Lifetime { buffer: ix as u32, first, last, steps });
+        }
+    }
+    if !faults.is_empty() {
+        return;
+    }
+    let problem = problem(plan);
+    let offsets: Vec<Bytes> = plan.buffers.iter().map(|buffer| buffer.offset).collect();
+    if let Err(violations) = arena::check(&problem, &offsets, plan.arena.size) {
+        faults.extend(violations.iter().map(|violation| Fault::Placement(violation.to_string())));
+        return;
+    }
+    let found = arena::lower_bound(&problem).height;
+    if found != plan.arena.lower_bound {
+        faults.push(Fault::LowerBound { stated: plan.arena.lower_bound, found });
+    }
+}
+
+/// The placement problem that a plan's buffers pose.
+pub(crate) fn problem(plan: &Plan) -> arena::Problem {
+    let buffers = plan.buffers.iter().map(|buffer| arena::Buffer {
+        lifetime: arena::Lifetime { first: buffer.first_step, end: buffer.last_step + 1 },
+        size: buffer.size,
+        alignment: Bytes(plan.arena.alignment.0.max(1)),
+        fixed: None,
+        gaps: Vec::new(),
+    });
+    arena::Problem { buffers: buffers.collect(), capacity: None }
+}
+
+fn check_port(plan: &Plan, port: &Port, kind: &str, step: u32, faults: &mut Vec<Fault>) {
+    let who = format!("{kind} `{}`", port.name);
+    let want = port.layout.size(&port.shape, port.dtype);
+    if want != port.operand.size {
+        faults.push(Fault::PortSize { who: who.clone(), want, got: port.operand.size });
+    }
+    check_operand(plan, &port.operand, &who, step, faults);
+}
+
+fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<Fault>) {
+    let step = &plan.steps[ix as usize];
+    let who = |kind: &str, operand: usize| format!("{kind} {operand} of step {ix} (`{}`)", step.scope);
+    let named = |kind: &'static str, operands: &[Operand]| -> Vec<(String, Operand)> {
+        operands.iter().enumerate().map(|(at, operand)| (who(kind, at), *operand)).collect()
+    };
+    let inputs = named("input", &step.inputs);
+    let mut written = named("output", &step.outputs);
+    written.extend(step.workspace.iter().map(|operand| (who("workspace", 0), *operand)));
+
+    for (who, operand) in inputs.iter().chain(&written) {
+        check_operand(plan, operand, who, ix, faults);
+    }
+    for (at, (who, operand)) in written.iter().enumerate() {
+        if let Place::Constant(_) = operand.place {
+            faults.push(Fault::WritesConstant { who: who.clone() });
+        }
+        let range = plan.arena_range(operand);
+        let is_output = at < step.outputs.len();
+        for (other, against) in inputs.iter().chain(&written[..at]) {
+            let other_range = plan.arena_range(against);
+            let same = is_output && range == other_range && written.iter().all(|(written, _)| written != other);
+            let overlap = range.as_ref().zip(other_range.as_ref()).is_some_and(|(a, b)| {
+                a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty()
+            });
+            if overlap && !same {
+                faults.push(Fault::OperandsOverlap { who: who.clone(), other: other.clone() });
+            }
+        }
+    }
+}
+
+fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &mut Vec<Fault>) {
+    let (place, size) = match operand.place {
+        Place::Buffer(BufferIx(ix)) => {
+            let buffer = plan.buffers.get(ix as usize);
+            if let Some(buffer) = buffer
+                && !(buffer.first_step..=buffer.last_step).contains(&step)
+            {
+                let (first, last) = (buffer.first_step, buffer.last_step);
+                faults.push(Fault::NotAlive { who: who.to_string(), buffer: ix, first, last, step });
+            }
+            (format!("buffer {ix}"), buffer.map(|buffer| buffer.size))
+        }
+        Place::Constant(ConstantIx(ix)) => {
+            (format!("constant {ix}"), plan.constants.get(ix as usize).map(|constant| constant.size))
+        }
+    };
+    let Some(size) = size else {
+        faults.push(Fault::NoSuchPlace { who: who.to_string(), place });
+        return;
+    };
+    let end = operand.offset.0.saturating_add(operand.size.0);
+    if size.0 < end {
+        faults.push(Fault::OutsidePlace { who: who.to_string(), place, end, size });
+    }
+}

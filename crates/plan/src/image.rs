@@ -1,0 +1,137 @@
+//! The image: a plan and its packed constants as bytes behind a runner.
+//!
+//! ```text
+//! | runner (an ELF file) | pad | plan | pad | constants | pad | trailer |
+//!                              ^ 4096      ^ 4096            ^ last 80 bytes of the file
+//! ```
+//!
+//! Sections start at page boundaries, so that a mapped file's constants are page-aligned and need no copy. The trailer
+//! names both sections with their XXH3-64 checksums and ends with its own. All numbers are little-endian. See
+//! `docs/plan-format.md`.
+
+use std::io::{self, Write};
+use std::ops::Range;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Fault, Plan, check};
+
+/// The version of the image and of everything in it. It grows by one with every change; older ones are refused.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Sections start at multiples of this many bytes.
+pub const PAGE: u64 = 4096;
+
+const MAGIC: &[u8; 8] = b"PRESTOW\0";
+const TRAILER: usize = 80;
+
+/// Why bytes are not an image that can be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum ImageError {
+    #[error("the file carries no plan: it is a bare runner, or its end is cut off; compile the model again")]
+    NoTrailer,
+    #[error("the file has plan format {found}, this build reads {FORMAT_VERSION}; compile the model again")]
+    Version { found: u32 },
+    #[error("the file is damaged: {what}; compile the model again, or copy the file again")]
+    Damaged { what: String },
+    #[error("the file's plan is not a valid one ({count} faults, the first: {first}); compile the model again")]
+    Invalid { count: usize, first: Fault },
+}
+
+/// An image that was read and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Image {
+    /// The plan.
+    pub plan: Plan,
+    /// Where in the file the constants lie.
+    pub constants: Range<usize>,
+}
+
+/// Writes a runner with its plan and constants.
+///
+/// # Errors
+/// Those of `out`. A plan that [`check`] faults is refused as invalid data.
+pub fn write(out: &mut impl Write, runner: &[u8], plan: &Plan, constants: &[u8]) -> io::Result<()> {
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    if let Err(faults) = check(plan) {
+        let texts: Vec<String> = faults.iter().map(Fault::to_string).collect();
+        return Err(invalid(format!("the plan is not valid: {}", texts.join("; "))));
+    }
+    if constants.len() as u64 != plan.constants_size.0 {
+        return Err(invalid(format!("{} bytes of constants, the plan says {}", constants.len(), plan.constants_size.0)));
+    }
+    let plan = postcard::to_stdvec(plan).map_err(|error| invalid(error.to_string()))?;
+    let plan_at = (runner.len() as u64).next_multiple_of(PAGE);
+    let constants_at = (plan_at + plan.len() as u64).next_multiple_of(PAGE);
+    let constants_end = constants_at + constants.len() as u64;
+
+    let mut trailer = Vec::with_capacity(TRAILER);
+    trailer.extend_from_slice(MAGIC);
+    trailer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    trailer.extend_from_slice(&0u32.to_le_bytes());
+    let numbers = [
+        plan_at,
+        plan.len() as u64,
+        xxh3_64(&plan),
+        constants_at,
+        constants.len() as u64,
+        xxh3_64(constants),
+        constants_end + TRAILER as u64,
+    ];
+    numbers.iter().for_each(|number| trailer.extend_from_slice(&number.to_le_bytes()));
+    trailer.extend_from_slice(&xxh3_64(&trailer).to_le_bytes());
+
+    let zeros = [0; PAGE as usize];
+    out.write_all(runner)?;
+    out.write_all(&zeros[..(plan_at - runner.len() as u64) as usize])?;
+    out.write_all(&plan)?;
+    out.write_all(&zeros[..(constants_at - plan_at - plan.len() as u64) as usize])?;
+    out.write_all(constants)?;
+    out.write_all(&trailer)
+}
+
+/// Reads the image at the end of a file and judges all of it: length, checksums, version, plan.
+///
+/// # Errors
+/// What is wrong, and what to do about it. Never panics, whatever the bytes.
+pub fn read(file: &[u8]) -> Result<Image, ImageError> {
+    let damaged = |what: &str| ImageError::Damaged { what: what.to_string() };
+    let start = file.len().checked_sub(TRAILER).ok_or(ImageError::NoTrailer)?;
+    let trailer = &file[start..];
+    if !trailer.starts_with(MAGIC) {
+        return Err(ImageError::NoTrailer);
+    }
+    let number = |at: usize| u64::from_le_bytes(trailer[at..at + 8].try_into().expect("a range of 8 bytes"));
+    let version = u32::from_le_bytes(trailer[8..12].try_into().expect("a range of 4 bytes"));
+    if version != FORMAT_VERSION {
+        return Err(ImageError::Version { found: version });
+    }
+    if xxh3_64(&trailer[..TRAILER - 8]) != number(TRAILER - 8) {
+        return Err(damaged("the trailer's checksum is wrong"));
+    }
+    if number(64) != file.len() as u64 {
+        return Err(damaged("it is longer or shorter than it was written"));
+    }
+    let section = |at: usize| -> Option<Range<usize>> {
+        let from = usize::try_from(number(at)).ok()?;
+        let to = from.checked_add(usize::try_from(number(at + 8)).ok()?)?;
+        (to <= start).then_some(from..to)
+    };
+    let plan_range = section(16).ok_or_else(|| damaged("the plan lies outside"))?;
+    let constants = section(40).ok_or_else(|| damaged("the constants lie outside"))?;
+    if xxh3_64(&file[plan_range.clone()]) != number(32) {
+        return Err(damaged("the plan's checksum is wrong"));
+    }
+    if xxh3_64(&file[constants.clone()]) != number(56) {
+        return Err(damaged("the constants' checksum is wrong"));
+    }
+    let plan: Plan = postcard::from_bytes(&file[plan_range]).map_err(|error| damaged(&format!("the plan: {error}")))?;
+    if plan.constants_size.0 != constants.len() as u64 {
+        return Err(damaged("the constants have another size than the plan says"));
+    }
+    match check(&plan) {
+        Ok(()) => Ok(Image { plan, constants }),
+        Err(faults) => Err(ImageError::Invalid { count: faults.len(), first: faults[0].clone() }),
+    }
+}

@@ -1,0 +1,168 @@
+//! The types of a plan. They are its own: no type of the graph is written to an executable.
+
+use serde::{Deserialize, Serialize};
+use types::{Bytes, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
+
+/// What runs: steps, the place of every byte, packed constants, and what callers need to know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The model's name.
+    pub model: String,
+    /// What the plan was compiled for, as in `cpu:x86-64-v4`.
+    pub target: String,
+    /// The first extent of the inputs.
+    pub batch: u64,
+    /// Elements of the model's learned weights, before any were folded together.
+    pub parameters: u64,
+    /// Arithmetic operations of one run; a multiply-add counts as two.
+    pub flops: u64,
+    /// What callers write before a run.
+    pub inputs: Vec<Port>,
+    /// What callers read after a run.
+    pub outputs: Vec<Port>,
+    /// The kernel calls, in order.
+    pub steps: Vec<Step>,
+    /// The bytes that live in the arena.
+    pub buffers: Vec<Buffer>,
+    /// The size of the arena, with its proof.
+    pub arena: Arena,
+    /// The packed constants, in order of their offsets.
+    pub constants: Vec<Constant>,
+    /// The size of the section that holds the constants.
+    pub constants_size: Bytes,
+    /// How a picture becomes the model's one input, where it is one.
+    pub preprocess: Option<Preprocess>,
+    /// The names of the classes that the first output scores; empty where there are none.
+    pub labels: Vec<String>,
+}
+
+/// A position in [`Plan::buffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BufferIx(pub u32);
+
+/// A position in [`Plan::constants`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ConstantIx(pub u32);
+
+/// A named input or output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Port {
+    /// The name callers know it by.
+    pub name: String,
+    /// The dtype of its elements.
+    pub dtype: DType,
+    /// Its extents.
+    pub shape: Shape,
+    /// How its elements lie.
+    pub layout: Layout,
+    /// Where it lies.
+    pub operand: Operand,
+}
+
+/// One kernel call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The node this call serves.
+    pub scope: Scope,
+    /// The kernel's name.
+    pub kernel: String,
+    /// What the kernel does, for eyes.
+    pub label: String,
+    /// The kernel and its parameters, in the target's own encoding.
+    pub code: Vec<u8>,
+    /// What it reads.
+    pub inputs: Vec<Operand>,
+    /// What it writes. An output may be an input's very bytes; otherwise they share none.
+    pub outputs: Vec<Operand>,
+    /// Scratch that is alive for this step only.
+    pub workspace: Option<Operand>,
+    /// Arithmetic operations.
+    pub flops: u64,
+}
+
+/// A range of bytes that a step touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operand {
+    /// What the range is part of.
+    pub place: Place,
+    /// Where it starts in there.
+    pub offset: Bytes,
+    /// How long it is.
+    pub size: Bytes,
+}
+
+/// What an operand is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// A buffer in the arena.
+    Buffer(BufferIx),
+    /// A packed constant.
+    Constant(ConstantIx),
+}
+
+/// Bytes that live in the arena from one step to another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Buffer {
+    /// Whose bytes these are, and what for.
+    pub tag: Tag,
+    /// How many.
+    pub size: Bytes,
+    /// Where in the arena.
+    pub offset: Bytes,
+    /// The first step at which they must not be disturbed.
+    pub first_step: u32,
+    /// The last such step, itself included.
+    pub last_step: u32,
+}
+
+/// The one block of memory that holds all buffers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arena {
+    /// Its size.
+    pub size: Bytes,
+    /// What every buffer's offset is a multiple of.
+    pub alignment: Bytes,
+    /// The largest sum of live buffers, each rounded up to the alignment: no placement of these buffers is smaller.
+    pub lower_bound: Bytes,
+    /// A step at which that sum is reached.
+    pub peak_step: u32,
+}
+
+impl Arena {
+    /// Whether no placement of the same buffers is smaller.
+    pub fn is_optimal(&self) -> bool {
+        self.size == self.lower_bound
+    }
+}
+
+/// Bytes that the image holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Constant {
+    /// Whose bytes these are.
+    pub tag: Tag,
+    /// Where in the constants' section.
+    pub offset: Bytes,
+    /// How many.
+    pub size: Bytes,
+}
+
+impl Plan {
+    /// The bytes of a role: buffers add up without regard to time, weights and constants come from the image.
+    pub fn size_of_role(&self, role: Role) -> Bytes {
+        let buffers = self.buffers.iter().filter(|buffer| buffer.tag.role == role).map(|buffer| buffer.size);
+        let constants = self.constants.iter().filter(|constant| constant.tag.role == role).map(|constant| constant.size);
+        buffers.chain(constants).sum()
+    }
+
+    /// The number of steps, with one as the least: what lifetimes are counted in.
+    pub fn step_count(&self) -> u32 {
+        (self.steps.len() as u32).max(1)
+    }
+
+    /// The first and the one-past-last byte in the arena of an operand, where it lies in a buffer that exists.
+    pub fn arena_range(&self, operand: &Operand) -> Option<std::ops::Range<u64>> {
+        let Place::Buffer(BufferIx(ix)) = operand.place else { return None };
+        let start = self.buffers.get(ix as usize)?.offset.0.checked_add(operand.offset.0)?;
+        Some(start..start.checked_add(operand.size.0)?)
+    }
+}
