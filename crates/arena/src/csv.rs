@@ -255,9 +255,7 @@ impl Row<'_> {
     fn end(&self, column: &'static str, wanted: &'static str, written: u32) -> Result<u32, CsvError> {
         match self.header.last_step {
             LastStep::Excluded => Ok(written),
-            LastStep::Included => {
-                written.checked_add(1).ok_or_else(|| self.bad(column, &written.to_string(), wanted))
-            }
+            LastStep::Included => written.checked_add(1).ok_or_else(|| self.bad(column, &written.to_string(), wanted)),
         }
     }
 

@@ -3,6 +3,9 @@
 
 use crate::instance::{Instance, Item, Slot, Work};
 
+/// How many slots are walked for one unit of work.
+const SLOTS_PER_UNIT: usize = 8;
+
 /// Which hole an item takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
@@ -55,7 +58,7 @@ fn find_hole(item: &Item, rule: Rule, placed: &[Slot], work: &mut Work) -> Optio
         }
         cursor = cursor.max(slot.top);
     }
-    if !work.spend(n_seen + 1) {
+    if !work.spend(n_seen / SLOTS_PER_UNIT + 1) {
         return None;
     }
     best.map_or_else(|| item.lift(cursor), |(_, offset)| Some(offset))

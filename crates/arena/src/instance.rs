@@ -22,7 +22,6 @@ pub(crate) struct Instance {
     pub(crate) n_sections: usize,
     /// The height that fixed buffers and buffers which occupy nothing need by themselves.
     pub(crate) base: u64,
-    n_buffers: usize,
 }
 
 /// A buffer to place.
@@ -75,6 +74,8 @@ pub(crate) enum Priority {
     PeakWidth,
     /// The earliest first.
     First,
+    /// The least padding between size and alignment first, then area: padding costs nothing on top of the pile.
+    Padding,
 }
 
 impl Instance {
@@ -93,7 +94,6 @@ impl Instance {
             fixed: Vec::new(),
             n_sections: cuts.len().saturating_sub(1),
             base: 0,
-            n_buffers: problem.buffers.len(),
         };
         for (ix, buffer, pieces) in occupied {
             let to_piece = |piece: &crate::problem::Piece| Piece {
@@ -146,6 +146,7 @@ impl Instance {
                 Priority::PeakArea => [item.peak, area, size],
                 Priority::PeakWidth => [item.peak, width, size],
                 Priority::First => [u128::from(u32::MAX - item.first_step), width, size],
+                Priority::Padding => [u128::from(u64::MAX) - item.padding(), area, size],
             };
             Reverse(key)
         });
@@ -154,9 +155,7 @@ impl Instance {
 
     /// Offsets by buffer from offsets by item. Buffers that occupy nothing lie at zero unless they are fixed.
     pub(crate) fn offsets(&self, problem: &Problem, by_item: &[u64]) -> Vec<u64> {
-        let mut offsets: Vec<u64> =
-            problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0).collect();
-        debug_assert_eq!(offsets.len(), self.n_buffers);
+        let mut offsets: Vec<u64> = problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0).collect();
         for (item, offset) in self.items.iter().zip(by_item) {
             offsets[item.buffer.index()] = *offset;
         }
@@ -196,6 +195,12 @@ impl Piece {
 }
 
 impl Item {
+    /// What the size lacks to a multiple of the alignment.
+    fn padding(&self) -> u128 {
+        let size = u128::from(self.size);
+        size.next_multiple_of(u128::from(self.alignment)) - size
+    }
+
     /// The least aligned offset from `offset` on, if its top still fits 64 bits.
     pub(crate) fn lift(&self, offset: u64) -> Option<u64> {
         let offset = offset.checked_next_multiple_of(self.alignment)?;
@@ -239,7 +244,7 @@ impl RangeMax {
     }
 }
 
-/// The budget of a planning run, in visits of a piece, a slot or a node: a clock that every machine reads alike.
+/// The budget of a planning run, in units that [`Limits`](crate::Limits) describes: a clock that every machine reads alike.
 pub(crate) struct Work {
     left: u64,
 }

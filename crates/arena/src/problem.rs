@@ -218,8 +218,7 @@ fn verify_buffer(ix: BufferIx, buffer: &Buffer) -> Result<(), ProblemError> {
         return Err(ProblemError::EndBeforeFirst { buffer: ix, first, end });
     }
     for (gap_ix, gap) in buffer.gaps.iter().enumerate() {
-        let in_time =
-            first <= gap.lifetime.first && gap.lifetime.first <= gap.lifetime.end && gap.lifetime.end <= end;
+        let in_time = first <= gap.lifetime.first && gap.lifetime.first <= gap.lifetime.end && gap.lifetime.end <= end;
         let in_bytes = gap.window.is_none_or(|window| window.low <= window.high && window.high <= buffer.size);
         let alone = buffer.gaps[..gap_ix].iter().all(|other| !other.lifetime.overlaps(gap.lifetime));
         if !(in_time && in_bytes && alone) {

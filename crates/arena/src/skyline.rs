@@ -20,11 +20,9 @@ pub(crate) fn skyline(instance: &Instance, order: &[u32], limit: u64, work: &mut
         let offset = lowest(instance, &floor, &instance.items[*item as usize])?;
         heap.push(Reverse((offset, rank as u32)));
     }
-    let mut looks = 0;
     while let Some(Reverse((known, rank))) = heap.pop() {
         let item_ix = order[rank as usize] as usize;
         let item = &instance.items[item_ix];
-        looks += 1;
         if !work.spend(item.pieces.len() * LOOK_UNITS + instance.fixed.len()) {
             return None;
         }
@@ -41,14 +39,14 @@ pub(crate) fn skyline(instance: &Instance, order: &[u32], limit: u64, work: &mut
             floor.raise(piece.first as usize, piece.end as usize, offset + piece.high);
         }
     }
-    eprintln!("    looks {looks}");
     Some(offsets)
 }
 
 /// The lowest offset on the floor, clear of fixed buffers; `None` if its top passes 64 bits.
 fn lowest(instance: &Instance, floor: &Floor, item: &Item) -> Option<u64> {
     let pieces = instance.pieces(item);
-    let rests = pieces.iter().map(|piece| floor.height(piece.first as usize, piece.end as usize).saturating_sub(piece.low));
+    let rests =
+        pieces.iter().map(|piece| floor.height(piece.first as usize, piece.end as usize).saturating_sub(piece.low));
     let mut offset = item.lift(rests.max().unwrap_or(0))?;
     if instance.fixed.is_empty() {
         return Some(offset);

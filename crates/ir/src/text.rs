@@ -23,7 +23,7 @@ use types::{DType, Layout, Map, Scope, Shape, Tensor};
 use crate::{Graph, Op, Source, TensorType, ValueId};
 
 /// Tensors with at most this many elements stand in the text.
-const INLINE_ELEMENTS: usize = 16;
+pub const INLINE_ELEMENTS: usize = 16;
 
 /// The name that the text gives to a large tensor: the XXH3 hash of its dtype, shape and little-endian bytes.
 pub fn tensor_hash(tensor: &Tensor) -> u64 {

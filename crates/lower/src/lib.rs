@@ -1,1 +1,298 @@
-//! x
+//! Lowering: a graph becomes kernel calls over buffers, for a [`Target`].
+//!
+//! What is the same for every target lives here: which values share bytes ([`alias`]), when buffers live, where constants
+//! lie, which tag every byte carries. What differs lives in one folder a target: which kernel does a node's work, how its
+//! weights are packed, how much workspace it takes.
+//!
+//! [`lower`] yields a [`Plan`] whose buffers have sizes and lifetimes but no offsets yet, and the bytes of its constants.
+
+mod alias;
+pub mod cpu;
+
+use std::collections::BTreeMap;
+
+use ir::{Graph, Node, NodeId, Reuse, Source, TensorType, ValueId};
+use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Step};
+use smallvec::SmallVec;
+use types::{Bytes, Map, Role, Scope, Tag};
+
+use crate::alias::{Classes, Home};
+
+/// What is compiled for: the choice of kernels.
+pub trait Target {
+    /// The name that plans carry, as in `cpu:x86-64-v4`.
+    fn name(&self) -> &str;
+
+    /// What buffers and constants are aligned to.
+    fn alignment(&self) -> Bytes;
+
+    /// The kernel calls that do a node's work, in order. Nodes whose result is an alias are not asked for.
+    ///
+    /// # Errors
+    /// What the target has no kernel for, with the node's scope.
+    fn calls(&self, graph: &Graph, node: NodeId) -> Result<Vec<Call>, LowerError>;
+}
+
+/// A kernel call, before anything has a place.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// What it does, for eyes.
+    pub label: String,
+    /// The kernel in the target's encoding.
+    pub code: Vec<u8>,
+    /// What it reads.
+    pub inputs: Vec<CallInput>,
+    /// Scratch it needs.
+    pub workspace: Bytes,
+    /// Operands of the node whose bytes its result may take.
+    pub in_place: SmallVec<[usize; 2]>,
+    /// `Some(i)` for a call that only puts operand `i` of the node where it belongs in the result; it falls away where
+    /// the operand is there already.
+    pub part: Option<usize>,
+}
+
+/// What a call reads.
+#[derive(Clone, Debug)]
+pub enum CallInput {
+    /// An operand of the node, as it is.
+    Value(usize),
+    /// A known operand of the node, packed for the kernel.
+    Packed {
+        /// The operand.
+        input: usize,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+}
+
+/// Why a graph cannot be compiled for a target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LowerError {
+    /// There is no kernel for a node.
+    #[error("node `{scope}`: {target} has no kernel for `{op}`: {reason}")]
+    Unsupported {
+        /// The node.
+        scope: String,
+        /// Its op.
+        op: &'static str,
+        /// The target.
+        target: String,
+        /// What about it has no kernel.
+        reason: String,
+    },
+}
+
+/// A plan without offsets, and the bytes of its constants.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// The plan; its buffers' offsets and its arena are yet to be decided.
+    pub plan: Plan,
+    /// The constants' section.
+    pub constants: Vec<u8>,
+}
+
+/// Lowers a graph for a target.
+///
+/// # Errors
+/// The first node that the target has no kernel for.
+pub fn lower(graph: &Graph, target: &dyn Target) -> Result<Lowered, LowerError> {
+    let mut calls: Map<NodeId, Vec<Call>> = Map::new();
+    for (id, node) in graph.nodes().iter() {
+        let is_alias = matches!(reuse(graph, node), Reuse::Alias { .. });
+        calls.push(if is_alias { Vec::new() } else { target.calls(graph, id)? });
+    }
+    let classes = alias::decide(graph, &calls);
+    let mut writer = Writer::new(graph, target, classes);
+    for (id, calls) in calls.iter() {
+        calls.iter().for_each(|call| writer.step(id, call));
+    }
+    Ok(writer.finish())
+}
+
+/// Which bytes a node's result may share with its operands.
+pub(crate) fn reuse(graph: &Graph, node: &Node) -> Reuse {
+    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
+    node.op.reuse(&types, graph.ty(node.outputs[0]))
+}
+
+/// The bytes of a value.
+pub(crate) fn size(graph: &Graph, value: ValueId) -> u64 {
+    let value = graph.value(value);
+    value.layout.size(&value.ty.shape, value.ty.dtype).0
+}
+
+/// Writes steps, and the buffers and constants they touch.
+struct Writer<'a> {
+    graph: &'a Graph,
+    alignment: Bytes,
+    classes: Classes,
+    plan: Plan,
+    constants: Vec<u8>,
+    /// The buffer of a class, by its root.
+    buffer_of: BTreeMap<ValueId, BufferIx>,
+    /// Constants already written: of a value, packed in some way (0: as it is).
+    constant_of: BTreeMap<(ValueId, u64), ConstantIx>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(graph: &'a Graph, target: &dyn Target, classes: Classes) -> Writer<'a> {
+        let batch = graph.inputs().first().and_then(|&input| graph.ty(input).shape.first().copied()).unwrap_or(1);
+        let plan = Plan {
+            model: graph.name.clone(),
+            target: target.name().to_string(),
+            batch: batch as u64,
+            parameters: graph.parameters(),
+            flops: graph.flops(),
+            arena: Arena { alignment: target.alignment(), ..Arena::default() },
+            ..Plan::default()
+        };
+        let mut writer = Writer {
+            graph,
+            alignment: target.alignment(),
+            classes,
+            plan,
+            constants: Vec::new(),
+            buffer_of: BTreeMap::new(),
+            constant_of: BTreeMap::new(),
+        };
+        for &input in graph.inputs() {
+            let port = writer.port(&graph.value(input).name, input, 0);
+            writer.plan.inputs.push(port);
+        }
+        writer
+    }
+
+    fn step(&mut self, id: NodeId, call: &Call) {
+        let node = self.graph.node(id);
+        let at = self.plan.steps.len() as u32;
+        let mut output = self.operand(node.outputs[0], at);
+        if let Some(part) = call.part {
+            let Reuse::Parts(starts) = reuse(self.graph, node) else {
+                unreachable!("only results made of contiguous parts have calls for them")
+            };
+            let element = self.graph.ty(node.outputs[0]).dtype.size().0;
+            let window = Operand {
+                offset: output.offset + Bytes(starts[part] as u64 * element),
+                size: Bytes(size(self.graph, node.inputs[part])),
+                ..output
+            };
+            if self.operand(node.inputs[part], at) == window {
+                return;
+            }
+            output = window;
+        }
+        let inputs = call
+            .inputs
+            .iter()
+            .map(|input| match input {
+                CallInput::Value(ix) => self.operand(node.inputs[*ix], at),
+                CallInput::Packed { input, bytes } => self.packed(node.inputs[*input], bytes),
+            })
+            .collect();
+        let mut outputs = vec![output];
+        outputs.extend(node.outputs[1..].iter().map(|&output| self.operand(output, at)).collect::<Vec<_>>());
+        let workspace = (call.workspace != Bytes::ZERO).then(|| {
+            let tag = Tag { scope: node.scope.clone(), role: Role::Workspace };
+            let ix = self.push_buffer(tag, call.workspace, at);
+            Operand { place: Place::Buffer(ix), offset: Bytes::ZERO, size: call.workspace }
+        });
+        self.plan.steps.push(Step {
+            scope: node.scope.clone(),
+            kernel: call.kernel.to_string(),
+            label: call.label.clone(),
+            code: call.code.clone(),
+            inputs,
+            outputs,
+            workspace,
+            flops: if call.part.is_some() { 0 } else { self.graph.node_flops(node) },
+        });
+    }
+
+    fn finish(mut self) -> Lowered {
+        let last = self.plan.steps.len().saturating_sub(1) as u32;
+        let graph = self.graph;
+        for output in graph.outputs() {
+            let port = self.port(&output.name, output.value, last);
+            self.plan.outputs.push(port);
+        }
+        self.plan.constants_size = Bytes(self.constants.len() as u64);
+        Lowered { plan: self.plan, constants: self.constants }
+    }
+
+    fn port(&mut self, name: &str, value: ValueId, step: u32) -> Port {
+        let data = self.graph.value(value);
+        let (dtype, shape, layout) = (data.ty.dtype, data.ty.shape.clone(), data.layout);
+        Port { name: name.to_string(), dtype, shape, layout, operand: self.operand(value, step) }
+    }
+
+    /// Where a value lies; its buffer lives at `step`.
+    fn operand(&mut self, value: ValueId, step: u32) -> Operand {
+        let length = Bytes(size(self.graph, value));
+        match self.classes.home(value) {
+            Home::Known { value: known, offset } => {
+                let tensor = self.graph.value(known).tensor().expect("a known value holds a tensor").clone();
+                let ix = self.constant(known, 0, &tensor.to_le_bytes());
+                Operand { place: Place::Constant(ix), offset: Bytes(offset), size: length }
+            }
+            Home::Buffer { root, offset } => {
+                let ix = match self.buffer_of.get(&root) {
+                    Some(&ix) => ix,
+                    None => {
+                        let ix = self.push_buffer(self.tag(root), Bytes(self.classes.size(root)), step);
+                        self.buffer_of.insert(root, ix);
+                        ix
+                    }
+                };
+                let buffer = &mut self.plan.buffers[ix.0 as usize];
+                buffer.last_step = buffer.last_step.max(step);
+                Operand { place: Place::Buffer(ix), offset: Bytes(offset), size: length }
+            }
+        }
+    }
+
+    fn push_buffer(&mut self, tag: Tag, size: Bytes, step: u32) -> BufferIx {
+        self.plan.buffers.push(Buffer { tag, size, offset: Bytes::ZERO, first_step: step, last_step: step });
+        BufferIx(self.plan.buffers.len() as u32 - 1)
+    }
+
+    /// The name of a class's bytes: results of the graph come first, then inputs, then the root's own node.
+    fn tag(&self, root: ValueId) -> Tag {
+        let graph = self.graph;
+        let members = || self.classes.members(root);
+        if let Some(output) = graph.outputs().iter().find(|output| members().any(|member| member == output.value)) {
+            let node = graph.value(output.value).producer().map(|node| graph.node(node).scope.clone());
+            return Tag { scope: node.unwrap_or_else(|| Scope::new(&output.name)), role: Role::Output };
+        }
+        if let Some(input) = members().find(|&member| graph.value(member).source == Source::Input) {
+            return Tag { scope: Scope::new(&graph.value(input).name), role: Role::Input };
+        }
+        let node = graph.value(root).producer().expect("what is neither known nor given is computed");
+        Tag { scope: graph.node(node).scope.clone(), role: Role::Activation }
+    }
+
+    fn packed(&mut self, value: ValueId, bytes: &[u8]) -> Operand {
+        // Equal packings of one value are stored once.
+        let key = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let ix = self.constant(value, key | 1, bytes);
+        Operand { place: Place::Constant(ix), offset: Bytes::ZERO, size: Bytes(bytes.len() as u64) }
+    }
+
+    fn constant(&mut self, value: ValueId, packing: u64, bytes: &[u8]) -> ConstantIx {
+        if let Some(&ix) = self.constant_of.get(&(value, packing)) {
+            return ix;
+        }
+        let start = Bytes(self.constants.len() as u64).align_up(self.alignment);
+        self.constants.resize(start.0 as usize, 0);
+        self.constants.extend_from_slice(bytes);
+        let data = self.graph.value(value);
+        let tag = Tag { scope: Scope::new(&data.name), role: data.role() };
+        self.plan.constants.push(Constant { tag, offset: start, size: Bytes(bytes.len() as u64) });
+        let ix = ConstantIx(self.plan.constants.len() as u32 - 1);
+        self.constant_of.insert((value, packing), ix);
+        ix
+    }
+}

@@ -77,7 +77,7 @@ fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
     if !faults.is_empty() {
         return;
     }
-    let problem = problem(plan);
+    let problem = plan.problem();
     let offsets: Vec<Bytes> = plan.buffers.iter().map(|buffer| buffer.offset).collect();
     if let Err(violations) = arena::check(&problem, &offsets, plan.arena.size) {
         faults.extend(violations.iter().map(|violation| Fault::Placement(violation.to_string())));
@@ -87,18 +87,6 @@ fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
     if found != plan.arena.lower_bound {
         faults.push(Fault::LowerBound { stated: plan.arena.lower_bound, found });
     }
-}
-
-/// The placement problem that a plan's buffers pose.
-pub(crate) fn problem(plan: &Plan) -> arena::Problem {
-    let buffers = plan.buffers.iter().map(|buffer| arena::Buffer {
-        lifetime: arena::Lifetime { first: buffer.first_step, end: buffer.last_step + 1 },
-        size: buffer.size,
-        alignment: Bytes(plan.arena.alignment.0.max(1)),
-        fixed: None,
-        gaps: Vec::new(),
-    });
-    arena::Problem { buffers: buffers.collect(), capacity: None }
 }
 
 fn check_port(plan: &Plan, port: &Port, kind: &str, step: u32, faults: &mut Vec<Fault>) {

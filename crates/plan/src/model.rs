@@ -154,6 +154,20 @@ impl Plan {
         buffers.chain(constants).sum()
     }
 
+    /// The placement problem that the buffers pose.
+    pub fn problem(&self) -> arena::Problem {
+        let alignment = Bytes(self.arena.alignment.0.max(1));
+        let buffer = |buffer: &Buffer| arena::Buffer {
+            lifetime: arena::Lifetime { first: buffer.first_step, end: buffer.last_step + 1 },
+            // Rounded, so that the bound is exact: whatever lies above a buffer starts at a multiple of the alignment.
+            size: buffer.size.align_up(alignment),
+            alignment,
+            fixed: None,
+            gaps: Vec::new(),
+        };
+        arena::Problem { buffers: self.buffers.iter().map(buffer).collect(), capacity: None }
+    }
+
     /// The number of steps, with one as the least: what lifetimes are counted in.
     pub fn step_count(&self) -> u32 {
         (self.steps.len() as u32).max(1)

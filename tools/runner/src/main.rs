@@ -1,2 +1,29 @@
-//! x
-fn main() {}
+//! The runner: the program that every compiled executable is. Its own file carries the plan and the weights.
+//!
+//! Commands: nothing (what it is, one run, planned against actual), `run`, `bench`, `memory`, `describe`. Exit code 0: done;
+//! 1: the answer is no (plan and actual differ); 2: bad use or bad input.
+
+mod arguments;
+mod commands;
+mod inputs;
+mod picture;
+mod say;
+
+use std::process::ExitCode;
+
+use runtime::heap::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn main() -> ExitCode {
+    let outcome = arguments::parse(lexopt::Parser::from_env()).and_then(commands::execute);
+    match outcome {
+        Ok(commands::Answer::Yes) => ExitCode::SUCCESS,
+        Ok(commands::Answer::No) => ExitCode::from(1),
+        Err(error) => {
+            say::error(&error);
+            ExitCode::from(2)
+        }
+    }
+}

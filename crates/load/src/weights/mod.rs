@@ -1,0 +1,186 @@
+//! Files of named tensors: safetensors, NumPy `.npz` and `.npy`, PyTorch `.pth` (both kinds), pickles of NumPy arrays.
+//!
+//! [`read`] looks at the bytes first and at the file's extension only where they do not tell. It does no I/O, calls
+//! nothing that a file asks for, and keeps what it allocates within a [`Budget`] that follows from the file's length.
+//!
+//! Tensors in nested containers are named by the path to them, parts joined by `.`; positions in lists are numbers.
+
+mod flatten;
+mod object;
+mod pickle;
+mod torch;
+mod zipped;
+
+use std::collections::BTreeMap;
+
+use safetensors::SafeTensors;
+use types::npy::{self, NpyError};
+use types::{DType, Tensor};
+
+/// Reads all tensors of a file whose content is `bytes`. `path_name` serves for its extension and for messages.
+///
+/// # Errors
+/// A file that is none of the formats, damaged, larger than it has a right to be, or one that asks to call something
+/// that does not make a tensor.
+pub fn read(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, WeightsError> {
+    let tensors = read_any(path_name, bytes).and_then(|tensors| match tensors.is_empty() {
+        true => Err(Problem::Empty),
+        false => Ok(tensors),
+    });
+    tensors.map_err(|problem| WeightsError { file: path_name.to_string(), problem })
+}
+
+/// What is wrong with a file of weights.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{file}`: {problem}")]
+pub struct WeightsError {
+    /// The file's name, as it was given.
+    pub file: String,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// One way in which a file of weights can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum Problem {
+    #[error("neither safetensors nor .npz nor .pth nor a pickle of arrays")]
+    Unknown,
+    #[error("the file holds no tensors")]
+    Empty,
+    #[error("the file ends in the middle of {what}")]
+    Truncated { what: &'static str },
+    #[error("the file wants to call `{name}`, which is not a tensor")]
+    Forbidden { name: String },
+    #[error("byte {at}: the pickle instruction 0x{opcode:02x} has no place in a file of tensors")]
+    Opcode { opcode: u8, at: usize },
+    #[error("byte {at}: {what}")]
+    Malformed { at: usize, what: &'static str },
+    #[error("{0}")]
+    Content(String),
+    #[error("element type `{name}` is not supported")]
+    ElementType { name: String },
+    #[error("the file asks for more than {limit} {what}")]
+    Limit { limit: u64, what: &'static str },
+    #[error("two tensors are named `{name}`")]
+    Duplicate { name: String },
+    #[error("tensor `{name}`: {problem}")]
+    Tensor { name: String, problem: String },
+    #[error("zip archive: {0}")]
+    Zip(String),
+    #[error("safetensors: {0}")]
+    SafeTensors(String),
+    #[error("entry `{entry}`: {error}")]
+    Npy { entry: String, error: NpyError },
+}
+
+/// What reading one file may still allocate, in bytes.
+///
+/// Archives can unfold to a thousand times their length and a pickle can name one storage a million times; neither
+/// happens in a file of weights.
+struct Budget {
+    limit: u64,
+    left: u64,
+}
+
+impl Budget {
+    /// For a file of `length` bytes.
+    fn for_file(length: usize) -> Budget {
+        const FLOOR: u64 = 64 << 20;
+        let limit = FLOOR + 16 * length as u64;
+        Budget { limit, left: limit }
+    }
+
+    /// Takes `size_bytes` or refuses.
+    fn take(&mut self, size_bytes: u64) -> Result<(), Problem> {
+        let refused = Problem::Limit { limit: self.limit, what: "bytes" };
+        self.left = self.left.checked_sub(size_bytes).ok_or(refused)?;
+        Ok(())
+    }
+}
+
+fn read_any(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let mut budget = Budget::for_file(bytes.len());
+    if bytes.starts_with(b"PK\x03\x04") {
+        return zipped::read(bytes, &mut budget);
+    }
+    if bytes.starts_with(b"\x93NUMPY") {
+        let tensor = npy::read(bytes).map_err(|error| Problem::Npy { entry: path_name.to_string(), error })?;
+        return Ok(BTreeMap::from([(stem(path_name).to_string(), tensor)]));
+    }
+    if bytes.starts_with(torch::LEGACY_MAGIC) {
+        return torch::read_legacy(bytes, &mut budget);
+    }
+    if is_safetensors(bytes) {
+        return read_safetensors(bytes, &mut budget);
+    }
+    // Pickles of protocol 2 and later say so; earlier ones are only told by the extension.
+    if matches!(bytes, [0x80, 2..=5, ..]) {
+        return read_pickle(bytes, &mut budget);
+    }
+    match extension(path_name).as_str() {
+        "pkl" | "pickle" => read_pickle(bytes, &mut budget),
+        "safetensors" => read_safetensors(bytes, &mut budget),
+        _ => Err(Problem::Unknown),
+    }
+}
+
+fn read_pickle(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let pickle = pickle::load(bytes, budget)?;
+    flatten::flatten(&pickle, &BTreeMap::new(), budget)
+}
+
+fn is_safetensors(bytes: &[u8]) -> bool {
+    let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return false };
+    rest.first() == Some(&b'{') && u64::from_le_bytes(*length) <= rest.len() as u64
+}
+
+fn read_safetensors(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| Problem::SafeTensors(error.to_string()))?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.tensors() {
+        let dtype = safetensors_dtype(view.dtype())
+            .ok_or_else(|| Problem::ElementType { name: format!("{:?}", view.dtype()) })?;
+        budget.take(view.data().len() as u64)?;
+        let tensor = Tensor::from_le_bytes(dtype, view.shape().into(), view.data())
+            .map_err(|error| Problem::Tensor { name: name.clone(), problem: error.to_string() })?;
+        tensors.insert(name, tensor);
+    }
+    Ok(tensors)
+}
+
+fn safetensors_dtype(dtype: safetensors::Dtype) -> Option<DType> {
+    use safetensors::Dtype;
+    Some(match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::Bf16,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
+        Dtype::BOOL => DType::Bool,
+        _ => return None,
+    })
+}
+
+fn file_name(path_name: &str) -> &str {
+    path_name.rsplit(['/', '\\']).next().unwrap_or(path_name)
+}
+
+fn stem(path_name: &str) -> &str {
+    let name = file_name(path_name);
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+}
+
+fn extension(path_name: &str) -> String {
+    file_name(path_name).rsplit_once('.').map_or(String::new(), |(_, extension)| extension.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Deliberately broken placements: the checker names each fault.
+
+use prestow_arena::{Buffer, BufferIx, Gap, Lifetime, Problem, Violation, Window, check};
+use types::{Bytes, EntityId, Random};
+
+use crate::random::{Fixed, Gaps, Kind, random_problem};
+use crate::{aligned, buffer, fixed, place_and_check, problem};
+
+#[track_caller]
+fn check_finds(problem: &Problem, offsets: &[u64], height: u64, expected: &[Violation]) {
+    let offsets: Vec<Bytes> = offsets.iter().copied().map(Bytes).collect();
+    let violations = check(problem, &offsets, Bytes(height)).expect_err("a broken placement");
+    assert_eq!(violations, expected);
+}
+
+fn ix(index: usize) -> BufferIx {
+    BufferIx::from_index(index)
+}
+
+fn with_gap(buffer: Buffer, first: u32, end: u32, window: Option<(u64, u64)>) -> Buffer {
+    let window = window.map(|(low, high)| Window { low: Bytes(low), high: Bytes(high) });
+    Buffer { gaps: vec![Gap { lifetime: Lifetime { first, end }, window }], ..buffer }
+}
+
+#[test]
+fn a_missing_offset() {
+    let expected = Violation::WrongCount { n_buffers: 2, n_offsets: 1 };
+    check_finds(&problem([buffer(0, 1, 4), buffer(0, 1, 4)]), &[0], 8, &[expected]);
+}
+
+#[test]
+fn one_shared_byte() {
+    let two = problem([buffer(0, 5, 4), buffer(4, 6, 4)]);
+    check_finds(&two, &[0, 3], 8, &[Violation::Overlap { a: ix(0), b: ix(1), step: 4 }]);
+    check_finds(&two, &[3, 0], 8, &[Violation::Overlap { a: ix(0), b: ix(1), step: 4 }]);
+    assert_eq!(check(&two, &[Bytes(0), Bytes(4)], Bytes(8)), Ok(()));
+}
+
+#[test]
+fn a_buffer_inside_another() {
+    let two = problem([buffer(0, 9, 100), buffer(3, 4, 1)]);
+    check_finds(&two, &[0, 50], 100, &[Violation::Overlap { a: ix(0), b: ix(1), step: 3 }]);
+}
+
+#[test]
+fn neighbours_in_time_do_not_overlap() {
+    let two = problem([buffer(0, 4, 4), buffer(4, 6, 4), buffer(4, 4, 4), buffer(0, 9, 0)]);
+    assert_eq!(check(&two, &[Bytes(0), Bytes(0), Bytes(0), Bytes(2)], Bytes(4)), Ok(()));
+}
+
+#[test]
+fn an_overlap_behind_a_gap() {
+    let two = problem([with_gap(buffer(0, 9, 4), 2, 5, None), buffer(3, 6, 4)]);
+    check_finds(&two, &[0, 0], 4, &[Violation::Overlap { a: ix(0), b: ix(1), step: 5 }]);
+    let two = problem([with_gap(buffer(0, 9, 4), 2, 5, None), buffer(3, 5, 4)]);
+    assert_eq!(check(&two, &[Bytes(0), Bytes(0)], Bytes(4)), Ok(()));
+}
+
+#[test]
+fn an_overlap_with_a_window() {
+    let two = problem([with_gap(buffer(0, 9, 8), 2, 5, Some((2, 4))), buffer(3, 5, 4)]);
+    check_finds(&two, &[0, 3], 8, &[Violation::Overlap { a: ix(0), b: ix(1), step: 3 }]);
+    assert_eq!(check(&two, &[Bytes(0), Bytes(4)], Bytes(8)), Ok(()));
+}
+
+#[test]
+fn a_misaligned_offset() {
+    let expected = Violation::Misaligned { buffer: ix(0), offset: Bytes(4), alignment: Bytes(8) };
+    check_finds(&problem([aligned(0, 1, 4, 8)]), &[4], 8, &[expected]);
+}
+
+#[test]
+fn a_buffer_above_the_height() {
+    let expected = Violation::AboveHeight { buffer: ix(0), top: Bytes(9), height: Bytes(8) };
+    check_finds(&problem([buffer(0, 0, 4)]), &[5], 8, &[expected]);
+    let expected = Violation::AboveHeight { buffer: ix(0), top: Bytes(u64::MAX), height: Bytes(u64::MAX) };
+    check_finds(&problem([buffer(0, 1, u64::MAX)]), &[5], u64::MAX, &[expected]);
+}
+
+#[test]
+fn a_fixed_buffer_that_moved() {
+    let expected = Violation::FixedMoved { buffer: ix(0), fixed: Bytes(16), offset: Bytes(0) };
+    check_finds(&problem([fixed(0, 1, 4, 16)]), &[0], 20, &[expected]);
+}
+
+#[test]
+fn a_height_above_the_capacity() {
+    let small = Problem { capacity: Some(Bytes(7)), ..problem([buffer(0, 1, 4)]) };
+    check_finds(&small, &[0], 8, &[Violation::AboveCapacity { capacity: Bytes(7), height: Bytes(8) }]);
+}
+
+/// Moves one buffer of a good placement onto another that lives at the same step.
+#[test]
+fn random_collisions() {
+    let kind =
+        Kind { n_buffers_max: 10, n_steps: 8, size_max: 30, alignments: &[1], gaps: Gaps::None, fixed: Fixed::None };
+    let mut random = Random::new(20);
+    let mut n_broken = 0;
+    for _ in 0..2000 {
+        let problem = random_problem(&mut random, kind);
+        let mut placement = place_and_check(&problem);
+        let n_buffers = problem.buffers.len() as u64;
+        if n_buffers < 2 {
+            continue;
+        }
+        let (a, b) = (random.below(n_buffers) as usize, random.below(n_buffers) as usize);
+        let [x, y] = [&problem.buffers[a], &problem.buffers[b]];
+        if a == b || !x.lifetime.overlaps(y.lifetime) || x.size.0.min(y.size.0) == 0 {
+            continue;
+        }
+        placement.offsets[a] = placement.offsets[b];
+        let violations = check(&problem, &placement.offsets, Bytes(u64::MAX)).expect_err("a collision");
+        let step = x.lifetime.first.max(y.lifetime.first);
+        assert!(violations.contains(&Violation::Overlap { a: ix(a.min(b)), b: ix(a.max(b)), step }));
+        n_broken += 1;
+    }
+    assert!(200 < n_broken, "the test must test something");
+}

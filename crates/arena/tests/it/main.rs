@@ -1,0 +1,67 @@
+//! Behaviour of the planner and of its judge. Each file asks one kind of question; all go through [`place_and_check`].
+
+mod broken;
+mod edges;
+mod optimum;
+mod random;
+mod real;
+mod table;
+
+use prestow_arena::{Buffer, Lifetime, Limits, Placement, Problem, State, check, lower_bound, place};
+use types::Bytes;
+
+/// Places a problem that has an answer, and demands all that is promised of every placement.
+#[track_caller]
+fn place_and_check(problem: &Problem) -> Placement {
+    let placement = match place(problem, Limits::default()) {
+        Ok(placement) => placement,
+        Err(error) => panic!("{error}\n{problem:#?}"),
+    };
+    if let Err(violations) = check(problem, &placement.offsets, placement.height) {
+        panic!("{violations:?}\n{placement:?}\n{problem:#?}");
+    }
+    let certificate = placement.certificate;
+    let bound = lower_bound(problem);
+    assert_eq!((certificate.lower_bound, certificate.peak_step), (bound.height, bound.step));
+    assert!(certificate.lower_bound <= placement.height);
+    assert!(plain_bound(problem) <= certificate.lower_bound.0, "the bound counts at least the live bytes");
+    assert_eq!(certificate.state == State::OptimalByBound, placement.height == certificate.lower_bound);
+    let tops = problem.buffers.iter().zip(&placement.offsets).map(|(buffer, offset)| *offset + buffer.size);
+    assert_eq!(tops.max().unwrap_or_default(), placement.height, "the height is not higher than it need be");
+    placement
+}
+
+/// The largest sum of occupied bytes over all steps, without regard to alignment, straight from the definition.
+fn plain_bound(problem: &Problem) -> u64 {
+    // Occupation rises only where a lifetime starts or a gap starts or ends.
+    let starts = problem.buffers.iter().flat_map(|buffer| {
+        let gaps = buffer.gaps.iter().flat_map(|gap| [gap.lifetime.first, gap.lifetime.end]);
+        gaps.chain([buffer.lifetime.first])
+    });
+    let live = |step: u32| -> u64 {
+        let windows = problem.buffers.iter().filter_map(|buffer| buffer.occupied(step));
+        windows.map(|window| window.high.0 - window.low.0).sum()
+    };
+    let mut starts: Vec<u32> = starts.collect();
+    starts.sort_unstable();
+    starts.dedup();
+    // Large problems have too many steps for this; their bounds stand in the tests by number.
+    starts.into_iter().take(100).map(live).max().unwrap_or(0)
+}
+
+/// `first..end`, `size` bytes.
+fn buffer(first: u32, end: u32, size: u64) -> Buffer {
+    Buffer::new(Lifetime { first, end }, Bytes(size))
+}
+
+fn aligned(first: u32, end: u32, size: u64, alignment: u64) -> Buffer {
+    Buffer { alignment: Bytes(alignment), ..buffer(first, end, size) }
+}
+
+fn fixed(first: u32, end: u32, size: u64, offset: u64) -> Buffer {
+    Buffer { fixed: Some(Bytes(offset)), ..buffer(first, end, size) }
+}
+
+fn problem(buffers: impl Into<Vec<Buffer>>) -> Problem {
+    Problem { buffers: buffers.into(), capacity: None }
+}

@@ -1,0 +1,147 @@
+//! Problems whose optimum is known: by brute force, or because they were cut from a full rectangle.
+
+use prestow_arena::{Buffer, Problem};
+use types::Random;
+
+use crate::random::{Fixed, Gaps, Kind, random_problem};
+use crate::{buffer, place_and_check, problem};
+
+/// The least height, by trying every order and laying each buffer as low as it can lie above those before it.
+///
+/// Some order is optimal: take an optimal placement and lay its buffers again by rising offset; none comes to lie higher.
+/// That needs "above" to mean the same at all steps, so windows are not allowed.
+fn brute_force(problem: &Problem) -> u64 {
+    let base = problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0 + buffer.size.0).max();
+    let mut search = Search { buffers: &problem.buffers, offsets: Vec::new(), best: u64::MAX };
+    search.offsets = problem.buffers.iter().map(|buffer| buffer.fixed.map(|offset| offset.0)).collect();
+    search.descend(base.unwrap_or(0));
+    search.best
+}
+
+struct Search<'a> {
+    buffers: &'a [Buffer],
+    offsets: Vec<Option<u64>>,
+    best: u64,
+}
+
+impl Search<'_> {
+    fn descend(&mut self, height: u64) {
+        if self.best <= height {
+            return;
+        }
+        if self.offsets.iter().all(Option::is_some) {
+            self.best = height;
+            return;
+        }
+        for ix in 0..self.buffers.len() {
+            if self.offsets[ix].is_none() {
+                let offset = self.lowest(ix);
+                self.offsets[ix] = Some(offset);
+                self.descend(height.max(offset + self.buffers[ix].size.0));
+                self.offsets[ix] = None;
+            }
+        }
+    }
+
+    fn lowest(&self, ix: usize) -> u64 {
+        let buffer = &self.buffers[ix];
+        let rivals: Vec<(bool, u64, u64)> = (0..self.buffers.len())
+            .filter(|other| *other != ix && share_a_step(buffer, &self.buffers[*other]))
+            .filter_map(|other| {
+                let start = self.offsets[other]?;
+                Some((self.buffers[other].fixed.is_some(), start, start + self.buffers[other].size.0))
+            })
+            .collect();
+        let free_tops = rivals.iter().filter(|(is_fixed, _, _)| !is_fixed).map(|(_, _, top)| *top);
+        let mut offset = free_tops.max().unwrap_or(0).next_multiple_of(buffer.alignment.0);
+        let meets =
+            |offset: u64| rivals.iter().any(|(_, start, top)| offset.max(*start) < (offset + buffer.size.0).min(*top));
+        while meets(offset) {
+            offset += buffer.alignment.0;
+        }
+        offset
+    }
+}
+
+fn share_a_step(a: &Buffer, b: &Buffer) -> bool {
+    (a.lifetime.first..a.lifetime.end).any(|step| a.occupied(step).is_some() && b.occupied(step).is_some())
+}
+
+/// How many of `n_problems` are placed optimally, and how many provably so; none may beat the optimum.
+fn count_optimal(seed: u64, n_problems: u32, kind: Kind) -> (u32, u32) {
+    let mut random = Random::new(seed);
+    let (mut n_optimal, mut n_proved) = (0, 0);
+    for _ in 0..n_problems {
+        let problem = random_problem(&mut random, kind);
+        let optimum = brute_force(&problem);
+        let placement = place_and_check(&problem);
+        assert!(placement.certificate.lower_bound.0 <= optimum, "the bound is above the optimum: {problem:#?}");
+        assert!(optimum <= placement.height.0, "below the optimum, so one of them is wrong: {problem:#?}");
+        n_optimal += u32::from(placement.height.0 == optimum);
+        n_proved += u32::from(placement.gap().0 == 0);
+    }
+    (n_optimal, n_proved)
+}
+
+// The counts below are what the portfolio reaches; a planner that reaches more may raise them.
+
+const SMALL: Kind =
+    Kind { n_buffers_max: 6, n_steps: 6, size_max: 12, alignments: &[1], gaps: Gaps::None, fixed: Fixed::None };
+
+#[test]
+fn brute_force_is_never_beaten() {
+    let (n_optimal, n_proved) = count_optimal(11, 3000, SMALL);
+    assert_eq!((n_optimal, n_proved), (3000, 3000));
+}
+
+#[test]
+fn brute_force_is_never_beaten_with_alignment() {
+    let same = count_optimal(12, 2000, Kind { alignments: &[4], ..SMALL });
+    let mixed = count_optimal(13, 2000, Kind { alignments: &[1, 2, 3, 4, 8], ..SMALL });
+    assert_eq!((same, mixed), ((1992, 1991), (1805, 1557)));
+}
+
+#[test]
+fn brute_force_is_never_beaten_with_gaps_and_fixed_buffers() {
+    let gaps = count_optimal(14, 2000, Kind { gaps: Gaps::Absent, ..SMALL });
+    let fixed = count_optimal(15, 2000, Kind { fixed: Fixed::Some, alignments: &[1, 2, 4], ..SMALL });
+    assert_eq!((gaps, fixed), ((2000, 1998), (1970, 1886)));
+}
+
+/// Cuts `steps x bytes` by straight cuts into `n_pieces` buffers that fill it, shuffled.
+fn guillotine(random: &mut Random, n_steps: u32, n_bytes: u64, n_pieces: usize) -> Problem {
+    let mut pieces = vec![buffer(0, n_steps, n_bytes)];
+    while pieces.len() < n_pieces {
+        let ix = random.below(pieces.len() as u64) as usize;
+        let piece = pieces[ix].clone();
+        let (first, end) = (piece.lifetime.first, piece.lifetime.end);
+        if random.below(2) == 0 && 1 < end - first {
+            let cut = first + 1 + random.below(u64::from(end - first - 1)) as u32;
+            pieces[ix].lifetime.end = cut;
+            pieces.push(buffer(cut, end, piece.size.0));
+        } else if 1 < piece.size.0 {
+            let cut = 1 + random.below(piece.size.0 - 1);
+            pieces[ix].size.0 = cut;
+            pieces.push(buffer(first, end, piece.size.0 - cut));
+        }
+    }
+    for ix in (1..pieces.len()).rev() {
+        pieces.swap(ix, random.below(ix as u64 + 1) as usize);
+    }
+    problem(pieces)
+}
+
+#[test]
+fn full_rectangles_are_packed_without_much_waste() {
+    let mut random = Random::new(16);
+    for (n_pieces, n_problems, percent_max) in [(5, 200, 0), (20, 100, 25), (100, 20, 14)] {
+        let mut worst = 0;
+        for _ in 0..n_problems {
+            let problem = guillotine(&mut random, 1000, 1000, n_pieces);
+            let placement = place_and_check(&problem);
+            assert_eq!(placement.certificate.lower_bound.0, 1000, "every step is full");
+            worst = worst.max(placement.gap().0 / 10);
+        }
+        assert!(worst <= percent_max, "`{n_pieces}` pieces: `{worst}` % above the optimum");
+    }
+}

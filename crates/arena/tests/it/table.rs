@@ -1,0 +1,96 @@
+//! Problems as text.
+
+use prestow_arena::csv::{Table, parse, write};
+use prestow_arena::{Buffer, Gap, Lifetime, Window};
+use types::{Bytes, Random};
+
+use crate::random::{Fixed, Gaps, Kind, random_problem};
+use crate::{buffer, place_and_check, problem};
+
+#[track_caller]
+fn check_refused(text: &str, message: &str) {
+    assert_eq!(parse(text).expect_err("refused").to_string(), message);
+}
+
+#[test]
+fn every_column() {
+    let text = "id,lower,upper,size,alignment,offset,gaps\nx,0,9,64,16,32,2-4 5-7@0:8\ny,1,3,32,1,,\n";
+    let gaps = vec![
+        Gap { lifetime: Lifetime { first: 2, end: 4 }, window: None },
+        Gap { lifetime: Lifetime { first: 5, end: 7 }, window: Some(Window { low: Bytes(0), high: Bytes(8) }) },
+    ];
+    let x = Buffer { alignment: Bytes(16), fixed: Some(Bytes(32)), gaps, ..buffer(0, 9, 64) };
+    let table = parse(text).unwrap();
+    assert_eq!(table, Table { ids: vec!["x".into(), "y".into()], problem: problem([x, buffer(1, 3, 32)]) });
+    assert_eq!(write(&table, None), text);
+}
+
+#[test]
+fn other_names_other_order_other_line_ends() {
+    let plain = parse("id,lower,upper,size\nx,0,9,64\n").unwrap();
+    assert_eq!(parse("size,begin,buffer_id,hint,upper\r\n\r\n64,0,x,7,9\r\n"), Ok(plain.clone()));
+    assert_eq!(parse("buffer, start, end, size\nx, 0, 8, 64"), Ok(plain));
+    let table = parse("id,start,end,size,gaps\nx,0,8,64,2-3\n").unwrap();
+    assert_eq!(write(&table, None), "id,lower,upper,size,gaps\nx,0,9,64,2-4\n", "`end` counts in gaps too");
+}
+
+#[test]
+fn offsets_of_a_placement() {
+    let table = parse("id,lower,upper,size\nx,0,2,64\ny,1,3,32\n").unwrap();
+    let placement = place_and_check(&table.problem);
+    let text = write(&table, Some(&placement.offsets));
+    assert_eq!(text, "id,lower,upper,size,offset\nx,0,2,64,0\ny,1,3,32,64\n");
+    assert_eq!(place_and_check(&parse(&text).unwrap().problem).offsets, placement.offsets, "read back as fixed");
+}
+
+#[test]
+fn round_trip() {
+    let kind = Kind {
+        n_buffers_max: 8,
+        n_steps: 9,
+        size_max: 20,
+        alignments: &[1, 1, 1, 8],
+        gaps: Gaps::Windows,
+        fixed: Fixed::Some,
+    };
+    let mut random = Random::new(30);
+    for _ in 0..2000 {
+        let problem = random_problem(&mut random, kind);
+        let ids = (0..problem.buffers.len()).map(|ix| format!("stage{ix}/conv#workspace")).collect();
+        let table = Table { ids, problem };
+        assert_eq!(parse(&write(&table, None)), Ok(table));
+    }
+}
+
+#[test]
+fn names_cannot_break_the_table() {
+    let table = Table { ids: vec!["a,b\nc".into()], problem: problem([buffer(0, 1, 2)]) };
+    assert_eq!(write(&table, None), "id,lower,upper,size\na_b_c,0,1,2\n");
+}
+
+#[test]
+fn what_is_not_a_table_is_refused() {
+    let missing = "the first line names no column `id`; it needs `id,lower,upper,size`";
+    check_refused("", missing);
+    check_refused("x,0,9,64\n", missing);
+    check_refused("id,buffer,lower,upper,size\n", "the first line names the column `id` twice");
+    check_refused("id,lower,upper,size\n\nx,0,9\n", "line `3` has `3` fields, the first line `4`");
+    check_refused(
+        "id,lower,upper,size\nx,-1,9,64\n",
+        "line `2`, column `lower`: `-1` is not a step from 0 to 4294967295",
+    );
+    check_refused(
+        "id,lower,upper,size\nx,1,9,\n",
+        "line `2`, column `size`: `` is not a count of bytes from 0 to 18446744073709551615",
+    );
+    check_refused(
+        "id,lower,end,size\nx,1,4294967295,2\n",
+        "line `2`, column `upper`: `4294967295` is not a step from 0 to 4294967295",
+    );
+    for word in ["3", "3-", "3-5@", "3-5@7", "3-x"] {
+        check_refused(
+            &format!("id,lower,upper,size,gaps\nx,1,9,2,{word}\n"),
+            &format!("line `2`, column `gaps`: `{word}` is not a gap such as `3-5` or `3-5@0:64`"),
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! From a tree of pickled objects to named tensors.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use types::{DType, Shape, Tensor, strides};
+
+use super::object::{Array, Object, ObjectId, View};
+use super::pickle::Pickle;
+use super::{Budget, Problem};
+
+/// Containers inside containers; files of weights have three or four.
+const DEPTH_MAX: usize = 32;
+/// Objects that are looked at; shared ones count each time.
+const VISITS_MAX: usize = 1 << 21;
+
+/// Storages by key: little-endian bytes.
+pub(super) type Storages<'a> = BTreeMap<String, Cow<'a, [u8]>>;
+
+/// Names every tensor and array below the root. Numbers, texts and the like beside them are passed over.
+pub(super) fn flatten(
+    pickle: &Pickle,
+    storages: &Storages,
+    budget: &mut Budget,
+) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let mut walk = Walk { pickle, storages, budget, visits: 0, tensors: BTreeMap::new() };
+    walk.visit("", pickle.root, 0)?;
+    Ok(walk.tensors)
+}
+
+struct Walk<'a, 'b> {
+    pickle: &'a Pickle<'a>,
+    storages: &'a Storages<'a>,
+    budget: &'b mut Budget,
+    visits: usize,
+    tensors: BTreeMap<String, Tensor>,
+}
+
+impl Walk<'_, '_> {
+    fn visit(&mut self, name: &str, id: ObjectId, depth: usize) -> Result<(), Problem> {
+        self.visits += 1;
+        if VISITS_MAX < self.visits {
+            return Err(Problem::Limit { limit: VISITS_MAX as u64, what: "objects" });
+        }
+        if DEPTH_MAX < depth {
+            return Err(Problem::Limit { limit: DEPTH_MAX as u64, what: "containers inside each other" });
+        }
+        let pickle = self.pickle;
+        match pickle.heap.get(id) {
+            Object::Dict(pairs) => {
+                for &(key, value) in pairs {
+                    let part = self.key(key)?;
+                    self.visit_part(name, &part, value, depth)?;
+                }
+                Ok(())
+            }
+            Object::List(items) | Object::Tuple(items) => {
+                for (ix, &item) in items.iter().enumerate() {
+                    self.visit_part(name, &ix.to_string(), item, depth)?;
+                }
+                Ok(())
+            }
+            Object::View(view) => {
+                let tensor = self.view(name, view)?;
+                self.add(name, tensor)
+            }
+            Object::Array(array) => {
+                let array = array.as_ref().ok_or_else(|| wrong(name, "it never gets its content"))?;
+                let tensor = self.array(name, array)?;
+                self.add(name, tensor)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn visit_part(&mut self, name: &str, part: &str, id: ObjectId, depth: usize) -> Result<(), Problem> {
+        self.budget.take((name.len() + part.len()) as u64)?;
+        let path = if name.is_empty() { part.to_string() } else { format!("{name}.{part}") };
+        self.visit(&path, id, depth + 1)
+    }
+
+    fn key(&self, id: ObjectId) -> Result<String, Problem> {
+        match (self.pickle.heap.text(id), self.pickle.heap.get(id)) {
+            (Some(text), _) => Ok(text.to_string()),
+            (None, Object::Int(number)) => Ok(number.to_string()),
+            _ => Err(Problem::Content("a key is neither text nor an integer".into())),
+        }
+    }
+
+    fn add(&mut self, name: &str, tensor: Tensor) -> Result<(), Problem> {
+        match self.tensors.insert(name.to_string(), tensor) {
+            None => Ok(()),
+            Some(_) => Err(Problem::Duplicate { name: name.to_string() }),
+        }
+    }
+
+    fn view(&mut self, name: &str, view: &View) -> Result<Tensor, Problem> {
+        let Object::Storage(storage) = self.pickle.heap.get(view.storage) else {
+            unreachable!("`Heap::view` makes views of storages only")
+        };
+        let storages = self.storages;
+        let bytes = storages
+            .get(&storage.key)
+            .ok_or_else(|| wrong(name, &format!("its storage `{}` is not in the file", storage.key)))?;
+        gather(name, bytes, storage.dtype, view.offset, &view.extents, &view.strides, self.budget)
+    }
+
+    fn array(&mut self, name: &str, array: &Array) -> Result<Tensor, Problem> {
+        let pickle = self.pickle;
+        let &Object::ElementType(element_type) = pickle.heap.get(array.element_type) else {
+            return Err(wrong(name, "it has no element type"));
+        };
+        let bytes = pickle.heap.bytes(array.data).ok_or_else(|| wrong(name, "its elements are not bytes"))?;
+        let size = element_type.dtype.size().0 as usize;
+        let elements = Shape::from(&array.extents[..]).elements();
+        if elements.checked_mul(size) != Some(bytes.len()) {
+            return Err(wrong(name, &format!("{} bytes are not {elements} elements of {size}", bytes.len())));
+        }
+        let bytes = match element_type.big_endian && 1 < size {
+            false => Cow::Borrowed(bytes),
+            true => {
+                self.budget.take(bytes.len() as u64)?;
+                bytes.chunks_exact(size).flat_map(|item| item.iter().rev().copied()).collect::<Vec<u8>>().into()
+            }
+        };
+        let strides = match array.column_major {
+            false => strides(&array.extents).to_vec(),
+            true => {
+                let reversed: Vec<usize> = array.extents.iter().rev().copied().collect();
+                strides(&reversed).iter().rev().copied().collect()
+            }
+        };
+        gather(name, &bytes, element_type.dtype, 0, &array.extents, &strides, self.budget)
+    }
+}
+
+fn wrong(name: &str, problem: &str) -> Problem {
+    Problem::Tensor { name: name.to_string(), problem: problem.to_string() }
+}
+
+/// The row-major tensor that lies in `bytes` from element `offset` on, with `strides` counted in elements.
+fn gather(
+    name: &str,
+    bytes: &[u8],
+    dtype: DType,
+    offset: usize,
+    extents: &[usize],
+    strides: &[usize],
+    budget: &mut Budget,
+) -> Result<Tensor, Problem> {
+    let size = dtype.size().0 as usize;
+    let shape = Shape::from(extents);
+    let elements = shape.elements();
+    let refused = |error: types::TensorError| wrong(name, &error.to_string());
+    if elements == 0 {
+        return Tensor::from_le_bytes(dtype, shape, &[]).map_err(refused);
+    }
+    let outside = || wrong(name, "it reaches beyond its storage");
+    let last = extents.iter().zip(strides).try_fold(offset, |sum, (extent, stride)| {
+        sum.checked_add((extent - 1).checked_mul(*stride)?)
+    });
+    let end = last.and_then(|last| last.checked_add(1)?.checked_mul(size)).ok_or_else(outside)?;
+    if bytes.len() < end {
+        return Err(outside());
+    }
+    budget.take((elements as u64).saturating_mul(size as u64))?;
+
+    let row_major = types::strides(extents);
+    let contiguous =
+        extents.iter().zip(strides.iter().zip(&row_major)).all(|(&extent, (a, b))| extent == 1 || a == b);
+    if contiguous {
+        return Tensor::from_le_bytes(dtype, shape, &bytes[offset * size..end]).map_err(refused);
+    }
+    let mut items = Vec::with_capacity(elements * size);
+    let mut index = vec![0; extents.len()];
+    let mut at = offset;
+    for _ in 0..elements {
+        items.extend_from_slice(&bytes[at * size..(at + 1) * size]);
+        for axis in (0..extents.len()).rev() {
+            index[axis] += 1;
+            at += strides[axis];
+            if index[axis] < extents[axis] {
+                break;
+            }
+            at -= extents[axis] * strides[axis];
+            index[axis] = 0;
+        }
+    }
+    Tensor::from_le_bytes(dtype, shape, &items).map_err(refused)
+}

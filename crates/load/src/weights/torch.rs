@@ -1,0 +1,105 @@
+//! PyTorch's two kinds of files: five pickles with raw data behind them, and zip archives of one pickle with raw data.
+//!
+//! Source of both: `torch/serialization.py`. Both are little-endian unless they say otherwise, which is refused.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use types::{DType, Tensor};
+
+use super::flatten::{Storages, flatten};
+use super::object::Object;
+use super::pickle::{self, Pickle};
+use super::zipped::Archive;
+use super::{Budget, Problem};
+
+/// The first pickle of a legacy file: protocol 2, the integer 0x1950a86a20f9469cfc6c.
+pub(super) const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
+
+/// Reads a file of torch before 1.6: magic, version, system information, objects, keys of storages; then for each key
+/// the number of elements and the elements.
+pub(super) fn read_legacy(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let mut rest = bytes;
+    let mut next = |budget: &mut Budget| {
+        let pickle = pickle::load(rest, budget)?;
+        rest = &rest[pickle.size_bytes..];
+        Ok::<_, Problem>(pickle)
+    };
+    next(budget)?;
+    let version = next(budget)?;
+    if !matches!(version.heap.get(version.root), Object::Int(1001)) {
+        return Err(Problem::Content("the file is not of torch's protocol version 1001".into()));
+    }
+    check_byte_order(&next(budget)?)?;
+    let objects = next(budget)?;
+    let keys = next(budget)?;
+
+    let dtypes = storage_dtypes(&objects)?;
+    let mut storages = Storages::new();
+    let (Object::List(ids) | Object::Tuple(ids)) = keys.heap.get(keys.root) else {
+        return Err(Problem::Content("the keys of the storages are not a list".into()));
+    };
+    for &id in ids {
+        let known = keys.heap.text(id).and_then(|key| Some((key, *dtypes.get(key)?)));
+        let (key, dtype) = known.ok_or_else(|| Problem::Content("a storage belongs to no tensor".into()))?;
+        let (data, behind) = split_storage(rest, dtype).ok_or(Problem::Truncated { what: "a storage" })?;
+        storages.insert(key.to_string(), Cow::Borrowed(data));
+        rest = behind;
+    }
+    flatten(&objects, &storages, budget)
+}
+
+/// Reads an archive of torch 1.6 and later, whose pickle is `{prefix}data.pkl` and whose storages are `{prefix}data/N`.
+pub(super) fn read_archive(
+    archive: &mut Archive,
+    prefix: &str,
+    budget: &mut Budget,
+) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let byte_order = format!("{prefix}byteorder");
+    if archive.has(&byte_order) && archive.entry(&byte_order, budget)? != b"little" {
+        return Err(big_endian());
+    }
+    let bytes = archive.entry(&format!("{prefix}data.pkl"), budget)?;
+    let objects = pickle::load(&bytes, budget)?;
+    let mut storages = Storages::new();
+    for key in storage_dtypes(&objects)?.into_keys() {
+        let data = archive.entry(&format!("{prefix}data/{key}"), budget)?;
+        storages.insert(key, Cow::Owned(data));
+    }
+    flatten(&objects, &storages, budget)
+}
+
+fn big_endian() -> Problem {
+    Problem::Content("the file is of a big-endian machine; save it again on a little-endian one".into())
+}
+
+fn check_byte_order(system: &Pickle) -> Result<(), Problem> {
+    let Object::Dict(pairs) = system.heap.get(system.root) else {
+        return Err(Problem::Content("the system information is not a dictionary".into()));
+    };
+    let little = pairs.iter().find(|(key, _)| system.heap.text(*key) == Some("little_endian"));
+    match little.map(|(_, value)| system.heap.get(*value)) {
+        Some(Object::Bool(true)) | None => Ok(()),
+        _ => Err(big_endian()),
+    }
+}
+
+/// The element type of each storage that a tensor refers to.
+fn storage_dtypes(objects: &Pickle) -> Result<BTreeMap<String, DType>, Problem> {
+    let mut dtypes = BTreeMap::new();
+    for object in objects.heap.objects() {
+        if let Object::Storage(storage) = object
+            && dtypes.insert(storage.key.clone(), storage.dtype).is_some_and(|other| other != storage.dtype)
+        {
+            return Err(Problem::Content(format!("storage `{}` has two element types", storage.key)));
+        }
+    }
+    Ok(dtypes)
+}
+
+/// A count, as many elements, and what follows them.
+fn split_storage(bytes: &[u8], dtype: DType) -> Option<(&[u8], &[u8])> {
+    let (count, rest) = bytes.split_first_chunk::<8>()?;
+    let count = usize::try_from(i64::from_le_bytes(*count)).ok()?;
+    rest.split_at_checked(count.checked_mul(dtype.size().0 as usize)?)
+}

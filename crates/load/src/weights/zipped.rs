@@ -1,0 +1,66 @@
+//! Zip archives: NumPy's `.npz` and PyTorch's newer `.pth`.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+
+use types::{Tensor, npy};
+use zip::ZipArchive;
+use zip::result::ZipError;
+
+use super::{Budget, Problem, torch};
+
+/// An archive in memory.
+pub(super) struct Archive<'a>(ZipArchive<Cursor<&'a [u8]>>);
+
+impl<'a> Archive<'a> {
+    fn open(bytes: &'a [u8]) -> Result<Archive<'a>, Problem> {
+        ZipArchive::new(Cursor::new(bytes)).map(Archive).map_err(refused)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.0.file_names().map(str::to_string).collect();
+        names.sort();
+        names
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.file_names().any(|other| other == name)
+    }
+
+    /// The content of an entry, within the budget whatever the archive says of its size.
+    pub(super) fn entry(&mut self, name: &str, budget: &mut Budget) -> Result<Vec<u8>, Problem> {
+        let entry = self.0.by_name(name).map_err(|error| match error {
+            ZipError::FileNotFound => Problem::Content(format!("the archive has no entry `{name}`")),
+            other => refused(other),
+        })?;
+        let mut content = vec![];
+        let unfolded = entry.take(budget.left + 1).read_to_end(&mut content);
+        unfolded.map_err(|error| Problem::Zip(error.to_string()))?;
+        budget.take(content.len() as u64)?;
+        Ok(content)
+    }
+}
+
+fn refused(error: ZipError) -> Problem {
+    Problem::Zip(error.to_string())
+}
+
+/// Reads either kind, told apart by the entries' names.
+pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
+    let mut archive = Archive::open(bytes)?;
+    let names = archive.names();
+    let is_pickle = |name: &&String| *name == "data.pkl" || name.ends_with("/data.pkl");
+    if let Some(name) = names.iter().find(is_pickle) {
+        return torch::read_archive(&mut archive, name.trim_end_matches("data.pkl"), budget);
+    }
+    let mut tensors = BTreeMap::new();
+    for entry in names.iter().filter(|name| name.ends_with(".npy")) {
+        let content = archive.entry(entry, budget)?;
+        let tensor = npy::read(&content).map_err(|error| Problem::Npy { entry: entry.clone(), error })?;
+        tensors.insert(entry.trim_end_matches(".npy").to_string(), tensor);
+    }
+    match names.iter().any(|name| name.ends_with(".npy")) {
+        true => Ok(tensors),
+        false => Err(Problem::Unknown),
+    }
+}

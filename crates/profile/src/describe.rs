@@ -1,0 +1,86 @@
+//! [`Description`]: what an executable is.
+
+use std::fmt::Write;
+
+use plan::{Plan, Port, image::FORMAT_VERSION};
+use serde::Serialize;
+
+/// What `describe` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Description {
+    /// The model's name.
+    pub model: String,
+    /// What it was compiled for.
+    pub target: String,
+    /// The first extent of its inputs.
+    pub batch: u64,
+    /// What it reads.
+    pub inputs: Vec<PortReport>,
+    /// What it yields.
+    pub outputs: Vec<PortReport>,
+    /// Kernel calls of a run.
+    pub steps: usize,
+    /// Elements of its learned weights.
+    pub parameters: u64,
+    /// Arithmetic operations of a run; a multiply-add counts as two.
+    pub flops: u64,
+    /// The version of the plan's format.
+    pub format_version: u32,
+}
+
+/// An input or output.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PortReport {
+    /// Its name.
+    pub name: String,
+    /// The dtype of its elements.
+    pub dtype: String,
+    /// Its extents.
+    pub shape: Vec<usize>,
+}
+
+impl Description {
+    /// Of a plan.
+    pub fn new(plan: &Plan) -> Description {
+        let ports = |ports: &[Port]| {
+            let report = |port: &Port| PortReport {
+                name: port.name.clone(),
+                dtype: port.dtype.to_string(),
+                shape: port.shape.to_vec(),
+            };
+            ports.iter().map(report).collect()
+        };
+        Description {
+            model: plan.model.clone(),
+            target: plan.target.clone(),
+            batch: plan.batch,
+            inputs: ports(&plan.inputs),
+            outputs: ports(&plan.outputs),
+            steps: plan.steps.len(),
+            parameters: plan.parameters,
+            flops: plan.flops,
+            format_version: FORMAT_VERSION,
+        }
+    }
+
+    /// The description in a few lines.
+    pub fn text(&self) -> String {
+        let mut text = format!("{} for {}, batch {}\n", self.model, self.target, self.batch);
+        for (kind, ports) in [("input", &self.inputs), ("output", &self.outputs)] {
+            for port in ports {
+                let extents: Vec<String> = port.shape.iter().map(usize::to_string).collect();
+                let _ = writeln!(text, "{kind:<12} {} {}[{}]", port.name, port.dtype, extents.join(","));
+            }
+        }
+        let _ = writeln!(
+            text,
+            "{:<12} {} steps, {:.2} M parameters, {:.2} GFLOP a run, plan format {}",
+            "work",
+            self.steps,
+            self.parameters as f64 / 1e6,
+            self.flops as f64 / 1e9,
+            self.format_version
+        );
+        text
+    }
+}

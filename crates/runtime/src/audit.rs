@@ -1,0 +1,179 @@
+//! [`audit`]: a run under observation, byte by byte. The judge of "planned = actual".
+//!
+//! The plan is run twice, each time with another pattern in every byte that holds nothing: before the run in the whole
+//! arena, before each step in the ranges it is to write, after each step in the buffers that died with it. A copy of the
+//! arena is kept, and after each step every byte is compared with it:
+//!
+//! - a byte that changed outside what the step may write was written *outside*;
+//! - a byte that the step was to write and that holds the pattern in both runs was *never written* (what a step writes
+//!   does not depend on the pattern, and one value cannot equal two patterns);
+//! - results that differ between the two runs, or from those of a plain run, mean that a step read bytes that held
+//!   nothing, or bytes of a buffer that was dead.
+//!
+//! Results that take an operand's bytes in place hold that operand before, so for them only the first and last test apply.
+
+use plan::{Operand, Place, Plan, Step};
+
+use crate::Session;
+
+/// What a run really touched, in the plan's own words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Arena bytes that lie under some buffer at some time: what the plan says is used.
+    pub planned_bytes: u64,
+    /// Of these, bytes that were written.
+    pub written_bytes: u64,
+    /// Bytes written where the step at hand may not write, summed over steps.
+    pub outside_bytes: u64,
+    /// For each buffer of the plan the bytes that were written.
+    pub buffers_written: Vec<u64>,
+    /// The steps that wrote outside, with how many bytes.
+    pub outside: Vec<(usize, u64)>,
+    /// Whether both patterned runs and a plain one gave the same results, bit by bit.
+    pub same_results: bool,
+}
+
+impl Audit {
+    /// Whether what was used is what was planned.
+    pub fn is_equal(&self) -> bool {
+        self.outside_bytes == 0 && self.written_bytes == self.planned_bytes && self.same_results
+    }
+}
+
+/// Runs a session three times on `inputs` (one slice a port) and tells what was touched.
+///
+/// `None` where the host cannot see the arena.
+pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Option<Audit> {
+    let plan = session.plan().clone();
+    session.arena()?;
+    let first = patterned(session, &plan, inputs, 0xA5)?;
+    let second = patterned(session, &plan, inputs, 0x5A)?;
+    inputs.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
+    session.run();
+    let plain = results(session, &plan);
+
+    let arena_bytes = plan.arena.size.0 as usize;
+    let (mut planned, mut written) = (vec![false; arena_bytes], vec![false; arena_bytes]);
+    let mut buffers_written = Vec::with_capacity(plan.buffers.len());
+    for (ix, buffer) in plan.buffers.iter().enumerate() {
+        let start = buffer.offset.0 as usize;
+        planned[start..start + buffer.size.0 as usize].fill(true);
+        let mut touched = vec![false; buffer.size.0 as usize];
+        for (a, b) in first.writes.iter().zip(&second.writes).filter(|(a, _)| a.buffer == ix) {
+            touched[a.start..a.start + a.length].fill(true);
+            for at in common(&a.untouched, &b.untouched) {
+                // A later step may have written what this one left.
+                touched[a.start + at] = a.in_place;
+            }
+        }
+        buffers_written.push(touched.iter().filter(|&&touched| touched).count() as u64);
+        touched.iter().enumerate().filter(|(_, touched)| **touched).for_each(|(at, _)| written[start + at] = true);
+    }
+    let count = |flags: &[bool]| flags.iter().filter(|&&flag| flag).count() as u64;
+    Some(Audit {
+        planned_bytes: count(&planned),
+        written_bytes: count(&written),
+        outside_bytes: first.outside.iter().chain(&second.outside).map(|(_, bytes)| bytes).sum(),
+        buffers_written,
+        outside: first.outside.iter().chain(&second.outside).copied().collect(),
+        same_results: first.results == second.results && second.results == plain,
+    })
+}
+
+/// What one patterned run showed.
+struct Seen {
+    writes: Vec<Write>,
+    outside: Vec<(usize, u64)>,
+    results: Vec<Vec<u8>>,
+}
+
+/// A range that a step, or the caller, was to write.
+struct Write {
+    buffer: usize,
+    start: usize,
+    length: usize,
+    in_place: bool,
+    /// Positions in the range that still hold the pattern.
+    untouched: Vec<usize>,
+}
+
+fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8) -> Option<Seen> {
+    let arena = session.arena()?;
+    arena.fill(pattern);
+    let mut writes = Vec::new();
+    for (ix, bytes) in inputs.iter().enumerate() {
+        session.write_input(ix, bytes);
+        writes.extend(write_of(&plan.inputs[ix].operand, true));
+    }
+    let mut copy = session.arena()?.to_vec();
+    let mut outside = Vec::new();
+    for (ix, step) in plan.steps.iter().enumerate() {
+        let targets: Vec<(Operand, bool)> = targets(plan, step);
+        let arena = session.arena()?;
+        for (operand, in_place) in &targets {
+            let range = range(plan, operand)?;
+            if !in_place {
+                arena[range.clone()].fill(pattern);
+                copy[range].fill(pattern);
+            }
+        }
+        session.run_step(ix);
+
+        let arena = session.arena()?;
+        for (operand, in_place) in &targets {
+            let range = range(plan, operand)?;
+            if let Some(mut write) = write_of(operand, *in_place) {
+                if !in_place {
+                    let bytes = arena[range.clone()].iter().enumerate();
+                    write.untouched = bytes.filter(|(_, byte)| **byte == pattern).map(|(at, _)| at).collect();
+                }
+                writes.push(write);
+            }
+            copy[range.clone()].copy_from_slice(&arena[range]);
+        }
+        let changed = if *arena == copy { 0 } else { arena.iter().zip(&copy).filter(|(a, b)| a != b).count() };
+        if 0 < changed {
+            outside.push((ix, changed as u64));
+            copy.copy_from_slice(arena);
+        }
+        let last = plan.steps.len() - 1;
+        for dead in plan.buffers.iter().filter(|buffer| buffer.last_step as usize == ix && ix < last) {
+            let range = dead.offset.0 as usize..(dead.offset + dead.size).0 as usize;
+            arena[range.clone()].fill(pattern);
+            copy[range].fill(pattern);
+        }
+    }
+    Some(Seen { writes, outside, results: results(session, plan) })
+}
+
+/// The ranges a step may write, and whether each holds an operand before.
+fn targets(plan: &Plan, step: &Step) -> Vec<(Operand, bool)> {
+    let holds = |operand: &Operand| {
+        step.inputs.iter().any(|input| matches!(input.place, Place::Buffer(_)) && range(plan, input) == range(plan, operand))
+    };
+    step.outputs.iter().chain(&step.workspace).map(|operand| (*operand, holds(operand))).collect()
+}
+
+fn range(plan: &Plan, operand: &Operand) -> Option<std::ops::Range<usize>> {
+    plan.arena_range(operand).map(|range| range.start as usize..range.end as usize)
+}
+
+fn write_of(operand: &Operand, in_place: bool) -> Option<Write> {
+    let Place::Buffer(ix) = operand.place else { return None };
+    let (start, length) = (operand.offset.0 as usize, operand.size.0 as usize);
+    Some(Write { buffer: ix.0 as usize, start, length, in_place, untouched: Vec::new() })
+}
+
+fn results(session: &Session, plan: &Plan) -> Vec<Vec<u8>> {
+    let read = |(ix, port): (usize, &plan::Port)| {
+        let mut bytes = vec![0; port.operand.size.0 as usize];
+        session.read_output(ix, &mut bytes);
+        bytes
+    };
+    plan.outputs.iter().enumerate().map(read).collect()
+}
+
+/// The numbers in both of two sorted lists.
+fn common(a: &[usize], b: &[usize]) -> Vec<usize> {
+    a.iter().copied().filter(|item| b.binary_search(item).is_ok()).collect()
+}

@@ -1,0 +1,216 @@
+//! [`Host`]: plans for `cpu` targets, on this machine's processor.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use cpu::{Args, Kernel, Operand as Slice, Pool};
+use memmap2::MmapMut;
+use plan::{Operand, Place, Plan, Step};
+use smallvec::SmallVec;
+
+use super::{Backend, Device};
+use crate::{RunError, WeightSource};
+
+/// The most bytes ranges that one step writes: results and scratch.
+const WRITES_MAX: usize = 4;
+/// The most operands that one step reads.
+const READS_MAX: usize = 12;
+
+/// This machine's processor.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// Threads that compute; at least one.
+    pub threads: usize,
+}
+
+impl Device for Host {
+    fn open(&self, plan: Arc<Plan>, weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
+        if plan.target.split(':').next() != Some("cpu") {
+            return Err(RunError::Target { plan: plan.target.clone(), device: "cpu".into() });
+        }
+        let bytes = plan.arena.size.0;
+        let no_memory = |error: String| RunError::Arena { bytes, error };
+        let length = plan.arena.size.index().ok_or_else(|| no_memory("it is larger than the address space".into()))?;
+        // Anonymous pages are zero, page-aligned, and cost nothing until they are touched.
+        let arena = MmapMut::map_anon(length.max(1)).map_err(|error| no_memory(error.to_string()))?;
+        let prepare = |(ix, step): (usize, &Step)| {
+            Prepared::new(&plan, step)
+                .map_err(|reason| RunError::Kernel { step: ix, scope: step.scope.to_string(), reason })
+        };
+        let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
+        let steps = steps?;
+        Ok(Box::new(HostBackend { plan, weights, arena, steps, pool: Pool::new(self.threads.max(1)) }))
+    }
+}
+
+struct HostBackend {
+    plan: Arc<Plan>,
+    weights: Arc<dyn WeightSource>,
+    arena: MmapMut,
+    steps: Vec<Prepared>,
+    pool: Pool,
+}
+
+/// A step's kernel, and how its operands are cut out of the arena.
+///
+/// The ranges that a step writes are cut out one by one, in order of their offsets; what lies between them are the gaps,
+/// in which everything lies that the step reads:
+///
+/// ```text
+/// arena  |  gap 0  | written 0 |  gap 1  | written 1 |  gap 2  |
+/// ```
+struct Prepared {
+    kernel: Kernel,
+    /// Ranges written, by offset; empty ones are left out.
+    cuts: SmallVec<[Range<usize>; WRITES_MAX]>,
+    /// For each result its cut, or none where it is empty.
+    outputs: SmallVec<[Option<usize>; WRITES_MAX]>,
+    workspace: Option<usize>,
+    inputs: SmallVec<[Read; READS_MAX]>,
+}
+
+/// Where an operand that is read lies.
+enum Read {
+    Constant(Range<usize>),
+    Gap(usize, Range<usize>),
+    InPlace(usize),
+}
+
+impl Prepared {
+    fn new(plan: &Plan, step: &Step) -> Result<Prepared, String> {
+        let kernel: Kernel = postcard::from_bytes(&step.code).map_err(|error| format!("unknown kernel: {error}"))?;
+        check_sizes(&kernel, step)?;
+
+        let range = |operand: &Operand| -> Result<Range<usize>, String> {
+            let range = plan.arena_range(operand).ok_or("an operand lies nowhere")?;
+            let end = usize::try_from(range.end).ok().filter(|&end| end as u64 <= plan.arena.size.0);
+            end.map(|end| range.start as usize..end).ok_or_else(|| "an operand lies outside the arena".to_string())
+        };
+        let written: Result<Vec<Range<usize>>, String> = step.outputs.iter().chain(&step.workspace).map(range).collect();
+        let written = written?;
+        let mut cuts: SmallVec<[Range<usize>; WRITES_MAX]> =
+            written.iter().filter(|range| !range.is_empty()).cloned().collect();
+        cuts.sort_unstable_by_key(|range| range.start);
+        if WRITES_MAX < cuts.len() || READS_MAX < step.inputs.len() {
+            return Err("it has too many operands".into());
+        }
+        if cuts.windows(2).any(|pair| pair[1].start < pair[0].end) {
+            return Err("two results share bytes".into());
+        }
+        let cut_of = |range: &Range<usize>| cuts.iter().position(|cut| cut == range);
+        let inputs: Result<SmallVec<[Read; READS_MAX]>, String> = step
+            .inputs
+            .iter()
+            .map(|operand| {
+                if let Place::Constant(ix) = operand.place {
+                    let base = plan.constants.get(ix.0 as usize).ok_or("a constant does not exist")?.offset.0;
+                    let start = (base + operand.offset.0) as usize;
+                    return Ok(Read::Constant(start..start + operand.size.0 as usize));
+                }
+                let range = range(operand)?;
+                if let Some(output) = written[..step.outputs.len()].iter().position(|cut| *cut == range)
+                    && !range.is_empty()
+                {
+                    return Ok(Read::InPlace(output));
+                }
+                let gap = cuts.partition_point(|cut| cut.end <= range.start);
+                let gap_start = if gap == 0 { 0 } else { cuts[gap - 1].end };
+                let gap_end = cuts.get(gap).map_or(plan.arena.size.0 as usize, |cut| cut.start);
+                match range.is_empty() {
+                    true => Ok(Read::Gap(gap, 0..0)),
+                    false if gap_start <= range.start && range.end <= gap_end => {
+                        Ok(Read::Gap(gap, range.start - gap_start..range.end - gap_start))
+                    }
+                    false => Err("an operand overlaps a result".into()),
+                }
+            })
+            .collect();
+        Ok(Prepared {
+            outputs: written[..step.outputs.len()].iter().map(cut_of).collect(),
+            workspace: step.workspace.and_then(|_| cut_of(&written[step.outputs.len()])),
+            inputs: inputs?,
+            kernel,
+            cuts,
+        })
+    }
+
+    fn run(&self, arena: &mut [u8], constants: &[u8], pool: &Pool) {
+        let mut gaps: SmallVec<[&[u8]; WRITES_MAX + 1]> = SmallVec::new();
+        let mut written: SmallVec<[Option<&mut [u8]>; WRITES_MAX]> = SmallVec::new();
+        let (mut rest, mut base) = (arena, 0);
+        for cut in &self.cuts {
+            let (gap, tail) = rest.split_at_mut(cut.start - base);
+            let (range, tail) = tail.split_at_mut(cut.len());
+            gaps.push(gap);
+            written.push(Some(range));
+            (rest, base) = (tail, cut.end);
+        }
+        gaps.push(rest);
+
+        let inputs: SmallVec<[Slice; READS_MAX]> = self
+            .inputs
+            .iter()
+            .map(|read| match read {
+                Read::Constant(range) => Slice::Bytes(&constants[range.clone()]),
+                Read::Gap(gap, range) => Slice::Bytes(&gaps[*gap][range.clone()]),
+                Read::InPlace(output) => Slice::InPlace(*output),
+            })
+            .collect();
+        let workspace = self.workspace.and_then(|cut| written[cut].take()).unwrap_or_default();
+        let mut outputs: SmallVec<[&mut [u8]; WRITES_MAX]> = self
+            .outputs
+            .iter()
+            .map(|cut| cut.and_then(|cut| written[cut].take()).unwrap_or_default())
+            .collect();
+        self.kernel.run(Args { inputs: &inputs, outputs: &mut outputs, workspace }, pool);
+    }
+}
+
+/// Refuses a kernel whose operands do not have the very sizes that it states.
+fn check_sizes(kernel: &Kernel, step: &Step) -> Result<(), String> {
+    let sizes = kernel.sizes().map_err(|misfit| misfit.to_string())?;
+    let same = |want: &[u64], got: &[Operand]| {
+        want.len() == got.len() && want.iter().zip(got).all(|(&want, got)| want == got.size.0)
+    };
+    let workspace = step.workspace.map_or(0, |workspace| workspace.size.0);
+    if same(&sizes.inputs, &step.inputs) && same(&sizes.outputs, &step.outputs) && sizes.workspace == workspace {
+        return Ok(());
+    }
+    Err(format!("kernel `{}` does not fit the bytes it is given", kernel.name()))
+}
+
+impl Backend for HostBackend {
+    fn step(&mut self, step: usize) {
+        self.steps[step].run(&mut self.arena, self.weights.constants(), &self.pool);
+    }
+
+    fn write(&mut self, operand: &Operand, bytes: &[u8]) {
+        let range = self.plan.arena_range(operand).expect("a checked plan's inputs lie in the arena");
+        self.arena[range.start as usize..range.end as usize].copy_from_slice(bytes);
+    }
+
+    fn read(&self, operand: &Operand, bytes: &mut [u8]) {
+        match operand.place {
+            Place::Buffer(_) => {
+                let range = self.plan.arena_range(operand).expect("a checked plan's outputs exist");
+                bytes.copy_from_slice(&self.arena[range.start as usize..range.end as usize]);
+            }
+            Place::Constant(ix) => {
+                let start = (self.plan.constants[ix.0 as usize].offset + operand.offset).0 as usize;
+                bytes.copy_from_slice(&self.weights.constants()[start..start + operand.size.0 as usize]);
+            }
+        }
+    }
+
+    fn arena(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.arena)
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    fn describe(&self) -> String {
+        format!("cpu ({}), {} threads", self.pool.isa(), self.pool.threads())
+    }
+}

@@ -1,0 +1,75 @@
+//! [`ImageFile`]: an executable's own file, mapped, with the image at its end checked.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+use plan::Plan;
+use plan::image::{ImageError, read};
+
+use crate::WeightSource;
+
+/// Why there is no image.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file cannot be opened or mapped.
+    #[error("cannot open `{path}`: {error}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The file is not an image, or a damaged one.
+    #[error("cannot run `{path}`: {error}")]
+    Image {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        error: ImageError,
+    },
+}
+
+/// A mapped image: its plan, and its constants where they lie in the file.
+#[derive(Clone)]
+pub struct ImageFile {
+    /// The plan.
+    pub plan: Arc<Plan>,
+    constants: std::ops::Range<usize>,
+    map: Arc<Mmap>,
+}
+
+impl ImageFile {
+    /// Maps a file and checks the image at its end.
+    ///
+    /// # Errors
+    /// A file that cannot be opened, is no image, is damaged, or is of another version.
+    pub fn open(path: &Path) -> Result<ImageFile, OpenError> {
+        let io = |error| OpenError::Io { path: path.display().to_string(), error };
+        let file = File::open(path).map_err(io)?;
+        let map = map(&file).map_err(io)?;
+        let image = read(&map).map_err(|error| OpenError::Image { path: path.display().to_string(), error })?;
+        Ok(ImageFile { plan: Arc::new(image.plan), constants: image.constants, map: Arc::new(map) })
+    }
+
+    /// The whole file's bytes in memory, to tell its pages from others.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl WeightSource for ImageFile {
+    fn constants(&self) -> &[u8] {
+        &self.map[self.constants.clone()]
+    }
+}
+
+/// The one place that maps a file.
+#[allow(unsafe_code, reason = "a file mapping has no safe constructor")]
+fn map(file: &File) -> std::io::Result<Mmap> {
+    // SAFETY: the mapping is private and read-only, so this process cannot write to it. Another process that changes or
+    // truncates the file while it runs can make reads differ or fail, as it can with any running executable; the
+    // system refuses to write to one (ETXTBSY), and the checksums were verified on these very pages.
+    unsafe { Mmap::map(file) }
+}

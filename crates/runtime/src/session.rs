@@ -1,0 +1,148 @@
+//! [`Session`]: an opened plan.
+
+use std::sync::Arc;
+
+use plan::{Plan, Port};
+use types::{Tensor, TensorError};
+
+use crate::device::{Backend, Device};
+
+/// Who keeps the bytes of a plan's constants while it runs.
+pub trait WeightSource: Send + Sync {
+    /// The constants' section: as long as the plan says, aligned as the plan's arena is.
+    fn constants(&self) -> &[u8];
+}
+
+impl WeightSource for Vec<u8> {
+    fn constants(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Why a plan does not open or run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum RunError {
+    #[error("the plan is for `{plan}`, this device is `{device}`; compile the model with --target {device}")]
+    Target { plan: String, device: String },
+    #[error("the constants have {got} bytes, the plan says {want}")]
+    Constants { want: u64, got: u64 },
+    #[error("no memory for an arena of {bytes} bytes: {error}")]
+    Arena { bytes: u64, error: String },
+    #[error("step {step} (`{scope}`): {reason}; the file is damaged or of another build, compile the model again")]
+    Kernel { step: usize, scope: String, reason: String },
+    #[error("there is no input named `{name}`; the inputs are {known}")]
+    NoInput { name: String, known: String },
+    #[error("input `{name}` is {want}, not {got}")]
+    InputType { name: String, want: String, got: String },
+    #[error("input `{name}` is not given; give it with --input {name}=FILE.npy")]
+    MissingInput { name: String },
+}
+
+/// Reserves everything that running `plan` needs.
+///
+/// # Errors
+/// A plan for another target, constants of another size, too little memory, a kernel that does not fit its operands.
+pub fn open(plan: Arc<Plan>, weights: Arc<dyn WeightSource>, device: &dyn Device) -> Result<Session, RunError> {
+    let (want, got) = (plan.constants_size.0, weights.constants().len() as u64);
+    if want != got {
+        return Err(RunError::Constants { want, got });
+    }
+    let backend = device.open(plan.clone(), weights)?;
+    Ok(Session { plan, backend })
+}
+
+/// A plan with its memory and threads. Running it allocates nothing.
+pub struct Session {
+    plan: Arc<Plan>,
+    backend: Box<dyn Backend>,
+}
+
+impl Session {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What the device is and how it computes, in a few words.
+    pub fn device(&self) -> String {
+        self.backend.describe()
+    }
+
+    /// The number of threads that compute.
+    pub fn threads(&self) -> usize {
+        self.backend.threads()
+    }
+
+    /// Writes input number `ix`, little-endian elements in the port's layout.
+    ///
+    /// # Panics
+    /// Another number of bytes than the port has: a caller's bug. [`Session::run_tensors`] checks.
+    pub fn write_input(&mut self, ix: usize, bytes: &[u8]) {
+        self.backend.write(&self.plan.inputs[ix].operand, bytes);
+    }
+
+    /// Runs all steps once. Inputs are consumed: they are written again before the next run.
+    pub fn run(&mut self) {
+        for step in 0..self.plan.steps.len() {
+            self.backend.step(step);
+        }
+    }
+
+    /// Runs one step, for those who look between steps.
+    pub fn run_step(&mut self, step: usize) {
+        self.backend.step(step);
+    }
+
+    /// Reads output number `ix`.
+    ///
+    /// # Panics
+    /// Another number of bytes than the port has: a caller's bug.
+    pub fn read_output(&self, ix: usize, bytes: &mut [u8]) {
+        self.backend.read(&self.plan.outputs[ix].operand, bytes);
+    }
+
+    /// The arena, where the host can see it.
+    pub fn arena(&mut self) -> Option<&mut [u8]> {
+        self.backend.arena()
+    }
+
+    /// Writes all inputs, given by position, runs, and reads all outputs. Convenient; allocates the results.
+    ///
+    /// # Errors
+    /// An input that is missing or has another dtype or shape than its port.
+    pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
+        for (ix, port) in self.plan.clone().inputs.iter().enumerate() {
+            let tensor = inputs.get(ix).ok_or_else(|| RunError::MissingInput { name: port.name.clone() })?;
+            check_input(port, tensor)?;
+            self.write_input(ix, &tensor.to_le_bytes());
+        }
+        self.run();
+        Ok(self.outputs().expect("a checked plan's ports have the bytes of their types"))
+    }
+
+    /// All outputs as tensors.
+    ///
+    /// # Errors
+    /// None for a plan that passed its check.
+    pub fn outputs(&self) -> Result<Vec<Tensor>, TensorError> {
+        let read = |(ix, port): (usize, &Port)| {
+            let mut bytes = vec![0; port.operand.size.0 as usize];
+            self.read_output(ix, &mut bytes);
+            Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes)
+        };
+        self.plan.outputs.iter().enumerate().map(read).collect()
+    }
+}
+
+/// Refuses a tensor of another dtype or shape than the port's.
+///
+/// # Errors
+/// [`RunError::InputType`], naming the port.
+pub fn check_input(port: &Port, tensor: &Tensor) -> Result<(), RunError> {
+    if (tensor.dtype(), tensor.shape()) == (port.dtype, &port.shape) {
+        return Ok(());
+    }
+    let want = format!("{}{}", port.dtype, port.shape);
+    Err(RunError::InputType { name: port.name.clone(), want, got: format!("{}{}", tensor.dtype(), tensor.shape()) })
+}

@@ -1,0 +1,133 @@
+//! Command lines to [`Command`]s. All words are judged before anything is done.
+
+use std::path::PathBuf;
+
+use compiler::source::{Request, Weights};
+use lexopt::prelude::*;
+use types::Shape;
+
+/// What is asked of the compiler.
+pub(crate) enum Command {
+    Compile(Compile),
+    Models { json: bool },
+    Help,
+    Version,
+}
+
+/// One model to compile.
+pub(crate) struct Compile {
+    pub(crate) source: Request,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) runner: Option<PathBuf>,
+    pub(crate) dump_ir: Option<PathBuf>,
+    pub(crate) json: bool,
+}
+
+pub(crate) const HELP: &str = "\
+usage: prestow compile MODEL|FILE.onnx [flags]     write one planned executable
+       prestow models                              the networks that have a name
+
+compile: --batch N             the first extent of the inputs (default 1)
+         --shape NAME=1x3xHxW  the shape of an input; repeat for several
+         --weights FILE|seed:N weights from a safetensors, npz, pth or pickle file, or made up (default seed:1)
+         --pretrained          weights, preprocessing and class names that `cargo xtask fetch` brought
+         --data DIR            where those are (default data)
+         --target cpu          what is compiled for
+         --dtype f32           the dtype of weights and activations
+         -o, --output PATH     the executable (default target/prestow/NAME)
+         --dump-ir DIR         write the graph's text form after each pass
+         --runner FILE         the runner (default: prestow-runner beside this program)
+all:     --json                for machines
+         --help, --version
+";
+
+/// Parses a command line.
+pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    let command = match words.next().map_err(text)? {
+        None | Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        Some(Long("version") | Short('V')) => return Ok(Command::Version),
+        Some(Value(word)) => word.string().map_err(text)?,
+        Some(other) => return Err(text(other.unexpected())),
+    };
+    match command.as_str() {
+        "compile" => parse_compile(words),
+        "models" => {
+            let mut json = false;
+            while let Some(word) = words.next().map_err(text)? {
+                match word {
+                    Long("json") => json = true,
+                    Long("help") | Short('h') => return Ok(Command::Help),
+                    other => return Err(text(other.unexpected())),
+                }
+            }
+            Ok(Command::Models { json })
+        }
+        other => Err(format!("`{other}` is not a command; there are compile and models")),
+    }
+}
+
+fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    let mut model = None;
+    let mut request = Request::default();
+    let mut weights = None;
+    let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
+    while let Some(word) = words.next().map_err(text)? {
+        let mut value = || words.value().and_then(|word| word.string()).map_err(text);
+        match word {
+            Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
+            Long("batch") => {
+                let word = value()?;
+                let batch = word.parse().ok().filter(|batch| (1..=65_536).contains(batch));
+                request.batch = Some(batch.ok_or_else(|| format!("--batch takes a number from 1 to 65536, not `{word}`"))?);
+            }
+            Long("shape") => {
+                let (name, shape) = parse_shape(&value()?)?;
+                if request.shapes.insert(name.clone(), shape).is_some() {
+                    return Err(format!("--shape is given twice for `{name}`"));
+                }
+            }
+            Long("weights") => weights = Some(parse_weights(&value()?)?),
+            Long("pretrained") => request.pretrained = true,
+            Long("data") => request.data = value()?.into(),
+            Long("target") => only("target", &value()?, &["cpu", lower::cpu::NAME])?,
+            Long("dtype") => only("dtype", &value()?, &["f32"])?,
+            Long("output") | Short('o') => output = Some(PathBuf::from(value()?)),
+            Long("runner") => runner = Some(PathBuf::from(value()?)),
+            Long("dump-ir") => dump_ir = Some(PathBuf::from(value()?)),
+            Long("json") => json = true,
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(text(other.unexpected())),
+        }
+    }
+    if weights.is_some() && request.pretrained {
+        return Err("--weights and --pretrained exclude each other".into());
+    }
+    request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
+    request.weights = weights.unwrap_or_default();
+    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json }))
+}
+
+fn parse_shape(given: &str) -> Result<(String, Shape), String> {
+    let wrong = || format!("--shape takes NAME=1x3x224x224, not `{given}`");
+    let (name, extents) = given.rsplit_once('=').ok_or_else(wrong)?;
+    let extents = extents.split('x').map(|extent| extent.parse().map_err(|_| wrong()));
+    Ok((name.to_string(), extents.collect::<Result<Shape, String>>()?))
+}
+
+fn parse_weights(given: &str) -> Result<Weights, String> {
+    match given.strip_prefix("seed:") {
+        Some(seed) => {
+            seed.parse().map(Weights::Seed).map_err(|_| format!("--weights takes FILE or seed:N, not `{given}`"))
+        }
+        None => Ok(Weights::File(given.into())),
+    }
+}
+
+fn only(flag: &str, given: &str, known: &[&str]) -> Result<(), String> {
+    match known.contains(&given) {
+        true => Ok(()),
+        false => Err(format!("--{flag} {given} is not supported; there is {}", known.join(", "))),
+    }
+}

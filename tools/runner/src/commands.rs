@@ -1,0 +1,232 @@
+//! What an executable does when asked.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use plan::Plan;
+use profile::{BenchReport, Description, MemoryReport};
+use runtime::{Host, ImageFile, Session, audit, heap, process};
+use serde_json::json;
+use types::{Tensor, npy};
+
+use crate::arguments::{Command, Common, HELP, Run};
+use crate::{inputs, say};
+
+/// What a command found.
+pub(crate) enum Answer {
+    Yes,
+    No,
+}
+
+/// Does what a command asks.
+pub(crate) fn execute(command: Command) -> Result<Answer, String> {
+    match command {
+        Command::Help => say::out(HELP),
+        Command::Version => say::out(&format!("prestow runner {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Describe(common) => describe(&common)?,
+        Command::Summary(common) => return summary(&common),
+        Command::Run(run) => self::run(&run)?,
+        Command::Bench { common, warmup, iters } => bench(&common, warmup, iters)?,
+        Command::Memory { common, actual } => return memory(&common, actual),
+    }
+    Ok(Answer::Yes)
+}
+
+fn open_image() -> Result<ImageFile, String> {
+    let path = std::env::current_exe().map_err(|error| format!("cannot find this executable's own file: {error}"))?;
+    ImageFile::open(&path).map_err(|error| error.to_string())
+}
+
+fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let device = Host { threads: common.threads.unwrap_or(processors) };
+    runtime::open(image.plan.clone(), Arc::new(image.clone()), &device).map_err(|error| error.to_string())
+}
+
+fn describe(common: &Common) -> Result<(), String> {
+    let description = Description::new(&open_image()?.plan);
+    match common.json {
+        true => print_json(&json!(description)),
+        false => say::out(&description.text()),
+    }
+    Ok(())
+}
+
+fn summary(common: &Common) -> Result<Answer, String> {
+    let image = open_image()?;
+    let mut session = open_session(&image, common)?;
+    let tensors = inputs::synthetic(&image.plan, 1);
+    let seconds = timed_run(&mut session, &to_bytes(&tensors));
+    let report = measure(&image, &mut session, &tensors)?;
+    let description = Description::new(&image.plan);
+    if common.json {
+        print_json(&json!({ "describe": description, "latency_ms": seconds * 1e3, "memory": report }));
+    } else {
+        say::out(&description.text());
+        say::out(&format!("one run      {:.3} ms (the first) on {}\n", seconds * 1e3, session.device()));
+        say::out(&report.text(0));
+        say::out("more         run --help; bench, memory and describe, each with --json\n");
+    }
+    Ok(if report.agrees() { Answer::Yes } else { Answer::No })
+}
+
+fn run(run: &Run) -> Result<(), String> {
+    let image = open_image()?;
+    let plan = &image.plan;
+    let tensors = inputs::tensors(plan, run)?;
+    check_outputs(plan, run)?;
+    let mut session = open_session(&image, &run.common)?;
+    let seconds = timed_run(&mut session, &to_bytes(&tensors));
+    let outputs = session.outputs().map_err(|error| error.to_string())?;
+
+    if let Some(directory) = &run.output_dir {
+        write_outputs(plan, &outputs, directory)?;
+    }
+    let top = run.top.map(|count| highest(plan, &outputs[0], count));
+    if run.common.json {
+        let ports = Description::new(plan).outputs;
+        let top: Option<Vec<_>> = top.map(|top| {
+            let row = |(index, score)| json!({ "index": index, "label": label(plan, index), "score": score });
+            top.into_iter().map(row).collect()
+        });
+        print_json(&json!({ "outputs": ports, "top": top, "latency_ms": seconds * 1e3 }));
+        return Ok(());
+    }
+    for (index, score) in top.iter().flatten() {
+        say::out(&format!("{score:9.4}  {index:5}  {}\n", label(plan, *index).unwrap_or_default()));
+    }
+    if top.is_none() {
+        for (port, tensor) in plan.outputs.iter().zip(&outputs) {
+            let items = tensor.to_f64();
+            let some: Vec<String> = items.iter().take(6).map(|item| format!("{item:.5}")).collect();
+            let dots = if some.len() < items.len() { " .." } else { "" };
+            say::out(&format!("{} {}{} = {}{dots}\n", port.name, port.dtype, port.shape, some.join(" ")));
+        }
+    }
+    say::out(&format!("{:.3} ms on {}\n", seconds * 1e3, session.device()));
+    Ok(())
+}
+
+/// Refuses what cannot be done with the outputs before anything runs.
+fn check_outputs(plan: &Plan, run: &Run) -> Result<(), String> {
+    if run.top.is_some() && plan.outputs.first().is_none_or(|port| !port.dtype.is_float()) {
+        return Err("--top needs a first output of floats".into());
+    }
+    if let Some(directory) = &run.output_dir
+        && directory.exists()
+        && !directory.is_dir()
+    {
+        return Err(format!("`{}` is not a directory", directory.display()));
+    }
+    Ok(())
+}
+
+fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
+    let image = open_image()?;
+    let mut session = open_session(&image, common)?;
+    let bytes = to_bytes(&inputs::synthetic(&image.plan, 1));
+    (0..warmup).for_each(|_| {
+        timed_run(&mut session, &bytes);
+    });
+    let seconds = (0..iters).map(|_| timed_run(&mut session, &bytes)).collect();
+    let report = BenchReport::new(seconds, session.threads(), image.plan.batch);
+    match common.json {
+        true => print_json(&json!(report)),
+        false => say::out(&report.text()),
+    }
+    Ok(())
+}
+
+fn memory(common: &Common, actual: bool) -> Result<Answer, String> {
+    let image = open_image()?;
+    let report = if actual {
+        let mut session = open_session(&image, common)?;
+        let tensors = inputs::synthetic(&image.plan, 1);
+        measure(&image, &mut session, &tensors)?
+    } else {
+        MemoryReport::new(&image.plan)
+    };
+    match common.json {
+        true => print_json(&json!(report)),
+        false => say::out(&report.text(12)),
+    }
+    Ok(if report.agrees() { Answer::Yes } else { Answer::No })
+}
+
+/// The plan's memory with what a run really uses: counted, asked of the system, then observed byte by byte.
+fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tensor]) -> Result<MemoryReport, String> {
+    let bytes = to_bytes(tensors);
+    if !heap::is_counting() {
+        return Err("allocations are not counted in this build".into());
+    }
+    bytes.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
+    let before = heap::allocations();
+    session.run();
+    let allocations = heap::allocations() - before;
+
+    let arena = session.arena().map(|arena| range_of(arena)).unwrap_or_default();
+    let known = [("arena", arena), ("image (plan and weights)", range_of(image.bytes()))];
+    // Before the audit, whose own copies would count.
+    let figures = process::figures(&known).unwrap_or_default();
+    let audit = audit::audit(session, &bytes).ok_or("the arena of this device cannot be observed")?;
+    Ok(MemoryReport::new(&image.plan).with_actual(&audit, allocations, &figures))
+}
+
+fn range_of(bytes: &[u8]) -> std::ops::Range<usize> {
+    let start = bytes.as_ptr() as usize;
+    start..start + bytes.len()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one clock: how long a run takes")]
+fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> f64 {
+    let start = Instant::now();
+    inputs.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
+    session.run();
+    start.elapsed().as_secs_f64()
+}
+
+fn to_bytes(tensors: &[Tensor]) -> Vec<Vec<u8>> {
+    tensors.iter().map(Tensor::to_le_bytes).collect()
+}
+
+/// The highest scores of the first sample with their positions, ties by position.
+fn highest(plan: &Plan, output: &Tensor, count: usize) -> Vec<(usize, f64)> {
+    let scores = output.to_f64();
+    let per_sample = scores.len() / (plan.batch.max(1) as usize);
+    let mut ranked: Vec<(usize, f64)> = scores.into_iter().take(per_sample.max(1)).enumerate().collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    ranked.truncate(count);
+    ranked
+}
+
+fn label(plan: &Plan, index: usize) -> Option<&str> {
+    plan.labels.get(index).map(String::as_str)
+}
+
+/// One `NAME.npy` an output, all or none: files are written under other names first.
+fn write_outputs(plan: &Plan, outputs: &[Tensor], directory: &Path) -> Result<(), String> {
+    let failed = |path: &Path, error: std::io::Error| format!("cannot write `{}`: {error}", path.display());
+    std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
+    let mut renames = Vec::new();
+    let mut write = || -> Result<(), String> {
+        for (port, tensor) in plan.outputs.iter().zip(outputs) {
+            let name: String = port.name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
+            let (part, path) = (directory.join(format!(".{name}.npy.part")), directory.join(format!("{name}.npy")));
+            renames.push((part.clone(), path));
+            std::fs::write(&part, npy::write(tensor)).map_err(|error| failed(&part, error))?;
+        }
+        renames.iter().try_for_each(|(part, path)| std::fs::rename(part, path).map_err(|error| failed(path, error)))
+    };
+    let outcome = write();
+    if outcome.is_err() {
+        renames.iter().for_each(|(part, _)| {
+            let _ = std::fs::remove_file(part);
+        });
+    }
+    outcome
+}
+
+fn print_json(value: &serde_json::Value) {
+    say::out(&format!("{value:#}\n"));
+}

@@ -1,0 +1,71 @@
+//! The inputs of a run: from `.npy` files, from a picture, or made up from a seed.
+
+use std::path::Path;
+
+use plan::{Plan, Port};
+use types::{DType, Random, Tensor, npy};
+
+use crate::arguments::Run;
+use crate::picture;
+
+/// One tensor for each input of the plan, in its order.
+pub(crate) fn tensors(plan: &Plan, run: &Run) -> Result<Vec<Tensor>, String> {
+    if let Some(path) = &run.image {
+        return from_image(plan, path);
+    }
+    if run.inputs.is_empty() {
+        return Ok(synthetic(plan, run.seed.unwrap_or(1)));
+    }
+    let known = || plan.inputs.iter().map(|port| format!("`{}`", port.name)).collect::<Vec<_>>().join(", ");
+    if let Some((name, _)) = run.inputs.iter().find(|(name, _)| plan.inputs.iter().all(|port| port.name != *name)) {
+        return Err(format!("there is no input named `{name}`; the inputs are {}", known()));
+    }
+    plan.inputs
+        .iter()
+        .map(|port| {
+            let mut given = run.inputs.iter().filter(|(name, _)| *name == port.name);
+            let (_, path) = given
+                .next()
+                .ok_or_else(|| format!("input `{0}` is not given; give it with --input {0}=FILE.npy", port.name))?;
+            if given.next().is_some() {
+                return Err(format!("input `{}` is given twice", port.name));
+            }
+            from_npy(port, path)
+        })
+        .collect()
+}
+
+/// Elements uniform in [-1, 1), or 0 and 1 for integers and booleans, by the seed and the input's name.
+pub(crate) fn synthetic(plan: &Plan, seed: u64) -> Vec<Tensor> {
+    let tensor = |port: &Port| {
+        let mut random = Random::for_name(seed, &port.name);
+        match port.dtype.is_float() {
+            true => Tensor::from_fn(port.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(port.dtype),
+            false => Tensor::from_fn(port.shape.clone(), |_| random.below(2) as i64).cast(port.dtype),
+        }
+    };
+    plan.inputs.iter().map(tensor).collect()
+}
+
+fn from_npy(port: &Port, path: &Path) -> Result<Tensor, String> {
+    let bytes = std::fs::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+    let tensor = npy::read(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
+    runtime::check_input(port, &tensor).map_err(|error| format!("`{}`: {error}", path.display()))?;
+    Ok(tensor)
+}
+
+fn from_image(plan: &Plan, path: &Path) -> Result<Vec<Tensor>, String> {
+    let (Some(preprocess), [port]) = (&plan.preprocess, &plan.inputs[..]) else {
+        return Err("this model does not say how a picture becomes its input; use --input NAME=FILE.npy".into());
+    };
+    let bytes = std::fs::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+    let picture = picture::decode(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
+    let image = picture::prepare(&picture, preprocess);
+    let want = [plan.batch as usize, 3, preprocess.height, preprocess.width];
+    if port.dtype != DType::F32 || port.shape[..] != want {
+        return Err(format!("input `{}` is {}{}, which no picture becomes", port.name, port.dtype, port.shape));
+    }
+    // Every sample of a batch is the same picture.
+    let tensor = Tensor::from_fn(port.shape.clone(), |at| image[at % image.len()]);
+    Ok(vec![tensor])
+}

@@ -1,0 +1,193 @@
+//! Pictures: PNG and JPEG files to pixels, and pixels to a model's input.
+
+use types::{ChannelOrder, Filter, Preprocess};
+
+/// Interleaved 8-bit RGB.
+pub(crate) struct Picture {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) rgb: Vec<u8>,
+}
+
+/// The most pixels a picture may have: what it takes in memory is bounded before anything is decoded.
+const PIXELS_MAX: u64 = 1 << 28;
+
+/// Decodes a file by its first bytes.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
+    if bytes.starts_with(b"\x89PNG") {
+        decode_png(bytes)
+    } else if bytes.starts_with(b"\xff\xd8") {
+        decode_jpeg(bytes)
+    } else {
+        Err("not a PNG or JPEG picture".into())
+    }
+}
+
+fn decode_png(bytes: &[u8]) -> Result<Picture, String> {
+    let damaged = |error: png::DecodingError| format!("the PNG picture cannot be read: {error}");
+    let mut decoder = png::Decoder::new(bytes);
+    // Palettes and low depths become 8-bit samples, 16-bit ones lose their low byte.
+    decoder.set_transformations(png::Transformations::normalize_to_color8());
+    let mut reader = decoder.read_info().map_err(damaged)?;
+    let (width, height) = reader.info().size();
+    check_size(width.into(), height.into())?;
+    let mut samples = vec![0; reader.output_buffer_size()];
+    let frame = reader.next_frame(&mut samples).map_err(damaged)?;
+    let channels = frame.color_type.samples();
+    to_rgb(width as usize, height as usize, channels, &samples[..frame.buffer_size()])
+}
+
+fn decode_jpeg(bytes: &[u8]) -> Result<Picture, String> {
+    let damaged = |error: jpeg_decoder::Error| format!("the JPEG picture cannot be read: {error}");
+    let mut decoder = jpeg_decoder::Decoder::new(bytes);
+    decoder.read_info().map_err(damaged)?;
+    let info = decoder.info().ok_or("the JPEG picture has no size")?;
+    check_size(info.width.into(), info.height.into())?;
+    let samples = decoder.decode().map_err(damaged)?;
+    let channels = match info.pixel_format {
+        jpeg_decoder::PixelFormat::L8 => 1,
+        jpeg_decoder::PixelFormat::RGB24 => 3,
+        other => return Err(format!("JPEG pixels of kind {other:?} are not supported; save the picture as RGB")),
+    };
+    to_rgb(info.width.into(), info.height.into(), channels, &samples)
+}
+
+fn check_size(width: u64, height: u64) -> Result<(), String> {
+    if width == 0 || height == 0 || PIXELS_MAX < width * height {
+        return Err(format!("a picture of {width} x {height} pixels is not supported"));
+    }
+    Ok(())
+}
+
+/// Grey becomes RGB; what is transparent keeps its colour.
+fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Result<Picture, String> {
+    if samples.len() < width * height * channels {
+        return Err("the picture is truncated".into());
+    }
+    let pixels = samples.chunks_exact(channels).take(width * height);
+    let rgb = match channels {
+        1 | 2 => pixels.flat_map(|pixel| [pixel[0]; 3]).collect(),
+        _ => pixels.flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
+    };
+    Ok(Picture { width, height, rgb })
+}
+
+/// The picture as one sample of the model's input: three planes in the model's order, normalised.
+pub(crate) fn prepare(picture: &Picture, preprocess: &Preprocess) -> Vec<f32> {
+    let side = picture.width.min(picture.height) as f64 * f64::from(preprocess.crop_fraction);
+    let across = Taps::new(picture.width, side, preprocess.width, preprocess.filter);
+    let down = Taps::new(picture.height, side, preprocess.height, preprocess.filter);
+
+    // Rows first, then columns, each rounded to 8 bits, as common image libraries do.
+    let mut rows = vec![0u8; picture.height * preprocess.width * 3];
+    for y in 0..picture.height {
+        for x in 0..preprocess.width {
+            for c in 0..3 {
+                let pixel = |at: usize| picture.rgb[(y * picture.width + at) * 3 + c];
+                rows[(y * preprocess.width + x) * 3 + c] = across.apply(x, pixel);
+            }
+        }
+    }
+    let mut input = Vec::with_capacity(3 * preprocess.height * preprocess.width);
+    for plane in 0..3 {
+        let c = match preprocess.channel_order {
+            ChannelOrder::Rgb => plane,
+            ChannelOrder::Bgr => 2 - plane,
+        };
+        for y in 0..preprocess.height {
+            for x in 0..preprocess.width {
+                let pixel = down.apply(y, |at| rows[(at * preprocess.width + x) * 3 + c]);
+                input.push((f32::from(pixel) - preprocess.mean[plane]) / preprocess.scale[plane]);
+            }
+        }
+    }
+    input
+}
+
+/// For each output position the input positions it is made from, with weights that sum to one.
+struct Taps {
+    first: Vec<usize>,
+    weights: Vec<Vec<f64>>,
+}
+
+impl Taps {
+    /// For the centred `side` of `extent` positions, resized to `out`. The filter widens when it shrinks.
+    fn new(extent: usize, side: f64, out: usize, filter: Filter) -> Taps {
+        let scale = side / out as f64;
+        let start = (extent as f64 - side) / 2.0;
+        let widening = scale.max(1.0);
+        let support = widening * match filter {
+            Filter::Bilinear => 1.0,
+            Filter::Bicubic => 2.0,
+        };
+        let mut taps = Taps { first: Vec::new(), weights: Vec::new() };
+        for ix in 0..out {
+            let center = start + (ix as f64 + 0.5) * scale;
+            let first = (center - support + 0.5).max(0.0) as usize;
+            let last = ((center + support + 0.5) as usize).min(extent).max(first + 1);
+            let mut weights: Vec<f64> =
+                (first..last).map(|at| kernel(filter, (at as f64 + 0.5 - center) / widening)).collect();
+            let sum: f64 = weights.iter().sum();
+            weights.iter_mut().for_each(|weight| *weight /= sum);
+            taps.first.push(first);
+            taps.weights.push(weights);
+        }
+        taps
+    }
+
+    fn apply(&self, ix: usize, pixel: impl Fn(usize) -> u8) -> u8 {
+        let terms = self.weights[ix].iter().enumerate().map(|(at, weight)| weight * f64::from(pixel(self.first[ix] + at)));
+        terms.sum::<f64>().round().clamp(0.0, 255.0) as u8
+    }
+}
+
+fn kernel(filter: Filter, distance: f64) -> f64 {
+    let d = distance.abs();
+    match filter {
+        Filter::Bilinear => (1.0 - d).max(0.0),
+        Filter::Bicubic if d < 1.0 => (1.5 * d - 2.5) * d * d + 1.0,
+        Filter::Bicubic if d < 2.0 => ((-0.5 * d + 2.5) * d - 4.0) * d + 2.0,
+        Filter::Bicubic => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preprocess(side: usize, filter: Filter) -> Preprocess {
+        Preprocess {
+            height: side,
+            width: side,
+            crop_fraction: 1.0,
+            filter,
+            channel_order: ChannelOrder::Bgr,
+            mean: [0.0; 3],
+            scale: [1.0; 3],
+        }
+    }
+
+    #[test]
+    fn the_same_size_keeps_every_pixel_and_reorders_channels() {
+        let picture = Picture { width: 2, height: 2, rgb: (0..12).collect() };
+        for filter in [Filter::Bilinear, Filter::Bicubic] {
+            let input = prepare(&picture, &preprocess(2, filter));
+            assert_eq!(input, [2.0, 5.0, 8.0, 11.0, 1.0, 4.0, 7.0, 10.0, 0.0, 3.0, 6.0, 9.0]);
+        }
+    }
+
+    #[test]
+    fn takes_the_centre_of_a_wide_picture() {
+        let rgb = [10, 20, 30, 40].into_iter().flat_map(|grey| [grey; 3]).collect();
+        let input = prepare(&Picture { width: 4, height: 1, rgb }, &preprocess(1, Filter::Bilinear));
+        // The centred square covers half of the second and half of the third pixel.
+        assert_eq!(input[0], 25.0);
+    }
+
+    #[test]
+    fn what_is_no_picture_is_refused() {
+        assert!(decode(b"GIF89a").is_err());
+        assert!(decode(b"\x89PNG\r\n\x1a\nrubbish").is_err());
+        assert!(decode(b"\xff\xd8\xff rubbish").is_err());
+    }
+}
