@@ -1,1 +1,1 @@
-//! x
+//! Conformance and end-to-end tests; see `tests/it`.

@@ -1,2 +1,77 @@
-//! x
-fn main() {}
+//! `cargo xtask`: the build tool. No dependencies, so that it answers at once on a fresh machine.
+//!
+//! Every command exits with 0 when done and with 1 or 2 when not, and says why.
+
+mod bench;
+mod compile;
+mod fetch;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compile one model (compile --help)
+       cargo xtask models                            the networks that have a name
+       cargo xtask test                              every test; ends with a count of passed, failed and skipped
+       cargo xtask ci                                formatting, lints, tidy, then all of test
+       cargo xtask fetch                             public weights, pictures and test data into data/
+       cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
+       cargo xtask bench [NAME]                      criterion benches
+";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    let rest: Vec<String> = words.collect();
+    let outcome = match command.as_str() {
+        "compile" | "models" => compile::run(&command, &rest),
+        "test" => test::run(&rest),
+        "ci" => ci(),
+        "fetch" => fetch::run(&rest),
+        "tidy" => tidy::run(),
+        "bench" => bench::run(&rest),
+        "" | "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(0)
+        }
+        other => Err(format!("`{other}` is not a command\n{HELP}")),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Formatting, lints and tidiness, then every test.
+fn ci() -> Result<u8, String> {
+    check("formatting", cargo().args(["fmt", "--all", "--check"]))?;
+    check("lints", cargo().args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    check("documentation", cargo().args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    test::run(&[])
+}
+
+/// The folder of the workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}
+
+/// Cargo, in the workspace.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs a command and makes an error of its failure.
+fn check(what: &str, command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{what} failed ({status}): {command:?}")),
+        Err(error) => Err(format!("{what}: cannot run {command:?}: {error}")),
+    }
+}

@@ -27,6 +27,7 @@ mod random;
 pub use bytes::Bytes;
 pub use dtype::DType;
 pub use entity::{EntityId, Map};
+pub use half::{bf16, f16};
 pub use layout::Layout;
 pub use preprocess::{ChannelOrder, Filter, Preprocess};
 pub use random::Random;

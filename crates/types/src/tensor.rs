@@ -59,6 +59,8 @@ pub trait Element: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync + 
     fn from_le(bytes: &[u8]) -> Self;
     /// Appends the element's little-endian bytes.
     fn push_le(self, out: &mut Vec<u8>);
+    /// Writes the element's little-endian bytes; `bytes` has the dtype's size.
+    fn write_le(self, bytes: &mut [u8]);
     /// The value as `f64`; integers above 2^53 lose digits.
     fn to_f64(self) -> f64;
     /// The value as `i64`: truncated towards zero, saturating.
@@ -87,6 +89,9 @@ macro_rules! element {
             }
             fn push_le(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn write_le(self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.to_le_bytes());
             }
             fn to_f64(self) -> f64 {
                 $to_f64(self)
@@ -143,6 +148,9 @@ impl Element for bool {
     }
     fn push_le(self, out: &mut Vec<u8>) {
         out.push(u8::from(self));
+    }
+    fn write_le(self, bytes: &mut [u8]) {
+        bytes[0] = u8::from(self);
     }
     fn to_f64(self) -> f64 {
         f64::from(u8::from(self))

@@ -123,9 +123,11 @@ impl Walk<'_, '_> {
                 bytes.chunks_exact(size).flat_map(|item| item.iter().rev().copied()).collect::<Vec<u8>>().into()
             }
         };
-        let strides = match array.column_major {
-            false => strides(&array.extents).to_vec(),
-            true => {
+        let strides = match (elements, array.column_major) {
+            // The other extents of an empty array may be anything; their product need not exist.
+            (0, _) => vec![0; array.extents.len()],
+            (_, false) => strides(&array.extents).to_vec(),
+            (_, true) => {
                 let reversed: Vec<usize> = array.extents.iter().rev().copied().collect();
                 strides(&reversed).iter().rev().copied().collect()
             }
@@ -156,19 +158,22 @@ fn gather(
         return Tensor::from_le_bytes(dtype, shape, &[]).map_err(refused);
     }
     let outside = || wrong(name, "it reaches beyond its storage");
-    let last = extents.iter().zip(strides).try_fold(offset, |sum, (extent, stride)| {
-        sum.checked_add((extent - 1).checked_mul(*stride)?)
-    });
+    let last = extents
+        .iter()
+        .zip(strides)
+        .try_fold(offset, |sum, (extent, stride)| sum.checked_add((extent - 1).checked_mul(*stride)?));
     let end = last.and_then(|last| last.checked_add(1)?.checked_mul(size)).ok_or_else(outside)?;
     if bytes.len() < end {
         return Err(outside());
     }
     budget.take((elements as u64).saturating_mul(size as u64))?;
 
-    let row_major = types::strides(extents);
-    let contiguous =
-        extents.iter().zip(strides.iter().zip(&row_major)).all(|(&extent, (a, b))| extent == 1 || a == b);
-    if contiguous {
+    // Along an extent of 1 nothing is ever moved, and torch writes any stride there.
+    let one_as_zero = |strides: &[usize]| -> Vec<usize> {
+        extents.iter().zip(strides).map(|(&extent, &stride)| if extent == 1 { 0 } else { stride }).collect()
+    };
+    let strides = one_as_zero(strides);
+    if strides == one_as_zero(&types::strides(extents)) {
         return Tensor::from_le_bytes(dtype, shape, &bytes[offset * size..end]).map_err(refused);
     }
     let mut items = Vec::with_capacity(elements * size);

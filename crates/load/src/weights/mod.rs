@@ -27,7 +27,7 @@ pub fn read(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, W
         true => Err(Problem::Empty),
         false => Ok(tensors),
     });
-    tensors.map_err(|problem| WeightsError { file: path_name.to_string(), problem })
+    tensors.map_err(|problem| WeightsError { file: path_name.to_string(), problem: problem.into() })
 }
 
 /// What is wrong with a file of weights.
@@ -37,7 +37,7 @@ pub struct WeightsError {
     /// The file's name, as it was given.
     pub file: String,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
 }
 
 /// One way in which a file of weights can be wrong.

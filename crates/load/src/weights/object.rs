@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use types::{DType, EntityId, Map, entity};
+use types::{DType, Map, entity};
 
 use super::{Budget, Problem};
 
@@ -210,7 +210,7 @@ impl<'a> Heap<'a> {
                 let first = args.first().map(|&id| self.get(id));
                 matches!(first, Some(Object::Callable(Callable::NdArray))).then_some(Object::Array(None))
             }
-            Callable::FromBuffer => self.from_buffer(args),
+            Callable::FromBuffer => self.buffer(args),
             Callable::Scalar => match *args {
                 [element_type, data] => {
                     Some(Object::Array(Some(Array { extents: vec![], element_type, column_major: false, data })))
@@ -307,7 +307,7 @@ impl<'a> Heap<'a> {
     }
 
     /// `(buffer, dtype, shape, order)`
-    fn from_buffer(&self, args: &[ObjectId]) -> Option<Object<'a>> {
+    fn buffer(&self, args: &[ObjectId]) -> Option<Object<'a>> {
         let &[data, element_type, extents, order] = args else { return None };
         let column_major = match self.text(order)? {
             "C" => false,

@@ -116,7 +116,8 @@ impl<'a> Machine<'a> {
             // Bytes; `S`, `T` and `U` are Python 2's text, which is bytes.
             b'S' => {
                 let line = self.file.line()?;
-                let bytes = unquote(line).ok_or(Problem::Malformed { at, what: "a quoted string is not understood" })?;
+                let bytes =
+                    unquote(line).ok_or(Problem::Malformed { at, what: "a quoted string is not understood" })?;
                 self.push(Object::Bytes(bytes.into()))
             }
             b'U' | b'C' => self.push_bytes(1),
@@ -267,15 +268,14 @@ impl<'a> Machine<'a> {
 
     fn pop_many(&mut self, count: usize) -> Result<Vec<ObjectId>, Problem> {
         match self.stack.len().checked_sub(count) {
-            Some(start) if self.floor() <= start => Ok(self.stack.split_off(start)),
+            Some(start) if self.floor() <= start => Ok(self.stack.drain(start..).collect()),
             _ => self.wrong("the pickle's stack is empty"),
         }
     }
 
     fn pop_to_mark(&mut self) -> Result<Vec<ObjectId>, Problem> {
         match self.marks.pop() {
-            // No instruction takes anything from below a mark, so the mark stands within the stack. `split_off` would
-            // leave the whole capacity with the tail of a stack of nothing but that tail.
+            // No instruction takes anything from below a mark, so the mark stands within the stack.
             Some(mark) => Ok(self.stack.drain(mark..).collect()),
             None => self.wrong("the pickle's stack has no mark"),
         }

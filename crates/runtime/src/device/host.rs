@@ -80,6 +80,7 @@ impl Prepared {
     fn new(plan: &Plan, step: &Step) -> Result<Prepared, String> {
         let kernel: Kernel = postcard::from_bytes(&step.code).map_err(|error| format!("unknown kernel: {error}"))?;
         check_sizes(&kernel, step)?;
+        check_alignment(&kernel, plan, step)?;
 
         let range = |operand: &Operand| -> Result<Range<usize>, String> {
             let range = plan.arena_range(operand).ok_or("an operand lies nowhere")?;
@@ -101,7 +102,8 @@ impl Prepared {
         let inputs: Result<SmallVec<[Read; READS_MAX]>, String> = step
             .inputs
             .iter()
-            .map(|operand| {
+            .enumerate()
+            .map(|(ix, operand)| {
                 if let Place::Constant(ix) = operand.place {
                     let base = plan.constants.get(ix.0 as usize).ok_or("a constant does not exist")?.offset.0;
                     let start = (base + operand.offset.0) as usize;
@@ -111,7 +113,10 @@ impl Prepared {
                 if let Some(output) = written[..step.outputs.len()].iter().position(|cut| *cut == range)
                     && !range.is_empty()
                 {
-                    return Ok(Read::InPlace(output));
+                    let may_share = output == 0 && kernel.may_share(ix);
+                    return may_share.then_some(Read::InPlace(output)).ok_or_else(|| {
+                        format!("kernel `{}` cannot have operand {ix} in place", kernel.name())
+                    });
                 }
                 let gap = cuts.partition_point(|cut| cut.end <= range.start);
                 let gap_start = if gap == 0 { 0 } else { cuts[gap - 1].end };
@@ -177,6 +182,25 @@ fn check_sizes(kernel: &Kernel, step: &Step) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("kernel `{}` does not fit the bytes it is given", kernel.name()))
+}
+
+/// Refuses operands that do not start where the kernel's elements do. Arena and constants start at page boundaries.
+fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), String> {
+    let start = |operand: &Operand| match operand.place {
+        Place::Buffer(_) => plan.arena_range(operand).map(|range| range.start),
+        Place::Constant(ix) => {
+            let base = plan.constants.get(ix.0 as usize)?.offset.0;
+            base.checked_add(operand.offset.0)
+        }
+    };
+    let mut operands = step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
+    let aligned = |operand: &Operand| {
+        operand.size.0 == 0 || start(operand).is_some_and(|start| start % kernel.alignment() as u64 == 0)
+    };
+    match operands.all(aligned) {
+        true => Ok(()),
+        false => Err(format!("kernel `{}` needs operands aligned to {} bytes", kernel.name(), kernel.alignment())),
+    }
 }
 
 impl Backend for HostBackend {

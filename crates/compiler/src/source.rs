@@ -1,0 +1,206 @@
+//! Where models come from: the zoo by name, or an ONNX file, with weights from a seed or a file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use types::{Shape, Tensor};
+use zoo::{Named, Seeded, ZooError};
+
+use crate::Model;
+
+/// What to load.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The name of a network of the zoo, or the path of an ONNX file.
+    pub model: String,
+    /// The first extent of the inputs, where it is open.
+    pub batch: Option<usize>,
+    /// Shapes of inputs by name.
+    pub shapes: BTreeMap<String, Shape>,
+    /// Where a network of the zoo gets its weights.
+    pub weights: Weights,
+    /// Whether trained weights, preprocessing and class names come from `data`.
+    pub pretrained: bool,
+    /// The folder of public data.
+    pub data: PathBuf,
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            model: String::new(),
+            batch: None,
+            shapes: BTreeMap::new(),
+            weights: Weights::default(),
+            pretrained: false,
+            data: "data".into(),
+        }
+    }
+}
+
+impl Request {
+    /// The model's name without folder and extension: what its executable is called.
+    pub fn name(&self) -> String {
+        let path = Path::new(&self.model);
+        let name = if is_file(&self.model) { path.file_stem() } else { path.file_name() };
+        name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+    }
+}
+
+/// Where weights come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// Made up.
+    Seed(u64),
+    /// A safetensors, npz, pth or pickle file.
+    File(PathBuf),
+}
+
+impl Default for Weights {
+    fn default() -> Weights {
+        Weights::Seed(1)
+    }
+}
+
+/// Why there is no model. All of it is about what the caller gave.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum SourceError {
+    #[error("cannot read `{path}`: {error}{hint}")]
+    Io { path: String, error: std::io::Error, hint: &'static str },
+    #[error("`{path}`: {error}")]
+    Onnx { path: String, error: load::onnx::LoadError },
+    #[error(transparent)]
+    Weights(#[from] load::weights::WeightsError),
+    #[error(transparent)]
+    Zoo(#[from] ZooError),
+    #[error("`{path}` has tensors that `{network}` does not use: {names}; is it another network's file?")]
+    Unused { path: String, network: String, names: String },
+    #[error("{0}")]
+    Use(String),
+}
+
+/// A row of the list of networks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The name.
+    pub name: &'static str,
+    /// Learned parameters.
+    pub parameters: u64,
+    /// Whether trained weights are among the public data.
+    pub pretrained: bool,
+}
+
+/// The networks that have a name.
+pub fn models() -> Vec<Listed> {
+    let row = |spec: &zoo::Spec| Listed {
+        name: spec.name,
+        parameters: spec.parameters,
+        pretrained: zoo::pretrained(spec.name).is_some(),
+    };
+    zoo::list().iter().map(row).collect()
+}
+
+/// Loads a model.
+///
+/// # Errors
+/// A file or name that is not there or not right, or flags that do not go with the model.
+pub fn load(request: &Request) -> Result<Model, SourceError> {
+    let mut model = match (is_file(&request.model), request.pretrained) {
+        (true, _) => from_onnx(request)?,
+        (false, true) => from_pretrained(request)?,
+        (false, false) => from_zoo(request)?,
+    };
+    model.graph.name = request.name();
+    Ok(model)
+}
+
+fn is_file(model: &str) -> bool {
+    model.ends_with(".onnx") || model.contains(['/', '\\'])
+}
+
+fn read(path: &Path, hint: &'static str) -> Result<Vec<u8>, SourceError> {
+    fs::read(path).map_err(|error| SourceError::Io { path: path.display().to_string(), error, hint })
+}
+
+fn from_onnx(request: &Request) -> Result<Model, SourceError> {
+    if request.pretrained || request.weights != Weights::default() {
+        return Err(SourceError::Use("an ONNX file has its own weights; leave out --weights and --pretrained".into()));
+    }
+    let path = Path::new(&request.model);
+    let bytes = read(path, "")?;
+    let options = load::onnx::Options { batch: request.batch, shapes: request.shapes.clone() };
+    let graph = load::onnx::load(&bytes, path.parent(), &options)
+        .map_err(|error| SourceError::Onnx { path: request.model.clone(), error })?;
+    Ok(Model { graph, preprocess: None, labels: Vec::new() })
+}
+
+fn from_zoo(request: &Request) -> Result<Model, SourceError> {
+    let options = zoo::Options { side: side(request)?, ..zoo::Options::default() };
+    let batch = batch(request);
+    let model = match &request.weights {
+        Weights::Seed(seed) => zoo::build(&request.model, batch, &mut Seeded(*seed), options)?,
+        Weights::File(path) => {
+            let mut named = Named::new(tensors(path, "")?);
+            let model = zoo::build(&request.model, batch, &mut named, options)?;
+            refuse_unused(path, &request.model, &named)?;
+            model
+        }
+    };
+    Ok(Model { graph: model.graph, preprocess: model.preprocess, labels: Vec::new() })
+}
+
+fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
+    const HINT: &str = "; `cargo xtask fetch` brings it, --data DIR says where it is";
+    let known: Vec<&str> = models().iter().filter(|model| model.pretrained).map(|model| model.name).collect();
+    let pretrained = zoo::pretrained(&request.model).ok_or_else(|| {
+        SourceError::Use(format!("there are no trained weights for `{}`; there are for {}", request.model, known.join(", ")))
+    })?;
+    if !request.shapes.is_empty() {
+        return Err(SourceError::Use("a trained network has its own input; leave out --shape".into()));
+    }
+    let tensors = tensors(&request.data.join(pretrained.file), HINT)?;
+    let labels = read(&request.data.join(pretrained.labels), HINT)?;
+    let labels = zoo::labels(&String::from_utf8_lossy(&labels))?;
+    let model = pretrained.build(batch(request), tensors)?;
+    Ok(Model { graph: model.graph, preprocess: model.preprocess, labels })
+}
+
+fn tensors(path: &Path, hint: &'static str) -> Result<BTreeMap<String, Tensor>, SourceError> {
+    Ok(load::weights::read(&path.display().to_string(), &read(path, hint)?)?)
+}
+
+/// The batch, also where `--shape` states it.
+fn batch(request: &Request) -> usize {
+    let shaped = request.shapes.get("input").and_then(|shape| shape.first().copied());
+    request.batch.or(shaped).unwrap_or(1)
+}
+
+/// The side of the pictures, where `--shape input=NxCxSxS` states one.
+fn side(request: &Request) -> Result<Option<usize>, SourceError> {
+    if let Some(other) = request.shapes.keys().find(|name| *name != "input") {
+        return Err(SourceError::Use(format!("the networks of the zoo have one input, `input`; there is no `{other}`")));
+    }
+    let Some(shape) = request.shapes.get("input") else { return Ok(None) };
+    let channels = zoo::find(&request.model).map_or(3, |spec| spec.input[0]);
+    match shape[..] {
+        [batch, c, height, width] if c == channels && height == width && request.batch.unwrap_or(batch) == batch => {
+            Ok(Some(height))
+        }
+        _ => Err(SourceError::Use(format!(
+            "--shape input={} does not fit; this network takes [batch, {channels}, side, side]",
+            shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+        ))),
+    }
+}
+
+fn refuse_unused(path: &Path, network: &str, named: &Named) -> Result<(), SourceError> {
+    let names: Vec<&str> = named.unused().collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let more = if 5 < names.len() { format!(" and {} more", names.len() - 5) } else { String::new() };
+    let names = names.iter().take(5).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ") + &more;
+    Err(SourceError::Unused { path: path.display().to_string(), network: network.into(), names })
+}

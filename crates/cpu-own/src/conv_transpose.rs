@@ -1,0 +1,174 @@
+//! [`ConvTranspose`]: the transpose of a convolution: a product into the scratch, then a gather from it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::epilogue::Epilogue;
+use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
+use crate::isa::with_isa;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, input, product};
+use crate::shared::{SharedMut, for_each_chunk};
+use crate::{Pool, Window};
+
+/// `x: [batch, in_channels, rows, columns]` spread through packed weights; then by the epilogue a bias. Output:
+/// `[batch, out_channels, rows, columns]`. `window` is that of the convolution this transposes: its `input` is our
+/// output and its `output` our input. All `f32`; no residual.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvTranspose {
+    /// Pictures.
+    pub batch: usize,
+    /// Channels of a picture; a multiple of `groups`.
+    pub in_channels: usize,
+    /// Channels of a result; a multiple of `groups`.
+    pub out_channels: usize,
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+    /// Rows and columns, seen from the output.
+    pub window: Window,
+    /// What happens to each result.
+    pub epilogue: Epilogue,
+}
+
+impl ConvTranspose {
+    /// Weights `[in_channels, out_channels / groups, ..kernel]` as the kernel reads them: for each group the matrix of
+    /// output channel x kernel cell by input channel, in panels of 12 rows.
+    ///
+    /// # Panics
+    /// Another number of weights.
+    pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+        let (m, k) = self.product();
+        assert_eq!(weights.len(), self.groups * m * k, "the weights have the kernel's shape");
+        let panels = m.div_ceil(ROWS);
+        let mut packed = vec![0.0; self.groups * panels * ROWS * k];
+        for group in 0..self.groups {
+            for row in 0..m {
+                for p in 0..k {
+                    let at = (group * panels + row / ROWS) * ROWS * k + p * ROWS + row % ROWS;
+                    packed[at] = weights[(group * k + p) * m + row];
+                }
+            }
+        }
+        packed
+    }
+
+    /// Rows (output channel x kernel cell) and terms (input channels) of one group's product.
+    fn product(&self) -> (usize, usize) {
+        (self.out_channels / self.groups * self.window.taps(), self.in_channels / self.groups)
+    }
+}
+
+impl KernelFn for ConvTranspose {
+    const NAME: &'static str = "conv_transpose";
+
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        let ConvTranspose { batch, in_channels, out_channels, groups, window, epilogue } = self;
+        window.check()?;
+        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 || epilogue.residual {
+            return Err(Misfit("the groups divide the channels, and there is no residual"));
+        }
+        let x = product(&[*batch, *in_channels, window.output[0], window.output[1]]);
+        let output = product(&[*batch, *out_channels, window.input[0], window.input[1]]);
+        let m = product(&[out_channels / groups, window.kernel[0], window.kernel[1]]);
+        let rows = m.and_then(|m| m.checked_next_multiple_of(ROWS));
+        let weights = rows.and_then(|rows| product(&[rows, *in_channels]));
+        // The patches of one picture: the product's rows, padded strips of its pixels, and a strip of packed input.
+        let columns = window.output_plane().checked_next_multiple_of(COLUMNS);
+        let spread = m.zip(columns).and_then(|(m, columns)| product(&[m, columns]));
+        let packed = columns.and_then(|columns| product(&[in_channels / groups, columns]));
+        let workspace = spread.zip(packed).and_then(|(spread, packed)| spread.checked_add(packed));
+        let empty = x == Some(0) || output == Some(0);
+        let mut inputs = vec![x, weights];
+        inputs.extend(epilogue.operands(*out_channels, output));
+        Sizes::with_workspace(&inputs, output, if empty { Some(0) } else { workspace }, 4)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let weights: &[f32] = input(&args, 1);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let Args { outputs, workspace, .. } = args;
+        let out: &mut [f32] = bytemuck::cast_slice_mut(outputs[0]);
+        let scratch: &mut [f32] = bytemuck::cast_slice_mut(workspace);
+        let (m, k) = self.product();
+        let pixels = self.window.output_plane();
+        let (strips, panels) = (pixels.div_ceil(COLUMNS), m.div_ceil(ROWS));
+        let columns = strips * COLUMNS;
+        let group_channels = self.out_channels / self.groups;
+        let plane = self.window.input_plane();
+        if out.is_empty() {
+            return;
+        }
+        if x.is_empty() {
+            for_each_chunk(pool, out, plane, &|number, cells| {
+                cells.fill(bias.map_or(0.0, |bias| bias[number % self.out_channels]));
+                self.epilogue.activate(cells);
+            });
+            return;
+        }
+        let (spread, packed) = scratch.split_at_mut(m * columns);
+        for image in 0..self.batch {
+            for group in 0..self.groups {
+                let source = &x[(image * self.in_channels + group * k) * pixels..][..k * pixels];
+                for_each_chunk(pool, packed, (k * COLUMNS).max(1), &|strip, cells| {
+                    let first = strip * COLUMNS;
+                    let run = COLUMNS.min(pixels - first);
+                    for (p, cells) in cells.chunks_exact_mut(COLUMNS).enumerate() {
+                        cells[..run].copy_from_slice(&source[p * pixels + first..][..run]);
+                        cells[run..].fill(0.0);
+                    }
+                });
+                let shared = SharedMut::new(spread);
+                let panel_elements = ROWS * k;
+                pool.run(panels * strips, &|task| {
+                    let (panel, strip) = (task / strips, task % strips);
+                    let rows = ROWS.min(m - panel * ROWS);
+                    let start = (group * panels + panel) * panel_elements;
+                    let left = Rows { items: weights, start, row_stride: 1, k_stride: ROWS };
+                    let mut tile = [[0.0; COLUMNS]; ROWS];
+                    let cells = &packed[strip * k * COLUMNS..(strip + 1) * k * COLUMNS];
+                    multiply(pool.isa(), rows, k, left, cells, &mut tile);
+                    for (row, items) in tile.iter().enumerate().take(rows) {
+                        let at = (panel * ROWS + row) * columns + strip * COLUMNS;
+                        // SAFETY: a tile's rows and columns are its own: no other task of this job has them.
+                        unsafe { shared.part(at, COLUMNS) }.copy_from_slice(items);
+                    }
+                });
+                let spread = &*spread;
+                let first = (image * self.out_channels + group * group_channels) * plane;
+                let cells = &mut out[first..first + group_channels * plane];
+                for_each_chunk(pool, cells, plane, &|channel, cells| {
+                    let taps = self.window.taps();
+                    let rows = &spread[channel * taps * columns..(channel + 1) * taps * columns];
+                    let bias = bias.map_or(0.0, |bias| bias[group * group_channels + channel]);
+                    let kernel = self;
+                    with_isa!(pool.isa(), gather_plane(
+                        kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]
+                    ));
+                });
+            }
+        }
+    }
+}
+
+/// Sums what each kernel cell spread into a plane, cell by cell in order.
+#[inline(always)]
+fn gather_plane(kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]) {
+    let window = &kernel.window;
+    cells.fill(bias);
+    for ky in 0..window.kernel[0] {
+        for kx in 0..window.kernel[1] {
+            let tap = &rows[(ky * window.kernel[1] + kx) * columns..][..columns];
+            let inside = window.inside(1, kx);
+            if inside.is_empty() {
+                continue;
+            }
+            for y in window.inside(0, ky) {
+                let target = y * window.stride[0] + ky * window.dilation[0] - window.pad[0];
+                let start = inside.start * window.stride[1] + kx * window.dilation[1] - window.pad[1];
+                let source = &tap[y * window.output[1]..][inside.clone()];
+                let cells = cells[target * window.input[1] + start..].iter_mut().step_by(window.stride[1]);
+                cells.zip(source).for_each(|(cell, item)| *cell += item);
+            }
+        }
+    }
+    kernel.epilogue.activate(cells);
+}

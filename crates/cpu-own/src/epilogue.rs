@@ -1,0 +1,35 @@
+//! [`Epilogue`]: what happens to each result of a product before it is stored.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::pointwise::Unary;
+
+use crate::math;
+
+/// Add a bias, add a residual, apply functions, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Epilogue {
+    /// One more operand: a vector along the output channels.
+    pub bias: bool,
+    /// One more operand, the last: a tensor of the output's shape. It may be in place.
+    pub residual: bool,
+    /// Functions applied in sequence.
+    pub activation: SmallVec<[Unary; 2]>,
+}
+
+impl Epilogue {
+    /// The sizes of its operands, in elements.
+    pub(crate) fn operands(&self, channels: usize, output: Option<usize>) -> SmallVec<[Option<usize>; 2]> {
+        let bias = self.bias.then_some(Some(channels));
+        let residual = self.residual.then_some(output);
+        bias.into_iter().chain(residual).collect()
+    }
+
+    /// Applies the functions.
+    #[inline(always)]
+    pub(crate) fn activate(&self, items: &mut [f32]) {
+        for &function in &self.activation {
+            math::apply(function, items);
+        }
+    }
+}

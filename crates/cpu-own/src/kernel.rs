@@ -1,0 +1,197 @@
+//! [`Kernel`]: the one table, and what every kernel says about itself.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::Pool;
+
+/// An operand that a kernel reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a> {
+    /// Its bytes.
+    Bytes(&'a [u8]),
+    /// The bytes of the output of this number, which hold the operand until the kernel writes over it.
+    InPlace(usize),
+}
+
+/// What a kernel runs on. Every slice has the size that [`Kernel::sizes`] states.
+pub struct Args<'a, 'b> {
+    /// What it reads.
+    pub inputs: &'b [Operand<'a>],
+    /// What it writes.
+    pub outputs: &'b mut [&'a mut [u8]],
+    /// Scratch; what it holds before is never read.
+    pub workspace: &'a mut [u8],
+}
+
+/// The exact bytes of each operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of each input.
+    pub inputs: SmallVec<[u64; 8]>,
+    /// Of each output.
+    pub outputs: SmallVec<[u64; 2]>,
+    /// Of the scratch; a run writes all of it.
+    pub workspace: u64,
+}
+
+impl Sizes {
+    /// Sizes in elements of `element` bytes, one output and no scratch.
+    pub(crate) fn new(inputs: &[Option<usize>], output: Option<usize>, element: usize) -> Result<Sizes, Misfit> {
+        Sizes::with_workspace(inputs, output, Some(0), element)
+    }
+
+    pub(crate) fn with_workspace(
+        inputs: &[Option<usize>],
+        output: Option<usize>,
+        workspace: Option<usize>,
+        element: usize,
+    ) -> Result<Sizes, Misfit> {
+        let bytes = |elements: Option<usize>| {
+            let bytes = elements.and_then(|elements| elements.checked_mul(element));
+            bytes.filter(|&bytes| bytes <= BYTES_MAX).map(|bytes| bytes as u64).ok_or(Misfit("its sizes overflow"))
+        };
+        Ok(Sizes {
+            inputs: inputs.iter().map(|&elements| bytes(elements)).collect::<Result<_, _>>()?,
+            outputs: [bytes(output)?].into_iter().collect(),
+            workspace: bytes(workspace)?,
+        })
+    }
+}
+
+/// No slice is larger.
+const BYTES_MAX: usize = isize::MAX as usize;
+
+/// Parameters that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Misfit(pub &'static str);
+
+/// What every kernel says about itself and does.
+pub trait KernelFn {
+    /// The name in plans and reports.
+    const NAME: &'static str;
+
+    /// The exact bytes of each operand.
+    ///
+    /// # Errors
+    /// Parameters that contradict each other. Whatever is accepted, `run` handles without a panic.
+    fn sizes(&self) -> Result<Sizes, Misfit>;
+
+    /// Computes. `args` have the sizes that `sizes` states.
+    fn run(&self, args: Args, pool: &Pool);
+
+    /// What the addresses of all operands are multiples of.
+    fn alignment(&self) -> usize {
+        4
+    }
+
+    /// Whether an input may be in place.
+    fn may_share(&self, _input: usize) -> bool {
+        false
+    }
+}
+
+macro_rules! kernels {
+    ($($kernel:ident),* $(,)?) => {
+        /// A kernel with its parameters.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[expect(missing_docs, reason = "each variant is documented at its struct")]
+        pub enum Kernel {
+            $($kernel(crate::$kernel)),*
+        }
+
+        impl Kernel {
+            /// The name in plans and reports.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Kernel::$kernel(_) => <crate::$kernel as KernelFn>::NAME),*
+                }
+            }
+
+            /// See [`KernelFn::sizes`].
+            ///
+            /// # Errors
+            /// Parameters that contradict each other.
+            pub fn sizes(&self) -> Result<Sizes, Misfit> {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.sizes()),*
+                }
+            }
+
+            /// See [`KernelFn::run`].
+            pub fn run(&self, args: Args, pool: &Pool) {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.run(args, pool)),*
+                }
+            }
+
+            /// See [`KernelFn::alignment`].
+            pub fn alignment(&self) -> usize {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.alignment()),*
+                }
+            }
+
+            /// See [`KernelFn::may_share`].
+            pub fn may_share(&self, input: usize) -> bool {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.may_share(input)),*
+                }
+            }
+        }
+
+        $(
+            impl From<crate::$kernel> for Kernel {
+                fn from(kernel: crate::$kernel) -> Kernel {
+                    Kernel::$kernel(kernel)
+                }
+            }
+        )*
+    };
+}
+
+// One row a kernel. A plan names kernels by their position here: new rows go to the end, or the plan format's version
+// grows.
+kernels! {
+    ArgExtreme,
+    Chain,
+    Conv,
+    ConvTranspose,
+    Copy,
+    DepthwiseConv,
+    Elementwise,
+    Fill,
+    Gather,
+    Lrn,
+    MatMul,
+    Pool2d,
+    Reduce,
+    Remap,
+    Resize,
+    Softmax,
+}
+
+/// The elements of an operand that is not in place.
+pub(crate) fn input<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, '_>, ix: usize) -> &'a [T] {
+    match args.inputs[ix] {
+        Operand::Bytes(bytes) => bytemuck::cast_slice(bytes),
+        Operand::InPlace(_) => &[],
+    }
+}
+
+/// The elements of an operand, or none where they are the output's.
+pub(crate) fn input_or_in_place<'a>(args: &Args<'a, '_>, ix: usize) -> Option<&'a [f32]> {
+    match args.inputs[ix] {
+        Operand::Bytes(bytes) => Some(bytemuck::cast_slice(bytes)),
+        Operand::InPlace(_) => None,
+    }
+}
+
+/// The product of extents, or none where it overflows.
+pub(crate) fn product(extents: &[usize]) -> Option<usize> {
+    if extents.contains(&0) {
+        return Some(0);
+    }
+    extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+}

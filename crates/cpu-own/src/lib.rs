@@ -1,0 +1,66 @@
+//! CPU kernels: slices in, slices out. No graph, no plan, no model is known here.
+//!
+//! A [`Kernel`] is a function with its parameters. [`Kernel::sizes`] says exactly how many bytes each operand has, or
+//! refuses parameters that contradict each other; [`Kernel::run`] on operands of these sizes never fails, never allocates,
+//! and gives the same bits for any number of threads of a [`Pool`]: each element is computed by one task in one order.
+//!
+//! A new kernel is a file and a row of the table in `kernel.rs`.
+//!
+//! ```
+//! use prestow_cpu::{Args, Fill, Kernel, Pool};
+//!
+//! let kernel = Kernel::Fill(Fill { elements: 3, element_size: 4, pattern: [0, 0, 128, 63, 0, 0, 0, 0] });
+//! let mut out = vec![0u8; kernel.sizes().unwrap().outputs[0] as usize];
+//! kernel.run(Args { inputs: &[], outputs: &mut [&mut out], workspace: &mut [] }, &Pool::new(1));
+//! assert_eq!(out, 1.0f32.to_le_bytes().repeat(3));
+//! ```
+#![allow(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one slice")]
+
+mod isa;
+mod kernel;
+mod pool;
+
+mod epilogue;
+mod gemm;
+mod math;
+mod shared;
+mod window;
+
+mod arg_extreme;
+mod chain;
+mod conv;
+mod conv_transpose;
+mod copy;
+mod depthwise;
+mod elementwise;
+mod fill;
+mod gather;
+mod lrn;
+mod matmul;
+mod pool2d;
+mod reduce;
+mod remap;
+mod resize;
+mod softmax;
+
+pub use arg_extreme::ArgExtreme;
+pub use chain::{Chain, Instruction};
+pub use conv::Conv;
+pub use conv_transpose::ConvTranspose;
+pub use copy::Copy;
+pub use depthwise::DepthwiseConv;
+pub use elementwise::{Elementwise, ElementwiseFn};
+pub use epilogue::Epilogue;
+pub use fill::Fill;
+pub use gather::Gather;
+pub use isa::Isa;
+pub use kernel::{Args, Kernel, KernelFn, Misfit, Operand, Sizes};
+pub use lrn::Lrn;
+pub use matmul::{MatMul, MatMulB};
+pub use pool::Pool;
+pub use pool2d::{Pool2d, Pool2dKind};
+pub use reduce::{Reduce, ReduceFn};
+pub use remap::Remap;
+pub use resize::{AxisTaps, Resize};
+pub use softmax::Softmax;
+pub use window::Window;

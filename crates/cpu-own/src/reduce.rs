@@ -1,0 +1,128 @@
+//! [`Reduce`]: one number from many along some axes.
+
+use serde::{Deserialize, Serialize};
+use types::{DType, Element};
+
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, product};
+use crate::shared::for_each_chunk;
+
+/// How many numbers become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ReduceFn {
+    Sum,
+    Mean,
+    Max,
+    Min,
+    Prod,
+    SumSquare,
+    L1,
+    L2,
+    LogSum,
+    LogSumExp,
+}
+
+/// Reduces the axes for which `reduced` holds, of a row-major tensor. Computes in `f64`, in row-major order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reduce {
+    /// How many numbers become one.
+    pub function: ReduceFn,
+    /// The dtype of elements and results.
+    pub dtype: DType,
+    /// Extents.
+    pub shape: Vec<usize>,
+    /// Which of them go.
+    pub reduced: Vec<bool>,
+}
+
+impl Reduce {
+    fn part(&self, reduced: bool) -> impl Iterator<Item = usize> + '_ {
+        self.shape.iter().zip(&self.reduced).filter(move |(_, flag)| **flag == reduced).map(|(&extent, _)| extent)
+    }
+}
+
+impl KernelFn for Reduce {
+    const NAME: &'static str = "reduce";
+
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if self.reduced.len() != self.shape.len() || 16 < self.shape.len() {
+            return Err(Misfit("flags are given for each of at most 16 extents"));
+        }
+        let kept: Vec<usize> = self.part(false).collect();
+        let gone: Vec<usize> = self.part(true).collect();
+        product(&gone).ok_or(Misfit("its sizes overflow"))?;
+        let sizes = Sizes::new(&[product(&self.shape)], product(&kept), self.dtype.size().0 as usize)?;
+        Ok(sizes)
+    }
+
+    fn alignment(&self) -> usize {
+        1
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        macro_rules! typed {
+            ($($dtype:ident: $type:ty),*) => {
+                match self.dtype {
+                    $(DType::$dtype => self.run_typed::<$type>(args, pool)),*
+                }
+            };
+        }
+        typed!(F32: f32, F64: f64, F16: types::f16, Bf16: types::bf16, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8,
+               U16: u16, U32: u32, U64: u64, Bool: bool)
+    }
+}
+
+impl Reduce {
+    fn run_typed<T: Element>(&self, args: Args, pool: &Pool) {
+        let Operand::Bytes(x) = args.inputs[0] else { return };
+        let size = T::DTYPE.size().0 as usize;
+        let rank = self.shape.len();
+        let mut strides = [1usize; 16];
+        for axis in (0..rank.saturating_sub(1)).rev() {
+            strides[axis] = strides[axis + 1] * self.shape[axis + 1];
+        }
+        let window: usize = self.part(true).product();
+        // The innermost axes, if they go, are walked as one run.
+        let run: usize =
+            self.shape.iter().zip(&self.reduced).rev().take_while(|(_, flag)| **flag).map(|(&extent, _)| extent).product();
+        for_each_chunk(pool, args.outputs[0], size, &|number, cell| {
+            let position = |mut rest: usize, reduced: bool| {
+                let mut at = 0;
+                for axis in (0..rank).rev().filter(|&axis| self.reduced[axis] == reduced) {
+                    at += rest % self.shape[axis] * strides[axis];
+                    rest /= self.shape[axis];
+                }
+                at
+            };
+            let base = position(number, false);
+            let fold = |start: f64, step: &dyn Fn(f64, f64) -> f64| {
+                let mut sum = start;
+                for first in (0..window).step_by(run.max(1)) {
+                    let at = (base + position(first, true)) * size;
+                    let items = x[at..at + run * size].chunks_exact(size).map(T::from_le);
+                    sum = items.fold(sum, |sum, item| step(sum, item.to_f64()));
+                }
+                sum
+            };
+            let sum = || fold(0.0, &|sum, x| sum + x);
+            let max = || fold(f64::NEG_INFINITY, &|best, x| if x.is_nan() || x > best { x } else { best });
+            let value = match self.function {
+                ReduceFn::Sum => sum(),
+                ReduceFn::Mean => sum() / window as f64,
+                ReduceFn::Max => max(),
+                ReduceFn::Min => fold(f64::INFINITY, &|best, x| if x.is_nan() || x < best { x } else { best }),
+                ReduceFn::Prod => fold(1.0, &|product, x| product * x),
+                ReduceFn::SumSquare => fold(0.0, &|sum, x| sum + x * x),
+                ReduceFn::L1 => fold(0.0, &|sum, x| sum + x.abs()),
+                ReduceFn::L2 => fold(0.0, &|sum, x| sum + x * x).sqrt(),
+                ReduceFn::LogSum => sum().ln(),
+                ReduceFn::LogSumExp => {
+                    let top = max();
+                    if top.is_infinite() { top } else { top + fold(0.0, &|sum, x| sum + (x - top).exp()).ln() }
+                }
+            };
+            T::from_f64(value).write_le(cell);
+        });
+    }
+}

@@ -1,0 +1,64 @@
+//! [`Remap`]: a copy by one table of indices for each axis: padding by reflection or repetition, nearest resizing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, input, product};
+use crate::shared::for_each_chunk;
+
+/// `out[i, j, ..] = x[tables[0][i], tables[1][j], ..]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Remap {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub element_size: usize,
+    /// Extents of the input.
+    pub shape: Vec<usize>,
+    /// For each axis the input index of every output index.
+    pub tables: Vec<Vec<u32>>,
+}
+
+impl KernelFn for Remap {
+    const NAME: &'static str = "remap";
+
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if ![1, 2, 4, 8].contains(&self.element_size) || self.tables.len() != self.shape.len() || self.shape.is_empty() {
+            return Err(Misfit("elements have 1, 2, 4 or 8 bytes, and each axis its table"));
+        }
+        let inside = |(table, &extent): (&Vec<u32>, &usize)| table.iter().all(|&index| (index as usize) < extent);
+        if !self.tables.iter().zip(&self.shape).all(inside) {
+            return Err(Misfit("a table leaves its axis"));
+        }
+        let out: Vec<usize> = self.tables.iter().map(Vec::len).collect();
+        Sizes::new(&[product(&self.shape)], product(&out), self.element_size)
+    }
+
+    fn alignment(&self) -> usize {
+        self.element_size
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        match self.element_size {
+            1 => self.run_typed::<u8>(args, pool),
+            2 => self.run_typed::<u16>(args, pool),
+            4 => self.run_typed::<u32>(args, pool),
+            _ => self.run_typed::<u64>(args, pool),
+        }
+    }
+}
+
+impl Remap {
+    fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
+        let x: &[T] = input(&args, 0);
+        let out: &mut [T] = bytemuck::cast_slice_mut(args.outputs[0]);
+        let Some((columns, rows)) = self.tables.split_last() else { return };
+        for_each_chunk(pool, out, columns.len(), &|number, cells| {
+            let (mut rest, mut start, mut stride) = (number, 0, self.shape[self.shape.len() - 1]);
+            for (table, &extent) in rows.iter().zip(&self.shape).rev() {
+                start += table[rest % table.len()] as usize * stride;
+                rest /= table.len();
+                stride *= extent;
+            }
+            cells.iter_mut().zip(columns).for_each(|(cell, &column)| *cell = x[start + column as usize]);
+        });
+    }
+}

@@ -1,0 +1,109 @@
+//! The shapes of the model's inputs: what the file declares, completed by what the caller says.
+
+use types::{DType, Shape};
+
+use super::model::{Dim, Type, ValueInfo};
+use super::{LoadError, Options, Unbound, tensor};
+
+/// An input whose dtype and shape are settled.
+pub(super) struct Input<'a> {
+    pub(super) name: &'a str,
+    pub(super) dtype: DType,
+    pub(super) shape: Shape,
+}
+
+/// Settles all inputs, or tells every dimension that stays open.
+pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Vec<Input<'a>>, LoadError> {
+    if let Some(name) = options.shapes.keys().find(|name| !infos.iter().any(|info| info.name == name.as_str())) {
+        let inputs = infos.iter().map(|info| info.name.to_string()).collect();
+        return Err(LoadError::UnknownInput { name: name.clone(), inputs });
+    }
+    let mut inputs = Vec::new();
+    let mut open = Vec::new();
+    for info in infos {
+        let refused = |reason: String| LoadError::Input { input: info.name.to_string(), reason };
+        let (element, dims) = match &info.ty {
+            Type::Tensor { element, dims } => (*element, dims.as_deref()),
+            Type::Other(what) => return Err(refused(format!("it is {what}; only tensors are supported"))),
+            Type::Missing => return Err(refused("it has no type".to_string())),
+        };
+        let dtype = tensor::dtype(element).map_err(refused)?;
+        match shape(info.name, dims, options)? {
+            Ok(shape) if shape.elements() <= tensor::ELEMENTS_MAX => inputs.push(Input { name: info.name, dtype, shape }),
+            Ok(shape) => return Err(refused(format!("{shape} has more than 2^40 elements"))),
+            Err(unbound) => open.extend(unbound),
+        }
+    }
+    if open.is_empty() { Ok(inputs) } else { Err(LoadError::UnboundDimension(open)) }
+}
+
+/// The shape of one input, or its open dimensions.
+fn shape(name: &str, dims: Option<&[Dim]>, options: &Options) -> Result<Result<Shape, Vec<Unbound>>, LoadError> {
+    if let Some(given) = options.shapes.get(name) {
+        let fits = |dims: &[Dim]| {
+            let agree = |(dim, &extent): (&Dim, &usize)| match dim {
+                Dim::Extent(declared) => usize::try_from(*declared) == Ok(extent),
+                _ => true,
+            };
+            dims.len() == given.rank() && dims.iter().zip(given.iter()).all(agree)
+        };
+        return match dims {
+            Some(dims) if !fits(dims) => {
+                let declared = format!("[{}]", describe(dims).join(","));
+                Err(LoadError::ShapeConflict { input: name.to_string(), given: given.clone(), declared })
+            }
+            _ => Ok(Ok(given.clone())),
+        };
+    }
+    let Some(dims) = dims else {
+        let hint = format!("give it with `--shape {name}=1x3x224x224`");
+        return Ok(Err(vec![Unbound { input: name.to_string(), dimension: None, name: None, hint }]));
+    };
+    let mut shape = Shape::scalar();
+    let mut open = Vec::new();
+    for (dimension, dim) in dims.iter().enumerate() {
+        match (dim, options.batch.filter(|_| dimension == 0)) {
+            (Dim::Extent(extent), Some(batch)) if usize::try_from(*extent) != Ok(batch) => {
+                return Err(LoadError::BatchConflict { input: name.to_string(), extent: *extent, batch });
+            }
+            // An extent that does not fit saturates, and is refused for its number of elements.
+            (Dim::Extent(extent), _) => shape.push(usize::try_from(*extent).unwrap_or(usize::MAX)),
+            (_, Some(batch)) => shape.push(batch),
+            (Dim::Named(_) | Dim::Unknown, None) => open.push(dimension),
+        }
+    }
+    if open.is_empty() {
+        return Ok(Ok(shape));
+    }
+    let example = format!("`--shape {name}={}`", describe(dims).join("x"));
+    let hint = match open[..] {
+        [0] => format!("bind it with {example} or `--batch N`"),
+        _ => format!("bind it with {example}"),
+    };
+    let unbound = |dimension: usize| Unbound {
+        input: name.to_string(),
+        dimension: Some(dimension),
+        name: match dims[dimension] {
+            Dim::Named(name) => Some(name.to_string()),
+            _ => None,
+        },
+        hint: hint.clone(),
+    };
+    Ok(Err(open.into_iter().map(unbound).collect()))
+}
+
+/// Extents as text; letters where they are open.
+fn describe(dims: &[Dim]) -> Vec<String> {
+    let letter = |ix: usize| match (dims.len(), ix) {
+        (_, 0) => "N",
+        (4, 1) => "C",
+        (4, 2) => "H",
+        (4, 3) => "W",
+        _ => "L",
+    };
+    let text = |(ix, dim): (usize, &Dim)| match dim {
+        Dim::Extent(extent) => extent.to_string(),
+        _ => letter(ix).to_string(),
+    };
+    dims.iter().enumerate().map(text).collect()
+}

@@ -1,0 +1,187 @@
+//! [`Builder`]: the graph under construction, and beside it the tensors that are known already.
+//!
+//! [`Builder::apply`] is the one way to use an op. Where all operands are known and the result is small, or only moves
+//! elements that are there anyway, the op is evaluated instead of added: so shape arithmetic never reaches the graph.
+
+use std::sync::Arc;
+
+use ir::{Graph, Op, Refusal, TensorType, ValueId};
+use smallvec::SmallVec;
+use types::{DType, Element, Map, Scope, Shape, Tensor, each_data, entity};
+
+use super::tensor::ELEMENTS_MAX;
+
+entity!(
+    /// A tensor that is known while loading.
+    pub(super) KnownId, "k"
+);
+
+/// What an op is applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    /// A value of the graph.
+    Value(ValueId),
+    /// A tensor that is known, and in the graph only if something there reads it.
+    Known(KnownId),
+}
+
+/// A tensor that is known while loading.
+pub(super) struct Known {
+    /// The name in the file.
+    pub(super) name: String,
+    /// Its elements.
+    pub(super) tensor: Arc<Tensor>,
+    /// Whether it counts as a parameter.
+    pub(super) is_learned: bool,
+    /// Its value, once it is in the graph.
+    value: Option<ValueId>,
+}
+
+/// When an op on known operands is evaluated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fold {
+    /// Where the result is small or an operand moved.
+    Small,
+    /// Always: the result is a weight in another form.
+    Always,
+}
+
+/// The graph under construction.
+pub(super) struct Builder {
+    /// The graph so far.
+    pub(super) graph: Graph,
+    /// The known tensors.
+    pub(super) knowns: Map<KnownId, Known>,
+    /// Bytes that tensors made while loading may still take.
+    bytes_left: u64,
+}
+
+impl Builder {
+    pub(super) fn new(name: &str) -> Builder {
+        // A file of a few bytes can ask for any number of constants.
+        const MADE_BYTES_MAX: u64 = 4 << 30;
+        Builder { graph: Graph::new(name), knowns: Map::new(), bytes_left: MADE_BYTES_MAX }
+    }
+
+    /// Takes a tensor in.
+    pub(super) fn known(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
+        let known = Known { name: name.to_string(), tensor: Arc::new(tensor), is_learned, value: None };
+        Operand::Known(self.knowns.push(known))
+    }
+
+    /// Refuses a tensor that would be too large to be made while loading.
+    pub(super) fn reserve(&mut self, dtype: DType, elements: usize) -> Result<(), Refusal> {
+        let need = dtype.size().0.saturating_mul(elements as u64);
+        match self.bytes_left.checked_sub(need) {
+            Some(left) => {
+                self.bytes_left = left;
+                Ok(())
+            }
+            None => Err(Refusal(format!(
+                "a constant of {need} bytes does not fit: constants made while loading take at most 4 GiB together"
+            ))),
+        }
+    }
+
+    /// The elements, where they are known.
+    pub(super) fn tensor(&self, operand: Operand) -> Option<&Arc<Tensor>> {
+        match operand {
+            Operand::Value(_) => None,
+            Operand::Known(id) => Some(&self.knowns[id].tensor),
+        }
+    }
+
+    /// Dtype and shape.
+    pub(super) fn ty(&self, operand: Operand) -> TensorType {
+        match operand {
+            Operand::Value(id) => self.graph.ty(id).clone(),
+            Operand::Known(id) => TensorType::of(&self.knowns[id].tensor),
+        }
+    }
+
+    /// The value in the graph; a known tensor is put there when it is first asked for.
+    pub(super) fn value(&mut self, operand: Operand) -> ValueId {
+        let id = match operand {
+            Operand::Value(id) => return id,
+            Operand::Known(id) => id,
+        };
+        let known = &mut self.knowns[id];
+        *known.value.get_or_insert_with(|| match known.is_learned {
+            true => self.graph.add_weight(&known.name, known.tensor.clone()),
+            false => self.graph.add_constant(&known.name, known.tensor.clone()),
+        })
+    }
+
+    /// Applies an op with one output: evaluates it where that is possible and sensible, else adds a node.
+    pub(super) fn apply(&mut self, op: Op, inputs: &[Operand], scope: &Scope, fold: Fold) -> Result<Operand, Refusal> {
+        let types: SmallVec<[TensorType; 4]> = inputs.iter().map(|&input| self.ty(input)).collect();
+        let types: SmallVec<[&TensorType; 4]> = types.iter().collect();
+        let output = op.infer(&types)?.swap_remove(0);
+        if output.shape.elements() > ELEMENTS_MAX {
+            return Err(Refusal(format!("the result {} has more than 2^40 elements", output.shape)));
+        }
+        if let Some(folded) = self.fold(&op, &types, &output, inputs, scope, fold)? {
+            return Ok(folded);
+        }
+        let inputs: SmallVec<[ValueId; 4]> = inputs.iter().map(|&input| self.value(input)).collect();
+        self.graph.add1(op, &inputs, scope.clone()).map(Operand::Value)
+    }
+
+    fn fold(
+        &mut self,
+        op: &Op,
+        types: &[&TensorType],
+        output: &TensorType,
+        inputs: &[Operand],
+        scope: &Scope,
+        fold: Fold,
+    ) -> Result<Option<Operand>, Refusal> {
+        let tensors: Option<Vec<Arc<Tensor>>> = inputs.iter().map(|&input| self.tensor(input).cloned()).collect();
+        let Some(tensors) = tensors else { return Ok(None) };
+        let elements = output.shape.elements();
+        let operands = tensors.iter().map(|tensor| tensor.elements()).sum::<usize>();
+        let moves = matches!(
+            op,
+            Op::Cast(_) | Op::Concat(_) | Op::Gather(_) | Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_)
+        );
+        let small = elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
+        // A small result may still be the sum of very much.
+        let cheap = elements <= 1 << 24 && operands <= 1 << 28 && op.flops(types, &[output]) <= 1 << 26;
+        if fold == Fold::Small && !(small && (moves || cheap)) {
+            return Ok(None);
+        }
+        self.reserve(output.dtype, elements)?;
+        let is_learned = output.dtype.is_float() && inputs.iter().any(|&input| self.is_learned(input));
+        let tensor = match op {
+            Op::Transpose(transpose) if transpose.order[..] == [1, 0] => transpose_matrix(&tensors[0]),
+            _ => {
+                let operands: Vec<&Tensor> = tensors.iter().map(|tensor| &**tensor).collect();
+                op.eval(&operands).swap_remove(0)
+            }
+        };
+        Ok(Some(self.known(scope.as_str(), tensor, is_learned)))
+    }
+
+    fn is_learned(&self, operand: Operand) -> bool {
+        matches!(operand, Operand::Known(id) if self.knowns[id].is_learned)
+    }
+}
+
+/// A matrix transposed block by block; the definition would take seconds for the largest layers.
+fn transpose_matrix(x: &Tensor) -> Tensor {
+    fn run<T: Element>(items: &[T], rows: usize, columns: usize) -> Tensor {
+        const BLOCK: usize = 32;
+        let mut out = vec![T::default(); items.len()];
+        for row_block in (0..rows).step_by(BLOCK) {
+            for column_block in (0..columns).step_by(BLOCK) {
+                for row in row_block..(row_block + BLOCK).min(rows) {
+                    for column in column_block..(column_block + BLOCK).min(columns) {
+                        out[column * rows + row] = items[row * columns + column];
+                    }
+                }
+            }
+        }
+        Tensor::new(Shape::from([columns, rows]), out).expect("as many elements as before")
+    }
+    each_data!(x.data(), items => run(items, x.shape()[0], x.shape()[1]))
+}

@@ -1,0 +1,317 @@
+//! ONNX's messages, borrowed from the file: only the fields that are needed. Field numbers are those of `onnx.proto3`.
+//!
+//! Subgraphs stay unread slices until somebody wants them, so that reading does not recurse.
+
+use super::LoadError;
+use super::proto::{Field, Reader};
+
+/// `ModelProto`
+pub(super) struct Model<'a> {
+    pub(super) ir_version: i64,
+    pub(super) opsets: Vec<Opset<'a>>,
+    pub(super) graph: Graph<'a>,
+}
+
+/// `OperatorSetIdProto`
+pub(super) struct Opset<'a> {
+    pub(super) domain: &'a str,
+    pub(super) version: i64,
+}
+
+/// `GraphProto`
+#[derive(Default)]
+pub(super) struct Graph<'a> {
+    pub(super) name: &'a str,
+    pub(super) nodes: Vec<Node<'a>>,
+    pub(super) initializers: Vec<Tensor<'a>>,
+    pub(super) inputs: Vec<ValueInfo<'a>>,
+    pub(super) outputs: Vec<ValueInfo<'a>>,
+    /// Whether there are initializers in sparse form.
+    pub(super) sparse: bool,
+}
+
+/// `NodeProto`
+#[derive(Default)]
+pub(super) struct Node<'a> {
+    pub(super) inputs: Vec<&'a str>,
+    pub(super) outputs: Vec<&'a str>,
+    pub(super) name: &'a str,
+    pub(super) op_type: &'a str,
+    pub(super) domain: &'a str,
+    pub(super) attributes: Vec<Attribute<'a>>,
+}
+
+/// `AttributeProto`
+#[derive(Default)]
+pub(super) struct Attribute<'a> {
+    pub(super) name: &'a str,
+    pub(super) float: Option<f32>,
+    pub(super) int: Option<i64>,
+    pub(super) text: Option<&'a [u8]>,
+    pub(super) tensor: Option<Tensor<'a>>,
+    /// A `GraphProto`, unread.
+    pub(super) graph: Option<&'a [u8]>,
+    pub(super) floats: Vec<f32>,
+    pub(super) ints: Vec<i64>,
+    /// `AttributeProto.AttributeType`; 0 in very old files.
+    pub(super) kind: i64,
+}
+
+/// `ValueInfoProto`
+#[derive(Default)]
+pub(super) struct ValueInfo<'a> {
+    pub(super) name: &'a str,
+    pub(super) ty: Type<'a>,
+}
+
+/// `TypeProto`
+#[derive(Default)]
+pub(super) enum Type<'a> {
+    #[default]
+    Missing,
+    Tensor {
+        /// `TensorProto.DataType`
+        element: i64,
+        /// The extents, if any are told.
+        dims: Option<Vec<Dim<'a>>>,
+    },
+    Other(&'static str),
+}
+
+/// `TensorShapeProto.Dimension`
+#[derive(Clone, Copy)]
+pub(super) enum Dim<'a> {
+    Unknown,
+    Extent(i64),
+    Named(&'a str),
+}
+
+/// `TensorProto`
+#[derive(Default)]
+pub(super) struct Tensor<'a> {
+    pub(super) name: &'a str,
+    pub(super) dims: Vec<i64>,
+    /// `TensorProto.DataType`
+    pub(super) element: i64,
+    pub(super) raw: Option<&'a [u8]>,
+    pub(super) floats: Vec<f32>,
+    pub(super) int32s: Vec<i64>,
+    pub(super) int64s: Vec<i64>,
+    pub(super) doubles: Vec<f64>,
+    pub(super) uint64s: Vec<i64>,
+    /// Whether the elements lie in another file.
+    pub(super) is_external: bool,
+    /// Keys and values that say where.
+    pub(super) external: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Model<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Model<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "the model");
+        let (mut ir_version, mut opsets, mut graph) = (None, Vec::new(), None);
+        loop {
+            // Whatever does not begin like a model is not a damaged one.
+            let field = match reader.next() {
+                Err(_) if ir_version.is_none() && graph.is_none() => return Err(LoadError::NotOnnx),
+                field => field?,
+            };
+            match field {
+                None => break,
+                Some((1, Field::Varint(version))) => ir_version = Some(version as i64),
+                Some((7, Field::Bytes(bytes))) => graph = Some(bytes),
+                Some((8, Field::Bytes(bytes))) => opsets.push(Opset::read(bytes)?),
+                Some(_) => {}
+            }
+        }
+        let ir_version = ir_version.ok_or(LoadError::NotOnnx)?;
+        let graph = graph.ok_or_else(|| reader.malformed("there is no graph"))?;
+        Ok(Model { ir_version, opsets, graph: Graph::read(graph)? })
+    }
+}
+
+impl<'a> Opset<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Opset<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "an operator set");
+        let mut opset = Opset { domain: "", version: 0 };
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => opset.domain = reader.text(field)?,
+                2 => opset.version = reader.int(field)?,
+                _ => {}
+            }
+        }
+        Ok(opset)
+    }
+}
+
+impl<'a> Graph<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Graph<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "the graph");
+        let mut graph = Graph::default();
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => graph.nodes.push(Node::read(reader.slice(field)?)?),
+                2 => graph.name = reader.text(field)?,
+                5 => graph.initializers.push(Tensor::read(reader.slice(field)?)?),
+                11 => graph.inputs.push(ValueInfo::read(reader.slice(field)?)?),
+                12 => graph.outputs.push(ValueInfo::read(reader.slice(field)?)?),
+                15 => graph.sparse = true,
+                _ => {}
+            }
+        }
+        Ok(graph)
+    }
+}
+
+impl<'a> Node<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Node<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "a node");
+        let mut node = Node::default();
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => node.inputs.push(reader.text(field)?),
+                2 => node.outputs.push(reader.text(field)?),
+                3 => node.name = reader.text(field)?,
+                4 => node.op_type = reader.text(field)?,
+                5 => node.attributes.push(Attribute::read(reader.slice(field)?)?),
+                7 => node.domain = reader.text(field)?,
+                _ => {}
+            }
+        }
+        Ok(node)
+    }
+}
+
+impl<'a> Attribute<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Attribute<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "an attribute");
+        let mut attribute = Attribute::default();
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => attribute.name = reader.text(field)?,
+                2 => attribute.float = Some(reader.float(field)?),
+                3 => attribute.int = Some(reader.int(field)?),
+                4 => attribute.text = Some(reader.slice(field)?),
+                5 => attribute.tensor = Some(Tensor::read(reader.slice(field)?)?),
+                6 => attribute.graph = Some(reader.slice(field)?),
+                7 => reader.floats(field, &mut attribute.floats)?,
+                8 => reader.ints(field, &mut attribute.ints)?,
+                20 => attribute.kind = reader.int(field)?,
+                _ => {}
+            }
+        }
+        Ok(attribute)
+    }
+}
+
+impl<'a> ValueInfo<'a> {
+    fn read(bytes: &'a [u8]) -> Result<ValueInfo<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "an input or output");
+        let mut info = ValueInfo::default();
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => info.name = reader.text(field)?,
+                2 => info.ty = Type::read(reader.slice(field)?)?,
+                _ => {}
+            }
+        }
+        Ok(info)
+    }
+}
+
+impl<'a> Type<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Type<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "a type");
+        let mut ty = Type::Missing;
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => ty = Type::read_tensor(reader.slice(field)?)?,
+                4 => ty = Type::Other("a sequence"),
+                5 => ty = Type::Other("a map"),
+                8 => ty = Type::Other("a sparse tensor"),
+                9 => ty = Type::Other("an optional"),
+                _ => {}
+            }
+        }
+        Ok(ty)
+    }
+
+    fn read_tensor(bytes: &'a [u8]) -> Result<Type<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "a tensor type");
+        let (mut element, mut dims) = (0, None);
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => element = reader.int(field)?,
+                2 => dims = Some(Dim::read_all(reader.slice(field)?)?),
+                _ => {}
+            }
+        }
+        Ok(Type::Tensor { element, dims })
+    }
+}
+
+impl<'a> Dim<'a> {
+    fn read_all(bytes: &'a [u8]) -> Result<Vec<Dim<'a>>, LoadError> {
+        let mut reader = Reader::new(bytes, "a shape");
+        let mut dims = Vec::new();
+        while let Some((number, field)) = reader.next()? {
+            if number == 1 {
+                dims.push(Dim::read(reader.slice(field)?)?);
+            }
+        }
+        Ok(dims)
+    }
+
+    fn read(bytes: &'a [u8]) -> Result<Dim<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "a dimension");
+        let mut dim = Dim::Unknown;
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                // Exporters write 0 and -1 for dimensions that they do not know.
+                1 => dim = Some(reader.int(field)?).filter(|&extent| 0 < extent).map_or(Dim::Unknown, Dim::Extent),
+                2 => dim = Dim::Named(reader.text(field)?),
+                _ => {}
+            }
+        }
+        Ok(dim)
+    }
+}
+
+impl<'a> Tensor<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Tensor<'a>, LoadError> {
+        let mut reader = Reader::new(bytes, "a tensor");
+        let mut tensor = Tensor::default();
+        while let Some((number, field)) = reader.next()? {
+            match number {
+                1 => reader.ints(field, &mut tensor.dims)?,
+                2 => tensor.element = reader.int(field)?,
+                3 => return Err(reader.malformed("tensors in segments are not supported")),
+                4 => reader.floats(field, &mut tensor.floats)?,
+                5 => reader.ints(field, &mut tensor.int32s)?,
+                7 => reader.ints(field, &mut tensor.int64s)?,
+                8 => tensor.name = reader.text(field)?,
+                9 => tensor.raw = Some(reader.slice(field)?),
+                10 => reader.doubles(field, &mut tensor.doubles)?,
+                11 => reader.ints(field, &mut tensor.uint64s)?,
+                13 => tensor.external.push(read_entry(reader.slice(field)?)?),
+                14 => tensor.is_external = reader.int(field)? == 1,
+                _ => {}
+            }
+        }
+        Ok(tensor)
+    }
+}
+
+/// `StringStringEntryProto`
+fn read_entry(bytes: &[u8]) -> Result<(&str, &str), LoadError> {
+    let mut reader = Reader::new(bytes, "a reference to external data");
+    let mut entry = ("", "");
+    while let Some((number, field)) = reader.next()? {
+        match number {
+            1 => entry.0 = reader.text(field)?,
+            2 => entry.1 = reader.text(field)?,
+            _ => {}
+        }
+    }
+    Ok(entry)
+}

@@ -1,0 +1,220 @@
+//! The same elements under other extents, joined, repeated or moved.
+
+use ir::{Refusal, ops};
+use smallvec::SmallVec;
+use types::{Shape, Tensor, broadcast};
+
+use super::normalize::flat_axis;
+use crate::onnx::builder::Operand;
+use crate::onnx::call::{Call, axes, axis, counts, refuse};
+
+type Yield = Result<Vec<Operand>, Refusal>;
+
+pub(super) fn reshape(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let Some(wanted) = call.ints_or_input("shape", 1, 4)? else { refuse!("`shape` is missing") };
+    let keeps_zero = call.flag("allowzero")?;
+    let shape = call.shape(x);
+    let mut open = None;
+    let mut out = Shape::scalar();
+    for (ix, &extent) in wanted.iter().enumerate() {
+        out.push(match extent {
+            0 if keeps_zero => 0,
+            0 if ix < shape.rank() => shape[ix],
+            0 => refuse!("`shape` copies dimension {ix} of {shape}, which does not exist"),
+            -1 if open.is_none() => {
+                open = Some(ix);
+                1
+            }
+            extent => counts(&[extent], "shape")?[0],
+        });
+    }
+    if let Some(open) = open {
+        let rest = out.elements();
+        if rest == 0 || !shape.elements().is_multiple_of(rest) {
+            refuse!("{shape} does not become {wanted:?}: no extent fits for -1");
+        }
+        out[open] = shape.elements() / rest;
+    }
+    Ok(vec![call.reshape(x, out)?])
+}
+
+pub(super) fn flatten(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    let at = flat_axis(call, &shape)?;
+    let product = |extents: &[usize]| Shape::from(extents).elements();
+    let out = Shape::from([product(&shape[..at]), product(&shape[at..])]);
+    Ok(vec![call.reshape(x, out)?])
+}
+
+pub(super) fn squeeze(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    let axes = match call.ints_or_input("axes", 1, 12)? {
+        Some(list) => axes(&list, shape.rank())?,
+        None => (0..shape.rank()).filter(|&axis| shape[axis] == 1).collect(),
+    };
+    if let Some(axis) = axes.iter().find(|&&axis| shape[axis] != 1) {
+        refuse!("axis {axis} of {shape} is not 1 and cannot be squeezed");
+    }
+    let out = (0..shape.rank()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
+    Ok(vec![call.reshape(x, out)?])
+}
+
+pub(super) fn unsqueeze(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    let Some(list) = call.ints_or_input("axes", 1, 12)? else { refuse!("`axes` is missing") };
+    let rank = shape.rank() + list.len();
+    let axes = axes(&list, rank)?;
+    let mut left = shape.iter().copied();
+    let out = (0..rank).map(|axis| if axes.contains(&axis) { 1 } else { left.next().unwrap_or(1) }).collect();
+    Ok(vec![call.reshape(x, out)?])
+}
+
+pub(super) fn transpose(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let rank = call.shape(x).rank();
+    let order: SmallVec<[usize; 6]> = match call.ints("perm")? {
+        Some(list) => list.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
+        None => (0..rank).rev().collect(),
+    };
+    Ok(vec![call.transpose(x, &order)?])
+}
+
+pub(super) fn expand(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let wanted: Shape = counts(&call.known_ints(1, "shape")?, "shape")?.into_iter().collect();
+    // The wanted shape may itself be broadcast to the operand's.
+    let out = broadcast(&call.shape(x), &wanted).map_err(|error| Refusal(error.to_string()))?;
+    Ok(vec![call.expand(x, out)?])
+}
+
+/// Each axis gets one of extent 1 in front, which is then expanded: repetition without a concatenation.
+pub(super) fn tile(call: &mut Call) -> Yield {
+    if call.opset < 6 {
+        refuse!("the form before opset 6 is not supported");
+    }
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    let repeats = counts(&call.known_ints(1, "repeats")?, "repeats")?;
+    if repeats.len() != shape.rank() {
+        refuse!("`repeats` has {} numbers for {} axes", repeats.len(), shape.rank());
+    }
+    let (mut split, mut repeated, mut out) = (Shape::scalar(), Shape::scalar(), Shape::scalar());
+    for (&extent, &repeat) in shape.iter().zip(&repeats) {
+        if repeat != 1 {
+            split.push(1);
+            repeated.push(repeat);
+        }
+        split.push(extent);
+        repeated.push(extent);
+        out.push(extent.saturating_mul(repeat));
+    }
+    let x = call.reshape(x, split)?;
+    let x = call.expand(x, repeated)?;
+    Ok(vec![call.reshape(x, out)?])
+}
+
+pub(super) fn concat(call: &mut Call) -> Yield {
+    let inputs = call.all_inputs()?;
+    let default = if call.opset < 4 { Some(1) } else { None };
+    let Some(at) = call.int("axis")?.or(default) else { refuse!("attribute `axis` is missing") };
+    let axis = axis(at, call.shape(inputs[0]).rank())?;
+    match inputs[..] {
+        [x] => Ok(vec![x]),
+        _ => Ok(vec![call.apply(ops::Concat { axis }, &inputs)?]),
+    }
+}
+
+/// Attributes up to opset 10 (`paddings` in opset 1), operands from then on, axes from opset 18 on.
+pub(super) fn pad(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let rank = call.shape(x).rank();
+    let name = if call.opset < 2 { "paddings" } else { "pads" };
+    let Some(list) = call.ints_or_input(name, 1, 10)? else { refuse!("`{name}` is missing") };
+    let value = match (call.opset < 11, call.optional(2)) {
+        (true, _) => f64::from(call.float_or("value", 0.0)?),
+        (false, None) => 0.0,
+        (false, Some(_)) => call.known_number(2, "constant_value")?,
+    };
+    let along: SmallVec<[usize; 4]> = match call.optional(3) {
+        Some(_) => call.known_ints(3, "axes")?.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
+        None => (0..rank).collect(),
+    };
+    if list.len() != 2 * along.len() {
+        refuse!("`{name}` has {} numbers, not two for each of {} axes", list.len(), along.len());
+    }
+    if let Some(item) = list.iter().find(|item| item.unsigned_abs() > 1 << 40) {
+        refuse!("`{name}` has the number {item}");
+    }
+    let mode = match call.text_or("mode", "constant") {
+        "constant" => ops::PadMode::Constant(value),
+        "edge" => ops::PadMode::Edge,
+        "reflect" => ops::PadMode::Reflect,
+        "wrap" => ops::PadMode::Wrap,
+        other => refuse!("attribute `mode` is `{other}`"),
+    };
+    let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], rank);
+    for (ix, &axis) in along.iter().enumerate() {
+        pad[axis] = [list[ix] as isize, list[along.len() + ix] as isize];
+    }
+    if pad.iter().all(|pad| *pad == [0, 0]) {
+        return Ok(vec![x]);
+    }
+    Ok(vec![call.apply(ops::Pad { mode, pad }, &[x])?])
+}
+
+pub(super) fn shape(call: &mut Call) -> Yield {
+    let shape = call.shape(call.input(0)?);
+    let rank = shape.rank() as i64;
+    let bound = |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
+    let (start, end) = (bound(call.int_or("start", 0)?), bound(call.int_or("end", rank)?));
+    let extents: Vec<i64> = shape[start..end.max(start)].iter().map(|&extent| extent as i64).collect();
+    Ok(vec![call.constant(Tensor::vector(extents))])
+}
+
+pub(super) fn size(call: &mut Call) -> Yield {
+    let elements = call.shape(call.input(0)?).elements();
+    Ok(vec![call.constant(Tensor::scalar(elements as i64))])
+}
+
+/// Extents of an image batch and a block that is at least 1.
+fn image_and_block(call: &Call) -> Result<([usize; 4], usize), Refusal> {
+    let shape = call.shape(call.input(0)?);
+    let Ok(extents) = <[usize; 4]>::try_from(&shape[..]) else { refuse!("input {shape} does not have four dimensions") };
+    let Some(block) = call.int("blocksize")? else { refuse!("attribute `blocksize` is missing") };
+    if !(1..=1 << 16).contains(&block) {
+        refuse!("attribute `blocksize` is {block}");
+    }
+    Ok((extents, block as usize))
+}
+
+pub(super) fn depth_to_space(call: &mut Call) -> Yield {
+    let ([n, c, h, w], block) = image_and_block(call)?;
+    if !c.is_multiple_of(block * block) {
+        refuse!("{c} channels do not make blocks of {block} by {block}");
+    }
+    let depth = c / (block * block);
+    let (split, order) = match call.text_or("mode", "DCR") {
+        "DCR" => ([n, block, block, depth, h, w], [0, 3, 4, 1, 5, 2]),
+        "CRD" => ([n, depth, block, block, h, w], [0, 1, 4, 2, 5, 3]),
+        other => refuse!("attribute `mode` is `{other}`, not `DCR` or `CRD`"),
+    };
+    let x = call.reshape(call.input(0)?, Shape::from(split))?;
+    let x = call.transpose(x, &order)?;
+    Ok(vec![call.reshape(x, Shape::from([n, depth, h * block, w * block]))?])
+}
+
+pub(super) fn space_to_depth(call: &mut Call) -> Yield {
+    let ([n, c, h, w], block) = image_and_block(call)?;
+    if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
+        refuse!("an image of {h} by {w} does not fall into blocks of {block} by {block}");
+    }
+    let split = Shape::from([n, c, h / block, block, w / block, block]);
+    let x = call.reshape(call.input(0)?, split)?;
+    let x = call.transpose(x, &[0, 3, 5, 1, 2, 4])?;
+    Ok(vec![call.reshape(x, Shape::from([n, c * block * block, h / block, w / block]))?])
+}
+

@@ -1,0 +1,123 @@
+//! `TensorProto` to [`Tensor`], with elements in the file or beside it.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path};
+
+use types::{DType, Shape, Tensor};
+
+use super::{LoadError, model};
+
+/// No tensor has more elements than this: a file that asks for more is damaged.
+pub(super) const ELEMENTS_MAX: usize = 1 << 40;
+
+/// Why a tensor cannot be had.
+pub(super) enum Problem {
+    Content(String),
+    External(String),
+}
+
+impl Problem {
+    /// As an error about the tensor `name`.
+    pub(super) fn of(self, name: &str) -> LoadError {
+        let tensor = name.to_string();
+        match self {
+            Problem::Content(reason) => LoadError::Tensor { tensor, reason },
+            Problem::External(reason) => LoadError::ExternalData { tensor, reason },
+        }
+    }
+}
+
+/// The dtype behind a number of `TensorProto.DataType`.
+pub(super) fn dtype(element: i64) -> Result<DType, String> {
+    Ok(match element {
+        1 => DType::F32,
+        2 => DType::U8,
+        3 => DType::I8,
+        4 => DType::U16,
+        5 => DType::I16,
+        6 => DType::I32,
+        7 => DType::I64,
+        9 => DType::Bool,
+        10 => DType::F16,
+        11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
+        16 => DType::Bf16,
+        0 => return Err("no element type is given".to_string()),
+        8 => return Err("strings are not supported".to_string()),
+        14 | 15 => return Err("complex numbers are not supported".to_string()),
+        17..=20 => return Err("8-bit floating-point numbers are not supported".to_string()),
+        21..=23 => return Err("4-bit numbers are not supported".to_string()),
+        other => return Err(format!("element type {other} is not known")),
+    })
+}
+
+/// The tensor; `directory` is where external data lies.
+pub(super) fn read(proto: &model::Tensor, directory: Option<&Path>) -> Result<Tensor, Problem> {
+    let dtype = dtype(proto.element).map_err(Problem::Content)?;
+    let extents: Option<Shape> = proto.dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
+    let shape = extents.ok_or_else(|| Problem::Content(format!("extents {:?} are negative", proto.dims)))?;
+    if shape.elements() > ELEMENTS_MAX {
+        return Err(Problem::Content(format!("{shape} has more than 2^40 elements")));
+    }
+    let content = |error: types::TensorError| Problem::Content(error.to_string());
+    if proto.is_external {
+        let bytes = external(proto, dtype.size().0 * shape.elements() as u64, directory).map_err(Problem::External)?;
+        return Tensor::from_le_bytes(dtype, shape, &bytes).map_err(content);
+    }
+    if let Some(raw) = proto.raw {
+        return Tensor::from_le_bytes(dtype, shape, raw).map_err(content);
+    }
+    match dtype {
+        DType::F32 => Tensor::new(shape, proto.floats.clone()),
+        DType::F64 => Tensor::new(shape, proto.doubles.clone()),
+        DType::I64 => Tensor::new(shape, proto.int64s.clone()),
+        DType::U32 | DType::U64 => Tensor::new(shape, proto.uint64s.clone()).map(|tensor| tensor.cast(dtype)),
+        // The bits of 16-bit floats stand in the low half of an integer.
+        DType::F16 | DType::Bf16 => {
+            let bytes: Vec<u8> = proto.int32s.iter().flat_map(|&bits| (bits as u16).to_le_bytes()).collect();
+            Tensor::from_le_bytes(dtype, shape, &bytes)
+        }
+        DType::I8 | DType::I16 | DType::I32 | DType::U8 | DType::U16 | DType::Bool => {
+            Tensor::new(shape, proto.int32s.clone()).map(|tensor| tensor.cast(dtype))
+        }
+    }
+    .map_err(content)
+}
+
+/// The bytes of a tensor that lie in another file. The only I/O of this reader.
+fn external(proto: &model::Tensor, want_bytes: u64, directory: Option<&Path>) -> Result<Vec<u8>, String> {
+    let entry = |key: &str| proto.external.iter().find(|entry| entry.0 == key).map(|entry| entry.1);
+    let number = |key: &str, default: u64| match entry(key) {
+        None => Ok(default),
+        Some(text) => text.parse::<u64>().map_err(|_| format!("`{key}` is `{text}`, not a number")),
+    };
+    let location = entry("location").ok_or("no `location` is given")?;
+    let directory =
+        directory.ok_or_else(|| format!("it lies in `{location}`; load the model from a file, so that this can be found"))?;
+    let relative = Path::new(location);
+    if location.is_empty() || !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return Err(format!("`{location}` leaves the model's directory"));
+    }
+    let offset = number("offset", 0)?;
+    let length = number("length", want_bytes)?;
+    if length != want_bytes {
+        return Err(format!("`length` is {length}, the tensor has {want_bytes} bytes"));
+    }
+    let io = |error: std::io::Error| format!("`{location}`: {error}");
+    // A link may lead out of the directory as well.
+    let path = directory.join(relative).canonicalize().map_err(io)?;
+    if !path.starts_with(directory.canonicalize().map_err(io)?) {
+        return Err(format!("`{location}` leaves the model's directory"));
+    }
+    let mut file = File::open(path).map_err(io)?;
+    let file_bytes = file.metadata().map_err(io)?.len();
+    if offset.checked_add(length).is_none_or(|end| file_bytes < end) {
+        return Err(format!("`{location}` has {file_bytes} bytes, the tensor wants {length} from {offset} on"));
+    }
+    file.seek(SeekFrom::Start(offset)).map_err(io)?;
+    let mut bytes = vec![0; length as usize];
+    file.read_exact(&mut bytes).map_err(io)?;
+    Ok(bytes)
+}

@@ -1,0 +1,285 @@
+//! The walk over the model's nodes: names become operands, and all that cannot be translated is told at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ir::{Graph, Refusal};
+use types::Scope;
+
+use super::bind::bind;
+use super::builder::{Builder, Operand};
+use super::call::Call;
+use super::model::{self, Model, Node};
+use super::{LoadError, Options, Unsupported, ops, tensor};
+
+/// The newest opset of the default domain that the operators know.
+const OPSET_NEWEST: i64 = 22;
+
+/// Subgraphs in subgraphs are followed this deep.
+const DEPTH_MAX: usize = 8;
+
+/// Translates a model.
+pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Options) -> Result<Graph, LoadError> {
+    let graph = &model.graph;
+    let mut walk = Walk {
+        builder: Builder::new(graph.name),
+        names: BTreeMap::new(),
+        opset: default_opset(model)?,
+        opsets: model.opsets.iter().map(|opset| (opset.domain, opset.version)).collect(),
+        directory,
+        unsupported: Vec::new(),
+        depth: 0,
+    };
+    // Since IR 4 inputs and initializers exclude each other; before, every initializer was also an input.
+    let initializers: BTreeSet<&str> = graph.initializers.iter().map(|tensor| tensor.name).collect();
+    let infos: Vec<_> = graph.inputs.iter().filter(|info| !initializers.contains(info.name)).collect();
+    let inputs = match bind(&infos, options) {
+        Ok(inputs) => inputs,
+        // A model that has no translation anyway had better say so first.
+        Err(error) => return Err(walk.unknown_operators(graph).unwrap_or(error)),
+    };
+    for input in inputs {
+        let id = walk.builder.graph.add_input(input.name, input.dtype, input.shape);
+        walk.define(input.name, Entry::Operand(Operand::Value(id)))?;
+    }
+    let outputs = walk.graph(graph)?;
+    if !walk.unsupported.is_empty() {
+        return Err(LoadError::Unsupported(walk.unsupported));
+    }
+    let mut named: Vec<(String, ir::ValueId)> = Vec::new();
+    for (info, entry) in graph.outputs.iter().zip(outputs) {
+        let Entry::Operand(operand) = entry else {
+            unreachable!("what is refused is in the list of unsupported nodes")
+        };
+        if named.iter().any(|(name, _)| name == info.name) {
+            return Err(malformed(format!("two outputs are named `{}`", info.name)));
+        }
+        named.push((info.name.to_string(), walk.builder.value(operand)));
+    }
+    if named.is_empty() {
+        return Err(malformed("the graph has no outputs".to_string()));
+    }
+    walk.builder.graph.set_outputs(named);
+    Ok(walk.builder.graph)
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy)]
+enum Entry {
+    Operand(Operand),
+    /// What a node that was refused would have yielded.
+    Refused,
+}
+
+struct Walk<'a> {
+    builder: Builder,
+    names: BTreeMap<&'a str, Entry>,
+    /// The version of the default domain.
+    opset: i64,
+    opsets: BTreeMap<&'a str, i64>,
+    directory: Option<&'a Path>,
+    unsupported: Vec<Unsupported>,
+    depth: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// Initializers, nodes and outputs of a graph whose inputs are defined.
+    fn graph(&mut self, graph: &model::Graph<'a>) -> Result<Vec<Entry>, LoadError> {
+        if graph.sparse {
+            return Err(malformed("sparse initializers are not supported".to_string()));
+        }
+        for proto in &graph.initializers {
+            let tensor = tensor::read(proto, self.directory).map_err(|problem| problem.of(proto.name))?;
+            let is_learned = tensor.dtype().is_float();
+            let operand = self.builder.known(proto.name, tensor, is_learned);
+            self.define(proto.name, Entry::Operand(operand))?;
+        }
+        for (ix, node) in graph.nodes.iter().enumerate() {
+            self.node(ix, node)?;
+        }
+        graph.outputs.iter().map(|info| self.lookup(info.name, "an output of the graph")).collect()
+    }
+
+    fn define(&mut self, name: &'a str, entry: Entry) -> Result<(), LoadError> {
+        match self.names.insert(name, entry) {
+            None => Ok(()),
+            Some(_) => Err(malformed(format!("`{name}` is defined twice"))),
+        }
+    }
+
+    fn lookup(&self, name: &str, reader: &str) -> Result<Entry, LoadError> {
+        let missing = || malformed(format!("{reader} reads `{name}`, which nothing in front of it yields"));
+        self.names.get(name).copied().ok_or_else(missing)
+    }
+
+    fn node(&mut self, ix: usize, node: &Node<'a>) -> Result<(), LoadError> {
+        let reader = || format!("node `{}`", node_name(ix, node));
+        let inputs: Vec<Option<Entry>> = node
+            .inputs
+            .iter()
+            .map(|name| if name.is_empty() { Ok(None) } else { self.lookup(name, &reader()).map(Some) })
+            .collect::<Result<_, _>>()?;
+        let outputs = match self.outputs(ix, node, &inputs)? {
+            Some(outputs) => outputs,
+            None => Vec::new(),
+        };
+        for (ix, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            self.define(name, outputs.get(ix).copied().unwrap_or(Entry::Refused))?;
+        }
+        Ok(())
+    }
+
+    /// What a node yields, or none if it has no translation or reads what has none.
+    fn outputs(
+        &mut self,
+        ix: usize,
+        node: &Node<'a>,
+        inputs: &[Option<Entry>],
+    ) -> Result<Option<Vec<Entry>>, LoadError> {
+        let function = match self.function(node) {
+            Ok(function) => function,
+            Err(refusal) => return Ok(self.refuse(ix, node, refusal)),
+        };
+        let operands: Option<Vec<Option<Operand>>> = inputs
+            .iter()
+            .map(|input| match input {
+                None => Some(None),
+                Some(Entry::Operand(operand)) => Some(Some(*operand)),
+                Some(Entry::Refused) => None,
+            })
+            .collect();
+        // Why it is not known was told at the node that was refused.
+        let Some(operands) = operands else { return Ok(None) };
+        let function = match function {
+            Function::If => return self.inline_if(ix, node, &operands),
+            Function::Row(function) => function,
+        };
+        let (values_before, knowns_before) = (self.builder.graph.values().len(), self.builder.knowns.len());
+        let mut call = Call::new(&mut self.builder, node, self.opset, operands, Scope::new(&node_name(ix, node)));
+        let yielded = function(&mut call).and_then(|yielded| {
+            call.refuse_unread_attributes()?;
+            let used = node.outputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+            match yielded.len() < used {
+                true => Err(Refusal(format!("output {} (`{}`) is not supported", used - 1, node.outputs[used - 1]))),
+                false => Ok(yielded),
+            }
+        });
+        match yielded {
+            Err(refusal) => Ok(self.refuse(ix, node, refusal)),
+            Ok(yielded) => {
+                for (name, operand) in node.outputs.iter().zip(&yielded).filter(|(name, _)| !name.is_empty()) {
+                    self.rename(name, *operand, values_before, knowns_before);
+                }
+                Ok(Some(yielded.into_iter().map(Entry::Operand).collect()))
+            }
+        }
+    }
+
+    /// Gives what a node made the name that the file has for it; what only passed through keeps its own.
+    fn rename(&mut self, name: &str, operand: Operand, values_before: usize, knowns_before: usize) {
+        use types::EntityId;
+        match operand {
+            Operand::Value(id) if values_before <= id.index() => {
+                self.builder.graph.value_mut(id).name = name.to_string();
+            }
+            Operand::Known(id) if knowns_before <= id.index() => self.builder.knowns[id].name = name.to_string(),
+            _ => {}
+        }
+    }
+
+    /// Notes a node that has no translation.
+    fn refuse<T>(&mut self, ix: usize, node: &Node, refusal: Refusal) -> Option<T> {
+        let is_default = is_default_domain(node.domain);
+        self.unsupported.push(Unsupported {
+            node: node_name(ix, node),
+            operator: node.op_type.to_string(),
+            opset: if is_default { self.opset } else { self.opsets.get(node.domain).copied().unwrap_or(0) },
+            domain: if is_default { String::new() } else { node.domain.to_string() },
+            reason: refusal.0,
+        });
+        None
+    }
+
+    fn function(&self, node: &Node) -> Result<Function, Refusal> {
+        if !is_default_domain(node.domain) {
+            return Err(Refusal(format!("operators of domain `{}` are not supported", node.domain)));
+        }
+        if node.op_type == "If" {
+            return Ok(Function::If);
+        }
+        let row = ops::find(node.op_type).ok_or_else(|| Refusal("the operator is not supported".to_string()))?;
+        Ok(Function::Row(row))
+    }
+
+    /// All nodes whose operator is not known, as an error.
+    fn unknown_operators(mut self, graph: &model::Graph) -> Option<LoadError> {
+        for (ix, node) in graph.nodes.iter().enumerate() {
+            if let Err(refusal) = self.function(node) {
+                self.refuse::<()>(ix, node, refusal);
+            }
+        }
+        (!self.unsupported.is_empty()).then_some(LoadError::Unsupported(self.unsupported))
+    }
+
+    /// Puts the branch of an `If` whose condition is known in its place.
+    fn inline_if(
+        &mut self,
+        ix: usize,
+        node: &Node<'a>,
+        inputs: &[Option<Operand>],
+    ) -> Result<Option<Vec<Entry>>, LoadError> {
+        let condition = match inputs {
+            [Some(condition)] => self.builder.tensor(*condition).and_then(|tensor| tensor.to_i64().first().copied()),
+            _ => None,
+        };
+        let Some(condition) = condition else {
+            let reason = "the condition must be known when the model is loaded, but follows from an input";
+            return Ok(self.refuse(ix, node, Refusal(reason.to_string())));
+        };
+        let branch = if condition != 0 { "then_branch" } else { "else_branch" };
+        let bytes = node.attributes.iter().find(|attribute| attribute.name == branch).and_then(|branch| branch.graph);
+        let Some(bytes) = bytes else { return Err(malformed(format!("node `{}` has no `{branch}`", node_name(ix, node)))) };
+        if DEPTH_MAX <= self.depth {
+            return Err(malformed(format!("subgraphs are nested more than {DEPTH_MAX} deep")));
+        }
+        let graph = model::Graph::read(bytes)?;
+        let outer = self.names.clone();
+        self.depth += 1;
+        let outputs = self.graph(&graph)?;
+        self.depth -= 1;
+        self.names = outer;
+        Ok(Some(outputs))
+    }
+}
+
+/// How a node is translated.
+enum Function {
+    If,
+    Row(ops::Translate),
+}
+
+fn is_default_domain(domain: &str) -> bool {
+    domain.is_empty() || domain == "ai.onnx"
+}
+
+fn default_opset(model: &Model) -> Result<i64, LoadError> {
+    let version = match model.opsets.iter().find(|opset| is_default_domain(opset.domain)) {
+        Some(opset) => opset.version,
+        // Before IR 3 there was one operator set only.
+        None if model.ir_version < 3 => 1,
+        None if model.graph.nodes.iter().all(|node| !is_default_domain(node.domain)) => 1,
+        None => return Err(malformed("the model does not say which operator set it uses".to_string())),
+    };
+    match (1..=OPSET_NEWEST).contains(&version) {
+        true => Ok(version),
+        false => Err(LoadError::Opset { version, newest: OPSET_NEWEST }),
+    }
+}
+
+fn node_name(ix: usize, node: &Node) -> String {
+    if node.name.is_empty() { format!("{}_{ix}", node.op_type) } else { node.name.to_string() }
+}
+
+fn malformed(what: String) -> LoadError {
+    LoadError::Malformed { what }
+}

@@ -1,0 +1,366 @@
+//! The CPU target: one arm a node's op, each a kernel of `crates/cpu` with its parameters.
+
+mod pointwise;
+mod windows;
+
+use cpu::Kernel;
+use ir::ops::{PadMode, ReduceKind, ResizeMode};
+use ir::{Graph, Node, NodeId, Op, Reuse, TensorType};
+use types::{Bytes, DType, Element, Layout, Shape, each_data};
+
+use crate::{Call, CallInput, LowerError, Target, reuse};
+
+/// The target's name. One packing serves every family of vector instructions; which is used is decided at `open`.
+pub const NAME: &str = "cpu:x86-64";
+
+/// Plans for processors.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuTarget {}
+
+impl CpuTarget {
+    /// The target.
+    pub fn new() -> CpuTarget {
+        CpuTarget {}
+    }
+}
+
+impl Target for CpuTarget {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn alignment(&self) -> Bytes {
+        // A cache line, and the widest vector.
+        Bytes(64)
+    }
+
+    fn calls(&self, graph: &Graph, id: NodeId) -> Result<Vec<Call>, LowerError> {
+        let node = View { graph, node: graph.node(id) };
+        let unsupported = |reason: String| LowerError::Unsupported {
+            scope: node.node.scope.to_string(),
+            op: node.node.op.name(),
+            target: NAME.into(),
+            reason,
+        };
+        let blocked = node.node.inputs.iter().chain(&node.node.outputs).find(|&&value| {
+            graph.value(value).layout != Layout::RowMajor
+        });
+        if let Some(&value) = blocked {
+            return Err(unsupported(format!("a value in layout {}", graph.value(value).layout)));
+        }
+        select(&node).map_err(unsupported)
+    }
+}
+
+/// A node with the graph around it.
+struct View<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+}
+
+impl View<'_> {
+    fn input(&self, ix: usize) -> &TensorType {
+        self.graph.ty(self.node.inputs[ix])
+    }
+
+    fn output(&self) -> &TensorType {
+        self.graph.ty(self.node.outputs[0])
+    }
+
+    /// The elements of a known `f32` operand.
+    fn known(&self, ix: usize) -> Option<&[f32]> {
+        self.graph.value(self.node.inputs[ix]).tensor()?.as_slice()
+    }
+
+    fn values(&self) -> Vec<CallInput> {
+        (0..self.node.inputs.len()).map(CallInput::Value).collect()
+    }
+}
+
+/// The calls that do a node's work, or why there are none.
+fn select(node: &View) -> Result<Vec<Call>, String> {
+    match &node.node.op {
+        Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
+            pointwise::lower(node).map(|call| vec![call])
+        }
+        Op::Conv(conv) => windows::conv(node, conv).map(|call| vec![call]),
+        Op::ConvTranspose(conv) => windows::conv_transpose(node, conv).map(|call| vec![call]),
+        Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
+        Op::MatMul(product) => Ok(vec![matmul(node, product)]),
+        Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
+        Op::Reshape(_) => Err("it is always an alias".into()),
+        Op::Transpose(transpose) => Ok(vec![transposed(node, &transpose.order)]),
+        Op::Slice(slice) => {
+            let x = &node.input(0).shape;
+            let strides: Vec<isize> =
+                x.row_major_strides().iter().zip(&slice.step).map(|(&stride, step)| stride as isize * step).collect();
+            let offset = slice.start.iter().zip(x.row_major_strides()).map(|(start, stride)| start * stride).sum();
+            Ok(vec![moved(node, &slice.count, offset, strides)])
+        }
+        Op::Expand(expand) => {
+            let x = &node.input(0).shape;
+            let strides = broadcast_strides(x, &expand.shape).into_iter().map(|stride| stride as isize).collect();
+            Ok(vec![moved(node, &expand.shape, 0, strides)])
+        }
+        Op::Concat(concat) => Ok(concatenated(node, concat.axis)),
+        Op::Pad(pad) => Ok(padded(node, pad)),
+        Op::Gather(gather) => {
+            let (table, index) = (node.input(0), node.input(1));
+            let inner: usize = table.shape[gather.axis + 1..].iter().product();
+            let kernel = cpu::Gather {
+                outer: table.shape[..gather.axis].iter().product(),
+                axis: table.shape[gather.axis],
+                inner_bytes: inner * table.dtype.size().0 as usize,
+                indices: index.shape.elements(),
+                wide: index.dtype == DType::I64,
+            };
+            Ok(vec![call(kernel, format!("{} rows", index.shape.elements()), node.values())])
+        }
+        Op::Resize(resize) => Ok(vec![resized(node, resize)]),
+        Op::Reduce(reduce) => {
+            let x = node.input(0);
+            let kernel = cpu::Reduce {
+                function: reduce_fn(reduce.kind),
+                dtype: x.dtype,
+                shape: x.shape.to_vec(),
+                reduced: (0..x.shape.rank()).map(|axis| reduce.axes.contains(&axis)).collect(),
+            };
+            Ok(vec![call(kernel, format!("{:?} of {}", reduce.kind, x.shape), node.values())])
+        }
+        Op::Softmax(softmax) => {
+            let (outer, axis, inner) = around(&node.input(0).shape, softmax.axis);
+            let kernel = cpu::Softmax { outer, axis, inner, log: softmax.log };
+            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+        }
+        Op::ArgExtreme(op) => {
+            let (outer, axis, inner) = around(&node.input(0).shape, op.axis);
+            let kernel = cpu::ArgExtreme { outer, axis, inner, max: op.max, last: op.last };
+            Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
+        }
+        Op::Lrn(lrn) => {
+            let (batch, channels, inner) = around(&node.input(0).shape, 1);
+            let (size, alpha, beta, bias) = (lrn.size, lrn.alpha, lrn.beta, lrn.bias);
+            let kernel = cpu::Lrn { batch, channels, inner, size, alpha, beta, bias };
+            Ok(vec![call(kernel, format!("{size} of {channels} channels"), node.values())])
+        }
+    }
+}
+
+/// A call that may not work in place.
+fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInput>) -> Call {
+    let kernel = kernel.into();
+    let sizes = kernel.sizes().expect("kernels made from verified nodes agree with themselves");
+    Call {
+        kernel: kernel.name(),
+        label,
+        code: postcard::to_stdvec(&kernel).expect("kernels are plain data"),
+        workspace: Bytes(sizes.workspace),
+        in_place: inputs.iter().enumerate().filter_map(|(ix, input)| match input {
+            CallInput::Value(value) if kernel.may_share(ix) => Some(*value),
+            _ => None,
+        }).collect(),
+        inputs,
+        part: None,
+    }
+}
+
+/// Little-endian bytes of packed elements.
+fn packed(input: usize, items: &[f32]) -> CallInput {
+    CallInput::Packed { input, bytes: items.iter().flat_map(|item| item.to_le_bytes()).collect() }
+}
+
+/// The extents in front of an axis, of it, and behind it.
+fn around(shape: &Shape, axis: usize) -> (usize, usize, usize) {
+    (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
+}
+
+/// Strides of `shape` inside `out`, aligned on the right; 0 where it is broadcast.
+fn broadcast_strides(shape: &Shape, out: &Shape) -> Vec<usize> {
+    let own = shape.row_major_strides();
+    let missing = out.rank() - shape.rank();
+    let stride = |axis: usize| match axis.checked_sub(missing) {
+        Some(axis) if shape[axis] != 1 => own[axis],
+        _ => 0,
+    };
+    (0..out.rank()).map(stride).collect()
+}
+
+fn epilogue(epilogue: &ir::ops::Epilogue) -> cpu::Epilogue {
+    cpu::Epilogue { bias: epilogue.bias, residual: epilogue.residual, activation: epilogue.activation.clone() }
+}
+
+/// `+bias +residual relu` for labels.
+fn suffix(epilogue: &ir::ops::Epilogue) -> String {
+    let mut text = String::new();
+    if epilogue.bias {
+        text.push_str(" +bias");
+    }
+    if epilogue.residual {
+        text.push_str(" +residual");
+    }
+    for function in &epilogue.activation {
+        text.push(' ');
+        text.push_str(function.name());
+    }
+    text
+}
+
+fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
+    let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    let rank = out.rank();
+    let mut batch: Shape = out[..rank - 2].into();
+    let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
+    let matrices = |shape: &Shape| broadcast_strides(&shape[..shape.rank() - 2].into(), &batch);
+    let (mut a_strides, mut b_strides) = (matrices(a), matrices(b));
+    let constant = if b.rank() == 2 { node.known(1) } else { None };
+    if b_strides.iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
+        // One right factor for all: the left ones are one tall matrix.
+        m *= batch.elements();
+        (batch, a_strides, b_strides) = (Shape::scalar(), Vec::new(), Vec::new());
+    }
+    let mut kernel = cpu::MatMul {
+        batch: batch.to_vec(),
+        a_strides,
+        b_strides,
+        m,
+        k,
+        n,
+        b: cpu::MatMulB::Dynamic,
+        epilogue: epilogue(&product.epilogue),
+    };
+    let mut inputs = node.values();
+    if let Some(items) = constant {
+        kernel.b = cpu::MatMulB::Packed;
+        inputs[1] = packed(1, &kernel.pack(items));
+    }
+    let label = format!("{batch}{m}x{k}x{n}{}", suffix(&product.epilogue));
+    call(kernel, label, inputs)
+}
+
+fn transposed(node: &View, order: &[usize]) -> Call {
+    let strides = node.input(0).shape.row_major_strides();
+    moved(node, &node.output().shape.clone(), 0, order.iter().map(|&axis| strides[axis] as isize).collect())
+}
+
+/// A copy that fills the whole output.
+fn moved(node: &View, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -> Call {
+    let kernel = cpu::Copy {
+        element_size: node.input(0).dtype.size().0 as usize,
+        shape: shape.to_vec(),
+        in_elements: node.input(0).shape.elements(),
+        in_offset,
+        in_strides,
+        out_elements: shape.elements(),
+        out_offset: 0,
+        out_strides: shape.row_major_strides().to_vec(),
+    };
+    call(kernel, format!("{} to {shape}", node.input(0).shape), node.values())
+}
+
+/// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
+fn concatenated(node: &View, axis: usize) -> Vec<Call> {
+    let in_parts = matches!(reuse(node.graph, node.node), Reuse::Parts(_));
+    let out = &node.output().shape;
+    let strides = out.row_major_strides();
+    let mut start = 0;
+    (0..node.node.inputs.len())
+        .map(|ix| {
+            let x = &node.input(ix).shape;
+            let elements = x.elements();
+            let kernel = cpu::Copy {
+                element_size: node.output().dtype.size().0 as usize,
+                shape: x.to_vec(),
+                in_elements: elements,
+                in_offset: 0,
+                in_strides: x.row_major_strides().iter().map(|&stride| stride as isize).collect(),
+                out_elements: if in_parts { elements } else { out.elements() },
+                out_offset: if in_parts { 0 } else { start * strides[axis] },
+                out_strides: if in_parts { x.row_major_strides().to_vec() } else { strides.to_vec() },
+            };
+            start += x[axis];
+            let part = in_parts.then_some(ix);
+            Call { part, ..call(kernel, format!("part {ix} of {out}"), vec![CallInput::Value(ix)]) }
+        })
+        .collect()
+}
+
+fn padded(node: &View, pad: &ir::ops::Pad) -> Vec<Call> {
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    let element_size = node.output().dtype.size().0 as usize;
+    let label = format!("{x} to {out}");
+    let PadMode::Constant(value) = pad.mode else {
+        let table = |axis: usize| {
+            (0..out[axis]).map(|ix| pad.source(axis, x[axis], ix).unwrap_or(0) as u32).collect::<Vec<u32>>()
+        };
+        if x.rank() == 0 {
+            return vec![moved(node, out, 0, Vec::new())];
+        }
+        let kernel = cpu::Remap { element_size, shape: x.to_vec(), tables: (0..x.rank()).map(table).collect() };
+        return vec![call(kernel, label, node.values())];
+    };
+    let fill = cpu::Fill { elements: out.elements(), element_size, pattern: pattern(node.output().dtype, value) };
+    // What of the input remains, where padding is negative, and where it goes.
+    let kept = |axis: usize| (0..out[axis]).filter(move |&ix| pad.source(axis, x[axis], ix).is_some());
+    let first: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).next().unwrap_or(0)).collect();
+    let shape: Vec<usize> = (0..x.rank()).map(|axis| kept(axis).count()).collect();
+    let in_strides = x.row_major_strides();
+    let out_strides = out.row_major_strides();
+    let from = |axis: usize| pad.source(axis, x[axis], first[axis]).unwrap_or(0) * in_strides[axis];
+    let copy = cpu::Copy {
+        element_size,
+        shape,
+        in_elements: x.elements(),
+        in_offset: (0..x.rank()).map(from).sum(),
+        in_strides: in_strides.iter().map(|&stride| stride as isize).collect(),
+        out_elements: out.elements(),
+        out_offset: first.iter().zip(&out_strides).map(|(ix, stride)| ix * stride).sum(),
+        out_strides: out_strides.to_vec(),
+    };
+    vec![call(fill, format!("{value} in {out}"), Vec::new()), call(copy, label, node.values())]
+}
+
+/// The bytes of a number in a dtype.
+fn pattern(dtype: DType, value: f64) -> [u8; 8] {
+    let tensor = types::Tensor::scalar(value).cast(dtype);
+    let mut bytes = [0; 8];
+    fn write<T: Element>(items: &[T], bytes: &mut [u8; 8]) {
+        items[0].write_le(&mut bytes[..T::DTYPE.size().0 as usize]);
+    }
+    each_data!(tensor.data(), items => write(items, &mut bytes));
+    bytes
+}
+
+fn resized(node: &View, resize: &ir::ops::Resize) -> Call {
+    let x = &node.input(0).shape;
+    let label = format!("{x} to {}", resize.shape);
+    let taps = |axis: usize| resize.taps(axis, x[axis]);
+    if let ResizeMode::Nearest(_) = resize.mode {
+        let tables = (0..x.rank()).map(|axis| taps(axis).index).collect();
+        let element_size = node.input(0).dtype.size().0 as usize;
+        return call(cpu::Remap { element_size, shape: x.to_vec(), tables }, label, node.values());
+    }
+    let axis_taps = |axis: usize| {
+        if x[axis] == resize.shape[axis] && resize.scale[axis] == 1.0 {
+            let index: Vec<u32> = (0..x[axis] as u32).collect();
+            return cpu::AxisTaps { weight: vec![1.0; index.len()], index, per_output: 1 };
+        }
+        let taps = taps(axis);
+        cpu::AxisTaps { index: taps.index, weight: taps.weight, per_output: taps.per_output }
+    };
+    call(cpu::Resize { shape: x.to_vec(), taps: (0..x.rank()).map(axis_taps).collect() }, label, node.values())
+}
+
+fn reduce_fn(kind: ReduceKind) -> cpu::ReduceFn {
+    match kind {
+        ReduceKind::Sum => cpu::ReduceFn::Sum,
+        ReduceKind::Mean => cpu::ReduceFn::Mean,
+        ReduceKind::Max => cpu::ReduceFn::Max,
+        ReduceKind::Min => cpu::ReduceFn::Min,
+        ReduceKind::Prod => cpu::ReduceFn::Prod,
+        ReduceKind::SumSquare => cpu::ReduceFn::SumSquare,
+        ReduceKind::L1 => cpu::ReduceFn::L1,
+        ReduceKind::L2 => cpu::ReduceFn::L2,
+        ReduceKind::LogSum => cpu::ReduceFn::LogSum,
+        ReduceKind::LogSumExp => cpu::ReduceFn::LogSumExp,
+    }
+}

@@ -1,0 +1,81 @@
+//! Pointwise nodes: chains of `f32`, and one function at a time for other dtypes.
+
+use cpu::{ElementwiseFn, Instruction};
+use ir::Op;
+use ir::ops::ChainStep;
+use types::pointwise::{Binary as Function2, Unary as Function};
+use types::{DType, Shape};
+
+use super::{View, broadcast_strides, call};
+use crate::Call;
+
+/// The call for a pointwise node.
+pub(super) fn lower(node: &View) -> Result<Call, String> {
+    match &node.node.op {
+        Op::Chain(chain) => {
+            let program = chain.steps.iter().map(|step| match *step {
+                ChainStep::Unary(function, a) => Instruction::Unary(function, a),
+                ChainStep::Binary(function, a, b) => Instruction::Binary(function, a, b),
+                ChainStep::Constant(number) => Instruction::Constant(number),
+            });
+            Ok(chain_call(node, program.collect()))
+        }
+        Op::Unary(unary) if is_chain(node, matches!(unary.0, Function::IsNan | Function::IsInf { .. })) => {
+            Ok(chain_call(node, vec![Instruction::Unary(unary.0, 0)]))
+        }
+        Op::Binary(binary) if is_chain(node, false) && !is_bitwise(binary.0) => {
+            Ok(chain_call(node, vec![Instruction::Binary(binary.0, 0, 1)]))
+        }
+        Op::Unary(unary) => Ok(elementwise(node, ElementwiseFn::Unary(unary.0), node.input(0).dtype)),
+        Op::Binary(binary) => Ok(elementwise(node, ElementwiseFn::Binary(binary.0), node.input(0).dtype)),
+        Op::Compare(compare) => Ok(elementwise(node, ElementwiseFn::Compare(compare.0), node.input(0).dtype)),
+        Op::Select(_) => Ok(elementwise(node, ElementwiseFn::Select, node.input(1).dtype)),
+        Op::Cast(cast) => Ok(elementwise(node, ElementwiseFn::Cast(cast.to), node.input(0).dtype)),
+        other => Err(format!("`{}` is not pointwise", other.name())),
+    }
+}
+
+fn is_chain(node: &View, gives_bool: bool) -> bool {
+    node.output().dtype == DType::F32 && node.input(0).dtype == DType::F32 && !gives_bool
+}
+
+fn is_bitwise(function: Function2) -> bool {
+    matches!(
+        function,
+        Function2::And | Function2::Or | Function2::Xor | Function2::ShiftLeft | Function2::ShiftRight
+    )
+}
+
+/// The output's extents and each operand's strides in them.
+fn walk(node: &View) -> (Vec<usize>, Vec<Vec<usize>>) {
+    let shape: &Shape = &node.output().shape;
+    let strides = (0..node.node.inputs.len()).map(|ix| broadcast_strides(&node.input(ix).shape, shape)).collect();
+    (shape.to_vec(), strides)
+}
+
+fn chain_call(node: &View, program: Vec<Instruction>) -> Call {
+    let (shape, strides) = walk(node);
+    let names: Vec<&str> = program
+        .iter()
+        .filter_map(|instruction| match instruction {
+            Instruction::Unary(function, _) => Some(function.name()),
+            Instruction::Binary(function, _, _) => Some(function.name()),
+            Instruction::Constant(_) => None,
+        })
+        .collect();
+    let label = format!("{} on {}", names.join(" "), node.output().shape);
+    call(cpu::Chain { shape, strides, program }, label, node.values())
+}
+
+fn elementwise(node: &View, function: ElementwiseFn, dtype: DType) -> Call {
+    let (shape, strides) = walk(node);
+    let name = match function {
+        ElementwiseFn::Unary(function) => function.name().to_string(),
+        ElementwiseFn::Binary(function) => function.name().to_string(),
+        ElementwiseFn::Compare(function) => function.name().to_string(),
+        ElementwiseFn::Select => "select".into(),
+        ElementwiseFn::Cast(to) => format!("{dtype} to {to}"),
+    };
+    let label = format!("{name} on {}", node.output().shape);
+    call(cpu::Elementwise { function, dtype, shape, strides }, label, node.values())
+}

@@ -1,0 +1,96 @@
+//! Nodes that slide a window: convolutions and pooling, over one or two spatial dimensions.
+
+use cpu::{Pool2dKind, Window};
+use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
+use types::Shape;
+
+use super::{View, call, epilogue, packed, suffix};
+use crate::Call;
+
+/// The rows and columns of spatial numbers; one dimension is one row.
+fn rows_columns(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
+    match *numbers {
+        [columns] => Ok([one, columns]),
+        [rows, columns] => Ok([rows, columns]),
+        _ => Err(format!("{} spatial dimensions; there are kernels for one and two", numbers.len())),
+    }
+}
+
+/// A window from the numbers of one or two spatial dimensions.
+fn window(
+    input: &Shape,
+    output: &Shape,
+    kernel: &[usize],
+    stride: &[usize],
+    dilation: &[usize],
+    pad: &[[usize; 2]],
+) -> Result<Window, String> {
+    let front: Vec<usize> = pad.iter().map(|pad| pad[0]).collect();
+    Ok(Window {
+        input: rows_columns(&input[2..], 1)?,
+        output: rows_columns(&output[2..], 1)?,
+        kernel: rows_columns(kernel, 1)?,
+        stride: rows_columns(stride, 1)?,
+        dilation: rows_columns(dilation, 1)?,
+        pad: rows_columns(&front, 0)?,
+    })
+}
+
+/// `3x3/2 [1,64,56,56]` for labels.
+fn label(window: &Window, shape: &Shape, more: &str) -> String {
+    let [rows, columns] = window.kernel;
+    format!("{rows}x{columns}/{} to {shape}{more}", window.stride[1])
+}
+
+pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
+    let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
+    let label = label(&window, out, &suffix(&conv.epilogue));
+    let (channels, epilogue) = (x[1], epilogue(&conv.epilogue));
+    if conv.groups == channels && weight[1] == 1 && channels != 0 {
+        let kernel = cpu::DepthwiseConv { batch: x[0], channels, multiplier: out[1] / channels, window, epilogue };
+        return Ok(call(kernel, label, node.values()));
+    }
+    let kernel =
+        cpu::Conv { batch: x[0], in_channels: channels, out_channels: out[1], groups: conv.groups, window, epilogue };
+    let Some(items) = node.known(1) else {
+        return Err("its weight is not known before the run".into());
+    };
+    let mut inputs = node.values();
+    inputs[1] = packed(1, &kernel.pack(items));
+    Ok(call(kernel, label, inputs))
+}
+
+pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Call, String> {
+    let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    // Seen from the output: it is the input of the convolution that this one transposes.
+    let window = window(out, x, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
+    let label = label(&window, out, &suffix(&conv.epilogue));
+    let kernel = cpu::ConvTranspose {
+        batch: x[0],
+        in_channels: x[1],
+        out_channels: out[1],
+        groups: conv.groups,
+        window,
+        epilogue: epilogue(&conv.epilogue),
+    };
+    let Some(items) = node.known(1) else {
+        return Err("its weight is not known before the run".into());
+    };
+    let mut inputs = node.values();
+    inputs[1] = packed(1, &kernel.pack(items));
+    Ok(call(kernel, label, inputs))
+}
+
+pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
+    let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
+    let (kind, name) = match pool.kind {
+        PoolKind::Max => (Pool2dKind::Max, " max"),
+        PoolKind::Mean => (Pool2dKind::Mean, " mean"),
+        PoolKind::MeanWithPadding => (Pool2dKind::MeanWithPadding { pad_end: rows_columns(&back, 0)? }, " mean"),
+    };
+    let label = label(&window, out, name);
+    Ok(call(cpu::Pool2d { kind, planes: x[0] * x[1], window }, label, node.values()))
+}

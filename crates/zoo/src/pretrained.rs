@@ -1,0 +1,185 @@
+//! Trained networks of the data folder: where their files are, how a picture must come in, what their classes are called.
+
+use std::collections::BTreeMap;
+
+use types::{ChannelOrder, Filter, Preprocess, Shape, Tensor};
+
+use crate::list::{Network, find, fold};
+use crate::networks::{efficientnet_lite, squeezenet};
+use crate::{Head, Model, Named, Options, ZooError, assemble};
+
+/// Tensors by name, as a file has them.
+pub type Tensors = BTreeMap<String, Tensor>;
+
+/// A trained network. [`Pretrained::build`] makes a model of the tensors of its file; the caller reads the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Pretrained {
+    /// The name in [`crate::list`].
+    pub name: &'static str,
+    /// The file of weights, below the data folder.
+    pub file: &'static str,
+    /// The file of class names for [`labels`], below the data folder.
+    pub labels: &'static str,
+    /// Rows and columns of the input; not always the published ones.
+    pub side: usize,
+    /// From the file's names and layouts to ours.
+    pub adapt: fn(Tensors) -> Result<Tensors, ZooError>,
+    crop_fraction: f32,
+    filter: Filter,
+    channel_order: ChannelOrder,
+    mean: [f32; 3],
+    scale: [f32; 3],
+    network: Network,
+}
+
+/// The trained network of that name, if there is one. Upper case and `-`, `_`, `.` do not matter.
+pub fn pretrained(name: &str) -> Option<Pretrained> {
+    PRETRAINED.into_iter().find(|pretrained| fold(pretrained.name) == fold(name))
+}
+
+const LABELS: &str = "labels/imagenet1k_label_to_names.json";
+
+const PRETRAINED: [Pretrained; 2] = [
+    Pretrained {
+        name: "efficientnet_lite0",
+        file: "models/efficientnet-lite0-57934424.pth",
+        labels: LABELS,
+        side: 224,
+        adapt: Ok,
+        crop_fraction: 0.875,
+        filter: Filter::Bicubic,
+        channel_order: ChannelOrder::Rgb,
+        mean: [127.0; 3],
+        scale: [128.0; 3],
+        network: efficientnet_lite::build,
+    },
+    Pretrained {
+        name: "squeezenet1_1",
+        file: "models/squeezenet11_imagenet_hwio.pkl",
+        labels: LABELS,
+        side: 227,
+        adapt: adapt_squeezenet,
+        crop_fraction: 1.0,
+        filter: Filter::Bilinear,
+        channel_order: ChannelOrder::Bgr,
+        mean: [104.006, 116.669, 122.679],
+        scale: [1.0; 3],
+        network: squeezenet::v1_1_full_pools,
+    },
+];
+
+impl Pretrained {
+    /// How a picture becomes the input.
+    pub fn preprocess(&self) -> Preprocess {
+        Preprocess {
+            height: self.side,
+            width: self.side,
+            crop_fraction: self.crop_fraction,
+            filter: self.filter,
+            channel_order: self.channel_order,
+            mean: self.mean,
+            scale: self.scale,
+        }
+    }
+
+    /// The model, from the tensors of its file. Its output is `probabilities`.
+    ///
+    /// # Errors
+    /// Tensors that are missing or do not fit.
+    pub fn build(&self, batch: usize, tensors: Tensors) -> Result<Model, ZooError> {
+        let spec = find(self.name).expect("every trained network is on the list");
+        let options = Options { head: Head::Probabilities, side: Some(self.side) };
+        let mut weights = Named::new((self.adapt)(tensors)?);
+        let model = assemble(spec, batch, &mut weights, options, self.network)?;
+        Ok(Model { preprocess: Some(self.preprocess()), ..model })
+    }
+}
+
+/// The names of classes, in order, from a JSON object `{"0": "tench, Tinca tinca", ..}` or a list of names.
+///
+/// # Errors
+/// Another structure, or numbers that leave one out.
+pub fn labels(json: &str) -> Result<Vec<String>, ZooError> {
+    use serde_json::Value;
+    let refused = |problem: String| ZooError::Labels(problem);
+    let name = |value: Value| match value {
+        Value::String(name) => Ok(name),
+        other => Err(refused(format!("`{other}` is not a name"))),
+    };
+    match serde_json::from_str(json).map_err(|error| refused(error.to_string()))? {
+        Value::Array(names) => names.into_iter().map(name).collect(),
+        Value::Object(mut names) => {
+            let count = names.len();
+            (0..count)
+                .map(|class| {
+                    let missing = || refused(format!("there are {count} names, but none for class {class}"));
+                    name(names.remove(&class.to_string()).ok_or_else(missing)?)
+                })
+                .collect()
+        }
+        _ => Err(refused("neither a list nor an object with a name for each class".into())),
+    }
+}
+
+/// `fire2/squeeze1x1.0` is the kernel, rows and columns in front, and `.1` the bias of `features.3.squeeze`.
+fn adapt_squeezenet(tensors: Tensors) -> Result<Tensors, ZooError> {
+    let mut adapted = Tensors::new();
+    for (name, tensor) in tensors {
+        let renamed = name.rsplit_once('.').and_then(|(layer, part)| {
+            let part = match part {
+                "0" => "weight",
+                "1" => "bias",
+                _ => return None,
+            };
+            Some(format!("{}.{part}", squeezenet_layer(layer)?))
+        });
+        // A tensor that the network does not have keeps its name, so that messages about it are understood.
+        let renamed = renamed.unwrap_or(name);
+        let tensor = match renamed.ends_with(".weight") {
+            true => channels_first(tensor),
+            false => tensor,
+        };
+        adapted.insert(renamed, tensor);
+    }
+    Ok(adapted)
+}
+
+fn squeezenet_layer(layer: &str) -> Option<String> {
+    match layer {
+        "conv1" => return Some("features.0".into()),
+        "conv10" => return Some("classifier.1".into()),
+        _ => {}
+    }
+    // Caffe counts fires, torchvision counts modules, pools among them.
+    let (fire, layer) = layer.strip_prefix("fire")?.split_once('/')?;
+    let module = match fire {
+        "2" => 3,
+        "3" => 4,
+        "4" => 6,
+        "5" => 7,
+        "6" => 9,
+        "7" => 10,
+        "8" => 11,
+        "9" => 12,
+        _ => return None,
+    };
+    let layer = match layer {
+        "squeeze1x1" => "squeeze",
+        "expand1x1" | "expand3x3" => layer,
+        _ => return None,
+    };
+    Some(format!("features.{module}.{layer}"))
+}
+
+/// From rows, columns, inputs, outputs (HWIO) to outputs, inputs, rows, columns (OIHW). What is not a kernel of `f32`
+/// stays as it is and is refused by name when it is asked for.
+fn channels_first(kernel: Tensor) -> Tensor {
+    let (&[rows, columns, inputs, outputs], Some(items)) = (&kernel.shape()[..], kernel.as_slice::<f32>()) else {
+        return kernel;
+    };
+    let cells = rows * columns;
+    Tensor::from_fn(Shape::from([outputs, inputs, rows, columns]), |at| {
+        let (output, input, cell) = (at / cells / inputs, at / cells % inputs, at % cells);
+        items[(cell * inputs + input) * outputs + output]
+    })
+}

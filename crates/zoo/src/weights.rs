@@ -1,0 +1,58 @@
+//! [`Weights`]: where a network's parameters come from.
+
+use std::collections::BTreeMap;
+
+use types::{DType, Random, Shape, Tensor};
+
+use crate::{Init, ZooError};
+
+/// A source of parameters.
+pub trait Weights {
+    /// The `f32` tensor of the parameter `name`. Builders ask once for each; linear weights are `[out, in]`.
+    fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError>;
+}
+
+/// Parameters from a seed: what a tensor holds depends on the seed, its name and its shape only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeded(pub u64);
+
+impl Weights for Seeded {
+    fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
+        Ok(init.draw(shape, &mut Random::for_name(self.0, name)))
+    }
+}
+
+/// Parameters from a file, by name. Other floats than `f32` are converted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named(BTreeMap<String, Tensor>);
+
+impl Named {
+    /// Parameters by name.
+    pub fn new(tensors: BTreeMap<String, Tensor>) -> Named {
+        Named(tensors)
+    }
+
+    /// Tensors that nobody has asked for yet; behind [`crate::build`], those the network does not have.
+    ///
+    /// Torch's counters `num_batches_tracked` are left out: they matter to training only.
+    pub fn unused(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str).filter(|name| !name.ends_with("num_batches_tracked"))
+    }
+}
+
+impl Weights for Named {
+    fn take(&mut self, name: &str, shape: &Shape, _init: Init) -> Result<Tensor, ZooError> {
+        let Some(tensor) = self.0.remove(name) else {
+            return Err(ZooError::Missing { name: name.to_string(), want: shape.clone() });
+        };
+        if tensor.shape() != shape {
+            let (want, got) = (shape.clone().into(), tensor.shape().clone().into());
+            return Err(ZooError::WrongShape { name: name.to_string(), want, got });
+        }
+        match tensor.dtype() {
+            DType::F32 => Ok(tensor),
+            dtype if dtype.is_float() => Ok(tensor.cast(DType::F32)),
+            got => Err(ZooError::WrongDType { name: name.to_string(), got }),
+        }
+    }
+}

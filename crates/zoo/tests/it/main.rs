@@ -1,0 +1,284 @@
+//! Every network of the list, its published size, and what is refused.
+
+use std::collections::BTreeMap;
+
+use prestow_zoo::{
+    Head, Init, Model, Named, Options, Seeded, Weights, ZooError, build, find, labels, list, pretrained,
+};
+use types::{ChannelOrder, Random, Shape, Tensor};
+
+/// Zeros, which cost nothing until they are touched.
+struct Zeros;
+
+impl Weights for Zeros {
+    fn take(&mut self, _name: &str, shape: &Shape, _init: Init) -> Result<Tensor, ZooError> {
+        Ok(Tensor::full(shape.clone(), 0.0f32))
+    }
+}
+
+/// Zeros that remember what was asked for.
+#[derive(Default)]
+struct Recorded(BTreeMap<String, Shape>);
+
+impl Weights for Recorded {
+    fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
+        let before = self.0.insert(name.to_string(), shape.clone());
+        assert_eq!(before, None, "`{name}` is asked for twice");
+        Zeros.take(name, shape, init)
+    }
+}
+
+fn names_and_shapes(name: &str) -> BTreeMap<String, Shape> {
+    let mut recorded = Recorded::default();
+    build(name, 1, &mut recorded, Options::default()).unwrap();
+    recorded.0
+}
+
+fn check_build(name: &str, batch: usize) {
+    let spec = find(name).unwrap();
+    let model = build(name, batch, &mut Zeros, Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let graph = &model.graph;
+    assert_eq!(ir::verify(graph), Ok(()), "{name}");
+    assert_eq!(graph.parameters(), spec.parameters, "{name}");
+    assert_eq!(graph.name, spec.name);
+    let [input] = graph.inputs() else { panic!("{name} has one input") };
+    assert_eq!(graph.ty(*input).shape, Shape::from([batch, spec.input[0], spec.input[1], spec.input[2]]));
+    let [output] = graph.outputs() else { panic!("{name} has one output") };
+    assert_eq!(output.name, "logits");
+    assert_eq!(graph.ty(output.value).shape, Shape::from([batch, spec.classes]));
+    assert_eq!(model.preprocess.map(|preprocess| preprocess.height), (spec.input[0] == 3).then_some(spec.input[1]));
+}
+
+#[test]
+fn every_network_has_its_published_size() {
+    assert!(list().is_sorted_by_key(|spec| spec.name));
+    for spec in list() {
+        check_build(spec.name, 2);
+        // The linear layers of a VGG or AlexNet are half a gigabyte and do not depend on the batch.
+        if spec.parameters < 60_000_000 {
+            check_build(spec.name, 1);
+        }
+    }
+}
+
+#[test]
+fn parameters_are_called_as_in_torchvision() {
+    let check = |network: &str, name: &str, shape: &[usize]| {
+        assert_eq!(names_and_shapes(network).get(name), Some(&shape.into()), "{network}: {name}");
+    };
+    check("resnet18", "layer2.0.downsample.1.running_var", &[128]);
+    check("resnet50", "layer4.2.conv3.weight", &[2048, 512, 1, 1]);
+    check("resnet50", "fc.weight", &[1000, 2048]);
+    check("squeezenet1_0", "features.12.expand3x3.weight", &[256, 64, 3, 3]);
+    check("mobilenet_v2", "features.1.conv.0.0.weight", &[32, 1, 3, 3]);
+    check("mobilenet_v2", "features.17.conv.2.weight", &[320, 960, 1, 1]);
+    check("mobilenet_v2", "features.17.conv.3.running_mean", &[320]);
+    check("densenet121", "features.denseblock4.denselayer16.norm1.weight", &[992]);
+    check("densenet121", "features.transition3.conv.weight", &[512, 1024, 1, 1]);
+    check("googlenet", "inception5b.branch3.1.conv.weight", &[128, 48, 3, 3]);
+    check("inception_v3", "Mixed_6b.branch7x7dbl_4.conv.weight", &[128, 128, 7, 1]);
+    check("inception_v3", "Mixed_7c.branch3x3dbl_3a.conv.weight", &[384, 384, 1, 3]);
+    check("efficientnet_lite0", "_blocks.15._project_conv.weight", &[320, 1152, 1, 1]);
+    check("lenet", "fc1.weight", &[120, 400]);
+}
+
+#[test]
+fn names_are_forgiving() {
+    for name in ["ResNet-50", "resnet50", "RESNET_50"] {
+        assert_eq!(find(name).unwrap().name, "resnet50");
+    }
+    assert_eq!(find("squeezenet1.1").unwrap().name, "squeezenet1_1");
+    assert_eq!(pretrained("EfficientNet-Lite0").unwrap().name, "efficientnet_lite0");
+    assert!(pretrained("resnet50").is_none());
+}
+
+#[test]
+fn an_unknown_name_lists_near_ones() {
+    let message = |name: &str| build(name, 1, &mut Zeros, Options::default()).unwrap_err().to_string();
+    let near = message("resnet51");
+    assert!(near.starts_with("no network is called `resnet51`; near are `resnet50`, "), "{near}");
+    let all = message("transformer-xl");
+    assert!(all.contains("there are `alexnet`, ") && all.contains("`vgg19_bn`"), "{all}");
+}
+
+#[test]
+fn a_seed_makes_a_graph() {
+    let graph = |seed: u64| build("resnet18", 1, &mut Seeded(seed), Options::default()).unwrap().graph;
+    let first = graph(1);
+    assert!(first == graph(1));
+    assert!(first != graph(2));
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let mut tensors = seeded("lenet");
+    tensors.remove("conv2.bias");
+    let error = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap_err();
+    assert_eq!(error.to_string(), "the weights have no tensor `conv2.bias` of shape [16]");
+}
+
+#[test]
+fn a_misshapen_tensor_is_named() {
+    let mut tensors = seeded("lenet");
+    tensors.insert("fc2.weight".into(), Tensor::full(Shape::from([120, 84]), 0.0f32));
+    let error = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap_err();
+    assert_eq!(error.to_string(), "tensor `fc2.weight` has shape [120,84], not [84,120]");
+
+    let mut tensors = seeded("lenet");
+    tensors.insert("fc2.bias".into(), Tensor::full(Shape::from([84]), 0i64));
+    let error = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap_err();
+    assert_eq!(error.to_string(), "tensor `fc2.bias` holds i64, not floats");
+}
+
+#[test]
+fn tensors_by_name_give_the_same_graph_and_the_rest_is_told() {
+    let mut tensors = seeded("lenet");
+    tensors.insert("aux.weight".into(), Tensor::scalar(0.0f32));
+    tensors.insert("bn.num_batches_tracked".into(), Tensor::scalar(7i64));
+    let mut named = Named::new(tensors);
+    let model = build("lenet", 1, &mut named, Options::default()).unwrap();
+    assert!(model == build("lenet", 1, &mut Seeded(3), Options::default()).unwrap());
+    assert_eq!(named.unused().collect::<Vec<_>>(), ["aux.weight"]);
+}
+
+#[test]
+fn an_input_too_small_is_refused_where_it_hurts() {
+    let check = |name: &str, side: usize, want: &str| {
+        let options = Options { side: Some(side), ..Options::default() };
+        let error = build(name, 1, &mut Zeros, options).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    };
+    check("squeezenet1_1", 2, "`features/0`: ");
+    check("inception_v3", 32, "`Mixed_6a/branch3x3/conv`: ");
+    check("vgg11", 100, "vgg11: `avgpool` pools to 7x7, which does not divide 3x3");
+    check("resnet18", 0, "side");
+    assert!(build("resnet18", 0, &mut Zeros, Options::default()).is_err());
+}
+
+#[test]
+fn a_linear_layer_multiplies_by_the_transposed_weight() {
+    let tensors = seeded("lenet");
+    let weight = tensors["fc3.weight"].to_f64();
+    let model = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap();
+    let value = model.graph.values().values().find(|value| value.name == "fc3.weight").unwrap();
+    assert_eq!(value.ty.shape, Shape::from([84, 10]));
+    let items = value.tensor().unwrap().to_f64();
+    assert!((0..840).all(|at| items[at] == weight[at % 10 * 84 + at / 10]));
+}
+
+#[test]
+fn activations_from_a_seed_keep_their_size() {
+    // Small inputs, because the host's definition of a convolution is slow.
+    for (name, side) in [("resnet152", 8), ("mobilenet_v2", 32)] {
+        let options = Options { side: Some(side), ..Options::default() };
+        let model = build(name, 1, &mut Seeded(5), options).unwrap();
+        let (a, b) = (logits(&model, 1), logits(&model, 2));
+        let rms = |items: &[f64]| (items.iter().map(|x| x * x).sum::<f64>() / items.len() as f64).sqrt();
+        let difference: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
+        println!("{name}: logits {:.3}, difference of two inputs {:.3}", rms(&a), rms(&difference));
+        assert!((0.05..50.0).contains(&rms(&a)), "{name}: {}", rms(&a));
+        assert!(0.01 * rms(&a) < rms(&difference), "{name} does not look at its input");
+    }
+}
+
+#[test]
+fn the_head_gives_probabilities() {
+    let options = Options { head: Head::Probabilities, ..Options::default() };
+    let model = build("lenet", 2, &mut Seeded(1), options).unwrap();
+    assert_eq!(model.graph.outputs()[0].name, "probabilities");
+    let sum: f64 = logits(&model, 1).iter().sum();
+    assert!((sum - 2.0).abs() < 1e-5);
+}
+
+#[test]
+fn squeezenet_is_built_from_the_file_s_names() {
+    let caffe = |layer: &str| match layer {
+        "features.0" => "conv1".to_string(),
+        "classifier.1" => "conv10".to_string(),
+        fire => {
+            let parts: Vec<&str> = fire.split('.').collect();
+            let number = [3, 4, 6, 7, 9, 10, 11, 12].iter().position(|module| parts[1] == module.to_string()).unwrap();
+            format!("fire{}/{}", number + 2, parts[2].replace("squeeze", "squeeze1x1"))
+        }
+    };
+    let ours = seeded("squeezenet1_1");
+    let theirs = ours.iter().map(|(name, tensor)| {
+        let (layer, part) = name.rsplit_once('.').unwrap();
+        match part {
+            "bias" => (format!("{}.1", caffe(layer)), tensor.clone()),
+            _ => (format!("{}.0", caffe(layer)), channels_last(tensor)),
+        }
+    });
+    let pretrained = pretrained("squeezenet1.1").unwrap();
+    let theirs: BTreeMap<String, Tensor> = theirs.collect();
+    assert!((pretrained.adapt)(theirs.clone()).unwrap() == ours);
+
+    let model = pretrained.build(1, theirs.clone()).unwrap();
+    assert_eq!(ir::verify(&model.graph), Ok(()));
+    assert_eq!(model.graph.outputs()[0].name, "probabilities");
+    let preprocess = model.preprocess.unwrap();
+    assert_eq!((preprocess.height, preprocess.channel_order), (227, ChannelOrder::Bgr));
+    // Rows in front of the last convolution: 227, 113, 56, 27, 13 with pools that have full windows only.
+    let conv10 = model.graph.values().values().find(|value| value.name == "classifier/1").unwrap();
+    assert_eq!(conv10.ty.shape, Shape::from([1, 1000, 13, 13]));
+
+    let mut broken = theirs.clone();
+    broken.insert("conv1.0".into(), Tensor::full(Shape::from([3, 3, 3]), 0.0f32));
+    let error = pretrained.build(1, broken).unwrap_err().to_string();
+    assert_eq!(error, "tensor `features.0.weight` has shape [3,3,3], not [64,3,3,3]");
+
+    let mut broken = theirs;
+    broken.remove("fire4/expand3x3.0");
+    let error = pretrained.build(1, broken).unwrap_err().to_string();
+    assert_eq!(error, "the weights have no tensor `features.6.expand3x3.weight` of shape [128,32,3,3]");
+}
+
+#[test]
+fn efficientnet_is_built_from_the_file_s_names() {
+    let pretrained = pretrained("efficientnet_lite0").unwrap();
+    let model = pretrained.build(1, seeded("efficientnet_lite0")).unwrap();
+    assert_eq!(ir::verify(&model.graph), Ok(()));
+    assert_eq!(model.graph.outputs()[0].name, "probabilities");
+}
+
+#[test]
+fn reads_labels() {
+    assert_eq!(labels(r#"{"1": "b, c", "0": "a"}"#).unwrap(), ["a", "b, c"]);
+    assert_eq!(labels(r#"["a", "b"]"#).unwrap(), ["a", "b"]);
+    assert!(labels(r#"{"0": "a", "2": "b"}"#).unwrap_err().to_string().contains("none for class 1"));
+    assert!(labels(r#"{"0": 1}"#).is_err());
+    assert!(labels("7").is_err());
+    assert!(labels("").is_err());
+}
+
+/// The parameters of a network from seed 3, by name.
+fn seeded(name: &str) -> BTreeMap<String, Tensor> {
+    struct Kept(BTreeMap<String, Tensor>);
+    impl Weights for Kept {
+        fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError> {
+            let tensor = Seeded(3).take(name, shape, init)?;
+            self.0.insert(name.to_string(), tensor.clone());
+            Ok(tensor)
+        }
+    }
+    let mut kept = Kept(BTreeMap::new());
+    build(name, 1, &mut kept, Options::default()).unwrap();
+    kept.0
+}
+
+fn logits(model: &Model, seed: u64) -> Vec<f64> {
+    let mut random = Random::new(seed);
+    let shape = &model.graph.ty(model.graph.inputs()[0]).shape;
+    let input = Tensor::from_fn(shape.clone(), |_| random.uniform(-1.7, 1.7));
+    ir::evaluate(&model.graph, &[input]).unwrap()[0].to_f64()
+}
+
+/// From OIHW to HWIO.
+fn channels_last(kernel: &Tensor) -> Tensor {
+    let &[outputs, inputs, rows, columns] = &kernel.shape()[..] else { panic!("kernels have four dimensions") };
+    let items: &[f32] = kernel.as_slice().unwrap();
+    Tensor::from_fn(Shape::from([rows, columns, inputs, outputs]), |at| {
+        let (cell, input, output) = (at / outputs / inputs, at / outputs % inputs, at % outputs);
+        items[(output * inputs + input) * rows * columns + cell]
+    })
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask test`: every test of the workspace, with an honest count.
+//!
+//! A test that cannot run here (data that was not fetched) says so in a file; it then counts as skipped, with its reason,
+//! and not as passed.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::{cargo, root, tidy};
+
+/// The variable that names the file in which tests say that they were skipped.
+const SKIPPED: &str = "PRESTOW_SKIPPED";
+
+pub(crate) fn run(words: &[String]) -> Result<u8, String> {
+    let tidy = tidy::run();
+    let skips = root().join("target/skipped.txt");
+    std::fs::create_dir_all(root().join("target")).map_err(|error| format!("cannot make target/: {error}"))?;
+    std::fs::write(&skips, "").map_err(|error| format!("cannot write `{}`: {error}", skips.display()))?;
+
+    let mut command = cargo();
+    command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
+    command.args(words).env(SKIPPED, &skips).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;
+    let mut count = Count::default();
+    let output = child.stdout.take().ok_or("cargo test has no output")?;
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(|error| format!("cannot read what cargo test prints: {error}"))?;
+        count.add(&line);
+        println!("{line}");
+    }
+    let status = child.wait().map_err(|error| format!("cargo test: {error}"))?;
+
+    let text = std::fs::read_to_string(&skips).unwrap_or_default();
+    let mut reasons: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    println!();
+    reasons.iter().for_each(|reason| println!("skipped: {reason}"));
+    if let Err(error) = &tidy {
+        println!("failed: tidy: {error}");
+    }
+    let build_failed = !status.success() && count.failed == 0;
+    if build_failed {
+        println!("failed: cargo test ended with {status} before or beside its tests");
+    }
+    let failed = count.failed + u64::from(tidy.is_err()) + u64::from(build_failed);
+    let skipped = reasons.len() as u64 + count.ignored;
+    let passed = (count.passed + u64::from(tidy.is_ok())).saturating_sub(reasons.len() as u64);
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    Ok(u8::from(0 < failed))
+}
+
+/// The sum of the lines `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
+#[derive(Default)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Count {
+    fn add(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test result:") else { return };
+        let number = |word: &str| -> u64 {
+            let part = rest.split([';', '.']).find(|part| part.trim_end().ends_with(word));
+            part.and_then(|part| part.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+        };
+        self.passed += number("passed");
+        self.failed += number("failed");
+        self.ignored += number("ignored");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_result_lines() {
+        let mut count = Count::default();
+        count.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s");
+        count.add("test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s");
+        count.add("running 3 tests");
+        assert_eq!((count.passed, count.failed, count.ignored), (5, 4, 1));
+    }
+}
