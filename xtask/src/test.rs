@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::{cargo, root, tidy};
+use crate::{cargo, check, root, tidy};
 
 /// The variable that names the file in which tests say that they were skipped.
 const SKIPPED: &str = "PRESTOW_SKIPPED";
@@ -17,6 +17,8 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     std::fs::create_dir_all(root().join("target")).map_err(|error| format!("cannot make target/: {error}"))?;
     std::fs::write(&skips, "").map_err(|error| format!("cannot write `{}`: {error}", skips.display()))?;
 
+    // Whole executables are tested too.
+    check("the build", cargo().args(["build", "--release", "-p", "prestow", "-p", "prestow-runner"]))?;
     let mut command = cargo();
     command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
     command.args(words).env(SKIPPED, &skips).stdout(Stdio::piped());

@@ -170,9 +170,9 @@ fn interior<const FMA: bool, const STRIDE: usize>(
                         *sum = fma::<FMA>(tap, from[index * stride], *sum);
                     }
                 } else {
-                    let from = plane[at..=at + (width - 1) * stride].iter().step_by(stride);
-                    for (sum, &from) in acc.iter_mut().zip(from) {
-                        *sum = fma::<FMA>(tap, from, *sum);
+                    let from = plane[at..=at + (width - 1) * stride].chunks(stride);
+                    for (sum, from) in acc.iter_mut().zip(from) {
+                        *sum = fma::<FMA>(tap, from[0], *sum);
                     }
                 }
             }

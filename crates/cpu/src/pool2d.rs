@@ -168,9 +168,13 @@ vectorised! {
 
 #[inline(always)]
 fn combine<const STRIDE: usize>(into: &mut [f32], from: &[f32], stride: usize, join: impl Fn(f32, f32) -> f32) {
+    if STRIDE == 1 {
+        into.iter_mut().zip(from).for_each(|(into, &from)| *into = join(*into, from));
+        return;
+    }
     let stride = if STRIDE == 0 { stride } else { STRIDE };
-    for (into, from) in into.iter_mut().zip(from.iter().step_by(stride)) {
-        *into = join(*into, *from);
+    for (into, from) in into.iter_mut().zip(from.chunks(stride)) {
+        *into = join(*into, from[0]);
     }
 }
 

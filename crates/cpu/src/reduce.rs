@@ -67,7 +67,7 @@ struct Axes {
 
 impl Axes {
     fn count(&self) -> usize {
-        self.extents[..self.rank].iter().product()
+        count(&self.extents[..self.rank]).unwrap_or(0)
     }
 
     /// The position of a flat index over these axes.
@@ -95,7 +95,7 @@ impl Reduce {
     fn axes(&self) -> [Axes; 2] {
         let mut axes = [Axes::default(); 2];
         let mut previous = None;
-        let mut stride = self.shape.iter().product::<usize>();
+        let mut stride = count(&self.shape).unwrap_or(0);
         for (&extent, &reduced) in self.shape.iter().zip(&self.reduced) {
             stride /= extent.max(1);
             if extent == 1 {
@@ -103,7 +103,7 @@ impl Reduce {
             }
             let list = &mut axes[usize::from(reduced)];
             if previous == Some(reduced) {
-                list.extents[list.rank - 1] *= extent;
+                list.extents[list.rank - 1] = list.extents[list.rank - 1].saturating_mul(extent);
                 list.strides[list.rank - 1] = stride;
             } else {
                 list.extents[list.rank] = extent;

@@ -74,28 +74,27 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut weights = None;
     let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
     while let Some(word) = words.next().map_err(text)? {
-        let mut value = || words.value().and_then(|word| word.string()).map_err(text);
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
             Long("batch") => {
-                let word = value()?;
+                let word = text_value(&mut words)?;
                 let batch = word.parse().ok().filter(|batch| (1..=65_536).contains(batch));
                 request.batch = Some(batch.ok_or_else(|| format!("--batch takes a number from 1 to 65536, not `{word}`"))?);
             }
             Long("shape") => {
-                let (name, shape) = parse_shape(&value()?)?;
+                let (name, shape) = parse_shape(&text_value(&mut words)?)?;
                 if request.shapes.insert(name.clone(), shape).is_some() {
                     return Err(format!("--shape is given twice for `{name}`"));
                 }
             }
-            Long("weights") => weights = Some(parse_weights(&value()?)?),
+            Long("weights") => weights = Some(parse_weights(&text_value(&mut words)?)?),
             Long("pretrained") => request.pretrained = true,
-            Long("data") => request.data = value()?.into(),
-            Long("target") => only("target", &value()?, &["cpu", lower::cpu::NAME])?,
-            Long("dtype") => only("dtype", &value()?, &["f32"])?,
-            Long("output") | Short('o') => output = Some(PathBuf::from(value()?)),
-            Long("runner") => runner = Some(PathBuf::from(value()?)),
-            Long("dump-ir") => dump_ir = Some(PathBuf::from(value()?)),
+            Long("data") => request.data = text_value(&mut words)?.into(),
+            Long("target") => only("target", &text_value(&mut words)?, &["cpu", lower::cpu::NAME])?,
+            Long("dtype") => only("dtype", &text_value(&mut words)?, &["f32"])?,
+            Long("output") | Short('o') => output = Some(PathBuf::from(text_value(&mut words)?)),
+            Long("runner") => runner = Some(PathBuf::from(text_value(&mut words)?)),
+            Long("dump-ir") => dump_ir = Some(PathBuf::from(text_value(&mut words)?)),
             Long("json") => json = true,
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(text(other.unexpected())),
@@ -107,6 +106,11 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
     Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json }))
+}
+
+/// The value of a flag, as text.
+fn text_value(words: &mut lexopt::Parser) -> Result<String, String> {
+    words.value().and_then(|word| word.string()).map_err(|error| format!("{error}; --help lists what there is"))
 }
 
 fn parse_shape(given: &str) -> Result<(String, Shape), String> {

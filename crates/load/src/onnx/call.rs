@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use ir::{Op, Refusal, TensorType, ops};
+use ir::{Op, Refusal, ops};
 use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Scope, Shape, Tensor};
@@ -81,10 +81,6 @@ impl Call<'_, '_> {
         self.node.outputs.get(ix).is_some_and(|name| !name.is_empty())
     }
 
-    pub(super) fn ty(&self, operand: Operand) -> TensorType {
-        self.builder.ty(operand)
-    }
-
     pub(super) fn shape(&self, operand: Operand) -> Shape {
         self.builder.ty(operand).shape
     }
@@ -138,10 +134,6 @@ impl Call<'_, '_> {
         for name in names {
             self.attribute(name);
         }
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.attribute(name).is_some()
     }
 
     /// Refuses what nobody asked for: it would mean something.

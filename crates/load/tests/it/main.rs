@@ -1,0 +1,30 @@
+//! The ONNX reader against ONNX's own tests, hand-made models, damaged files and real networks.
+
+mod conformance;
+mod damaged;
+mod models;
+mod real;
+mod wire;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A folder or file below the workspace's `data`, or none, told aloud: a test without its data has not passed.
+pub(crate) fn data(test: &str, path: &str) -> Option<PathBuf> {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(path);
+    if found.exists() {
+        return Some(found);
+    }
+    eprintln!("SKIPPED: {test}: run cargo xtask fetch");
+    if let Some(list) = environment("PRESTOW_SKIPPED") {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(list).expect("the list can be written");
+        writeln!(file, "load::{test}: data/{path} is missing; run `cargo xtask fetch`").expect("the list can be written");
+    }
+    None
+}
+
+/// A variable of the environment. Tests are the edge where it is read.
+#[expect(clippy::disallowed_methods, reason = "switches of the test run")]
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

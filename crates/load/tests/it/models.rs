@@ -1,0 +1,418 @@
+//! Hand-made models: one behaviour each.
+
+use std::path::{Path, PathBuf};
+
+use ir::{Graph, text};
+use prestow_load::onnx::{self, LoadError, Options, Unsupported};
+use types::{DType, Shape, Tensor};
+
+use crate::wire::{Attr, Dim, Message, Model, info, node, tensor};
+
+fn load(model: &Model) -> Result<Graph, LoadError> {
+    onnx::load(&model.write(), None, &Options::default())
+}
+
+/// Loads, verifies and evaluates a model.
+#[track_caller]
+fn run(model: &Model, inputs: &[Tensor]) -> Vec<Tensor> {
+    let graph = load(model).unwrap_or_else(|error| panic!("{error}"));
+    ir::verify(&graph).unwrap_or_else(|errors| panic!("{errors:?}\n{}", text::print(&graph)));
+    ir::evaluate(&graph, inputs).expect("the inputs fit")
+}
+
+#[track_caller]
+fn check(model: &Model, inputs: &[Tensor], want: &[f64]) {
+    let got = run(model, inputs);
+    assert_eq!(got[0].to_f64(), want);
+}
+
+/// The message of a model that is refused.
+#[track_caller]
+fn refusal(model: &Model) -> String {
+    load(model).expect_err("the model is refused").to_string()
+}
+
+fn x(dims: &[i64]) -> Message {
+    info("x", DType::F32, &dims.iter().map(|&extent| Dim::Is(extent)).collect::<Vec<_>>())
+}
+
+fn floats(shape: &[usize], items: &[f32]) -> Tensor {
+    Tensor::new(shape.into(), items.to_vec()).expect("the items fill the shape")
+}
+
+fn ints(items: &[i64]) -> Tensor {
+    Tensor::vector(items.to_vec())
+}
+
+/// A convolution, a norm and a dense layer: enough to have something of everything.
+pub(crate) fn small() -> Model {
+    let weight = Tensor::from_fn(Shape::from([2, 1, 3, 3]), |at| at as f32 / 18.0);
+    let dense = Tensor::from_fn(Shape::from([3, 8]), |at| at as f32 / 24.0);
+    let nodes = vec![
+        node("Conv", &["x", "weight", "bias"], &["a"], &[("pads", Attr::Ints(vec![1; 4]))]),
+        node("BatchNormalization", &["a", "scale", "bias", "bias", "scale"], &["b"], &[("epsilon", Attr::Float(1e-3))]),
+        node("Relu", &["b"], &["c"], &[]),
+        node(
+            "MaxPool",
+            &["c"],
+            &["d"],
+            &[("kernel_shape", Attr::Ints(vec![2, 2])), ("strides", Attr::Ints(vec![2, 2]))],
+        ),
+        node("Constant", &[], &["minus"], &[("value", Attr::Tensor(ints(&[-1])))]),
+        node("Shape", &["d"], &["e"], &[]),
+        node("Gather", &["e", "zero"], &["f"], &[("axis", Attr::Int(0))]),
+        node("Concat", &["f", "minus"], &["g"], &[("axis", Attr::Int(0))]),
+        node("Reshape", &["d", "g"], &["h"], &[]),
+        node("Gemm", &["h", "dense", "offset"], &["i"], &[("transB", Attr::Int(1)), ("alpha", Attr::Float(0.5))]),
+        node("Softmax", &["i"], &["y"], &[("axis", Attr::Int(1))]),
+    ];
+    Model::new(13, vec![x(&[1, 1, 4, 4])], nodes, "y")
+        .with("weight", &weight)
+        .with("bias", &floats(&[2], &[0.5, -0.5]))
+        .with("scale", &floats(&[2], &[1.0, 2.0]))
+        .with("zero", &ints(&[0]))
+        .with("dense", &dense)
+        .with("offset", &floats(&[3], &[0.0, 1.0, 2.0]))
+}
+
+/// The seeds of the fuzzer: models that load.
+fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let pad = Model::new(
+        13,
+        vec![info("x", DType::F32, &[Dim::Named("N"), Dim::Is(3)])],
+        vec![node("Pad", &["x", "pads"], &["y"], &[("mode", Attr::Text("reflect"))])],
+        "y",
+    )
+    .with("pads", &ints(&[0, 1, 0, 1]));
+    vec![("small.onnx", small().write()), ("pad.onnx", pad.write()), ("branch.onnx", branch(true).write())]
+}
+
+/// An `If` whose condition is known.
+fn branch(condition: bool) -> Model {
+    let arm = |op: &str| Attr::Graph(Model::new(13, vec![], vec![node(op, &["x"], &["z"], &[])], "z").graph());
+    let nodes = vec![node("If", &["c"], &["y"], &[("then_branch", arm("Neg")), ("else_branch", arm("Abs"))])];
+    Model::new(13, vec![x(&[2])], nodes, "y").with("c", &Tensor::scalar(condition))
+}
+
+#[test]
+fn corpus_is_what_the_writer_writes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/corpus");
+    for (name, bytes) in seeds() {
+        if crate::environment("PRESTOW_BLESS").is_some() {
+            std::fs::write(folder.join(name), &bytes).expect("the corpus can be written");
+        }
+        assert_eq!(std::fs::read(folder.join(name)).ok(), Some(bytes), "{name}: PRESTOW_BLESS=1 writes it");
+    }
+}
+
+#[test]
+fn a_small_network_loads_without_shape_arithmetic() {
+    let graph = load(&small()).unwrap();
+    let ops: Vec<&str> = graph.nodes().values().map(|node| node.op.name()).collect();
+    assert_eq!(ops, ["conv", "batch_norm", "unary", "pool", "reshape", "mat_mul", "softmax"]);
+    assert_eq!(graph.parameters(), 18 + 2 + 2 + 24 + 3);
+    let scopes: Vec<&str> = graph.nodes().values().map(|node| node.scope.as_str()).collect();
+    assert_eq!(scopes[0], "Conv_0");
+    assert_eq!(graph.value(graph.outputs()[0].value).name, "y");
+    let gemm = graph.nodes().values().nth(5).unwrap();
+    assert_eq!(gemm.inputs.len(), 3, "the offset is added by the product itself");
+}
+
+#[test]
+fn initializers_listed_as_inputs_are_no_inputs() {
+    let mut model = Model::new(6, vec![x(&[2]), info("w", DType::F32, &[Dim::Is(2)])], vec![], "y")
+        .with("w", &floats(&[2], &[10.0, 20.0]));
+    model.ir_version = 3;
+    model.nodes = vec![node("Add", &["x", "w"], &["y"], &[])];
+    let graph = load(&model).unwrap();
+    assert_eq!(graph.inputs().len(), 1);
+    check(&model, &[floats(&[2], &[1.0, 2.0])], &[11.0, 22.0]);
+}
+
+#[test]
+fn external_data_is_read_inside_the_directory_only() {
+    let directory = scratch("external");
+    std::fs::create_dir_all(directory.join("sub")).unwrap();
+    let bytes = floats(&[3], &[0.0, 5.0, 7.0]).to_le_bytes();
+    std::fs::write(directory.join("sub/w.bin"), &bytes).unwrap();
+    let at = |location: &str, offset: &str, length: &str| {
+        let entry = |key: &str, value: &str| Message::new().text(1, key).text(2, value);
+        let weight = Message::new()
+            .int(1, 2)
+            .int(2, 1)
+            .text(8, "w")
+            .message(13, &entry("location", location))
+            .message(13, &entry("offset", offset))
+            .message(13, &entry("length", length))
+            .int(14, 1);
+        let mut model = Model::new(13, vec![x(&[2])], vec![node("Add", &["x", "w"], &["y"], &[])], "y");
+        model.initializers.push(weight);
+        model.write()
+    };
+    let load = |bytes: &[u8], directory: Option<&Path>| onnx::load(bytes, directory, &Options::default());
+    let graph = load(&at("sub/w.bin", "4", "8"), Some(&directory)).unwrap();
+    assert_eq!(ir::evaluate(&graph, &[floats(&[2], &[1.0, 1.0])]).unwrap()[0].to_f64(), [6.0, 8.0]);
+
+    let message = |bytes: &[u8], directory: Option<&Path>| load(bytes, directory).unwrap_err().to_string();
+    let leaves = "external data of tensor `w`: `../secret` leaves the model's directory";
+    assert_eq!(message(&at("../secret", "0", "8"), Some(&directory)), leaves);
+    assert!(message(&at("/etc/passwd", "0", "8"), Some(&directory)).contains("leaves the model's directory"));
+    assert!(message(&at("sub/w.bin", "8", "8"), Some(&directory)).contains("has 12 bytes, the tensor wants 8 from 8 on"));
+    assert!(message(&at("sub/w.bin", "0", "4"), Some(&directory)).contains("`length` is 4, the tensor has 8 bytes"));
+    assert!(message(&at("sub/w.bin", "-1", "8"), Some(&directory)).contains("`offset` is `-1`"));
+    assert!(message(&at("nothing", "0", "8"), Some(&directory)).contains("`nothing`"));
+    assert!(message(&at("sub/w.bin", "0", "8"), None).contains("load the model from a file"));
+    #[cfg(unix)]
+    {
+        let _ = std::fs::remove_file(directory.join("link"));
+        std::os::unix::fs::symlink("/etc/passwd", directory.join("link")).unwrap();
+        assert!(message(&at("link", "0", "8"), Some(&directory)).contains("leaves the model's directory"));
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("prestow-load-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn open_dimensions_are_bound_by_the_caller() {
+    let dims = [Dim::Named("batch"), Dim::Is(3), Dim::Open, Dim::Is(-1)];
+    let model = Model::new(13, vec![info("x", DType::F32, &dims)], vec![node("Relu", &["x"], &["y"], &[])], "y");
+    let load = |options: Options| onnx::load(&model.write(), None, &options);
+    let shapes = |shape: &[usize]| [("x".to_string(), Shape::from(shape))].into_iter().collect();
+    let hint = "bind it with `--shape x=Nx3xHxW`";
+    assert_eq!(
+        load(Options::default()).unwrap_err().to_string(),
+        format!(
+            "input `x`: dimension 0 (`batch`) is open; {hint}\n\
+             input `x`: dimension 2 is open; {hint}\n\
+             input `x`: dimension 3 is open; {hint}"
+        )
+    );
+    let error = load(Options { batch: Some(2), ..Options::default() }).unwrap_err();
+    assert!(matches!(error, LoadError::UnboundDimension(open) if open.len() == 2));
+    let graph = load(Options { batch: Some(9), shapes: shapes(&[2, 3, 4, 5]) }).unwrap();
+    assert_eq!(graph.ty(graph.inputs()[0]).shape, Shape::from([2, 3, 4, 5]));
+    assert_eq!(
+        load(Options { batch: None, shapes: shapes(&[2, 4, 4, 5]) }).unwrap_err().to_string(),
+        "`--shape x=` gives [2,4,4,5], but the model has [N,3,H,W]; only open dimensions can be chosen"
+    );
+    assert_eq!(
+        load(Options { batch: None, shapes: [("z".to_string(), Shape::from([1]))].into_iter().collect() })
+            .unwrap_err()
+            .to_string(),
+        "`--shape z=`: the model has no such input; its inputs are `x`"
+    );
+}
+
+#[test]
+fn batch_binds_the_first_dimension() {
+    let dims = [Dim::Open, Dim::Is(2)];
+    let model = Model::new(13, vec![info("x", DType::F32, &dims)], vec![node("Relu", &["x"], &["y"], &[])], "y");
+    assert_eq!(
+        refusal(&model),
+        "input `x`: dimension 0 is open; bind it with `--shape x=Nx2` or `--batch N`"
+    );
+    let batch = |batch: usize, model: &Model| {
+        onnx::load(&model.write(), None, &Options { batch: Some(batch), ..Options::default() })
+    };
+    let graph = batch(8, &model).unwrap();
+    assert_eq!(graph.ty(graph.inputs()[0]).shape, Shape::from([8, 2]));
+    let fixed = Model::new(13, vec![x(&[1, 2])], vec![node("Relu", &["x"], &["y"], &[])], "y");
+    assert!(batch(1, &fixed).is_ok());
+    assert_eq!(
+        batch(8, &fixed).unwrap_err().to_string(),
+        "`--batch 8`: the first dimension of input `x` is 1 in the model and cannot be changed"
+    );
+}
+
+#[test]
+fn all_unsupported_nodes_are_listed_at_once() {
+    let nodes = vec![
+        node("LSTM", &["x"], &["a"], &[]).text(3, "encoder/lstm"),
+        node("Relu", &["a"], &["b"], &[]),
+        node("NonMaxSuppression", &["b"], &["c"], &[]),
+        node("Gelu", &["x"], &["d"], &[("approximate", Attr::Text("fast"))]),
+        node("Fused", &["x"], &["e"], &[]).text(7, "com.example"),
+        node("Relu", &["x"], &["f"], &[("slope", Attr::Float(0.5))]),
+        node("Relu", &["x"], &["y"], &[]),
+    ];
+    let mut model = Model::new(20, vec![x(&[2])], nodes, "y");
+    assert_eq!(
+        refusal(&model),
+        "node `encoder/lstm` (operator `LSTM`, opset 20): the operator is not supported\n\
+         node `NonMaxSuppression_2` (operator `NonMaxSuppression`, opset 20): the operator is not supported\n\
+         node `Gelu_3` (operator `Gelu`, opset 20): attribute `approximate` is `fast`, not `none` or `tanh`\n\
+         node `Fused_4` (operator `com.example.Fused`, opset 0): operators of domain `com.example` are not supported\n\
+         node `Relu_5` (operator `Relu`, opset 20): attribute `slope` is not supported"
+    );
+    // With open dimensions it is still said first that there is no translation.
+    model.inputs = vec![info("x", DType::F32, &[Dim::Open])];
+    assert!(matches!(load(&model), Err(LoadError::Unsupported(nodes)) if nodes.len() == 3));
+}
+
+#[test]
+fn what_must_be_known_may_not_follow_from_an_input() {
+    let inputs = vec![x(&[4]), info("s", DType::I64, &[Dim::Is(2)])];
+    let model = Model::new(13, inputs, vec![node("Reshape", &["x", "s"], &["y"], &[])], "y");
+    let Err(LoadError::Unsupported(nodes)) = load(&model) else { panic!("the shape is not known") };
+    let reason =
+        "`shape` must be known when the model is loaded, but follows from an input; export the model with it fixed";
+    let (node, operator) = ("Reshape_0".to_string(), "Reshape".to_string());
+    let want = Unsupported { node, operator, opset: 13, domain: String::new(), reason: reason.to_string() };
+    assert_eq!(nodes, [want]);
+}
+
+#[test]
+fn softmax_flattens_before_opset_13() {
+    let at = |opset: i64| {
+        Model::new(opset, vec![x(&[1, 2, 2])], vec![node("Softmax", &["x"], &["y"], &[("axis", Attr::Int(1))])], "y")
+    };
+    check(&at(12), &[floats(&[1, 2, 2], &[0.0; 4])], &[0.25; 4]);
+    check(&at(13), &[floats(&[1, 2, 2], &[0.0; 4])], &[0.5; 4]);
+}
+
+#[test]
+fn attributes_became_operands() {
+    let x4 = || vec![x(&[4])];
+    let input = floats(&[4], &[1.0, 2.0, 3.0, 4.0]);
+    let starts = || vec![("starts", Attr::Ints(vec![1])), ("ends", Attr::Ints(vec![-1]))];
+    check(&Model::new(9, x4(), vec![node("Slice", &["x"], &["y"], &starts())], "y"), &[input.clone()], &[2.0, 3.0]);
+    let model = Model::new(10, x4(), vec![node("Slice", &["x", "s", "e", "", "t"], &["y"], &[])], "y")
+        .with("s", &ints(&[-1]))
+        .with("e", &ints(&[i64::MIN]))
+        .with("t", &ints(&[-2]));
+    check(&model, &[input.clone()], &[4.0, 2.0]);
+
+    let limits = [("min", Attr::Float(2.0)), ("max", Attr::Float(3.0))];
+    let clip = Model::new(10, x4(), vec![node("Clip", &["x"], &["y"], &limits)], "y");
+    check(&clip, &[input.clone()], &[2.0, 2.0, 3.0, 3.0]);
+    let clip = Model::new(11, x4(), vec![node("Clip", &["x", "", "max"], &["y"], &[])], "y")
+        .with("max", &Tensor::scalar(3.0f32));
+    check(&clip, &[input.clone()], &[1.0, 2.0, 3.0, 3.0]);
+    let old = Model::new(11, x4(), vec![node("Clip", &["x"], &["y"], &limits)], "y");
+    assert_eq!(refusal(&old), "node `Clip_0` (operator `Clip`, opset 11): attribute `min` is not supported");
+
+    let axes = [("axes", Attr::Ints(vec![0])), ("keepdims", Attr::Int(0))];
+    check(&Model::new(12, x4(), vec![node("ReduceSum", &["x"], &["y"], &axes)], "y"), &[input.clone()], &[10.0]);
+    let sum = Model::new(13, x4(), vec![node("ReduceSum", &["x", "a"], &["y"], &[])], "y").with("a", &ints(&[0]));
+    check(&sum, &[input.clone()], &[10.0]);
+    let mean = Model::new(17, x4(), vec![node("ReduceMean", &["x"], &["y"], &axes)], "y");
+    check(&mean, &[input], &[2.5]);
+}
+
+#[test]
+fn operands_broadcast_from_an_axis_before_opset_7() {
+    let attributes = [("broadcast", Attr::Int(1)), ("axis", Attr::Int(0))];
+    let model = Model::new(6, vec![x(&[2, 2])], vec![node("Mul", &["x", "w"], &["y"], &attributes)], "y")
+        .with("w", &floats(&[2], &[1.0, 10.0]));
+    check(&model, &[floats(&[2, 2], &[1.0, 2.0, 3.0, 4.0])], &[1.0, 2.0, 30.0, 40.0]);
+    let model = Model::new(6, vec![x(&[2, 2])], vec![node("Mul", &["x", "w"], &["y"], &[])], "y")
+        .with("w", &floats(&[2], &[1.0, 10.0]));
+    assert!(refusal(&model).contains("attribute `broadcast` is not set"));
+}
+
+#[test]
+fn padding_follows_from_a_rule() {
+    let pool = |rule: &'static str| {
+        let attributes = [
+            ("kernel_shape", Attr::Ints(vec![2])),
+            ("strides", Attr::Ints(vec![1])),
+            ("auto_pad", Attr::Text(rule)),
+        ];
+        Model::new(13, vec![x(&[1, 1, 3])], vec![node("MaxPool", &["x"], &["y"], &attributes)], "y")
+    };
+    let input = floats(&[1, 1, 3], &[3.0, 2.0, 1.0]);
+    check(&pool("SAME_UPPER"), &[input.clone()], &[3.0, 2.0, 1.0]);
+    check(&pool("SAME_LOWER"), &[input.clone()], &[3.0, 3.0, 2.0]);
+    check(&pool("VALID"), &[input], &[3.0, 2.0]);
+    assert!(refusal(&pool("SAME")).contains("attribute `auto_pad` is `SAME`"));
+}
+
+#[test]
+fn a_product_takes_factors_and_offset_in() {
+    let attributes =
+        [("alpha", Attr::Float(2.0)), ("beta", Attr::Float(3.0)), ("transA", Attr::Int(1)), ("transB", Attr::Int(1))];
+    let model = Model::new(13, vec![x(&[2, 1])], vec![node("Gemm", &["x", "b", "c"], &["y"], &attributes)], "y")
+        .with("b", &floats(&[2, 2], &[1.0, 2.0, 3.0, 4.0]))
+        .with("c", &Tensor::scalar(1.0f32));
+    check(&model, &[floats(&[2, 1], &[1.0, 10.0])], &[45.0, 89.0]);
+    let graph = load(&model).unwrap();
+    let ops: Vec<&str> = graph.nodes().values().map(|node| node.op.name()).collect();
+    assert_eq!(ops, ["transpose", "mat_mul"]);
+}
+
+#[test]
+fn vectors_are_multiplied_as_matrices() {
+    let model = Model::new(13, vec![x(&[2])], vec![node("MatMul", &["x", "b"], &["y"], &[])], "y")
+        .with("b", &floats(&[2, 2], &[1.0, 2.0, 3.0, 4.0]));
+    assert_eq!(run(&model, &[floats(&[2], &[1.0, 10.0])])[0], floats(&[2], &[31.0, 42.0]));
+    let model = Model::new(13, vec![x(&[2])], vec![node("MatMul", &["x", "x"], &["y"], &[])], "y");
+    assert_eq!(run(&model, &[floats(&[2], &[3.0, 4.0])])[0], Tensor::scalar(25.0f32));
+}
+
+#[test]
+fn a_known_condition_chooses_its_branch() {
+    check(&branch(true), &[floats(&[2], &[1.0, -2.0])], &[-1.0, 2.0]);
+    check(&branch(false), &[floats(&[2], &[1.0, -2.0])], &[1.0, 2.0]);
+}
+
+#[test]
+fn a_filled_tensor_can_be_a_weight() {
+    let nodes = vec![
+        node("ConstantOfShape", &["s"], &["w"], &[("value", Attr::Tensor(floats(&[1], &[0.5])))]),
+        node("MatMul", &["x", "w"], &["y"], &[]),
+    ];
+    let model = Model::new(9, vec![x(&[1, 64])], nodes, "y").with("s", &ints(&[64, 128]));
+    let graph = load(&model).unwrap();
+    assert_eq!(graph.parameters(), 64 * 128);
+    assert!(graph.values().values().any(|value| value.name == "w"));
+    let nodes = vec![node("ConstantOfShape", &["s"], &["y"], &[])];
+    let model = Model::new(9, vec![], nodes, "y").with("s", &ints(&[1 << 20, 1 << 19]));
+    assert!(refusal(&model).contains("a constant of 2199023255552 bytes does not fit"));
+}
+
+#[test]
+fn damaged_models_are_told_apart() {
+    assert_eq!(onnx::load(b"", None, &Options::default()).unwrap_err(), LoadError::NotOnnx);
+    assert_eq!(onnx::load(b"PK\x03\x04", None, &Options::default()).unwrap_err(), LoadError::NotOnnx);
+    let relu = || vec![node("Relu", &["x"], &["y"], &[])];
+    let twice = Model::new(13, vec![x(&[1])], [relu(), relu()].concat(), "y");
+    assert_eq!(refusal(&twice), "`y` is defined twice");
+    let unknown = Model::new(13, vec![x(&[1])], vec![node("Relu", &["z"], &["y"], &[])], "y");
+    assert_eq!(refusal(&unknown), "node `Relu_0` reads `z`, which nothing in front of it yields");
+    let unknown = Model::new(13, vec![x(&[1])], relu(), "z");
+    assert_eq!(refusal(&unknown), "an output of the graph reads `z`, which nothing in front of it yields");
+    let newer = Model::new(99, vec![x(&[1])], relu(), "y");
+    assert_eq!(
+        refusal(&newer),
+        "operator set 99 is not supported, 1 to 22 are; export the model with an older one"
+    );
+    let short = Message::new().int(1, 3).int(2, 1).text(8, "w").bytes(9, &[0; 8]);
+    let mut model = Model::new(13, vec![x(&[1])], relu(), "y");
+    model.initializers.push(short);
+    assert_eq!(refusal(&model), "tensor `w`: a tensor of f32[3] has 12 bytes, not 8");
+}
+
+#[test]
+fn tensors_are_read_from_every_field() {
+    let read = |message: Message| onnx::tensor(&message.0).unwrap();
+    for dtype in DType::ALL {
+        let want = Tensor::vector(vec![0.0f32, 1.0, 2.0]).cast(dtype);
+        assert_eq!(read(tensor("t", &want)), want);
+    }
+    let typed = |element: i64| Message::new().int(1, 2).int(2, element);
+    assert_eq!(read(typed(1).float(4, 1.0).float(4, 2.0)), floats(&[2], &[1.0, 2.0]));
+    assert_eq!(read(typed(1).bytes(4, &floats(&[2], &[1.0, 2.0]).to_le_bytes())), floats(&[2], &[1.0, 2.0]));
+    assert_eq!(read(typed(7).int(7, -1).bytes(7, &[5])), ints(&[-1, 5]));
+    assert_eq!(read(typed(3).int(5, -1).int(5, 127)), Tensor::vector(vec![-1i8, 127]));
+    assert_eq!(read(typed(9).int(5, 1).int(5, 0)), Tensor::vector(vec![true, false]));
+    assert_eq!(read(typed(13).int(11, -1).int(11, 0)), Tensor::vector(vec![u64::MAX, 0]));
+    assert_eq!(read(typed(11).bytes(10, &Tensor::vector(vec![1.5f64, 2.5]).to_le_bytes())).to_f64(), [1.5, 2.5]);
+    assert_eq!(read(typed(10).int(5, 0x3c00).int(5, 0xc000)).to_f64(), [1.0, -2.0]);
+    let refused = |message: Message| onnx::tensor(&message.0).unwrap_err().to_string();
+    assert_eq!(refused(typed(8).text(8, "s")), "tensor `s`: strings are not supported");
+    assert!(refused(Message::new().int(1, 1 << 40).int(1, 2).int(2, 1)).contains("more than 2^40 elements"));
+    assert!(refused(Message::new().int(1, -1).int(2, 1)).contains("negative"));
+}

@@ -1,0 +1,66 @@
+//! Real networks: they load, verify, and have the size that their papers say.
+
+use prestow_load::onnx::{self, Options};
+use types::Shape;
+
+use crate::data;
+
+/// Loads a file and describes what came out of it.
+fn describe(test: &str, path: &str, shape: Option<(&str, [usize; 4])>) -> Option<String> {
+    let found = data(test, path)?;
+    let bytes = std::fs::read(found).expect("readable");
+    let shapes = shape.map(|(name, shape)| (name.to_string(), Shape::from(shape))).into_iter().collect();
+    let graph = onnx::load(&bytes, None, &Options { batch: None, shapes }).unwrap_or_else(|error| panic!("{path}: {error}"));
+    ir::verify(&graph).unwrap_or_else(|errors| panic!("{path}: {errors:?}"));
+    let outputs: Vec<String> = graph.outputs().iter().map(|output| graph.ty(output.value).to_string()).collect();
+    Some(format!(
+        "{} inputs, {} nodes, {} parameters -> {}",
+        graph.inputs().len(),
+        graph.nodes().len(),
+        graph.parameters(),
+        outputs.join(", ")
+    ))
+}
+
+#[track_caller]
+fn check(test: &str, cases: &[(&str, Option<(&str, [usize; 4])>, &str)]) {
+    let mut wrong = String::new();
+    for &(path, shape, want) in cases {
+        if let Some(got) = describe(test, path, shape)
+            && got != want
+        {
+            wrong.push_str(&format!("{path}: {got}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn light_models() {
+    check(
+        "light_models",
+        &[
+            ("onnx-test-data/light/light_bvlc_alexnet.onnx", None, ""),
+            ("onnx-test-data/light/light_densenet121.onnx", None, ""),
+            ("onnx-test-data/light/light_inception_v1.onnx", None, ""),
+            ("onnx-test-data/light/light_inception_v2.onnx", None, ""),
+            ("onnx-test-data/light/light_resnet50.onnx", None, ""),
+            ("onnx-test-data/light/light_shufflenet.onnx", None, ""),
+            ("onnx-test-data/light/light_squeezenet.onnx", None, ""),
+            ("onnx-test-data/light/light_vgg19.onnx", None, ""),
+            ("onnx-test-data/light/light_zfnet512.onnx", None, ""),
+        ],
+    );
+}
+
+#[test]
+fn text_recognition() {
+    check(
+        "text_recognition",
+        &[
+            ("models/ppocrv4/ch_PP-OCRv4_det_infer.onnx", Some(("x", [1, 3, 64, 64])), ""),
+            ("models/ppocrv4/ch_PP-OCRv4_rec_infer.onnx", Some(("x", [1, 3, 48, 64])), ""),
+            ("models/ppocrv4/ch_ppocr_mobile_v2.0_cls_infer.onnx", Some(("x", [1, 3, 48, 192])), ""),
+        ],
+    );
+}

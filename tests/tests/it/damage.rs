@@ -1,0 +1,106 @@
+//! Damaged images are refused, never run and never a panic; plans that are well-formed but wrong are refused too.
+
+use ir::ops::Conv;
+use ir::{Graph, Op};
+use plan::image::{self, ImageError};
+use plan::{Plan, check};
+use runtime::Host;
+use std::sync::Arc;
+use types::{Bytes, DType, Random, Scope, Shape, Tensor};
+
+use crate::support::compiled;
+
+/// A small image: a convolution, so that there are weights, steps and a workspace.
+fn small() -> (Plan, Vec<u8>) {
+    let mut graph = Graph::new("small");
+    let x = graph.add_input("x", DType::F32, Shape::from([1, 3, 8, 8]));
+    let w = graph.add_weight("w", Tensor::full(Shape::from([4, 3, 3, 3]), 0.5f32));
+    let y = graph.add1(Op::Conv(Conv::square(1, 1)), &[x, w], Scope::new("conv")).expect("it fits");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let compiled = compiled(graph).expect("it compiles");
+    (compiled.plan, compiled.constants)
+}
+
+fn file(plan: &Plan, constants: &[u8]) -> Vec<u8> {
+    let mut file = Vec::new();
+    image::write(&mut file, b"runner", plan, constants).expect("memory is writable");
+    file
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let (plan, constants) = small();
+    let file = file(&plan, &constants);
+    assert!(image::read(&file).is_ok());
+    for length in (0..file.len()).step_by(7).chain(file.len() - 100..file.len()) {
+        assert!(image::read(&file[..length]).is_err(), "length {length}");
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_what_is_read_is_refused() {
+    let (plan, constants) = small();
+    let file = file(&plan, &constants);
+    // The runner and the padding are not the image's.
+    let first_plan_byte = 4096;
+    let plan_end = first_plan_byte + postcard_len(&file);
+    let constants_start = plan_end.next_multiple_of(4096);
+    for at in (first_plan_byte..plan_end).chain(constants_start..file.len()) {
+        let mut damaged = file.clone();
+        damaged[at] ^= 1 << (at % 8);
+        assert!(image::read(&damaged).is_err(), "byte {at}");
+    }
+}
+
+/// The plan's length as the trailer has it.
+fn postcard_len(file: &[u8]) -> usize {
+    let at = file.len() - 80 + 24;
+    u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes")) as usize
+}
+
+#[test]
+fn another_version_and_no_image_are_told_apart() {
+    let (plan, constants) = small();
+    let mut file = file(&plan, &constants);
+    let at = file.len() - 80 + 8;
+    file[at] = 99;
+    assert_eq!(image::read(&file), Err(ImageError::Version { found: 99 }));
+    assert_eq!(image::read(b"\x7fELF and nothing else"), Err(ImageError::NoTrailer));
+}
+
+/// Plans that decode but were tampered with: the check or `open` refuses them, or they run without a panic.
+#[test]
+fn tampered_plans_are_refused_or_harmless() {
+    let (plan, constants) = small();
+    let weights = Arc::new(constants);
+    let mut random = Random::new(9);
+    let mut refused = 0;
+    for _ in 0..20_000 {
+        let mut bad = plan.clone();
+        let step = random.below(bad.steps.len() as u64) as usize;
+        let small = |random: &mut Random| Bytes(random.below(5000));
+        match random.below(9) {
+            0 => bad.buffers[0].offset = small(&mut random),
+            1 => bad.buffers[1].size = small(&mut random),
+            2 => bad.arena.size = small(&mut random),
+            3 => bad.steps[step].inputs[0].offset = small(&mut random),
+            4 => bad.steps[step].outputs[0].size = small(&mut random),
+            5 => bad.steps[step].workspace = None,
+            6 => bad.steps[step].inputs.truncate(1),
+            7 => bad.inputs[0].operand.size = small(&mut random),
+            _ => {
+                let at = random.below(bad.steps[step].code.len() as u64) as usize;
+                bad.steps[step].code[at] = random.bits() as u8;
+            }
+        }
+        if check(&bad).is_err() {
+            refused += 1;
+            continue;
+        }
+        match runtime::open(Arc::new(bad.clone()), weights.clone(), &Host { threads: 1 }) {
+            Err(_) => refused += 1,
+            Ok(mut session) => session.run(),
+        }
+    }
+    assert!(15_000 < refused, "only {refused} of 20000 were refused");
+}

@@ -1,0 +1,192 @@
+//! Executables as people use them: compile, run, measure, read the JSON; and the answers on real pictures.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value as Json;
+use types::npy;
+
+use crate::support::{data, root};
+
+/// A program that `cargo xtask test` built beside this test.
+fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("this test has a file");
+    let path = own.parent().and_then(Path::parent).expect("tests lie in target/release/deps").join(name);
+    assert!(path.exists(), "`{}` is missing; run the tests with `cargo xtask test`", path.display());
+    path
+}
+
+fn output_of(command: &mut Command) -> Output {
+    command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder of one test's own.
+fn folder(name: &str) -> PathBuf {
+    let path = program("prestow").with_file_name("test-executables").join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("the target folder is writable");
+    path
+}
+
+fn compile(folder: &Path, words: &[&str]) -> PathBuf {
+    let exe = folder.join("model");
+    let done = output_of(Command::new(program("prestow")).arg("compile").args(words).arg("-o").arg(&exe).current_dir(root()),
+    );
+    assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));
+    exe
+}
+
+fn json(exe: &Path, words: &[&str]) -> Json {
+    let done = output_of(Command::new(exe).args(words).arg("--json"));
+    assert!(done.status.success(), "{words:?}: {}{}", text(&done.stderr), text(&done.stdout));
+    serde_json::from_slice(&done.stdout).expect("--json prints JSON")
+}
+
+#[test]
+fn an_executable_keeps_the_contract_of_its_commands() {
+    let folder = folder("contract");
+    let exe = compile(&folder, &["lenet", "--batch", "2"]);
+
+    let describe = json(&exe, &["describe"]);
+    assert_eq!(describe["model"], "lenet");
+    assert_eq!(describe["batch"], 2);
+    assert_eq!(describe["inputs"][0]["shape"], serde_json::json!([2, 1, 28, 28]));
+    assert_eq!(describe["outputs"][0]["dtype"], "f32");
+    for field in ["target", "steps", "parameters", "flops", "format_version"] {
+        assert!(!describe[field].is_null(), "{field}");
+    }
+    assert_eq!(describe["parameters"], 61_706);
+
+    let bench = json(&exe, &["bench", "--warmup", "1", "--iters", "5", "--threads", "1"]);
+    assert_eq!((&bench["iters"], &bench["threads"]), (&Json::from(5), &Json::from(1)));
+    for field in ["min", "p50", "p90", "p99", "mean"] {
+        assert!(bench["latency_ms"][field].as_f64().is_some_and(|ms| 0.0 < ms), "{field}");
+    }
+    assert!(bench["throughput_per_s"].as_f64().is_some_and(|rate| 0.0 < rate));
+
+    let planned = &json(&exe, &["memory"])["planned"];
+    assert!(planned["lower_bound_bytes"].as_u64() <= planned["arena_bytes"].as_u64());
+    let roles = planned["by_role"].as_object().expect("roles are an object");
+    let in_arena: u64 = roles.iter().filter(|(role, _)| !["weight", "constant"].contains(&role.as_str())).map(|(_, bytes)| bytes.as_u64().unwrap()).sum();
+    assert_eq!(Some(in_arena), planned["arena_bytes"].as_u64(), "roles at the peak add up to the arena");
+
+    let actual = json(&exe, &["memory", "--actual"]);
+    assert_eq!(actual["verdict"], "equal");
+    assert_eq!(actual["actual"]["outside_bytes"], 0);
+    assert_eq!(actual["actual"]["heap_allocations_in_run"], 0);
+    assert_eq!(actual["actual"]["arena_written_bytes"], actual["actual"]["arena_planned_bytes"]);
+    assert!(actual["actual"]["residual"].as_array().is_some_and(|items| !items.is_empty()));
+
+    let out = folder.join("out");
+    let done = output_of(Command::new(&exe).args(["run", "--synthetic", "seed:3", "--output-dir"]).arg(&out));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let logits = npy::read(&std::fs::read(out.join("logits.npy")).expect("one file an output")).expect("npy");
+    assert_eq!(logits.shape()[..], [2, 10]);
+
+    let summary = output_of(&mut Command::new(&exe));
+    let screen = text(&summary.stdout);
+    assert!(summary.status.success() && screen.contains("equal") && screen.lines().count() <= 24, "{screen}");
+}
+
+#[test]
+fn the_same_input_gives_the_same_executable() {
+    let folder = folder("same");
+    let first = std::fs::read(compile(&folder, &["lenet"])).expect("readable");
+    let second = std::fs::read(compile(&folder, &["lenet"])).expect("readable");
+    assert!(first == second, "two compilations differ");
+    let other = std::fs::read(compile(&folder, &["lenet", "--weights", "seed:2"])).expect("readable");
+    assert!(first != other, "the seed does not matter");
+}
+
+#[test]
+fn bad_use_is_refused_and_leaves_nothing_behind() {
+    let folder = folder("bad");
+    std::fs::write(folder.join("text.onnx"), "this is no model").expect("writable");
+    std::fs::write(folder.join("text.png"), "this is no picture").expect("writable");
+    let exe = folder.join("none");
+    let refused = |words: &[&str], says: &str| {
+        let done =
+            output_of(Command::new(program("prestow")).args(words).arg("-o").arg(&exe).current_dir(&folder));
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.starts_with("error: ") && said.contains(says), "{words:?} says {said}");
+        assert!(!exe.exists(), "{words:?} left a file");
+    };
+    refused(&["compile", "resnet51"], "resnet51");
+    refused(&["compile", "missing.onnx"], "missing.onnx");
+    refused(&["compile", "text.onnx"], "not an ONNX model");
+    refused(&["compile", "lenet", "--batch", "0"], "--batch");
+    refused(&["compile", "lenet", "--shape", "x"], "--shape");
+    refused(&["compile", "lenet", "--target", "cuda:sm_90"], "cuda:sm_90");
+    refused(&["compile", "lenet", "--pretrained"], "lenet");
+    refused(&["compile", "lenet", "--weights", "missing.safetensors"], "missing.safetensors");
+    refused(&["compile", "lenet", "--weights", "text.png"], "text.png");
+
+    let exe = compile(&folder, &["lenet"]);
+    let refused = |words: &[&str], says: &str| {
+        let done = output_of(Command::new(&exe).args(words).current_dir(&folder));
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.starts_with("error: ") && said.contains(says), "{words:?} says {said}");
+    };
+    let wrong = types::Tensor::vector(vec![1.0f32]);
+    std::fs::write(folder.join("wrong.npy"), npy::write(&wrong)).expect("writable");
+    refused(&["run", "--input", "input=wrong.npy"], "f32[1,1,28,28]");
+    refused(&["run", "--input", "other=wrong.npy"], "`input`");
+    refused(&["run", "--input", "input=missing.npy"], "missing.npy");
+    refused(&["run", "--image", "text.png"], "picture");
+    refused(&["run", "--top", "0"], "--top");
+    refused(&["bench", "--iters", "x"], "--iters");
+    refused(&["fly"], "fly");
+    refused(&["memory", "--html", "x"], "--html");
+}
+
+/// Compiles a trained network and returns its five best classes for a picture of the public data.
+fn top(test: &str, model: &str, file: &str, image: &str) -> Option<Vec<(String, f64)>> {
+    let image = data(test, &format!("images/{image}"))?;
+    data(test, file)?;
+    let folder = folder(&format!("{model}-{}", image.file_stem()?.to_str()?));
+    let exe = compile(&folder, &[model, "--pretrained"]);
+    let found = json(&exe, &["run", "--top", "5", "--image", image.to_str()?]);
+    let row = |row: &Json| (row["label"].as_str().unwrap_or("").to_string(), row["score"].as_f64().unwrap_or(0.0));
+    Some(found["top"].as_array()?.iter().map(row).collect())
+}
+
+/// The best classes are those named, with those probabilities to 0.01.
+fn expect_top(test: &str, model: &str, file: &str, image: &str, want: &[(&str, f64)]) {
+    let Some(got) = top(test, model, file, image) else { return };
+    for ((label, score), (want_label, want_score)) in got.iter().zip(want) {
+        assert!(label.contains(want_label), "{image}: {got:?}");
+        assert!((score - want_score).abs() <= 0.01, "{image}: {got:?}, not {want:?}");
+    }
+}
+
+const SQUEEZENET: &str = "models/squeezenet11_imagenet_hwio.pkl";
+const EFFICIENTNET: &str = "models/efficientnet-lite0-57934424.pth";
+
+#[test]
+fn squeezenet_knows_a_cat() {
+    let want = [("tabby", 0.355), ("Egyptian cat", 0.353), ("tiger cat", 0.289)];
+    expect_top("executables::squeezenet_knows_a_cat", "squeezenet1.1", SQUEEZENET, "chelsea.png", &want);
+}
+
+#[test]
+fn squeezenet_knows_coffee() {
+    expect_top("executables::squeezenet_knows_coffee", "squeezenet1.1", SQUEEZENET, "coffee.png", &[("espresso", 0.984)]);
+}
+
+#[test]
+fn efficientnet_knows_a_cat() {
+    let want = [("tiger cat", 0.417), ("Egyptian cat", 0.327), ("tabby", 0.173)];
+    expect_top("executables::efficientnet_knows_a_cat", "efficientnet_lite0", EFFICIENTNET, "chelsea.png", &want);
+}
+
+#[test]
+fn efficientnet_knows_coffee() {
+    let test = "executables::efficientnet_knows_coffee";
+    expect_top(test, "efficientnet_lite0", EFFICIENTNET, "coffee.png", &[("espresso", 0.951)]);
+}

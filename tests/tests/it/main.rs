@@ -1,0 +1,9 @@
+//! Everything together: operators through the compiler and the runtime against their definitions, networks against
+//! onnxruntime's recorded results, executables against the commands' contract, damaged files against clear refusals.
+
+mod damage;
+mod executables;
+mod operators;
+mod passes_keep;
+mod reference;
+mod support;

@@ -1,0 +1,80 @@
+//! What tests share: compiling in process, comparing, saying aloud what is skipped.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use compiler::{Compiled, Model, compile};
+use ir::Graph;
+use lower::cpu::CpuTarget;
+use runtime::heap::CountingAllocator;
+use runtime::{Host, Session};
+use types::{Random, Tensor};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// The folder of the workspace.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace").to_path_buf()
+}
+
+/// A file of the public data, or none after saying that `test` is skipped.
+pub(crate) fn data(test: &str, name: &str) -> Option<PathBuf> {
+    let path = root().join("data").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    skip(test, &format!("data/{name} is missing; run `cargo xtask fetch`"));
+    None
+}
+
+/// Counts a test as skipped, with the reason.
+#[expect(clippy::disallowed_methods, reason = "the test runner names its file in the environment")]
+pub(crate) fn skip(test: &str, reason: &str) {
+    eprintln!("SKIPPED: {test}: {reason}");
+    if let Ok(path) = std::env::var("PRESTOW_SKIPPED")
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).create(true).open(path)
+    {
+        let _ = writeln!(file, "{test}: {reason}");
+    }
+}
+
+/// Compiles a graph for this machine's processor.
+pub(crate) fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
+    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), |_, _| {})
+}
+
+/// Opens a compiled model.
+pub(crate) fn open(compiled: &Compiled, threads: usize) -> Session {
+    let weights = Arc::new(compiled.constants.clone());
+    runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads }).expect("a compiled plan opens")
+}
+
+/// Inputs for a graph: floats uniform in [-1, 1), integers in 0..3.
+pub(crate) fn inputs(graph: &Graph, seed: u64) -> Vec<Tensor> {
+    let tensor = |&id: &ir::ValueId| {
+        let value = graph.value(id);
+        let mut random = Random::for_name(seed, &value.name);
+        match value.ty.dtype.is_float() {
+            true => Tensor::from_fn(value.ty.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(value.ty.dtype),
+            false => Tensor::from_fn(value.ty.shape.clone(), |_| random.below(3) as i64).cast(value.ty.dtype),
+        }
+    };
+    graph.inputs().iter().map(tensor).collect()
+}
+
+/// Where two tensors differ by more than `relative` of the wanted value plus `absolute`; NaN equals NaN.
+pub(crate) fn difference(got: &Tensor, want: &Tensor, relative: f64, absolute: f64) -> Option<String> {
+    if (got.dtype(), got.shape()) != (want.dtype(), want.shape()) {
+        return Some(format!("{}{} not {}{}", got.dtype(), got.shape(), want.dtype(), want.shape()));
+    }
+    let pairs = got.to_f64().into_iter().zip(want.to_f64());
+    for (at, (got, want)) in pairs.enumerate() {
+        let same = got == want || (got.is_nan() && want.is_nan());
+        if !same && (got.is_nan() != want.is_nan() || absolute + relative * want.abs() < (got - want).abs()) {
+            return Some(format!("element {at} is {got}, not {want}"));
+        }
+    }
+    None
+}
