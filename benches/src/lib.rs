@@ -1,1 +1,1 @@
-//! x
+//! Criterion benches: `cargo xtask bench`.

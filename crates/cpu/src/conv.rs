@@ -63,7 +63,7 @@ pub struct Conv {
 }
 
 /// The geometry in the form that the loops want.
-struct Geometry {
+pub(crate) struct Geometry {
     y: Window,
     x: Window,
     /// Input channels and output channels of a group.

@@ -59,7 +59,7 @@ pub struct Reduce {
 
 /// Axes of the input with its strides, outermost first.
 #[derive(Clone, Copy, Default)]
-struct Axes {
+pub(crate) struct Axes {
     rank: usize,
     extents: [usize; RANK],
     strides: [usize; RANK],

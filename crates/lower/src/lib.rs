@@ -167,21 +167,16 @@ impl<'a> Writer<'a> {
     fn step(&mut self, id: NodeId, call: &Call) {
         let node = self.graph.node(id);
         let at = self.plan.steps.len() as u32;
+        let part = call.part.map(|part| (part, self.part_offset(node, part)));
+        if let Some((part, offset)) = part
+            && self.is_in_place(node.inputs[part], node.outputs[0], offset)
+        {
+            return;
+        }
         let mut output = self.operand(node.outputs[0], at);
-        if let Some(part) = call.part {
-            let Reuse::Parts(starts) = reuse(self.graph, node) else {
-                unreachable!("only results made of contiguous parts have calls for them")
-            };
-            let element = self.graph.ty(node.outputs[0]).dtype.size().0;
-            let window = Operand {
-                offset: output.offset + Bytes(starts[part] as u64 * element),
-                size: Bytes(size(self.graph, node.inputs[part])),
-                ..output
-            };
-            if self.operand(node.inputs[part], at) == window {
-                return;
-            }
-            output = window;
+        if let Some((part, offset)) = part {
+            output.offset += Bytes(offset);
+            output.size = Bytes(size(self.graph, node.inputs[part]));
         }
         let inputs = call
             .inputs
@@ -208,6 +203,24 @@ impl<'a> Writer<'a> {
             workspace,
             flops: if call.part.is_some() { 0 } else { self.graph.node_flops(node) },
         });
+    }
+
+    /// Where in a result made of contiguous parts an operand belongs, in bytes.
+    fn part_offset(&self, node: &Node, part: usize) -> u64 {
+        let Reuse::Parts(starts) = reuse(self.graph, node) else {
+            unreachable!("only results made of contiguous parts have calls for them")
+        };
+        starts[part] as u64 * self.graph.ty(node.outputs[0]).dtype.size().0
+    }
+
+    /// Whether an operand lies `offset` bytes behind the start of a result.
+    fn is_in_place(&self, operand: ValueId, result: ValueId, offset: u64) -> bool {
+        match (self.classes.home(operand), self.classes.home(result)) {
+            (Home::Buffer { root: a, offset: own }, Home::Buffer { root: b, offset: start }) => {
+                a == b && own == start + offset
+            }
+            _ => false,
+        }
     }
 
     fn finish(mut self) -> Lowered {
