@@ -51,7 +51,10 @@ fn main() -> ExitCode {
 fn ci() -> Result<u8, String> {
     check("formatting", cargo().args(["fmt", "--all", "--check"]))?;
     check("lints", cargo().args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    check("documentation", cargo().args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    check(
+        "documentation",
+        cargo().args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
     test::run(&[])
 }
 

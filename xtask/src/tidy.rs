@@ -13,7 +13,8 @@ use crate::root;
 /// Rooms that do no I/O.
 const PURE: &[&str] = &["types", "ir", "arena", "plan", "passes"];
 /// What a pure room must not name.
-const IMPURE: &[&str] = &["std::fs", "std::net", "std::env", "std::process", "Instant::now", "SystemTime", "std::thread"];
+const IMPURE: &[&str] =
+    &["std::fs", "std::net", "std::env", "std::process", "Instant::now", "SystemTime", "std::thread"];
 
 pub(crate) fn run() -> Result<u8, String> {
     let mut faults = Vec::new();
@@ -36,8 +37,11 @@ fn arrows(faults: &mut Vec<String>) -> Result<(), String> {
         let [level, room, uses, ..] = cells[..] else { continue };
         let Ok(level) = level.parse() else { continue };
         let room = room.trim_matches('`').to_string();
-        let mut uses: Vec<String> =
-            uses.split([',', ' ']).map(|word| word.trim_matches('`').to_string()).filter(|word| !word.is_empty() && word != "-").collect();
+        let mut uses: Vec<String> = uses
+            .split([',', ' '])
+            .map(|word| word.trim_matches('`').to_string())
+            .filter(|word| !word.is_empty() && word != "-")
+            .collect();
         uses.sort();
         levels.insert(room, (level, uses));
     }
@@ -55,7 +59,8 @@ fn arrows(faults: &mut Vec<String>) -> Result<(), String> {
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or("");
         let dependencies = dependencies.split("\n[").next().unwrap_or("");
         let names = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
-        let mut found: Vec<String> = names.filter(|name| rooms.iter().any(|room| room == name)).map(str::to_string).collect();
+        let mut found: Vec<String> =
+            names.filter(|name| rooms.iter().any(|room| room == name)).map(str::to_string).collect();
         found.sort();
         if found != *stated {
             faults.push(format!("room `{room}` uses {found:?}, ARCHITECTURE.md says {stated:?}"));
@@ -85,7 +90,10 @@ fn purity(faults: &mut Vec<String>) -> Result<(), String> {
 
 /// Every `path/with.ext` in backticks, or link target, that looks like a file of this repository exists.
 fn links(faults: &mut Vec<String>) -> Result<(), String> {
-    let mut documents = vec!["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].into_iter().map(|name| root().join(name)).collect::<Vec<_>>();
+    let mut documents = vec!["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+        .into_iter()
+        .map(|name| root().join(name))
+        .collect::<Vec<_>>();
     for entry in fs::read_dir(root().join("docs")).map_err(|error| format!("cannot list docs/: {error}"))? {
         let path = entry.map_err(|error| error.to_string())?.path();
         if path.extension().is_some_and(|extension| extension == "md") {
@@ -95,8 +103,13 @@ fn links(faults: &mut Vec<String>) -> Result<(), String> {
     for document in documents {
         let text = read(&document)?;
         for word in text.split(['`', '(', ')', ' ', '\n', '|']) {
-            let is_ours = ["crates/", "tools/", "xtask/", "docs/", "tests/", "benches/"].iter().any(|top| word.starts_with(top));
-            if is_ours && word.contains('.') && !word.contains(['*', '<', '{']) && !root().join(word.trim_end_matches(['.', ','])).exists() {
+            let is_ours =
+                ["crates/", "tools/", "xtask/", "docs/", "tests/", "benches/"].iter().any(|top| word.starts_with(top));
+            if is_ours
+                && word.contains('.')
+                && !word.contains(['*', '<', '{'])
+                && !root().join(word.trim_end_matches(['.', ','])).exists()
+            {
                 faults.push(format!("{} names `{word}`, which does not exist", document.display()));
             }
         }

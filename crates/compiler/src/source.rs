@@ -155,7 +155,11 @@ fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
     const HINT: &str = "; `cargo xtask fetch` brings it, --data DIR says where it is";
     let known: Vec<&str> = models().iter().filter(|model| model.pretrained).map(|model| model.name).collect();
     let pretrained = zoo::pretrained(&request.model).ok_or_else(|| {
-        SourceError::Use(format!("there are no trained weights for `{}`; there are for {}", request.model, known.join(", ")))
+        SourceError::Use(format!(
+            "there are no trained weights for `{}`; there are for {}",
+            request.model,
+            known.join(", ")
+        ))
     })?;
     if !request.shapes.is_empty() {
         return Err(SourceError::Use("a trained network has its own input; leave out --shape".into()));
@@ -180,7 +184,9 @@ fn batch(request: &Request) -> usize {
 /// The side of the pictures, where `--shape input=NxCxSxS` states one.
 fn side(request: &Request) -> Result<Option<usize>, SourceError> {
     if let Some(other) = request.shapes.keys().find(|name| *name != "input") {
-        return Err(SourceError::Use(format!("the networks of the zoo have one input, `input`; there is no `{other}`")));
+        return Err(SourceError::Use(format!(
+            "the networks of the zoo have one input, `input`; there is no `{other}`"
+        )));
     }
     let Some(shape) = request.shapes.get("input") else { return Ok(None) };
     let channels = zoo::find(&request.model).map_or(3, |spec| spec.input[0]);

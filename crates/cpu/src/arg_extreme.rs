@@ -1,73 +1,51 @@
-//! [`ArgExtreme`]: where the largest or the smallest element of an axis is.
+//! [`ArgExtreme`]: where the largest or smallest element stands.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
-use crate::kernel::{Fit, KernelFn, Sizes, bytes, floats, require};
-use crate::operand::Operands;
-use crate::pool::Pool;
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, product};
+use crate::shared::for_each_chunk;
 
-/// Columns that are worked on side by side.
-const WIDTH: usize = 64;
-
-/// `x [outer, axis, inner]` of `f32` to positions `[outer, inner]` of `i64`. NaN is more extreme than any number.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The index, as `i64`, of the largest or smallest `f32` along the middle axis of `x: [outer, axis, inner]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArgExtreme {
-    /// Elements in front of the axis.
+    /// Extents in front of the axis.
     pub outer: usize,
-    /// Elements along the axis, at least one.
+    /// The axis, not empty.
     pub axis: usize,
-    /// Elements behind the axis.
+    /// Extents behind it.
     pub inner: usize,
-    /// Whether the largest is wanted, or the smallest.
+    /// The largest if true, the smallest if false.
     pub max: bool,
-    /// Whether the last of equal elements is taken, or the first.
+    /// The last among equals if true, else the first.
     pub last: bool,
 }
 
 impl KernelFn for ArgExtreme {
     const NAME: &'static str = "arg_extreme";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        let sizes = Sizes {
-            inputs: smallvec![floats(&[self.outer, self.axis, self.inner])?],
-            outputs: smallvec![bytes(&[self.outer, self.inner], 8)?],
-            workspace: 0,
-        };
-        require(1 <= self.axis || sizes.outputs[0] == 0, "an empty axis has no extreme")?;
-        Ok(sizes)
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if self.axis == 0 {
+            return Err(Misfit("the axis is empty"));
+        }
+        let x = product(&[self.outer, self.axis, self.inner, 4]);
+        Sizes::new(&[x], product(&[self.outer, self.inner, 8]), 1)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let x = operands.input::<f32>(0);
-        let out = operands.output::<i64>();
-        let ArgExtreme { outer, axis, inner, .. } = *self;
-        let pieces = inner.div_ceil(WIDTH);
-        pool.split(outer * pieces, 8192 / axis.saturating_mul(WIDTH.min(inner)), &|tasks| {
-            for task in tasks {
-                let (row, start) = (task / pieces, task % pieces * WIDTH);
-                let width = WIDTH.min(inner - start);
-                // SAFETY: stretches do not overlap, and each has one task.
-                let into = unsafe { out.write(row * inner + start, width) };
-                let mut best = [0.0f32; WIDTH];
-                for position in 0..axis {
-                    let at = (row * axis + position) * inner + start;
-                    for ((into, best), &x) in into.iter_mut().zip(&mut best).zip(&x[at..at + width]) {
-                        if position == 0 || self.beats(x, *best) {
-                            (*into, *best) = (position as i64, x);
-                        }
-                    }
+    fn run(&self, args: Args, pool: &Pool) {
+        let Operand::Bytes(bytes) = args.inputs[0] else { return };
+        let x: &[f32] = elements(bytes);
+        for_each_chunk(pool, args.outputs[0], 8, &|number, cell| {
+            let start = number / self.inner * self.axis * self.inner + number % self.inner;
+            let at = |ix: usize| x[start + ix * self.inner];
+            let mut best = 0;
+            for ix in 1..self.axis {
+                let better = if self.max { at(ix) > at(best) } else { at(ix) < at(best) };
+                if better || (self.last && at(ix) == at(best)) {
+                    best = ix;
                 }
             }
+            cell.copy_from_slice(&(best as i64).to_le_bytes());
         });
-    }
-}
-
-impl ArgExtreme {
-    #[inline(always)]
-    fn beats(&self, x: f32, best: f32) -> bool {
-        let equal = x == best || (x.is_nan() && best.is_nan());
-        let more = (x.is_nan() && !best.is_nan()) || if self.max { x > best } else { x < best };
-        more || (equal && self.last)
     }
 }

@@ -1,319 +1,189 @@
-//! [`Chain`]: a pointwise program, run tile by tile, whose intermediate values never see memory.
-//!
-//! A tile is 512 neighbouring output elements. Registers are tiles on the stack (*slots*); `Schedule` gives each value
-//! a slot for as long as it is needed. Constants and scalar inputs are written to their slots once per task.
-
-use std::ops::Range;
+//! [`Chain`]: a short program applied to each element, tile by tile, with no intermediate in memory.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 use types::pointwise::{Binary, Unary};
 
-use crate::kernel::{Fit, KernelFn, Sizes, floats, require};
+use crate::Pool;
+use crate::isa::with_isa;
+use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, elements_mut, product};
 use crate::math;
-use crate::operand::Operands;
-use crate::pool::Pool;
-use crate::walk::{RANK, Walk, is_row_major, strided_elements};
+use crate::shared::for_each_chunk;
 
-/// The most inputs of a chain.
-pub(crate) const MAX_INPUTS: usize = 8;
-/// The most instructions of a chain.
-const MAX_INSTRUCTIONS: usize = 64;
-/// The most values alive at once. Constants and inputs without any extent live throughout.
-const MAX_SLOTS: usize = 32;
-const TILE: usize = 512;
+/// Elements of a register.
+const TILE: usize = 256;
+/// Registers: inputs and instructions together.
+const REGISTERS: usize = 24;
+/// Elements of a task.
+const CHUNK: usize = 1 << 14;
 
-/// One instruction. `a`, `b` and `c` are registers: first the inputs, then one per instruction.
+/// One function. Operands are numbered: first the inputs, then the instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the type's line names the registers")]
-pub enum Instr {
-    /// `f(a)`.
-    Unary { f: Unary, a: usize },
-    /// `f(a, b)`.
-    Binary { f: Binary, a: usize, b: usize },
-    /// `a b + c`, rounded once where the machine can.
-    MulAdd { a: usize, b: usize, c: usize },
-    /// The same number everywhere.
+pub enum Instruction {
+    /// A function of one operand.
+    Unary(Unary, usize),
+    /// A function of two operands.
+    Binary(Binary, usize, usize),
+    /// A number.
     Constant(f32),
 }
 
-/// A pointwise program over `f32`; the last register is the output.
-///
-/// At most 8 inputs, 64 instructions and 32 values alive at once ([`Chain::fits`]). An input has as many elements as
-/// the product of the extents along which its stride is not 0. One with the output's own row-major strides may be in
-/// place.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Applies `program` to each element of `shape`; the last instruction is the result. All `f32`. An input whose strides are
+/// the output's own may be in place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
-    /// The output's extents.
+    /// Extents of the output.
     pub shape: Vec<usize>,
-    /// For each input the distance of neighbours, in elements, along each of the output's axes; 0 repeats.
-    pub inputs: Vec<Vec<usize>>,
-    /// The program.
-    pub instructions: Vec<Instr>,
+    /// For each input its distance between neighbours along each extent, in elements; 0 where it is broadcast.
+    pub strides: Vec<Vec<usize>>,
+    /// The instructions.
+    pub program: Vec<Instruction>,
 }
 
-impl Instr {
-    fn operands(&self) -> ([usize; 3], usize) {
-        match *self {
-            Instr::Unary { a, .. } => ([a, 0, 0], 1),
-            Instr::Binary { a, b, .. } => ([a, b, 0], 2),
-            Instr::MulAdd { a, b, c } => ([a, b, c], 3),
-            Instr::Constant(_) => ([0; 3], 0),
-        }
+/// The elements that strides reach, of a shape without extents of 0.
+pub(crate) fn reach(shape: &[usize], strides: &[usize]) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
     }
+    let last = shape
+        .iter()
+        .zip(strides)
+        .try_fold(0usize, |sum, (&extent, &stride)| sum.checked_add((extent - 1).checked_mul(stride)?))?;
+    last.checked_add(1)
 }
 
-/// Which slot each value has.
-struct Schedule {
-    slots: [u8; MAX_INPUTS + MAX_INSTRUCTIONS],
-    /// Slots that are used at all.
-    used: usize,
-}
-
-/// How a tile of an input is had.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
-    /// From memory, as it lies.
-    Direct,
-    /// From its slot, where each tile is written first.
-    Load,
-    /// From its slot, which was written before the first tile.
-    Scalar,
-}
-
-impl Chain {
-    /// Whether the program is small enough and well formed, so that a fusion may stop in time.
-    pub fn fits(&self) -> bool {
-        self.sizes().is_ok()
-    }
-
-    fn is_scalar(&self, input: usize) -> bool {
-        self.shape.iter().zip(&self.inputs[input]).all(|(&extent, &stride)| extent == 1 || stride == 0)
-    }
-
-    fn schedule(&self) -> Fit<Schedule> {
-        let inputs = self.inputs.len();
-        let values = inputs + self.instructions.len();
-        require(inputs <= MAX_INPUTS, "more than 8 inputs")?;
-        require(self.instructions.len() <= MAX_INSTRUCTIONS, "more than 64 instructions")?;
-        require(1 <= values, "a chain without registers")?;
-        // The instruction after which a value is not needed any more; `usize::MAX` for never.
-        let mut last = [0usize; MAX_INPUTS + MAX_INSTRUCTIONS];
-        for (index, instr) in self.instructions.iter().enumerate() {
-            last[inputs + index] = index;
-            let (operands, count) = instr.operands();
-            for &operand in &operands[..count] {
-                require(operand < inputs + index, "an instruction reads a later register")?;
-                last[operand] = index;
-            }
+/// How many innermost extents an input walks as one run, and whether it stands still in it.
+pub(crate) fn inner_run(shape: &[usize], strides: &[Vec<usize>]) -> (usize, usize) {
+    let (mut axes, mut run) = (0, 1);
+    for axis in (0..shape.len()).rev() {
+        let extent = shape[axis];
+        let joins = strides.iter().all(|strides| {
+            let inner_still = strides[axis + 1..].iter().zip(&shape[axis + 1..]).all(|(&s, &e)| s == 0 || e == 1);
+            let inner_dense = (axis + 1..shape.len()).rev().try_fold(1usize, |want, inner| {
+                (strides[inner] == want || shape[inner] == 1).then_some(want * shape[inner])
+            });
+            let dense = inner_dense.is_some_and(|want| strides[axis] == want || extent == 1);
+            let still = inner_still && (strides[axis] == 0 || extent == 1);
+            dense || still
+        });
+        if !joins {
+            break;
         }
-        last[values - 1] = usize::MAX;
-        let mut schedule = Schedule { slots: [0; MAX_INPUTS + MAX_INSTRUCTIONS], used: 0 };
-        let mut free = u32::MAX;
-        let mut take = |free: &mut u32| {
-            require(*free != 0, "more than 32 values alive")?;
-            let slot = free.trailing_zeros();
-            *free &= !(1 << slot);
-            schedule.used = schedule.used.max(slot as usize + 1);
-            Ok(slot as u8)
-        };
-        let mut slots = [0u8; MAX_INPUTS + MAX_INSTRUCTIONS];
-        for value in 0..values {
-            let constant = inputs <= value && matches!(self.instructions[value - inputs], Instr::Constant(_));
-            if value < inputs || constant {
-                slots[value] = take(&mut free)?;
-                if constant || self.is_scalar(value) {
-                    last[value] = usize::MAX;
-                }
-            }
-        }
-        for (index, instr) in self.instructions.iter().enumerate() {
-            let (operands, count) = instr.operands();
-            let operands = &operands[..count];
-            if count == 0 {
-                continue;
-            }
-            let dies = |operand: usize| last[operand] == index;
-            let once = |operand: usize| operands.iter().filter(|&&other| other == operand).count() == 1;
-            // The product takes its third operand apart, so only the first two can become the result.
-            let heir = operands[..count.min(2)].iter().copied().find(|&operand| dies(operand) && once(operand));
-            let slot = match heir {
-                Some(operand) => slots[operand],
-                None => take(&mut free)?,
-            };
-            slots[inputs + index] = slot;
-            for &operand in operands.iter().filter(|&&operand| dies(operand) && Some(operand) != heir) {
-                free |= 1 << slots[operand];
-            }
-            if dies(inputs + index) {
-                free |= 1 << slot;
-            }
-        }
-        schedule.slots = slots;
-        Ok(schedule)
+        axes += 1;
+        run *= extent;
     }
+    (axes, run)
 }
 
 impl KernelFn for Chain {
     const NAME: &'static str = "chain";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        require(self.shape.len() <= RANK, "the rank is too large")?;
-        require(self.inputs.iter().all(|strides| strides.len() == self.shape.len()), "strides of another rank")?;
-        self.schedule()?;
-        let mut sizes = Sizes { outputs: smallvec![floats(&self.shape)?], ..Sizes::default() };
-        for strides in &self.inputs {
-            sizes.inputs.push(floats(&[strided_elements(&self.shape, strides)?])?);
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if self.program.is_empty() || REGISTERS < self.strides.len() + self.program.len() {
+            return Err(Misfit("a chain has at least one instruction and at most 24 registers"));
         }
-        Ok(sizes)
+        if self.strides.iter().any(|strides| strides.len() != self.shape.len()) {
+            return Err(Misfit("strides are given for each extent"));
+        }
+        for (ix, instruction) in self.program.iter().enumerate() {
+            let known = self.strides.len() + ix;
+            let fits = match *instruction {
+                Instruction::Unary(_, a) => a < known,
+                Instruction::Binary(_, a, b) => a < known && b < known,
+                Instruction::Constant(_) => true,
+            };
+            if !fits {
+                return Err(Misfit("an instruction reads a register that is not written yet"));
+            }
+        }
+        let inputs: Vec<Option<usize>> = self.strides.iter().map(|strides| reach(&self.shape, strides)).collect();
+        Sizes::new(&inputs, product(&self.shape), 4)
     }
 
     fn may_share(&self, input: usize) -> bool {
-        self.inputs.get(input).is_some_and(|strides| is_row_major(&self.shape, strides))
+        // Read where the output's element is written.
+        let mut want = 1;
+        let dense = |strides: &Vec<usize>| {
+            self.shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
+                let fits = stride == want || extent == 1;
+                want *= extent;
+                fits
+            })
+        };
+        self.strides.get(input).is_some_and(dense)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let Ok(schedule) = self.schedule() else { return };
-        let mut walk = Walk::new(&self.shape);
-        let mut access = [Access::Load; MAX_INPUTS];
-        for (input, strides) in self.inputs.iter().enumerate() {
-            walk.operand(strides.iter().map(|&stride| stride as isize));
-            access[input] = if operands.in_place(input) {
-                Access::Load
-            } else if self.is_scalar(input) {
-                Access::Scalar
-            } else if is_row_major(&self.shape, strides) {
-                Access::Direct
-            } else {
-                Access::Load
-            };
+    fn run(&self, args: Args, pool: &Pool) {
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let inputs = args.inputs;
+        let (axes, run) = inner_run(&self.shape, &self.strides);
+        if out.is_empty() {
+            return;
         }
-        let program = Program { chain: self, schedule, walk: walk.merge(), access, operands };
-        let elements = self.shape.iter().product::<usize>();
-        pool.split(elements.div_ceil(TILE), 4, &|tiles| {
-            let range = tiles.start * TILE..(tiles.end * TILE).min(elements);
-            match program.schedule.used {
-                0..=3 => program.run::<3>(range, pool),
-                4..=8 => program.run::<8>(range, pool),
-                _ => program.run::<MAX_SLOTS>(range, pool),
+        let outer = &self.shape[..self.shape.len() - axes];
+        for_each_chunk(pool, out, CHUNK, &|number, cells| {
+            let mut at = 0;
+            while at < cells.len() {
+                let position = number * CHUNK + at;
+                let (row, column) = (position / run, position % run);
+                let length = (run - column).min(TILE).min(cells.len() - at);
+                let place = Place { outer, row, column, axes };
+                let (chain, cells) = (self, &mut cells[at..at + length]);
+                with_isa!(pool.isa(), run_tile(
+                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, cells: &mut [f32]
+                ));
+                at += length;
             }
         });
     }
 }
 
-struct Program<'a> {
-    chain: &'a Chain,
-    schedule: Schedule,
-    walk: Walk,
-    access: [Access; MAX_INPUTS],
-    operands: &'a Operands<'a>,
+/// A tile's place: the row of the outer extents and the column in the run of the inner ones.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    outer: &'a [usize],
+    row: usize,
+    column: usize,
+    axes: usize,
 }
 
-impl Program<'_> {
-    fn run<const SLOTS: usize>(&self, range: Range<usize>, pool: &Pool) {
-        let mut slots = [[0.0f32; TILE]; SLOTS];
-        let inputs = self.chain.inputs.len();
-        for input in (0..inputs).filter(|&input| self.access[input] == Access::Scalar) {
-            slots[usize::from(self.schedule.slots[input])].fill(self.operands.input::<f32>(input)[0]);
+#[inline(always)]
+fn run_tile(chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, cells: &mut [f32]) {
+    let mut registers = [[0.0f32; TILE]; REGISTERS];
+    let length = cells.len();
+    for (ix, (input, strides)) in inputs.iter().zip(&chain.strides).enumerate() {
+        let register = &mut registers[ix][..length];
+        let Operand::Bytes(bytes) = input else {
+            register.copy_from_slice(cells);
+            continue;
+        };
+        let items: &[f32] = elements(bytes);
+        let (mut rest, mut start) = (place.row, 0);
+        for (&extent, &stride) in place.outer.iter().zip(strides).rev() {
+            start += rest % extent * stride;
+            rest /= extent;
         }
-        for (index, instr) in self.chain.instructions.iter().enumerate() {
-            if let Instr::Constant(number) = *instr {
-                slots[usize::from(self.schedule.slots[inputs + index])].fill(number);
-            }
-        }
-        for start in range.clone().step_by(TILE) {
-            self.tile(start..(start + TILE).min(range.end), &mut slots, pool);
-        }
-    }
-
-    fn tile(&self, range: Range<usize>, slots: &mut [[f32; TILE]], pool: &Pool) {
-        let isa = pool.isa();
-        let len = range.len();
-        let inputs = self.chain.inputs.len();
-        for input in (0..inputs).filter(|&input| self.access[input] == Access::Load) {
-            self.load(input, range.clone(), &mut slots[usize::from(self.schedule.slots[input])][..len]);
-        }
-        for (index, instr) in self.chain.instructions.iter().enumerate() {
-            let (registers, count) = instr.operands();
-            if count == 0 {
-                continue;
-            }
-            let home = usize::from(self.schedule.slots[inputs + index]);
-            // Whether a register's value is in the slot that the result takes over.
-            let heir = |register: usize| {
-                usize::from(self.schedule.slots[register]) == home
-                    && !(register < inputs && self.access[register] == Access::Direct)
-            };
-            let (before, rest) = slots.split_at_mut(home);
-            let (into, after) = rest.split_at_mut(1);
-            let into = &mut into[0][..len];
-            let value = |register: usize| -> &[f32] {
-                let slot = usize::from(self.schedule.slots[register]);
-                if register < inputs && self.access[register] == Access::Direct {
-                    &self.operands.input::<f32>(register)[range.clone()]
-                } else if slot < home {
-                    &before[slot][..len]
-                } else {
-                    &after[slot - home - 1][..len]
-                }
-            };
-            let [a, b, c] = registers;
-            match *instr {
-                Instr::Unary { f, .. } => {
-                    if !heir(a) {
-                        into.copy_from_slice(value(a));
-                    }
-                    math::unary(isa, f, into);
-                }
-                Instr::Binary { f, .. } if heir(b) => math::binary(isa, f, true, into, value(a)),
-                Instr::Binary { f, .. } => {
-                    if !heir(a) {
-                        into.copy_from_slice(value(a));
-                    }
-                    math::binary(isa, f, false, into, value(b));
-                }
-                Instr::MulAdd { .. } => {
-                    let factor = if heir(b) { a } else { b };
-                    if !heir(a) && !heir(b) {
-                        into.copy_from_slice(value(a));
-                    }
-                    math::multiply_add(isa, into, value(factor), value(c));
-                }
-                Instr::Constant(_) => {}
-            }
-        }
-        let result = inputs + self.chain.instructions.len() - 1;
-        // SAFETY: tiles do not overlap, each has one task, and inputs in place were loaded into slots above.
-        let out = unsafe { self.operands.output::<f32>().write(range.start, len) };
-        if result < inputs && self.access[result] == Access::Direct {
-            out.copy_from_slice(&self.operands.input::<f32>(result)[range]);
-        } else {
-            out.copy_from_slice(&slots[usize::from(self.schedule.slots[result])][..len]);
+        let inner = chain.shape.len() - place.axes;
+        let still =
+            strides[inner..].iter().zip(&chain.shape[inner..]).all(|(&stride, &extent)| stride == 0 || extent == 1);
+        match still {
+            true => register.fill(items[start]),
+            false => register.copy_from_slice(&items[start + place.column..][..length]),
         }
     }
-
-    /// Writes a tile of an input to its slot.
-    fn load(&self, input: usize, range: Range<usize>, into: &mut [f32]) {
-        if self.operands.in_place(input) {
-            let cells = self.operands.shared::<f32>(input);
-            // SAFETY: these are the output elements of this tile, which this task writes later.
-            into.copy_from_slice(unsafe { cells.read(range.start, range.len()) });
-            return;
-        }
-        let items = self.operands.input::<f32>(input);
-        let (row, step) = (self.walk.row(), self.walk.step(input) as usize);
-        let mut at = range.start;
-        while at < range.end {
-            let (nth, column) = (at / row, at % row);
-            let len = (row - column).min(range.end - at);
-            let start = self.walk.starts(nth)[input] as usize + column * step;
-            let into = &mut into[at - range.start..at - range.start + len];
-            match step {
-                0 => into.fill(items[start]),
-                1 => into.copy_from_slice(&items[start..start + len]),
-                _ => into.iter_mut().zip(items[start..].iter().step_by(step)).for_each(|(into, &from)| *into = from),
+    for (ix, instruction) in chain.program.iter().enumerate() {
+        let (known, rest) = registers.split_at_mut(inputs.len() + ix);
+        let result = &mut rest[0][..length];
+        match *instruction {
+            Instruction::Unary(function, a) => {
+                result.copy_from_slice(&known[a][..length]);
+                math::apply(function, result);
             }
-            at += len;
+            Instruction::Binary(function, a, b) => {
+                result.copy_from_slice(&known[a][..length]);
+                math::combine(function, result, &known[b][..length]);
+            }
+            Instruction::Constant(number) => result.fill(number),
         }
     }
+    cells.copy_from_slice(&registers[inputs.len() + chain.program.len() - 1][..length]);
 }

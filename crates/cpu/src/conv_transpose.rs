@@ -1,213 +1,174 @@
-//! [`ConvTranspose`]: transposed convolution, as a product into the workspace and a gather from it.
-//!
-//! The product gives each input position its contribution to each tap; an output then gathers the taps that meet it.
-//! Gathering, unlike scattering, gives each output to one task with a fixed order of additions.
+//! [`ConvTranspose`]: the transpose of a convolution: a product into the scratch, then a gather from it.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
 use crate::epilogue::Epilogue;
-use crate::gemm::{self, COLUMNS, Panel, ROWS, Tile};
-use crate::isa::vectorised;
-use crate::kernel::{Fit, KernelFn, Sizes, count, floats, require};
-use crate::operand::Operands;
-use crate::pool::Pool;
-use crate::window::Window;
+use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
+use crate::isa::with_isa;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
+use crate::shared::{SharedMut, for_each_chunk};
+use crate::{Pool, Window};
 
-/// Transposed convolution, with the epilogue fused.
-///
-/// Inputs: `x [batch, in_channels, input]`, weights packed by [`ConvTranspose::pack`], the epilogue's bias
-/// `[out_channels]` and residual. Output: `[batch, out_channels, output]`. Input `i` meets output
-/// `i * stride + tap * dilation - pad_begin`; outputs that meet nothing are the bias.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// `x: [batch, in_channels, rows, columns]` spread through packed weights; then by the epilogue a bias. Output:
+/// `[batch, out_channels, rows, columns]`. `window` is that of the convolution this transposes: its `input` is our
+/// output and its `output` our input. All `f32`; no residual.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTranspose {
-    /// Images.
+    /// Pictures.
     pub batch: usize,
-    /// Channels of the input, over all groups.
+    /// Channels of a picture; a multiple of `groups`.
     pub in_channels: usize,
-    /// Channels of the output, over all groups.
+    /// Channels of a result; a multiple of `groups`.
     pub out_channels: usize,
-    /// Groups; divides both numbers of channels.
+    /// Groups of channels that do not see each other.
     pub groups: usize,
-    /// Height and width of the input.
-    pub input: [usize; 2],
-    /// Height and width of the output.
-    pub output: [usize; 2],
-    /// Height and width of the kernel.
-    pub kernel: [usize; 2],
-    /// Distance in the output of neighbouring inputs.
-    pub stride: [usize; 2],
-    /// Distance in the output of neighbouring taps.
-    pub dilation: [usize; 2],
-    /// Rows and columns that are cut off above and to the left.
-    pub pad_begin: [usize; 2],
-    /// What follows the product.
+    /// Rows and columns, seen from the output.
+    pub window: Window,
+    /// What happens to each result.
     pub epilogue: Epilogue,
 }
 
-struct Layout {
-    /// The windows of the convolution that this transposes: its input is our output.
-    windows: [Window; 2],
-    /// Input channels and output channels of a group.
-    channels: [usize; 2],
-    taps: usize,
-    /// Input positions.
-    plane: usize,
-    /// Rows of the product: output channels of a group times taps.
-    rows: usize,
-    /// Floats of the packed input of a group, and of the product.
-    packed: usize,
-    product: usize,
-}
-
 impl ConvTranspose {
-    /// Packs weights `[in_channels, out_channels / groups, kernel]` for [`Kernel::run`](crate::Kernel::run).
+    /// Weights `[in_channels, out_channels / groups, ..kernel]` as the kernel reads them: for each group the matrix of
+    /// output channel x kernel cell by input channel, in panels of 12 rows.
     ///
     /// # Panics
-    /// Where the fields are malformed or `weights` has another number of elements.
+    /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
-        let layout = self.layout().expect("`sizes` accepts the fields");
-        let (depth, rows) = (layout.channels[0], layout.rows);
-        assert_eq!(weights.len(), self.in_channels * rows, "weights of a transposed convolution");
-        (0..self.groups)
-            .flat_map(|group| gemm::pack_panels(rows, depth, |row, k| weights[(group * depth + k) * rows + row]))
-            .collect()
+        let (m, k) = self.product();
+        assert_eq!(weights.len(), self.groups * m * k, "the weights have the kernel's shape");
+        let panels = m.div_ceil(ROWS);
+        let mut packed = vec![0.0; self.groups * panels * ROWS * k];
+        for group in 0..self.groups {
+            for row in 0..m {
+                for p in 0..k {
+                    let at = (group * panels + row / ROWS) * ROWS * k + p * ROWS + row % ROWS;
+                    packed[at] = weights[(group * k + p) * m + row];
+                }
+            }
+        }
+        packed
     }
 
-    fn layout(&self) -> Fit<Layout> {
-        require(1 <= self.groups, "no groups")?;
-        let divides = self.in_channels.is_multiple_of(self.groups) && self.out_channels.is_multiple_of(self.groups);
-        require(divides, "groups do not divide the channels")?;
-        let numbers = [self.stride, self.dilation, self.pad_begin];
-        let window = |axis| Window::new(axis, self.output, self.input, self.kernel, numbers);
-        let windows = [window(0)?, window(1)?];
-        let channels = [self.in_channels / self.groups, self.out_channels / self.groups];
-        let taps = count(&self.kernel)?;
-        let plane = count(&self.input)?;
-        let rows = count(&[channels[1], taps])?;
-        let packed = count(&[plane.div_ceil(COLUMNS), COLUMNS, channels[0]])?;
-        let product = count(&[rows, plane])?;
-        Ok(Layout { windows, channels, taps, plane, rows, packed, product })
+    /// Rows (output channel x kernel cell) and terms (input channels) of one group's product.
+    fn product(&self) -> (usize, usize) {
+        (self.out_channels / self.groups * self.window.taps(), self.in_channels / self.groups)
     }
 }
 
 impl KernelFn for ConvTranspose {
     const NAME: &'static str = "conv_transpose";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        let layout = self.layout()?;
-        let weights = floats(&[self.groups, layout.rows.div_ceil(ROWS), ROWS, layout.channels[0]])?;
-        let mut sizes = Sizes {
-            inputs: smallvec![floats(&[self.batch, self.in_channels, layout.plane])?, weights],
-            outputs: smallvec![floats(&[self.batch, self.out_channels, self.output[0], self.output[1]])?],
-            workspace: floats(&[layout.packed])?.checked_add(floats(&[layout.product])?).ok_or("a size overflows")?,
-        };
-        if sizes.outputs[0] == 0 {
-            sizes.workspace = 0;
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        let ConvTranspose { batch, in_channels, out_channels, groups, window, epilogue } = self;
+        window.check()?;
+        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 || epilogue.residual {
+            return Err(Misfit("the groups divide the channels, and there is no residual"));
         }
-        self.epilogue.push_sizes(&mut sizes, self.out_channels)?;
-        Ok(sizes)
+        let x = product(&[*batch, *in_channels, window.output[0], window.output[1]]);
+        let output = product(&[*batch, *out_channels, window.input[0], window.input[1]]);
+        let m = product(&[out_channels / groups, window.kernel[0], window.kernel[1]]);
+        let rows = m.and_then(|m| m.checked_next_multiple_of(ROWS));
+        let weights = rows.and_then(|rows| product(&[rows, *in_channels]));
+        // The patches of one picture: the product's rows, padded strips of its pixels, and a strip of packed input.
+        let columns = window.output_plane().checked_next_multiple_of(COLUMNS);
+        let spread = m.zip(columns).and_then(|(m, columns)| product(&[m, columns]));
+        let packed = columns.and_then(|columns| product(&[in_channels / groups, columns]));
+        let workspace = spread.zip(packed).and_then(|(spread, packed)| spread.checked_add(packed));
+        let empty = x == Some(0) || output == Some(0);
+        let mut inputs = vec![x, weights];
+        inputs.extend(epilogue.operands(*out_channels, output));
+        Sizes::with_workspace(&inputs, output, if empty { Some(0) } else { workspace }, 4)
     }
 
-    fn may_share(&self, input: usize) -> bool {
-        self.epilogue.residual_input(2) == Some(input)
-    }
-
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let Ok(layout) = self.layout() else { return };
-        let x = operands.input::<f32>(0);
-        let weights = operands.input::<f32>(1);
-        let workspace = operands.workspace::<f32>();
-        let bias: &[f32] = if self.epilogue.bias { operands.input(2) } else { &[] };
-        let residual = self.epilogue.residual_input(2).map(|input| operands.shared::<f32>(input));
-        let in_place = self.epilogue.residual_input(2).is_some_and(|input| operands.in_place(input));
-        let out = operands.output::<f32>();
-        let [depth, out_channels] = layout.channels;
-        let (plane, strip_len) = (layout.plane, COLUMNS * depth);
-        let strips = plane.div_ceil(COLUMNS);
-        let panels = layout.rows.div_ceil(ROWS);
-        let [oh, ow] = self.output;
-        for index in 0..self.batch * self.groups {
-            let (image, group) = (index / self.groups, index % self.groups);
-            let matrix = &x[index * depth * plane..][..depth * plane];
-            pool.split(strips, 16384 / strip_len.max(1), &|range| {
-                for strip in range {
-                    // SAFETY: each strip is packed once, and nobody reads before `split` returns.
-                    let into = unsafe { workspace.write(strip * strip_len, strip_len) };
-                    gemm::pack_strip(matrix, plane, strip * COLUMNS, 0..depth, into);
-                }
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let weights: &[f32] = input(&args, 1);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let Args { outputs, workspace, .. } = args;
+        let out: &mut [f32] = elements_mut(outputs[0]);
+        let scratch: &mut [f32] = elements_mut(workspace);
+        let (m, k) = self.product();
+        let pixels = self.window.output_plane();
+        let (strips, panels) = (pixels.div_ceil(COLUMNS), m.div_ceil(ROWS));
+        let columns = strips * COLUMNS;
+        let group_channels = self.out_channels / self.groups;
+        let plane = self.window.input_plane();
+        if out.is_empty() {
+            return;
+        }
+        if x.is_empty() {
+            for_each_chunk(pool, out, plane, &|number, cells| {
+                cells.fill(bias.map_or(0.0, |bias| bias[number % self.out_channels]));
+                self.epilogue.activate(cells);
             });
-            // SAFETY: packing is over; the product is written behind these elements.
-            let packed = unsafe { workspace.read(0, layout.packed) };
-            pool.split(strips * panels, 65536 / (strip_len * ROWS).max(1), &|range| {
-                for task in range {
-                    let (strip, panel) = (task / panels, task % panels);
-                    let rows = ROWS.min(layout.rows - panel * ROWS);
-                    let items = &weights[(group * panels + panel) * ROWS * depth..][..ROWS * depth];
-                    let mut tile = Tile([0.0; ROWS * COLUMNS]);
-                    let strip_items = &packed[strip * strip_len..][..strip_len];
-                    gemm::multiply(pool.isa(), depth, Panel::packed(items, rows), strip_items, &mut tile);
-                    let width = COLUMNS.min(plane - strip * COLUMNS);
-                    for (row, sums) in tile.0.as_chunks::<COLUMNS>().0.iter().take(rows).enumerate() {
-                        let start = layout.packed + (panel * ROWS + row) * plane + strip * COLUMNS;
-                        // SAFETY: each tile belongs to one task, and nobody reads before `split` returns.
-                        unsafe { workspace.write(start, width) }.copy_from_slice(&sums[..width]);
+            return;
+        }
+        let (spread, packed) = scratch.split_at_mut(m * columns);
+        for image in 0..self.batch {
+            for group in 0..self.groups {
+                let source = &x[(image * self.in_channels + group * k) * pixels..][..k * pixels];
+                for_each_chunk(pool, packed, (k * COLUMNS).max(1), &|strip, cells| {
+                    let first = strip * COLUMNS;
+                    let run = COLUMNS.min(pixels - first);
+                    for (p, cells) in cells.chunks_exact_mut(COLUMNS).enumerate() {
+                        cells[..run].copy_from_slice(&source[p * pixels + first..][..run]);
+                        cells[run..].fill(0.0);
                     }
-                }
-            });
-            // SAFETY: the product is complete, and nobody writes before the next group.
-            let product = unsafe { workspace.read(layout.packed, layout.product) };
-            pool.split(out_channels * oh, 4096 / (ow * layout.taps).max(1), &|range| {
-                for task in range {
-                    let (channel, oy) = (task / oh, task % oh);
-                    let of_all = group * out_channels + channel;
-                    let start = ((image * self.out_channels + of_all) * oh + oy) * ow;
-                    // SAFETY: each output row is written by one task.
-                    let sums = unsafe { out.write(start, ow) };
-                    if let Some(residual) = residual.filter(|_| !in_place) {
-                        // SAFETY: this residual has bytes of its own, which nobody writes.
-                        sums.copy_from_slice(unsafe { residual.read(start, ow) });
-                    } else if residual.is_none() {
-                        sums.fill(0.0);
+                });
+                let shared = SharedMut::new(spread);
+                let panel_elements = ROWS * k;
+                pool.run(panels * strips, &|task| {
+                    let (panel, strip) = (task / strips, task % strips);
+                    let rows = ROWS.min(m - panel * ROWS);
+                    let start = (group * panels + panel) * panel_elements;
+                    let left = Rows { items: weights, start, row_stride: 1, k_stride: ROWS };
+                    let mut tile = [[0.0; COLUMNS]; ROWS];
+                    let cells = &packed[strip * k * COLUMNS..(strip + 1) * k * COLUMNS];
+                    multiply(pool.isa(), rows, k, left, cells, &mut tile);
+                    for (row, items) in tile.iter().enumerate().take(rows) {
+                        let at = (panel * ROWS + row) * columns + strip * COLUMNS;
+                        // SAFETY: a tile's rows and columns are its own: no other task of this job has them.
+                        unsafe { shared.part(at, COLUMNS) }.copy_from_slice(items);
                     }
-                    let first = bias.get(of_all).copied().unwrap_or(0.0);
-                    let taps = &product[channel * layout.taps * plane..][..layout.taps * plane];
-                    gather_row(pool.isa(), layout.windows, oy, taps, first, sums);
-                    self.epilogue.activate(pool.isa(), sums);
-                }
-            });
+                });
+                let spread = &*spread;
+                let first = (image * self.out_channels + group * group_channels) * plane;
+                let cells = &mut out[first..first + group_channels * plane];
+                for_each_chunk(pool, cells, plane, &|channel, cells| {
+                    let taps = self.window.taps();
+                    let rows = &spread[channel * taps * columns..(channel + 1) * taps * columns];
+                    let bias = bias.map_or(0.0, |bias| bias[group * group_channels + channel]);
+                    let kernel = self;
+                    with_isa!(pool.isa(), gather_plane(
+                        kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]
+                    ));
+                });
+            }
         }
     }
 }
 
-vectorised! {
-    /// Adds `first` and all contributions to output row `oy` to `sums`. `taps` holds one input plane per tap.
-    fn gather_row(windows: [Window; 2], oy: usize, taps: &[f32], first: f32, sums: &mut [f32]) {
-        let [y, x] = windows;
-        sums.iter_mut().for_each(|sum| *sum += first);
-        let plane = y.output * x.output;
-        for ky in 0..y.kernel {
-            // Input row iy meets us where iy * stride + ky * dilation - pad = oy.
-            let shifted = oy + y.pad;
-            let Some(lifted) = shifted.checked_sub(ky * y.dilation) else { break };
-            let iy = lifted / y.stride;
-            if lifted % y.stride != 0 || y.output <= iy {
+/// Sums what each kernel cell spread into a plane, cell by cell in order.
+#[inline(always)]
+fn gather_plane(kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]) {
+    let window = &kernel.window;
+    cells.fill(bias);
+    for ky in 0..window.kernel[0] {
+        for kx in 0..window.kernel[1] {
+            let tap = &rows[(ky * window.kernel[1] + kx) * columns..][..columns];
+            let inside = window.inside(1, kx);
+            if inside.is_empty() {
                 continue;
             }
-            for kx in 0..x.kernel {
-                let inputs = x.outputs(kx, 0..x.output);
-                if inputs.is_empty() {
-                    continue;
-                }
-                let ox = x.at(inputs.start, kx) as usize;
-                let row = &taps[(ky * x.kernel + kx) * plane + iy * x.output..][..x.output];
-                let from = &row[inputs];
-                if x.stride == 1 {
-                    sums[ox..ox + from.len()].iter_mut().zip(from).for_each(|(sum, from)| *sum += from);
-                } else {
-                    sums[ox..].iter_mut().step_by(x.stride).zip(from).for_each(|(sum, from)| *sum += from);
-                }
+            for y in window.inside(0, ky) {
+                let target = y * window.stride[0] + ky * window.dilation[0] - window.pad[0];
+                let start = inside.start * window.stride[1] + kx * window.dilation[1] - window.pad[1];
+                let source = &tap[y * window.output[1]..][inside.clone()];
+                let cells = cells[target * window.input[1] + start..].iter_mut().step_by(window.stride[1]);
+                cells.zip(source).for_each(|(cell, item)| *cell += item);
             }
         }
     }
+    kernel.epilogue.activate(cells);
 }

@@ -1,174 +1,147 @@
-//! [`Copy`]: a strided copy, which transposes, slices, repeats and concatenates.
+//! [`Copy`]: elements moved from one arrangement to another: transposes, slices, expansions, concatenations, padding.
 
-use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
-use crate::kernel::{Fit, KernelFn, Sizes, bytes, count, require};
-use crate::operand::Operands;
-use crate::pool::Pool;
-use crate::walk::{RANK, Walk};
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
+use crate::shared::SharedMut;
 
-/// Side of the squares in which a transposition goes.
-const SQUARE: usize = 16;
+/// Bytes of a task, roughly.
+const TASK_BYTES: usize = 1 << 15;
 
-/// Copies `out[out_offset + i · out_strides] = in[in_offset + i · in_strides]` for every index `i` of `shape`.
-///
-/// What the output holds elsewhere stays. The output's strides must not meet an element twice.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// `out[out_offset + index . out_strides] = x[in_offset + index . in_strides]` for every index of `shape`. Elements of the
+/// output that no index reaches keep what they hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Copy {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub element_size: usize,
-    /// Extents of what is copied.
+    /// Extents of what is moved.
     pub shape: Vec<usize>,
-    /// Elements of the input operand.
+    /// Elements of the input.
     pub in_elements: usize,
-    /// Element of the input at the index of zeros.
+    /// Where the first element is.
     pub in_offset: usize,
-    /// For each extent the distance of neighbours in the input, in elements; 0 repeats, negative goes back.
+    /// Distances between neighbours in the input, in elements; 0 repeats, negative walks backwards.
     pub in_strides: Vec<isize>,
-    /// Elements of the output operand.
+    /// Elements of the output.
     pub out_elements: usize,
-    /// Element of the output at the index of zeros.
+    /// Where the first element goes.
     pub out_offset: usize,
-    /// For each extent the distance of neighbours in the output, in elements.
+    /// Distances between neighbours in the output, in elements. No two indices may go to one place: the larger strides
+    /// are multiples that step over all of the smaller ones.
     pub out_strides: Vec<usize>,
 }
 
 impl Copy {
-    /// Refuses strides that leave the operands or meet an output element twice.
-    fn check(&self) -> Fit<()> {
-        require(matches!(self.element_size, 1 | 2 | 4 | 8), "an element size other than 1, 2, 4 and 8")?;
-        let rank = self.shape.len();
-        require(rank <= RANK, "the rank is too large")?;
-        require(self.in_strides.len() == rank && self.out_strides.len() == rank, "strides of another rank")?;
-        if count(&self.shape)? == 0 {
-            return Ok(());
+    /// The lowest and highest input position, if they are inside.
+    fn check_input(&self) -> Option<()> {
+        let (mut low, mut high) = (self.in_offset as i128, self.in_offset as i128);
+        for (&extent, &stride) in self.shape.iter().zip(&self.in_strides) {
+            let reach = (extent as i128 - 1) * stride as i128;
+            (low, high) = (low + reach.min(0), high + reach.max(0));
         }
-        let [mut least, mut most, mut out_most] = [self.in_offset as i128, self.in_offset as i128, self.out_offset as i128];
-        let mut nested = [(0usize, 0usize); RANK];
-        for axis in 0..rank {
-            let steps = self.shape[axis] as i128 - 1;
-            let reach = steps * self.in_strides[axis] as i128;
-            if reach < 0 { least += reach } else { most += reach }
-            out_most += steps * self.out_strides[axis] as i128;
-            nested[axis] = (self.out_strides[axis], self.shape[axis]);
+        (0 <= low && high < self.in_elements as i128).then_some(())
+    }
+
+    /// The output's positions are inside and distinct: in order of stride, each steps over all that smaller ones reach.
+    fn check_output(&self) -> Option<()> {
+        let mut axes: Vec<(usize, usize)> = self
+            .out_strides
+            .iter()
+            .copied()
+            .zip(self.shape.iter().copied())
+            .filter(|&(_, extent)| 1 < extent)
+            .collect();
+        axes.sort_unstable();
+        let mut reach = 0u128;
+        for (stride, extent) in axes {
+            if stride as u128 <= reach {
+                return None;
+            }
+            reach += stride as u128 * (extent as u128 - 1);
         }
-        require(0 <= least && most < self.in_elements as i128, "a stride leaves the input")?;
-        require(out_most < self.out_elements as i128, "a stride leaves the output")?;
-        // Sorted by stride, each axis must step over all that the finer ones reach.
-        nested[..rank].sort_unstable();
-        let mut reach = 0;
-        for &(stride, extent) in nested[..rank].iter().filter(|&&(_, extent)| 1 < extent) {
-            require(reach < stride, "the output's strides meet an element twice")?;
-            reach += (extent - 1) * stride;
-        }
-        Ok(())
+        (reach + (self.out_offset as u128) < self.out_elements as u128).then_some(())
     }
 }
 
 impl KernelFn for Copy {
     const NAME: &'static str = "copy";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        self.check()?;
-        Ok(Sizes {
-            inputs: smallvec![bytes(&[self.in_elements], self.element_size)?],
-            outputs: smallvec![bytes(&[self.out_elements], self.element_size)?],
-            workspace: 0,
-        })
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if ![1, 2, 4, 8].contains(&self.element_size) {
+            return Err(Misfit("elements have 1, 2, 4 or 8 bytes"));
+        }
+        if [self.in_strides.len(), self.out_strides.len()] != [self.shape.len(); 2] {
+            return Err(Misfit("strides are given for each extent"));
+        }
+        let moved = product(&self.shape).ok_or(Misfit("its sizes overflow"))?;
+        if moved != 0 && (self.check_input().is_none() || self.check_output().is_none()) {
+            return Err(Misfit("its strides leave the operands, or write one place twice"));
+        }
+        Sizes::new(&[Some(self.in_elements)], Some(self.out_elements), self.element_size)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
+    fn alignment(&self) -> usize {
+        self.element_size
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
         match self.element_size {
-            1 => self.copy::<u8>(operands, pool),
-            2 => self.copy::<u16>(operands, pool),
-            4 => self.copy::<u32>(operands, pool),
-            _ => self.copy::<u64>(operands, pool),
+            1 => self.run_typed::<u8>(args, pool),
+            2 => self.run_typed::<u16>(args, pool),
+            4 => self.run_typed::<u32>(args, pool),
+            _ => self.run_typed::<u64>(args, pool),
         }
     }
 }
 
 impl Copy {
-    fn copy<T: Pod + Send + Sync>(&self, operands: &Operands, pool: &Pool) {
-        if self.shape.contains(&0) {
+    fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
+        let x: &[T] = input(&args, 0);
+        let out = SharedMut::new(elements_mut::<T>(args.outputs[0]));
+        // The innermost extents that both sides walk without a gap are one run.
+        let (mut axes, mut run) = (0, 1usize);
+        for axis in (0..self.shape.len()).rev() {
+            let dense = self.in_strides[axis] == run as isize && self.out_strides[axis] == run;
+            if !dense && self.shape[axis] != 1 {
+                break;
+            }
+            axes += 1;
+            run *= self.shape[axis];
+        }
+        let outer = &self.shape[..self.shape.len() - axes];
+        // Without a run the innermost extent is a loop of single elements.
+        let (looped, rows) = match outer.split_last() {
+            Some((&extent, rest)) if run == 1 => (extent, rest),
+            _ => (1, outer),
+        };
+        let loop_axis = outer.len().wrapping_sub(1);
+        let (in_step, out_step) = match looped {
+            1 => (0, 0),
+            _ => (self.in_strides[loop_axis], self.out_strides[loop_axis]),
+        };
+        let n_rows: usize = rows.iter().product();
+        if n_rows * looped * run == 0 {
             return;
         }
-        let from = operands.input::<T>(0);
-        let out = operands.output::<T>();
-        let mut walk = Walk::new(&self.shape);
-        walk.operand(self.in_strides.iter().copied());
-        walk.operand(self.out_strides.iter().map(|&stride| stride as isize));
-        let walk = walk.merge();
-        if let Some(axis) = crossing(&walk) {
-            return self.transpose(from, operands, pool, walk, axis);
-        }
-        let (row, in_step, out_step) = (walk.row(), walk.step(0), walk.step(1));
-        // Long rows are cut, so that one row is work for all threads.
-        let piece = row.min(8192);
-        let pieces = row.div_ceil(piece);
-        pool.split(walk.rows() * pieces, 8192 / piece, &|tasks| {
-            for task in tasks {
-                let (nth, first) = (task / pieces, task % pieces * piece);
-                let len = piece.min(row - first);
-                let starts = walk.starts(nth);
-                let source = self.in_offset as isize + starts[0] + first as isize * in_step;
-                let target = self.out_offset as isize + starts[1] + first as isize * out_step;
-                if out_step == 1 || len == 1 {
-                    // SAFETY: `check` found that no two indices meet in the output, so a stretch has one task.
-                    let into = unsafe { out.write(target as usize, len) };
-                    match in_step {
-                        1 => into.copy_from_slice(&from[source as usize..source as usize + len]),
-                        0 => into.fill(from[source as usize]),
-                        _ => into.iter_mut().enumerate().for_each(|(nth, into)| {
-                            *into = from[(source + nth as isize * in_step) as usize];
-                        }),
-                    }
-                    continue;
+        let rows_per_task = (TASK_BYTES / (run * looped * self.element_size).max(1)).max(1);
+        pool.run(n_rows.div_ceil(rows_per_task), &|task| {
+            for row in task * rows_per_task..n_rows.min((task + 1) * rows_per_task) {
+                let (mut rest, mut from, mut to) = (row, self.in_offset as isize, self.out_offset);
+                for axis in (0..rows.len()).rev() {
+                    let ix = rest % rows[axis];
+                    rest /= rows[axis];
+                    from += ix as isize * self.in_strides[axis];
+                    to += ix * self.out_strides[axis];
                 }
-                for nth in 0..len as isize {
-                    // SAFETY: as above, for a single element.
-                    let into = unsafe { out.write((target + nth * out_step) as usize, 1) };
-                    into[0] = from[(source + nth * in_step) as usize];
+                for step in 0..looped {
+                    let from = (from + step as isize * in_step) as usize;
+                    // SAFETY: `sizes` refuses strides under which two indices have a place in common, so this row's and
+                    // step's run is nobody else's.
+                    let cells = unsafe { out.part(to + step * out_step, run) };
+                    cells.copy_from_slice(&x[from..from + run]);
                 }
             }
         });
     }
-
-    /// Copies squares of the row and of `axis`, along which the input lies densely.
-    fn transpose<T: Pod + Send + Sync>(&self, from: &[T], operands: &Operands, pool: &Pool, walk: Walk, axis: usize) {
-        let out = operands.output::<T>();
-        let (row, in_step) = (walk.row(), walk.step(0));
-        let (height, out_step) = (walk.extents[axis], walk.strides[1][axis]);
-        let mut outer = walk;
-        outer.extents[axis] = 1;
-        let pieces = height.div_ceil(SQUARE);
-        pool.split(outer.rows() * pieces, 8192 / (row * SQUARE.min(height)).max(1), &|tasks| {
-            for task in tasks {
-                let starts = outer.starts(task / pieces);
-                let first = task % pieces * SQUARE;
-                let high = SQUARE.min(height - first);
-                let source = self.in_offset as isize + starts[0] + first as isize;
-                let target = self.out_offset as isize + starts[1] + first as isize * out_step;
-                for column in (0..row).step_by(SQUARE) {
-                    let wide = SQUARE.min(row - column);
-                    for line in 0..high as isize {
-                        let at = target + line * out_step + column as isize;
-                        // SAFETY: `check` found that no two indices meet in the output, so a line has one task.
-                        let into = unsafe { out.write(at as usize, wide) };
-                        let start = source + line + column as isize * in_step;
-                        for (nth, into) in into.iter_mut().enumerate() {
-                            *into = from[(start + nth as isize * in_step) as usize];
-                        }
-                    }
-                }
-            }
-        });
-    }
-}
-
-/// The axis along which the input lies densely, where the output lies densely along the row and the input does not.
-fn crossing(walk: &Walk) -> Option<usize> {
-    let crosses = walk.step(1) == 1 && walk.step(0).unsigned_abs() > 1 && 4 <= walk.row();
-    (0..walk.rank - 1).find(|&axis| crosses && walk.strides[0][axis] == 1 && 2 <= walk.extents[axis])
 }

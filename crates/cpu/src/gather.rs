@@ -1,83 +1,58 @@
-//! [`Gather`]: slices picked by index along one axis.
+//! [`Gather`]: rows of a table by index.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
-use types::DType;
+use types::Element;
 
-use crate::kernel::{Fit, KernelFn, Sizes, bytes, require};
-use crate::operand::Operands;
-use crate::pool::Pool;
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, product};
+use crate::shared::for_each_chunk;
 
-/// `data [outer, axis, inner]` and `indices [n]` to `[outer, n, inner]`.
-///
-/// A negative index counts from the end. An index that is still outside is taken as the nearest that exists: indices
-/// are data, and data must not make a run fail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// `out[o, i, ..] = table[o, index[i], ..]` with `table: [outer, axis, inner_bytes]`. Negative indices count from the end;
+/// one outside the axis is clamped to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gather {
-    /// Elements in front of the axis.
+    /// Extents in front of the axis.
     pub outer: usize,
-    /// Slices to pick from.
+    /// Rows of the table, at least one.
     pub axis: usize,
-    /// Bytes of a slice.
+    /// Bytes of a row.
     pub inner_bytes: usize,
-    /// Slices to pick.
+    /// Indices.
     pub indices: usize,
-    /// The dtype of the indices: `i32` or `i64`.
-    pub index_dtype: DType,
+    /// Whether an index has 64 bits, or 32.
+    pub wide: bool,
 }
 
 impl KernelFn for Gather {
     const NAME: &'static str = "gather";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        require(matches!(self.index_dtype, DType::I32 | DType::I64), "indices that are neither i32 nor i64")?;
-        let sizes = Sizes {
-            inputs: smallvec![
-                bytes(&[self.outer, self.axis, self.inner_bytes], 1)?,
-                bytes(&[self.indices], self.index_dtype.size().0 as usize)?
-            ],
-            outputs: smallvec![bytes(&[self.outer, self.indices, self.inner_bytes], 1)?],
-            workspace: 0,
-        };
-        require(1 <= self.axis || sizes.outputs[0] == 0, "nothing to pick from")?;
-        Ok(sizes)
-    }
-
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        if self.index_dtype == DType::I32 {
-            let indices = operands.input::<i32>(1);
-            self.gather(operands, pool, |nth| i64::from(indices[nth]));
-        } else {
-            let indices = operands.input::<i64>(1);
-            self.gather(operands, pool, |nth| indices[nth]);
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if self.axis == 0 {
+            return Err(Misfit("the table has no rows"));
         }
+        let table = product(&[self.outer, self.axis, self.inner_bytes]);
+        let index = product(&[self.indices, if self.wide { 8 } else { 4 }]);
+        Sizes::new(&[table, index], product(&[self.outer, self.indices, self.inner_bytes]), 1)
     }
-}
 
-impl Gather {
-    fn gather(&self, operands: &Operands, pool: &Pool, index: impl Fn(usize) -> i64 + Sync) {
-        let data = operands.input::<u8>(0);
-        let out = operands.output::<u8>();
-        let Gather { outer, axis, inner_bytes: inner, indices, .. } = *self;
-        pool.split(outer * indices, 16384 / inner, &|slices| {
-            for slice in slices {
-                let wanted = index(slice % indices);
-                let wanted = if wanted < 0 { wanted.saturating_add(axis as i64) } else { wanted };
-                let picked = wanted.clamp(0, axis as i64 - 1) as usize;
-                let from = (slice / indices * axis + picked) * inner;
-                // SAFETY: slices do not overlap, and each has one task.
-                let into = unsafe { out.write(slice * inner, inner) };
-                copy(&data[from..from + inner], into);
-            }
+    fn alignment(&self) -> usize {
+        1
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let (Operand::Bytes(table), Operand::Bytes(index)) = (args.inputs[0], args.inputs[1]) else { return };
+        if self.inner_bytes == 0 {
+            return;
+        }
+        for_each_chunk(pool, args.outputs[0], self.inner_bytes, &|number, cells| {
+            let (outer, at) = (number / self.indices, number % self.indices);
+            let row = match self.wide {
+                true => <i64 as Element>::from_le(&index[at * 8..at * 8 + 8]),
+                false => i64::from(<i32 as Element>::from_le(&index[at * 4..at * 4 + 4])),
+            };
+            let row = if row < 0 { row.saturating_add(self.axis as i64) } else { row };
+            let row = row.clamp(0, self.axis as i64 - 1) as usize;
+            cells.copy_from_slice(&table[(outer * self.axis + row) * self.inner_bytes..][..self.inner_bytes]);
         });
-    }
-}
-
-/// Copies an element without a call where it is one number.
-fn copy(from: &[u8], into: &mut [u8]) {
-    match (<[u8; 4]>::try_from(from), <[u8; 8]>::try_from(from)) {
-        (Ok(four), _) => into.copy_from_slice(&four),
-        (_, Ok(eight)) => into.copy_from_slice(&eight),
-        _ => into.copy_from_slice(from),
     }
 }

@@ -1,166 +1,204 @@
-//! [`Kernel`]: the table of kernels. One row declares one; dispatch, names and checks come from the rows.
+//! [`Kernel`]: the one table, and what every kernel says about itself.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::operand::{Args, Operands};
-use crate::pool::Pool;
+use crate::Pool;
 
-/// The bytes that each operand of a kernel has.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// An operand that a kernel reads.
+#[derive(Clone, Copy, Debug)]
+pub enum Operand<'a> {
+    /// Its bytes.
+    Bytes(&'a [u8]),
+    /// The bytes of the output of this number, which hold the operand until the kernel writes over it.
+    InPlace(usize),
+}
+
+/// What a kernel runs on. Every slice has the size that [`Kernel::sizes`] states.
+pub struct Args<'a, 'b> {
+    /// What it reads.
+    pub inputs: &'b [Operand<'a>],
+    /// What it writes.
+    pub outputs: &'b mut [&'a mut [u8]],
+    /// Scratch; what it holds before is never read.
+    pub workspace: &'a mut [u8],
+}
+
+/// The exact bytes of each operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Of each input.
     pub inputs: SmallVec<[u64; 8]>,
     /// Of each output.
     pub outputs: SmallVec<[u64; 2]>,
-    /// Of the workspace; a run writes all of it.
+    /// Of the scratch; a run writes all of it.
     pub workspace: u64,
 }
 
-/// The fields of a kernel contradict each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("kernel `{kernel}` is malformed: {why}")]
-pub struct Misfit {
-    /// The kernel's name.
-    pub kernel: &'static str,
-    /// What is wrong.
-    pub why: &'static str,
+impl Sizes {
+    /// Sizes in elements of `element` bytes, one output and no scratch.
+    pub(crate) fn new(inputs: &[Option<usize>], output: Option<usize>, element: usize) -> Result<Sizes, Misfit> {
+        Sizes::with_workspace(inputs, output, Some(0), element)
+    }
+
+    pub(crate) fn with_workspace(
+        inputs: &[Option<usize>],
+        output: Option<usize>,
+        workspace: Option<usize>,
+        element: usize,
+    ) -> Result<Sizes, Misfit> {
+        let bytes = |elements: Option<usize>| {
+            let bytes = elements.and_then(|elements| elements.checked_mul(element));
+            bytes.filter(|&bytes| bytes <= BYTES_MAX).map(|bytes| bytes as u64).ok_or(Misfit("its sizes overflow"))
+        };
+        Ok(Sizes {
+            inputs: inputs.iter().map(|&elements| bytes(elements)).collect::<Result<_, _>>()?,
+            outputs: [bytes(output)?].into_iter().collect(),
+            workspace: bytes(workspace)?,
+        })
+    }
 }
 
-/// The reason of a refusal, before the kernel's name is added.
-pub(crate) type Fit<T> = Result<T, &'static str>;
+/// No slice is larger.
+const BYTES_MAX: usize = isize::MAX as usize;
 
-/// What a kernel is to the table.
-pub(crate) trait KernelFn {
+/// Parameters that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Misfit(pub &'static str);
+
+/// What every kernel says about itself and does.
+pub trait KernelFn {
+    /// The name in plans and reports.
     const NAME: &'static str;
-    /// The sizes, or what is wrong with the fields.
-    fn sizes(&self) -> Fit<Sizes>;
-    /// Whether `input` may have the output's bytes.
+
+    /// The exact bytes of each operand.
+    ///
+    /// # Errors
+    /// Parameters that contradict each other. Whatever is accepted, `run` handles without a panic.
+    fn sizes(&self) -> Result<Sizes, Misfit>;
+
+    /// Computes. `args` have the sizes that `sizes` states.
+    fn run(&self, args: Args, pool: &Pool);
+
+    /// What the addresses of all operands are multiples of.
+    fn alignment(&self) -> usize {
+        4
+    }
+
+    /// Whether an input may be in place.
     fn may_share(&self, _input: usize) -> bool {
         false
     }
-    /// The work. `sizes` has accepted the fields, the operands have these sizes, and the output is not empty.
-    fn run(&self, operands: &Operands, pool: &Pool);
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A kernel call without its operands.
+    ($($kernel:ident),* $(,)?) => {
+        /// A kernel with its parameters.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[expect(missing_docs, reason = "each variant is documented at its struct")]
         pub enum Kernel {
-            $($(#[$doc])* $name(crate::$name),)*
+            $($kernel(crate::$kernel)),*
         }
 
         impl Kernel {
-            /// The name in messages and reports.
+            /// The name in plans and reports.
             pub fn name(&self) -> &'static str {
                 match self {
-                    $(Kernel::$name(_) => <crate::$name as KernelFn>::NAME,)*
+                    $(Kernel::$kernel(_) => <crate::$kernel as KernelFn>::NAME),*
                 }
             }
 
-            /// The bytes of each operand. Refuses fields with which a run would read or write elsewhere, or divide by zero.
+            /// See [`KernelFn::sizes`].
+            ///
+            /// # Errors
+            /// Parameters that contradict each other.
             pub fn sizes(&self) -> Result<Sizes, Misfit> {
                 match self {
-                    $(Kernel::$name(kernel) => kernel.sizes(),)*
+                    $(Kernel::$kernel(kernel) => kernel.sizes()),*
                 }
-                .map_err(|why| Misfit { kernel: self.name(), why })
             }
 
-            /// Whether `input` may be [`Operand::InPlace(0)`](crate::Operand::InPlace).
+            /// See [`KernelFn::run`].
+            pub fn run(&self, args: Args, pool: &Pool) {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.run(args, pool)),*
+                }
+            }
+
+            /// See [`KernelFn::alignment`].
+            pub fn alignment(&self) -> usize {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.alignment()),*
+                }
+            }
+
+            /// See [`KernelFn::may_share`].
             pub fn may_share(&self, input: usize) -> bool {
                 match self {
-                    $(Kernel::$name(kernel) => kernel.may_share(input),)*
-                }
-            }
-
-            /// Runs the kernel.
-            ///
-            /// # Panics
-            /// Where [`Kernel::sizes`] refuses, the operands have other sizes or are not aligned to their elements, or an
-            /// input is in place that may not be.
-            pub fn run(&self, args: Args, pool: &Pool) {
-                let sizes = self.sizes().unwrap_or_else(|misfit| panic!("{misfit}"));
-                let operands = Operands::new(args, &sizes, |input| self.may_share(input));
-                if sizes.outputs[0] == 0 {
-                    return;
-                }
-                match self {
-                    $(Kernel::$name(kernel) => kernel.run(&operands, pool),)*
+                    $(Kernel::$kernel(kernel) => kernel.may_share(input)),*
                 }
             }
         }
 
-        $(impl From<crate::$name> for Kernel {
-            fn from(kernel: crate::$name) -> Kernel {
-                Kernel::$name(kernel)
+        $(
+            impl From<crate::$kernel> for Kernel {
+                fn from(kernel: crate::$kernel) -> Kernel {
+                    Kernel::$kernel(kernel)
+                }
             }
-        })*
+        )*
     };
 }
 
+// One row a kernel. A plan names kernels by their position here: new rows go to the end, or the plan format's version
+// grows.
 kernels! {
-    /// Convolution.
-    Conv,
-    /// Convolution with one input channel per output channel.
-    DepthwiseConv,
-    /// Transposed convolution.
-    ConvTranspose,
-    /// Matrix product.
-    MatMul,
-    /// Pooling over windows.
-    Pool2d,
-    /// Reduction over axes.
-    Reduce,
-    /// Softmax along an axis.
-    Softmax,
-    /// Local response normalisation.
-    Lrn,
-    /// A pointwise program.
-    Chain,
-    /// One pointwise function on any dtype.
-    Elementwise,
-    /// A strided copy.
-    Copy,
-    /// A repeated pattern.
-    Fill,
-    /// Slices picked by index.
-    Gather,
-    /// Weighted taps along each axis.
-    Resize,
-    /// A copy through index tables.
-    Remap,
-    /// The position of the largest or smallest element.
     ArgExtreme,
+    Chain,
+    Conv,
+    ConvTranspose,
+    Copy,
+    DepthwiseConv,
+    Elementwise,
+    Fill,
+    Gather,
+    Lrn,
+    MatMul,
+    Pool2d,
+    Reduce,
+    Remap,
+    Resize,
+    Softmax,
 }
 
-impl Kernel {
-    /// The first input that may share the output's bytes, if any.
-    pub fn in_place(&self) -> Option<usize> {
-        (0..crate::chain::MAX_INPUTS).find(|&input| self.may_share(input))
+/// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.
+pub(crate) fn elements<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> &[T] {
+    if bytes.is_empty() { &[] } else { bytemuck::cast_slice(bytes) }
+}
+
+/// Bytes as elements to write.
+pub(crate) fn elements_mut<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
+    if bytes.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(bytes) }
+}
+
+/// The elements of an operand that is not in place.
+pub(crate) fn input<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, '_>, ix: usize) -> &'a [T] {
+    input_or_in_place(args, ix).unwrap_or_default()
+}
+
+/// The elements of an operand, or none where they are the output's.
+pub(crate) fn input_or_in_place<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, '_>, ix: usize) -> Option<&'a [T]> {
+    match args.inputs[ix] {
+        Operand::Bytes(bytes) => Some(elements(bytes)),
+        Operand::InPlace(_) => None,
     }
 }
 
-/// The number of elements of the given extents.
-pub(crate) fn count(extents: &[usize]) -> Fit<usize> {
+/// The product of extents, or none where it overflows.
+pub(crate) fn product(extents: &[usize]) -> Option<usize> {
     if extents.contains(&0) {
-        return Ok(0);
+        return Some(0);
     }
-    let product = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
-    product.filter(|&product| product <= isize::MAX as usize / 16).ok_or("a size overflows")
-}
-
-/// The bytes of `count` elements of `size` bytes each.
-pub(crate) fn bytes(extents: &[usize], size: usize) -> Fit<u64> {
-    Ok(count(extents)? as u64 * size as u64)
-}
-
-/// The bytes of `f32` elements.
-pub(crate) fn floats(extents: &[usize]) -> Fit<u64> {
-    bytes(extents, 4)
-}
-
-/// `Ok` where `holds`, else the reason.
-pub(crate) fn require(holds: bool, why: &'static str) -> Fit<()> {
-    if holds { Ok(()) } else { Err(why) }
+    extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }

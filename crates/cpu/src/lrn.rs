@@ -1,66 +1,63 @@
-//! [`Lrn`]: local response normalisation over neighbouring channels.
+//! [`Lrn`]: local response normalisation across channels.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
-use crate::kernel::{Fit, KernelFn, Sizes, floats, require};
-use crate::math;
-use crate::operand::Operands;
-use crate::pool::Pool;
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
+use crate::shared::for_each_chunk;
 
-/// Elements whose sums of squares are kept at a time.
-const WIDTH: usize = 256;
-
-/// `y[c] = x[c] / (bias + alpha / size * Σ x[i]²)^beta` of `x [batch, channels, inner]`, as ONNX defines it.
-///
-/// The sum is over the channels `c - (size - 1) / 2 ..= c + size / 2` that exist.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// `x / (bias + alpha / size * sum of squares over the nearest size channels) ^ beta`, `x: [batch, channels, inner]`, `f32`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lrn {
-    /// Images.
+    /// Samples.
     pub batch: usize,
     /// Channels.
     pub channels: usize,
     /// Elements of a channel.
     pub inner: usize,
-    /// Channels of a sum.
+    /// Channels in the window, at least one.
     pub size: usize,
-    /// The factor of the sum.
+    /// Weight of the mean square.
     pub alpha: f32,
     /// The exponent.
     pub beta: f32,
-    /// What is added to the sum.
+    /// Added before the power.
     pub bias: f32,
 }
 
 impl KernelFn for Lrn {
     const NAME: &'static str = "lrn";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        require(1 <= self.size && self.size < 1 << 31, "a sum over no channels or too many")?;
-        let size = floats(&[self.batch, self.channels, self.inner])?;
-        Ok(Sizes { inputs: smallvec![size], outputs: smallvec![size], workspace: 0 })
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if self.size == 0 {
+            return Err(Misfit("the window has no channels"));
+        }
+        let elements = product(&[self.batch, self.channels, self.inner]);
+        Sizes::new(&[elements], elements, 4)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let x = operands.input::<f32>(0);
-        let out = operands.output::<f32>();
-        let Lrn { batch, channels, inner, size, .. } = *self;
-        let pieces = inner.div_ceil(WIDTH);
-        pool.split(batch * channels * pieces, 4096 / WIDTH.min(inner), &|tasks| {
-            for task in tasks {
-                let (row, start) = (task / pieces, task % pieces * WIDTH);
-                let (image, channel) = (row / channels, row % channels);
-                let width = WIDTH.min(inner - start);
-                // SAFETY: each piece of a channel is written by one task.
-                let into = unsafe { out.write(row * inner + start, width) };
-                into.fill(0.0);
-                let first = channel.saturating_sub((size - 1) / 2);
-                for other in first..(channel + size / 2 + 1).min(channels) {
-                    let at = (image * channels + other) * inner + start;
-                    math::add_squares(pool.isa(), &x[at..at + width], into);
-                }
-                let at = row * inner + start;
-                math::normalise(pool.isa(), &x[at..at + width], self.alpha / size as f32, self.bias, self.beta, into);
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        if self.inner == 0 {
+            return;
+        }
+        for_each_chunk(pool, out, self.inner, &|number, cells| {
+            let (image, channel) = (number / self.channels, number % self.channels);
+            let first = channel.saturating_sub((self.size - 1) / 2);
+            let last = self.channels.min((channel + self.size / 2).saturating_add(1));
+            cells.fill(0.0);
+            for other in first..last {
+                let items = &x[(image * self.channels + other) * self.inner..][..self.inner];
+                cells.iter_mut().zip(items).for_each(|(sum, item)| *sum += item * item);
+            }
+            let scale = self.alpha / self.size as f32;
+            let items = &x[number * self.inner..][..self.inner];
+            for (cell, item) in cells.iter_mut().zip(items) {
+                let norm = self.bias + scale * *cell;
+                // Three quarters, as nearly all networks have it, without a logarithm.
+                let power = if self.beta == 0.75 { norm.sqrt() * norm.sqrt().sqrt() } else { norm.powf(self.beta) };
+                *cell = item / power;
             }
         });
     }

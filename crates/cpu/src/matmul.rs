@@ -1,223 +1,193 @@
-//! [`MatMul`]: products of row-major matrices, batched, with a constant or a computed right side.
-//!
-//! The left side is read as it lies. The right side is strips of 32 columns: packed at compile time, or packed by all
-//! threads into the workspace, as many matrices at a time as fit a block.
+//! [`MatMul`]: products of matrices, the right factor in strips of 32 columns.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
+use crate::Pool;
 use crate::epilogue::Epilogue;
-use crate::gemm::{self, COLUMNS, Panel, ROWS, Tile};
-use crate::kernel::{Fit, KernelFn, Sizes, count, floats, require};
-use crate::operand::{Cells, Operands};
-use crate::pool::Pool;
-use crate::walk::RANK;
+use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
+use crate::isa::with_isa;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::shared::{SharedMut, for_each_chunk};
 
-/// Floats of packed right sides that are made in one go.
-const BLOCK: usize = 1024 * 1024;
-
-/// `out = activation(a b + bias + residual)`, batched.
-///
-/// Inputs: `a`, matrices of `[m, k]`; `b`, matrices of `[k, n]`, or one matrix packed by [`MatMul::pack`]; the epilogue's
-/// bias `[n]` and residual. Output: `[batch.., m, n]`. Each side has as many matrices as its batch strides reach.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MatMul {
-    /// Extents of the batch, outermost first; empty for a single product.
-    pub batch: Vec<usize>,
-    /// For each extent, the distance of neighbours in `a` in matrices; 0 repeats.
-    pub a_batch_strides: Vec<usize>,
-    /// For each extent, the distance of neighbours in `b` in matrices; 0 repeats. All 0 where `b` is packed.
-    pub b_batch_strides: Vec<usize>,
-    /// Rows of `a` and of the output.
-    pub m: usize,
-    /// Columns of `a`, rows of `b`.
-    pub k: usize,
-    /// Columns of `b` and of the output.
-    pub n: usize,
-    /// How `b` lies in memory.
-    pub b: Right,
-    /// What follows the product.
-    pub epilogue: Epilogue,
-}
-
-/// How the right side of a product lies in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Right {
-    /// One constant matrix in strips of 32 columns, see [`MatMul::pack`].
+/// How the right factor comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MatMulB {
+    /// One constant matrix, packed by [`MatMul::pack`].
     Packed,
-    /// Row-major matrices, packed at run time.
-    #[default]
+    /// Row-major matrices, packed into the scratch one by one.
     Dynamic,
 }
 
-struct Layout {
-    batch: usize,
-    strips: usize,
-    /// Floats of one packed right side.
-    packed: usize,
-    a_matrices: usize,
-    b_matrices: usize,
-    /// Whether every product has the same right side.
-    one_b: bool,
-    /// Right sides that are packed in one go.
-    round: usize,
+/// `a: [matrices, m, k]` times `b: [matrices, k, n]`, matrices numbered by `batch` with strides of 0 where one serves for
+/// several; then by the epilogue a bias `[n]` and a residual. Output: `[batch.., m, n]`. All `f32`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MatMul {
+    /// Extents of the batch; empty for one product.
+    pub batch: Vec<usize>,
+    /// Distance between matrices of `a` along each extent, in matrices.
+    pub a_strides: Vec<usize>,
+    /// The same for `b`; all 0 for a packed one.
+    pub b_strides: Vec<usize>,
+    /// Rows of `a`.
+    pub m: usize,
+    /// Columns of `a`, rows of `b`.
+    pub k: usize,
+    /// Columns of `b`.
+    pub n: usize,
+    /// How the right factor comes.
+    pub b: MatMulB,
+    /// What happens to each result.
+    pub epilogue: Epilogue,
 }
 
 impl MatMul {
-    /// Packs one row-major matrix `[k, n]` for [`Right::Packed`].
+    /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last filled up with zeros.
     ///
     /// # Panics
-    /// Where `b` has another number of elements.
+    /// Another number of elements.
     pub fn pack(&self, b: &[f32]) -> Vec<f32> {
-        assert_eq!(Some(b.len()), self.k.checked_mul(self.n), "elements of the right side");
-        let mut packed = vec![0.0; self.n.div_ceil(COLUMNS) * COLUMNS * self.k];
-        if 0 < self.k {
-            for (index, strip) in packed.chunks_exact_mut(COLUMNS * self.k).enumerate() {
-                gemm::pack_strip(b, self.n, index * COLUMNS, 0..self.k, strip);
-            }
-        }
+        assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
+        let mut packed = vec![0.0; self.packed_elements()];
+        let strip_elements = (self.k * COLUMNS).max(1);
+        packed.chunks_mut(strip_elements).enumerate().for_each(|(strip, cells)| self.pack_strip(b, strip, cells));
         packed
     }
 
-    fn layout(&self) -> Fit<Layout> {
-        require(self.batch.len() <= RANK, "the rank is too large")?;
-        let batch = count(&self.batch)?;
-        let strips = self.n.div_ceil(COLUMNS);
-        let packed = count(&[strips, COLUMNS, self.k])?;
-        let a_matrices = crate::walk::strided_elements(&self.batch, &self.a_batch_strides)?;
-        let b_matrices = crate::walk::strided_elements(&self.batch, &self.b_batch_strides)?;
-        let one_b = self.b_batch_strides.iter().all(|&stride| stride == 0) || batch <= 1;
-        let round = if one_b { 1 } else { (BLOCK / packed.max(1)).clamp(1, batch.max(1)) };
-        require(self.b == Right::Dynamic || b_matrices <= 1, "a packed right side has one matrix")?;
-        Ok(Layout { batch, strips, packed, a_matrices, b_matrices, one_b, round })
+    fn pack_strip(&self, b: &[f32], strip: usize, cells: &mut [f32]) {
+        let first = strip * COLUMNS;
+        let columns = COLUMNS.min(self.n - first);
+        for (row, cells) in cells.chunks_exact_mut(COLUMNS).enumerate() {
+            cells[..columns].copy_from_slice(&b[row * self.n + first..][..columns]);
+            cells[columns..].fill(0.0);
+        }
     }
 
-    /// The matrices of `a` and `b` that product `index` takes.
-    fn matrices(&self, index: usize) -> [usize; 2] {
-        let mut rest = index;
-        let mut at = [0, 0];
-        for (axis, &extent) in self.batch.iter().enumerate().rev() {
-            let position = rest % extent;
+    fn packed_elements(&self) -> usize {
+        self.k * self.n.div_ceil(COLUMNS) * COLUMNS
+    }
+
+    /// One past the highest matrix that strides reach.
+    fn reach(&self, strides: &[usize]) -> Option<usize> {
+        let steps =
+            self.batch.iter().zip(strides).try_fold(0usize, |sum, (&extent, &stride)| {
+                sum.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
+            });
+        steps?.checked_add(1)
+    }
+
+    fn matrix(&self, number: usize, strides: &[usize]) -> usize {
+        let (mut rest, mut matrix) = (number, 0);
+        for (&extent, &stride) in self.batch.iter().zip(strides).rev() {
+            matrix += rest % extent * stride;
             rest /= extent;
-            at[0] += position * self.a_batch_strides[axis];
-            at[1] += position * self.b_batch_strides[axis];
         }
-        at
+        matrix
     }
 }
 
 impl KernelFn for MatMul {
     const NAME: &'static str = "matmul";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        let layout = self.layout()?;
-        let b = match self.b {
-            Right::Packed => floats(&[layout.packed])?,
-            Right::Dynamic => floats(&[layout.b_matrices, self.k, self.n])?,
-        };
-        let mut sizes = Sizes {
-            inputs: smallvec![floats(&[layout.a_matrices, self.m, self.k])?, b],
-            outputs: smallvec![floats(&[layout.batch, self.m, self.n])?],
-            workspace: 0,
-        };
-        if self.b == Right::Dynamic && sizes.outputs[0] != 0 {
-            sizes.workspace = floats(&[layout.round, layout.packed])?;
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if [self.a_strides.len(), self.b_strides.len()] != [self.batch.len(); 2] {
+            return Err(Misfit("strides are given for each extent of the batch"));
         }
-        self.epilogue.push_sizes(&mut sizes, self.n)?;
-        Ok(sizes)
+        if self.b == MatMulB::Packed && self.b_strides.iter().any(|&stride| stride != 0) {
+            return Err(Misfit("a packed factor is one matrix"));
+        }
+        let count = product(&self.batch);
+        let several = |matrix: Option<usize>, strides: &[usize]| match count {
+            // Nothing is read where there is no product, but the factors have their sizes all the same.
+            Some(0) => Some(0),
+            _ => matrix.zip(self.reach(strides)).and_then(|(matrix, count)| matrix.checked_mul(count)),
+        };
+        let columns = self.n.checked_next_multiple_of(COLUMNS);
+        let packed = columns.and_then(|columns| product(&[self.k, columns]));
+        let (b, workspace) = match self.b {
+            MatMulB::Packed => (packed, Some(0)),
+            MatMulB::Dynamic => {
+                let nothing = count == Some(0) || self.m == 0;
+                (several(product(&[self.k, self.n]), &self.b_strides), if nothing { Some(0) } else { packed })
+            }
+        };
+        let a = several(product(&[self.m, self.k]), &self.a_strides);
+        let output = count.and_then(|count| product(&[count, self.m, self.n]));
+        let mut inputs = vec![a, b];
+        inputs.extend(self.epilogue.operands(self.n, output));
+        Sizes::with_workspace(&inputs, output, workspace, 4)
     }
 
     fn may_share(&self, input: usize) -> bool {
-        self.epilogue.residual_input(2) == Some(input)
+        // The residual's element is read before the result takes its place.
+        self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let Ok(layout) = self.layout() else { return };
-        let a = operands.input::<f32>(0);
-        let b = operands.input::<f32>(1);
-        let workspace = operands.workspace::<f32>();
-        let bias: &[f32] = if self.epilogue.bias { operands.input(2) } else { &[] };
-        let residual = self.epilogue.residual_input(2).map(|input| operands.shared::<f32>(input));
-        let out = operands.output::<f32>();
-        let strip_len = COLUMNS * self.k;
-        let round = if layout.one_b { layout.batch } else { layout.round };
-        for first in (0..layout.batch).step_by(round) {
-            let end = (first + round).min(layout.batch);
-            let packed = match self.b {
-                Right::Packed => b,
-                Right::Dynamic => {
-                    let sides = if layout.one_b { 1 } else { end - first };
-                    pool.split(sides * layout.strips, 16384 / strip_len.max(1), &|strips| {
-                        for task in strips {
-                            let side = self.matrices(first + task / layout.strips)[1];
-                            let matrix = &b[side * self.k * self.n..][..self.k * self.n];
-                            // SAFETY: each strip is packed once, and nobody reads before `split` returns.
-                            let strip = unsafe { workspace.write(task * strip_len, strip_len) };
-                            gemm::pack_strip(matrix, self.n, task % layout.strips * COLUMNS, 0..self.k, strip);
-                        }
-                    });
-                    // SAFETY: packing is over, and nobody writes before the next round.
-                    unsafe { workspace.read(0, sides * layout.packed) }
-                }
-            };
-            let product = Product { matmul: self, a, packed, bias, residual, out };
-            // A task is a stretch of strips of one product, or a stretch of panels where the strips are few.
-            let panels = self.m.div_ceil(ROWS);
-            let wanted = (8 * pool.threads()).div_ceil(end - first);
-            let by_strip = layout.strips.div_ceil((16384 / strip_len.max(1)).clamp(1, layout.strips)).min(wanted);
-            let by_panel = wanted.div_ceil(by_strip).min(panels);
-            let (strip_step, panel_step) = (layout.strips.div_ceil(by_strip), panels.div_ceil(by_panel));
-            pool.run((end - first) * by_strip * by_panel, &|task| {
-                let index = first + task / (by_strip * by_panel);
-                let side = if layout.one_b { 0 } else { index - first };
-                let start = task / by_panel % by_strip * strip_step;
-                let panel_start = task % by_panel * panel_step;
-                for strip in start..(start + strip_step).min(layout.strips) {
-                    let items = &product.packed[side * layout.packed + strip * strip_len..][..strip_len];
-                    for panel in panel_start..(panel_start + panel_step).min(panels) {
-                        product.tile(index, panel, strip, items, pool);
-                    }
-                }
+    fn run(&self, args: Args, pool: &Pool) {
+        let a: &[f32] = input(&args, 0);
+        let b: &[f32] = input(&args, 1);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let Args { outputs, workspace, .. } = args;
+        let out = SharedMut::new(elements_mut(outputs[0]));
+        let scratch: &mut [f32] = elements_mut(workspace);
+        if out.len() == 0 {
+            return;
+        }
+        let store = Store { kernel: self, bias, residual };
+        let (strips, panels) = (self.n.div_ceil(COLUMNS), self.m.div_ceil(ROWS));
+        let strip_elements = self.k * COLUMNS;
+        let mut packed_matrix = None;
+        for number in 0..out.len() / (self.m * self.n) {
+            let a_start = self.matrix(number, &self.a_strides) * self.m * self.k;
+            let b_matrix = self.matrix(number, &self.b_strides);
+            if self.b == MatMulB::Dynamic && packed_matrix != Some(b_matrix) {
+                let b = &b[b_matrix * self.k * self.n..][..self.k * self.n];
+                for_each_chunk(pool, scratch, strip_elements, &|strip, cells| self.pack_strip(b, strip, cells));
+                packed_matrix = Some(b_matrix);
+            }
+            let packed = if self.b == MatMulB::Dynamic { &*scratch } else { b };
+            pool.run(strips * panels, &|task| {
+                let (strip, panel) = (task / panels, task % panels);
+                let rows = ROWS.min(self.m - panel * ROWS);
+                let left = Rows { items: a, start: a_start + panel * ROWS * self.k, row_stride: self.k, k_stride: 1 };
+                let mut tile = [[0.0; COLUMNS]; ROWS];
+                let cells = &packed[strip * strip_elements..(strip + 1) * strip_elements];
+                multiply(pool.isa(), rows, self.k, left, cells, &mut tile);
+                let (store, tile, out) = (&store, &mut tile[..rows], &out);
+                let row = number * self.m + panel * ROWS;
+                let column = strip * COLUMNS;
+                with_isa!(pool.isa(), store_tile(
+                    store: &Store<'_>, row: usize, column: usize, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>
+                ));
             });
         }
     }
 }
 
-struct Product<'a> {
-    matmul: &'a MatMul,
-    a: &'a [f32],
-    packed: &'a [f32],
-    bias: &'a [f32],
-    residual: Option<Cells<'a, f32>>,
-    out: Cells<'a, f32>,
+struct Store<'a> {
+    kernel: &'a MatMul,
+    bias: Option<&'a [f32]>,
+    /// `Some(None)`: the output holds the residual.
+    residual: Option<Option<&'a [f32]>>,
 }
 
-impl Product<'_> {
-    fn tile(&self, index: usize, panel: usize, strip: usize, items: &[f32], pool: &Pool) {
-        let MatMul { m, k, n, .. } = *self.matmul;
-        let rows = ROWS.min(m - panel * ROWS);
-        let column = strip * COLUMNS;
-        let width = COLUMNS.min(n - column);
-        let start = |row: usize| (index * m + panel * ROWS + row) * n + column;
-        let mut tile = Tile([0.0; ROWS * COLUMNS]);
-        for (row, sums) in tile.0.as_chunks_mut::<COLUMNS>().0.iter_mut().take(rows).enumerate() {
-            if let Some(residual) = self.residual {
-                // SAFETY: these are this task's own output elements, or the residual's at the same place.
-                let from = unsafe { residual.read(start(row), width) };
-                sums[..width].copy_from_slice(from);
-            }
-            if !self.bias.is_empty() {
-                sums.iter_mut().zip(&self.bias[column..column + width]).for_each(|(sum, bias)| *sum += bias);
-            }
+#[inline(always)]
+fn store_tile(store: &Store<'_>, row: usize, column: usize, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>) {
+    let columns = COLUMNS.min(store.kernel.n - column);
+    for (ix, items) in tile.iter_mut().enumerate() {
+        let start = (row + ix) * store.kernel.n + column;
+        let items = &mut items[..columns];
+        // SAFETY: a tile's rows and columns are its own: no other task of this job has them.
+        let cells = unsafe { out.part(start, columns) };
+        if let Some(bias) = store.bias {
+            items.iter_mut().zip(&bias[column..]).for_each(|(item, bias)| *item += bias);
         }
-        let a = (self.matmul.matrices(index)[0] * m + panel * ROWS) * k;
-        let view = Panel { items: &self.a[a..a + rows * k], rows, row_stride: k, k_stride: 1 };
-        gemm::multiply(pool.isa(), k, view, items, &mut tile);
-        self.matmul.epilogue.activate(pool.isa(), &mut tile.0[..rows * COLUMNS]);
-        for (row, sums) in tile.0.as_chunks::<COLUMNS>().0.iter().take(rows).enumerate() {
-            // SAFETY: a tile belongs to one task, and the reads above are over.
-            let into = unsafe { self.out.write(start(row), width) };
-            into.copy_from_slice(&sums[..width]);
+        match store.residual {
+            Some(Some(residual)) => items.iter_mut().zip(&residual[start..]).for_each(|(item, more)| *item += more),
+            Some(None) => items.iter_mut().zip(&*cells).for_each(|(item, more)| *item += more),
+            None => {}
         }
+        store.kernel.epilogue.activate(items);
+        cells.copy_from_slice(items);
     }
 }

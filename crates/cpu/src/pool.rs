@@ -5,7 +5,6 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -134,16 +133,6 @@ impl Pool {
         if let Some(payload) = theirs {
             resume_unwind(payload);
         }
-    }
-
-    /// Runs `task` on ranges that cover `0..items`, each of at least `least` items except one.
-    ///
-    /// Where the cuts fall depends on the number of threads, so no sum may run across items.
-    pub(crate) fn split(&self, items: usize, least: usize, task: &(dyn Fn(Range<usize>) + Sync)) {
-        let pieces = (items / least.max(1)).clamp(1, self.threads() * 4);
-        let pieces = if self.threads() == 1 { 1 } else { pieces };
-        let each = items.div_ceil(pieces).max(1);
-        self.run(items.div_ceil(each), &|piece| task(piece * each..((piece + 1) * each).min(items)));
     }
 }
 
@@ -304,21 +293,5 @@ mod tests {
             });
         });
         assert_eq!(total.into_inner(), 16);
-    }
-
-    #[test]
-    fn split_covers_every_item() {
-        for threads in [1, 2, 3] {
-            let pool = Pool::new(threads);
-            for (items, least) in [(0, 1), (1, 5), (7, 3), (100, 0), (101, 10)] {
-                let counts: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
-                pool.split(items, least, &|range| {
-                    range.for_each(|item| {
-                        counts[item].fetch_add(1, Ordering::Relaxed);
-                    });
-                });
-                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
-            }
-        }
     }
 }

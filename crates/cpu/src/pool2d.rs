@@ -1,189 +1,128 @@
-//! [`Pool2d`]: the largest element or the average of windows.
+//! [`Pool2d`]: the maximum or the mean of windows.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
-use crate::isa::{Isa, vectorised};
-use crate::kernel::{Fit, KernelFn, Sizes, floats, require};
-use crate::math;
-use crate::operand::Operands;
-use crate::pool::Pool;
-use crate::window::Window;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
+use crate::shared::for_each_chunk;
+use crate::{Pool, Window};
 
-/// What is made of a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PoolKind {
-    /// The largest element; NaN where there is one, -inf where the window holds no element.
-    #[default]
+/// What is taken from each window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pool2dKind {
+    /// The largest cell in the input; minus infinity where there is none.
     Max,
-    /// The sum divided by a number of cells; 0 where that number is 0.
-    Average {
-        /// Whether pads count as cells. What a window reaches beyond the pads never counts.
-        count_include_pad: bool,
+    /// The mean of the cells in the input.
+    Mean,
+    /// The mean of the cells in the input and its padding of the given size behind each axis; padding is 0.
+    MeanWithPadding {
+        /// Padding behind rows and columns.
+        pad_end: [usize; 2],
     },
 }
 
-/// Pooling: `x [batch, channels, input]` to `[batch, channels, output]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Slides a window over `planes` pictures of one channel, `f32`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool2d {
-    /// What is made of a window.
-    pub kind: PoolKind,
-    /// Images.
-    pub batch: usize,
-    /// Channels.
-    pub channels: usize,
-    /// Height and width of the input.
-    pub input: [usize; 2],
-    /// Height and width of the output.
-    pub output: [usize; 2],
-    /// Height and width of the window.
-    pub kernel: [usize; 2],
-    /// Distance of neighbouring windows.
-    pub stride: [usize; 2],
-    /// Distance of neighbouring taps.
-    pub dilation: [usize; 2],
-    /// Cells above and to the left.
-    pub pad_begin: [usize; 2],
-    /// Cells below and to the right.
-    pub pad_end: [usize; 2],
-}
-
-impl Pool2d {
-    fn windows(&self) -> Fit<[Window; 2]> {
-        require(self.pad_end.iter().all(|&pad| pad < 1 << 31), "an extent is too large")?;
-        let numbers = [self.stride, self.dilation, self.pad_begin];
-        let window = |axis| Window::new(axis, self.input, self.output, self.kernel, numbers);
-        Ok([window(0)?, window(1)?])
-    }
-
-    /// The cells that count along one axis.
-    fn cells(&self, axis: usize, window: Window, output: usize, include_pad: bool) -> usize {
-        let input = window.input as isize;
-        let (low, high) =
-            if include_pad { (-(window.pad as isize), input + self.pad_end[axis] as isize) } else { (0, input) };
-        window.taps(output, low, high).len()
-    }
+    /// What is taken.
+    pub kind: Pool2dKind,
+    /// Samples times channels.
+    pub planes: usize,
+    /// Rows and columns.
+    pub window: Window,
 }
 
 impl KernelFn for Pool2d {
     const NAME: &'static str = "pool2d";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        self.windows()?;
-        Ok(Sizes {
-            inputs: smallvec![floats(&[self.batch, self.channels, self.input[0], self.input[1]])?],
-            outputs: smallvec![floats(&[self.batch, self.channels, self.output[0], self.output[1]])?],
-            workspace: 0,
-        })
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        self.window.check()?;
+        if let Pool2dKind::MeanWithPadding { pad_end } = self.kind
+            && pad_end.iter().any(|&pad| 1 << 28 <= pad)
+        {
+            return Err(Misfit("the padding is beyond all pictures"));
+        }
+        let [input, output] = [self.window.input, self.window.output];
+        let output = product(&[self.planes, output[0], output[1]]);
+        Sizes::new(&[product(&[self.planes, input[0], input[1]])], output, 4)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let Ok([y, x]) = self.windows() else { return };
-        let input = operands.input::<f32>(0);
-        let out = operands.output::<f32>();
-        let plane = y.input * x.input;
-        // Wide windows are reduced one by one, narrow ones tap by tap along the row.
-        let wide = x.dilation == 1 && (8 <= x.kernel || x.output == 1);
-        let rows = self.batch * self.channels * y.output;
-        pool.split(rows, 8192 / (x.output * x.kernel * y.kernel).max(1), &|rows| {
-            for row in rows {
-                let (nth, oy) = (row / y.output, row % y.output);
-                let from = &input[nth * plane..(nth + 1) * plane];
-                // SAFETY: each output row is written by one task.
-                let into = unsafe { out.write(row * x.output, x.output) };
-                let largest = self.kind == PoolKind::Max;
-                if wide {
-                    wide_row(pool.isa(), largest, [y, x], oy, from, into);
-                } else {
-                    narrow_row(pool.isa(), largest, [y, x], oy, from, into);
-                }
-                if let PoolKind::Average { count_include_pad } = self.kind {
-                    let height = self.cells(0, y, oy, count_include_pad);
-                    for (ox, sum) in into.iter_mut().enumerate() {
-                        let cells = height * self.cells(1, x, ox, count_include_pad);
-                        *sum = if cells == 0 { 0.0 } else { *sum / cells as f32 };
-                    }
-                }
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let (plane, input_plane) = (self.window.output_plane(), self.window.input_plane());
+        if plane == 0 {
+            return;
+        }
+        for_each_chunk(pool, out, plane, &|number, cells| {
+            let source = &x[number * input_plane..][..input_plane];
+            match self.kind {
+                Pool2dKind::Max => self.run_max(source, cells),
+                _ => self.run_mean(source, cells),
             }
         });
     }
 }
 
-fn wide_row(isa: Isa, largest: bool, [y, x]: [Window; 2], oy: usize, plane: &[f32], into: &mut [f32]) {
-    let rows = y.taps(oy, 0, y.input as isize);
-    for (ox, result) in into.iter_mut().enumerate() {
-        let columns = x.taps(ox, 0, x.input as isize);
-        *result = if largest { f32::NEG_INFINITY } else { 0.0 };
-        if columns.is_empty() {
-            continue;
-        }
-        let first = x.at(ox, columns.start) as usize;
-        let mut reduce = |items: &[f32]| {
-            if largest {
-                let other = math::max(isa, items);
-                *result = if result.is_nan() || *result > other { *result } else { other };
-            } else {
-                *result += math::sum(isa, items);
+impl Pool2d {
+    fn run_max(&self, source: &[f32], cells: &mut [f32]) {
+        cells.fill(f32::NEG_INFINITY);
+        self.each_tap(source, cells, |cell, item| {
+            if item > *cell || item.is_nan() {
+                *cell = item;
             }
-        };
-        if columns.len() == x.input && y.dilation == 1 && !rows.is_empty() {
-            // Whole rows follow each other: one stretch.
-            let start = y.at(oy, rows.start) as usize * x.input;
-            reduce(&plane[start..start + rows.len() * x.input]);
-            continue;
-        }
-        for ky in rows.clone() {
-            let start = y.at(oy, ky) as usize * x.input + first;
-            reduce(&plane[start..start + columns.len()]);
+        });
+    }
+
+    fn run_mean(&self, source: &[f32], cells: &mut [f32]) {
+        cells.fill(0.0);
+        self.each_tap(source, cells, |cell, item| *cell += item);
+        let window = &self.window;
+        for (oy, row) in cells.chunks_exact_mut(window.output[1]).enumerate() {
+            let rows = self.counted(0, oy);
+            row.iter_mut().enumerate().for_each(|(ox, cell)| *cell /= (rows * self.counted(1, ox)) as f32);
         }
     }
-}
 
-vectorised! {
-    fn narrow_row(largest: bool, windows: [Window; 2], oy: usize, plane: &[f32], into: &mut [f32]) {
-        let [y, x] = windows;
-        into.fill(if largest { f32::NEG_INFINITY } else { 0.0 });
-        for ky in y.taps(oy, 0, y.input as isize) {
-            let row = y.at(oy, ky) as usize * x.input;
-            for kx in 0..x.kernel {
-                let outputs = x.outputs(kx, 0..x.output);
-                if outputs.is_empty() {
+    /// Cells of the window at an output position that count for the mean, along one axis.
+    fn counted(&self, axis: usize, at: usize) -> usize {
+        let window = &self.window;
+        let reach = |tap: &usize| at * window.stride[axis] + tap * window.dilation[axis];
+        match self.kind {
+            Pool2dKind::MeanWithPadding { pad_end } => {
+                let end = window.pad[axis] + window.input[axis] + pad_end[axis];
+                (0..window.kernel[axis]).filter(|tap| reach(tap) < end).count()
+            }
+            _ => (0..window.kernel[axis]).filter(|&tap| window.source(axis, at, tap).is_some()).count(),
+        }
+    }
+
+    /// Calls `take` for each output cell and each cell of its window that lies in the input, tap by tap.
+    #[inline(always)]
+    fn each_tap(&self, source: &[f32], cells: &mut [f32], take: impl Fn(&mut f32, f32)) {
+        let window = &self.window;
+        for (oy, row) in cells.chunks_exact_mut(window.output[1]).enumerate() {
+            for ky in 0..window.kernel[0] {
+                let Some(iy) = window.source(0, oy, ky) else { continue };
+                let source = &source[iy * window.input[1]..][..window.input[1]];
+                if window.output[1] == 1 {
+                    // A window as wide as the input, as in global pooling: the row's cells go to one place.
+                    for kx in 0..window.kernel[1] {
+                        if let Some(ix) = window.source(1, 0, kx) {
+                            take(&mut row[0], source[ix]);
+                        }
+                    }
                     continue;
                 }
-                let first = row + x.at(outputs.start, kx) as usize;
-                let into = &mut into[outputs];
-                let from = &plane[first..=first + (into.len() - 1) * x.stride];
-                match (x.stride, largest) {
-                    (1, true) => combine::<1>(into, from, 1, larger),
-                    (2, true) => combine::<2>(into, from, 2, larger),
-                    (_, true) => combine::<0>(into, from, x.stride, larger),
-                    (1, false) => combine::<1>(into, from, 1, plus),
-                    (2, false) => combine::<2>(into, from, 2, plus),
-                    (_, false) => combine::<0>(into, from, x.stride, plus),
+                for kx in 0..window.kernel[1] {
+                    let inside = window.inside(1, kx);
+                    if inside.is_empty() {
+                        continue;
+                    }
+                    let start = inside.start * window.stride[1] + kx * window.dilation[1] - window.pad[1];
+                    let items = source[start..].iter().step_by(window.stride[1]);
+                    row[inside].iter_mut().zip(items).for_each(|(cell, &item)| take(cell, item));
                 }
             }
         }
     }
-}
-
-#[inline(always)]
-fn combine<const STRIDE: usize>(into: &mut [f32], from: &[f32], stride: usize, join: impl Fn(f32, f32) -> f32) {
-    if STRIDE == 1 {
-        into.iter_mut().zip(from).for_each(|(into, &from)| *into = join(*into, from));
-        return;
-    }
-    let stride = if STRIDE == 0 { stride } else { STRIDE };
-    for (into, from) in into.iter_mut().zip(from.chunks(stride)) {
-        *into = join(*into, from[0]);
-    }
-}
-
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if a.is_nan() || a > b { a } else { b }
-}
-
-#[inline(always)]
-fn plus(a: f32, b: f32) -> f32 {
-    a + b
 }

@@ -1,100 +1,65 @@
-//! [`Remap`]: a copy through one index table per axis: pads that reflect or repeat, nearest neighbours.
+//! [`Remap`]: a copy by one table of indices for each axis: padding by reflection or repetition, nearest resizing.
 
-use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
-use crate::kernel::{Fit, KernelFn, Sizes, bytes, require};
-use crate::operand::Operands;
-use crate::pool::Pool;
-use crate::walk::RANK;
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
+use crate::shared::for_each_chunk;
 
-/// `out[i, j, …] = in[tables[0][i], tables[1][j], …]`, or the fill element where an index is -1.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// `out[i, j, ..] = x[tables[0][i], tables[1][j], ..]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Remap {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub element_size: usize,
-    /// The input's extents.
-    pub in_shape: Vec<usize>,
-    /// For each axis the input position of each output position; -1 is none. Their lengths are the output's extents.
-    pub tables: Vec<Vec<i32>>,
-    /// The fill element's bytes, little-endian; the first `element_size` count.
-    pub fill: [u8; 8],
+    /// Extents of the input.
+    pub shape: Vec<usize>,
+    /// For each axis the input index of every output index.
+    pub tables: Vec<Vec<u32>>,
 }
 
 impl KernelFn for Remap {
     const NAME: &'static str = "remap";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        require(matches!(self.element_size, 1 | 2 | 4 | 8), "an element size other than 1, 2, 4 and 8")?;
-        let rank = self.in_shape.len();
-        require(1 <= rank && rank <= RANK, "a rank of 0 or too large")?;
-        require(self.tables.len() == rank, "tables for another rank")?;
-        let mut out = [0; RANK];
-        for (axis, table) in self.tables.iter().enumerate() {
-            out[axis] = table.len();
-            let extent = self.in_shape[axis];
-            let inside = table.iter().all(|&index| index == -1 || usize::try_from(index).is_ok_and(|at| at < extent));
-            require(inside, "an index leaves the input")?;
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if ![1, 2, 4, 8].contains(&self.element_size) || self.tables.len() != self.shape.len() || self.shape.is_empty()
+        {
+            return Err(Misfit("elements have 1, 2, 4 or 8 bytes, and each axis its table"));
         }
-        Ok(Sizes {
-            inputs: smallvec![bytes(&self.in_shape, self.element_size)?],
-            outputs: smallvec![bytes(&out[..rank], self.element_size)?],
-            workspace: 0,
-        })
+        let inside = |(table, &extent): (&Vec<u32>, &usize)| table.iter().all(|&index| (index as usize) < extent);
+        if !self.tables.iter().zip(&self.shape).all(inside) {
+            return Err(Misfit("a table leaves its axis"));
+        }
+        let out: Vec<usize> = self.tables.iter().map(Vec::len).collect();
+        Sizes::new(&[product(&self.shape)], product(&out), self.element_size)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let [a, b, c, d, ..] = self.fill;
+    fn alignment(&self) -> usize {
+        self.element_size
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
         match self.element_size {
-            1 => self.remap(operands, pool, a),
-            2 => self.remap(operands, pool, u16::from_le_bytes([a, b])),
-            4 => self.remap(operands, pool, u32::from_le_bytes([a, b, c, d])),
-            _ => self.remap(operands, pool, u64::from_le_bytes(self.fill)),
+            1 => self.run_typed::<u8>(args, pool),
+            2 => self.run_typed::<u16>(args, pool),
+            4 => self.run_typed::<u32>(args, pool),
+            _ => self.run_typed::<u64>(args, pool),
         }
     }
 }
 
 impl Remap {
-    fn remap<T: Pod + Send + Sync>(&self, operands: &Operands, pool: &Pool, fill: T) {
-        let from = operands.input::<T>(0);
-        let out = operands.output::<T>();
-        let last = self.in_shape.len() - 1;
-        let (table, in_row) = (&self.tables[last], self.in_shape[last]);
-        let row_len = table.len();
-        // The middle of a padded row is one stretch of the input.
-        let head = table.iter().position(|&index| index == 0).unwrap_or(row_len);
-        let stretch = table[head..].iter().enumerate().take_while(|&(nth, &index)| usize::try_from(index) == Ok(nth)).count();
-        pool.split(out.len() / row_len, 4096 / row_len, &|rows| {
-            for row in rows {
-                // SAFETY: each output row is written by one task.
-                let into = unsafe { out.write(row * row_len, row_len) };
-                let Some(start) = self.row_start(row) else {
-                    into.fill(fill);
-                    continue;
-                };
-                let source = &from[start * in_row..(start + 1) * in_row];
-                let pick = |into: &mut [T], table: &[i32]| {
-                    for (into, &index) in into.iter_mut().zip(table) {
-                        *into = usize::try_from(index).map_or(fill, |at| source[at]);
-                    }
-                };
-                pick(&mut into[..head], &table[..head]);
-                into[head..head + stretch].copy_from_slice(&source[..stretch]);
-                pick(&mut into[head + stretch..], &table[head + stretch..]);
+    fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
+        let x: &[T] = input(&args, 0);
+        let out: &mut [T] = elements_mut(args.outputs[0]);
+        let Some((columns, rows)) = self.tables.split_last() else { return };
+        for_each_chunk(pool, out, columns.len(), &|number, cells| {
+            let (mut rest, mut start, mut stride) = (number, 0, self.shape[self.shape.len() - 1]);
+            for (table, &extent) in rows.iter().zip(&self.shape).rev() {
+                start += table[rest % table.len()] as usize * stride;
+                rest /= table.len();
+                stride *= extent;
             }
+            cells.iter_mut().zip(columns).for_each(|(cell, &column)| *cell = x[start + column as usize]);
         });
-    }
-
-    /// The input row of an output row, or `None` where an index is -1.
-    fn row_start(&self, row: usize) -> Option<usize> {
-        let (mut rest, mut start, mut stride) = (row, 0, 1);
-        for axis in (0..self.in_shape.len() - 1).rev() {
-            let table = &self.tables[axis];
-            start += usize::try_from(table[rest % table.len()]).ok()? * stride;
-            rest /= table.len();
-            stride *= self.in_shape[axis];
-        }
-        Some(start)
     }
 }

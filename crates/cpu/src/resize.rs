@@ -1,137 +1,87 @@
-//! [`Resize`]: interpolation as weighted taps along each axis; the tables are the caller's.
+//! [`Resize`]: interpolation by weighted taps that were computed before the run.
 
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
-use crate::kernel::{Fit, KernelFn, Sizes, count, floats, require};
-use crate::operand::Operands;
-use crate::pool::Pool;
-use crate::walk::RANK;
+use crate::Pool;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
+use crate::shared::for_each_chunk;
 
-/// The taps of one axis: output `o` is the sum over `t` of `weight[i] * input[index[i]]`, `i = o * per_output + t`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Taps {
-    /// Positions in the input.
+/// Weighted elements of an axis: output `i` is the sum over `j` of `weight[i * per_output + j] * x[index[..]]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AxisTaps {
+    /// Indices into the input's axis.
     pub index: Vec<u32>,
     /// Their weights.
     pub weight: Vec<f32>,
-    /// Taps of each output.
+    /// How many belong to one output, at least one.
     pub per_output: usize,
 }
 
-/// Interpolation of `x` of shape `in_shape`; an axis without taps stays as it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Resize {
-    /// The input's extents.
-    pub in_shape: Vec<usize>,
-    /// The taps of each axis.
-    pub axes: Vec<Option<Taps>>,
+impl AxisTaps {
+    fn outputs(&self) -> usize {
+        self.index.len() / self.per_output.max(1)
+    }
+
+    fn fits(&self, extent: usize) -> bool {
+        self.per_output != 0
+            && self.index.len() == self.weight.len()
+            && self.index.len() % self.per_output == 0
+            && self.index.iter().all(|&index| (index as usize) < extent)
+    }
 }
 
-impl Resize {
-    fn out_extent(&self, axis: usize) -> usize {
-        self.axes[axis].as_ref().map_or(self.in_shape[axis], |taps| taps.index.len() / taps.per_output)
-    }
-
-    /// Taps of each output along an axis.
-    fn taps(&self, axis: usize) -> usize {
-        self.axes[axis].as_ref().map_or(1, |taps| taps.per_output)
-    }
-
-    fn tap(&self, axis: usize, output: usize, tap: usize) -> (usize, f32) {
-        match &self.axes[axis] {
-            Some(taps) => {
-                let at = output * taps.per_output + tap;
-                (taps.index[at] as usize, taps.weight[at])
-            }
-            None => (output, 1.0),
-        }
-    }
+/// `x: [shape..]` resized along each axis by its taps, `f32`: each output is the sum of all products of its axes' taps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Resize {
+    /// Extents of the input, at most 8.
+    pub shape: Vec<usize>,
+    /// For each axis its taps.
+    pub taps: Vec<AxisTaps>,
 }
 
 impl KernelFn for Resize {
     const NAME: &'static str = "resize";
 
-    fn sizes(&self) -> Fit<Sizes> {
-        let rank = self.in_shape.len();
-        require(1 <= rank && rank <= RANK, "a rank of 0 or too large")?;
-        require(self.axes.len() == rank, "taps for another rank")?;
-        let mut out = [0; RANK];
-        let mut combinations = [1; RANK];
-        for (axis, taps) in self.axes.iter().enumerate() {
-            if let Some(taps) = taps {
-                require(1 <= taps.per_output, "outputs without taps")?;
-                let whole = taps.index.len().is_multiple_of(taps.per_output) && taps.weight.len() == taps.index.len();
-                require(whole, "tables of different lengths")?;
-                let inside = taps.index.iter().all(|&index| (index as usize) < self.in_shape[axis]);
-                require(inside, "a tap leaves the input")?;
-                combinations[axis] = taps.per_output;
-            }
-            out[axis] = self.out_extent(axis);
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        if self.taps.len() != self.shape.len() || self.shape.is_empty() || 8 < self.shape.len() {
+            return Err(Misfit("each of at most 8 axes has its taps"));
         }
-        count(&combinations)?;
-        Ok(Sizes { inputs: smallvec![floats(&self.in_shape)?], outputs: smallvec![floats(&out[..rank])?], workspace: 0 })
+        if !self.taps.iter().zip(&self.shape).all(|(taps, &extent)| taps.fits(extent)) {
+            return Err(Misfit("taps leave their axis"));
+        }
+        let out: Vec<usize> = self.taps.iter().map(AxisTaps::outputs).collect();
+        Sizes::new(&[product(&self.shape)], product(&out), 4)
     }
 
-    fn run(&self, operands: &Operands, pool: &Pool) {
-        let x = operands.input::<f32>(0);
-        let out = operands.output::<f32>();
-        let last = self.in_shape.len() - 1;
-        let (in_row, out_row) = (self.in_shape[last], self.out_extent(last));
-        let combinations: usize = (0..last).map(|axis| self.taps(axis)).product();
-        let least = 4096 / out_row.saturating_mul(combinations);
-        pool.split(out.len() / out_row, least, &|rows| {
-            for row in rows {
-                // SAFETY: each output row is written by one task.
-                let into = unsafe { out.write(row * out_row, out_row) };
-                into.fill(0.0);
-                // Every choice of one tap along each outer axis is one row of the input with one weight.
-                for combination in 0..combinations {
-                    let (mut outputs, mut choice, mut stride) = (row, combination, 1);
-                    let (mut from, mut weight) = (0, 1.0f32);
-                    for axis in (0..last).rev() {
-                        let (extent, taps) = (self.out_extent(axis), self.taps(axis));
-                        let (index, factor) = self.tap(axis, outputs % extent, choice % taps);
-                        from += index * stride;
-                        weight *= factor;
-                        (outputs, choice) = (outputs / extent, choice / taps);
-                        stride *= self.in_shape[axis];
-                    }
-                    if weight != 0.0 {
-                        add_row(self.axes[last].as_ref(), weight, &x[from * in_row..(from + 1) * in_row], into);
-                    }
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let Some((columns, rows)) = self.taps.split_last() else { return };
+        let width = self.shape[self.shape.len() - 1];
+        for_each_chunk(pool, out, columns.outputs().max(1), &|number, cells| {
+            cells.fill(0.0);
+            // Every combination of the rows' taps names a row of the input and its weight.
+            let combinations: usize = rows.iter().map(|taps| taps.per_output).product();
+            for combination in 0..combinations {
+                let (mut place, mut choice, mut start, mut stride, mut weight) = (number, combination, 0, width, 1.0);
+                for (taps, &extent) in rows.iter().zip(&self.shape).rev() {
+                    let tap = place % taps.outputs() * taps.per_output + choice % taps.per_output;
+                    place /= taps.outputs();
+                    choice /= taps.per_output;
+                    start += taps.index[tap] as usize * stride;
+                    weight *= taps.weight[tap];
+                    stride *= extent;
+                }
+                if weight == 0.0 {
+                    continue;
+                }
+                let row = &x[start..start + width];
+                for (ix, cell) in cells.iter_mut().enumerate() {
+                    let window = ix * columns.per_output..(ix + 1) * columns.per_output;
+                    let terms = columns.index[window.clone()].iter().zip(&columns.weight[window]);
+                    *cell += weight * terms.map(|(&at, weight)| weight * row[at as usize]).sum::<f32>();
                 }
             }
         });
-    }
-}
-
-/// Adds `weight` times an input row, interpolated along itself.
-fn add_row(taps: Option<&Taps>, weight: f32, row: &[f32], into: &mut [f32]) {
-    fn fixed<const N: usize>(taps: &Taps, weight: f32, row: &[f32], into: &mut [f32]) {
-        let tables = taps.index.as_chunks::<N>().0.iter().zip(taps.weight.as_chunks::<N>().0);
-        for (into, (index, weights)) in into.iter_mut().zip(tables) {
-            let mut sum = 0.0;
-            for (&index, &weight) in index.iter().zip(weights) {
-                sum += weight * row[index as usize];
-            }
-            *into += weight * sum;
-        }
-    }
-    let Some(taps) = taps else {
-        into.iter_mut().zip(row).for_each(|(into, &x)| *into += weight * x);
-        return;
-    };
-    match taps.per_output {
-        1 => fixed::<1>(taps, weight, row, into),
-        2 => fixed::<2>(taps, weight, row, into),
-        4 => fixed::<4>(taps, weight, row, into),
-        count => {
-            let tables = taps.index.chunks_exact(count).zip(taps.weight.chunks_exact(count));
-            for (into, (index, weights)) in into.iter_mut().zip(tables) {
-                let sum = index.iter().zip(weights).fold(0.0, |sum, (&index, &tap)| sum + tap * row[index as usize]);
-                *into += weight * sum;
-            }
-        }
     }
 }

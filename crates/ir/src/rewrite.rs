@@ -60,10 +60,7 @@ impl Rewrite<'_> {
 ///
 /// Only what the copy reads is copied, so nodes whose readers were all rewritten vanish with [`Rewrite::copy`] not being
 /// called for them: `replace` returns an empty list to drop a node.
-pub fn rewrite(
-    old: &Graph,
-    replace: impl FnMut(&mut Rewrite, NodeId) -> Option<SmallVec<[ValueId; 1]>>,
-) -> Graph {
+pub fn rewrite(old: &Graph, replace: impl FnMut(&mut Rewrite, NodeId) -> Option<SmallVec<[ValueId; 1]>>) -> Graph {
     rewrite_in_order(old, old.nodes().keys(), replace)
 }
 

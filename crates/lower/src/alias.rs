@@ -246,7 +246,8 @@ impl<'a> Decision<'a> {
             if class.members.is_empty() || joined.is_some_and(|(child, _)| child == root) {
                 continue;
             }
-            let more = joined.filter(|&(_, parent)| parent == root).map(|(child, _)| &self.classes.class[child].members);
+            let more =
+                joined.filter(|&(_, parent)| parent == root).map(|(child, _)| &self.classes.class[child].members);
             let members = || class.members.iter().chain(more.into_iter().flatten());
             let first = members().map(|&member| self.born[member]).min().unwrap_or(0);
             let last = members().map(|&member| self.last_read[member]).max().unwrap_or(0);

@@ -17,7 +17,9 @@ pub fn clean(graph: &Graph) -> Graph {
         let same_type = graph.ty(first) == graph.ty(node.outputs[0]);
         let nothing = match &node.op {
             Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => same_type,
-            Op::Slice(slice) => same_type && slice.step.iter().zip(&slice.count[..]).all(|(&step, &n)| step == 1 || n < 2),
+            Op::Slice(slice) => {
+                same_type && slice.step.iter().zip(&slice.count[..]).all(|(&step, &n)| step == 1 || n < 2)
+            }
             Op::Transpose(transpose) => transpose.order.iter().copied().eq(0..transpose.order.len()),
             Op::Pad(pad) => pad.pad.iter().all(|pad| *pad == [0, 0]),
             Op::Concat(_) => node.inputs.len() == 1,

@@ -17,8 +17,11 @@ pub fn split_norms(graph: &Graph) -> Graph {
         let Op::BatchNorm(BatchNorm { epsilon }) = node.op else { return None };
         let known = |ix: usize| uses.known(node.inputs[ix]).map(Tensor::to_f64);
         let (scale, shift, mean, variance) = (known(1)?, known(2)?, known(3)?, known(4)?);
-        let a: Vec<f64> =
-            scale.iter().zip(&variance).map(|(scale, variance)| scale / (variance + f64::from(epsilon)).sqrt()).collect();
+        let a: Vec<f64> = scale
+            .iter()
+            .zip(&variance)
+            .map(|(scale, variance)| scale / (variance + f64::from(epsilon)).sqrt())
+            .collect();
         let b: Vec<f32> = (0..a.len()).map(|c| (shift[c] - mean[c] * a[c]) as f32).collect();
         let a: Vec<f32> = a.into_iter().map(|a| a as f32).collect();
         // One channel axis, then extents of 1 for the rest, broadcasts over [n, c, ..].
@@ -121,7 +124,9 @@ fn follow(uses: &Uses, id: NodeId) -> Option<(NodeId, Scaled, Vec<NodeId>)> {
         };
         match (function, other_ix) {
             (Function::Mul, _) => scale(&mut scaled, &|number| number),
-            (Function::Div, 1) if numbers.iter().all(|&number| number != 0.0) => scale(&mut scaled, &|number| 1.0 / number),
+            (Function::Div, 1) if numbers.iter().all(|&number| number != 0.0) => {
+                scale(&mut scaled, &|number| 1.0 / number)
+            }
             (Function::Add, _) => shift(&mut scaled, 1.0),
             (Function::Sub, 1) => shift(&mut scaled, -1.0),
             _ => break,
@@ -153,8 +158,7 @@ fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> Valu
         }
     };
     let items = weight.as_slice::<f32>().expect("products compute in f32");
-    let new_weight =
-        Tensor::from_fn(weight.shape().clone(), |at| items[at] * scaled.scale[channel_of(at)]);
+    let new_weight = Tensor::from_fn(weight.shape().clone(), |at| items[at] * scaled.scale[channel_of(at)]);
     let (_, epilogue) = product_axis(graph, id).expect("followed from a product");
     let old_bias = epilogue.bias.then(|| uses.known(node.inputs[2]).expect("checked when followed").to_f64());
     let has_bias = epilogue.bias || scaled.shift.is_some();

@@ -97,8 +97,7 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
     let shape = &graph.ty(graph.node(*group.last()?).outputs[0]).shape;
     let inside = |value: ValueId| graph.value(value).producer().is_some_and(|node| group.contains(&node));
     // A number becomes a step, as long as an input remains that has the result's shape.
-    let is_number =
-        |value: ValueId| uses.known_number(value).filter(|_| graph.ty(value).shape.rank() <= shape.rank());
+    let is_number = |value: ValueId| uses.known_number(value).filter(|_| graph.ty(value).shape.rank() <= shape.rank());
     let mut inputs: Vec<ValueId> = Vec::new();
     for &value in group.iter().flat_map(|&member| graph.node(member).inputs.iter()) {
         if !inside(value) && is_number(value).is_none() && !inputs.contains(&value) {

@@ -120,9 +120,10 @@ fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<Fault>) {
         for (other, against) in inputs.iter().chain(&written[..at]) {
             let other_range = plan.arena_range(against);
             let same = is_output && range == other_range && written.iter().all(|(written, _)| written != other);
-            let overlap = range.as_ref().zip(other_range.as_ref()).is_some_and(|(a, b)| {
-                a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty()
-            });
+            let overlap = range
+                .as_ref()
+                .zip(other_range.as_ref())
+                .is_some_and(|(a, b)| a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty());
             if overlap && !same {
                 faults.push(Fault::OperandsOverlap { who: who.clone(), other: other.clone() });
             }

@@ -59,7 +59,11 @@ pub fn write(out: &mut impl Write, runner: &[u8], plan: &Plan, constants: &[u8])
         return Err(invalid(format!("the plan is not valid: {}", texts.join("; "))));
     }
     if constants.len() as u64 != plan.constants_size.0 {
-        return Err(invalid(format!("{} bytes of constants, the plan says {}", constants.len(), plan.constants_size.0)));
+        return Err(invalid(format!(
+            "{} bytes of constants, the plan says {}",
+            constants.len(),
+            plan.constants_size.0
+        )));
     }
     let plan = postcard::to_stdvec(plan).map_err(|error| invalid(error.to_string()))?;
     let plan_at = (runner.len() as u64).next_multiple_of(PAGE);

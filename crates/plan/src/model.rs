@@ -150,7 +150,8 @@ impl Plan {
     /// The bytes of a role: buffers add up without regard to time, weights and constants come from the image.
     pub fn size_of_role(&self, role: Role) -> Bytes {
         let buffers = self.buffers.iter().filter(|buffer| buffer.tag.role == role).map(|buffer| buffer.size);
-        let constants = self.constants.iter().filter(|constant| constant.tag.role == role).map(|constant| constant.size);
+        let constants =
+            self.constants.iter().filter(|constant| constant.tag.role == role).map(|constant| constant.size);
         buffers.chain(constants).sum()
     }
 

@@ -163,7 +163,9 @@ impl MemoryReport {
     /// The report for eyes: headline, roles, the largest buffers, and actual beside planned.
     pub fn text(&self, rows: usize) -> String {
         let planned = &self.planned;
-        let proof = if planned.optimal { "optimal: equals the lower bound".into() } else {
+        let proof = if planned.optimal {
+            "optimal: equals the lower bound".into()
+        } else {
             format!("lower bound {}", Bytes(planned.lower_bound_bytes))
         };
         let mut text = format!(
@@ -209,7 +211,8 @@ impl MemoryReport {
         largest.sort_by_key(|buffer| (std::cmp::Reverse(buffer.bytes), buffer.first_step, buffer.offset));
         for buffer in largest.iter().take(rows) {
             let steps = format!("{}..={}", buffer.first_step, buffer.last_step);
-            let _ = writeln!(text, "      {:>12} {:>15}   {steps:<11} {}", Bytes(buffer.bytes), buffer.offset, buffer.tag);
+            let _ =
+                writeln!(text, "      {:>12} {:>15}   {steps:<11} {}", Bytes(buffer.bytes), buffer.offset, buffer.tag);
         }
         if rows < largest.len() {
             let _ = writeln!(text, "             {} more; `memory --json` has them all", largest.len() - rows);

@@ -149,7 +149,9 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
 /// The ranges a step may write, and whether each holds an operand before.
 fn targets(plan: &Plan, step: &Step) -> Vec<(Operand, bool)> {
     let holds = |operand: &Operand| {
-        step.inputs.iter().any(|input| matches!(input.place, Place::Buffer(_)) && range(plan, input) == range(plan, operand))
+        step.inputs
+            .iter()
+            .any(|input| matches!(input.place, Place::Buffer(_)) && range(plan, input) == range(plan, operand))
     };
     step.outputs.iter().chain(&step.workspace).map(|operand| (*operand, holds(operand))).collect()
 }

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// From an 8-bit RGB picture to one `f32` input of shape `[1, 3, height, width]`.
 ///
-/// The steps, in this order: take the centred part of the picture (`crop_fraction`), resize it to `height` x `width`
-/// with `filter`, reorder channels, then `(pixel - mean) / scale` for each channel in the new order.
+/// The steps, in this order: take the centred part of the picture whose side is `crop_fraction` of the shorter side, its
+/// ends rounded down to whole pixels; resize it to `height` x `width` with `filter`, columns first, each pass rounded to
+/// 8 bits; reorder channels; then `(pixel - mean) / scale` for each channel in the new order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preprocess {
     /// Rows of the input.

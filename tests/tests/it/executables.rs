@@ -34,8 +34,8 @@ fn folder(name: &str) -> PathBuf {
 
 fn compile(folder: &Path, words: &[&str]) -> PathBuf {
     let exe = folder.join("model");
-    let done = output_of(Command::new(program("prestow")).arg("compile").args(words).arg("-o").arg(&exe).current_dir(root()),
-    );
+    let done =
+        output_of(Command::new(program("prestow")).arg("compile").args(words).arg("-o").arg(&exe).current_dir(root()));
     assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));
     exe
 }
@@ -71,7 +71,11 @@ fn an_executable_keeps_the_contract_of_its_commands() {
     let planned = &json(&exe, &["memory"])["planned"];
     assert!(planned["lower_bound_bytes"].as_u64() <= planned["arena_bytes"].as_u64());
     let roles = planned["by_role"].as_object().expect("roles are an object");
-    let in_arena: u64 = roles.iter().filter(|(role, _)| !["weight", "constant"].contains(&role.as_str())).map(|(_, bytes)| bytes.as_u64().unwrap()).sum();
+    let in_arena: u64 = roles
+        .iter()
+        .filter(|(role, _)| !["weight", "constant"].contains(&role.as_str()))
+        .map(|(_, bytes)| bytes.as_u64().unwrap())
+        .sum();
     assert_eq!(Some(in_arena), planned["arena_bytes"].as_u64(), "roles at the peak add up to the arena");
 
     let actual = json(&exe, &["memory", "--actual"]);
@@ -109,8 +113,7 @@ fn bad_use_is_refused_and_leaves_nothing_behind() {
     std::fs::write(folder.join("text.png"), "this is no picture").expect("writable");
     let exe = folder.join("none");
     let refused = |words: &[&str], says: &str| {
-        let done =
-            output_of(Command::new(program("prestow")).args(words).arg("-o").arg(&exe).current_dir(&folder));
+        let done = output_of(Command::new(program("prestow")).args(words).arg("-o").arg(&exe).current_dir(&folder));
         let said = text(&done.stderr);
         assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.starts_with("error: ") && said.contains(says), "{words:?} says {said}");
@@ -176,7 +179,13 @@ fn squeezenet_knows_a_cat() {
 
 #[test]
 fn squeezenet_knows_coffee() {
-    expect_top("executables::squeezenet_knows_coffee", "squeezenet1.1", SQUEEZENET, "coffee.png", &[("espresso", 0.984)]);
+    expect_top(
+        "executables::squeezenet_knows_coffee",
+        "squeezenet1.1",
+        SQUEEZENET,
+        "coffee.png",
+        &[("espresso", 0.984)],
+    );
 }
 
 #[test]

@@ -30,8 +30,11 @@ struct Case {
 /// A case of one op on inputs of the given types.
 fn case(name: &str, op: impl Into<Op>, types: &[(DType, &[usize])]) -> Case {
     let mut graph = Graph::new(name);
-    let ids: Vec<ValueId> =
-        types.iter().enumerate().map(|(ix, (dtype, shape))| graph.add_input(&format!("x{ix}"), *dtype, (*shape).into())).collect();
+    let ids: Vec<ValueId> = types
+        .iter()
+        .enumerate()
+        .map(|(ix, (dtype, shape))| graph.add_input(&format!("x{ix}"), *dtype, (*shape).into()))
+        .collect();
     let y = graph.add1(op.into(), &ids, Scope::new("node")).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
     graph.set_outputs(vec![("y".into(), y)]);
     Case { name: name.into(), graph }
@@ -56,14 +59,40 @@ const F: DType = DType::F32;
 fn pointwise_cases() -> Vec<Case> {
     use pointwise::{Binary as B, Compare as C, Unary as U};
     let unary = [
-        U::Abs, U::Atan, U::Ceil, U::Celu { alpha: 0.7 }, U::Clip { min: -0.3, max: 0.4 }, U::Cos, U::Elu { alpha: 1.2 },
-        U::Erf, U::Exp, U::Floor, U::Gelu, U::GeluTanh, U::HardSigmoid { alpha: 0.2, beta: 0.5 }, U::HardSwish,
-        U::LeakyRelu { alpha: 0.1 }, U::Mish, U::Neg, U::Relu, U::Round, U::Selu { alpha: 1.67, gamma: 1.05 }, U::Sigmoid,
-        U::Sign, U::Silu, U::Shrink { bias: 0.1, lambda: 0.2 }, U::Sin, U::Softplus, U::Softsign, U::Tan, U::Tanh,
-        U::ThresholdedRelu { alpha: 0.2 }, U::IsNan, U::IsInf { negative: true, positive: true },
+        U::Abs,
+        U::Atan,
+        U::Ceil,
+        U::Celu { alpha: 0.7 },
+        U::Clip { min: -0.3, max: 0.4 },
+        U::Cos,
+        U::Elu { alpha: 1.2 },
+        U::Erf,
+        U::Exp,
+        U::Floor,
+        U::Gelu,
+        U::GeluTanh,
+        U::HardSigmoid { alpha: 0.2, beta: 0.5 },
+        U::HardSwish,
+        U::LeakyRelu { alpha: 0.1 },
+        U::Mish,
+        U::Neg,
+        U::Relu,
+        U::Round,
+        U::Selu { alpha: 1.67, gamma: 1.05 },
+        U::Sigmoid,
+        U::Sign,
+        U::Silu,
+        U::Shrink { bias: 0.1, lambda: 0.2 },
+        U::Sin,
+        U::Softplus,
+        U::Softsign,
+        U::Tan,
+        U::Tanh,
+        U::ThresholdedRelu { alpha: 0.2 },
+        U::IsNan,
+        U::IsInf { negative: true, positive: true },
     ];
-    let mut cases: Vec<Case> =
-        unary.iter().map(|&f| case(f.name(), Unary(f), &[(F, &[3, 7, 5])])).collect();
+    let mut cases: Vec<Case> = unary.iter().map(|&f| case(f.name(), Unary(f), &[(F, &[3, 7, 5])])).collect();
     for f in [B::Add, B::Sub, B::Mul, B::Div, B::Max, B::Min, B::PRelu, B::Pow, B::Mod, B::Rem] {
         for (a, b) in [(&[2, 3, 4][..], &[2, 3, 4][..]), (&[2, 3, 4], &[4]), (&[3, 1], &[2, 1, 5]), (&[], &[3])] {
             cases.push(case(&format!("{} {a:?} {b:?}", f.name()), Binary(f), &[(F, a), (F, b)]));
@@ -113,13 +142,14 @@ fn conv_cases() -> Vec<Case> {
         };
         let groups = if depthwise { cin } else { groups };
         let batch = pick(&mut random, &[1, 1, 2, 3]);
-        let numbers = |random: &mut Random, of: &[usize]| (0..spatial).map(|_| pick(random, of)).collect::<Vec<usize>>();
+        let numbers =
+            |random: &mut Random, of: &[usize]| (0..spatial).map(|_| pick(random, of)).collect::<Vec<usize>>();
         let kernel = numbers(&mut random, &[1, 1, 2, 3, 5]);
         let (stride, dilation) = (numbers(&mut random, &[1, 1, 2, 3]), numbers(&mut random, &[1, 1, 2]));
-        let pad: Vec<[usize; 2]> = (0..spatial).map(|_| [pick(&mut random, &[0, 1, 2]), pick(&mut random, &[0, 1, 3])]).collect();
-        let extent: Vec<usize> = (0..spatial)
-            .map(|axis| (kernel[axis] - 1) * dilation[axis] + pick(&mut random, &[1, 2, 7, 13]))
-            .collect();
+        let pad: Vec<[usize; 2]> =
+            (0..spatial).map(|_| [pick(&mut random, &[0, 1, 2]), pick(&mut random, &[0, 1, 3])]).collect();
+        let extent: Vec<usize> =
+            (0..spatial).map(|axis| (kernel[axis] - 1) * dilation[axis] + pick(&mut random, &[1, 2, 7, 13])).collect();
         let (bias, residual) = (random.below(2) == 0, random.below(3) == 0);
         let activation = match random.below(3) {
             0 => vec![pointwise::Unary::Relu],
@@ -174,27 +204,55 @@ fn conv_cases() -> Vec<Case> {
 fn window_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [PoolKind::Max, PoolKind::Mean, PoolKind::MeanWithPadding] {
-        for (kernel, stride, pad, ceil) in [(2, 2, 0, false), (3, 2, 1, false), (3, 2, 0, true), (3, 1, 1, true), (5, 3, 2, true)] {
+        for (kernel, stride, pad, ceil) in
+            [(2, 2, 0, false), (3, 2, 1, false), (3, 2, 0, true), (3, 1, 1, true), (5, 3, 2, true)]
+        {
             let op = Pool { ceil, ..Pool::square(kind, kernel, stride, pad) };
             cases.push(case(&format!("{op:?}"), op, &[(F, &[2, 3, 10, 13])]));
         }
         cases.push(case(&format!("global {kind:?}"), Pool::square(kind, 7, 1, 0), &[(F, &[1, 5, 7, 7])]));
     }
-    for kind in [ReduceKind::Sum, ReduceKind::Mean, ReduceKind::Max, ReduceKind::Min, ReduceKind::Prod, ReduceKind::SumSquare, ReduceKind::L1, ReduceKind::L2, ReduceKind::LogSumExp] {
+    for kind in [
+        ReduceKind::Sum,
+        ReduceKind::Mean,
+        ReduceKind::Max,
+        ReduceKind::Min,
+        ReduceKind::Prod,
+        ReduceKind::SumSquare,
+        ReduceKind::L1,
+        ReduceKind::L2,
+        ReduceKind::LogSumExp,
+    ] {
         for axes in [&[0][..], &[2], &[0, 2], &[1, 2], &[0, 1, 2]] {
-            cases.push(case(&format!("{kind:?} {axes:?}"), Reduce { kind, axes: dims(axes), keep: true }, &[(F, &[3, 4, 5])]));
+            cases.push(case(
+                &format!("{kind:?} {axes:?}"),
+                Reduce { kind, axes: dims(axes), keep: true },
+                &[(F, &[3, 4, 5])],
+            ));
         }
     }
-    cases.push(case("sum i64", Reduce { kind: ReduceKind::Sum, axes: dims(&[1]), keep: false }, &[(DType::I64, &[3, 4])]));
+    cases.push(case(
+        "sum i64",
+        Reduce { kind: ReduceKind::Sum, axes: dims(&[1]), keep: false },
+        &[(DType::I64, &[3, 4])],
+    ));
     for axis in 0..3 {
         cases.push(case(&format!("softmax {axis}"), Softmax { axis, log: false }, &[(F, &[3, 4, 50])]));
         cases.push(case(&format!("log softmax {axis}"), Softmax { axis, log: true }, &[(F, &[3, 4, 50])]));
         for (max, last) in [(true, false), (false, true)] {
-            cases.push(case(&format!("arg {axis} {max}"), ArgExtreme { axis, keep: true, max, last }, &[(F, &[3, 4, 5])]));
+            cases.push(case(
+                &format!("arg {axis} {max}"),
+                ArgExtreme { axis, keep: true, max, last },
+                &[(F, &[3, 4, 5])],
+            ));
         }
     }
     for size in [1, 2, 3, 5] {
-        cases.push(case(&format!("lrn {size}"), Lrn { size, alpha: 0.1, beta: 0.75, bias: 1.0 }, &[(F, &[2, 7, 3, 3])]));
+        cases.push(case(
+            &format!("lrn {size}"),
+            Lrn { size, alpha: 0.1, beta: 0.75, bias: 1.0 },
+            &[(F, &[2, 7, 3, 3])],
+        ));
     }
     cases.push(case("lrn beta", Lrn { size: 3, alpha: 0.1, beta: 0.6, bias: 2.0 }, &[(F, &[1, 5, 2, 3])]));
     cases
@@ -212,10 +270,16 @@ fn moving_cases() -> Vec<Case> {
     ];
     for order in [&[0, 1, 2][..], &[2, 1, 0], &[1, 0, 2], &[0, 2, 1], &[2, 0, 1]] {
         for dtype in [F, DType::U8, DType::I64] {
-            cases.push(case(&format!("transpose {order:?} {dtype}"), Transpose { order: dims(order) }, &[(dtype, &[3, 4, 5])]));
+            cases.push(case(
+                &format!("transpose {order:?} {dtype}"),
+                Transpose { order: dims(order) },
+                &[(dtype, &[3, 4, 5])],
+            ));
         }
     }
-    for (start, step, count) in [([0, 1], [1, 1], [3, 2]), ([2, 4], [-1, -2], [3, 3]), ([1, 0], [1, 1], [1, 5]), ([0, 0], [2, 2], [2, 3])] {
+    for (start, step, count) in
+        [([0, 1], [1, 1], [3, 2]), ([2, 4], [-1, -2], [3, 3]), ([1, 0], [1, 1], [1, 5]), ([0, 0], [2, 2], [2, 3])]
+    {
         let op = Slice { start: dims(&start), step: dims(&step), count: Shape::from(count) };
         cases.push(case(&format!("{op:?}"), op, &[(F, &[3, 5])]));
     }
@@ -224,9 +288,16 @@ fn moving_cases() -> Vec<Case> {
             cases.push(case(&format!("pad {mode:?} {pad:?}"), Pad { mode, pad: dims(&pad) }, &[(F, &[3, 4])]));
         }
     }
-    for coordinates in [Coordinates::HalfPixel, Coordinates::Asymmetric, Coordinates::AlignCorners, Coordinates::PytorchHalfPixel] {
-        for mode in [ResizeMode::Nearest(Rounding::Floor), ResizeMode::Linear, ResizeMode::Cubic { a: -0.75, exclude_outside: false }] {
-            let op = Resize { shape: Shape::from([1, 2, 7, 6]), scale: dims(&[1.0, 1.0, 1.75, 2.0]), mode, coordinates };
+    for coordinates in
+        [Coordinates::HalfPixel, Coordinates::Asymmetric, Coordinates::AlignCorners, Coordinates::PytorchHalfPixel]
+    {
+        for mode in [
+            ResizeMode::Nearest(Rounding::Floor),
+            ResizeMode::Linear,
+            ResizeMode::Cubic { a: -0.75, exclude_outside: false },
+        ] {
+            let op =
+                Resize { shape: Shape::from([1, 2, 7, 6]), scale: dims(&[1.0, 1.0, 1.75, 2.0]), mode, coordinates };
             cases.push(case(&format!("resize {mode:?} {coordinates:?}"), op, &[(F, &[1, 2, 4, 3])]));
         }
     }
@@ -237,8 +308,14 @@ fn product_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let plain = MatMul::default();
     for (a, b) in [
-        (&[1, 5][..], &[5, 70][..]), (&[13, 40], &[40, 33]), (&[2, 3, 4], &[4, 5]), (&[2, 3, 4], &[2, 4, 5]),
-        (&[2, 1, 3, 4], &[3, 4, 5]), (&[3, 4], &[2, 4, 5]), (&[1, 0], &[0, 3]), (&[0, 2], &[2, 3]),
+        (&[1, 5][..], &[5, 70][..]),
+        (&[13, 40], &[40, 33]),
+        (&[2, 3, 4], &[4, 5]),
+        (&[2, 3, 4], &[2, 4, 5]),
+        (&[2, 1, 3, 4], &[3, 4, 5]),
+        (&[3, 4], &[2, 4, 5]),
+        (&[1, 0], &[0, 3]),
+        (&[0, 2], &[2, 3]),
     ] {
         cases.push(case(&format!("matmul {a:?} {b:?}"), plain.clone(), &[(F, a), (F, b)]));
     }

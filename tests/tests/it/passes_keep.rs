@@ -14,7 +14,8 @@ fn random_graph(seed: u64) -> Graph {
     let mut random = Random::new(seed);
     let mut graph = Graph::new(&format!("random {seed}"));
     let channels = 1 + random.below(6) as usize;
-    let mut known: Vec<ValueId> = vec![graph.add_input("x", DType::F32, Shape::from([1 + random.below(2) as usize, channels, 6, 5]))];
+    let mut known: Vec<ValueId> =
+        vec![graph.add_input("x", DType::F32, Shape::from([1 + random.below(2) as usize, channels, 6, 5]))];
     for ix in 0..14 {
         let scope = Scope::new(&format!("block/{ix}"));
         let x = known[known.len() - 1 - random.below(known.len().min(3) as u64) as usize];
@@ -145,7 +146,8 @@ fn a_dense_block_concatenates_without_a_copy() {
         };
         let channels = graph.ty(all).shape[1];
         let w = graph.add_weight("w", Tensor::full(Shape::from([4, channels, 3, 3]), 0.01f32));
-        features.push(graph.add1(Conv::square(1, 1).into(), &[all, w], Scope::new(&format!("conv{layer}"))).expect("fits"));
+        features
+            .push(graph.add1(Conv::square(1, 1).into(), &[all, w], Scope::new(&format!("conv{layer}"))).expect("fits"));
     }
     let last = graph.add1(Concat { axis: 1 }.into(), &features, Scope::new("cat")).expect("fits");
     let y = relu(&mut graph, last, "y");

@@ -43,7 +43,8 @@ fn check_light(name: &str) {
     let test = format!("reference::{name}");
     let Some(path) = data(&test, &format!("onnx-test-data/light/{name}.onnx")) else { return };
     let bytes = std::fs::read(path).expect("the file is there");
-    let mut graph = onnx::load(&bytes, None, &onnx::Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut graph =
+        onnx::load(&bytes, None, &onnx::Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     graph.replace_weights(|name, tensor| Some(weight(name, tensor.shape())));
     let softmax = graph.nodes().values().rev().find(|node| matches!(node.op, Op::Softmax(Softmax { .. })));
     if let Some(node) = softmax {

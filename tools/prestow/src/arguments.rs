@@ -79,7 +79,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("batch") => {
                 let word = text_value(&mut words)?;
                 let batch = word.parse().ok().filter(|batch| (1..=65_536).contains(batch));
-                request.batch = Some(batch.ok_or_else(|| format!("--batch takes a number from 1 to 65536, not `{word}`"))?);
+                request.batch =
+                    Some(batch.ok_or_else(|| format!("--batch takes a number from 1 to 65536, not `{word}`"))?);
             }
             Long("shape") => {
                 let (name, shape) = parse_shape(&text_value(&mut words)?)?;

@@ -43,7 +43,10 @@ fn read_runner(given: Option<&Path>) -> Result<Vec<u8>, String> {
         }
     };
     std::fs::read(&path).map_err(|error| {
-        format!("cannot read the runner `{}`: {error}; build it with `cargo build --release -p prestow-runner`", path.display())
+        format!(
+            "cannot read the runner `{}`: {error}; build it with `cargo build --release -p prestow-runner`",
+            path.display()
+        )
     })
 }
 
@@ -114,8 +117,10 @@ fn largest_scopes(compiled: &Compiled) -> Vec<(String, Bytes)> {
 pub(crate) fn models(json: bool) -> String {
     let models = source::models();
     if json {
-        let rows: Vec<_> =
-            models.iter().map(|model| json!({ "name": model.name, "parameters": model.parameters, "pretrained": model.pretrained })).collect();
+        let rows: Vec<_> = models
+            .iter()
+            .map(|model| json!({ "name": model.name, "parameters": model.parameters, "pretrained": model.pretrained }))
+            .collect();
         return format!("{:#}\n", json!(rows));
     }
     let mut text = String::new();

@@ -211,7 +211,8 @@ fn write_outputs(plan: &Plan, outputs: &[Tensor], directory: &Path) -> Result<()
     let mut renames = Vec::new();
     let mut write = || -> Result<(), String> {
         for (port, tensor) in plan.outputs.iter().zip(outputs) {
-            let name: String = port.name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
+            let name: String =
+                port.name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
             let (part, path) = (directory.join(format!(".{name}.npy.part")), directory.join(format!("{name}.npy")));
             renames.push((part.clone(), path));
             std::fs::write(&part, npy::write(tensor)).map_err(|error| failed(&part, error))?;

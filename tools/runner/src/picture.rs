@@ -75,8 +75,8 @@ fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Resul
 /// The picture as one sample of the model's input: three planes in the model's order, normalised.
 pub(crate) fn prepare(picture: &Picture, preprocess: &Preprocess) -> Vec<f32> {
     let side = picture.width.min(picture.height) as f64 * f64::from(preprocess.crop_fraction);
-    let across = Taps::new(picture.width, side, preprocess.width, preprocess.filter);
-    let down = Taps::new(picture.height, side, preprocess.height, preprocess.filter);
+    let across = Taps::new(crop(picture.width, side), preprocess.width, preprocess.filter);
+    let down = Taps::new(crop(picture.height, side), preprocess.height, preprocess.filter);
 
     // Rows first, then columns, each rounded to 8 bits, as common image libraries do.
     let mut rows = vec![0u8; picture.height * preprocess.width * 3];
@@ -104,6 +104,13 @@ pub(crate) fn prepare(picture: &Picture, preprocess: &Preprocess) -> Vec<f32> {
     input
 }
 
+/// The centred `side` of `extent` pixels, its ends rounded down to whole pixels.
+fn crop(extent: usize, side: f64) -> std::ops::Range<usize> {
+    let (start, end) = ((extent as f64 - side) / 2.0, (extent as f64 + side) / 2.0);
+    let start = (start.max(0.0) as usize).min(extent - 1);
+    start..(end as usize).clamp(start + 1, extent)
+}
+
 /// For each output position the input positions it is made from, with weights that sum to one.
 struct Taps {
     first: Vec<usize>,
@@ -111,32 +118,33 @@ struct Taps {
 }
 
 impl Taps {
-    /// For the centred `side` of `extent` positions, resized to `out`. The filter widens when it shrinks.
-    fn new(extent: usize, side: f64, out: usize, filter: Filter) -> Taps {
-        let scale = side / out as f64;
-        let start = (extent as f64 - side) / 2.0;
+    /// For the pixels of `range` resized to `out`. The filter widens when it shrinks.
+    fn new(range: std::ops::Range<usize>, out: usize, filter: Filter) -> Taps {
+        let scale = range.len() as f64 / out as f64;
         let widening = scale.max(1.0);
-        let support = widening * match filter {
-            Filter::Bilinear => 1.0,
-            Filter::Bicubic => 2.0,
-        };
+        let support = widening
+            * match filter {
+                Filter::Bilinear => 1.0,
+                Filter::Bicubic => 2.0,
+            };
         let mut taps = Taps { first: Vec::new(), weights: Vec::new() };
         for ix in 0..out {
-            let center = start + (ix as f64 + 0.5) * scale;
-            let first = (center - support + 0.5).max(0.0) as usize;
-            let last = ((center + support + 0.5) as usize).min(extent).max(first + 1);
+            let center = (ix as f64 + 0.5) * scale;
+            let first = ((center - support + 0.5).max(0.0) as usize).min(range.len() - 1);
+            let last = ((center + support + 0.5) as usize).min(range.len()).max(first + 1);
             let mut weights: Vec<f64> =
                 (first..last).map(|at| kernel(filter, (at as f64 + 0.5 - center) / widening)).collect();
             let sum: f64 = weights.iter().sum();
             weights.iter_mut().for_each(|weight| *weight /= sum);
-            taps.first.push(first);
+            taps.first.push(range.start + first);
             taps.weights.push(weights);
         }
         taps
     }
 
     fn apply(&self, ix: usize, pixel: impl Fn(usize) -> u8) -> u8 {
-        let terms = self.weights[ix].iter().enumerate().map(|(at, weight)| weight * f64::from(pixel(self.first[ix] + at)));
+        let terms =
+            self.weights[ix].iter().enumerate().map(|(at, weight)| weight * f64::from(pixel(self.first[ix] + at)));
         terms.sum::<f64>().round().clamp(0.0, 255.0) as u8
     }
 }
@@ -178,10 +186,9 @@ mod tests {
 
     #[test]
     fn takes_the_centre_of_a_wide_picture() {
-        let rgb = [10, 20, 30, 40].into_iter().flat_map(|grey| [grey; 3]).collect();
-        let input = prepare(&Picture { width: 4, height: 1, rgb }, &preprocess(1, Filter::Bilinear));
-        // The centred square covers half of the second and half of the third pixel.
-        assert_eq!(input[0], 25.0);
+        let rgb = [10, 20, 30, 40, 50].into_iter().flat_map(|grey| [grey; 3]).collect();
+        let input = prepare(&Picture { width: 5, height: 1, rgb }, &preprocess(1, Filter::Bilinear));
+        assert_eq!(input[0], 30.0);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
         };
         let dtype = tensor::dtype(element).map_err(refused)?;
         match shape(info.name, dims, options)? {
-            Ok(shape) if shape.elements() <= tensor::ELEMENTS_MAX => inputs.push(Input { name: info.name, dtype, shape }),
+            Ok(shape) if !tensor::is_too_large(&shape) => inputs.push(Input { name: info.name, dtype, shape }),
             Ok(shape) => return Err(refused(format!("{shape} has more than 2^40 elements"))),
             Err(unbound) => open.extend(unbound),
         }

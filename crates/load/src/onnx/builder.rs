@@ -9,7 +9,7 @@ use ir::{Graph, Op, Refusal, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::{DType, Element, Map, Scope, Shape, Tensor, each_data, entity};
 
-use super::tensor::ELEMENTS_MAX;
+use super::tensor::is_too_large;
 
 entity!(
     /// A tensor that is known while loading.
@@ -117,7 +117,7 @@ impl Builder {
         let types: SmallVec<[TensorType; 4]> = inputs.iter().map(|&input| self.ty(input)).collect();
         let types: SmallVec<[&TensorType; 4]> = types.iter().collect();
         let output = op.infer(&types)?.swap_remove(0);
-        if output.shape.elements() > ELEMENTS_MAX {
+        if is_too_large(&output.shape) {
             return Err(Refusal(format!("the result {} has more than 2^40 elements", output.shape)));
         }
         if let Some(folded) = self.fold(&op, &types, &output, inputs, scope, fold)? {
@@ -144,7 +144,8 @@ impl Builder {
             op,
             Op::Cast(_) | Op::Concat(_) | Op::Gather(_) | Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_)
         );
-        let small = elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
+        let small =
+            elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
         // A small result may still be the sum of very much.
         let cheap = elements <= 1 << 24 && operands <= 1 << 28 && op.flops(types, &[output]) <= 1 << 26;
         if fold == Fold::Small && !(small && (moves || cheap)) {

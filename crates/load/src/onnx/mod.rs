@@ -122,7 +122,9 @@ impl fmt::Display for Unbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Unbound { input, dimension, name, hint } = self;
         match (dimension, name) {
-            (Some(dimension), Some(name)) => write!(f, "input `{input}`: dimension {dimension} (`{name}`) is open; {hint}"),
+            (Some(dimension), Some(name)) => {
+                write!(f, "input `{input}`: dimension {dimension} (`{name}`) is open; {hint}")
+            }
             (Some(dimension), None) => write!(f, "input `{input}`: dimension {dimension} is open; {hint}"),
             (None, _) => write!(f, "input `{input}`: the shape is open; {hint}"),
         }

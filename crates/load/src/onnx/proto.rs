@@ -130,7 +130,9 @@ impl<'a> Reader<'a> {
     pub(super) fn floats(&self, field: Field<'a>, out: &mut Vec<f32>) -> Result<(), LoadError> {
         match field {
             Field::Bytes(bytes) if bytes.len().is_multiple_of(4) => {
-                out.extend(bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]])));
+                out.extend(
+                    bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]])),
+                );
                 Ok(())
             }
             Field::Bytes(_) => Err(self.truncated()),

@@ -9,7 +9,12 @@ use types::{DType, Shape, Tensor};
 use super::{LoadError, model};
 
 /// No tensor has more elements than this: a file that asks for more is damaged.
-pub(super) const ELEMENTS_MAX: usize = 1 << 40;
+const ELEMENTS_MAX: usize = 1 << 40;
+
+/// Whether a shape is beyond all sense, even where an extent of 0 leaves no elements: strides must not overflow either.
+pub(super) fn is_too_large(shape: &Shape) -> bool {
+    ELEMENTS_MAX < shape.iter().fold(1, |product: usize, &extent| product.saturating_mul(extent.max(1)))
+}
 
 /// Why a tensor cannot be had.
 pub(super) enum Problem {
@@ -58,7 +63,7 @@ pub(super) fn read(proto: &model::Tensor, directory: Option<&Path>) -> Result<Te
     let dtype = dtype(proto.element).map_err(Problem::Content)?;
     let extents: Option<Shape> = proto.dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
     let shape = extents.ok_or_else(|| Problem::Content(format!("extents {:?} are negative", proto.dims)))?;
-    if shape.elements() > ELEMENTS_MAX {
+    if is_too_large(&shape) {
         return Err(Problem::Content(format!("{shape} has more than 2^40 elements")));
     }
     let content = |error: types::TensorError| Problem::Content(error.to_string());
@@ -94,10 +99,12 @@ fn external(proto: &model::Tensor, want_bytes: u64, directory: Option<&Path>) ->
         Some(text) => text.parse::<u64>().map_err(|_| format!("`{key}` is `{text}`, not a number")),
     };
     let location = entry("location").ok_or("no `location` is given")?;
-    let directory =
-        directory.ok_or_else(|| format!("it lies in `{location}`; load the model from a file, so that this can be found"))?;
+    let directory = directory
+        .ok_or_else(|| format!("it lies in `{location}`; load the model from a file, so that this can be found"))?;
     let relative = Path::new(location);
-    if location.is_empty() || !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+    if location.is_empty()
+        || !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    {
         return Err(format!("`{location}` leaves the model's directory"));
     }
     let offset = number("offset", 0)?;

@@ -24,6 +24,7 @@ pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Optio
     let mut walk = Walk {
         builder: Builder::new(graph.name),
         names: BTreeMap::new(),
+        defined: Vec::new(),
         opset: default_opset(model)?,
         opsets: model.opsets.iter().map(|opset| (opset.domain, opset.version)).collect(),
         directory,
@@ -74,6 +75,8 @@ enum Entry {
 struct Walk<'a> {
     builder: Builder,
     names: BTreeMap<&'a str, Entry>,
+    /// The keys of `names`, in the order of definition.
+    defined: Vec<&'a str>,
     /// The version of the default domain.
     opset: i64,
     opsets: BTreeMap<&'a str, i64>,
@@ -101,6 +104,7 @@ impl<'a> Walk<'a> {
     }
 
     fn define(&mut self, name: &'a str, entry: Entry) -> Result<(), LoadError> {
+        self.defined.push(name);
         match self.names.insert(name, entry) {
             None => Ok(()),
             Some(_) => Err(malformed(format!("`{name}` is defined twice"))),
@@ -119,10 +123,7 @@ impl<'a> Walk<'a> {
             .iter()
             .map(|name| if name.is_empty() { Ok(None) } else { self.lookup(name, &reader()).map(Some) })
             .collect::<Result<_, _>>()?;
-        let outputs = match self.outputs(ix, node, &inputs)? {
-            Some(outputs) => outputs,
-            None => Vec::new(),
-        };
+        let outputs = self.outputs(ix, node, &inputs)?.unwrap_or_default();
         for (ix, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             self.define(name, outputs.get(ix).copied().unwrap_or(Entry::Refused))?;
         }
@@ -238,16 +239,21 @@ impl<'a> Walk<'a> {
         };
         let branch = if condition != 0 { "then_branch" } else { "else_branch" };
         let bytes = node.attributes.iter().find(|attribute| attribute.name == branch).and_then(|branch| branch.graph);
-        let Some(bytes) = bytes else { return Err(malformed(format!("node `{}` has no `{branch}`", node_name(ix, node)))) };
+        let Some(bytes) = bytes else {
+            return Err(malformed(format!("node `{}` has no `{branch}`", node_name(ix, node))));
+        };
         if DEPTH_MAX <= self.depth {
             return Err(malformed(format!("subgraphs are nested more than {DEPTH_MAX} deep")));
         }
         let graph = model::Graph::read(bytes)?;
-        let outer = self.names.clone();
+        let outer = self.defined.len();
         self.depth += 1;
         let outputs = self.graph(&graph)?;
         self.depth -= 1;
-        self.names = outer;
+        // Names of the branch end with it.
+        for name in self.defined.drain(outer..) {
+            self.names.remove(name);
+        }
         Ok(Some(outputs))
     }
 }

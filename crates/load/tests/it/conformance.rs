@@ -14,8 +14,14 @@ use types::{DType, Tensor};
 use crate::wire::{fix_inputs, input_names};
 use crate::{data, environment};
 
-/// Tests that nobody can pass: their results are random, or they are not about inference on tensors.
-const UNFAIR: &[&str] = &[
+/// Tests that are left out, by the beginning of their names.
+const LEFT_OUT: &[&str] = &[
+    // The recorded results count cells beyond the padding, or take a fractional extent for the output's; other runtimes
+    // disagree with them as well.
+    "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True",
+    "test_resize_downsample_scales_cubic_align_corners",
+    "test_resize_downsample_scales_linear_align_corners",
+    // Random results, training, strings, images.
     "test_adagrad",
     "test_adam",
     "test_bernoulli",
@@ -43,20 +49,19 @@ struct Count {
     all_fixed: usize,
     refused: usize,
     failed: usize,
-    unfair: usize,
+    left_out: usize,
 }
 
 #[test]
 fn conformance() {
-    let Some(root) = data("conformance", "onnx-test-data/node") else { return };
-    let root = root.parent().expect("the folder has a parent").to_path_buf();
+    let Some(root) = data("conformance", "onnx-test-data") else { return };
     let (mut refusals, mut failures, mut table) = (String::new(), String::new(), String::new());
     for set in ["node", "simple", "pytorch-converted", "pytorch-operator"] {
         let mut count = Count::default();
         for folder in sorted(&root.join(set)) {
             let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
-            if UNFAIR.iter().any(|unfair| name.starts_with(unfair)) {
-                count.unfair += 1;
+            if LEFT_OUT.iter().any(|left_out| name.starts_with(left_out)) {
+                count.left_out += 1;
                 continue;
             }
             match check(&folder) {
@@ -73,12 +78,12 @@ fn conformance() {
                 }
             }
         }
-        let Count { as_it_is, some_fixed, all_fixed, refused, failed, unfair } = count;
+        let Count { as_it_is, some_fixed, all_fixed, refused, failed, left_out } = count;
         let passed = as_it_is + some_fixed + all_fixed;
         writeln!(
             table,
             "# {set}: {passed} passed ({as_it_is} as they are, {some_fixed} with all inputs but the first fixed, \
-             {all_fixed} with all fixed), {refused} refused, {failed} failed, {unfair} left out"
+             {all_fixed} with all fixed), {refused} refused, {failed} failed, {left_out} left out"
         )
         .expect("a string takes all");
     }
@@ -141,8 +146,7 @@ fn check_set(model: &[u8], set: &Path) -> Outcome {
     let mut first_refusal = None;
     for (fixed, from) in [("none", names.len()), ("some", 1), ("all", 0)] {
         let free = names.iter().zip(&inputs).take(from);
-        let baked: Vec<(&str, &Tensor)> =
-            names.iter().map(String::as_str).zip(&inputs).skip(from).collect();
+        let baked: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&inputs).skip(from).collect();
         let bytes = if baked.is_empty() { model.to_vec() } else { fix_inputs(model, &baked) };
         let shapes: BTreeMap<_, _> =
             free.clone().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
@@ -169,15 +173,21 @@ enum Refusal {
     Wrong(String),
 }
 
-fn run(
-    bytes: &[u8],
-    shapes: BTreeMap<String, types::Shape>,
-    inputs: &[Tensor],
-) -> Result<Vec<Tensor>, Refusal> {
+fn run(bytes: &[u8], shapes: BTreeMap<String, types::Shape>, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
     let options = Options { batch: None, shapes };
     let graph = onnx::load(bytes, None, &options).map_err(|error| Refusal::Load(error.to_string()))?;
     ir::verify(&graph).map_err(|errors| Refusal::Wrong(format!("does not verify: {errors:?}")))?;
-    ir::evaluate(&graph, inputs).map_err(|error| Refusal::Wrong(error.to_string()))
+    let inputs: Vec<Tensor> =
+        graph.inputs().iter().zip(inputs).map(|(&id, tensor)| as_bf16(tensor, graph.ty(id).dtype)).collect();
+    ir::evaluate(&graph, &inputs).map_err(|error| Refusal::Wrong(error.to_string()))
+}
+
+/// ONNX recorded bf16 as its bits in u16.
+fn as_bf16(tensor: &Tensor, wanted: DType) -> Tensor {
+    if wanted != DType::Bf16 || tensor.dtype() != DType::U16 {
+        return tensor.clone();
+    }
+    Tensor::from_le_bytes(DType::Bf16, tensor.shape().clone(), &tensor.to_le_bytes()).expect("as many bytes")
 }
 
 fn compare(got: &[Tensor], wanted: &[Tensor]) -> Result<(), String> {
@@ -185,6 +195,7 @@ fn compare(got: &[Tensor], wanted: &[Tensor]) -> Result<(), String> {
         return Err(format!("{} outputs instead of {}", got.len(), wanted.len()));
     }
     for (ix, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+        let wanted = &as_bf16(wanted, got.dtype());
         if got.dtype() != wanted.dtype() || got.shape() != wanted.shape() {
             let of = |tensor: &Tensor| format!("{}{}", tensor.dtype(), tensor.shape());
             return Err(format!("output {ix} is {} instead of {}", of(got), of(wanted)));
@@ -195,7 +206,8 @@ fn compare(got: &[Tensor], wanted: &[Tensor]) -> Result<(), String> {
             dtype if dtype.is_float() => (1e-3, 1e-5),
             _ => (0.0, 0.0),
         };
-        let near = |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= absolute + relative * b.abs();
+        let near =
+            |a: f64, b: f64| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= absolute + relative * b.abs();
         let pairs = got.to_f64().into_iter().zip(wanted.to_f64());
         if let Some((at, (a, b))) = pairs.enumerate().find(|(_, (a, b))| !near(*a, *b)) {
             return Err(format!("output {ix} has {a} at {at} instead of {b}"));

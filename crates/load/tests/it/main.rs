@@ -17,8 +17,10 @@ pub(crate) fn data(test: &str, path: &str) -> Option<PathBuf> {
     }
     eprintln!("SKIPPED: {test}: run cargo xtask fetch");
     if let Some(list) = environment("PRESTOW_SKIPPED") {
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(list).expect("the list can be written");
-        writeln!(file, "load::{test}: data/{path} is missing; run `cargo xtask fetch`").expect("the list can be written");
+        let mut file =
+            std::fs::OpenOptions::new().create(true).append(true).open(list).expect("the list can be written");
+        writeln!(file, "load::{test}: data/{path} is missing; run `cargo xtask fetch`")
+            .expect("the list can be written");
     }
     None
 }

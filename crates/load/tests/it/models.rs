@@ -157,7 +157,9 @@ fn external_data_is_read_inside_the_directory_only() {
     let leaves = "external data of tensor `w`: `../secret` leaves the model's directory";
     assert_eq!(message(&at("../secret", "0", "8"), Some(&directory)), leaves);
     assert!(message(&at("/etc/passwd", "0", "8"), Some(&directory)).contains("leaves the model's directory"));
-    assert!(message(&at("sub/w.bin", "8", "8"), Some(&directory)).contains("has 12 bytes, the tensor wants 8 from 8 on"));
+    assert!(
+        message(&at("sub/w.bin", "8", "8"), Some(&directory)).contains("has 12 bytes, the tensor wants 8 from 8 on")
+    );
     assert!(message(&at("sub/w.bin", "0", "4"), Some(&directory)).contains("`length` is 4, the tensor has 8 bytes"));
     assert!(message(&at("sub/w.bin", "-1", "8"), Some(&directory)).contains("`offset` is `-1`"));
     assert!(message(&at("nothing", "0", "8"), Some(&directory)).contains("`nothing`"));
@@ -210,10 +212,7 @@ fn open_dimensions_are_bound_by_the_caller() {
 fn batch_binds_the_first_dimension() {
     let dims = [Dim::Open, Dim::Is(2)];
     let model = Model::new(13, vec![info("x", DType::F32, &dims)], vec![node("Relu", &["x"], &["y"], &[])], "y");
-    assert_eq!(
-        refusal(&model),
-        "input `x`: dimension 0 is open; bind it with `--shape x=Nx2` or `--batch N`"
-    );
+    assert_eq!(refusal(&model), "input `x`: dimension 0 is open; bind it with `--shape x=Nx2` or `--batch N`");
     let batch = |batch: usize, model: &Model| {
         onnx::load(&model.write(), None, &Options { batch: Some(batch), ..Options::default() })
     };
@@ -316,11 +315,8 @@ fn operands_broadcast_from_an_axis_before_opset_7() {
 #[test]
 fn padding_follows_from_a_rule() {
     let pool = |rule: &'static str| {
-        let attributes = [
-            ("kernel_shape", Attr::Ints(vec![2])),
-            ("strides", Attr::Ints(vec![1])),
-            ("auto_pad", Attr::Text(rule)),
-        ];
+        let attributes =
+            [("kernel_shape", Attr::Ints(vec![2])), ("strides", Attr::Ints(vec![1])), ("auto_pad", Attr::Text(rule))];
         Model::new(13, vec![x(&[1, 1, 3])], vec![node("MaxPool", &["x"], &["y"], &attributes)], "y")
     };
     let input = floats(&[1, 1, 3], &[3.0, 2.0, 1.0]);
@@ -385,10 +381,7 @@ fn damaged_models_are_told_apart() {
     let unknown = Model::new(13, vec![x(&[1])], relu(), "z");
     assert_eq!(refusal(&unknown), "an output of the graph reads `z`, which nothing in front of it yields");
     let newer = Model::new(99, vec![x(&[1])], relu(), "y");
-    assert_eq!(
-        refusal(&newer),
-        "operator set 99 is not supported, 1 to 22 are; export the model with an older one"
-    );
+    assert_eq!(refusal(&newer), "operator set 99 is not supported, 1 to 22 are; export the model with an older one");
     let short = Message::new().int(1, 3).int(2, 1).text(8, "w").bytes(9, &[0; 8]);
     let mut model = Model::new(13, vec![x(&[1])], relu(), "y");
     model.initializers.push(short);
@@ -414,5 +407,6 @@ fn tensors_are_read_from_every_field() {
     let refused = |message: Message| onnx::tensor(&message.0).unwrap_err().to_string();
     assert_eq!(refused(typed(8).text(8, "s")), "tensor `s`: strings are not supported");
     assert!(refused(Message::new().int(1, 1 << 40).int(1, 2).int(2, 1)).contains("more than 2^40 elements"));
+    assert!(refused(Message::new().int(1, 1 << 62).int(1, 0).int(2, 1)).contains("more than 2^40 elements"));
     assert!(refused(Message::new().int(1, -1).int(2, 1)).contains("negative"));
 }

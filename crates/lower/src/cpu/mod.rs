@@ -42,9 +42,12 @@ impl Target for CpuTarget {
             target: NAME.into(),
             reason,
         };
-        let blocked = node.node.inputs.iter().chain(&node.node.outputs).find(|&&value| {
-            graph.value(value).layout != Layout::RowMajor
-        });
+        let blocked = node
+            .node
+            .inputs
+            .iter()
+            .chain(&node.node.outputs)
+            .find(|&&value| graph.value(value).layout != Layout::RowMajor);
         if let Some(&value) = blocked {
             return Err(unsupported(format!("a value in layout {}", graph.value(value).layout)));
         }
@@ -155,10 +158,14 @@ fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInput>) -> Cal
         label,
         code: postcard::to_stdvec(&kernel).expect("kernels are plain data"),
         workspace: Bytes(sizes.workspace),
-        in_place: inputs.iter().enumerate().filter_map(|(ix, input)| match input {
-            CallInput::Value(value) if kernel.may_share(ix) => Some(*value),
-            _ => None,
-        }).collect(),
+        in_place: inputs
+            .iter()
+            .enumerate()
+            .filter_map(|(ix, input)| match input {
+                CallInput::Value(value) if kernel.may_share(ix) => Some(*value),
+                _ => None,
+            })
+            .collect(),
         inputs,
         part: None,
     }

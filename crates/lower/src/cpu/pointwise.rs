@@ -40,10 +40,7 @@ fn is_chain(node: &View, gives_bool: bool) -> bool {
 }
 
 fn is_bitwise(function: Function2) -> bool {
-    matches!(
-        function,
-        Function2::And | Function2::Or | Function2::Xor | Function2::ShiftLeft | Function2::ShiftRight
-    )
+    matches!(function, Function2::And | Function2::Or | Function2::Xor | Function2::ShiftLeft | Function2::ShiftRight)
 }
 
 /// The output's extents and each operand's strides in them.

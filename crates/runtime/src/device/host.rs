@@ -34,8 +34,11 @@ impl Device for Host {
         // Anonymous pages are zero, page-aligned, and cost nothing until they are touched.
         let arena = MmapMut::map_anon(length.max(1)).map_err(|error| no_memory(error.to_string()))?;
         let prepare = |(ix, step): (usize, &Step)| {
-            Prepared::new(&plan, step)
-                .map_err(|reason| RunError::Kernel { step: ix, scope: step.scope.to_string(), reason })
+            Prepared::new(&plan, step).map_err(|reason| RunError::Kernel {
+                step: ix,
+                scope: step.scope.to_string(),
+                reason,
+            })
         };
         let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
         let steps = steps?;
@@ -87,7 +90,8 @@ impl Prepared {
             let end = usize::try_from(range.end).ok().filter(|&end| end as u64 <= plan.arena.size.0);
             end.map(|end| range.start as usize..end).ok_or_else(|| "an operand lies outside the arena".to_string())
         };
-        let written: Result<Vec<Range<usize>>, String> = step.outputs.iter().chain(&step.workspace).map(range).collect();
+        let written: Result<Vec<Range<usize>>, String> =
+            step.outputs.iter().chain(&step.workspace).map(range).collect();
         let written = written?;
         let mut cuts: SmallVec<[Range<usize>; WRITES_MAX]> =
             written.iter().filter(|range| !range.is_empty()).cloned().collect();
@@ -114,9 +118,9 @@ impl Prepared {
                     && !range.is_empty()
                 {
                     let may_share = output == 0 && kernel.may_share(ix);
-                    return may_share.then_some(Read::InPlace(output)).ok_or_else(|| {
-                        format!("kernel `{}` cannot have operand {ix} in place", kernel.name())
-                    });
+                    return may_share
+                        .then_some(Read::InPlace(output))
+                        .ok_or_else(|| format!("kernel `{}` cannot have operand {ix} in place", kernel.name()));
                 }
                 let gap = cuts.partition_point(|cut| cut.end <= range.start);
                 let gap_start = if gap == 0 { 0 } else { cuts[gap - 1].end };
@@ -162,11 +166,8 @@ impl Prepared {
             })
             .collect();
         let workspace = self.workspace.and_then(|cut| written[cut].take()).unwrap_or_default();
-        let mut outputs: SmallVec<[&mut [u8]; WRITES_MAX]> = self
-            .outputs
-            .iter()
-            .map(|cut| cut.and_then(|cut| written[cut].take()).unwrap_or_default())
-            .collect();
+        let mut outputs: SmallVec<[&mut [u8]; WRITES_MAX]> =
+            self.outputs.iter().map(|cut| cut.and_then(|cut| written[cut].take()).unwrap_or_default()).collect();
         self.kernel.run(Args { inputs: &inputs, outputs: &mut outputs, workspace }, pool);
     }
 }

@@ -3,8 +3,8 @@
 use ir::Refusal;
 use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
 use smallvec::SmallVec;
-use types::pointwise::{Binary, Unary};
 use types::Shape;
+use types::pointwise::{Binary, Unary};
 
 use crate::onnx::builder::Operand;
 use crate::onnx::call::{Call, axes, axis, counts, refuse};
@@ -65,7 +65,10 @@ pub(super) fn lrn(call: &mut Call) -> Yield {
     let beta = call.float_or("beta", 0.75)?;
     let bias = call.float_or("bias", 1.0)?;
     let Some(size) = call.int("size")? else { refuse!("attribute `size` is missing") };
-    let size = counts(&[size], "size")?[0];
+    let size = match size {
+        1..=65_536 => size as usize,
+        _ => refuse!("attribute `size` is {size}"),
+    };
     Ok(vec![call.apply_f32(Lrn { size, alpha, beta, bias }, &[call.input(0)?])?])
 }
 
@@ -176,4 +179,3 @@ pub(super) fn lp(call: &mut Call) -> Yield {
     let norm = call.reduce(kind, x, [axis].into_iter().collect(), true)?;
     Ok(vec![call.binary(Binary::Div, x, norm)?])
 }
-

@@ -1,7 +1,7 @@
 //! Windows reduced to one element each.
 
-use ir::ops::{Pool, PoolKind, ReduceKind};
 use ir::Refusal;
+use ir::ops::{Pool, PoolKind, ReduceKind};
 use smallvec::SmallVec;
 use types::DType;
 use types::pointwise::{Binary, Unary};
@@ -92,4 +92,3 @@ pub(super) fn global_lp(call: &mut Call) -> Yield {
         p => refuse!("attribute `p` is {p}; 1 and 2 are supported"),
     }
 }
-

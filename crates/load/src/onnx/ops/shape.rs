@@ -183,7 +183,9 @@ pub(super) fn size(call: &mut Call) -> Yield {
 /// Extents of an image batch and a block that is at least 1.
 fn image_and_block(call: &Call) -> Result<([usize; 4], usize), Refusal> {
     let shape = call.shape(call.input(0)?);
-    let Ok(extents) = <[usize; 4]>::try_from(&shape[..]) else { refuse!("input {shape} does not have four dimensions") };
+    let Ok(extents) = <[usize; 4]>::try_from(&shape[..]) else {
+        refuse!("input {shape} does not have four dimensions")
+    };
     let Some(block) = call.int("blocksize")? else { refuse!("attribute `blocksize` is missing") };
     if !(1..=1 << 16).contains(&block) {
         refuse!("attribute `blocksize` is {block}");
@@ -217,4 +219,3 @@ pub(super) fn space_to_depth(call: &mut Call) -> Yield {
     let x = call.transpose(x, &[0, 3, 5, 1, 2, 4])?;
     Ok(vec![call.reshape(x, Shape::from([n, c * block * block, h / block, w / block]))?])
 }
-

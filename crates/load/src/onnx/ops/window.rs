@@ -35,7 +35,7 @@ impl Window {
             (None, None) => refuse!("attribute `kernel_shape` is missing"),
         };
         let spatial = kernel.len();
-        if kernel.iter().any(|&cells| cells > 1 << 20) {
+        if kernel.iter().fold(1, |cells: usize, &extent| cells.saturating_mul(extent.max(1))) > 1 << 30 {
             refuse!("attribute `kernel_shape` is {kernel:?}");
         }
         let steps = |name: &str| -> Result<SmallVec<[usize; 2]>, Refusal> {
