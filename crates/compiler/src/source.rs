@@ -70,15 +70,21 @@ pub enum SourceError {
     #[error("cannot read `{path}`: {error}{hint}")]
     Io { path: String, error: std::io::Error, hint: &'static str },
     #[error("`{path}`: {error}")]
-    Onnx { path: String, error: load::onnx::LoadError },
+    Onnx { path: String, error: Box<load::onnx::LoadError> },
     #[error(transparent)]
     Weights(#[from] load::weights::WeightsError),
-    #[error(transparent)]
-    Zoo(#[from] ZooError),
+    #[error("{0}")]
+    Zoo(Box<ZooError>),
     #[error("`{path}` has tensors that `{network}` does not use: {names}; is it another network's file?")]
     Unused { path: String, network: String, names: String },
     #[error("{0}")]
     Use(String),
+}
+
+impl From<ZooError> for SourceError {
+    fn from(error: ZooError) -> SourceError {
+        SourceError::Zoo(Box::new(error))
+    }
 }
 
 /// A row of the list of networks.
@@ -132,7 +138,7 @@ fn from_onnx(request: &Request) -> Result<Model, SourceError> {
     let bytes = read(path, "")?;
     let options = load::onnx::Options { batch: request.batch, shapes: request.shapes.clone() };
     let graph = load::onnx::load(&bytes, path.parent(), &options)
-        .map_err(|error| SourceError::Onnx { path: request.model.clone(), error })?;
+        .map_err(|error| SourceError::Onnx { path: request.model.clone(), error: Box::new(error) })?;
     Ok(Model { graph, preprocess: None, labels: Vec::new() })
 }
 

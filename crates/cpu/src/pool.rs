@@ -110,7 +110,7 @@ impl Pool {
         unsafe { *shared.job.get() = Job { task: Some(erased), tasks } };
         shared.next.store(0, Ordering::Relaxed);
         let epoch = shared.gate.load(Ordering::Relaxed) / EPOCH;
-        shared.gate.store((epoch.wrapping_add(1) & 0xffff_ffff) * EPOCH | OPEN, Ordering::SeqCst);
+        shared.gate.store(((epoch.wrapping_add(1) & 0xffff_ffff) * EPOCH) | OPEN, Ordering::SeqCst);
         if 0 < shared.parked.load(Ordering::SeqCst) {
             drop(guard(&shared.lock));
             shared.wake.notify_all();

@@ -25,7 +25,7 @@ impl AxisTaps {
     fn fits(&self, extent: usize) -> bool {
         self.per_output != 0
             && self.index.len() == self.weight.len()
-            && self.index.len() % self.per_output == 0
+            && self.index.len().is_multiple_of(self.per_output)
             && self.index.iter().all(|&index| (index as usize) < extent)
     }
 }

@@ -66,7 +66,7 @@ fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
 
 /// Computes once what several nodes compute from the same operands.
 pub fn share(graph: &Graph) -> Graph {
-    let mut seen: BTreeMap<(String, SmallVec<[ValueId; 4]>), SmallVec<[ValueId; 1]>> = BTreeMap::new();
+    let mut seen = BTreeMap::<(String, SmallVec<[ValueId; 4]>), SmallVec<[ValueId; 1]>>::new();
     rewrite(graph, |context, id| {
         let node = graph.node(id);
         let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| context.value(input)).collect();

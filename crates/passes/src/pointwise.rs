@@ -104,8 +104,8 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
             inputs.push(value);
         }
     }
-    let broadcast = inputs.iter().map(|&value| &graph.ty(value).shape);
-    let spanned = broadcast.fold(Some(types::Shape::scalar()), |sum, shape| types::broadcast(&sum?, shape).ok());
+    let mut broadcast = inputs.iter().map(|&value| &graph.ty(value).shape);
+    let spanned = broadcast.try_fold(types::Shape::scalar(), |sum, shape| types::broadcast(&sum, shape).ok());
     if inputs.is_empty() || spanned.as_ref() != Some(shape) {
         return None;
     }

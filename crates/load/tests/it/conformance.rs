@@ -14,14 +14,8 @@ use types::{DType, Tensor};
 use crate::wire::{fix_inputs, input_names};
 use crate::{data, environment};
 
-/// Tests that are left out, by the beginning of their names.
+/// Tests that are left out, by the beginning of their names: random results, training, strings, images.
 const LEFT_OUT: &[&str] = &[
-    // The recorded results count cells beyond the padding, or take a fractional extent for the output's; other runtimes
-    // disagree with them as well.
-    "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True",
-    "test_resize_downsample_scales_cubic_align_corners",
-    "test_resize_downsample_scales_linear_align_corners",
-    // Random results, training, strings, images.
     "test_adagrad",
     "test_adam",
     "test_bernoulli",
@@ -34,6 +28,15 @@ const LEFT_OUT: &[&str] = &[
     "test_strnorm",
     "test_tfidfvectorizer",
     "test_training_dropout",
+];
+
+/// Tests whose recorded results differ from ours, known and not counted as failures. onnxruntime differs here as well.
+const DIFFERS: &[&str] = &[
+    // Recorded: the mean also counts cells of a last window that hang over the padding.
+    "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True",
+    // Recorded: the output's extent is taken before it is rounded down, `2.4 - 1` instead of `2 - 1`.
+    "test_resize_downsample_scales_cubic_align_corners",
+    "test_resize_downsample_scales_linear_align_corners",
 ];
 
 enum Outcome {
@@ -49,6 +52,7 @@ struct Count {
     all_fixed: usize,
     refused: usize,
     failed: usize,
+    differs: usize,
     left_out: usize,
 }
 
@@ -64,7 +68,13 @@ fn conformance() {
                 count.left_out += 1;
                 continue;
             }
-            match check(&folder) {
+            let outcome = check(&folder);
+            if DIFFERS.contains(&name.as_str()) {
+                assert!(matches!(outcome, Outcome::Failed(_)), "{name} differs no longer: take it off the list");
+                count.differs += 1;
+                continue;
+            }
+            match outcome {
                 Outcome::Passed { fixed: "none" } => count.as_it_is += 1,
                 Outcome::Passed { fixed: "some" } => count.some_fixed += 1,
                 Outcome::Passed { .. } => count.all_fixed += 1,
@@ -78,12 +88,12 @@ fn conformance() {
                 }
             }
         }
-        let Count { as_it_is, some_fixed, all_fixed, refused, failed, left_out } = count;
+        let Count { as_it_is, some_fixed, all_fixed, refused, failed, differs, left_out } = count;
         let passed = as_it_is + some_fixed + all_fixed;
         writeln!(
             table,
             "# {set}: {passed} passed ({as_it_is} as they are, {some_fixed} with all inputs but the first fixed, \
-             {all_fixed} with all fixed), {refused} refused, {failed} failed, {left_out} left out"
+             {all_fixed} with all fixed), {refused} refused, {failed} failed, {differs} known to differ, {left_out} left out"
         )
         .expect("a string takes all");
     }

@@ -277,26 +277,34 @@ fn attributes_became_operands() {
     let x4 = || vec![x(&[4])];
     let input = floats(&[4], &[1.0, 2.0, 3.0, 4.0]);
     let starts = || vec![("starts", Attr::Ints(vec![1])), ("ends", Attr::Ints(vec![-1]))];
-    check(&Model::new(9, x4(), vec![node("Slice", &["x"], &["y"], &starts())], "y"), &[input.clone()], &[2.0, 3.0]);
+    check(
+        &Model::new(9, x4(), vec![node("Slice", &["x"], &["y"], &starts())], "y"),
+        std::slice::from_ref(&input),
+        &[2.0, 3.0],
+    );
     let model = Model::new(10, x4(), vec![node("Slice", &["x", "s", "e", "", "t"], &["y"], &[])], "y")
         .with("s", &ints(&[-1]))
         .with("e", &ints(&[i64::MIN]))
         .with("t", &ints(&[-2]));
-    check(&model, &[input.clone()], &[4.0, 2.0]);
+    check(&model, std::slice::from_ref(&input), &[4.0, 2.0]);
 
     let limits = [("min", Attr::Float(2.0)), ("max", Attr::Float(3.0))];
     let clip = Model::new(10, x4(), vec![node("Clip", &["x"], &["y"], &limits)], "y");
-    check(&clip, &[input.clone()], &[2.0, 2.0, 3.0, 3.0]);
+    check(&clip, std::slice::from_ref(&input), &[2.0, 2.0, 3.0, 3.0]);
     let clip = Model::new(11, x4(), vec![node("Clip", &["x", "", "max"], &["y"], &[])], "y")
         .with("max", &Tensor::scalar(3.0f32));
-    check(&clip, &[input.clone()], &[1.0, 2.0, 3.0, 3.0]);
+    check(&clip, std::slice::from_ref(&input), &[1.0, 2.0, 3.0, 3.0]);
     let old = Model::new(11, x4(), vec![node("Clip", &["x"], &["y"], &limits)], "y");
     assert_eq!(refusal(&old), "node `Clip_0` (operator `Clip`, opset 11): attribute `min` is not supported");
 
     let axes = [("axes", Attr::Ints(vec![0])), ("keepdims", Attr::Int(0))];
-    check(&Model::new(12, x4(), vec![node("ReduceSum", &["x"], &["y"], &axes)], "y"), &[input.clone()], &[10.0]);
+    check(
+        &Model::new(12, x4(), vec![node("ReduceSum", &["x"], &["y"], &axes)], "y"),
+        std::slice::from_ref(&input),
+        &[10.0],
+    );
     let sum = Model::new(13, x4(), vec![node("ReduceSum", &["x", "a"], &["y"], &[])], "y").with("a", &ints(&[0]));
-    check(&sum, &[input.clone()], &[10.0]);
+    check(&sum, std::slice::from_ref(&input), &[10.0]);
     let mean = Model::new(17, x4(), vec![node("ReduceMean", &["x"], &["y"], &axes)], "y");
     check(&mean, &[input], &[2.5]);
 }
@@ -320,8 +328,8 @@ fn padding_follows_from_a_rule() {
         Model::new(13, vec![x(&[1, 1, 3])], vec![node("MaxPool", &["x"], &["y"], &attributes)], "y")
     };
     let input = floats(&[1, 1, 3], &[3.0, 2.0, 1.0]);
-    check(&pool("SAME_UPPER"), &[input.clone()], &[3.0, 2.0, 1.0]);
-    check(&pool("SAME_LOWER"), &[input.clone()], &[3.0, 3.0, 2.0]);
+    check(&pool("SAME_UPPER"), std::slice::from_ref(&input), &[3.0, 2.0, 1.0]);
+    check(&pool("SAME_LOWER"), std::slice::from_ref(&input), &[3.0, 3.0, 2.0]);
     check(&pool("VALID"), &[input], &[3.0, 2.0]);
     assert!(refusal(&pool("SAME")).contains("attribute `auto_pad` is `SAME`"));
 }

@@ -23,8 +23,11 @@ fn describe(test: &str, path: &str, shape: Option<(&str, [usize; 4])>) -> Option
     ))
 }
 
+/// File, the shape of its open input, description.
+type Case = (&'static str, Option<(&'static str, [usize; 4])>, &'static str);
+
 #[track_caller]
-fn check(test: &str, cases: &[(&str, Option<(&str, [usize; 4])>, &str)]) {
+fn check(test: &str, cases: &[Case]) {
     let mut wrong = String::new();
     for &(path, shape, want) in cases {
         if let Some(got) = describe(test, path, shape)
