@@ -146,15 +146,40 @@ impl<'a> Decision<'a> {
             self.join_if_no_worse(result, root, offset - starts[0]);
             return;
         }
+        // All at once: each alone would make the whole result live early. Where that is too much, one by one.
+        let (home, class) = (self.classes.home.clone(), self.classes.class.clone());
         for (&operand, &start) in operands.iter().zip(starts) {
-            let Home::Buffer { root, offset } = self.classes.home[result] else { return };
-            let Home::Buffer { root: own, .. } = self.classes.home[operand] else { continue };
-            let given = self.classes.members(own).any(|member| self.graph.value(member).source == Source::Input);
-            let window = offset + start..offset + start + size(self.graph, operand);
-            if own != root && !given && self.owns_block(operand) && self.is_unborn(root, &window, id.index()) {
-                self.join_if_no_worse(own, root, window.start);
+            if let Some((own, root, at)) = self.movable_part(id, operand, result, start) {
+                self.join(own, root, at);
             }
         }
+        let peak = self.peak_bytes(None);
+        if peak <= self.peak {
+            self.peak = peak;
+            return;
+        }
+        (self.classes.home, self.classes.class) = (home, class);
+        for (&operand, &start) in operands.iter().zip(starts) {
+            if let Some((own, root, at)) = self.movable_part(id, operand, result, start) {
+                self.join_if_no_worse(own, root, at);
+            }
+        }
+    }
+
+    /// The class of an operand that can move into its window of a result, the class it moves into, and where.
+    fn movable_part(
+        &self,
+        id: NodeId,
+        operand: ValueId,
+        result: ValueId,
+        start: u64,
+    ) -> Option<(ValueId, ValueId, u64)> {
+        let Home::Buffer { root, offset } = self.classes.home[result] else { return None };
+        let Home::Buffer { root: own, .. } = self.classes.home[operand] else { return None };
+        let given = self.classes.members(own).any(|member| self.graph.value(member).source == Source::Input);
+        let window = offset + start..offset + start + size(self.graph, operand);
+        let moves = own != root && !given && self.owns_block(operand) && self.is_unborn(root, &window, id.index());
+        moves.then_some((own, root, window.start))
     }
 
     /// Round 3. Whether the result took the operand's bytes.

@@ -108,7 +108,17 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
     let mut copy = session.arena()?.to_vec();
     let mut outside = Vec::new();
     for (ix, step) in plan.steps.iter().enumerate() {
-        let targets: Vec<(Operand, bool)> = targets(plan, step);
+        let mut targets: Vec<(Operand, bool)> = targets(plan, step);
+        for (operand, holds) in &mut targets {
+            // Several steps may fill one result part by part: what the earlier ones wrote stays.
+            let started = |write: &Write| {
+                write_of(operand, false).is_some_and(|own| {
+                    let (a, b) = (own.start..own.start + own.length, write.start..write.start + write.length);
+                    own.buffer == write.buffer && a.start < b.end && b.start < a.end
+                })
+            };
+            *holds |= earlier_fill(plan, ix, operand) && writes.iter().any(started);
+        }
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
             let range = range(plan, operand)?;
@@ -144,6 +154,17 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
         }
     }
     Some(Seen { writes, outside, results: results(session, plan) })
+}
+
+/// Whether the step before writes to the same range for the same node: a result that is filled by several calls.
+fn earlier_fill(plan: &Plan, ix: usize, operand: &Operand) -> bool {
+    let Some(before) = ix.checked_sub(1).map(|before| &plan.steps[before]) else { return false };
+    let same_node = before.scope == plan.steps[ix].scope;
+    let overlaps = |other: &Operand| {
+        let ranges = plan.arena_range(operand).zip(plan.arena_range(other));
+        ranges.is_some_and(|(a, b)| a.start < b.end && b.start < a.end)
+    };
+    same_node && before.outputs.iter().any(overlaps)
 }
 
 /// The ranges a step may write, and whether each holds an operand before.
