@@ -43,6 +43,8 @@ struct Shared {
     busy: AtomicBool,
     stop: AtomicBool,
     parked: AtomicUsize,
+    /// Workers that run: what a starting thread allocates is behind them.
+    started: AtomicUsize,
     lock: Mutex<()>,
     wake: Condvar,
     panic: Mutex<Option<Payload>>,
@@ -55,7 +57,8 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Pool {
-    /// Starts `threads - 1` workers (none for 0 and 1) and picks the best instructions the machine has.
+    /// Starts `threads - 1` workers (none for 0 and 1), waits until they run, and picks the best instructions the
+    /// machine has.
     ///
     /// Where the system refuses a thread, the pool is smaller.
     pub fn new(threads: usize) -> Pool {
@@ -71,16 +74,21 @@ impl Pool {
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             parked: AtomicUsize::new(0),
+            started: AtomicUsize::new(0),
             lock: Mutex::new(()),
             wake: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let workers = (1..threads)
+        let workers: Vec<_> = (1..threads)
             .map_while(|index| {
                 let shared = Arc::clone(&shared);
                 std::thread::Builder::new().name(format!("prestow-{index}")).spawn(move || shared.work()).ok()
             })
             .collect();
+        let mut turns = 0;
+        while shared.started.load(Ordering::Acquire) < workers.len() {
+            relax(&mut turns);
+        }
         Pool { shared, workers, isa: isa.min(Isa::detect()) }
     }
 
@@ -150,6 +158,7 @@ impl Drop for Pool {
 
 impl Shared {
     fn work(&self) {
+        self.started.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         while let Some(epoch) = self.enter(seen) {
             seen = epoch;

@@ -197,24 +197,6 @@ impl Graph {
         &self.values[id]
     }
 
-    /// Replaces the elements of weights, by name: `replace` yields a tensor of the same dtype and shape, or none to keep
-    /// the weight.
-    ///
-    /// # Panics
-    /// A tensor of another dtype or shape.
-    pub fn replace_weights(&mut self, mut replace: impl FnMut(&str, &Tensor) -> Option<Tensor>) {
-        let ids: Vec<ValueId> = self.values.keys().collect();
-        for id in ids {
-            let value = &mut self.values[id];
-            if let Source::Weight(tensor) = &mut value.source
-                && let Some(new) = replace(&value.name, tensor)
-            {
-                assert_eq!(TensorType::of(&new), value.ty, "weight `{}` keeps its type", value.name);
-                *tensor = Arc::new(new);
-            }
-        }
-    }
-
     /// One value, to rename it or to change its layout. Its type and source follow from the node that yields it.
     pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
         &mut self.values[id]

@@ -102,8 +102,12 @@ pub enum Verdict {
     Equal,
     /// Some planned bytes were never written.
     Smaller,
-    /// Bytes outside live buffers were written, bytes that hold nothing were read, or the heap was used.
+    /// Bytes outside live buffers were written.
     Outside,
+    /// Runs over different patterns differ: a step read bytes that hold nothing.
+    Stale,
+    /// A run allocated on the heap.
+    Allocates,
 }
 
 impl MemoryReport {
@@ -131,8 +135,12 @@ impl MemoryReport {
     /// Adds what a run really used.
     #[must_use]
     pub fn with_actual(mut self, audit: &Audit, heap_allocations: u64, figures: &Figures) -> MemoryReport {
-        let verdict = if 0 < audit.outside_bytes || 0 < heap_allocations || !audit.same_results {
+        let verdict = if 0 < audit.outside_bytes {
             Verdict::Outside
+        } else if !audit.same_results {
+            Verdict::Stale
+        } else if 0 < heap_allocations {
+            Verdict::Allocates
         } else if audit.written_bytes < audit.planned_bytes {
             Verdict::Smaller
         } else {
@@ -185,6 +193,8 @@ impl MemoryReport {
                     Verdict::Equal => "equal",
                     Verdict::Smaller => "SMALLER than planned",
                     Verdict::Outside => "OUTSIDE the plan",
+                    Verdict::Stale => "READS bytes that hold nothing",
+                    Verdict::Allocates => "ALLOCATES on the heap",
                 }
             );
             let residual: u64 = actual.residual.iter().map(|item| item.bytes).sum();

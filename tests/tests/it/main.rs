@@ -7,3 +7,6 @@ mod operators;
 mod passes_keep;
 mod reference;
 mod support;
+#[path = "../../../crates/load/tests/it/wire.rs"]
+#[allow(dead_code, reason = "the loader's own tests use the rest")]
+mod wire;
