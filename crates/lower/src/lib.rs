@@ -1,6 +1,6 @@
 //! Lowering: a graph becomes kernel calls over buffers, for a [`Target`].
 //!
-//! What is the same for every target lives here: which values share bytes ([`alias`]), when buffers live, where constants
+//! What is the same for every target lives here: which values share bytes (`alias`), when buffers live, where constants
 //! lie, which tag every byte carries. What differs lives in one folder a target: which kernel does a node's work, how its
 //! weights are packed, how much workspace it takes.
 //!

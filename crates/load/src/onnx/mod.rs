@@ -1,8 +1,8 @@
 //! ONNX models to graphs. Strings, dynamic dimensions, operator versions and shape arithmetic end here.
 //!
-//! [`load`] reads the file ([`proto`], [`model`], [`tensor`]), binds what the inputs leave open ([`bind`]) and translates
-//! node by node ([`translate`]) through one flat table of operators ([`ops`]). Whatever is known without the inputs is
-//! computed on the way by the operators' own definitions ([`builder`]).
+//! [`load`] reads the file (`proto`, `model`, `tensor`), binds what the inputs leave open (`bind`) and translates
+//! node by node (`translate`) through one flat table of operators (`ops`). Whatever is known without the inputs is
+//! computed on the way by the operators' own definitions (`builder`).
 //!
 //! Accepts opsets 1 to 22 of the default domain. The only I/O is reading external data beside the model.
 //!

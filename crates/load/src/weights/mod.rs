@@ -1,7 +1,7 @@
 //! Files of named tensors: safetensors, NumPy `.npz` and `.npy`, PyTorch `.pth` (both kinds), pickles of NumPy arrays.
 //!
 //! [`read`] looks at the bytes first and at the file's extension only where they do not tell. It does no I/O, calls
-//! nothing that a file asks for, and keeps what it allocates within a [`Budget`] that follows from the file's length.
+//! nothing that a file asks for, and keeps what it allocates within a `Budget` that follows from the file's length.
 //!
 //! Tensors in nested containers are named by the path to them, parts joined by `.`; positions in lists are numbers.
 
