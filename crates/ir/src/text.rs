@@ -1,4 +1,4 @@
-//! The text form of a graph: one line a value or node, printed by [`print`], read back by [`parse`].
+//! The text form of a graph: one line a value or node, printed by [`print()`], read back by [`parse`].
 //!
 //! ```text
 //! graph "tiny"
