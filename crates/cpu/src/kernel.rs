@@ -51,6 +51,8 @@ impl Sizes {
             let bytes = elements.and_then(|elements| elements.checked_mul(element));
             bytes.filter(|&bytes| bytes <= BYTES_MAX).map(|bytes| bytes as u64).ok_or(Misfit("its sizes overflow"))
         };
+        // Nothing is computed where nothing is to be written.
+        let workspace = if output == Some(0) { Some(0) } else { workspace };
         Ok(Sizes {
             inputs: inputs.iter().map(|&elements| bytes(elements)).collect::<Result<_, _>>()?,
             outputs: [bytes(output)?].into_iter().collect(),
@@ -119,8 +121,11 @@ macro_rules! kernels {
                 }
             }
 
-            /// See [`KernelFn::run`].
+            /// See [`KernelFn::run`]. Where no output has a byte, nothing is done.
             pub fn run(&self, args: Args, pool: &Pool) {
+                if args.outputs.iter().all(|output| output.is_empty()) {
+                    return;
+                }
                 match self {
                     $(Kernel::$kernel(kernel) => kernel.run(args, pool)),*
                 }
@@ -195,10 +200,8 @@ pub(crate) fn input_or_in_place<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, 
     }
 }
 
-/// The product of extents, or none where it overflows.
+/// The product of extents, or none where it overflows; those beside an extent of 0 count too, so that strides fit.
 pub(crate) fn product(extents: &[usize]) -> Option<usize> {
-    if extents.contains(&0) {
-        return Some(0);
-    }
-    extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+    let product = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent.max(1)))?;
+    Some(if extents.contains(&0) { 0 } else { product })
 }

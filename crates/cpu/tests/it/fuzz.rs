@@ -1,0 +1,305 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use prestow_cpu::{
+    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvTranspose, Copy, DepthwiseConv, Elementwise, ElementwiseFn, Epilogue,
+    Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, Reduce, ReduceFn,
+    Remap, Resize, Sizes, Softmax, Window,
+};
+use types::pointwise::{Binary, Compare, Unary};
+use types::{DType, Random};
+
+/// Mostly small, at times enormous.
+fn number(random: &mut Random) -> usize {
+    match random.below(60) {
+        0 => usize::MAX,
+        1 => 1 << 31,
+        2 => (1 << 62) + 1,
+        3 => u32::MAX as usize,
+        4..9 => 0,
+        _ => random.below(6) as usize,
+    }
+}
+
+fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize].clone()
+}
+
+fn window(random: &mut Random) -> Window {
+    let mut two = |least: usize, below: u64| [0, 1].map(|_| least + random.below(below) as usize);
+    let mut window = Window {
+        input: two(0, 7),
+        output: two(0, 6),
+        kernel: two(1, 3),
+        stride: two(1, 3),
+        dilation: two(1, 4),
+        pad: two(0, 6),
+    };
+    if random.below(20) == 0 {
+        let axis = random.below(2) as usize;
+        match random.below(6) {
+            0 => window.input[axis] = number(random),
+            1 => window.output[axis] = number(random),
+            2 => window.kernel[axis] = pick(random, &[0, usize::MAX]),
+            3 => window.stride[axis] = number(random),
+            4 => window.dilation[axis] = number(random),
+            _ => window.pad[axis] = number(random),
+        }
+    }
+    window
+}
+
+fn list(random: &mut Random) -> Vec<usize> {
+    let rank = pick(random, &[0, 1, 2, 2, 3, 3, 4, 11]);
+    (0..rank).map(|_| number(random)).collect()
+}
+
+/// Strides for a shape: row-major, with broadcast extents and now and then nonsense.
+fn strides(random: &mut Random, shape: &[usize]) -> Vec<usize> {
+    if random.below(12) == 0 {
+        return list(random);
+    }
+    let mut stride = 1usize;
+    let mut strides: Vec<usize> = Vec::new();
+    for &extent in shape.iter().rev() {
+        let own = match random.below(8) {
+            0 => number(random),
+            1 | 2 => 0,
+            _ => stride,
+        };
+        if own != 0 {
+            stride = stride.saturating_mul(extent);
+        }
+        strides.insert(0, own);
+    }
+    strides
+}
+
+fn epilogue(random: &mut Random) -> Epilogue {
+    Epilogue {
+        bias: random.below(2) == 0,
+        residual: random.below(2) == 0,
+        activation: pick(random, &[&[][..], &[Unary::Relu]]).iter().copied().collect(),
+    }
+}
+
+fn chain(random: &mut Random) -> Chain {
+    let shape = list(random);
+    let strides: Vec<Vec<usize>> = (0..random.below(10)).map(|_| strides(random, &shape)).collect();
+    let known = strides.len() as u64 + 3;
+    let program = (0..random.below(5)).map(|_| {
+        let [a, b] = [0, 1].map(|_| random.below(known) as usize);
+        match random.below(3) {
+            0 => Instruction::Constant(1.0),
+            1 => Instruction::Unary(Unary::Exp, a),
+            _ => Instruction::Binary(Binary::Mul, a, b),
+        }
+    });
+    let program = program.collect();
+    Chain { shape, strides, program }
+}
+
+fn copy(random: &mut Random) -> Copy {
+    let shape = list(random);
+    let in_strides = strides(random, &shape);
+    let in_strides = in_strides.into_iter().map(|stride| match random.below(4) {
+        0 => (stride as isize).wrapping_neg(),
+        _ => stride as isize,
+    });
+    let in_strides = in_strides.collect();
+    Copy {
+        element_size: 1,
+        in_elements: random.below(100) as usize,
+        in_offset: 0,
+        in_strides,
+        out_elements: random.below(90) as usize,
+        out_offset: 0,
+        out_strides: strides(random, &shape),
+        shape,
+    }
+}
+
+fn kernel(random: &mut Random) -> Kernel {
+    let small = |random: &mut Random| random.below(5) as usize;
+    match random.below(16) {
+        0 => Conv {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 0]),
+            window: window(random),
+            epilogue: epilogue(random),
+        }
+        .into(),
+        1 => DepthwiseConv {
+            batch: small(random),
+            channels: number(random),
+            multiplier: number(random),
+            window: window(random),
+            epilogue: epilogue(random),
+        }
+        .into(),
+        2 => ConvTranspose {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 0]),
+            window: window(random),
+            epilogue: epilogue(random),
+        }
+        .into(),
+        3 => {
+            let batch = list(random);
+            MatMul {
+                a_strides: strides(random, &batch),
+                b_strides: strides(random, &batch),
+                batch,
+                m: number(random),
+                k: number(random),
+                n: number(random),
+                b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic]),
+                epilogue: epilogue(random),
+            }
+            .into()
+        }
+        4 => {
+            let pad_end = [small(random), number(random)];
+            let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
+            Pool2d { kind: pick(random, &kinds), planes: number(random), window: window(random) }.into()
+        }
+        5 => {
+            let shape = list(random);
+            let reduced = (0..shape.len() + usize::from(random.below(20) == 0)).map(|_| random.below(2) == 0).collect();
+            let function = pick(random, &[ReduceFn::Sum, ReduceFn::Mean, ReduceFn::LogSumExp, ReduceFn::Max]);
+            Reduce { function, dtype: pick(random, &DType::ALL), shape, reduced }.into()
+        }
+        6 => Softmax { outer: number(random), axis: number(random), inner: number(random), log: random.below(2) == 0 }
+            .into(),
+        7 => Lrn {
+            batch: number(random),
+            channels: number(random),
+            inner: number(random),
+            size: small(random),
+            alpha: 1.0,
+            beta: 0.5,
+            bias: 0.0,
+        }
+        .into(),
+        8 => chain(random).into(),
+        9 => {
+            let shape = list(random);
+            let functions = [
+                ElementwiseFn::Unary(Unary::Clip { min: 1.0, max: -1.0 }),
+                ElementwiseFn::Binary(Binary::Pow),
+                ElementwiseFn::Compare(Compare::Less),
+                ElementwiseFn::Select,
+                ElementwiseFn::Cast(DType::Bf16),
+            ];
+            let strides = (0..1 + random.below(3)).map(|_| strides(random, &shape)).collect();
+            Elementwise { function: pick(random, &functions), dtype: pick(random, &DType::ALL), shape, strides }.into()
+        }
+        10 => {
+            let element_size = pick(random, &[1, 2, 4, 8, 3, 0]);
+            let [in_offset, out_offset] = [0, 1].map(|_| pick(random, &[0, 0, 2, usize::MAX]));
+            Copy { element_size, in_offset, out_offset, ..copy(random) }.into()
+        }
+        11 => Fill { elements: number(random), element_size: pick(random, &[1, 2, 4, 8, 16]), pattern: [1; 8] }.into(),
+        12 => Gather {
+            outer: number(random),
+            axis: number(random),
+            inner_bytes: number(random),
+            indices: number(random),
+            wide: random.below(2) == 0,
+        }
+        .into(),
+        13 => {
+            let shape = list(random);
+            let taps = shape.iter().map(|_| {
+                let taps = random.below(7) as usize;
+                AxisTaps {
+                    index: (0..taps).map(|_| random.below(3) as u32).collect(),
+                    weight: vec![1.0; if random.below(9) == 0 { 1 } else { taps }],
+                    per_output: pick(random, &[0, 1, 1, 2]),
+                }
+            });
+            Resize { taps: taps.collect(), shape }.into()
+        }
+        14 => {
+            let shape = list(random);
+            let table = |random: &mut Random| (0..random.below(5)).map(|_| random.below(4) as u32).collect();
+            let tables = shape.iter().map(|_| table(random)).collect();
+            Remap { element_size: pick(random, &[1, 2, 4, 8, 5]), shape, tables }.into()
+        }
+        _ => ArgExtreme {
+            outer: number(random),
+            axis: number(random),
+            inner: number(random),
+            max: random.below(2) == 0,
+            last: random.below(2) == 0,
+        }
+        .into(),
+    }
+}
+
+/// Memory aligned for every kernel.
+struct Aligned(Vec<u64>, usize);
+
+impl Aligned {
+    fn new(size: u64, mut byte: impl FnMut() -> u8) -> Aligned {
+        let mut words = vec![0u64; (size as usize).div_ceil(8)];
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..size as usize].fill_with(&mut byte);
+        Aligned(words, size as usize)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.0)[..self.1]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.0)[..self.1]
+    }
+}
+
+/// The outputs of a run over memory that holds `pattern`.
+fn run(kernel: &Kernel, sizes: &Sizes, inputs: &[Aligned], pattern: u8, pool: &Pool) -> Vec<Aligned> {
+    let mut outputs: Vec<Aligned> = sizes.outputs.iter().map(|&size| Aligned::new(size, || pattern)).collect();
+    let mut workspace = Aligned::new(sizes.workspace, || pattern);
+    let inputs: Vec<Operand> = inputs.iter().map(|input| Operand::Bytes(input.bytes())).collect();
+    let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Aligned::bytes_mut).collect();
+    kernel.run(Args { inputs: &inputs, outputs: &mut slices, workspace: workspace.bytes_mut() }, pool);
+    outputs
+}
+
+#[test]
+fn parameters_are_refused_or_run() {
+    let (pool, mut random) = (Pool::new(2), Random::new(61));
+    let (mut ran, mut refused) = ([0u32; 2], 0u32);
+    let mut faults = Vec::new();
+    for _ in 0..40_000 {
+        let kernel = kernel(&mut random);
+        let Ok(sizes) = kernel.sizes() else {
+            refused += 1;
+            continue;
+        };
+        let total: u128 = sizes.inputs.iter().chain(&sizes.outputs).map(|&size| u128::from(size)).sum();
+        // What is accepted and enormous cannot be tried here.
+        if 1 << 20 < total + u128::from(sizes.workspace) {
+            continue;
+        }
+        let inputs: Vec<Aligned> =
+            sizes.inputs.iter().map(|&size| Aligned::new(size, || random.below(256) as u8)).collect();
+        let pair = || [0xA5, 0x5A].map(|pattern| run(&kernel, &sizes, &inputs, pattern, &pool));
+        let done = catch_unwind(AssertUnwindSafe(pair));
+        let Ok([first, second]) = done else {
+            faults.push(format!("{kernel:?} panics"));
+            continue;
+        };
+        // A copy may fill a part; all others write every byte, whatever lay there.
+        let same = first.iter().zip(&second).all(|(a, b)| a.bytes() == b.bytes());
+        if !same && !matches!(kernel, Kernel::Copy(_)) {
+            faults.push(format!("{kernel:?} leaves bytes of its output unwritten"));
+        }
+        ran[usize::from(sizes.outputs[0] != 0)] += 1;
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults[..faults.len().min(20)].join("\n"));
+    assert!(2_000 < refused && 2_000 < ran[0] && 4_000 < ran[1], "{refused} refused, {ran:?} ran");
+}
