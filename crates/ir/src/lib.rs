@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use prestow_ir::{Graph, Op, ops::Unary, text};
-//! use prestow_types::{DType, Scope, Shape, pointwise};
+//! use types::{DType, Scope, Shape, pointwise};
 //!
 //! let mut graph = Graph::new("tiny");
 //! let x = graph.add_input("x", DType::F32, Shape::from([8]));

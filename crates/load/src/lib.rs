@@ -2,6 +2,20 @@
 //!
 //! - [`onnx`] reads ONNX models to a graph.
 //! - [`weights`] reads named tensors: safetensors, NumPy `.npz`, PyTorch `.pth` and plain pickles of arrays.
+//!
+//! ```
+//! use prestow_load::onnx::{self, LoadError};
+//! use prestow_load::weights;
+//! use types::{Shape, Tensor, npy};
+//!
+//! let error = onnx::load(b"not a model", None, &onnx::Options::default()).unwrap_err();
+//! assert_eq!(error, LoadError::NotOnnx);
+//!
+//! // One array of NumPy's is a file with one tensor, named after the file.
+//! let bias = Tensor::new(Shape::from([2]), vec![0.5f32, -0.5]).unwrap();
+//! let tensors = weights::read("bias.npy", &npy::write(&bias)).unwrap();
+//! assert_eq!(tensors["bias"], bias);
+//! ```
 
 pub mod onnx;
 pub mod weights;

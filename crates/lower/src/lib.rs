@@ -5,6 +5,20 @@
 //! weights are packed, how much workspace it takes.
 //!
 //! [`lower`] yields a [`Plan`] whose buffers have sizes and lifetimes but no offsets yet, and the bytes of its constants.
+//!
+//! ```
+//! use ir::{Graph, Op, ops::Unary};
+//! use prestow_lower::{cpu::CpuTarget, lower};
+//! use types::{DType, Scope, Shape, pointwise};
+//!
+//! let mut graph = Graph::new("one");
+//! let x = graph.add_input("x", DType::F32, Shape::from([100]));
+//! let y = graph.add1(Op::Unary(Unary(pointwise::Unary::Relu)), &[x], Scope::new("relu")).unwrap();
+//! graph.set_outputs(vec![("y".into(), y)]);
+//! let plan = lower(&graph, &CpuTarget::new()).unwrap().plan;
+//! assert_eq!(plan.steps.len(), 1);
+//! assert_eq!(plan.buffers.len(), 1, "the result takes the bytes of the input");
+//! ```
 
 mod alias;
 pub mod cpu;

@@ -4,8 +4,8 @@
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
 //! ```
-//! use prestow_ir::{Graph, Op, ops::Unary};
-//! use prestow_types::{DType, Scope, Shape, pointwise};
+//! use ir::{Graph, Op, ops::Unary};
+//! use types::{DType, Scope, Shape, pointwise};
 //!
 //! let mut graph = Graph::new("twice");
 //! let x = graph.add_input("x", DType::F32, Shape::from([4]));

@@ -6,6 +6,42 @@
 //!
 //! What is not part of running: [`audit`] runs a plan under observation and tells which bytes were really touched,
 //! [`process`] asks the operating system what the process holds, [`heap`] counts allocations.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use cpu::{Fill, Kernel};
+//! use plan::{Arena, Buffer, BufferIx, Operand, Place, Plan, Port, Step};
+//! use prestow_runtime::{Host, open};
+//! use types::{Bytes, DType, Layout, Role, Scope, Shape, Tag};
+//!
+//! // A plan of one step that writes 1.0 three times: what the compiler makes of a constant graph.
+//! let kernel = Kernel::Fill(Fill { elements: 3, element_size: 4, pattern: [0, 0, 128, 63, 0, 0, 0, 0] });
+//! let operand = Operand { place: Place::Buffer(BufferIx(0)), offset: Bytes(0), size: Bytes(12) };
+//! let step = Step {
+//!     scope: Scope::new("ones"),
+//!     kernel: kernel.name().into(),
+//!     label: String::new(),
+//!     code: postcard::to_allocvec(&kernel).unwrap(),
+//!     inputs: Vec::new(),
+//!     outputs: vec![operand],
+//!     workspace: None,
+//!     flops: 0,
+//! };
+//! let tag = Tag { scope: Scope::new("ones"), role: Role::Output };
+//! let plan = Plan {
+//!     target: "cpu:x86-64".into(),
+//!     outputs: vec![Port { name: "y".into(), dtype: DType::F32, shape: Shape::from([3]), layout: Layout::default(), operand }],
+//!     steps: vec![step],
+//!     buffers: vec![Buffer { tag, size: Bytes(12), offset: Bytes(0), first_step: 0, last_step: 0 }],
+//!     arena: Arena { size: Bytes(12), alignment: Bytes(4), lower_bound: Bytes(12), peak_step: 0 },
+//!     ..Plan::default()
+//! };
+//! assert!(plan::check(&plan).is_ok());
+//! let mut session = open(Arc::new(plan), Arc::new(Vec::new()), &Host { threads: 1 }).unwrap();
+//! let outputs = session.run_tensors(&[]).unwrap();
+//! assert_eq!(outputs[0].as_slice::<f32>().unwrap(), [1.0, 1.0, 1.0]);
+//! ```
 
 pub mod audit;
 mod device;

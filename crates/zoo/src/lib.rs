@@ -6,6 +6,14 @@
 //! - [`pretrained`] knows two trained networks of the data folder, with their preprocessing.
 //!
 //! Adding a network: a file under `networks/`, a row in `list.rs`. Nothing here reads files.
+//!
+//! ```
+//! use prestow_zoo::{Options, Seeded, build};
+//!
+//! let model = build("lenet", 1, &mut Seeded(1), Options::default()).unwrap();
+//! assert_eq!(model.graph.parameters(), 61_706);
+//! assert!(build("lenat", 1, &mut Seeded(1), Options::default()).unwrap_err().to_string().contains("lenet"));
+//! ```
 
 mod builder;
 mod init;
