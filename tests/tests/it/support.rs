@@ -40,6 +40,12 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
+/// How many times the usual count random cases are tried: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
+#[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
+pub(crate) fn effort() -> usize {
+    std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Compiles a graph for this machine's processor.
 pub(crate) fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
     compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), |_, _| {})

@@ -139,11 +139,17 @@ fn refuses_every_truncation() {
     }
 }
 
+/// As in `tests/it/main.rs`.
+#[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
+fn effort() -> usize {
+    std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 #[test]
 fn survives_damage() {
     let mut random = Random::new(7);
     for (name, bytes) in small_files() {
-        for _ in 0..1500 {
+        for _ in 0..1500 * effort() {
             // Damage to the elements is not seen, so there may be tensors; there is never a panic.
             drop(read(&name, &damage(&bytes, bytes.len(), &mut random)));
         }

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use prestow_load::onnx::{self, Options};
 use types::Random;
 
-use crate::data;
 use crate::models::small;
+use crate::{data, effort};
 
 /// Loads bytes and, if they are a model, verifies it.
 #[track_caller]
@@ -59,7 +59,7 @@ fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
 
 fn mutations(bytes: &[u8], options: &Options, count: usize, seed: u64, name: &str) {
     let mut random = Random::for_name(seed, name);
-    let mut loaded = 0;
+    let (count, mut loaded) = (count * effort(), 0);
     for ix in 0..count {
         let mutant = mutate(bytes, &mut random);
         loaded += usize::from(survives(&mutant, options, &format!("{name}, mutation {ix}")));

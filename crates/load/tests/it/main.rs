@@ -30,3 +30,8 @@ pub(crate) fn data(test: &str, path: &str) -> Option<PathBuf> {
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
+
+/// How many times the usual count random damage is tried: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
+pub(crate) fn effort() -> usize {
+    environment("PRESTOW_FUZZ").and_then(|text| text.parse().ok()).unwrap_or(1)
+}
