@@ -263,8 +263,25 @@ impl Work {
         0 < self.left
     }
 
+    /// At most `units` of what is left, to be spent elsewhere; [`Work::spend_part`] takes it into account.
+    pub(crate) fn part(&self, units: u64) -> WorkPart {
+        let given = units.min(self.left);
+        WorkPart { work: Work { left: given }, given }
+    }
+
+    /// Takes what a part has spent.
+    pub(crate) fn spend_part(&mut self, part: WorkPart) {
+        self.left -= part.given - part.work.left;
+    }
+
     /// Whether the budget is used up.
     pub(crate) fn is_spent(&self) -> bool {
         self.left == 0
     }
+}
+
+/// A share of a budget.
+pub(crate) struct WorkPart {
+    pub(crate) work: Work,
+    given: u64,
 }

@@ -11,6 +11,7 @@
 //! | `problem` | the question, and which questions are refused |
 //! | `bound` | the lower bound on the height |
 //! | `place` | the algorithm: a portfolio of greedy passes, which `skyline` and `fit` run over an `instance` |
+//! | `exact` | then a `search` for the least height, and the proof that it is |
 //! | `check` | the judge: pairwise, slow, shares no code with the passes |
 //! | `csv` | the problem as text, in the form that minimalloc reads and writes |
 //!
@@ -36,8 +37,10 @@ mod problem;
 mod bound;
 mod place;
 
+mod exact;
 mod fit;
 mod instance;
+mod search;
 mod skyline;
 
 mod check;
@@ -46,5 +49,5 @@ pub mod csv;
 
 pub use bound::{Bound, lower_bound};
 pub use check::{Violation, check};
-pub use place::{Certificate, Limits, PlaceError, Placement, State, place};
+pub use place::{Aim, Certificate, Limits, PlaceError, Placement, State, place};
 pub use problem::{Buffer, BufferIx, Gap, Lifetime, Problem, ProblemError, Window};

@@ -18,7 +18,7 @@
 //! Here x goes first: all three can lie at 0, and it has the largest area, like z but before it. Now y can lie at 64 and
 //! z still at 0, so z is next, and y is last. Had y gone first, x and z would lie at 32 and the bytes under them be lost.
 //!
-//! The lower bound (`bound.rs`) is computed first, and passes run until one reaches it or all have run. Each pass starts
+//! The lower bound (`bound.rs`) is computed first, and greedy passes run until one reaches it or all have run. Each pass starts
 //! from an empty arena, takes the items (buffers with a free offset that occupy some byte at some step) one after the
 //! other, and never moves one again. A pass is given up as soon as one top is not below the best height so far. The
 //! lowest height wins, the earliest pass of equal ones.
@@ -39,11 +39,15 @@
 //! on top. Here an item with gaps counts as whole from its first step to its last; the gaps of fixed buffers are used.
 //! One walk is O(n), a pass O(n²) with a very small constant.
 //!
-//! What a pass may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives the same answer.
+//! **Search** (`exact.rs`, `search.rs`). What is left between the lowest pass and the bound goes to an exact search, height
+//! by height, until the least is found and proved or the work is spent.
+//!
+//! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives the same answer.
 
 use types::Bytes;
 
 use crate::bound::exact_bound;
+use crate::exact::improve;
 use crate::fit::{Rule, fit};
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
@@ -56,6 +60,17 @@ pub struct Limits {
     ///
     /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
     pub work: u64,
+    /// When to stop before that.
+    pub aim: Aim,
+}
+
+/// What is good enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// The least height, with a proof that it is.
+    Least,
+    /// Any height within the problem's capacity; the least where it has none.
+    Capacity,
 }
 
 /// An offset for each buffer.
@@ -76,6 +91,8 @@ pub struct Certificate {
     pub lower_bound: Bytes,
     /// The step that shows it.
     pub peak_step: u32,
+    /// No placement is lower than this either: the lower bound, or more where a search has ruled out what is between.
+    pub least: Bytes,
     /// Whether the height reached is the least possible.
     pub state: State,
 }
@@ -85,7 +102,10 @@ pub struct Certificate {
 pub enum State {
     /// Sure: the height equals the lower bound.
     OptimalByBound,
-    /// Not known: the height is above the lower bound, and nothing says that the bound can be reached.
+    /// Sure: a search has ruled out every lower height. Two different states of a search are taken for one with a
+    /// probability of some 2^-100.
+    OptimalBySearch,
+    /// Not known: the height is above the lower bound, and nothing says whether a lower one can be reached.
     Gap,
 }
 
@@ -108,6 +128,19 @@ pub enum PlaceError {
         /// The step that shows it.
         step: u32,
     },
+    /// Nothing fits, as a search has found.
+    #[error(
+        "no placement fits into `{}` bytes: the lower bound is `{}` bytes, but a search has ruled out all below `{}` bytes",
+        limit.0, lower_bound.0, least.0
+    )]
+    RuledOut {
+        /// The problem's capacity.
+        limit: Bytes,
+        /// The lower bound.
+        lower_bound: Bytes,
+        /// What no placement can go below.
+        least: Bytes,
+    },
     /// The best placement found is too high; a better one is not ruled out.
     #[error(
         "the best placement found needs `{}` bytes, the limit is `{}` bytes; the lower bound is `{}` bytes",
@@ -129,7 +162,7 @@ pub enum PlaceError {
     },
 }
 
-/// Gives every buffer an offset, and the arena a height as small as a portfolio of greedy passes finds.
+/// Gives every buffer an offset, and the arena the least height that greedy passes and a search find.
 ///
 /// Deterministic. Refuses: what [`Problem::verify`] refuses; a need above the capacity.
 pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError> {
@@ -142,27 +175,46 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
         return Err(PlaceError::DoesNotFit { limit, need: lower_bound, step: peak_step });
     }
     let instance = Instance::new(problem);
-    let Some(best) = run_portfolio(&instance, lower_bound.0, limits) else {
+    let goal = problem.capacity.filter(|_| limits.aim == Aim::Capacity);
+    let mut work = Work::new(limits.work);
+    let good_enough = goal.unwrap_or_default().max(lower_bound);
+    let Some(mut best) = run_portfolio(&instance, good_enough.0, &mut work) else {
         return Err(PlaceError::Overflow { lower_bound });
     };
+    let mut least = lower_bound;
+    if good_enough.0 < best.height {
+        let goal = goal.map(|goal| goal.0);
+        let improvement = improve(&instance, best.height, lower_bound.0, goal, &mut work);
+        if let Some((offsets, height)) = improvement.found {
+            best = Packing { offsets, height };
+        }
+        least = Bytes(improvement.least);
+    }
     let height = Bytes(best.height);
     if let Some(limit) = problem.capacity
         && limit < height
     {
-        return Err(PlaceError::NotFound { limit, need: height, lower_bound });
+        return Err(match limit < least {
+            true => PlaceError::RuledOut { limit, lower_bound, least },
+            false => PlaceError::NotFound { limit, need: height, lower_bound },
+        });
     }
-    let state = if height == lower_bound { State::OptimalByBound } else { State::Gap };
+    let state = match height {
+        _ if height == lower_bound => State::OptimalByBound,
+        _ if height == least => State::OptimalBySearch,
+        _ => State::Gap,
+    };
     Ok(Placement {
         offsets: instance.offsets(problem, &best.offsets).into_iter().map(Bytes).collect(),
         height,
-        certificate: Certificate { lower_bound, peak_step, state },
+        certificate: Certificate { lower_bound, peak_step, least, state },
     })
 }
 
 impl Default for Limits {
     /// Enough for the whole portfolio on several thousand buffers; less than a second in all on a usual machine.
     fn default() -> Limits {
-        Limits { work: 200_000_000 }
+        Limits { work: 200_000_000, aim: Aim::Least }
     }
 }
 
@@ -205,21 +257,20 @@ struct Packing {
     height: u64,
 }
 
-/// The lowest packing of the portfolio; `None` if no pass stays below 2^64.
-fn run_portfolio(instance: &Instance, lower_bound: u64, limits: Limits) -> Option<Packing> {
-    let mut work = Work::new(limits.work);
+/// The lowest packing of the portfolio, or the first not above `good_enough`; `None` if no pass stays below 2^64.
+fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
     let mut best: Option<Packing> = None;
     for pass in PORTFOLIO {
-        // `lower_bound < height` holds for the best so far, so there is room for one less.
+        // `good_enough < height` holds for the best so far, so there is room for one less.
         let limit = best.as_ref().map_or(u64::MAX, |best| best.height - 1);
         let found = match best {
             None => run_pass(instance, pass, limit, &mut Work::new(u64::MAX)),
-            Some(_) => run_pass(instance, pass, limit, &mut work),
+            Some(_) => run_pass(instance, pass, limit, work),
         };
         if let Some(found) = found {
-            let is_optimal = found.height == lower_bound;
+            let is_done = found.height <= good_enough;
             best = Some(found);
-            if is_optimal {
+            if is_done {
                 break;
             }
         }

@@ -10,7 +10,7 @@
 mod executable;
 pub mod source;
 
-use arena::Limits;
+use arena::{Aim, Limits};
 use ir::Graph;
 use lower::{Lowered, Target};
 use plan::{Arena, Fault, Plan};
@@ -56,7 +56,7 @@ pub enum CompileError {
 }
 
 /// The work that the placer may do, in its own units: far more than networks need, bounded for hard cases.
-const PLACE_LIMITS: Limits = Limits { work: 200_000_000 };
+const PLACE_LIMITS: Limits = Limits { work: 30_000_000, aim: Aim::Least };
 
 /// Compiles a model for a target. `watch` sees the graph as it came and after each pass.
 ///

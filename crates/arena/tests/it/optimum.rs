@@ -1,7 +1,7 @@
 //! Problems whose optimum is known: by brute force, or because they were cut from a full rectangle.
 
-use prestow_arena::{Buffer, Problem};
-use types::Random;
+use prestow_arena::{Aim, Buffer, Limits, PlaceError, Problem, State, place};
+use types::{Bytes, Random};
 
 use crate::random::{Fixed, Gaps, Kind, random_problem};
 use crate::{buffer, place_and_check, problem};
@@ -78,7 +78,9 @@ fn count_optimal(seed: u64, n_problems: u32, kind: Kind) -> (u32, u32) {
         assert!(placement.certificate.lower_bound.0 <= optimum, "the bound is above the optimum: {problem:#?}");
         assert!(optimum <= placement.height.0, "below the optimum, so one of them is wrong: {problem:#?}");
         n_optimal += u32::from(placement.height.0 == optimum);
-        n_proved += u32::from(placement.gap().0 == 0);
+        let is_proved = placement.certificate.state != State::Gap;
+        assert!(!is_proved || placement.height.0 == optimum, "a false proof: {problem:#?}");
+        n_proved += u32::from(is_proved);
     }
     (n_optimal, n_proved)
 }
@@ -98,14 +100,15 @@ fn brute_force_is_never_beaten() {
 fn brute_force_is_never_beaten_with_alignment() {
     let same = count_optimal(12, 2000, Kind { alignments: &[4], ..SMALL });
     let mixed = count_optimal(13, 2000, Kind { alignments: &[1, 2, 3, 4, 8], ..SMALL });
-    assert_eq!((same, mixed), ((1992, 1991), (1805, 1557)));
+    assert_eq!((same, mixed), ((2000, 2000), (2000, 2000)));
 }
 
 #[test]
 fn brute_force_is_never_beaten_with_gaps_and_fixed_buffers() {
     let gaps = count_optimal(14, 2000, Kind { gaps: Gaps::Absent, ..SMALL });
     let fixed = count_optimal(15, 2000, Kind { fixed: Fixed::Some, alignments: &[1, 2, 4], ..SMALL });
-    assert_eq!((gaps, fixed), ((2000, 1998), (1970, 1886)));
+    // Gaps are closed by the search, so a lowest placement may stay without a proof.
+    assert_eq!((gaps, fixed), ((2000, 1998), (2000, 2000)));
 }
 
 /// Cuts `steps x bytes` by straight cuts into `n_pieces` buffers that fill it, shuffled.
@@ -134,7 +137,7 @@ fn guillotine(random: &mut Random, n_steps: u32, n_bytes: u64, n_pieces: usize) 
 #[test]
 fn full_rectangles_are_packed_without_much_waste() {
     let mut random = Random::new(16);
-    for (n_pieces, n_problems, percent_max) in [(5, 200, 0), (20, 100, 25), (100, 20, 14)] {
+    for (n_pieces, n_problems, percent_max) in [(5, 200, 0), (20, 100, 0), (100, 20, 0)] {
         let mut worst = 0;
         for _ in 0..n_problems {
             let problem = guillotine(&mut random, 1000, 1000, n_pieces);
@@ -144,4 +147,27 @@ fn full_rectangles_are_packed_without_much_waste() {
         }
         assert!(worst <= percent_max, "`{n_pieces}` pieces: `{worst}` % above the optimum");
     }
+}
+
+/// The gap between bound and optimum is real in some problems; a capacity in it is refused with certainty.
+#[test]
+fn a_capacity_between_bound_and_optimum_is_ruled_out() {
+    let mut random = Random::new(17);
+    let mut seen = 0;
+    for _ in 0..800 {
+        let problem = random_problem(&mut random, Kind { alignments: &[1, 2, 3, 4, 8], ..SMALL });
+        let placement = place_and_check(&problem);
+        if placement.certificate.state != State::OptimalBySearch {
+            continue;
+        }
+        seen += 1;
+        let limit = Bytes(placement.height.0 - 1);
+        for aim in [Aim::Least, Aim::Capacity] {
+            let tight = Problem { capacity: Some(limit), ..problem.clone() };
+            let error = place(&tight, Limits { aim, ..Limits::default() }).expect_err("there is no such placement");
+            let PlaceError::RuledOut { limit: stated, least, .. } = error else { panic!("{error}: {problem:#?}") };
+            assert!(stated == limit && limit < least && least <= placement.height, "{error}");
+        }
+    }
+    assert!(30 < seen, "only {seen} problems have a gap");
 }

@@ -35,7 +35,7 @@ pub(crate) fn random_problem(random: &mut Random, kind: Kind) -> Problem {
     let buffers = (0..n_buffers).map(|_| random_buffer(random, kind)).collect();
     let mut problem = Problem { buffers, capacity: None };
     if kind.fixed == Fixed::Some {
-        let placement = place(&problem, Limits { work: 0 }).expect("free buffers fit somewhere");
+        let placement = place(&problem, Limits { work: 0, ..Limits::default() }).expect("free buffers fit somewhere");
         // Lifted by a common multiple of all alignments, so that something fits below.
         let lift = 24 * random.below(2);
         for (buffer, offset) in problem.buffers.iter_mut().zip(placement.offsets) {
