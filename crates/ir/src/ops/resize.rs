@@ -110,11 +110,12 @@ impl Resize {
         taps
     }
 
+    /// In `f32` like the runtimes that models are tested with: rounding decides what is nearest.
     fn coordinate(&self, axis: usize, extent: usize, ix: usize) -> f64 {
-        let (x, scale) = (ix as f64, f64::from(self.scale[axis]));
-        let (from, to) = (extent as f64, self.shape[axis] as f64);
+        let (x, scale) = (ix as f32, self.scale[axis]);
+        let (from, to) = (extent as f32, self.shape[axis] as f32);
         let half_pixel = (x + 0.5) / scale - 0.5;
-        match self.coordinates {
+        f64::from(match self.coordinates {
             Coordinates::HalfPixel => half_pixel,
             Coordinates::HalfPixelSymmetric => {
                 let adjustment = to / (scale * from);
@@ -135,7 +136,7 @@ impl Resize {
                     0.0
                 }
             }
-        }
+        })
     }
 }
 
@@ -221,5 +222,22 @@ impl Operator for Resize {
             ResizeMode::Cubic { .. } => 32,
         };
         (outputs[0].shape.elements() * per_element) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 3 / 0.6 is 5 in `f32` and a little less in `f64`; onnxruntime 1.31.1 takes element 5.
+    #[test]
+    fn coordinates_are_rounded_as_runtimes_round_them() {
+        let resize = Resize {
+            shape: Shape::from([6]),
+            scale: [0.6f32].into_iter().collect(),
+            mode: ResizeMode::Nearest(Rounding::Floor),
+            coordinates: Coordinates::Asymmetric,
+        };
+        assert_eq!(resize.taps(0, 10).index, [0, 1, 3, 5, 6, 8]);
     }
 }
