@@ -199,3 +199,39 @@ fn efficientnet_knows_coffee() {
     let test = "executables::efficientnet_knows_coffee";
     expect_top(test, "efficientnet_lite0", EFFICIENTNET, "coffee.png", &[("espresso", 0.951)]);
 }
+
+#[test]
+fn the_placer_answers_on_its_own() {
+    let folder = folder("arena");
+    let table = root().join("crates/arena/tests/data/A.1048576.csv");
+    let table = table.to_str().expect("the path is UTF-8");
+    let placed = folder.join("placed.csv");
+    let place = |words: &[&str]| {
+        output_of(Command::new(program("prestow")).arg("arena").args(words).arg("--json").current_dir(&folder))
+    };
+
+    let done = place(&[table, "--capacity", "1048576", "-o", "placed.csv"]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let report: Json = serde_json::from_slice(&done.stdout).expect("--json prints JSON");
+    assert_eq!(report["height_bytes"], 1_048_576);
+    assert_eq!(report["state"], "optimal_by_bound");
+    // What was written is the same problem with every offset decided; as fixed offsets they are accepted.
+    let placed = placed.to_str().expect("the path is UTF-8");
+    let again = place(&[placed, "--budget", "0"]);
+    let report: Json = serde_json::from_slice(&again.stdout).expect("--json prints JSON");
+    assert_eq!((again.status.code(), &report["height_bytes"]), (Some(0), &Json::from(1_048_576)));
+
+    let done = place(&[table, "--capacity", "1048575"]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stdout).contains("\"impossible\""), "{}", text(&done.stdout));
+    let done = place(&[table, "--capacity", "1048576", "--budget", "0"]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stdout).contains("\"not_found\""), "{}", text(&done.stdout));
+
+    std::fs::write(folder.join("bad.csv"), "id,lower\nx,0\n").expect("writable");
+    for (words, says) in [(["bad.csv"], "upper"), (["missing.csv"], "missing.csv")] {
+        let done = place(&words);
+        assert_eq!(done.status.code(), Some(2), "{words:?}");
+        assert!(text(&done.stderr).contains(says), "{words:?} says {}", text(&done.stderr));
+    }
+}

@@ -10,6 +10,7 @@ use types::Shape;
 pub(crate) enum Command {
     Compile(Compile),
     Models { json: bool },
+    Arena(PlaceFile),
     Help,
     Version,
 }
@@ -23,9 +24,20 @@ pub(crate) struct Compile {
     pub(crate) json: bool,
 }
 
+/// A placement problem in a file.
+pub(crate) struct PlaceFile {
+    pub(crate) file: PathBuf,
+    pub(crate) capacity: Option<u64>,
+    pub(crate) minimise: bool,
+    pub(crate) budget: Option<u64>,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) json: bool,
+}
+
 pub(crate) const HELP: &str = "\
 usage: prestow compile MODEL|FILE.onnx [flags]     write one planned executable
        prestow models                              the networks that have a name
+       prestow arena FILE.csv [flags]              place buffers: id,lower,upper,size[,alignment,offset,gaps]
 
 compile: --batch N             the first extent of the inputs (default 1)
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
@@ -37,6 +49,10 @@ compile: --batch N             the first extent of the inputs (default 1)
          -o, --output PATH     the executable (default target/prestow/NAME)
          --dump-ir DIR         write the graph's text form after each pass
          --runner FILE         the runner (default: prestow-runner beside this program)
+arena:   --capacity BYTES      place within these; exit code 1 where that is impossible or not found
+         --minimise            go on to the least height, with a proof if there is time (default without --capacity)
+         --budget UNITS        how much to search, in units of work: the same on every machine (default 200000000)
+         -o, --output FILE     the same table with a column `offset`
 all:     --json                for machines
          --help, --version
 ";
@@ -63,8 +79,34 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
             }
             Ok(Command::Models { json })
         }
-        other => Err(format!("`{other}` is not a command; there are compile and models")),
+        "arena" => parse_arena(words),
+        other => Err(format!("`{other}` is not a command; there are compile, models and arena")),
     }
+}
+
+fn parse_arena(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    let mut file = None;
+    let (mut capacity, mut minimise, mut budget, mut output, mut json) = (None, false, None, None, false);
+    while let Some(word) = words.next().map_err(text)? {
+        match word {
+            Value(word) if file.is_none() => file = Some(PathBuf::from(word)),
+            Long("capacity") => capacity = Some(number("capacity", &mut words)?),
+            Long("minimise") => minimise = true,
+            Long("budget") => budget = Some(number("budget", &mut words)?),
+            Long("output") | Short('o') => output = Some(PathBuf::from(text_value(&mut words)?)),
+            Long("json") => json = true,
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(text(other.unexpected())),
+        }
+    }
+    let file = file.ok_or("place what? name a CSV file with the columns id,lower,upper,size")?;
+    Ok(Command::Arena(PlaceFile { file, capacity, minimise, budget, output, json }))
+}
+
+fn number(flag: &str, words: &mut lexopt::Parser) -> Result<u64, String> {
+    let word = text_value(words)?;
+    word.parse().map_err(|_| format!("--{flag} takes a whole number, not `{word}`"))
 }
 
 fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {

@@ -1,7 +1,8 @@
 //! `prestow`: the command line of the compiler. `cargo xtask compile` builds it and calls it.
 //!
-//! Exit code 0: done; 2: bad use or bad input.
+//! Exit code 0: done; 1: the answer is no (buffers that do not fit); 2: bad use or bad input.
 
+mod arena;
 mod arguments;
 mod compile;
 mod dump;
@@ -11,18 +12,31 @@ use std::process::ExitCode;
 
 use arguments::Command;
 
+/// What is printed, and whether the answer is yes.
+struct Answer {
+    text: String,
+    yes: bool,
+}
+
+impl From<String> for Answer {
+    fn from(text: String) -> Answer {
+        Answer { text, yes: true }
+    }
+}
+
 fn main() -> ExitCode {
     let outcome = arguments::parse(lexopt::Parser::from_env()).and_then(|command| match command {
-        Command::Compile(request) => compile::compile(&request),
-        Command::Models { json } => Ok(compile::models(json)),
-        Command::Help => Ok(arguments::HELP.to_string()),
-        Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Compile(request) => compile::compile(&request).map(Answer::from),
+        Command::Models { json } => Ok(compile::models(json).into()),
+        Command::Arena(request) => arena::arena(&request),
+        Command::Help => Ok(arguments::HELP.to_string().into()),
+        Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),
     });
     match outcome {
-        Ok(text) => {
+        Ok(Answer { text, yes }) => {
             // Whoever closes the pipe has read enough.
             let _ = std::io::stdout().lock().write_all(text.as_bytes());
-            ExitCode::SUCCESS
+            ExitCode::from(u8::from(!yes))
         }
         Err(error) => {
             let _ = writeln!(std::io::stderr().lock(), "error: {error}");

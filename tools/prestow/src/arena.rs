@@ -1,0 +1,110 @@
+//! `prestow arena`: the placer on its own, for problems in minimalloc's form.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use arena::{Aim, Limits, PlaceError, Placement, State, check, csv, place};
+use serde_json::json;
+use types::Bytes;
+
+use crate::Answer;
+use crate::arguments::PlaceFile;
+
+/// Places the buffers of a file and says how well.
+#[expect(clippy::disallowed_methods, reason = "how long placing takes is told, and goes nowhere else")]
+pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
+    let name = request.file.display();
+    let text = std::fs::read_to_string(&request.file).map_err(|error| format!("cannot read `{name}`: {error}"))?;
+    let table = csv::parse(&text).map_err(|error| format!("`{name}`: {error}"))?;
+    let problem = arena::Problem { capacity: request.capacity.map(Bytes), ..table.problem.clone() };
+    let aim = if request.minimise { Aim::Least } else { Aim::Capacity };
+    let work = request.budget.unwrap_or(Limits::default().work);
+
+    let start = Instant::now();
+    let outcome = place(&problem, Limits { work, aim });
+    let seconds = start.elapsed().as_secs_f64();
+    let placement = match outcome {
+        Ok(placement) => placement,
+        Err(PlaceError::Problem(error)) => return Err(format!("`{name}`: {error}")),
+        Err(error) => return Ok(Answer { text: refusal(request, &error, seconds), yes: false }),
+    };
+    if let Err(violations) = check(&problem, &placement.offsets, placement.height) {
+        return Err(format!("internal error: the placement is not valid: {violations:?}"));
+    }
+    if let Some(output) = &request.output {
+        write_whole(output, &csv::write(&table, Some(&placement.offsets)))?;
+    }
+    let text = match request.json {
+        true => as_json(&problem, &placement, seconds),
+        false => as_text(&problem, &placement, seconds),
+    };
+    Ok(Answer { text, yes: true })
+}
+
+/// Under another name first, so that a file that is there is a whole one.
+fn write_whole(path: &Path, text: &str) -> Result<(), String> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|error| {
+        // What was begun is not left behind; that it may not have been begun is no further error.
+        let _ = std::fs::remove_file(&part);
+        format!("cannot write `{}`: {error}", path.display())
+    })
+}
+
+fn gap_percent(placement: &Placement) -> f64 {
+    100.0 * placement.gap().0 as f64 / (placement.certificate.lower_bound.0.max(1)) as f64
+}
+
+fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> String {
+    let certificate = &placement.certificate;
+    let report = json!({
+        "buffers": problem.buffers.len(),
+        "capacity_bytes": problem.capacity.map(|capacity| capacity.0),
+        "height_bytes": placement.height.0,
+        "lower_bound_bytes": certificate.lower_bound.0,
+        "least_bytes": certificate.least.0,
+        "peak_step": certificate.peak_step,
+        "gap_percent": gap_percent(placement),
+        "state": match certificate.state {
+            State::OptimalByBound => "optimal_by_bound",
+            State::OptimalBySearch => "optimal_by_search",
+            State::Gap => "gap",
+        },
+        "seconds": seconds,
+    });
+    format!("{report:#}\n")
+}
+
+fn as_text(problem: &arena::Problem, placement: &Placement, seconds: f64) -> String {
+    let certificate = &placement.certificate;
+    let state = match certificate.state {
+        State::OptimalByBound => "optimal (= bound)".to_string(),
+        State::OptimalBySearch => "optimal (searched)".to_string(),
+        State::Gap => format!("gap {:.2} %", gap_percent(placement)),
+    };
+    let mut text = String::new();
+    let _ = writeln!(text, "buffers      {}", problem.buffers.len());
+    let _ = writeln!(text, "height       {} ({})", placement.height.0, placement.height);
+    let _ = writeln!(text, "lower bound  {} at step {}", certificate.lower_bound.0, certificate.peak_step);
+    if certificate.lower_bound < certificate.least {
+        let _ = writeln!(text, "ruled out    all below {}", certificate.least.0);
+    }
+    let _ = writeln!(text, "state        {state}");
+    let _ = writeln!(text, "time         {seconds:.3} s");
+    text
+}
+
+/// No placement within the capacity: there is none, or none was found.
+fn refusal(request: &PlaceFile, error: &PlaceError, seconds: f64) -> String {
+    let state = match error {
+        PlaceError::NotFound { .. } | PlaceError::Overflow { .. } => "not_found",
+        _ => "impossible",
+    };
+    match request.json {
+        true => format!("{:#}\n", json!({ "state": state, "reason": error.to_string(), "seconds": seconds })),
+        false => format!("{error}\n"),
+    }
+}
