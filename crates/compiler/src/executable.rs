@@ -1,10 +1,51 @@
-//! [`write_executable`]: a compiled model behind a runner, as one file that runs.
+//! [`Program`]: what an executable holds; [`write_executable`] puts it behind a runner, as one file that runs.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use plan::Plan;
+use types::Bytes;
+
 use crate::Compiled;
+
+/// One model compiled for one batch or for several, which share an arena and their constants.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The plans; the first is the one that runs where no batch is named.
+    pub plans: Vec<Plan>,
+    /// The constants' section of all of them.
+    pub constants: Vec<u8>,
+}
+
+impl Program {
+    /// Joins what was compiled: constants with the same bytes are kept once.
+    pub fn join(parts: Vec<Compiled>) -> Program {
+        let mut at: BTreeMap<Vec<u8>, Bytes> = BTreeMap::new();
+        let mut program = Program { plans: Vec::new(), constants: Vec::new() };
+        for Compiled { mut plan, constants, .. } in parts {
+            for constant in &mut plan.constants {
+                let start = constant.offset.0 as usize;
+                let bytes = &constants[start..start + constant.size.0 as usize];
+                constant.offset = match at.get(bytes) {
+                    Some(&offset) => offset,
+                    None => {
+                        let offset = Bytes(program.constants.len() as u64).align_up(plan.arena.alignment);
+                        program.constants.resize(offset.0 as usize, 0);
+                        program.constants.extend_from_slice(bytes);
+                        at.insert(bytes.to_vec(), offset);
+                        offset
+                    }
+                };
+            }
+            program.plans.push(plan);
+        }
+        let size = Bytes(program.constants.len() as u64);
+        program.plans.iter_mut().for_each(|plan| plan.constants_size = size);
+        program
+    }
+}
 
 /// Why there is no executable.
 #[derive(Debug, thiserror::Error)]
@@ -21,10 +62,10 @@ pub struct WriteError {
 ///
 /// # Errors
 /// Those of the file system.
-pub fn write_executable(path: &Path, runner: &[u8], compiled: &Compiled) -> Result<(), WriteError> {
+pub fn write_executable(path: &Path, runner: &[u8], program: &Program) -> Result<(), WriteError> {
     let failed = |error| WriteError { path: path.display().to_string(), error };
     let part = part_path(path);
-    let written = write_part(&part, runner, compiled).and_then(|()| fs::rename(&part, path));
+    let written = write_part(&part, runner, program).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         let _ = fs::remove_file(&part);
     }
@@ -38,12 +79,12 @@ fn part_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write_part(part: &Path, runner: &[u8], compiled: &Compiled) -> std::io::Result<()> {
+fn write_part(part: &Path, runner: &[u8], program: &Program) -> std::io::Result<()> {
     if let Some(directory) = part.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         fs::create_dir_all(directory)?;
     }
     let mut file = BufWriter::new(File::create(part)?);
-    plan::image::write(&mut file, runner, &compiled.plan, &compiled.constants)?;
+    plan::image::write(&mut file, runner, &program.plans, &program.constants)?;
     file.flush()?;
     make_executable(&file.into_inner().map_err(std::io::IntoInnerError::into_error)?)
 }

@@ -4,19 +4,21 @@
 //! load / build -> verify -> passes -> verify -> lower -> place -> check -> image
 //! ```
 //!
-//! [`load`](source::load) reads a model from the zoo or a file; [`compile`] does the rest; [`write_executable`] puts the
-//! result behind a runner. The same input gives the same bytes.
+//! [`load`](source::load) reads a model from the zoo or a file; [`compile`] does the rest, once for each batch;
+//! [`Program::join`] brings several together; [`write_executable`] puts the result behind a runner. The same input gives the same bytes.
 
+mod budget;
 mod executable;
 pub mod source;
 
 use arena::{Aim, Limits};
-use ir::Graph;
-use lower::{Lowered, Target};
-use plan::{Arena, Fault, Plan};
-use types::Preprocess;
+use ir::{Graph, NodeId};
+use lower::{FREE_SCRATCH, Lowered, Target};
+use plan::{Arena, Fault, Plan, Proof};
+use types::{Bytes, Preprocess};
 
-pub use executable::{WriteError, write_executable};
+pub use budget::{Fit, Region};
+pub use executable::{Program, WriteError, write_executable};
 
 /// A model, ready to be compiled.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub struct Compiled {
     pub plan: Plan,
     /// The constants' section.
     pub constants: Vec<u8>,
+    /// What was done to fit a budget, where something was.
+    pub fit: Option<Fit>,
 }
 
 /// Why a model does not become a plan.
@@ -47,6 +51,14 @@ pub enum CompileError {
     /// The buffers have no place.
     #[error("the memory of the model cannot be placed: {0}")]
     Place(#[from] arena::PlaceError),
+    /// No plan found stays within the budget.
+    #[error("no plan fits into {budget}: the smallest arena found is {smallest} (--budget {0})", .smallest.0)]
+    Budget {
+        /// What was allowed.
+        budget: Bytes,
+        /// The least that was found.
+        smallest: Bytes,
+    },
     /// A bug of ours: a pass left a graph that is not one.
     #[error("internal error: {0}")]
     Pass(#[from] passes::BrokenGraph),
@@ -58,24 +70,38 @@ pub enum CompileError {
 /// The work that the placer may do, in its own units: far more than networks need, bounded for hard cases.
 const PLACE_LIMITS: Limits = Limits { work: 30_000_000, aim: Aim::Least };
 
-/// Compiles a model for a target. `watch` sees the graph as it came and after each pass.
+/// Compiles a model for a target: the fastest plan, within a budget for the arena if there is one. `watch` sees the graph
+/// as it came and after each pass.
 ///
 /// # Errors
-/// What the target cannot do, and memory that cannot be placed.
+/// What the target cannot do, memory that cannot be placed, a budget that nothing fits.
 pub fn compile(
     model: Model,
     target: &dyn Target,
+    budget: Option<Bytes>,
     watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let graph = passes::run(model.graph, watch)?;
-    let Lowered { mut plan, constants } = lower::lower(&graph, target)?;
-    // Of the model as it came: passes fold weights together and multiply-adds away.
+    let mut compiled = finish(&graph, target, |_| FREE_SCRATCH)?;
+    if let Some(budget) = budget
+        && budget < compiled.plan.arena.size
+    {
+        compiled = budget::within(&graph, target, budget, compiled.plan.arena.size)?;
+    }
+    // Of the model as it came: passes fold weights together and multiply-adds away, bands compute halos twice.
+    let plan = &mut compiled.plan;
     (plan.parameters, plan.flops) = (parameters, flops);
     (plan.preprocess, plan.labels) = (model.preprocess, model.labels);
+    Ok(compiled)
+}
+
+/// Lowers, places and checks a graph whose nodes stand in their final order.
+fn finish(graph: &Graph, target: &dyn Target, scratch: impl Fn(NodeId) -> Bytes) -> Result<Compiled, CompileError> {
+    let Lowered { mut plan, constants } = lower::lower_within(graph, target, scratch)?;
     place(&mut plan)?;
     plan::check(&plan).map_err(CompileError::Plan)?;
-    Ok(Compiled { plan, constants })
+    Ok(Compiled { plan, constants, fit: None })
 }
 
 /// Gives every buffer its offset and the arena its size and bound.
@@ -91,6 +117,8 @@ fn place(plan: &mut Plan) -> Result<(), CompileError> {
         alignment,
         lower_bound: certificate.lower_bound,
         peak_step: certificate.peak_step,
+        least: certificate.least,
+        proof: Proof::of(placement.height, certificate.lower_bound, certificate.least),
     };
     Ok(())
 }

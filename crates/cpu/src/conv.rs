@@ -2,9 +2,10 @@
 //!
 //! The product has a row for each output channel, a column for each output position of the whole batch, and runs over
 //! `k` = input channel x kernel cell. It is done in blocks: all threads together pack a block of patches into the scratch
-//! (strips of 32 columns, some hundred `k` deep, about 1 MB), then share out its tiles. Sums over several blocks of `k`
-//! gather in the output; bias and residual are added with the first block, functions applied with the last. How big a
-//! block is does not depend on the number of threads, so neither does the scratch, nor a single bit of the result.
+//! (strips of 32 columns, some hundred `k` deep, as many as [`Conv::scratch`] allows), then share out its tiles. Sums over
+//! several blocks of `k` gather in the output; bias and residual are added with the first block, functions applied with
+//! the last. How big a block is does not depend on the number of threads, so neither does the scratch; no bit of the
+//! result depends on either.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,6 @@ use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or
 use crate::shared::{SharedMut, for_each_chunk};
 use crate::{Pool, Window};
 
-/// Elements of a block of patches at most: 1 MB, half of a common second-level cache for each of two threads.
-const BLOCK_ELEMENTS: usize = 1 << 18;
 /// The most `k` of one block.
 const K_BLOCK_MAX: usize = 512;
 
@@ -36,6 +35,8 @@ pub struct Conv {
     pub window: Window,
     /// What happens to each result.
     pub epilogue: Epilogue,
+    /// Elements of a block of patches at most; one strip of them is the least there is.
+    pub scratch: usize,
 }
 
 /// How the product is cut into blocks.
@@ -51,6 +52,10 @@ struct Blocks {
 }
 
 impl Conv {
+    /// Elements of a block where memory does not matter: 1 MB, half of a common second-level cache for each of two
+    /// threads.
+    pub const SCRATCH: usize = 1 << 18;
+
     /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group, panels of 12
     /// output channels (the last filled up with zeros), in each panel for each `k` its 12 weights side by side.
     ///
@@ -77,7 +82,7 @@ impl Conv {
         let k = self.in_channels / groups * self.window.taps();
         let n = self.batch * self.window.output_plane();
         let k_block = k.div_ceil(k.div_ceil(K_BLOCK_MAX).max(1)).max(1);
-        let strips = (BLOCK_ELEMENTS / (k_block * COLUMNS)).clamp(1, n.div_ceil(COLUMNS).max(1));
+        let strips = (self.scratch / (k_block * COLUMNS)).clamp(1, n.div_ceil(COLUMNS).max(1));
         Blocks { m: self.out_channels / groups, n, k, k_block, strips }
     }
 

@@ -24,11 +24,13 @@ mod alias;
 pub mod cpu;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
 
 use ir::{Graph, Node, NodeId, Reuse, Source, TensorType, ValueId};
 use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Step};
 use smallvec::SmallVec;
-use types::{Bytes, Map, Role, Scope, Tag};
+use types::{Bytes, Map, Role, Scope, Tag, Tensor};
 
 use crate::alias::{Classes, Home};
 
@@ -42,9 +44,11 @@ pub trait Target {
 
     /// The kernel calls that do a node's work, in order. Nodes whose result is an alias are not asked for.
     ///
+    /// A kernel that can do with less workspace takes no more than `scratch`, or the least it can.
+    ///
     /// # Errors
     /// What the target has no kernel for, with the node's scope.
-    fn calls(&self, graph: &Graph, node: NodeId) -> Result<Vec<Call>, LowerError>;
+    fn calls(&self, graph: &Graph, node: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError>;
 }
 
 /// A kernel call, before anything has a place.
@@ -76,9 +80,28 @@ pub enum CallInput {
     Packed {
         /// The operand.
         input: usize,
-        /// Its bytes.
-        bytes: Vec<u8>,
+        /// How.
+        pack: Pack,
     },
+}
+
+/// How a known tensor becomes the bytes that a kernel reads. Done when a plan is written, not when kernels are compared.
+#[derive(Clone)]
+pub struct Pack(Rc<PackFn>);
+
+type PackFn = dyn Fn(&Tensor) -> Vec<u8>;
+
+impl Pack {
+    /// By a function, which gives the same bytes each time.
+    pub fn new(pack: impl Fn(&Tensor) -> Vec<u8> + 'static) -> Pack {
+        Pack(Rc::new(pack))
+    }
+}
+
+impl fmt::Debug for Pack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pack")
+    }
 }
 
 /// Why a graph cannot be compiled for a target.
@@ -107,15 +130,29 @@ pub struct Lowered {
     pub constants: Vec<u8>,
 }
 
-/// Lowers a graph for a target.
+/// As much workspace as kernels like best.
+pub const FREE_SCRATCH: Bytes = Bytes(u64::MAX);
+
+/// Lowers a graph for a target, with the kernels that are fastest.
 ///
 /// # Errors
 /// The first node that the target has no kernel for.
 pub fn lower(graph: &Graph, target: &dyn Target) -> Result<Lowered, LowerError> {
+    lower_within(graph, target, |_| FREE_SCRATCH)
+}
+
+/// Lowers a graph for a target; `scratch` is the most workspace that a node's kernels should take.
+///
+/// # Errors
+/// The first node that the target has no kernel for.
+pub fn lower_within(
+    graph: &Graph,
+    target: &dyn Target,
+    scratch: impl Fn(NodeId) -> Bytes,
+) -> Result<Lowered, LowerError> {
     let mut calls: Map<NodeId, Vec<Call>> = Map::new();
-    for (id, node) in graph.nodes().iter() {
-        let is_alias = matches!(reuse(graph, node), Reuse::Alias { .. });
-        calls.push(if is_alias { Vec::new() } else { target.calls(graph, id)? });
+    for id in graph.nodes().keys() {
+        calls.push(calls_of(graph, target, id, scratch(id))?);
     }
     let classes = alias::decide(graph, &calls);
     let mut writer = Writer::new(graph, target, classes);
@@ -123,6 +160,22 @@ pub fn lower(graph: &Graph, target: &dyn Target) -> Result<Lowered, LowerError> 
         calls.iter().for_each(|call| writer.step(id, call));
     }
     Ok(writer.finish())
+}
+
+/// The workspace of a node whose kernels should take no more than `scratch`.
+///
+/// # Errors
+/// A node that the target has no kernel for.
+pub fn workspace(graph: &Graph, target: &dyn Target, node: NodeId, scratch: Bytes) -> Result<Bytes, LowerError> {
+    let calls = calls_of(graph, target, node, scratch)?;
+    Ok(calls.iter().map(|call| call.workspace).max().unwrap_or_default())
+}
+
+fn calls_of(graph: &Graph, target: &dyn Target, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
+    match reuse(graph, graph.node(id)) {
+        Reuse::Alias { .. } => Ok(Vec::new()),
+        _ => target.calls(graph, id, scratch),
+    }
 }
 
 /// Which bytes a node's result may share with its operands.
@@ -197,7 +250,7 @@ impl<'a> Writer<'a> {
             .iter()
             .map(|input| match input {
                 CallInput::Value(ix) => self.operand(node.inputs[*ix], at),
-                CallInput::Packed { input, bytes } => self.packed(node.inputs[*input], bytes),
+                CallInput::Packed { input, pack } => self.packed(node.inputs[*input], pack),
             })
             .collect();
         let mut outputs = vec![output];
@@ -299,7 +352,9 @@ impl<'a> Writer<'a> {
         Tag { scope: graph.node(node).scope.clone(), role: Role::Activation }
     }
 
-    fn packed(&mut self, value: ValueId, bytes: &[u8]) -> Operand {
+    fn packed(&mut self, value: ValueId, pack: &Pack) -> Operand {
+        let tensor = self.graph.value(value).tensor().expect("only known operands are packed").clone();
+        let bytes = &pack.0(&tensor)[..];
         // Equal packings of one value are stored once.
         let key = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -16,6 +16,7 @@
 //! assert_eq!(graph.nodes().len(), 1, "both functions run in one step");
 //! ```
 
+pub mod bands;
 mod clean;
 mod common;
 mod dead;
@@ -35,7 +36,7 @@ pub use fold::fold_constants;
 pub use idiom::find_idioms;
 pub use norm::{fold_scales, split_norms};
 pub use pointwise::fuse_pointwise;
-pub use schedule::{peak_bytes, schedule};
+pub use schedule::{live_bytes, peak_bytes, schedule};
 
 /// A pass with its name.
 pub struct Pass {

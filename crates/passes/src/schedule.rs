@@ -27,6 +27,12 @@ pub fn peak_bytes(graph: &Graph, order: &[NodeId]) -> u64 {
     peak
 }
 
+/// For each node, in the order as it is, the bytes alive while it runs: see [`peak_bytes`].
+pub fn live_bytes(graph: &Graph) -> Vec<u64> {
+    let mut live = Live::new(graph);
+    graph.nodes().keys().map(|id| live.run(graph, id)).collect()
+}
+
 fn greedy_order(graph: &Graph) -> Vec<NodeId> {
     let mut live = Live::new(graph);
     let mut waits: Map<NodeId, usize> = Map::filled(graph.nodes().len(), 0);

@@ -2,7 +2,7 @@
 
 use types::Bytes;
 
-use crate::{BufferIx, ConstantIx, Operand, Place, Plan, Port};
+use crate::{Arena, BufferIx, ConstantIx, Operand, Place, Plan, Port, Proof};
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +28,8 @@ pub enum Fault {
     Placement(String),
     #[error("the arena says a lower bound of {stated}, its buffers have {found}")]
     LowerBound { stated: Bytes, found: Bytes },
+    #[error("the arena of {size} says {proof:?} beside a lower bound of {bound} and a least height of {least}")]
+    Proof { size: Bytes, bound: Bytes, least: Bytes, proof: Proof },
     #[error("there are too many {0} to number")]
     TooMany(&'static str),
 }
@@ -86,6 +88,10 @@ fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
     let found = arena::lower_bound(&problem).height;
     if found != plan.arena.lower_bound {
         faults.push(Fault::LowerBound { stated: plan.arena.lower_bound, found });
+    }
+    let Arena { size, lower_bound: bound, least, proof, .. } = plan.arena;
+    if !(bound <= least && least <= size) || proof != Proof::of(size, bound, least) {
+        faults.push(Fault::Proof { size, bound, least, proof });
     }
 }
 

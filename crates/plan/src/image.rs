@@ -1,8 +1,8 @@
-//! The image: a plan and its packed constants as bytes behind a runner.
+//! The image: plans of one model and their packed constants as bytes behind a runner.
 //!
 //! ```text
-//! | runner (an ELF file) | pad | plan | pad | constants | pad | trailer |
-//!                              ^ 4096      ^ 4096            ^ last 80 bytes of the file
+//! | runner (an ELF file) | pad | plans | pad | constants | pad | trailer |
+//!                              ^ 4096       ^ 4096            ^ last 80 bytes of the file
 //! ```
 //!
 //! Sections start at page boundaries, so that a mapped file's constants are page-aligned and need no copy. The trailer
@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{Fault, Plan, check};
 
 /// The version of the image and of everything in it. It grows by one with every change; older ones are refused.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Sections start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;
@@ -37,35 +37,54 @@ pub enum ImageError {
     Damaged { what: String },
     #[error("the file's plan is not a valid one ({count} faults, the first: {first}); compile the model again")]
     Invalid { count: usize, first: Fault },
+    #[error("the file's plans are not those of one model: {what}; compile the model again")]
+    Plans { what: String },
 }
 
 /// An image that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// The plan.
-    pub plan: Plan,
+    /// The plans of one model, each for another batch; at least one.
+    pub plans: Vec<Plan>,
     /// Where in the file the constants lie.
     pub constants: Range<usize>,
 }
 
-/// Writes a runner with its plan and constants.
+/// What is wrong with plans that are to share an image, apart from what is wrong with each.
+fn check_together(plans: &[Plan]) -> Result<(), String> {
+    let Some(first) = plans.first() else { return Err("there is none".into()) };
+    for (ix, plan) in plans.iter().enumerate() {
+        if (&plan.model, &plan.target) != (&first.model, &first.target) {
+            return Err(format!("`{}` for {} beside `{}` for {}", first.model, first.target, plan.model, plan.target));
+        }
+        if plans[..ix].iter().any(|other| other.batch == plan.batch) {
+            return Err(format!("there are two for batch {}", plan.batch));
+        }
+    }
+    Ok(())
+}
+
+/// Writes a runner with plans, each for another batch, and the constants that they share.
 ///
 /// # Errors
-/// Those of `out`. A plan that [`check`] faults is refused as invalid data.
-pub fn write(out: &mut impl Write, runner: &[u8], plan: &Plan, constants: &[u8]) -> io::Result<()> {
+/// Those of `out`. A plan that [`check`] faults is refused as invalid data, and so are plans that do not go together.
+pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8]) -> io::Result<()> {
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    if let Err(faults) = check(plan) {
-        let texts: Vec<String> = faults.iter().map(Fault::to_string).collect();
-        return Err(invalid(format!("the plan is not valid: {}", texts.join("; "))));
+    check_together(plans).map_err(invalid)?;
+    for plan in plans {
+        if let Err(faults) = check(plan) {
+            let texts: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            return Err(invalid(format!("the plan is not valid: {}", texts.join("; "))));
+        }
+        if constants.len() as u64 != plan.constants_size.0 {
+            return Err(invalid(format!(
+                "{} bytes of constants, the plan says {}",
+                constants.len(),
+                plan.constants_size.0
+            )));
+        }
     }
-    if constants.len() as u64 != plan.constants_size.0 {
-        return Err(invalid(format!(
-            "{} bytes of constants, the plan says {}",
-            constants.len(),
-            plan.constants_size.0
-        )));
-    }
-    let plan = postcard::to_stdvec(plan).map_err(|error| invalid(error.to_string()))?;
+    let plan = postcard::to_stdvec(plans).map_err(|error| invalid(error.to_string()))?;
     let plan_at = (runner.len() as u64).next_multiple_of(PAGE);
     let constants_at = (plan_at + plan.len() as u64).next_multiple_of(PAGE);
     let constants_end = constants_at + constants.len() as u64;
@@ -130,12 +149,16 @@ pub fn read(file: &[u8]) -> Result<Image, ImageError> {
     if xxh3_64(&file[constants.clone()]) != number(56) {
         return Err(damaged("the constants' checksum is wrong"));
     }
-    let plan: Plan = postcard::from_bytes(&file[plan_range]).map_err(|error| damaged(&format!("the plan: {error}")))?;
-    if plan.constants_size.0 != constants.len() as u64 {
-        return Err(damaged("the constants have another size than the plan says"));
+    let plans: Vec<Plan> =
+        postcard::from_bytes(&file[plan_range]).map_err(|error| damaged(&format!("the plan: {error}")))?;
+    check_together(&plans).map_err(|what| ImageError::Plans { what })?;
+    for plan in &plans {
+        if plan.constants_size.0 != constants.len() as u64 {
+            return Err(damaged("the constants have another size than the plan says"));
+        }
+        if let Err(faults) = check(plan) {
+            return Err(ImageError::Invalid { count: faults.len(), first: faults[0].clone() });
+        }
     }
-    match check(&plan) {
-        Ok(()) => Ok(Image { plan, constants }),
-        Err(faults) => Err(ImageError::Invalid { count: faults.len(), first: faults[0].clone() }),
-    }
+    Ok(Image { plans, constants })
 }

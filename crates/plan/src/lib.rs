@@ -6,7 +6,7 @@
 //!
 //! - [`check`] judges a plan on its own: every operand inside its buffer, every buffer alive when it is touched, no two
 //!   live buffers on the same bytes, no step that reads what it overwrites unless it may.
-//! - [`image`] is the plan with its weights as bytes behind a runner: versioned, checksummed, page-aligned.
+//! - [`image`] is a model's plans with their weights as bytes behind a runner: versioned, checksummed, page-aligned.
 //! - [`dump`] prints a plan for eyes and diffs.
 //!
 //! ```
@@ -15,8 +15,8 @@
 //! let plan = Plan { model: "nothing".into(), ..Plan::default() };
 //! assert!(check(&plan).is_ok());
 //! let mut file = Vec::new();
-//! image::write(&mut file, b"runner", &plan, &[]).unwrap();
-//! assert_eq!(image::read(&file).unwrap().plan, plan);
+//! image::write(&mut file, b"runner", std::slice::from_ref(&plan), &[]).unwrap();
+//! assert_eq!(image::read(&file).unwrap().plans, [plan]);
 //! ```
 
 mod check;
@@ -26,4 +26,4 @@ mod model;
 
 pub use check::{Fault, check};
 pub use dump::dump;
-pub use model::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Step};
+pub use model::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Proof, Step};

@@ -126,12 +126,58 @@ pub struct Arena {
     pub lower_bound: Bytes,
     /// A step at which that sum is reached.
     pub peak_step: u32,
+    /// No placement of these buffers is smaller than this either: the lower bound, or more where a search has ruled out
+    /// what is between.
+    pub least: Bytes,
+    /// Whether no placement of these buffers is smaller than `size`.
+    pub proof: Proof,
+}
+
+/// How sure it is that something is the least possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Proof {
+    /// Sure: it equals a lower bound.
+    #[default]
+    Bound,
+    /// Sure: a search has ruled out everything lower.
+    Search,
+    /// Not known.
+    Gap,
+}
+
+impl Proof {
+    /// What is known of something of `size`, if no other is below `least` and `bound` is why, or a part of why.
+    pub fn of(size: Bytes, bound: Bytes, least: Bytes) -> Proof {
+        match size {
+            _ if size == bound => Proof::Bound,
+            _ if size == least => Proof::Search,
+            _ => Proof::Gap,
+        }
+    }
+
+    /// The state in reports for machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Proof::Bound => "optimal_by_bound",
+            Proof::Search => "optimal_by_search",
+            Proof::Gap => "gap",
+        }
+    }
+
+    /// The state for eyes: `optimal (= bound)`, `optimal (searched)` or the gap between `size` and `least`.
+    pub fn text(self, size: Bytes, least: Bytes) -> String {
+        match self {
+            Proof::Bound => "optimal (= bound)".into(),
+            Proof::Search => "optimal (searched)".into(),
+            Proof::Gap => format!("gap {:.2} %", 100.0 * (size.0 as f64 / least.0.max(1) as f64 - 1.0)),
+        }
+    }
 }
 
 impl Arena {
-    /// Whether no placement of the same buffers is smaller.
+    /// Whether it is known that no placement of the same buffers is smaller.
     pub fn is_optimal(&self) -> bool {
-        self.size == self.lower_bound
+        self.proof != Proof::Gap
     }
 }
 

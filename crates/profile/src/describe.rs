@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use plan::{Plan, Port, image::FORMAT_VERSION};
 use serde::Serialize;
+use types::Bytes;
 
 /// What `describe` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -14,6 +15,10 @@ pub struct Description {
     pub target: String,
     /// The first extent of its inputs.
     pub batch: u64,
+    /// The batches that there are plans for.
+    pub batches: Vec<u64>,
+    /// The size of the one arena that serves whichever of them runs.
+    pub arena_bytes: u64,
     /// What it reads.
     pub inputs: Vec<PortReport>,
     /// What it yields.
@@ -40,7 +45,7 @@ pub struct PortReport {
 }
 
 impl Description {
-    /// Of a plan.
+    /// Of a plan that is alone in its executable.
     pub fn new(plan: &Plan) -> Description {
         let ports = |ports: &[Port]| {
             let report = |port: &Port| PortReport {
@@ -54,6 +59,8 @@ impl Description {
             model: plan.model.clone(),
             target: plan.target.clone(),
             batch: plan.batch,
+            batches: vec![plan.batch],
+            arena_bytes: plan.arena.size.0,
             inputs: ports(&plan.inputs),
             outputs: ports(&plan.outputs),
             steps: plan.steps.len(),
@@ -66,6 +73,16 @@ impl Description {
     /// The description in a few lines.
     pub fn text(&self) -> String {
         let mut text = format!("{} for {}, batch {}\n", self.model, self.target, self.batch);
+        if 1 < self.batches.len() {
+            let batches: Vec<String> = self.batches.iter().map(u64::to_string).collect();
+            let _ = writeln!(
+                text,
+                "{:<12} {}; they share one arena of {}; choose with --batch",
+                "batches",
+                batches.join(", "),
+                Bytes(self.arena_bytes)
+            );
+        }
         for (kind, ports) in [("input", &self.inputs), ("output", &self.outputs)] {
             for port in ports {
                 let extents: Vec<String> = port.shape.iter().map(usize::to_string).collect();

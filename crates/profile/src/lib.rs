@@ -11,7 +11,7 @@
 //! let tag = Tag { scope: Scope::new("conv1"), role: Role::Activation };
 //! let plan = Plan {
 //!     buffers: vec![Buffer { tag, size: Bytes(4096), offset: Bytes(0), first_step: 0, last_step: 3 }],
-//!     arena: Arena { size: Bytes(4096), alignment: Bytes(64), lower_bound: Bytes(4096), peak_step: 0 },
+//!     arena: Arena { size: Bytes(4096), alignment: Bytes(64), lower_bound: Bytes(4096), least: Bytes(4096), ..Arena::default() },
 //!     ..Plan::default()
 //! };
 //! let report = MemoryReport::new(&plan);

@@ -12,23 +12,23 @@ use crate::{RunError, WeightSource};
 
 /// Something that plans for one target can be opened on.
 pub trait Device {
-    /// Reserves memory, decodes and checks every kernel.
+    /// Reserves one arena that is large enough for each of the plans, decodes and checks every kernel.
     ///
     /// # Errors
     /// A plan for another target, too little memory, a kernel that does not fit its operands.
-    fn open(&self, plan: Arc<Plan>, weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError>;
+    fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError>;
 }
 
-/// A plan opened on a device: its arena and its kernels. Nothing here allocates.
+/// Plans opened on a device: their arena and their kernels. Nothing here allocates. Plans are named by their position.
 pub trait Backend: Send {
     /// Runs one step.
-    fn step(&mut self, step: usize);
+    fn step(&mut self, plan: usize, step: usize);
 
     /// Copies bytes into the arena.
-    fn write(&mut self, operand: &Operand, bytes: &[u8]);
+    fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]);
 
     /// Copies bytes out of the arena or the constants.
-    fn read(&self, operand: &Operand, bytes: &mut [u8]);
+    fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]);
 
     /// The arena, where the host can see it.
     fn arena(&mut self) -> Option<&mut [u8]>;

@@ -31,11 +31,11 @@ pub enum OpenError {
     },
 }
 
-/// A mapped image: its plan, and its constants where they lie in the file.
+/// A mapped image: its plans, and their constants where they lie in the file.
 #[derive(Clone)]
 pub struct ImageFile {
-    /// The plan.
-    pub plan: Arc<Plan>,
+    /// The plans, each for another batch; at least one.
+    pub plans: Vec<Arc<Plan>>,
     constants: std::ops::Range<usize>,
     map: Arc<Mmap>,
 }
@@ -50,7 +50,8 @@ impl ImageFile {
         let file = File::open(path).map_err(io)?;
         let map = map(&file).map_err(io)?;
         let image = read(&map).map_err(|error| OpenError::Image { path: path.display().to_string(), error })?;
-        Ok(ImageFile { plan: Arc::new(image.plan), constants: image.constants, map: Arc::new(map) })
+        let plans = image.plans.into_iter().map(Arc::new).collect();
+        Ok(ImageFile { plans, constants: image.constants, map: Arc::new(map) })
     }
 
     /// The whole file's bytes in memory, to tell its pages from others.

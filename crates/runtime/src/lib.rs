@@ -34,7 +34,7 @@
 //!     outputs: vec![Port { name: "y".into(), dtype: DType::F32, shape: Shape::from([3]), layout: Layout::default(), operand }],
 //!     steps: vec![step],
 //!     buffers: vec![Buffer { tag, size: Bytes(12), offset: Bytes(0), first_step: 0, last_step: 0 }],
-//!     arena: Arena { size: Bytes(12), alignment: Bytes(4), lower_bound: Bytes(12), peak_step: 0 },
+//!     arena: Arena { size: Bytes(12), alignment: Bytes(4), lower_bound: Bytes(12), least: Bytes(12), ..Arena::default() },
 //!     ..Plan::default()
 //! };
 //! assert!(plan::check(&plan).is_ok());
@@ -52,4 +52,4 @@ mod session;
 
 pub use device::{Device, Host};
 pub use file::{ImageFile, OpenError};
-pub use session::{RunError, Session, WeightSource, check_input, open};
+pub use session::{RunError, Session, WeightSource, check_input, open, open_all};

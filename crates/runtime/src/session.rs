@@ -1,4 +1,4 @@
-//! [`Session`]: an opened plan.
+//! [`Session`]: opened plans.
 
 use std::sync::Arc;
 
@@ -44,24 +44,49 @@ pub enum RunError {
 /// # Errors
 /// A plan for another target, constants of another size, too little memory, a kernel that does not fit its operands.
 pub fn open(plan: Arc<Plan>, weights: Arc<dyn WeightSource>, device: &dyn Device) -> Result<Session, RunError> {
-    let (want, got) = (plan.constants_size.0, weights.constants().len() as u64);
-    if want != got {
-        return Err(RunError::Constants { want, got });
-    }
-    let backend = device.open(plan.clone(), weights)?;
-    Ok(Session { plan, backend })
+    open_all(vec![plan], weights, device)
 }
 
-/// A plan with its memory and threads. Running it allocates nothing.
+/// Reserves everything that running any one of `plans` at a time needs: they share one arena, as large as the largest's,
+/// and the constants. The first is selected.
+///
+/// # Errors
+/// Those of [`open`].
+///
+/// # Panics
+/// Without any plan.
+pub fn open_all(
+    plans: Vec<Arc<Plan>>,
+    weights: Arc<dyn WeightSource>,
+    device: &dyn Device,
+) -> Result<Session, RunError> {
+    assert!(!plans.is_empty(), "there is a plan to open");
+    let got = weights.constants().len() as u64;
+    if let Some(want) = plans.iter().map(|plan| plan.constants_size.0).find(|&want| want != got) {
+        return Err(RunError::Constants { want, got });
+    }
+    let backend = device.open(&plans, weights)?;
+    Ok(Session { plans, selected: 0, backend })
+}
+
+/// Plans with their memory and threads, one of them selected. Running it allocates nothing.
 pub struct Session {
-    plan: Arc<Plan>,
+    plans: Vec<Arc<Plan>>,
+    selected: usize,
     backend: Box<dyn Backend>,
 }
 
 impl Session {
-    /// The plan.
+    /// The plan that is selected.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.plans[self.selected]
+    }
+
+    /// Selects the plan for a batch; whether there is one. What inputs and outputs held before is lost.
+    pub fn select(&mut self, batch: u64) -> bool {
+        let found = self.plans.iter().position(|plan| plan.batch == batch);
+        self.selected = found.unwrap_or(self.selected);
+        found.is_some()
     }
 
     /// What the device is and how it computes, in a few words.
@@ -79,19 +104,19 @@ impl Session {
     /// # Panics
     /// Another number of bytes than the port has: a caller's bug. [`Session::run_tensors`] checks.
     pub fn write_input(&mut self, ix: usize, bytes: &[u8]) {
-        self.backend.write(&self.plan.inputs[ix].operand, bytes);
+        self.backend.write(self.selected, &self.plans[self.selected].inputs[ix].operand, bytes);
     }
 
     /// Runs all steps once. Inputs are consumed: they are written again before the next run.
     pub fn run(&mut self) {
-        for step in 0..self.plan.steps.len() {
-            self.backend.step(step);
+        for step in 0..self.plan().steps.len() {
+            self.backend.step(self.selected, step);
         }
     }
 
     /// Runs one step, for those who look between steps.
     pub fn run_step(&mut self, step: usize) {
-        self.backend.step(step);
+        self.backend.step(self.selected, step);
     }
 
     /// Reads output number `ix`.
@@ -99,10 +124,10 @@ impl Session {
     /// # Panics
     /// Another number of bytes than the port has: a caller's bug.
     pub fn read_output(&self, ix: usize, bytes: &mut [u8]) {
-        self.backend.read(&self.plan.outputs[ix].operand, bytes);
+        self.backend.read(self.selected, &self.plan().outputs[ix].operand, bytes);
     }
 
-    /// The arena, where the host can see it.
+    /// The arena, where the host can see it. It is as large as the largest plan's.
     pub fn arena(&mut self) -> Option<&mut [u8]> {
         self.backend.arena()
     }
@@ -112,7 +137,7 @@ impl Session {
     /// # Errors
     /// An input that is missing or has another dtype or shape than its port.
     pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
-        for (ix, port) in self.plan.clone().inputs.iter().enumerate() {
+        for (ix, port) in self.plans[self.selected].clone().inputs.iter().enumerate() {
             let tensor = inputs.get(ix).ok_or_else(|| RunError::MissingInput { name: port.name.clone() })?;
             check_input(port, tensor)?;
             self.write_input(ix, &tensor.to_le_bytes());
@@ -131,7 +156,7 @@ impl Session {
             self.read_output(ix, &mut bytes);
             Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes)
         };
-        self.plan.outputs.iter().enumerate().map(read).collect()
+        self.plan().outputs.iter().enumerate().map(read).collect()
     }
 }
 

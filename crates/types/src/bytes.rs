@@ -3,6 +3,7 @@
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul, Sub};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +77,46 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Text that is not a count of bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a number of bytes; write it as 1000000, 512KiB, 3.5MiB, 4GiB or 4GB")]
+pub struct ParseBytesError(String);
+
+/// A number with or without a unit: `B`, binary `KiB MiB GiB TiB`, decimal `kB MB GB TB`, in any case. A fraction of a
+/// unit is rounded down to whole bytes.
+impl FromStr for Bytes {
+    type Err = ParseBytesError;
+
+    fn from_str(text: &str) -> Result<Bytes, ParseBytesError> {
+        let wrong = || ParseBytesError(text.to_string());
+        let trimmed = text.trim();
+        let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(digits);
+        let unit: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "kib" => 1 << 10,
+            "mib" => 1 << 20,
+            "gib" => 1 << 30,
+            "tib" => 1 << 40,
+            "kb" => 1_000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            _ => return Err(wrong()),
+        };
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(unit).map(Bytes).ok_or_else(wrong);
+        }
+        let bytes = number.parse::<f64>().map_err(|_| wrong())? * unit as f64;
+        // 2^53: from there on not every byte has a number of its own.
+        if unit == 1 || !(0.0..9_007_199_254_740_992.0).contains(&bytes) {
+            Err(wrong())
+        } else {
+            Ok(Bytes(bytes as u64))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +127,17 @@ mod tests {
         assert_eq!(Bytes(1).align_up(Bytes(64)), Bytes(64));
         assert_eq!(Bytes(64).align_up(Bytes(64)), Bytes(64));
         assert_eq!(Bytes(65).align_up(Bytes(0)), Bytes(65));
+    }
+
+    #[test]
+    fn parses_numbers_with_units() {
+        let good = [("0", 0), ("1000", 1000), ("4GiB", 4 << 30), ("3.5 MiB", 3_670_016), ("2gb", 2_000_000_000)];
+        for (text, bytes) in good {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "MiB", "1.5", "-1", "1e9", "4 GiBs", "99999999TiB", "1.2.3KiB", "nan"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
     }
 
     #[test]

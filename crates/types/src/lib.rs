@@ -24,7 +24,7 @@ pub mod pointwise;
 mod preprocess;
 mod random;
 
-pub use bytes::Bytes;
+pub use bytes::{Bytes, ParseBytesError};
 pub use dtype::DType;
 pub use entity::{EntityId, Map};
 pub use half::{bf16, f16};

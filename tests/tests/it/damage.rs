@@ -23,7 +23,7 @@ fn small() -> (Plan, Vec<u8>) {
 
 fn file(plan: &Plan, constants: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
-    image::write(&mut file, b"runner", plan, constants).expect("memory is writable");
+    image::write(&mut file, b"runner", std::slice::from_ref(plan), constants).expect("memory is writable");
     file
 }
 
@@ -104,4 +104,16 @@ fn tampered_plans_are_refused_or_harmless() {
         }
     }
     assert!(count / 4 * 3 < refused, "only {refused} of {count} were refused");
+}
+
+#[test]
+fn plans_that_do_not_go_together_are_refused() {
+    let (plan, constants) = small();
+    let write = |plans: &[Plan]| image::write(&mut Vec::new(), b"runner", plans, &constants).map_err(|e| e.to_string());
+    assert_eq!(write(&[]), Err("there is none".into()));
+    assert_eq!(write(&[plan.clone(), plan.clone()]), Err("there are two for batch 1".into()));
+    let other = Plan { model: "other".into(), batch: 2, ..plan.clone() };
+    assert!(write(&[plan.clone(), other]).unwrap_err().contains("other"));
+    let second = Plan { batch: 2, ..plan.clone() };
+    assert_eq!(write(&[plan, second]), Ok(()));
 }

@@ -201,6 +201,52 @@ fn efficientnet_knows_coffee() {
 }
 
 #[test]
+fn several_batches_share_an_arena_and_the_weights() {
+    let folder = folder("batches");
+    let one = std::fs::metadata(compile(&folder, &["lenet"])).expect("it was written").len();
+    let exe = compile(&folder, &["lenet", "--batch", "1,8,3"]);
+    let all = std::fs::metadata(&exe).expect("it was written").len();
+    assert!(all < one + 100_000, "the weights are there once: {one} bytes alone, {all} for three batches");
+
+    let describe = json(&exe, &["describe"]);
+    assert_eq!(describe["batches"], serde_json::json!([1, 8, 3]));
+    let arena = |batch: &str| json(&exe, &["memory", "--batch", batch])["planned"]["arena_bytes"].clone();
+    assert_eq!(describe["arena_bytes"], arena("8"));
+    assert!(arena("1").as_u64() < arena("3").as_u64() && arena("3").as_u64() < arena("8").as_u64());
+    for batch in ["1", "8", "3"] {
+        let report = json(&exe, &["memory", "--actual", "--batch", batch]);
+        assert_eq!(report["verdict"], "equal", "batch {batch}");
+        let shape = &json(&exe, &["run", "--batch", batch])["outputs"][0]["shape"];
+        assert_eq!(shape[0].as_u64(), batch.parse().ok());
+    }
+    let done = output_of(Command::new(&exe).args(["run", "--batch", "2"]));
+    assert_eq!(done.status.code(), Some(2));
+    assert!(text(&done.stderr).contains("1, 8, 3"), "{}", text(&done.stderr));
+}
+
+#[test]
+fn a_budget_is_kept_or_the_smallest_arena_is_named() {
+    let folder = folder("budget");
+    let free = json(&compile(&folder, &["lenet", "--batch", "16"]), &["run", "--synthetic", "seed:3"]);
+    let exe = compile(&folder, &["lenet", "--batch", "16", "--budget", "300KiB"]);
+    let report = json(&exe, &["memory", "--actual"]);
+    assert_eq!(report["verdict"], "equal");
+    assert!(report["planned"]["arena_bytes"].as_u64() <= Some(300 << 10), "{}", report["planned"]["arena_bytes"]);
+    assert_eq!(json(&exe, &["run", "--synthetic", "seed:3"])["outputs"], free["outputs"]);
+
+    let prestow = |budget: &str| {
+        let words = ["compile", "lenet", "--budget", budget, "-o", "none"];
+        output_of(Command::new(program("prestow")).args(words).current_dir(&folder))
+    };
+    for (budget, says) in [("1KiB", "the smallest arena found is"), ("a lot", "`a lot` is not a number of bytes")] {
+        let done = prestow(budget);
+        assert_eq!(done.status.code(), Some(2));
+        assert!(text(&done.stderr).contains(says), "{}", text(&done.stderr));
+    }
+    assert!(!folder.join("none").exists());
+}
+
+#[test]
 fn the_placer_answers_on_its_own() {
     let folder = folder("arena");
     let table = root().join("crates/arena/tests/data/A.1048576.csv");

@@ -125,7 +125,8 @@ fn the_same_graph_gives_the_same_bytes() {
     let image = || {
         let compiled = compiled(random_graph(4)).expect("it compiles");
         let mut file = Vec::new();
-        plan::image::write(&mut file, b"runner", &compiled.plan, &compiled.constants).expect("memory is writable");
+        plan::image::write(&mut file, b"runner", std::slice::from_ref(&compiled.plan), &compiled.constants)
+            .expect("memory is writable");
         file
     };
     assert_eq!(image(), image());

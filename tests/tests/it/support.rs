@@ -9,7 +9,7 @@ use ir::Graph;
 use lower::cpu::CpuTarget;
 use runtime::heap::CountingAllocator;
 use runtime::{Host, Session};
-use types::{Random, Tensor};
+use types::{Bytes, Random, Tensor};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -48,7 +48,12 @@ pub(crate) fn effort() -> usize {
 
 /// Compiles a graph for this machine's processor.
 pub(crate) fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
-    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), |_, _| {})
+    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), None, |_, _| {})
+}
+
+/// Compiles a graph for this machine's processor within a budget for the arena.
+pub(crate) fn compiled_within(graph: Graph, budget: Bytes) -> Result<Compiled, compiler::CompileError> {
+    compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), Some(budget), |_, _| {})
 }
 
 /// Opens a compiled model.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use compiler::source::{Request, Weights};
 use lexopt::prelude::*;
-use types::Shape;
+use types::{Bytes, Shape};
 
 /// What is asked of the compiler.
 pub(crate) enum Command {
@@ -22,6 +22,9 @@ pub(crate) struct Compile {
     pub(crate) runner: Option<PathBuf>,
     pub(crate) dump_ir: Option<PathBuf>,
     pub(crate) json: bool,
+    pub(crate) budget: Option<Bytes>,
+    /// Distinct; none means what the model says.
+    pub(crate) batches: Vec<usize>,
 }
 
 /// A placement problem in a file.
@@ -39,13 +42,14 @@ usage: prestow compile MODEL|FILE.onnx [flags]     write one planned executable
        prestow models                              the networks that have a name
        prestow arena FILE.csv [flags]              place buffers: id,lower,upper,size[,alignment,offset,gaps]
 
-compile: --batch N             the first extent of the inputs (default 1)
+compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
          --weights FILE|seed:N weights from a safetensors, npz, pth or pickle file, or made up (default seed:1)
          --pretrained          weights, preprocessing and class names that `cargo xtask fetch` brought
          --data DIR            where those are (default data)
          --target cpu          what is compiled for
          --dtype f32           the dtype of weights and activations
+         --budget BYTES        the most that the arena may take, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits
          -o, --output PATH     the executable (default target/prestow/NAME)
          --dump-ir DIR         write the graph's text form after each pass
          --runner FILE         the runner (default: prestow-runner beside this program)
@@ -115,15 +119,11 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut request = Request::default();
     let mut weights = None;
     let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
+    let (mut budget, mut batches) = (None, Vec::new());
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
-            Long("batch") => {
-                let word = text_value(&mut words)?;
-                let batch = word.parse().ok().filter(|batch| (1..=65_536).contains(batch));
-                request.batch =
-                    Some(batch.ok_or_else(|| format!("--batch takes a number from 1 to 65536, not `{word}`"))?);
-            }
+            Long("batch") => batches = parse_batches(&text_value(&mut words)?)?,
             Long("shape") => {
                 let (name, shape) = parse_shape(&text_value(&mut words)?)?;
                 if request.shapes.insert(name.clone(), shape).is_some() {
@@ -136,6 +136,10 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("target") => only("target", &text_value(&mut words)?, &["cpu", lower::cpu::NAME])?,
             Long("dtype") => only("dtype", &text_value(&mut words)?, &["f32"])?,
             Long("output") | Short('o') => output = Some(PathBuf::from(text_value(&mut words)?)),
+            Long("budget") => {
+                let word = text_value(&mut words)?;
+                budget = Some(word.parse().map_err(|error| format!("--budget: {error}"))?);
+            }
             Long("runner") => runner = Some(PathBuf::from(text_value(&mut words)?)),
             Long("dump-ir") => dump_ir = Some(PathBuf::from(text_value(&mut words)?)),
             Long("json") => json = true,
@@ -148,12 +152,25 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     }
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json }))
+    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json, budget, batches }))
 }
 
 /// The value of a flag, as text.
 fn text_value(words: &mut lexopt::Parser) -> Result<String, String> {
     words.value().and_then(|word| word.string()).map_err(|error| format!("{error}; --help lists what there is"))
+}
+
+fn parse_batches(given: &str) -> Result<Vec<usize>, String> {
+    let mut batches = Vec::new();
+    for word in given.split(',') {
+        let batch = word.trim().parse().ok().filter(|batch| (1..=65_536).contains(batch));
+        let batch = batch.ok_or_else(|| format!("--batch takes numbers from 1 to 65536, as 1,8,32, not `{given}`"))?;
+        if batches.contains(&batch) {
+            return Err(format!("--batch names {batch} twice"));
+        }
+        batches.push(batch);
+    }
+    Ok(batches)
 }
 
 fn parse_shape(given: &str) -> Result<(String, Shape), String> {

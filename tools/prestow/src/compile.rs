@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use compiler::{Compiled, source};
+use compiler::{Fit, Program, Region, source};
+use plan::Plan;
 use serde_json::json;
 use types::Bytes;
 
@@ -17,21 +18,39 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let start = Instant::now();
     let runner = read_runner(request.runner.as_deref())?;
     let output = output_path(request)?;
-    let model = source::load(&request.source).map_err(|error| error.to_string())?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let target = lower::cpu::CpuTarget::new();
-    let watch = |pass: &'static str, graph: &ir::Graph| {
-        if let Some(dump) = &mut dump {
-            dump.show(pass, graph);
-        }
+    let batches = match &request.batches[..] {
+        [] => vec![None],
+        batches => batches.iter().copied().map(Some).collect(),
     };
-    let compiled = compiler::compile(model, &target, watch).map_err(|error| error.to_string())?;
+    let mut compiled = Vec::with_capacity(batches.len());
+    for (ix, &batch) in batches.iter().enumerate() {
+        let model = source::load(&source::Request { batch, ..request.source.clone() });
+        let model = model.map_err(|error| error.to_string())?;
+        let watch = |pass: &'static str, graph: &ir::Graph| {
+            // The graphs of other batches differ in extents only.
+            if let (0, Some(dump)) = (ix, &mut dump) {
+                dump.show(pass, graph);
+            }
+        };
+        let done = compiler::compile(model, &target, request.budget, watch);
+        compiled.push(done.map_err(|error| match batches.len() {
+            1 => error.to_string(),
+            _ => format!("batch {}: {error}", batch.unwrap_or_default()),
+        })?);
+    }
     if let Some(dump) = dump {
         dump.finish()?;
     }
-    compiler::write_executable(&output, &runner, &compiled).map_err(|error| error.to_string())?;
+    let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
+    let program = Program::join(compiled);
+    compiler::write_executable(&output, &runner, &program).map_err(|error| error.to_string())?;
     let seconds = start.elapsed().as_secs_f64();
-    Ok(if request.json { as_json(&compiled, &output, seconds) } else { as_text(&compiled, &output, seconds) })
+    Ok(match request.json {
+        true => as_json(&program, &fits, &output, seconds),
+        false => as_text(&program, &fits, &output, seconds),
+    })
 }
 
 fn read_runner(given: Option<&Path>) -> Result<Vec<u8>, String> {
@@ -61,52 +80,81 @@ fn output_path(request: &Compile) -> Result<PathBuf, String> {
     Ok(output)
 }
 
-fn as_json(compiled: &Compiled, output: &Path, seconds: f64) -> String {
-    let plan = &compiled.plan;
-    let report = json!({
+fn as_json(program: &Program, fits: &[Option<Fit>], output: &Path, seconds: f64) -> String {
+    let plans = program.plans.iter().zip(fits).map(|(plan, fit)| plan_json(plan, fit.as_ref()));
+    let mut plans: Vec<serde_json::Value> = plans.collect();
+    let mut report = plans[0].take();
+    report["output"] = json!(output);
+    report["compile_ms"] = json!(seconds * 1e3);
+    if 1 < plans.len() {
+        report["other_batches"] = json!(plans[1..]);
+        report["shared_arena_bytes"] = json!(shared_arena(program).0);
+    }
+    format!("{report:#}\n")
+}
+
+fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
+    let region = |region: &Region| json!({ "first": region.first, "last": region.last, "axis": region.axis, "bands": region.bands });
+    json!({
         "model": plan.model,
         "target": plan.target,
         "batch": plan.batch,
-        "output": output,
         "arena_bytes": plan.arena.size.0,
         "lower_bound_bytes": plan.arena.lower_bound.0,
+        "least_bytes": plan.arena.least.0,
+        "state": plan.arena.proof.name(),
         "optimal": plan.arena.is_optimal(),
         "weights_bytes": plan.constants_size.0,
         "steps": plan.steps.len(),
         "parameters": plan.parameters,
         "flops": plan.flops,
-        "compile_ms": seconds * 1e3,
-    });
-    format!("{report:#}\n")
+        "fit": fit.map(|fit| json!({
+            "unlimited_arena_bytes": fit.unlimited.0,
+            "modelled_cost": fit.cost,
+            "regions": fit.regions.iter().map(region).collect::<Vec<_>>(),
+        })),
+    })
 }
 
-fn as_text(compiled: &Compiled, output: &Path, seconds: f64) -> String {
-    let plan = &compiled.plan;
+fn as_text(program: &Program, fits: &[Option<Fit>], output: &Path, seconds: f64) -> String {
     let mut text = String::new();
-    let proof = match plan.arena.is_optimal() {
-        true => "optimal: equals the lower bound".to_string(),
-        false => format!("lower bound {}", plan.arena.lower_bound),
-    };
-    let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
-    let _ = writeln!(
-        text,
-        "  {} steps, {:.2} M parameters, {:.2} GFLOP a run",
-        plan.steps.len(),
-        plan.parameters as f64 / 1e6,
-        plan.flops as f64 / 1e9
-    );
-    let _ = writeln!(text, "  arena {} ({proof}), weights {}", plan.arena.size, plan.constants_size);
-    for (scope, size) in largest_scopes(compiled) {
-        let _ = writeln!(text, "  {size:>12}  {scope}");
+    for (plan, fit) in program.plans.iter().zip(fits) {
+        let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
+        let _ = writeln!(
+            text,
+            "  {} steps, {:.2} M parameters, {:.2} GFLOP a run",
+            plan.steps.len(),
+            plan.parameters as f64 / 1e6,
+            plan.flops as f64 / 1e9
+        );
+        let proof = plan.arena.proof.text(plan.arena.size, plan.arena.least);
+        let _ = writeln!(text, "  arena {}, {proof}; weights {}", plan.arena.size, plan.constants_size);
+        for (scope, size) in largest_scopes(plan) {
+            let _ = writeln!(text, "  {size:>12}  {scope}");
+        }
+        let Some(fit) = fit else { continue };
+        let _ = writeln!(text, "  without a budget {}; modelled cost of a run x {:.2}", fit.unlimited, fit.cost);
+        for Region { first, last, axis, bands } in &fit.regions {
+            let of = if *axis == 0 { "of the batch" } else { "of rows" };
+            let _ = writeln!(text, "  {bands} bands {of}: {first} to {last}");
+        }
+    }
+    if 1 < program.plans.len() {
+        let _ = writeln!(text, "one arena for all: {}", shared_arena(program));
     }
     let _ = writeln!(text, "wrote {} in {:.2} s; run it", output.display(), seconds);
     text
 }
 
+/// The arena that serves whichever plan runs.
+fn shared_arena(program: &Program) -> Bytes {
+    program.plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default()
+}
+
 /// The three largest buffers alive at the peak.
-fn largest_scopes(compiled: &Compiled) -> Vec<(String, Bytes)> {
-    let step = compiled.plan.arena.peak_step;
-    let alive = compiled.plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
+fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
+    let step = plan.arena.peak_step;
+    let alive = plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
     let mut largest: Vec<(String, Bytes)> = alive.map(|buffer| (buffer.tag.to_string(), buffer.size)).collect();
     largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     largest.truncate(3);

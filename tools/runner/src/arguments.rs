@@ -20,6 +20,7 @@ pub(crate) enum Command {
 pub(crate) struct Common {
     pub(crate) json: bool,
     pub(crate) threads: Option<usize>,
+    pub(crate) batch: Option<u64>,
 }
 
 /// One run and what to do with its results.
@@ -48,7 +49,8 @@ run:      --image FILE            a PNG or JPEG picture, prepared as the model w
 bench:    --warmup W              runs that are not counted (default 10)
           --iters N               runs that are counted (default 100)
 memory:   --actual                run under observation; exit code 1 if plan and actual differ
-all:      --threads N             threads that compute (default: the processors at hand)
+all:      --batch N               which of the batches it was compiled for (default: the first)
+          --threads N             threads that compute (default: the processors at hand)
           --json                  for machines
           --help, --version
 ";
@@ -63,6 +65,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
             Value(word) if name.is_none() => name = Some(word.string().map_err(text)?),
             Long("json") => run.common.json = true,
             Long("threads") => run.common.threads = Some(count(&mut words, "threads", 1)?),
+            Long("batch") => run.common.batch = Some(count(&mut words, "batch", 1)? as u64),
             Long("image") => run.image = Some(words.value().map_err(text)?.into()),
             Long("input") => {
                 let given = words.value().and_then(|word| word.string()).map_err(text)?;

@@ -38,14 +38,36 @@ fn open_image() -> Result<ImageFile, String> {
     ImageFile::open(&path).map_err(|error| error.to_string())
 }
 
+/// The plan for the batch that was named, or the first.
+fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, String> {
+    let Some(batch) = common.batch else { return Ok(image.plans[0].clone()) };
+    let found = image.plans.iter().find(|plan| plan.batch == batch);
+    found.cloned().ok_or_else(|| {
+        let batches: Vec<String> = image.plans.iter().map(|plan| plan.batch.to_string()).collect();
+        format!("there is no plan for batch {batch}; this executable has {}", batches.join(", "))
+    })
+}
+
 fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
+    let batch = chosen(image, common)?.batch;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let device = Host { threads: common.threads.unwrap_or(processors) };
-    runtime::open(image.plan.clone(), Arc::new(image.clone()), &device).map_err(|error| error.to_string())
+    let session = runtime::open_all(image.plans.clone(), Arc::new(image.clone()), &device);
+    let mut session = session.map_err(|error| error.to_string())?;
+    session.select(batch);
+    Ok(session)
+}
+
+/// Of the chosen plan, with the batches that there are.
+fn description(image: &ImageFile, common: &Common) -> Result<Description, String> {
+    let mut description = Description::new(&*chosen(image, common)?);
+    description.batches = image.plans.iter().map(|plan| plan.batch).collect();
+    description.arena_bytes = image.plans.iter().map(|plan| plan.arena.size.0).max().unwrap_or_default();
+    Ok(description)
 }
 
 fn describe(common: &Common) -> Result<(), String> {
-    let description = Description::new(&open_image()?.plan);
+    let description = description(&open_image()?, common)?;
     match common.json {
         true => print_json(&json!(description)),
         false => say::out(&description.text()),
@@ -56,10 +78,10 @@ fn describe(common: &Common) -> Result<(), String> {
 fn summary(common: &Common) -> Result<Answer, String> {
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
-    let tensors = inputs::synthetic(&image.plan, 1);
+    let tensors = inputs::synthetic(session.plan(), 1);
     let seconds = timed_run(&mut session, &to_bytes(&tensors));
     let report = measure(&image, &mut session, &tensors)?;
-    let description = Description::new(&image.plan);
+    let description = description(&image, common)?;
     if common.json {
         print_json(&json!({ "describe": description, "latency_ms": seconds * 1e3, "memory": report }));
     } else {
@@ -73,7 +95,7 @@ fn summary(common: &Common) -> Result<Answer, String> {
 
 fn run(run: &Run) -> Result<(), String> {
     let image = open_image()?;
-    let plan = &image.plan;
+    let plan = &*chosen(&image, &run.common)?;
     let tensors = inputs::tensors(plan, run)?;
     check_outputs(plan, run)?;
     let mut session = open_session(&image, &run.common)?;
@@ -125,12 +147,12 @@ fn check_outputs(plan: &Plan, run: &Run) -> Result<(), String> {
 fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
-    let bytes = to_bytes(&inputs::synthetic(&image.plan, 1));
+    let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
     (0..warmup).for_each(|_| {
         timed_run(&mut session, &bytes);
     });
     let seconds = (0..iters).map(|_| timed_run(&mut session, &bytes)).collect();
-    let report = BenchReport::new(seconds, session.threads(), image.plan.batch);
+    let report = BenchReport::new(seconds, session.threads(), session.plan().batch);
     match common.json {
         true => print_json(&json!(report)),
         false => say::out(&report.text()),
@@ -142,10 +164,10 @@ fn memory(common: &Common, actual: bool) -> Result<Answer, String> {
     let image = open_image()?;
     let report = if actual {
         let mut session = open_session(&image, common)?;
-        let tensors = inputs::synthetic(&image.plan, 1);
+        let tensors = inputs::synthetic(session.plan(), 1);
         measure(&image, &mut session, &tensors)?
     } else {
-        MemoryReport::new(&image.plan)
+        MemoryReport::new(&*chosen(&image, common)?)
     };
     match common.json {
         true => print_json(&json!(report)),
@@ -170,7 +192,7 @@ fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tensor]) -> Resu
     // Before the audit, whose own copies would count.
     let figures = process::figures(&known).unwrap_or_default();
     let audit = audit::audit(session, &bytes).ok_or("the arena of this device cannot be observed")?;
-    Ok(MemoryReport::new(&image.plan).with_actual(&audit, allocations, &figures))
+    Ok(MemoryReport::new(session.plan()).with_actual(&audit, allocations, &figures))
 }
 
 fn range_of(bytes: &[u8]) -> std::ops::Range<usize> {

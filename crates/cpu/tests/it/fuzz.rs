@@ -128,6 +128,7 @@ fn kernel(random: &mut Random) -> Kernel {
             groups: pick(random, &[1, 1, 1, 2, 0]),
             window: window(random),
             epilogue: epilogue(random),
+            scratch: pick(random, &[0, 1, 100, Conv::SCRATCH, usize::MAX]),
         }
         .into(),
         1 => DepthwiseConv {

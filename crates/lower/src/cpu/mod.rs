@@ -6,9 +6,9 @@ mod windows;
 use cpu::Kernel;
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType};
-use types::{Bytes, DType, Element, Layout, Shape, each_data};
+use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 
-use crate::{Call, CallInput, LowerError, Target, reuse};
+use crate::{Call, CallInput, LowerError, Pack, Target, reuse};
 
 /// The target's name. One packing serves every family of vector instructions; which is used is decided at `open`.
 pub const NAME: &str = "cpu:x86-64";
@@ -34,8 +34,8 @@ impl Target for CpuTarget {
         Bytes(64)
     }
 
-    fn calls(&self, graph: &Graph, id: NodeId) -> Result<Vec<Call>, LowerError> {
-        let node = View { graph, node: graph.node(id) };
+    fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
+        let node = View { graph, node: graph.node(id), scratch };
         let unsupported = |reason: String| LowerError::Unsupported {
             scope: node.node.scope.to_string(),
             op: node.node.op.name(),
@@ -59,6 +59,8 @@ impl Target for CpuTarget {
 struct View<'a> {
     graph: &'a Graph,
     node: &'a Node,
+    /// The most workspace that is wanted.
+    scratch: Bytes,
 }
 
 impl View<'_> {
@@ -171,9 +173,13 @@ fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInput>) -> Cal
     }
 }
 
-/// Little-endian bytes of packed elements.
-fn packed(input: usize, items: &[f32]) -> CallInput {
-    CallInput::Packed { input, bytes: items.iter().flat_map(|item| item.to_le_bytes()).collect() }
+/// A known operand as the little-endian bytes of the elements that `pack` makes of it.
+fn packed(input: usize, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> CallInput {
+    let bytes = move |tensor: &Tensor| {
+        let items = tensor.as_slice().expect("kernels for f32 are asked for f32 only");
+        pack(items).into_iter().flat_map(f32::to_le_bytes).collect()
+    };
+    CallInput::Packed { input, pack: Pack::new(bytes) }
 }
 
 /// The extents in front of an axis, of it, and behind it.
@@ -219,7 +225,7 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
     let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
     let matrices = |shape: &Shape| broadcast_strides(&shape[..shape.rank() - 2].into(), &batch);
     let (mut a_strides, mut b_strides) = (matrices(a), matrices(b));
-    let constant = if b.rank() == 2 { node.known(1) } else { None };
+    let is_constant = b.rank() == 2 && node.known(1).is_some();
     if b_strides.iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
         // One right factor for all: the left ones are one tall matrix.
         m *= batch.elements();
@@ -236,9 +242,10 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
         epilogue: epilogue(&product.epilogue),
     };
     let mut inputs = node.values();
-    if let Some(items) = constant {
+    if is_constant {
         kernel.b = cpu::MatMulB::Packed;
-        inputs[1] = packed(1, &kernel.pack(items));
+        let kernel = kernel.clone();
+        inputs[1] = packed(1, move |items| kernel.pack(items));
     }
     let label = format!("{batch}{m}x{k}x{n}{}", suffix(&product.epilogue));
     call(kernel, label, inputs)
@@ -328,7 +335,7 @@ fn padded(node: &View, pad: &ir::ops::Pad) -> Vec<Call> {
 
 /// The bytes of a number in a dtype.
 fn pattern(dtype: DType, value: f64) -> [u8; 8] {
-    let tensor = types::Tensor::scalar(value).cast(dtype);
+    let tensor = Tensor::scalar(value).cast(dtype);
     let mut bytes = [0; 8];
     fn write<T: Element>(items: &[T], bytes: &mut [u8; 8]) {
         items[0].write_le(&mut bytes[..T::DTYPE.size().0 as usize]);

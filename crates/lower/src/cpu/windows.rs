@@ -51,13 +51,21 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
         let kernel = cpu::DepthwiseConv { batch: x[0], channels, multiplier: out[1] / channels, window, epilogue };
         return Ok(call(kernel, label, node.values()));
     }
-    let kernel =
-        cpu::Conv { batch: x[0], in_channels: channels, out_channels: out[1], groups: conv.groups, window, epilogue };
-    let Some(items) = node.known(1) else {
-        return Err("its weight is not known before the run".into());
+    let kernel = cpu::Conv {
+        batch: x[0],
+        in_channels: channels,
+        out_channels: out[1],
+        groups: conv.groups,
+        window,
+        epilogue,
+        scratch: cpu::Conv::SCRATCH.min((node.scratch.0 / 4) as usize),
     };
+    if node.known(1).is_none() {
+        return Err("its weight is not known before the run".into());
+    }
     let mut inputs = node.values();
-    inputs[1] = packed(1, &kernel.pack(items));
+    let packing = kernel.clone();
+    inputs[1] = packed(1, move |items| packing.pack(items));
     Ok(call(kernel, label, inputs))
 }
 
@@ -74,11 +82,12 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Call, 
         window,
         epilogue: epilogue(&conv.epilogue),
     };
-    let Some(items) = node.known(1) else {
+    if node.known(1).is_none() {
         return Err("its weight is not known before the run".into());
-    };
+    }
     let mut inputs = node.values();
-    inputs[1] = packed(1, &kernel.pack(items));
+    let packing = kernel.clone();
+    inputs[1] = packed(1, move |items| packing.pack(items));
     Ok(call(kernel, label, inputs))
 }
 

@@ -24,34 +24,38 @@ pub struct Host {
 }
 
 impl Device for Host {
-    fn open(&self, plan: Arc<Plan>, weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
-        if plan.target.split(':').next() != Some("cpu") {
+    fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
+        if let Some(plan) = plans.iter().find(|plan| plan.target.split(':').next() != Some("cpu")) {
             return Err(RunError::Target { plan: plan.target.clone(), device: "cpu".into() });
         }
-        let bytes = plan.arena.size.0;
-        let no_memory = |error: String| RunError::Arena { bytes, error };
-        let length = plan.arena.size.index().ok_or_else(|| no_memory("it is larger than the address space".into()))?;
+        let size = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
+        let no_memory = |error: String| RunError::Arena { bytes: size.0, error };
+        let length = size.index().ok_or_else(|| no_memory("it is larger than the address space".into()))?;
         // Anonymous pages are zero, page-aligned, and cost nothing until they are touched.
         let arena = MmapMut::map_anon(length.max(1)).map_err(|error| no_memory(error.to_string()))?;
-        let prepare = |(ix, step): (usize, &Step)| {
-            Prepared::new(&plan, step).map_err(|reason| RunError::Kernel {
-                step: ix,
-                scope: step.scope.to_string(),
-                reason,
-            })
-        };
-        let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
-        let steps = steps?;
-        Ok(Box::new(HostBackend { plan, weights, arena, steps, pool: Pool::new(self.threads.max(1)) }))
+        let mut opened = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let prepare = |(ix, step): (usize, &Step)| {
+                let scope = step.scope.to_string();
+                Prepared::new(plan, step).map_err(|reason| RunError::Kernel { step: ix, scope, reason })
+            };
+            let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
+            opened.push(Opened { plan: plan.clone(), steps: steps? });
+        }
+        Ok(Box::new(HostBackend { plans: opened, weights, arena, pool: Pool::new(self.threads.max(1)) }))
     }
 }
 
 struct HostBackend {
-    plan: Arc<Plan>,
+    plans: Vec<Opened>,
     weights: Arc<dyn WeightSource>,
     arena: MmapMut,
-    steps: Vec<Prepared>,
     pool: Pool,
+}
+
+struct Opened {
+    plan: Arc<Plan>,
+    steps: Vec<Prepared>,
 }
 
 /// A step's kernel, and how its operands are cut out of the arena.
@@ -205,23 +209,24 @@ fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), Stri
 }
 
 impl Backend for HostBackend {
-    fn step(&mut self, step: usize) {
-        self.steps[step].run(&mut self.arena, self.weights.constants(), &self.pool);
+    fn step(&mut self, plan: usize, step: usize) {
+        self.plans[plan].steps[step].run(&mut self.arena, self.weights.constants(), &self.pool);
     }
 
-    fn write(&mut self, operand: &Operand, bytes: &[u8]) {
-        let range = self.plan.arena_range(operand).expect("a checked plan's inputs lie in the arena");
+    fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) {
+        let range = self.plans[plan].plan.arena_range(operand).expect("a checked plan's inputs lie in the arena");
         self.arena[range.start as usize..range.end as usize].copy_from_slice(bytes);
     }
 
-    fn read(&self, operand: &Operand, bytes: &mut [u8]) {
+    fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) {
+        let plan = &self.plans[plan].plan;
         match operand.place {
             Place::Buffer(_) => {
-                let range = self.plan.arena_range(operand).expect("a checked plan's outputs exist");
+                let range = plan.arena_range(operand).expect("a checked plan's outputs exist");
                 bytes.copy_from_slice(&self.arena[range.start as usize..range.end as usize]);
             }
             Place::Constant(ix) => {
-                let start = (self.plan.constants[ix.0 as usize].offset + operand.offset).0 as usize;
+                let start = (plan.constants[ix.0 as usize].offset + operand.offset).0 as usize;
                 bytes.copy_from_slice(&self.weights.constants()[start..start + operand.size.0 as usize]);
             }
         }

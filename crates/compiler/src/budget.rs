@@ -1,0 +1,93 @@
+//! [`within`]: the fastest plan whose arena fits a budget.
+//!
+//! Three things make an arena smaller, each at a price: kernels with less workspace, where workspace stands at the peak;
+//! bands along the batch, which repeat steps; bands of rows, which also compute halos twice. `passes::bands` chooses
+//! regions by an estimate of the live bytes. What a plan really takes is known when it is placed, so the estimate is asked
+//! for less, by as much as the plan is too large, until a plan fits or no choice is left.
+
+use ir::{Graph, NodeId};
+use lower::Target;
+use passes::bands::{self, Choice};
+use types::{Bytes, EntityId};
+
+use crate::{CompileError, Compiled, finish};
+
+/// What was done to fit a budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fit {
+    /// The arena without a budget.
+    pub unlimited: Bytes,
+    /// The regions that run in bands.
+    pub regions: Vec<Region>,
+    /// The modelled cost of a run over that of the plan without a budget; 1 where kernels only take less workspace.
+    pub cost: f64,
+}
+
+/// Nodes that run in bands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The scope of the first node.
+    pub first: String,
+    /// The scope of the last node.
+    pub last: String,
+    /// The axis that is cut: 0 is the batch, 2 the rows.
+    pub axis: usize,
+    /// The number of bands.
+    pub bands: usize,
+}
+
+/// The fastest plan found for a graph that fits `budget`. `unlimited` is its arena without a budget, which does not fit.
+pub(crate) fn within(
+    graph: &Graph,
+    target: &dyn Target,
+    budget: Bytes,
+    unlimited: Bytes,
+) -> Result<Compiled, CompileError> {
+    let least_scratch = |graph: &Graph, node: NodeId| {
+        // A node without a kernel was refused when the plan without a budget was made; parts have the same ops.
+        lower::workspace(graph, target, node, Bytes::ZERO).map_or(0, |bytes| bytes.0)
+    };
+    let mut smallest = unlimited;
+    // The plan, or by how much it is too large.
+    let mut attempt = |choice: Option<&Choice>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
+        let banded = match choice.filter(|choice| !choice.splits.is_empty()) {
+            Some(choice) => passes::schedule(&bands::split(graph, &choice.splits).expect("chosen from this graph")),
+            None => graph.clone(),
+        };
+        let live = passes::live_bytes(&banded);
+        let scratch = |node: NodeId| Bytes(aim.saturating_sub(live[node.index()]));
+        let mut compiled = finish(&banded, target, scratch)?;
+        smallest = smallest.min(compiled.plan.arena.size);
+        if budget < compiled.plan.arena.size {
+            return Ok(Err(compiled.plan.arena.size - budget));
+        }
+        let cost = bands::cost(&banded) as f64 / bands::cost(graph).max(1) as f64;
+        let splits = choice.map(|choice| &choice.splits[..]).unwrap_or_default();
+        let regions = splits.iter().map(|split| Region {
+            first: graph.node(NodeId::from_index(split.nodes.start)).scope.to_string(),
+            last: graph.node(NodeId::from_index(split.nodes.end - 1)).scope.to_string(),
+            axis: split.axis,
+            bands: split.bands,
+        });
+        compiled.fit = Some(Fit { unlimited, regions: regions.collect(), cost });
+        Ok(Ok(compiled))
+    };
+
+    let mut aim = budget.0;
+    while let Some(choice) = bands::choose(graph, Some(aim), &least_scratch) {
+        match attempt(Some(&choice), aim)? {
+            Ok(compiled) => return Ok(compiled),
+            Err(over) => aim = aim.saturating_sub(over.0.max(aim / 64).max(1)),
+        }
+    }
+    // The estimate may be too high as well: what it takes for the smallest choice is tried too.
+    if let Some(choice) = bands::choose(graph, None, &least_scratch)
+        && let Ok(compiled) = attempt(Some(&choice), 0)?
+    {
+        return Ok(compiled);
+    }
+    match attempt(None, 0)? {
+        Ok(compiled) => Ok(compiled),
+        Err(_) => Err(CompileError::Budget { budget, smallest }),
+    }
+}

@@ -1,0 +1,193 @@
+//! Bands: a stretch of the graph run part by part along one axis, so that its large intermediate results never exist as
+//! a whole. This takes the peak below what any order of whole nodes can reach.
+//!
+//! ```text
+//!            whole                         in two bands of rows
+//!   x [3,224]  ->  a [96,112]  ->  y       x rows 0..115   -> a rows 0..57   -> y rows 0..28  \
+//!                  4.6 MiB                 x rows 108..224 -> a rows 54..112 -> y rows 28..56  > y
+//!                                                             2.4 MiB
+//! ```
+//!
+//! A *region* is a stretch of nodes into which one computed value leads and out of which one leads. [`split`] replaces it
+//! by bands: the result's extent along an axis is cut into ranges, and for each range every node computes just what it
+//! needs for it (`local.rs` says what that is). Neighbouring bands of rows overlap by the windows' reach, the *halo*,
+//! which is computed twice; bands along the batch (axis 0) do not overlap. Every element is computed from the same
+//! operands in the same order as before.
+//!
+//! [`choose`] finds the regions and numbers of bands that keep the live bytes within a limit at the least cost.
+
+mod choose;
+mod local;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use ir::ops::{Concat, Slice};
+use ir::{Graph, NodeId, Rewrite, ValueId, rewrite};
+use smallvec::{SmallVec, smallvec};
+use types::{EntityId, Scope};
+
+pub use choose::{Choice, choose, cost};
+
+use local::part;
+
+/// A region and how it is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// The positions of its nodes in the order of execution.
+    pub nodes: Range<usize>,
+    /// The axis along which its values are cut.
+    pub axis: usize,
+    /// The number of bands; at least 2.
+    pub bands: usize,
+}
+
+/// Replaces regions by bands.
+///
+/// `None` where a split is none: its nodes do not lie between two values that alone cross from what is before to what is
+/// behind, some node is not local along the axis, or the result has fewer elements along it than there are to be bands.
+pub fn split(graph: &Graph, splits: &[Split]) -> Option<Graph> {
+    let plans: Vec<Plan> = splits.iter().map(|split| plan(graph, split)).collect::<Option<_>>()?;
+    Some(rewrite(graph, |context, id| {
+        let plan = plans.iter().find(|plan| plan.split.nodes.contains(&id.index()))?;
+        let is_last = id.index() + 1 == plan.split.nodes.end;
+        Some(if is_last { smallvec![emit(context, plan)] } else { SmallVec::new() })
+    }))
+}
+
+/// A split with what each band needs.
+struct Plan<'a> {
+    split: &'a Split,
+    entry: ValueId,
+    exit: ValueId,
+    bands: Vec<Needs>,
+}
+
+/// By value the range along the axis that one band needs.
+type Needs = BTreeMap<ValueId, Range<usize>>;
+
+fn plan<'a>(graph: &Graph, split: &'a Split) -> Option<Plan<'a>> {
+    let Split { nodes, axis, bands } = split;
+    let (entry, exit) = (crossing(graph, nodes.start)?, crossing(graph, nodes.end)?);
+    let extent = *graph.ty(exit).shape.get(*axis)?;
+    let has_axis = |value: ValueId| *axis < graph.ty(value).shape.rank();
+    let inside = || nodes.clone().map(NodeId::from_index).map(|id| graph.node(id));
+    let fits = nodes.start < nodes.end
+        && 2 <= *bands
+        && *bands <= extent
+        && has_axis(entry)
+        && inside().all(|node| node.outputs.len() == 1 && has_axis(node.outputs[0]));
+    if !fits {
+        return None;
+    }
+    let range = |band: usize| band * extent / bands..(band + 1) * extent / bands;
+    let bands = (0..*bands).map(|band| needs(graph, split, exit, range(band))).collect::<Option<_>>()?;
+    Some(Plan { split, entry, exit, bands })
+}
+
+/// What a range of the region's result takes of every value in it, and of what leads into it.
+fn needs(graph: &Graph, split: &Split, exit: ValueId, range: Range<usize>) -> Option<Needs> {
+    let mut needs = Needs::from([(exit, range)]);
+    for ix in split.nodes.clone().rev() {
+        let node = graph.node(NodeId::from_index(ix));
+        let Some(range) = needs.get(&node.outputs[0]).cloned() else { continue };
+        let part = part(graph, node, split.axis, &range)?;
+        for (&input, read) in node.inputs.iter().zip(part.inputs) {
+            let Some(read) = read else { continue };
+            let need = needs.entry(input).or_insert_with(|| read.clone());
+            *need = need.start.min(read.start)..need.end.max(read.end);
+        }
+    }
+    Some(needs)
+}
+
+/// Adds the bands one after the other, then their results as one value.
+fn emit(context: &mut Rewrite, plan: &Plan) -> ValueId {
+    let graph = context.old;
+    let axis = plan.split.axis;
+    let parts: Vec<ValueId> =
+        plan.bands.iter().enumerate().map(|(band, needs)| emit_band(context, plan, band, needs)).collect();
+    let old = graph.value(plan.exit);
+    let scope = old.producer().map(|node| graph.node(node).scope.clone()).unwrap_or_default();
+    let whole = context.add(Concat { axis }, &parts, &scope).expect("the bands are parts of one value");
+    context.new.value_mut(whole).name.clone_from(&old.name);
+    whole
+}
+
+fn emit_band(context: &mut Rewrite, plan: &Plan, band: usize, needs: &Needs) -> ValueId {
+    let (graph, axis) = (context.old, plan.split.axis);
+    let name = format!("band{band}");
+    let entry = context.value(plan.entry);
+    let whole = 0..graph.ty(plan.entry).shape[axis];
+    let mut at: BTreeMap<ValueId, (ValueId, Range<usize>)> = BTreeMap::from([(plan.entry, (entry, whole))]);
+    let entry_scope = graph.node(NodeId::from_index(plan.split.nodes.start)).scope.child(&name).child("rows");
+    // All of a band's nodes read one copy of what leads into it.
+    let read = take(context, at[&plan.entry].clone(), &needs[&plan.entry], axis, &entry_scope);
+    at.insert(plan.entry, (read, needs[&plan.entry].clone()));
+    for ix in plan.split.nodes.clone() {
+        let node = graph.node(NodeId::from_index(ix));
+        let Some(range) = needs.get(&node.outputs[0]) else { continue };
+        let part = part(graph, node, axis, range).expect("planned with the same graph");
+        let scope = node.scope.child(&name);
+        let inputs: SmallVec<[ValueId; 4]> = node
+            .inputs
+            .iter()
+            .zip(part.inputs)
+            .map(|(input, read)| match read {
+                Some(read) => take(context, at[input].clone(), &read, axis, &scope.child("rows")),
+                None => context.value(*input),
+            })
+            .collect();
+        let new = context.add(part.op, &inputs, &scope).expect("a part fits where the whole does");
+        at.insert(node.outputs[0], (new, range.clone()));
+    }
+    at[&plan.exit].0
+}
+
+/// A range along the axis of a value that holds another range.
+fn take(
+    context: &mut Rewrite,
+    (value, held): (ValueId, Range<usize>),
+    read: &Range<usize>,
+    axis: usize,
+    scope: &Scope,
+) -> ValueId {
+    if held == *read {
+        return value;
+    }
+    let slice = Slice::range(&context.new.ty(value).shape, axis, read.start - held.start, read.len());
+    context.add(slice, &[value], scope).expect("what is read is held")
+}
+
+/// The one computed value, or input of the graph, that crosses from the nodes before a position to what is behind.
+pub(crate) fn crossing(graph: &Graph, position: usize) -> Option<ValueId> {
+    crossings(graph).swap_remove(position)
+}
+
+/// By position, see [`crossing`]; one more than there are nodes.
+fn crossings(graph: &Graph) -> Vec<Option<ValueId>> {
+    let count = graph.nodes().len();
+    let mut last_read: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for (id, node) in graph.nodes().iter() {
+        node.inputs.iter().for_each(|&input| {
+            last_read.insert(input, id.index());
+        });
+    }
+    graph.outputs().iter().for_each(|output| {
+        last_read.insert(output.value, count);
+    });
+    // Live between the node before a position and the one behind it: how many, and one of them.
+    let mut live: Vec<(usize, Option<ValueId>)> = vec![(0, None); count + 1];
+    for (id, value) in graph.values().iter() {
+        let born = match value.producer() {
+            Some(node) => node.index() + 1,
+            None if value.tensor().is_none() => 0,
+            None => continue,
+        };
+        let Some(&last) = last_read.get(&id) else { continue };
+        for entry in &mut live[born..=last] {
+            *entry = (entry.0 + 1, Some(id));
+        }
+    }
+    live.into_iter().map(|(count, value)| value.filter(|_| count == 1)).collect()
+}

@@ -1,0 +1,151 @@
+//! Bands: the same results, bit by bit, in less memory.
+
+use ir::ops::*;
+use ir::{Graph, Op, ValueId, evaluate, verify};
+use passes::bands::{Split, split};
+use types::{Bytes, DType, Random, Scope, Shape, Tensor, pointwise};
+
+use crate::support::{compiled, compiled_within, inputs, open};
+
+/// A random network of windows, sums, joined channels and pointwise functions: all of it local along rows.
+fn local_graph(seed: u64) -> Graph {
+    let mut random = Random::new(seed);
+    let mut graph = Graph::new(&format!("local {seed}"));
+    let (batch, rows) = (1 + random.below(3) as usize, 9 + random.below(20) as usize);
+    let mut x = graph.add_input("x", DType::F32, Shape::from([batch, 4, rows, 7]));
+    for ix in 0..5 + random.below(5) {
+        let channels = graph.ty(x).shape[1];
+        let scope = Scope::new(&format!("block/{ix}"));
+        let window = |random: &mut Random| {
+            let (kernel, stride) = (1 + random.below(4) as usize, 1 + random.below(2) as usize);
+            let [front, back] = [random.below(kernel as u64) as usize, random.below(kernel as u64) as usize];
+            (kernel, stride, [front, back])
+        };
+        let mut weight = |graph: &mut Graph, shape: &[usize]| {
+            graph.add_weight(&format!("{ix}.w"), Tensor::from_fn(Shape::from(shape), |_| random.uniform(-0.5, 0.5)))
+        };
+        x = match Random::for_name(seed, &format!("kind {ix}")).below(7) {
+            kind @ 0..=2 => {
+                let depthwise = kind == 2;
+                let w = weight(&mut graph, &[channels, if depthwise { 1 } else { channels }, 3, 3]);
+                let dilation = 1 + random.below(2) as usize;
+                let op = Conv {
+                    dilation: [dilation, 1].into_iter().collect(),
+                    stride: [1 + random.below(2) as usize, 1].into_iter().collect(),
+                    pad: [[dilation, random.below(3) as usize], [1, 1]].into_iter().collect(),
+                    groups: if depthwise { channels } else { 1 },
+                    ..Conv::square(1, 1)
+                };
+                graph.add1(op.into(), &[x, w], scope).expect("the window fits")
+            }
+            3 => {
+                // A residual around a convolution: the sum needs fewer rows of `x` than the convolution does.
+                let w = weight(&mut graph, &[channels, channels, 3, 3]);
+                let y = graph.add1(Conv::square(1, 1).into(), &[x, w], scope.child("conv")).expect("it fits");
+                graph.add1(Binary(pointwise::Binary::Add).into(), &[x, y], scope).expect("same shapes")
+            }
+            4 => {
+                let (kernel, stride, pad) = window(&mut random);
+                let kind = [PoolKind::Max, PoolKind::Mean, PoolKind::MeanWithPadding][random.below(3) as usize];
+                let op = Pool {
+                    kernel: [kernel, 1].into_iter().collect(),
+                    stride: [stride, 1].into_iter().collect(),
+                    pad: [pad, [0, 0]].into_iter().collect(),
+                    ceil: random.below(2) == 1,
+                    ..Pool::square(kind, 1, 1, 0)
+                };
+                graph.add1(op.into(), &[x], scope).expect("the window fits")
+            }
+            5 => {
+                let y = graph.add1(Unary(pointwise::Unary::Sigmoid).into(), &[x], scope.child("gate")).expect("unary");
+                graph.add1(Concat { axis: 1 }.into(), &[y, x], scope).expect("same rows")
+            }
+            _ => {
+                let s = weight(&mut graph, &[channels, 1, 1]);
+                graph.add1(Binary(pointwise::Binary::Mul).into(), &[x, s], scope).expect("it broadcasts")
+            }
+        };
+        if graph.ty(x).shape[2] < 4 {
+            break;
+        }
+    }
+    graph.set_outputs(vec![("y".into(), x)]);
+    graph
+}
+
+fn bits(tensors: &[Tensor]) -> Vec<Vec<u8>> {
+    tensors.iter().map(Tensor::to_le_bytes).collect()
+}
+
+#[test]
+fn splitting_keeps_every_bit() {
+    let mut splits = 0;
+    for seed in 0..40 {
+        let graph = local_graph(seed);
+        let inputs = inputs(&graph, seed);
+        let want = evaluate(&graph, &inputs).expect("it verifies");
+        let shape = &graph.ty(graph.outputs()[0].value).shape;
+        for axis in [0, 2] {
+            for bands in [2, 3, shape[axis]] {
+                let whole = Split { nodes: 0..graph.nodes().len(), axis, bands };
+                let Some(banded) = split(&graph, &[whole]) else { continue };
+                splits += 1;
+                verify(&banded).expect("a split graph is a graph");
+                let got = evaluate(&banded, &inputs).expect("it verifies");
+                assert_eq!(bits(&got), bits(&want), "seed {seed}, {bands} bands along {axis}");
+            }
+        }
+    }
+    assert!(100 < splits, "only {splits} graphs could be split");
+}
+
+#[test]
+fn a_budget_is_kept_and_changes_no_bit() {
+    let mut fits = 0;
+    for seed in 0..40 {
+        let graph = local_graph(seed);
+        let inputs = inputs(&graph, seed);
+        let free = compiled(graph.clone()).expect("there are kernels");
+        let want = open(&free, 2).run_tensors(&inputs).expect("inputs fit");
+        for percent in [90, 70, 50, 30] {
+            let budget = Bytes(free.plan.arena.size.0 * percent / 100);
+            match compiled_within(graph.clone(), budget) {
+                Ok(compiled) => {
+                    fits += 1;
+                    assert!(compiled.plan.arena.size <= budget, "seed {seed}");
+                    let got = open(&compiled, 2).run_tensors(&inputs).expect("inputs fit");
+                    assert_eq!(bits(&got), bits(&want), "seed {seed} within {percent} %");
+                }
+                Err(compiler::CompileError::Budget { budget: stated, smallest }) => {
+                    assert_eq!(stated, budget);
+                    assert!(budget < smallest && smallest <= free.plan.arena.size);
+                }
+                Err(other) => panic!("seed {seed}: {other}"),
+            }
+        }
+    }
+    assert!(40 < fits, "only {fits} budgets were met");
+}
+
+/// What is not local, or crosses a region's border, is no region.
+#[test]
+fn refuses_what_is_no_region() {
+    let mut graph = Graph::new("no region");
+    let x = graph.add_input("x", DType::F32, Shape::from([1, 2, 8, 8]));
+    let relu = |graph: &mut Graph, x: ValueId, name: &str| {
+        graph.add1(Unary(pointwise::Unary::Relu).into(), &[x], Scope::new(name)).expect("unary")
+    };
+    let a = relu(&mut graph, x, "a");
+    let b = graph.add1(Op::from(Transpose { order: [0, 1, 3, 2].into_iter().collect() }), &[a], Scope::new("b"));
+    let b = b.expect("a permutation");
+    let c = relu(&mut graph, b, "c");
+    let d = graph.add1(Binary(pointwise::Binary::Add).into(), &[c, a], Scope::new("d")).expect("same shapes");
+    graph.set_outputs(vec![("y".into(), d)]);
+    let whole = |nodes, bands| Split { nodes, axis: 2, bands };
+    assert_eq!(split(&graph, &[whole(0..4, 2)]), None, "a transpose moves rows");
+    assert_eq!(split(&graph, &[whole(2..4, 2)]), None, "`a` crosses too");
+    assert_eq!(split(&graph, &[whole(0..1, 9)]), None, "there are 8 rows");
+    assert_eq!(split(&graph, &[whole(0..1, 1)]), None, "one band is no band");
+    assert_eq!(split(&graph, &[Split { nodes: 0..1, axis: 4, bands: 2 }]), None, "there is no axis 4");
+    assert!(split(&graph, &[whole(0..1, 8)]).is_some());
+}
