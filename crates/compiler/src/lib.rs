@@ -68,7 +68,7 @@ pub fn compile(
     watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
-    let graph = passes::run(model.graph, watch)?;
+    let graph = passes::run(model.graph, watch)?.graph;
     let Lowered { mut plan, constants } = lower::lower(&graph, target)?;
     // Of the model as it came: passes fold weights together and multiply-adds away.
     (plan.parameters, plan.flops) = (parameters, flops);

@@ -1,6 +1,7 @@
 //! Passes: graph to graph, each a verb, one ordered list.
 //!
-//! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
+//! [`PIPELINE`] gives their order, names and dump points; [`schedule`] comes last and says what is known about its order.
+//! Which order that is, `order` finds; it knows tasks and blocks and no graph. [`run`] verifies the graph after every pass; a violation there
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
 //! ```
@@ -12,8 +13,9 @@
 //! let a = graph.add1(Op::Unary(Unary(pointwise::Unary::Relu)), &[x], Scope::new("a")).unwrap();
 //! let b = graph.add1(Op::Unary(Unary(pointwise::Unary::Exp)), &[a], Scope::new("b")).unwrap();
 //! graph.set_outputs(vec![("y".into(), b)]);
-//! let graph = prestow_passes::run(graph, |_, _| {}).unwrap();
-//! assert_eq!(graph.nodes().len(), 1, "both functions run in one step");
+//! let scheduled = prestow_passes::run(graph, |_, _| {}).unwrap();
+//! assert_eq!(scheduled.graph.nodes().len(), 1, "both functions run in one step");
+//! assert_eq!(scheduled.order.peak.0, 16, "in place");
 //! ```
 
 mod clean;
@@ -23,6 +25,7 @@ mod epilogue;
 mod fold;
 mod idiom;
 mod norm;
+pub mod order;
 mod pointwise;
 mod schedule;
 
@@ -35,7 +38,7 @@ pub use fold::fold_constants;
 pub use idiom::find_idioms;
 pub use norm::{fold_scales, split_norms};
 pub use pointwise::fuse_pointwise;
-pub use schedule::{peak_bytes, schedule};
+pub use schedule::{Scheduled, schedule, tasks};
 
 /// A pass with its name.
 pub struct Pass {
@@ -45,7 +48,7 @@ pub struct Pass {
     pub run: fn(&Graph) -> Graph,
 }
 
-/// All passes in the order in which they run.
+/// All passes that rewrite, in the order in which they run; [`schedule`] follows.
 pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold_constants", run: fold_constants },
     Pass { name: "clean", run: clean },
@@ -56,7 +59,6 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold_scales", run: fold_scales },
     Pass { name: "fuse_epilogues", run: fuse_epilogues },
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
-    Pass { name: "schedule", run: schedule },
 ];
 
 /// A pass left a graph that is not one: a bug of ours.
@@ -69,17 +71,23 @@ pub struct BrokenGraph {
     pub errors: Vec<VerifyError>,
 }
 
-/// Runs all passes. `watch` sees the graph as it came (named `load`) and after each pass.
+/// Runs all passes. `watch` sees the graph as it came (named `load`), after each pass, and in its final order (named
+/// `schedule`).
 ///
 /// # Errors
 /// The first graph that does not verify.
-pub fn run(mut graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, BrokenGraph> {
-    verify(&graph).map_err(|errors| BrokenGraph { pass: "load", errors })?;
-    watch("load", &graph);
+pub fn run(mut graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Scheduled, BrokenGraph> {
+    let mut check = |pass: &'static str, graph: &Graph| {
+        verify(graph).map_err(|errors| BrokenGraph { pass, errors })?;
+        watch(pass, graph);
+        Ok(())
+    };
+    check("load", &graph)?;
     for pass in PIPELINE {
         graph = (pass.run)(&graph);
-        verify(&graph).map_err(|errors| BrokenGraph { pass: pass.name, errors })?;
-        watch(pass.name, &graph);
+        check(pass.name, &graph)?;
     }
-    Ok(graph)
+    let scheduled = schedule(&graph);
+    check("schedule", &scheduled.graph)?;
+    Ok(scheduled)
 }
