@@ -10,7 +10,7 @@ use lower::Target;
 use passes::bands::{self, Choice};
 use types::{Bytes, EntityId};
 
-use crate::{CompileError, Compiled, finish};
+use crate::{CompileError, Compiled, finish, footprint, schedule, workspace};
 
 /// What was done to fit a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,26 +43,24 @@ pub(crate) fn within(
     budget: Bytes,
     unlimited: Bytes,
 ) -> Result<Compiled, CompileError> {
-    let least_scratch = |graph: &Graph, node: NodeId| {
-        // A node without a kernel was refused when the plan without a budget was made; parts have the same ops.
-        lower::workspace(graph, target, node, Bytes::ZERO).map_or(0, |bytes| bytes.0)
-    };
+    let workspace = workspace(target, Bytes::ZERO);
+    let least = footprint(target, &workspace);
     let mut smallest = unlimited;
     // The plan, or by how much it is too large.
     let mut attempt = |choice: Option<&Choice>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
-        let banded = match choice.filter(|choice| !choice.splits.is_empty()) {
-            Some(choice) => passes::schedule(&bands::split(graph, &choice.splits).expect("chosen from this graph")),
-            None => graph.clone(),
+        let splits = choice.map(|choice| &choice.splits[..]).unwrap_or_default();
+        let banded = schedule(&bands::split(graph, splits).expect("chosen from this graph"), target, Bytes::ZERO)?;
+        let live = passes::live_bytes(&banded.graph, &least);
+        let scratch = |node: NodeId| {
+            let taken = workspace(&banded.graph, node);
+            Bytes(taken.0 + aim.saturating_sub(live[node.index()].0))
         };
-        let live = passes::live_bytes(&banded);
-        let scratch = |node: NodeId| Bytes(aim.saturating_sub(live[node.index()]));
         let mut compiled = finish(&banded, target, scratch)?;
         smallest = smallest.min(compiled.plan.arena.size);
         if budget < compiled.plan.arena.size {
             return Ok(Err(compiled.plan.arena.size - budget));
         }
-        let cost = bands::cost(&banded) as f64 / bands::cost(graph).max(1) as f64;
-        let splits = choice.map(|choice| &choice.splits[..]).unwrap_or_default();
+        let cost = bands::cost(&banded.graph) as f64 / bands::cost(graph).max(1) as f64;
         let regions = splits.iter().map(|split| Region {
             first: graph.node(NodeId::from_index(split.nodes.start)).scope.to_string(),
             last: graph.node(NodeId::from_index(split.nodes.end - 1)).scope.to_string(),
@@ -74,14 +72,14 @@ pub(crate) fn within(
     };
 
     let mut aim = budget.0;
-    while let Some(choice) = bands::choose(graph, Some(aim), &least_scratch) {
+    while let Some(choice) = bands::choose(graph, Some(aim), &least) {
         match attempt(Some(&choice), aim)? {
             Ok(compiled) => return Ok(compiled),
             Err(over) => aim = aim.saturating_sub(over.0.max(aim / 64).max(1)),
         }
     }
     // The estimate may be too high as well: what it takes for the smallest choice is tried too.
-    if let Some(choice) = bands::choose(graph, None, &least_scratch)
+    if let Some(choice) = bands::choose(graph, None, &least)
         && let Ok(compiled) = attempt(Some(&choice), 0)?
     {
         return Ok(compiled);

@@ -1,7 +1,7 @@
 //! The compiler on one page: a model becomes a plan with its constants, and those an executable.
 //!
 //! ```text
-//! load / build -> verify -> passes -> verify -> lower -> place -> check -> image
+//! load / build -> verify -> passes -> verify -> schedule -> lower -> place -> check -> image
 //! ```
 //!
 //! [`load`](source::load) reads a model from the zoo or a file; [`compile`] does the rest, once for each batch;
@@ -14,7 +14,9 @@ pub mod source;
 use arena::{Aim, Limits};
 use ir::{Graph, NodeId};
 use lower::{FREE_SCRATCH, Lowered, Target};
-use plan::{Arena, Fault, Plan, Proof};
+use passes::order::Certificate;
+use passes::{Footprint, Scheduled};
+use plan::{Arena, Fault, Order, Plan, Proof};
 use types::{Bytes, Preprocess};
 
 pub use budget::{Fit, Region};
@@ -79,15 +81,17 @@ pub fn compile(
     model: Model,
     target: &dyn Target,
     budget: Option<Bytes>,
-    watch: impl FnMut(&'static str, &Graph),
+    mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
-    let graph = passes::run(model.graph, watch)?;
-    let mut compiled = finish(&graph, target, |_| FREE_SCRATCH)?;
+    let graph = passes::run(model.graph, &mut watch)?;
+    let scheduled = schedule(&graph, target, FREE_SCRATCH)?;
+    watch("schedule", &scheduled.graph);
+    let mut compiled = finish(&scheduled, target, |_| FREE_SCRATCH)?;
     if let Some(budget) = budget
         && budget < compiled.plan.arena.size
     {
-        compiled = budget::within(&graph, target, budget, compiled.plan.arena.size)?;
+        compiled = budget::within(&scheduled.graph, target, budget, compiled.plan.arena.size)?;
     }
     // Of the model as it came: passes fold weights together and multiply-adds away, bands compute halos twice.
     let plan = &mut compiled.plan;
@@ -96,12 +100,54 @@ pub fn compile(
     Ok(compiled)
 }
 
+/// Puts the nodes in the order with the least peak, where kernels take at most `scratch` if they can.
+fn schedule(graph: &Graph, target: &dyn Target, scratch: Bytes) -> Result<Scheduled, CompileError> {
+    // The first node without a kernel is refused here, so that what follows may ask for any node's workspace.
+    for node in graph.nodes().keys() {
+        lower::workspace(graph, target, node, scratch)?;
+    }
+    let scheduled = passes::schedule(graph, &footprint(target, &workspace(target, scratch)));
+    ir::verify(&scheduled.graph).map_err(|errors| passes::BrokenGraph { pass: "schedule", errors })?;
+    Ok(scheduled)
+}
+
+/// The workspace of a node that has a kernel.
+fn workspace(target: &dyn Target, scratch: Bytes) -> impl Fn(&Graph, NodeId) -> Bytes {
+    move |graph, node| lower::workspace(graph, target, node, scratch).unwrap_or_default()
+}
+
+/// What a target adds to the bytes of a graph.
+fn footprint<'a>(target: &dyn Target, workspace: &'a dyn Fn(&Graph, NodeId) -> Bytes) -> Footprint<'a> {
+    Footprint { alignment: target.alignment(), workspace }
+}
+
 /// Lowers, places and checks a graph whose nodes stand in their final order.
-fn finish(graph: &Graph, target: &dyn Target, scratch: impl Fn(NodeId) -> Bytes) -> Result<Compiled, CompileError> {
-    let Lowered { mut plan, constants } = lower::lower_within(graph, target, scratch)?;
+fn finish(
+    scheduled: &Scheduled,
+    target: &dyn Target,
+    scratch: impl Fn(NodeId) -> Bytes,
+) -> Result<Compiled, CompileError> {
+    let Lowered { mut plan, constants } = lower::lower_within(&scheduled.graph, target, scratch)?;
     place(&mut plan)?;
+    plan.order = order_proof(&scheduled.order, plan.arena.lower_bound);
     plan::check(&plan).map_err(CompileError::Plan)?;
     Ok(Compiled { plan, constants, fit: None })
+}
+
+/// What is known about the order, beside the lower bound of the buffers that it really led to.
+///
+/// The bounds count a concatenation's bytes part by part, from when each is written; buffers may need more.
+fn order_proof(order: &Certificate, lower_bound: Bytes) -> Order {
+    if lower_bound < order.lower_bound {
+        // Bytes are shared that the bound takes for separate: it is none for these buffers.
+        return Order { bound: Bytes::ZERO, least: Bytes::ZERO, proof: Proof::Gap };
+    }
+    let bound = order.lower_bound;
+    let least = match order.state {
+        passes::order::State::Gap => bound,
+        _ => order.peak.clamp(bound, lower_bound),
+    };
+    Order { bound, least, proof: Proof::of(lower_bound, bound, least) }
 }
 
 /// Gives every buffer its offset and the arena its size and bound.

@@ -3,6 +3,10 @@
 //! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
+//! Two more take what a target adds to a graph's bytes, its [`Footprint`]: [`schedule`] puts the nodes in the order with
+//! the least peak of live bytes and says what is known about it ([`order`] finds it; it knows tasks and blocks and no
+//! graph), [`bands`] goes below that peak by running stretches of the graph part by part.
+//!
 //! ```
 //! use ir::{Graph, Op, ops::Unary};
 //! use types::{DType, Scope, Shape, pointwise};
@@ -14,6 +18,8 @@
 //! graph.set_outputs(vec![("y".into(), b)]);
 //! let graph = prestow_passes::run(graph, |_, _| {}).unwrap();
 //! assert_eq!(graph.nodes().len(), 1, "both functions run in one step");
+//! let scheduled = prestow_passes::schedule(&graph, &prestow_passes::Footprint::BARE);
+//! assert_eq!(scheduled.order.peak.0, 16, "in place");
 //! ```
 
 pub mod bands;
@@ -24,6 +30,7 @@ mod epilogue;
 mod fold;
 mod idiom;
 mod norm;
+pub mod order;
 mod pointwise;
 mod schedule;
 
@@ -36,7 +43,7 @@ pub use fold::fold_constants;
 pub use idiom::find_idioms;
 pub use norm::{fold_scales, split_norms};
 pub use pointwise::fuse_pointwise;
-pub use schedule::{live_bytes, peak_bytes, schedule};
+pub use schedule::{Footprint, Scheduled, live_bytes, schedule, tasks};
 
 /// A pass with its name.
 pub struct Pass {
@@ -57,7 +64,6 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold_scales", run: fold_scales },
     Pass { name: "fuse_epilogues", run: fuse_epilogues },
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
-    Pass { name: "schedule", run: schedule },
 ];
 
 /// A pass left a graph that is not one: a bug of ours.

@@ -1,127 +1,188 @@
 //! [`schedule`]: the order of the nodes, chosen for the least memory alive at once.
+//!
+//! Nodes become tasks, values become blocks. What shares bytes when a graph is lowered shares them here: a view has the
+//! blocks of its operand; a result may take the bytes of operands that die with its node; a concatenation has the blocks of
+//! those operands that can be written into it in the first place, and a block of its own for each of the others. Known
+//! values have none. That is the best that lowering may come to: a concatenation's bytes may be taken as one block earlier
+//! than this counts them.
 
-use ir::{Graph, NodeId, Reuse, ValueId, reorder};
+use ir::{Graph, Node, NodeId, Reuse, Source, TensorType, ValueId, reorder};
 use smallvec::SmallVec;
-use types::{EntityId, Map};
+use types::{Bytes, EntityId, Map};
 
-/// Orders nodes so that the most bytes alive at once are few: the order as it is, or the greedy one, whichever is better.
-///
-/// Greedy: among the nodes whose operands are computed, the one next that adds the fewest live bytes (its results less
-/// the operands that die), ties by the order as it is.
-pub fn schedule(graph: &Graph) -> Graph {
-    let natural: Vec<NodeId> = graph.nodes().keys().collect();
-    let greedy = greedy_order(graph);
-    if peak_bytes(graph, &greedy) < peak_bytes(graph, &natural) { reorder(graph, &greedy) } else { graph.clone() }
+use crate::order::{BlockId, Certificate, Limits, Tasks, least_peak};
+
+/// A graph in its order of execution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scheduled {
+    /// The graph, its nodes as they run.
+    pub graph: Graph,
+    /// What is known about the order.
+    pub order: Certificate,
 }
 
-/// The most bytes of inputs, results and intermediate values alive at once in an order, which must be topological.
-///
-/// A node's operands and results are alive together, apart from a result that takes a dying operand's bytes. Aliases
-/// count once; parts of a concatenation count on their own.
-pub fn peak_bytes(graph: &Graph, order: &[NodeId]) -> u64 {
-    let mut live = Live::new(graph);
-    let mut peak = live.bytes;
-    for &id in order {
-        peak = peak.max(live.run(graph, id));
+/// What a target adds to the bytes of a graph's values.
+#[derive(Clone, Copy)]
+pub struct Footprint<'a> {
+    /// Values take multiples of this.
+    pub alignment: Bytes,
+    /// Bytes that a node needs only while it runs.
+    pub workspace: &'a dyn Fn(&Graph, NodeId) -> Bytes,
+}
+
+impl Footprint<'_> {
+    /// Nothing but the values' own bytes.
+    pub const BARE: Footprint<'static> = Footprint { alignment: Bytes(1), workspace: &|_, _| Bytes(0) };
+}
+
+/// For each node, in the order as it is, the most bytes alive while it runs.
+pub fn live_bytes(graph: &Graph, footprint: &Footprint) -> Vec<Bytes> {
+    let tasks = tasks(graph, footprint);
+    tasks.live(&tasks.given_order()).expect("the nodes of a graph stand in an order")
+}
+
+/// Orders nodes so that the most bytes alive at once are as few as they can be. An order that is best already stays.
+pub fn schedule(graph: &Graph, footprint: &Footprint) -> Scheduled {
+    let order = least_peak(&tasks(graph, footprint), Limits::default());
+    let nodes: Vec<NodeId> = order.order.iter().map(|task| NodeId::from_index(task.index())).collect();
+    let stays = nodes.iter().copied().eq(graph.nodes().keys());
+    let graph = if stays { graph.clone() } else { reorder(graph, &nodes) };
+    Scheduled { graph, order: order.certificate }
+}
+
+/// The nodes of a graph as tasks; a task has the index of its node.
+pub fn tasks(graph: &Graph, footprint: &Footprint) -> Tasks {
+    let homes = Homes::new(graph);
+    // What lies in another value is not aligned by itself.
+    let bytes = |value: ValueId| match homes.find(value) {
+        (home, 0) if home == value => Bytes(size(graph, value)).align_up(footprint.alignment),
+        _ => Bytes(size(graph, value)),
+    };
+    let mut tasks = Tasks::new();
+    let mut blocks: Map<ValueId, Vec<BlockId>> = Map::filled(graph.values().len(), Vec::new());
+    for &input in graph.inputs() {
+        blocks[input].push(tasks.add_given(bytes(input)));
     }
-    peak
-}
-
-/// For each node, in the order as it is, the bytes alive while it runs: see [`peak_bytes`].
-pub fn live_bytes(graph: &Graph) -> Vec<u64> {
-    let mut live = Live::new(graph);
-    graph.nodes().keys().map(|id| live.run(graph, id)).collect()
-}
-
-fn greedy_order(graph: &Graph) -> Vec<NodeId> {
-    let mut live = Live::new(graph);
-    let mut waits: Map<NodeId, usize> = Map::filled(graph.nodes().len(), 0);
-    let readers = graph.readers();
     for (id, node) in graph.nodes().iter() {
-        waits[id] = node.inputs.iter().filter(|&&input| graph.value(input).producer().is_some()).count();
-    }
-    let mut ready: Vec<NodeId> = graph.nodes().keys().filter(|&id| waits[id] == 0).collect();
-    let mut order = Vec::with_capacity(graph.nodes().len());
-    while let Some(next) = ready.iter().copied().min_by_key(|&id| (live.change(graph, id), id.index())) {
-        ready.retain(|&id| id != next);
-        live.run(graph, next);
-        order.push(next);
-        for &output in &graph.node(next).outputs {
-            for &reader in &readers[output] {
-                waits[reader] -= 1;
-                if waits[reader] == 0 {
-                    ready.push(reader);
+        let reads: Vec<BlockId> = node.inputs.iter().flat_map(|&input| blocks[input].iter().copied()).collect();
+        let reuse = reuse(graph, node);
+        let mut shared = Vec::new();
+        // A view makes nothing, and yet its readers come after it: that is what a block of no bytes says.
+        let mut makes = vec![Bytes(0)];
+        match &reuse {
+            Reuse::Alias { .. } => shared.clone_from(&reads),
+            Reuse::Parts(_) => {
+                for (&part, start) in node.inputs.iter().zip(starts(graph, node, &reuse)) {
+                    if homes.is_at(part, node.outputs[0], start) {
+                        shared.extend(&blocks[part]);
+                    } else {
+                        makes.push(Bytes(size(graph, part)));
+                    }
                 }
             }
+            _ => makes = node.outputs.iter().map(|&output| bytes(output)).collect(),
+        }
+        let task = tasks.add(&reads, &makes);
+        if !matches!(reuse, Reuse::Alias { .. }) {
+            tasks.set_workspace(task, (footprint.workspace)(graph, id).align_up(footprint.alignment));
+        }
+        let made = tasks.tasks()[task].makes.clone();
+        match reuse {
+            Reuse::Alias { .. } | Reuse::Parts(_) => {
+                shared.extend(made);
+                shared.sort_unstable();
+                shared.dedup();
+                blocks[node.outputs[0]] = shared;
+            }
+            _ => node.outputs.iter().zip(made).for_each(|(&output, block)| blocks[output].push(block)),
+        }
+        if let Reuse::InPlace(allowed) = reuse {
+            allowed.iter().for_each(|&ix| tasks.allow_in_place(task, &blocks[node.inputs[ix]]));
         }
     }
-    order
+    graph.outputs().iter().flat_map(|output| &blocks[output.value]).for_each(|&block| tasks.keep(block));
+    tasks
 }
 
-/// Which bytes are alive while nodes run one after the other.
-struct Live {
-    /// The value whose bytes a value lies in.
-    root: Map<ValueId, ValueId>,
-    /// By root: reads that are still to come; outputs of the graph have one that never comes.
-    reads: Map<ValueId, usize>,
-    bytes: u64,
+/// Where values lie if every part of a concatenation that can be written into it is.
+struct Homes<'a> {
+    graph: &'a Graph,
+    /// By value: the value whose bytes it lies in, and from which on. A value that lies in no other lies in itself.
+    within: Map<ValueId, (ValueId, u64)>,
+    /// By value that lies in no other: whether its bytes are given or known.
+    fixed: Map<ValueId, bool>,
 }
 
-impl Live {
-    fn new(graph: &Graph) -> Live {
-        let mut root: Map<ValueId, ValueId> = graph.values().keys().collect();
+impl<'a> Homes<'a> {
+    fn new(graph: &'a Graph) -> Homes<'a> {
+        let within = graph.values().keys().map(|value| (value, 0)).collect();
+        let fixed = graph.values().values().map(|value| !matches!(value.source, Source::Node { .. })).collect();
+        let mut homes = Homes { graph, within, fixed };
         for node in graph.nodes().values() {
-            let types: SmallVec<[_; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
-            if let Reuse::Alias { .. } = node.op.reuse(&types, graph.ty(node.outputs[0])) {
-                root[node.outputs[0]] = root[node.inputs[0]];
+            if let Reuse::Alias { offset } = reuse(graph, node) {
+                let element = graph.ty(node.inputs[0]).dtype.size().0;
+                homes.within[node.outputs[0]] = (node.inputs[0], offset as u64 * element);
             }
         }
-        let mut reads: Map<ValueId, usize> = Map::filled(graph.values().len(), 0);
-        for node in graph.nodes().values() {
-            node.inputs.iter().for_each(|&input| reads[root[input]] += 1);
-        }
-        graph.outputs().iter().for_each(|output| reads[root[output.value]] += 1);
-        let bytes = graph.inputs().iter().map(|&input| size(graph, input)).sum();
-        Live { root, reads, bytes }
-    }
-
-    /// Bytes that the node's results add, and bytes of operands that die with it.
-    fn effect(&self, graph: &Graph, id: NodeId) -> (u64, u64) {
-        let node = graph.node(id);
-        let born = node.outputs.iter().filter(|&&output| self.root[output] == output);
-        let born = born.map(|&output| size(graph, output)).sum();
-        let mut roots: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| self.root[input]).collect();
-        roots.sort_unstable();
-        let dying = roots.chunk_by(|a, b| a == b).filter(|same| self.reads[same[0]] == same.len());
-        let in_arena = dying.filter(|same| graph.value(same[0]).tensor().is_none());
-        (born, in_arena.map(|same| size(graph, same[0])).sum())
-    }
-
-    fn change(&self, graph: &Graph, id: NodeId) -> i64 {
-        let (born, dying) = self.effect(graph, id);
-        born as i64 - dying as i64
-    }
-
-    /// Runs a node and returns the bytes alive while it ran.
-    fn run(&mut self, graph: &Graph, id: NodeId) -> u64 {
-        let (born, dying) = self.effect(graph, id);
-        let node = graph.node(id);
-        let types: SmallVec<[_; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
-        let in_place = match node.op.reuse(&types, graph.ty(node.outputs[0])) {
-            Reuse::InPlace(inputs) => inputs.iter().any(|&ix| self.reads[self.root[node.inputs[ix]]] == 1),
-            _ => false,
-        };
-        let during = self.bytes + if in_place { 0 } else { born };
-        self.bytes = self.bytes + born - dying;
-        node.inputs.iter().for_each(|&input| self.reads[self.root[input]] -= 1);
-        // A result that nobody reads dies at once.
-        for &output in &node.outputs {
-            if self.root[output] == output && self.reads[output] == 0 {
-                self.bytes -= size(graph, output);
+        for node in graph.nodes().values().rev() {
+            let reuse = reuse(graph, node);
+            if let Reuse::Parts(_) = reuse {
+                homes.place_parts(node, &starts(graph, node, &reuse));
             }
         }
-        during.max(self.bytes)
+        homes
     }
+
+    /// The last concatenation comes first: what grows from one to the next becomes the beginning of the last.
+    fn place_parts(&mut self, node: &Node, starts: &[u64]) {
+        let result = node.outputs[0];
+        let (root, offset) = self.find(node.inputs[0]);
+        let is_laid_out = starts[0] <= offset
+            && node
+                .inputs
+                .iter()
+                .zip(starts)
+                .all(|(&part, start)| self.find(part) == (root, offset - starts[0] + start));
+        if is_laid_out && self.find(result) == (result, 0) && !self.fixed[root] && root != result {
+            self.within[result] = (root, offset - starts[0]);
+            return;
+        }
+        for (&part, &start) in node.inputs.iter().zip(starts) {
+            let (root, offset) = self.find(part);
+            let is_whole = offset == 0 && size(self.graph, root) == size(self.graph, part);
+            let (home, at) = self.find(result);
+            if is_whole && root != home && !self.fixed[root] && !self.fixed[home] {
+                self.within[root] = (home, at + start);
+            }
+        }
+    }
+
+    /// Whether a part lies in a result at an offset.
+    fn is_at(&self, part: ValueId, result: ValueId, start: u64) -> bool {
+        let (home, at) = self.find(result);
+        self.find(part) == (home, at + start)
+    }
+
+    fn find(&self, mut value: ValueId) -> (ValueId, u64) {
+        let mut at = 0;
+        while self.within[value].0 != value {
+            let (next, offset) = self.within[value];
+            (value, at) = (next, at + offset);
+        }
+        (value, at)
+    }
+}
+
+/// Where the parts of a concatenation start, in bytes.
+fn starts(graph: &Graph, node: &Node, reuse: &Reuse) -> Vec<u64> {
+    let Reuse::Parts(starts) = reuse else { return Vec::new() };
+    let element = graph.ty(node.outputs[0]).dtype.size().0;
+    starts.iter().map(|&start| start as u64 * element).collect()
+}
+
+fn reuse(graph: &Graph, node: &Node) -> Reuse {
+    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
+    node.op.reuse(&types, graph.ty(node.outputs[0]))
 }
 
 fn size(graph: &Graph, value: ValueId) -> u64 {

@@ -2,7 +2,7 @@
 
 use types::Bytes;
 
-use crate::{Arena, BufferIx, ConstantIx, Operand, Place, Plan, Port, Proof};
+use crate::{Arena, BufferIx, ConstantIx, Operand, Order, Place, Plan, Port, Proof};
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,8 @@ pub enum Fault {
     LowerBound { stated: Bytes, found: Bytes },
     #[error("the arena of {size} says {proof:?} beside a lower bound of {bound} and a least height of {least}")]
     Proof { size: Bytes, bound: Bytes, least: Bytes, proof: Proof },
+    #[error("the order says {proof:?} beside a lower bound of {size}, a bound over all orders of {bound} and a least of {least}")]
+    Order { size: Bytes, bound: Bytes, least: Bytes, proof: Proof },
     #[error("there are too many {0} to number")]
     TooMany(&'static str),
 }
@@ -92,6 +94,10 @@ fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
     let Arena { size, lower_bound: bound, least, proof, .. } = plan.arena;
     if !(bound <= least && least <= size) || proof != Proof::of(size, bound, least) {
         faults.push(Fault::Proof { size, bound, least, proof });
+    }
+    let (size, Order { bound, least, proof }) = (plan.arena.lower_bound, plan.order.clone());
+    if !(bound <= least && least <= size) || proof != Proof::of(size, bound, least) {
+        faults.push(Fault::Order { size, bound, least, proof });
     }
 }
 

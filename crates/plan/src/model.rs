@@ -26,6 +26,8 @@ pub struct Plan {
     pub buffers: Vec<Buffer>,
     /// The size of the arena, with its proof.
     pub arena: Arena,
+    /// What is known about the order of the steps.
+    pub order: Order,
     /// The packed constants, in order of their offsets.
     pub constants: Vec<Constant>,
     /// The size of the section that holds the constants.
@@ -130,6 +132,17 @@ pub struct Arena {
     /// what is between.
     pub least: Bytes,
     /// Whether no placement of these buffers is smaller than `size`.
+    pub proof: Proof,
+}
+
+/// What is known about the order of the steps, beside the arena's lower bound, which is one for this order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// No order of the same steps has a lower bound below this.
+    pub bound: Bytes,
+    /// Nor below this: the bound, or more where a search has ruled out what is between.
+    pub least: Bytes,
+    /// Whether no order has a lower bound below the arena's.
     pub proof: Proof,
 }
 

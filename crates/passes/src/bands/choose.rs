@@ -11,11 +11,11 @@
 
 use std::ops::Range;
 
-use ir::{Graph, NodeId, ValueId};
+use ir::{Graph, Node, NodeId, ValueId};
 use types::{EntityId, Map};
 
 use super::{Split, crossings, split};
-use crate::schedule::live_bytes;
+use crate::schedule::{Footprint, live_bytes};
 
 /// What moving a byte costs, in arithmetic operations: some 100 GFLOP/s against 15 GB/s.
 const BYTE_COST: u64 = 6;
@@ -39,12 +39,12 @@ pub struct Choice {
 
 /// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
 ///
-/// `scratch` is the least workspace of a node. `None` where no choice stays within the limit, and for graphs without a
+/// The footprint has the least workspace of each node. `None` where no choice stays within the limit, and for graphs without a
 /// position at which one value crosses alone.
-pub fn choose(graph: &Graph, limit: Option<u64>, scratch: &dyn Fn(&Graph, NodeId) -> u64) -> Option<Choice> {
+pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Option<Choice> {
     let crossings = crossings(graph);
     let stops: Vec<usize> = (0..crossings.len()).filter(|&at| crossings[at].is_some()).collect();
-    let whole = Measure::of(graph, scratch);
+    let whole = Measure::of(graph, footprint);
     let better = |a: &Choice, b: &Choice| match limit {
         Some(_) => (a.cost, a.peak) < (b.cost, b.peak),
         None => (a.peak, a.cost) < (b.peak, b.cost),
@@ -77,7 +77,7 @@ pub fn choose(graph: &Graph, limit: Option<u64>, scratch: &dyn Fn(&Graph, NodeId
             let Some(stretch) = cut_out(graph, nodes.clone(), entry, exit) else { continue };
             for axis in axes(&stretch) {
                 candidates.extend(
-                    bands(&stretch, axis, limit, scratch).map(|(bands, measured)| {
+                    bands(&stretch, axis, limit, footprint).map(|(bands, measured)| {
                         path.then(measured, Some(Split { nodes: nodes.clone(), axis, bands }))
                     }),
                 );
@@ -92,7 +92,7 @@ pub fn choose(graph: &Graph, limit: Option<u64>, scratch: &dyn Fn(&Graph, NodeId
 
 /// The modelled cost of running all nodes, in operations.
 pub fn cost(graph: &Graph) -> u64 {
-    Measure::of(graph, &|_, _| 0).stretch(0..graph.nodes().len()).cost
+    costs(graph).iter().sum()
 }
 
 fn within(peak: u64, limit: Option<u64>) -> bool {
@@ -117,14 +117,14 @@ fn bands(
     stretch: &Graph,
     axis: usize,
     limit: Option<u64>,
-    scratch: &dyn Fn(&Graph, NodeId) -> u64,
+    footprint: &Footprint,
 ) -> Option<(usize, Stretch)> {
     let extent = stretch.ty(stretch.outputs()[0].value).shape[axis];
     let mut best: Option<(usize, Stretch)> = None;
     for bands in (2..=extent.min(BANDS_MAX)).filter(|&bands| bands <= 16 || bands % 4 == 0) {
         let nodes = 0..stretch.nodes().len();
         let rewritten = split(stretch, &[Split { nodes, axis, bands }])?;
-        let all = Measure::of(&rewritten, scratch).stretch(0..rewritten.nodes().len());
+        let all = Measure::of(&rewritten, footprint).stretch(0..rewritten.nodes().len());
         let found = best.as_ref().is_none_or(|(_, best)| all.peak < best.peak);
         let worse = best.as_ref().is_some_and(|(_, best)| best.peak + best.peak / 4 < all.peak);
         if found {
@@ -135,6 +135,19 @@ fn bands(
         }
     }
     best.filter(|(_, found)| within(found.peak, limit))
+}
+
+/// What each node costs, in operations.
+fn costs(graph: &Graph) -> Vec<u64> {
+    let bytes = |&value: &ValueId| {
+        let value = graph.value(value);
+        value.layout.size(&value.ty.shape, value.ty.dtype).0
+    };
+    let cost = |node: &Node| {
+        let moved: u64 = node.inputs.iter().chain(&node.outputs).map(bytes).sum();
+        graph.node_flops(node) + moved * BYTE_COST + STEP_COST
+    };
+    graph.nodes().values().map(cost).collect()
 }
 
 /// What a stretch of nodes takes.
@@ -151,19 +164,9 @@ struct Measure {
 }
 
 impl Measure {
-    fn of(graph: &Graph, scratch: &dyn Fn(&Graph, NodeId) -> u64) -> Measure {
-        let mut live = live_bytes(graph);
-        let mut cost = Vec::with_capacity(live.len());
-        for (id, node) in graph.nodes().iter() {
-            live[id.index()] += scratch(graph, id);
-            let bytes = |&value: &ValueId| {
-                let value = graph.value(value);
-                value.layout.size(&value.ty.shape, value.ty.dtype).0
-            };
-            let moved: u64 = node.inputs.iter().chain(&node.outputs).map(bytes).sum();
-            cost.push(graph.node_flops(node) + moved * BYTE_COST + STEP_COST);
-        }
-        Measure { live, cost }
+    fn of(graph: &Graph, footprint: &Footprint) -> Measure {
+        let live = live_bytes(graph, footprint).into_iter().map(|bytes| bytes.0).collect();
+        Measure { live, cost: costs(graph) }
     }
 
     fn stretch(&self, nodes: Range<usize>) -> Stretch {

@@ -1,0 +1,155 @@
+//! The order of execution with the least peak of live bytes, with what is proved about it.
+//!
+//! Knows tasks and blocks and no graph. [`least_peak`] finds an [`Order`]; the same question gives the same answer.
+//!
+//! | file | what lives there |
+//! | --- | --- |
+//! | `problem` | the question, and the judge of answers |
+//! | `instance` | the question, laid out for speed |
+//! | `cut`, `bound` | the lower bound over all orders |
+//! | `walk`, `search` | the exact search, and why it is exact |
+//! | `beam` | good orders without a proof |
+
+mod beam;
+mod bound;
+mod cut;
+mod instance;
+mod problem;
+mod search;
+mod walk;
+
+use types::{Bytes, EntityId};
+
+use cut::Cut;
+use instance::{Instance, Position};
+pub use problem::{Block, BlockId, Task, TaskId, Tasks};
+use search::{Budget, End};
+
+/// An order with its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The tasks as they run.
+    pub order: Vec<TaskId>,
+    /// What is known about its peak.
+    pub certificate: Certificate,
+    /// What finding it took.
+    pub effort: Effort,
+}
+
+/// What is known about an order's peak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// The most bytes alive at once.
+    pub peak: Bytes,
+    /// No order has fewer.
+    pub lower_bound: Bytes,
+    /// Whether the order is the best, and how that is known.
+    pub state: State,
+}
+
+/// Whether an order is the best there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Its peak is the lower bound.
+    OptimalByBound,
+    /// The search has shown that no order has a lower peak.
+    OptimalBySearch,
+    /// A better one may exist, not below the lower bound.
+    Gap,
+}
+
+/// How much was done to find an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// States that the search reached.
+    pub states: usize,
+    /// Steps that the search looked at.
+    pub search_work: u64,
+    /// Channels that the bound looked at.
+    pub bound_work: u64,
+}
+
+/// How much may be done to find an order. Counted in work and not in time, so that the answer is the same everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// States of the search.
+    pub states: usize,
+    /// Words of memory for the states' sets.
+    pub words: usize,
+    /// Steps that the search may look at.
+    pub search_work: u64,
+    /// Channels that the bound may look at.
+    pub bound_work: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { states: 1 << 18, words: 1 << 23, search_work: 10_000_000, bound_work: 40_000_000 }
+    }
+}
+
+/// Finds the order with the least peak; the order as given where that is as good.
+pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
+    let instance = Instance::new(tasks);
+    let mut best = Best { order: (0..instance.len()).collect(), peak: 0 };
+    best.peak = instance.peak(&best.order);
+    let given = best.order.clone();
+    let greedy = beam::greedy(&instance);
+    best.offer(&instance, &greedy);
+    let mut cut = Cut::new(limits.bound_work);
+    let lower_bound = bound::over_all_orders(&instance, &[&given, &greedy], best.peak, &mut cut);
+    let mut state = State::Gap;
+    let mut effort = Effort::default();
+    let widths = [1, 16].into_iter().filter(|width| width * instance.len() * instance.len() <= LARGEST_BEAM);
+    for width in widths {
+        if lower_bound < best.peak
+            && let Some(order) = beam::beam(&instance, width, best.peak, lower_bound)
+        {
+            best.offer(&instance, &order);
+        }
+    }
+    if lower_bound < best.peak {
+        let budget = Budget { states: limits.states, words: limits.words, work: limits.search_work };
+        let (end, spent) = search::least_below(&instance, best.peak, lower_bound, budget, &mut cut);
+        (effort.states, effort.search_work) = (spent.states, spent.work);
+        match end {
+            End::Found(order) => {
+                best.offer(&instance, &order);
+                state = State::OptimalBySearch;
+            }
+            End::Exhausted => state = State::OptimalBySearch,
+            End::GivenUp => {}
+        }
+    }
+    if best.peak == lower_bound {
+        state = State::OptimalByBound;
+    }
+    effort.bound_work = limits.bound_work - cut.budget;
+    let certificate = Certificate { peak: Bytes(best.peak), lower_bound: Bytes(lower_bound), state };
+    Order { order: best.order.into_iter().map(TaskId::from_index).collect(), certificate, effort }
+}
+
+/// A bound on the peak of every order, alone. It is the less sharp the less may be done.
+pub fn lower_bound(tasks: &Tasks, limits: Limits) -> Bytes {
+    let instance = Instance::new(tasks);
+    let given: Vec<Position> = (0..instance.len()).collect();
+    let mut cut = Cut::new(limits.bound_work);
+    Bytes(bound::over_all_orders(&instance, &[&given], instance.peak(&given), &mut cut))
+}
+
+/// Beams over more tasks, squared and times their width, take too long.
+const LARGEST_BEAM: usize = 50_000_000;
+
+struct Best {
+    order: Vec<Position>,
+    peak: u64,
+}
+
+impl Best {
+    fn offer(&mut self, instance: &Instance, order: &[Position]) {
+        let peak = instance.peak(order);
+        if peak < self.peak {
+            *self = Best { order: order.to_vec(), peak };
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! [`Tasks`]: the question, and [`Tasks::peak`], the judge of answers.
+
+use types::{Bytes, Map, entity};
+
+entity!(
+    /// A task of one [`Tasks`].
+    pub TaskId, "t"
+);
+entity!(
+    /// A block of one [`Tasks`].
+    pub BlockId, "b"
+);
+
+/// Bytes that live from the task that makes them to the last task that reads them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// How many.
+    pub bytes: Bytes,
+    /// The task that makes them; none where they are given at the start.
+    pub maker: Option<TaskId>,
+    /// The tasks that read them, ascending, each once.
+    pub readers: Vec<TaskId>,
+    /// Whether they stay to the end.
+    pub kept: bool,
+}
+
+/// One step, to be put in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// What it makes.
+    pub makes: Vec<BlockId>,
+    /// What it reads, ascending, each once.
+    pub reads: Vec<BlockId>,
+    /// Bytes that it needs only while it runs.
+    pub workspace: Bytes,
+    /// Sets of read blocks. The first made block may take the bytes of one set if all of it dies with this task.
+    pub in_place: Vec<Vec<BlockId>>,
+}
+
+/// Tasks and the blocks between them. The ids of tasks are an order in which they can run: the order as given.
+///
+/// While a task runs, what it reads and what it makes is alive together, except where it works in place. A block that
+/// nobody reads dies with the task that makes it. A given block is alive from the start on. Blocks of no bytes only
+/// say what must come first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tasks {
+    blocks: Map<BlockId, Block>,
+    tasks: Map<TaskId, Task>,
+}
+
+impl Tasks {
+    /// No tasks.
+    pub fn new() -> Tasks {
+        Tasks::default()
+    }
+
+    /// Adds a block that is there from the start.
+    pub fn add_given(&mut self, bytes: Bytes) -> BlockId {
+        self.blocks.push(Block { bytes, maker: None, readers: Vec::new(), kept: false })
+    }
+
+    /// Adds a task behind all others that reads blocks and makes new ones.
+    pub fn add(&mut self, reads: &[BlockId], makes: &[Bytes]) -> TaskId {
+        let mut reads = reads.to_vec();
+        reads.sort_unstable();
+        reads.dedup();
+        let id = self.tasks.push(Task { makes: Vec::new(), reads, workspace: Bytes(0), in_place: Vec::new() });
+        for &bytes in makes {
+            let block = self.blocks.push(Block { bytes, maker: Some(id), readers: Vec::new(), kept: false });
+            self.tasks[id].makes.push(block);
+        }
+        for &block in &self.tasks[id].reads {
+            self.blocks[block].readers.push(id);
+        }
+        id
+    }
+
+    /// [`Tasks::add`] for a task that makes one block.
+    pub fn add1(&mut self, reads: &[BlockId], makes: Bytes) -> BlockId {
+        let id = self.add(reads, &[makes]);
+        self.tasks[id].makes[0]
+    }
+
+    /// Says how many bytes a task needs only while it runs.
+    pub fn set_workspace(&mut self, task: TaskId, workspace: Bytes) {
+        self.tasks[task].workspace = workspace;
+    }
+
+    /// Lets the first block that a task makes take the bytes of `over` if all of `over` dies with the task. Blocks of
+    /// other sizes, or that the task does not read, have no bytes to take: they are not added.
+    pub fn allow_in_place(&mut self, task: TaskId, over: &[BlockId]) {
+        let mut over = over.to_vec();
+        over.sort_unstable();
+        over.dedup();
+        let bytes: u64 = over.iter().map(|&block| self.blocks[block].bytes.0).sum();
+        let fits = self.tasks[task].makes.first().is_some_and(|&made| self.blocks[made].bytes.0 == bytes);
+        if fits && over.iter().all(|block| self.tasks[task].reads.contains(block)) {
+            self.tasks[task].in_place.push(over);
+        }
+    }
+
+    /// Keeps a block to the end.
+    pub fn keep(&mut self, block: BlockId) {
+        self.blocks[block].kept = true;
+    }
+
+    /// All blocks.
+    pub fn blocks(&self) -> &Map<BlockId, Block> {
+        &self.blocks
+    }
+
+    /// All tasks.
+    pub fn tasks(&self) -> &Map<TaskId, Task> {
+        &self.tasks
+    }
+
+    /// The order as given.
+    pub fn given_order(&self) -> Vec<TaskId> {
+        self.tasks.keys().collect()
+    }
+
+    /// The most bytes alive at once in an order; none where it is not one: see [`Tasks::live`].
+    pub fn peak(&self, order: &[TaskId]) -> Option<Bytes> {
+        let given: Bytes = self.blocks.values().filter(|block| block.maker.is_none()).map(|block| block.bytes).sum();
+        self.live(order).map(|live| live.into_iter().fold(given, Bytes::max))
+    }
+
+    /// The most bytes alive at once while each task of an order runs; none where it is not an order: a task missing,
+    /// twice, or before what it needs.
+    pub fn live(&self, order: &[TaskId]) -> Option<Vec<Bytes>> {
+        let mut done = Map::filled(self.tasks.len(), false);
+        let mut alive: Vec<BlockId> = self.blocks.keys().filter(|&id| self.blocks[id].maker.is_none()).collect();
+        let mut live = Vec::with_capacity(order.len());
+        alive.retain(|&id| self.blocks[id].kept || !self.blocks[id].readers.is_empty());
+        for &id in order {
+            let task = self.tasks.get(id).filter(|_| !done[id])?;
+            if !task.reads.iter().all(|block| alive.contains(block)) {
+                return None;
+            }
+            done[id] = true;
+            let dies = |block: &BlockId| {
+                let block = &self.blocks[*block];
+                !block.kept && block.readers.iter().all(|&reader| done[reader])
+            };
+            let in_place = task.in_place.iter().any(|over| over.iter().all(dies));
+            let made = if in_place { &task.makes[1..] } else { &task.makes[..] };
+            let during = self.sum(&alive) + self.sum(made) + task.workspace.0;
+            alive.extend(&task.makes);
+            alive.retain(|block| !dies(block));
+            live.push(Bytes(during.max(self.sum(&alive))));
+        }
+        (order.len() == self.tasks.len()).then_some(live)
+    }
+
+    fn sum(&self, blocks: &[BlockId]) -> u64 {
+        blocks.iter().map(|&block| self.blocks[block].bytes.0).sum()
+    }
+}

@@ -1,0 +1,152 @@
+//! [`Walk`]: one set of done tasks, what can run next, and the moves that cost nothing.
+
+use super::instance::{Instance, Position, Step, has, insert, remove};
+
+/// A down-set with its ready tasks, moved forward task by task.
+pub(crate) struct Walk<'a> {
+    instance: &'a Instance,
+    /// The tasks that are done.
+    pub(crate) done: Vec<u64>,
+    /// How many.
+    pub(crate) count: usize,
+    /// Bytes alive now.
+    pub(crate) live: u64,
+    /// The most bytes alive so far.
+    pub(crate) peak: u64,
+    /// Tasks that can run, ascending.
+    pub(crate) ready: Vec<Position>,
+    /// The tasks run since the walk was placed.
+    pub(crate) moves: Vec<Position>,
+    chain: Vec<Position>,
+    /// Steps looked at since the walk was made: the measure of work.
+    pub(crate) work: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// At the start.
+    pub(crate) fn new(instance: &'a Instance) -> Walk<'a> {
+        let done = vec![0; instance.words()];
+        let (moves, chain, ready) = (Vec::new(), Vec::new(), Vec::new());
+        let mut walk = Walk { instance, done, count: 0, live: 0, peak: 0, ready, moves, chain, work: 0 };
+        walk.place(&vec![0; instance.words()], 0, instance.start(), instance.given);
+        walk
+    }
+
+    /// Puts the walk at a down-set. What is ready there is found anew.
+    pub(crate) fn place(&mut self, done: &[u64], count: usize, live: u64, peak: u64) {
+        self.done.copy_from_slice(done);
+        (self.count, self.live, self.peak) = (count, live, peak);
+        self.moves.clear();
+        self.ready.clear();
+        for (ix, &word) in done.iter().enumerate() {
+            let mut open = !word;
+            while open != 0 {
+                let task = ix * 64 + open.trailing_zeros() as usize;
+                open &= open - 1;
+                if task < self.instance.len() && self.instance.is_ready(&self.done, task) {
+                    self.ready.push(task);
+                }
+            }
+        }
+        self.work += self.instance.len() as u64 / 4;
+    }
+
+    /// Puts the walk where another is.
+    pub(crate) fn place_like(&mut self, other: &Walk) {
+        self.done.copy_from_slice(&other.done);
+        (self.count, self.live, self.peak) = (other.count, other.live, other.peak);
+        self.moves.clear();
+        self.ready.clone_from(&other.ready);
+    }
+
+    /// What a ready task would do now.
+    pub(crate) fn step(&mut self, task: Position) -> Step {
+        self.work += 1;
+        self.instance.step(&self.done, task)
+    }
+
+    /// Runs a ready task.
+    pub(crate) fn run(&mut self, task: Position) {
+        let step = self.step(task);
+        self.peak = self.peak.max(self.live + step.during);
+        self.live = self.live + step.born - step.dying;
+        insert(&mut self.done, task);
+        self.count += 1;
+        self.moves.push(task);
+        if let Ok(at) = self.ready.binary_search(&task) {
+            self.ready.remove(at);
+        }
+        for &fed in &self.instance.tasks[task].feeds {
+            if self.instance.is_ready(&self.done, fed)
+                && let Err(at) = self.ready.binary_search(&fed)
+            {
+                self.ready.insert(at, fed);
+            }
+        }
+    }
+
+    /// Runs everything that fits into `limit` and, by the rule in the head of `search`, may run at once.
+    pub(crate) fn close(&mut self, limit: u64) {
+        let mut from = 0;
+        while let Some(&task) = self.ready.get(from) {
+            let step = self.step(task);
+            let fits = self.live + step.during <= limit;
+            if fits && step.born <= step.dying {
+                self.run(task);
+                from = 0;
+            } else if fits && self.find_chain(task, step, limit) {
+                let chain = std::mem::take(&mut self.chain);
+                chain.iter().for_each(|&task| self.run(task));
+                self.chain = chain;
+                from = 0;
+            } else {
+                from += 1;
+            }
+        }
+    }
+
+    /// Looks for tasks that run one after the other, each fed by the one before, after which no more is alive than now.
+    fn find_chain(&mut self, task: Position, step: Step, limit: u64) -> bool {
+        let before = self.live;
+        self.chain.clear();
+        let mut next = Some((task, step));
+        while let Some((task, step)) = next {
+            insert(&mut self.done, task);
+            self.chain.push(task);
+            self.live = self.live + step.born - step.dying;
+            if self.live <= before || LONGEST_CHAIN <= self.chain.len() {
+                break;
+            }
+            next = None;
+            let mut least = i64::MAX;
+            for &fed in &self.instance.tasks[task].feeds {
+                if self.instance.is_ready(&self.done, fed) {
+                    self.work += 1;
+                    let step = self.instance.step(&self.done, fed);
+                    let change = step.born as i64 - step.dying as i64;
+                    if change < least && self.live + step.during <= limit {
+                        least = change;
+                        next = Some((fed, step));
+                    }
+                }
+            }
+        }
+        let found = self.live <= before;
+        self.live = before;
+        self.chain.iter().for_each(|&task| remove(&mut self.done, task));
+        found
+    }
+
+    /// Whether all tasks are done.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.count == self.instance.len()
+    }
+
+    /// Whether a task is done.
+    pub(crate) fn is_done(&self, task: Position) -> bool {
+        has(&self.done, task)
+    }
+}
+
+/// Longer chains are not looked for.
+const LONGEST_CHAIN: usize = 32;

@@ -1,0 +1,101 @@
+//! Graphs as tasks.
+
+use ir::{Graph, Op, ValueId, ops};
+use types::{DType, Scope, Shape, pointwise};
+
+use crate::passes::order::State;
+use crate::passes::{schedule, tasks};
+
+/// A graph with an input of 1 KiB.
+fn graph() -> (Graph, ValueId) {
+    let mut graph = Graph::new("test");
+    let x = graph.add_input("x", DType::F32, Shape::from([1, 4, 8, 8]));
+    (graph, x)
+}
+
+fn add(graph: &mut Graph, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+    graph.add1(op.into(), inputs, Scope::new("node")).expect("the op takes these")
+}
+
+fn relu() -> ops::Unary {
+    ops::Unary(pointwise::Unary::Relu)
+}
+
+/// Keeps extents and does not run in place.
+fn pool() -> ops::Pool {
+    ops::Pool::square(ops::PoolKind::Max, 3, 1, 1)
+}
+
+fn concat() -> ops::Concat {
+    ops::Concat { axis: 1 }
+}
+
+/// The peak in KiB of the order as given, `y` being the result.
+fn peak(mut graph: Graph, y: ValueId) -> u64 {
+    graph.set_outputs(vec![("y".into(), y)]);
+    let tasks = tasks(&graph);
+    tasks.peak(&tasks.given_order()).expect("nodes stand in order").0 / 1024
+}
+
+#[test]
+fn a_view_has_the_bytes_of_its_operand_and_comes_first() {
+    let (mut graph, x) = graph();
+    let a = add(&mut graph, pool(), &[x]);
+    let view = add(&mut graph, ops::Reshape { shape: Shape::from([4, 64]) }, &[a]);
+    let y = add(&mut graph, relu(), &[view]);
+    let mut copy = graph.clone();
+    copy.set_outputs(vec![("y".into(), y)]);
+    let tasks = tasks(&copy);
+    let order = tasks.given_order();
+    assert_eq!(tasks.peak(&[order[0], order[2], order[1]]), None, "the reader of a view runs behind it");
+    assert_eq!(peak(graph, y), 2, "the pool's operand and result; the rest is in place");
+}
+
+#[test]
+fn parts_of_a_concatenation_are_its_bytes() {
+    let (mut graph, x) = graph();
+    let a = add(&mut graph, pool(), &[x]);
+    let b = add(&mut graph, pool(), &[x]);
+    let y = add(&mut graph, concat(), &[a, b]);
+    assert_eq!(peak(graph, y), 3, "input and both parts");
+}
+
+#[test]
+fn given_and_repeated_parts_are_copied() {
+    let (mut graph, x) = graph();
+    let a = add(&mut graph, pool(), &[x]);
+    let y = add(&mut graph, concat(), &[x, a, a]);
+    assert_eq!(peak(graph, y), 4, "input and part, and a copy of both");
+}
+
+#[test]
+fn a_growing_concatenation_is_the_beginning_of_the_last() {
+    let (mut graph, x) = graph();
+    let a = add(&mut graph, pool(), &[x]);
+    let b = add(&mut graph, pool(), &[a]);
+    let ab = add(&mut graph, concat(), &[a, b]);
+    let c = add(&mut graph, ops::Slice::range(&Shape::from([1, 8, 8, 8]), 1, 0, 4), &[ab]);
+    let c = add(&mut graph, pool(), &[c]);
+    let y = add(&mut graph, concat(), &[a, b, c]);
+    assert_eq!(peak(graph, y), 3);
+}
+
+#[test]
+fn branches_that_shrink_run_before_others_start() {
+    let (mut graph, x) = graph();
+    let wide: Vec<ValueId> = (0..4).map(|_| add(&mut graph, pool(), &[x])).collect();
+    let mut narrow = Vec::new();
+    for &value in &wide {
+        narrow.push(add(&mut graph, ops::Pool::square(ops::PoolKind::Max, 8, 8, 0), &[value]));
+    }
+    let y = add(&mut graph, concat(), &narrow);
+    graph.set_outputs(vec![("y".into(), y)]);
+    let before = tasks(&graph);
+    let given = before.peak(&before.given_order()).expect("nodes stand in order");
+    let scheduled = schedule(&graph);
+    assert_eq!(given.0, 5 * 1024);
+    assert_eq!(scheduled.order.peak.0, 2 * 1024 + 3 * 16);
+    assert_eq!(scheduled.order.state, State::OptimalBySearch);
+    let after = tasks(&scheduled.graph);
+    assert_eq!(after.peak(&after.given_order()), Some(scheduled.order.peak));
+}
