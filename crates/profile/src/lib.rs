@@ -25,4 +25,6 @@ mod memory;
 
 pub use bench::{BenchReport, Latency};
 pub use describe::{Description, PortReport};
-pub use memory::{Actual, ActualReport, BufferReport, MemoryReport, Planned, Residual, Verdict};
+pub use memory::{
+    Actual, ActualReport, BufferReport, MemoryReport, OrderReport, Planned, Residual, Verdict, placement_csv,
+};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use plan::Plan;
+use plan::{Plan, Proof};
 use runtime::audit::Audit;
 use runtime::process::Figures;
 use serde::Serialize;
@@ -33,16 +33,41 @@ pub struct Actual {
 pub struct Planned {
     /// The size of the arena.
     pub arena_bytes: u64,
-    /// No placement of these buffers is smaller.
+    /// The largest sum of live buffers: no placement of these buffers is smaller.
     pub lower_bound_bytes: u64,
-    /// Whether the two are equal.
+    /// No placement is smaller than this either: the lower bound, or more where a search has ruled out what is between.
+    pub least_bytes: u64,
+    /// `optimal_by_bound`, `optimal_by_search` or `gap`.
+    pub state: &'static str,
+    #[serde(skip)]
+    proof: Proof,
+    /// Whether it is known that no placement of these buffers is smaller.
     pub optimal: bool,
+    /// What is known about the order of the steps.
+    pub order: OrderReport,
+    /// A step at which the lower bound is reached.
+    pub peak_step: u32,
+    /// The buffers that are alive then, the largest first.
+    pub alive_at_peak: Vec<BufferReport>,
     /// The constants in the image: packed weights and other constants.
     pub weights_bytes: u64,
     /// Bytes by role: buffers alive at the peak step, with the padding and holes that fill the arena; constants.
     pub by_role: BTreeMap<&'static str, u64>,
     /// Every buffer.
     pub buffers: Vec<BufferReport>,
+}
+
+/// What is known about the order of the steps: whether another one could have a smaller lower bound.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OrderReport {
+    /// No order of these steps has a lower bound below this.
+    pub bound_bytes: u64,
+    /// Nor below this: the bound, or more where a search has ruled out what is between.
+    pub least_bytes: u64,
+    /// `optimal_by_bound`, `optimal_by_search` or `gap`.
+    pub state: &'static str,
+    #[serde(skip)]
+    text: String,
 }
 
 /// One buffer.
@@ -113,21 +138,40 @@ pub enum Verdict {
 impl MemoryReport {
     /// Of a plan alone.
     pub fn new(plan: &Plan) -> MemoryReport {
-        let buffers = plan.buffers.iter().map(|buffer| BufferReport {
-            tag: buffer.tag.to_string(),
-            role: buffer.tag.role.name(),
-            bytes: buffer.size.0,
-            offset: buffer.offset.0,
-            first_step: buffer.first_step,
-            last_step: buffer.last_step,
-        });
+        let buffers: Vec<BufferReport> = plan
+            .buffers
+            .iter()
+            .map(|buffer| BufferReport {
+                tag: buffer.tag.to_string(),
+                role: buffer.tag.role.name(),
+                bytes: buffer.size.0,
+                offset: buffer.offset.0,
+                first_step: buffer.first_step,
+                last_step: buffer.last_step,
+            })
+            .collect();
+        let (arena, order) = (&plan.arena, &plan.order);
+        let is_alive = |buffer: &&BufferReport| (buffer.first_step..=buffer.last_step).contains(&arena.peak_step);
+        let mut alive_at_peak: Vec<BufferReport> = buffers.iter().filter(is_alive).cloned().collect();
+        alive_at_peak.sort_by_key(|buffer| (std::cmp::Reverse(buffer.bytes), buffer.offset));
         let planned = Planned {
-            arena_bytes: plan.arena.size.0,
-            lower_bound_bytes: plan.arena.lower_bound.0,
-            optimal: plan.arena.is_optimal(),
+            arena_bytes: arena.size.0,
+            lower_bound_bytes: arena.lower_bound.0,
+            least_bytes: arena.least.0,
+            state: arena.proof.name(),
+            proof: arena.proof,
+            optimal: arena.is_optimal(),
+            order: OrderReport {
+                bound_bytes: order.bound.0,
+                least_bytes: order.least.0,
+                state: order.proof.name(),
+                text: order.proof.text(arena.lower_bound, order.least),
+            },
+            peak_step: arena.peak_step,
+            alive_at_peak,
             weights_bytes: plan.constants_size.0,
             by_role: by_role(plan),
-            buffers: buffers.collect(),
+            buffers,
         };
         MemoryReport { planned, measured: None }
     }
@@ -171,14 +215,11 @@ impl MemoryReport {
     /// The report for eyes: headline, roles, the largest buffers, and actual beside planned.
     pub fn text(&self, rows: usize) -> String {
         let planned = &self.planned;
-        let proof = if planned.optimal {
-            "optimal: equals the lower bound".into()
-        } else {
-            format!("lower bound {}", Bytes(planned.lower_bound_bytes))
-        };
         let mut text = format!(
-            "planned      arena {} ({proof}), weights {}\n",
+            "planned      arena {}, {}; order {}; weights {}\n",
             Bytes(planned.arena_bytes),
+            planned.proof.text(Bytes(planned.arena_bytes), Bytes(planned.least_bytes)),
+            planned.order.text,
             Bytes(planned.weights_bytes)
         );
         if let Some(Actual { actual, verdict }) = &self.measured {
@@ -212,6 +253,20 @@ impl MemoryReport {
         if rows == 0 {
             return text;
         }
+        let _ = writeln!(
+            text,
+            "bounds       these buffers: {} at step {}; any order of these steps: {}",
+            Bytes(planned.lower_bound_bytes),
+            planned.peak_step,
+            Bytes(planned.order.bound_bytes)
+        );
+        text.push_str("at the peak  bytes          offset   tag\n");
+        for buffer in planned.alive_at_peak.iter().take(rows) {
+            let _ = writeln!(text, "      {:>12} {:>15}   {}", Bytes(buffer.bytes), buffer.offset, buffer.tag);
+        }
+        if rows < planned.alive_at_peak.len() {
+            let _ = writeln!(text, "             {} more", planned.alive_at_peak.len() - rows);
+        }
         text.push_str("by role      at the peak of the arena, and constants\n");
         for (role, bytes) in &planned.by_role {
             let _ = writeln!(text, "             {:>12}  {role}", Bytes(*bytes));
@@ -229,6 +284,18 @@ impl MemoryReport {
         }
         text
     }
+}
+
+/// The plan's placement in minimalloc's form: `id,lower,upper,size,alignment,offset`, sizes rounded up to the alignment,
+/// an id being the buffer's number and its tag. With it anyone can check the arena.
+pub fn placement_csv(plan: &Plan) -> String {
+    let id = |(ix, buffer): (usize, &plan::Buffer)| {
+        let tag: String = buffer.tag.to_string().chars().map(|c| if c == ',' || c.is_control() { '_' } else { c }).collect();
+        format!("{ix} {tag}")
+    };
+    let ids = plan.buffers.iter().enumerate().map(id).collect();
+    let offsets: Vec<Bytes> = plan.buffers.iter().map(|buffer| buffer.offset).collect();
+    arena::csv::write(&arena::csv::Table { ids, problem: plan.problem() }, Some(&offsets))
 }
 
 /// Bytes by role. What is alive at the peak step, its padding, and the holes add up to the arena.

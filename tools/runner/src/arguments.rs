@@ -9,7 +9,7 @@ pub(crate) enum Command {
     Summary(Common),
     Run(Run),
     Bench { common: Common, warmup: usize, iters: usize },
-    Memory { common: Common, actual: bool },
+    Memory { common: Common, actual: bool, placement: Option<PathBuf> },
     Describe(Common),
     Help,
     Version,
@@ -48,7 +48,8 @@ run:      --image FILE            a PNG or JPEG picture, prepared as the model w
           --top K                 the K highest scores of the first output
 bench:    --warmup W              runs that are not counted (default 10)
           --iters N               runs that are counted (default 100)
-memory:   --actual                run under observation; exit code 1 if plan and actual differ
+memory:   --placement FILE.csv    write every buffer's life and place in minimalloc's form
+          --actual                run under observation; exit code 1 if plan and actual differ
 all:      --batch N               which of the batches it was compiled for (default: the first)
           --threads N             threads that compute (default: the processors at hand)
           --json                  for machines
@@ -59,7 +60,7 @@ all:      --batch N               which of the batches it was compiled for (defa
 pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
     let (mut name, mut run) = (None::<String>, Run::default());
-    let (mut warmup, mut iters, mut actual) = (None, None, false);
+    let (mut warmup, mut iters, mut actual, mut placement) = (None, None, false, None);
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if name.is_none() => name = Some(word.string().map_err(text)?),
@@ -83,6 +84,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("warmup") => warmup = Some(count(&mut words, "warmup", 0)?),
             Long("iters") => iters = Some(count(&mut words, "iters", 1)?),
             Long("actual") => actual = true,
+            Long("placement") => placement = Some(PathBuf::from(words.value().map_err(text)?)),
             Long("help") | Short('h') => return Ok(Command::Help),
             Long("version") | Short('V') => return Ok(Command::Version),
             other => return Err(text(other.unexpected())),
@@ -101,8 +103,8 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     if (warmup.is_some() || iters.is_some()) && name != "bench" {
         return misplaced("--warmup or --iters");
     }
-    if actual && name != "memory" {
-        return misplaced("--actual");
+    if (actual || placement.is_some()) && name != "memory" {
+        return misplaced("--actual or --placement");
     }
     let ways = [run.image.is_some(), !run.inputs.is_empty(), run.seed.is_some()];
     if 1 < ways.iter().filter(|&&way| way).count() {
@@ -113,7 +115,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         "" => Ok(Command::Summary(common)),
         "run" => Ok(Command::Run(run)),
         "bench" => Ok(Command::Bench { common, warmup: warmup.unwrap_or(10), iters: iters.unwrap_or(100) }),
-        "memory" => Ok(Command::Memory { common, actual }),
+        "memory" => Ok(Command::Memory { common, actual, placement }),
         "describe" => Ok(Command::Describe(common)),
         other => Err(format!("`{other}` is not a command; there are run, bench, memory and describe")),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plan::Plan;
-use profile::{BenchReport, Description, MemoryReport};
+use profile::{BenchReport, Description, MemoryReport, placement_csv};
 use runtime::{Host, ImageFile, Session, audit, heap, process};
 use serde_json::json;
 use types::{Tensor, npy};
@@ -28,7 +28,7 @@ pub(crate) fn execute(command: Command) -> Result<Answer, String> {
         Command::Summary(common) => return summary(&common),
         Command::Run(run) => self::run(&run)?,
         Command::Bench { common, warmup, iters } => bench(&common, warmup, iters)?,
-        Command::Memory { common, actual } => return memory(&common, actual),
+        Command::Memory { common, actual, placement } => return memory(&common, actual, placement.as_deref()),
     }
     Ok(Answer::Yes)
 }
@@ -160,8 +160,11 @@ fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
     Ok(())
 }
 
-fn memory(common: &Common, actual: bool) -> Result<Answer, String> {
+fn memory(common: &Common, actual: bool, placement: Option<&Path>) -> Result<Answer, String> {
     let image = open_image()?;
+    if let Some(path) = placement {
+        write_whole(path, placement_csv(&*chosen(&image, common)?).as_bytes())?;
+    }
     let report = if actual {
         let mut session = open_session(&image, common)?;
         let tensors = inputs::synthetic(session.plan(), 1);
@@ -248,6 +251,18 @@ fn write_outputs(plan: &Plan, outputs: &[Tensor], directory: &Path) -> Result<()
         });
     }
     outcome
+}
+
+/// Under another name first, so that a file that is there is a whole one.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|error| {
+        // What was begun is not left behind; that it may not have been begun is no further error.
+        let _ = std::fs::remove_file(&part);
+        format!("cannot write `{}`: {error}", path.display())
+    })
 }
 
 fn print_json(value: &serde_json::Value) {
