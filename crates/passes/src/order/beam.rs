@@ -7,8 +7,8 @@ use super::walk::Walk;
 pub(crate) fn greedy(instance: &Instance) -> Vec<Position> {
     let mut walk = Walk::new(instance);
     while let Some(next) = (0..walk.ready.len()).min_by_key(|&ix| {
-        let step = instance.step(&walk.done, walk.ready[ix]);
-        step.born as i64 - step.dying as i64
+        let effect = instance.effect(&walk.done, walk.ready[ix]);
+        effect.born as i64 - effect.dying as i64
     }) {
         walk.run(walk.ready[next]);
     }
@@ -25,8 +25,9 @@ struct Spot {
 }
 
 /// The best order among those that keep, of the states with equally many tasks done, the `width` with the least peak,
-/// then with the fewest bytes alive. None where all need `known` bytes or more. `bound` is a lower bound.
-pub(crate) fn beam(instance: &Instance, width: usize, known: u64, bound: u64) -> Option<Vec<Position>> {
+/// then with the fewest bytes alive. None where all need `known` bytes or more, or more than `work`
+/// effects would be looked at. `bound` is a lower bound.
+pub(crate) fn beam(instance: &Instance, width: usize, known: u64, bound: u64, work: u64) -> Option<Vec<Position>> {
     let mut walk = Walk::new(instance);
     let mut child = Walk::new(instance);
     walk.peak = walk.peak.max(bound);
@@ -39,10 +40,13 @@ pub(crate) fn beam(instance: &Instance, width: usize, known: u64, bound: u64) ->
     spots[walk.count].push(spot(&walk, last));
     for count in 0..instance.len() {
         for spot_here in std::mem::take(&mut spots[count]) {
+            if work < walk.work + child.work {
+                return None;
+            }
             walk.place(&spot_here.done, spot_here.count, spot_here.live, spot_here.peak);
             for ix in 0..walk.ready.len() {
                 let task = walk.ready[ix];
-                let peak = walk.peak.max(walk.live + walk.step(task).during);
+                let peak = walk.peak.max(walk.live + walk.effect(task).during);
                 if known <= peak {
                     continue;
                 }

@@ -46,7 +46,7 @@ pub(crate) fn over_all_orders(instance: &Instance, orders: &[&[Position]], peak:
         let live = instance.live(&done);
         for task in (0..instance.len()).filter(|&task| side[task] == Side::Outside) {
             if bound < estimate[task] && instance.is_ready(&done, task) {
-                estimate[task] = estimate[task].min(live + instance.step(&done, task).during);
+                estimate[task] = estimate[task].min(live + instance.effect(&done, task).during);
             }
         }
     }
@@ -58,9 +58,9 @@ fn lower_along(instance: &Instance, order: &[Position], estimate: &mut [u64]) {
     let mut done = vec![0; instance.words()];
     let mut live = instance.start();
     for &task in order {
-        let step = instance.step(&done, task);
-        estimate[task] = estimate[task].min(live + step.during);
-        live = live + step.born - step.dying;
+        let effect = instance.effect(&done, task);
+        estimate[task] = estimate[task].min(live + effect.during);
+        live = live + effect.born - effect.dying;
         insert(&mut done, task);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Cut {
     current: Vec<usize>,
     queue: Vec<usize>,
     path: Vec<usize>,
-    /// Work that may still be done, in channels looked at.
+    /// Work that may still be done, in blocks and channels looked at.
     pub(crate) budget: u64,
 }
 
@@ -58,6 +58,7 @@ impl Cut {
         side: &mut [Side],
         bonus: Option<(u64, &[Position])>,
     ) -> Option<u64> {
+        self.budget = self.budget.checked_sub(instance.blocks.len() as u64)?;
         let always = self.build(instance, side, bonus);
         let mut flow = 0;
         loop {

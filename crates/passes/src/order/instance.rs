@@ -44,7 +44,7 @@ pub(crate) struct Span {
 
 /// What a task does to the bytes alive when it runs behind a set of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub(crate) struct Effect {
     /// Bytes more than before while it runs.
     pub(crate) during: u64,
     /// Bytes made that outlive it.
@@ -105,12 +105,12 @@ impl Instance {
     }
 
     /// What a task does when it runs behind `done`, which holds all it needs.
-    pub(crate) fn step(&self, done: &[u64], task: Position) -> Step {
+    pub(crate) fn effect(&self, done: &[u64], task: Position) -> Effect {
         let work = &self.tasks[task];
         let dying = work.reads.iter().filter(|&&block| self.dies(done, block, task));
         let dying = dying.map(|&block| self.blocks[block].bytes).sum();
         let in_place = work.in_place.iter().any(|over| over.iter().all(|&block| self.dies(done, block, task)));
-        Step { during: work.extra - if in_place { work.first } else { 0 }, born: work.born, dying }
+        Effect { during: work.extra - if in_place { work.first } else { 0 }, born: work.born, dying }
     }
 
     /// Whether a block that `task` reads dies with it.
@@ -132,9 +132,9 @@ impl Instance {
         let mut live = self.start();
         let mut peak = self.given;
         for &task in order {
-            let step = self.step(&done, task);
-            peak = peak.max(live + step.during);
-            live = live + step.born - step.dying;
+            let effect = self.effect(&done, task);
+            peak = peak.max(live + effect.during);
+            live = live + effect.born - effect.dying;
             insert(&mut done, task);
         }
         peak

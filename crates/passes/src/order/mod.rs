@@ -63,9 +63,9 @@ pub enum State {
 pub struct Effort {
     /// States that the search reached.
     pub states: usize,
-    /// Steps that the search looked at.
+    /// Effects of tasks that the search looked at.
     pub search_work: u64,
-    /// Channels that the bound looked at.
+    /// Blocks and channels that minimum cuts looked at.
     pub bound_work: u64,
 }
 
@@ -76,9 +76,9 @@ pub struct Limits {
     pub states: usize,
     /// Words of memory for the states' sets.
     pub words: usize,
-    /// Steps that the search may look at.
+    /// Effects of tasks that the search may look at, and each beam.
     pub search_work: u64,
-    /// Channels that the bound may look at.
+    /// Blocks and channels that minimum cuts, in the bound and in the search, may look at.
     pub bound_work: u64,
 }
 
@@ -100,10 +100,9 @@ pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
     let lower_bound = bound::over_all_orders(&instance, &[&given, &greedy], best.peak, &mut cut);
     let mut state = State::Gap;
     let mut effort = Effort::default();
-    let widths = [1, 16].into_iter().filter(|width| width * instance.len() * instance.len() <= LARGEST_BEAM);
-    for width in widths {
+    for width in [1, 16] {
         if lower_bound < best.peak
-            && let Some(order) = beam::beam(&instance, width, best.peak, lower_bound)
+            && let Some(order) = beam::beam(&instance, width, best.peak, lower_bound, limits.search_work)
         {
             best.offer(&instance, &order);
         }
@@ -136,9 +135,6 @@ pub fn lower_bound(tasks: &Tasks, limits: Limits) -> Bytes {
     let mut cut = Cut::new(limits.bound_work);
     Bytes(bound::over_all_orders(&instance, &[&given], instance.peak(&given), &mut cut))
 }
-
-/// Beams over more tasks, squared and times their width, take too long.
-const LARGEST_BEAM: usize = 50_000_000;
 
 struct Best {
     order: Vec<Position>,

@@ -24,7 +24,7 @@ pub struct Block {
     pub kept: bool,
 }
 
-/// One step, to be put in order.
+/// One piece of work, to be put in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// What it makes.

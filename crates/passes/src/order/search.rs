@@ -82,7 +82,7 @@ pub(crate) fn least_below(instance: &Instance, known: u64, bound: u64, budget: B
         forced.commit(instance, &walk, cut);
         for ix in 0..walk.ready.len() {
             let task = walk.ready[ix];
-            let peak = walk.peak.max(walk.live + walk.step(task).during);
+            let peak = walk.peak.max(walk.live + walk.effect(task).during);
             if known <= peak {
                 continue;
             }
@@ -137,11 +137,11 @@ impl Forced {
 fn cuts(instance: &Instance) -> Vec<usize> {
     let len = instance.len();
     // By task: where the last of those before it is read for the first time; beyond all where one is never read.
-    let mut read_by = vec![0; len];
+    let mut read_by = Vec::with_capacity(len);
     let mut latest = 0;
-    for task in 0..len {
-        read_by[task] = latest;
-        latest = latest.max(instance.tasks[task].feeds.first().copied().unwrap_or(usize::MAX));
+    for task in &instance.tasks {
+        read_by.push(latest);
+        latest = latest.max(task.feeds.first().copied().unwrap_or(usize::MAX));
     }
     let mut cuts = Vec::new();
     // Where the last need stands of each task behind, the least of them, from 1; 0 where one has no needs.

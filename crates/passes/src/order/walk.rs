@@ -1,6 +1,6 @@
 //! [`Walk`]: one set of done tasks, what can run next, and the moves that cost nothing.
 
-use super::instance::{Instance, Position, Step, has, insert, remove};
+use super::instance::{Effect, Instance, Position, has, insert, remove};
 
 /// A down-set with its ready tasks, moved forward task by task.
 pub(crate) struct Walk<'a> {
@@ -18,7 +18,7 @@ pub(crate) struct Walk<'a> {
     /// The tasks run since the walk was placed.
     pub(crate) moves: Vec<Position>,
     chain: Vec<Position>,
-    /// Steps looked at since the walk was made: the measure of work.
+    /// Effects looked at since the walk was made: the measure of work.
     pub(crate) work: u64,
 }
 
@@ -60,16 +60,16 @@ impl<'a> Walk<'a> {
     }
 
     /// What a ready task would do now.
-    pub(crate) fn step(&mut self, task: Position) -> Step {
+    pub(crate) fn effect(&mut self, task: Position) -> Effect {
         self.work += 1;
-        self.instance.step(&self.done, task)
+        self.instance.effect(&self.done, task)
     }
 
     /// Runs a ready task.
     pub(crate) fn run(&mut self, task: Position) {
-        let step = self.step(task);
-        self.peak = self.peak.max(self.live + step.during);
-        self.live = self.live + step.born - step.dying;
+        let effect = self.effect(task);
+        self.peak = self.peak.max(self.live + effect.during);
+        self.live = self.live + effect.born - effect.dying;
         insert(&mut self.done, task);
         self.count += 1;
         self.moves.push(task);
@@ -89,12 +89,12 @@ impl<'a> Walk<'a> {
     pub(crate) fn close(&mut self, limit: u64) {
         let mut from = 0;
         while let Some(&task) = self.ready.get(from) {
-            let step = self.step(task);
-            let fits = self.live + step.during <= limit;
-            if fits && step.born <= step.dying {
+            let effect = self.effect(task);
+            let fits = self.live + effect.during <= limit;
+            if fits && effect.born <= effect.dying {
                 self.run(task);
                 from = 0;
-            } else if fits && self.find_chain(task, step, limit) {
+            } else if fits && self.find_chain(task, effect, limit) {
                 let chain = std::mem::take(&mut self.chain);
                 chain.iter().for_each(|&task| self.run(task));
                 self.chain = chain;
@@ -106,14 +106,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Looks for tasks that run one after the other, each fed by the one before, after which no more is alive than now.
-    fn find_chain(&mut self, task: Position, step: Step, limit: u64) -> bool {
+    fn find_chain(&mut self, task: Position, effect: Effect, limit: u64) -> bool {
         let before = self.live;
         self.chain.clear();
-        let mut next = Some((task, step));
-        while let Some((task, step)) = next {
+        let mut next = Some((task, effect));
+        while let Some((task, effect)) = next {
             insert(&mut self.done, task);
             self.chain.push(task);
-            self.live = self.live + step.born - step.dying;
+            self.live = self.live + effect.born - effect.dying;
             if self.live <= before || LONGEST_CHAIN <= self.chain.len() {
                 break;
             }
@@ -122,11 +122,11 @@ impl<'a> Walk<'a> {
             for &fed in &self.instance.tasks[task].feeds {
                 if self.instance.is_ready(&self.done, fed) {
                     self.work += 1;
-                    let step = self.instance.step(&self.done, fed);
-                    let change = step.born as i64 - step.dying as i64;
-                    if change < least && self.live + step.during <= limit {
+                    let effect = self.instance.effect(&self.done, fed);
+                    let change = effect.born as i64 - effect.dying as i64;
+                    if change < least && self.live + effect.during <= limit {
                         least = change;
-                        next = Some((fed, step));
+                        next = Some((fed, effect));
                     }
                 }
             }

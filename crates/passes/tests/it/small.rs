@@ -55,7 +55,7 @@ fn least_of_all(tasks: &Tasks, order: &mut Vec<TaskId>) -> Bytes {
 #[test]
 fn no_order_of_a_small_problem_is_better() {
     let mut met = 0;
-    for seed in 0..3000 {
+    for seed in 0..1500 {
         let tasks = random_tasks(seed);
         let least = least_of_all(&tasks, &mut Vec::new());
         let found = least_peak(&tasks, Limits::default());
@@ -69,14 +69,14 @@ fn no_order_of_a_small_problem_is_better() {
         assert_eq!(certificate.state, state, "seed {seed}");
         met += usize::from(met_here);
     }
-    println!("the bound is the least peak in {met} of 3000");
-    assert!(2600 < met);
+    println!("the bound is the least peak in {met} of 1500");
+    assert!(1300 < met);
 }
 
 #[test]
 fn an_order_without_search_says_that_a_gap_may_remain() {
     let none = Limits { states: 0, words: 0, search_work: 0, bound_work: 0 };
-    for seed in 0..1000 {
+    for seed in 0..300 {
         let tasks = random_tasks(seed);
         let found = least_peak(&tasks, none);
         let certificate = found.certificate;
