@@ -30,7 +30,9 @@ pub enum Fault {
     LowerBound { stated: Bytes, found: Bytes },
     #[error("the arena of {size} says {proof:?} beside a lower bound of {bound} and a least height of {least}")]
     Proof { size: Bytes, bound: Bytes, least: Bytes, proof: Proof },
-    #[error("the order says {proof:?} beside a lower bound of {size}, a bound over all orders of {bound} and a least of {least}")]
+    #[error(
+        "the order says {proof:?} beside a lower bound of {size}, a bound over all orders of {bound} and a least of {least}"
+    )]
     Order { size: Bytes, bound: Bytes, least: Bytes, proof: Proof },
     #[error("there are too many {0} to number")]
     TooMany(&'static str),

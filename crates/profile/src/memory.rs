@@ -290,7 +290,8 @@ impl MemoryReport {
 /// an id being the buffer's number and its tag. With it anyone can check the arena.
 pub fn placement_csv(plan: &Plan) -> String {
     let id = |(ix, buffer): (usize, &plan::Buffer)| {
-        let tag: String = buffer.tag.to_string().chars().map(|c| if c == ',' || c.is_control() { '_' } else { c }).collect();
+        let tag: String =
+            buffer.tag.to_string().chars().map(|c| if c == ',' || c.is_control() { '_' } else { c }).collect();
         format!("{ix} {tag}")
     };
     let ids = plan.buffers.iter().enumerate().map(id).collect();

@@ -113,12 +113,7 @@ fn axes(stretch: &Graph) -> impl Iterator<Item = usize> {
 }
 
 /// The fewest bands that stay within the limit, or the number with the least peak; with what they measure.
-fn bands(
-    stretch: &Graph,
-    axis: usize,
-    limit: Option<u64>,
-    footprint: &Footprint,
-) -> Option<(usize, Stretch)> {
+fn bands(stretch: &Graph, axis: usize, limit: Option<u64>, footprint: &Footprint) -> Option<(usize, Stretch)> {
     let extent = stretch.ty(stretch.outputs()[0].value).shape[axis];
     let mut best: Option<(usize, Stretch)> = None;
     for bands in (2..=extent.min(BANDS_MAX)).filter(|&bands| bands <= 16 || bands % 4 == 0) {

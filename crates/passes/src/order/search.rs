@@ -135,9 +135,8 @@ impl Forced {
 /// Lengths of the order as given at which a task stands that all before it lead to and all behind it follow from; the
 /// least last.
 fn cuts(instance: &Instance) -> Vec<usize> {
-    let len = instance.len();
     // By task: where the last of those before it is read for the first time; beyond all where one is never read.
-    let mut read_by = Vec::with_capacity(len);
+    let mut read_by = Vec::with_capacity(instance.len());
     let mut latest = 0;
     for task in &instance.tasks {
         read_by.push(latest);
@@ -146,8 +145,8 @@ fn cuts(instance: &Instance) -> Vec<usize> {
     let mut cuts = Vec::new();
     // Where the last need stands of each task behind, the least of them, from 1; 0 where one has no needs.
     let mut needed = usize::MAX;
-    for task in (0..len).rev() {
-        if read_by[task] <= task && task < needed {
+    for (task, &read_by) in read_by.iter().enumerate().rev() {
+        if read_by <= task && task < needed {
             cuts.push(task + 1);
         }
         needed = needed.min(instance.tasks[task].needs.last().map_or(0, |need| need + 1));

@@ -4,7 +4,7 @@ use ir::{Graph, Op, ValueId, ops};
 use types::{DType, Scope, Shape, pointwise};
 
 use crate::passes::order::State;
-use crate::passes::{schedule, tasks};
+use crate::passes::{Footprint, schedule, tasks};
 
 /// A graph with an input of 1 KiB.
 fn graph() -> (Graph, ValueId) {
@@ -33,7 +33,7 @@ fn concat() -> ops::Concat {
 /// The peak in KiB of the order as given, `y` being the result.
 fn peak(mut graph: Graph, y: ValueId) -> u64 {
     graph.set_outputs(vec![("y".into(), y)]);
-    let tasks = tasks(&graph);
+    let tasks = tasks(&graph, &Footprint::BARE);
     tasks.peak(&tasks.given_order()).expect("nodes stand in order").0 / 1024
 }
 
@@ -45,7 +45,7 @@ fn a_view_has_the_bytes_of_its_operand_and_comes_first() {
     let y = add(&mut graph, relu(), &[view]);
     let mut copy = graph.clone();
     copy.set_outputs(vec![("y".into(), y)]);
-    let tasks = tasks(&copy);
+    let tasks = tasks(&copy, &Footprint::BARE);
     let order = tasks.given_order();
     assert_eq!(tasks.peak(&[order[0], order[2], order[1]]), None, "the reader of a view runs behind it");
     assert_eq!(peak(graph, y), 2, "the pool's operand and result; the rest is in place");
@@ -90,12 +90,12 @@ fn branches_that_shrink_run_before_others_start() {
     }
     let y = add(&mut graph, concat(), &narrow);
     graph.set_outputs(vec![("y".into(), y)]);
-    let before = tasks(&graph);
+    let before = tasks(&graph, &Footprint::BARE);
     let given = before.peak(&before.given_order()).expect("nodes stand in order");
-    let scheduled = schedule(&graph);
+    let scheduled = schedule(&graph, &Footprint::BARE);
     assert_eq!(given.0, 5 * 1024);
     assert_eq!(scheduled.order.peak.0, 2 * 1024 + 3 * 16);
     assert_eq!(scheduled.order.state, State::OptimalBySearch);
-    let after = tasks(&scheduled.graph);
+    let after = tasks(&scheduled.graph, &Footprint::BARE);
     assert_eq!(after.peak(&after.given_order()), Some(scheduled.order.peak));
 }
