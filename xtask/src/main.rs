@@ -19,7 +19,8 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask ci                                formatting, lints, tidy, then all of test
        cargo xtask fetch                             public weights, pictures and test data into data/
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
-       cargo xtask bench [NAME]                      criterion benches
+       cargo xtask bench [NAME]                      criterion benches of networks
+       cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks
 ";
 
 fn main() -> ExitCode {

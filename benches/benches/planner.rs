@@ -1,0 +1,330 @@
+//! The planner beside others': `cargo xtask bench planner [challenge|large|families|networks]...` prints tables in Markdown.
+//!
+//! Heights do not depend on the machine; times do, and stand here to be compared with each other. With
+//! `PRESTOW_MINIMALLOC=FILE`, the path of a built `minimalloc`, its time stands beside ours, taken in turn with it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use arena::{Aim, Buffer, Lifetime, Limits, Placement, Problem, State, check, csv, place};
+use compiler::source::{Request, load, models};
+use lower::cpu::CpuTarget;
+use types::{Bytes, Random, Role};
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let tables: [(&str, fn()); 4] =
+        [("challenge", challenge), ("large", large), ("families", families), ("networks", networks)];
+    for (name, table) in tables {
+        if words.is_empty() || words.iter().any(|word| word == name) {
+            table();
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches lie in the workspace").to_path_buf()
+}
+
+/// A file of ours, or of the arena's tests.
+fn path_of(file: &str) -> PathBuf {
+    let own = root().join("benches/data/planner").join(file);
+    if own.exists() { own } else { root().join("crates/arena/tests/data").join(file) }
+}
+
+fn read(file: &str) -> Problem {
+    let text = std::fs::read_to_string(path_of(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    csv::parse(&text).unwrap_or_else(|error| panic!("{file}: {error}")).problem
+}
+
+#[expect(clippy::disallowed_methods, reason = "benches measure time")]
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let start = Instant::now();
+    let result = work();
+    (result, start.elapsed().as_secs_f64())
+}
+
+/// Places, checks, and tells how long placing took.
+fn placed(problem: &Problem, limits: Limits) -> (Placement, f64) {
+    let (placement, seconds) = timed(|| place(problem, limits).unwrap_or_else(|error| panic!("{error}")));
+    check(problem, &placement.offsets, placement.height).expect("a placement is valid");
+    (placement, seconds)
+}
+
+fn gap(height: u64, bound: u64) -> String {
+    format!("{:.3} %", 100.0 * (height as f64 / bound.max(1) as f64 - 1.0))
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::OptimalByBound => "= bound",
+        State::OptimalBySearch => "searched",
+        State::Gap => "gap",
+    }
+}
+
+/// minimalloc's challenge: placements within 1 048 576 bytes, and the least height that some minutes find.
+#[expect(clippy::disallowed_methods, reason = "where a peer lies is told by the environment")]
+fn challenge() {
+    let peer = std::env::var_os("PRESTOW_MINIMALLOC").map(PathBuf::from);
+    println!("| instance | buffers | lower bound | height within 1 048 576 | s | minimalloc s |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    let (mut ours, mut theirs) = (0.0, 0.0);
+    for name in "ABCDEFGHIJK".chars() {
+        let file = format!("{name}.1048576.csv");
+        let mut problem = read(&file);
+        problem.capacity = Some(Bytes(1 << 20));
+        let (placement, seconds) = placed(&problem, Limits { aim: Aim::Capacity, ..Limits::default() });
+        let beside = peer.as_deref().map(|peer| minimalloc(peer, &path_of(&file)));
+        ours += seconds;
+        theirs += beside.unwrap_or(0.0);
+        let beside = beside.map_or("not built".into(), |seconds| format!("{seconds:.3}"));
+        println!(
+            "| {name} | {} | {} | {} | {seconds:.3} | {beside} |",
+            problem.buffers.len(),
+            placement.certificate.lower_bound.0,
+            placement.height.0
+        );
+    }
+    println!("| all | | | | {ours:.3} | {} |\n", if peer.is_some() { format!("{theirs:.3}") } else { String::new() });
+    println!("| instance | aim | height | s |\n| --- | --- | --- | --- |");
+    for (name, goal) in [('C', 1_039_360), ('D', 999_424), ('D', 992_256), ('J', 1_024_000), ('J', 1_010_688)] {
+        let mut problem = read(&format!("{name}.1048576.csv"));
+        problem.capacity = Some(Bytes(goal));
+        let limits = Limits { work: 4_000_000_000, aim: Aim::Capacity };
+        let (outcome, seconds) = timed(|| place(&problem, limits));
+        let height = outcome.map_or_else(|error| error.to_string(), |placement| placement.height.0.to_string());
+        println!("| {name} | {goal} | {height} | {seconds:.3} |");
+    }
+    println!();
+}
+
+/// The seconds that minimalloc says it took. A run that fails counts as none and is told.
+fn minimalloc(program: &Path, input: &Path) -> f64 {
+    let output = std::env::temp_dir().join("prestow-minimalloc.csv");
+    let words = [format!("--input={}", input.display()), format!("--output={}", output.display())];
+    let done = Command::new(program).args(words).args(["--capacity=1048576", "--timeout=600s"]).output();
+    let done = done.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let text = String::from_utf8_lossy(&done.stderr).into_owned() + &String::from_utf8_lossy(&done.stdout);
+    let seconds = text.split_whitespace().find_map(|word| word.trim_matches(|c: char| c.is_alphabetic()).parse().ok());
+    seconds.unwrap_or_else(|| panic!("{} printed no time: {text}", program.display()))
+}
+
+/// Large real problems.
+fn large() {
+    println!("| problem | buffers | lower bound | height | gap | state | s |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for file in ["G_1.csv", "resnet50.csv", "pangu_2.6B.csv", "S_1.csv", "Y_1.csv"] {
+        row(file.trim_end_matches(".csv"), &read(file));
+    }
+    println!();
+}
+
+fn row(name: &str, problem: &Problem) {
+    let (placement, seconds) = placed(problem, Limits::default());
+    let bound = placement.certificate.lower_bound.0;
+    println!(
+        "| {name} | {} | {bound} | {} | {} | {} | {seconds:.3} |",
+        problem.buffers.len(),
+        placement.height.0,
+        gap(placement.height.0, bound),
+        state(placement.certificate.state)
+    );
+}
+
+/// Made-up problems of every family and size.
+fn families() {
+    println!("| problem | buffers | lower bound | height | gap | state | s |");
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for count in [100, 1_000, 10_000, 100_000, 1_000_000] {
+        for seed in [11, 12] {
+            row(&format!("rectangle cut up, seed {seed}"), &cut_rectangle(count, seed));
+            row(&format!("random lives, seed {seed}"), &random_lives(count, seed));
+            row(&format!("nested lives, seed {seed}"), &nested_lives(count, seed));
+            row(&format!("few long among short, seed {seed}"), &few_long(count, seed));
+        }
+    }
+    println!();
+}
+
+fn buffer(first: u64, end: u64, size: u64) -> Buffer {
+    Buffer::new(Lifetime { first: first as u32, end: end as u32 }, Bytes(size))
+}
+
+/// A full rectangle cut by guillotine cuts: the optimum is its height, which is the bound.
+fn cut_rectangle(count: usize, seed: u64) -> Problem {
+    let mut random = Random::new(seed);
+    let mut parts = vec![[0u64, 4 * count as u64, 0, 1 << 32]];
+    let mut whole: std::collections::VecDeque<[u64; 4]> = parts.drain(..).collect();
+    let mut done = Vec::new();
+    while whole.len() + done.len() < count {
+        let Some([left, right, low, high]) = whole.pop_front() else { break };
+        let (width, height) = (right - left, high - low);
+        let across = if width < 2 { false } else { height < 2 || random.below(2) == 0 };
+        if width < 2 && height < 2 {
+            done.push([left, right, low, high]);
+        } else if across {
+            let at = left + 1 + random.below(width - 1);
+            whole.extend([[left, at, low, high], [at, right, low, high]]);
+        } else {
+            let at = low + 1 + random.below(height - 1);
+            whole.extend([[left, right, low, at], [left, right, at, high]]);
+        }
+    }
+    done.extend(whole);
+    let buffers = done.into_iter().map(|[left, right, low, high]| buffer(left, right, high - low)).collect();
+    Problem { buffers, capacity: None }
+}
+
+fn random_lives(count: usize, seed: u64) -> Problem {
+    let mut random = Random::new(seed);
+    let steps = count as u64;
+    let mut one = || {
+        let first = random.below(steps);
+        buffer(first, first + 1 + random.below(20), 64 * (1 + random.below(4096)))
+    };
+    Problem { buffers: (0..count).map(|_| one()).collect(), capacity: None }
+}
+
+/// Training: each layer's result lives until its gradient is computed, with short workspaces on both ways.
+fn nested_lives(count: usize, seed: u64) -> Problem {
+    let mut random = Random::new(seed);
+    let layers = (count / 3) as u64;
+    let mut buffers = Vec::new();
+    for layer in 0..layers {
+        let size = 256 * (1 + random.below(4096));
+        buffers.push(buffer(layer, 2 * layers - layer, size));
+        buffers.push(buffer(layer, layer + 1, 256 * random.below(1024)));
+        buffers.push(buffer(2 * layers - layer - 1, 2 * layers - layer + 1, size));
+    }
+    Problem { buffers, capacity: None }
+}
+
+fn few_long(count: usize, seed: u64) -> Problem {
+    let mut random = Random::new(seed);
+    let steps = count as u64;
+    let mut one = || {
+        let is_long = random.below(500) == 0;
+        let life = if is_long { 1 + random.below(steps) } else { 1 + random.below(30) };
+        let first = random.below(steps);
+        buffer(first, (first + life).min(steps + 30), 64 * (1 + random.below(2048)))
+    };
+    Problem { buffers: (0..count).map(|_| one()).collect(), capacity: None }
+}
+
+/// The rules of other planners, on our buffers, and MXNet's own plans.
+fn networks() {
+    let mxnet = std::fs::read_to_string(path_of("mxnet_1.9.1.csv")).expect("it is there");
+    let theirs = |name: &str, batch: usize| -> Option<u64> {
+        let row = mxnet.lines().find(|line| line.starts_with(&format!("{},{batch},", mxnet_name(name))))?;
+        row.split(',').nth(2)?.parse().ok()
+    };
+    println!(
+        "Bytes of the arena with inputs and workspaces; *by size*, *in order* and *spatial* place the same buffers.\n"
+    );
+    println!(
+        "| network | batch | arena | state | order | bound over all orders | by size (TFLite, IREE) | in order (ONNX \
+         Runtime) | spatial (XLA) | place s | without inputs and workspaces | MXNet 1.9.1 | less |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    let mut savings = Vec::new();
+    for model in models() {
+        for batch in [1, 32] {
+            let request = Request { model: model.name.into(), batch: Some(batch), ..Request::default() };
+            let model = load(&request).expect("the zoo has it");
+            let plan = compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan;
+            let problem = plan.problem();
+            let (placement, seconds) = placed(&problem, Limits::default());
+            let height = placement.height.0;
+            assert_eq!(placement.height, plan.arena.size, "the compiler places with less work, as well");
+            let others = [by_size(&problem), in_order(&problem), spatial(&problem)];
+            assert!(others.iter().all(|&other| height <= other), "{}", request.model);
+            let mut inner = problem.clone();
+            let tags = plan.buffers.iter().map(|buffer| buffer.tag.role);
+            let keep: Vec<bool> = tags.map(|role| !matches!(role, Role::Input | Role::Workspace)).collect();
+            let mut keep = keep.into_iter();
+            inner.buffers.retain(|_| keep.next() == Some(true));
+            let inner = placed(&inner, Limits::default()).0.height.0;
+            let mxnet = theirs(&request.model, batch);
+            let less = mxnet.map(|mxnet| 100.0 * (1.0 - inner as f64 / mxnet as f64));
+            savings.extend(less);
+            println!(
+                "| {} | {batch} | {height} | {} | {} | {} | {} | {} | {} | {seconds:.4} | {inner} | {} | {} |",
+                request.model,
+                plan.arena.proof.text(plan.arena.size, plan.arena.least),
+                plan.order.proof.text(plan.arena.lower_bound, plan.order.least),
+                plan.order.bound.0,
+                others[0],
+                others[1],
+                others[2],
+                mxnet.map_or("-".into(), |bytes| bytes.to_string()),
+                less.map_or("-".into(), |less| format!("{less:.1} %")),
+            );
+        }
+    }
+    savings.sort_by(f64::total_cmp);
+    println!("\nmedian under MXNet's plan: {:.1} %, least {:.1} %\n", savings[savings.len() / 2], savings[0]);
+}
+
+/// What MXNet's zoo calls the network; widths and layers are the same, apart from what `docs/measurements` says.
+fn mxnet_name(name: &str) -> String {
+    match name {
+        "inception_v3" => "inceptionv3".into(),
+        "mobilenet_v2" => "mobilenetv2_1.0".into(),
+        "squeezenet1_0" => "squeezenet1.0".into(),
+        "squeezenet1_1" => "squeezenet1.1".into(),
+        name if name.starts_with("resnet") => format!("{name}_v1"),
+        name => name.into(),
+    }
+}
+
+/// Places buffers in an order, each into the smallest hole among those that live at the same time, else on top.
+fn best_fit(problem: &Problem, order: &[usize]) -> u64 {
+    let mut placed: Vec<(u64, u64, Lifetime)> = Vec::new();
+    for &ix in order {
+        let Buffer { lifetime, size, alignment, .. } = &problem.buffers[ix];
+        let (mut at, mut best) = (0, None::<(u64, u64)>);
+        for &(low, high, other) in &placed {
+            if !other.overlaps(*lifetime) {
+                continue;
+            }
+            let start = u64::next_multiple_of(at, alignment.0);
+            if start + size.0 <= low && best.is_none_or(|(hole, _)| low - at < hole) {
+                best = Some((low - at, start));
+            }
+            at = at.max(high);
+        }
+        let start = best.map_or_else(|| u64::next_multiple_of(at, alignment.0), |(_, start)| start);
+        let slot = (start, start + size.0, *lifetime);
+        placed.insert(placed.partition_point(|other| other.0 < start), slot);
+    }
+    placed.iter().map(|&(_, high, _)| high).max().unwrap_or(0)
+}
+
+fn sorted_by<K: Ord>(problem: &Problem, key: impl Fn(&Buffer) -> K) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..problem.buffers.len()).collect();
+    order.sort_by_key(|&ix| key(&problem.buffers[ix]));
+    order
+}
+
+fn length(buffer: &Buffer) -> u32 {
+    buffer.lifetime.end - buffer.lifetime.first
+}
+
+fn by_size(problem: &Problem) -> u64 {
+    best_fit(problem, &sorted_by(problem, |buffer| std::cmp::Reverse(buffer.size)))
+}
+
+/// Allocation order. Plans number their buffers as steps first touch them.
+fn in_order(problem: &Problem) -> u64 {
+    best_fit(problem, &sorted_by(problem, |buffer| buffer.lifetime.first))
+}
+
+/// The better of two orders: by size and then length, by length and then size.
+fn spatial(problem: &Problem) -> u64 {
+    use std::cmp::Reverse;
+    let size = sorted_by(problem, |buffer| (Reverse(buffer.size), Reverse(length(buffer))));
+    let live = sorted_by(problem, |buffer| (Reverse(length(buffer)), Reverse(buffer.size)));
+    best_fit(problem, &size).min(best_fit(problem, &live))
+}
