@@ -1,9 +1,10 @@
-//! [`check`]: the judge of placements. Slow and plain on purpose: it takes the definitions in `problem` word for word,
-//! looks at every pair of buffers, and shares no code with what finds placements.
+//! [`check`]: the judge of placements. It takes the definitions in `problem` word for word, asks each buffer what it
+//! occupies at each step at which that may change, and shares no code with what finds placements.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use types::{Bytes, EntityId};
+use types::Bytes;
 
 use crate::problem::{Buffer, BufferIx, Problem};
 
@@ -64,7 +65,7 @@ pub enum Violation {
 
 /// Whether `offsets`, one for each buffer, place `problem` in an arena of `height` bytes; if not, every reason.
 ///
-/// O(n²) pairs of buffers, each looked at more closely only if lifetimes and byte ranges both meet.
+/// O(n log n) without overlaps; every buffer that overlaps others may cost a look at all that live later.
 pub fn check(problem: &Problem, offsets: &[Bytes], height: Bytes) -> Result<(), Vec<Violation>> {
     let (n_buffers, n_offsets) = (problem.buffers.len(), offsets.len());
     if n_buffers != n_offsets {
@@ -91,43 +92,81 @@ pub fn check(problem: &Problem, offsets: &[Bytes], height: Bytes) -> Result<(), 
             violations.push(Violation::AboveHeight { buffer, top, height });
         }
     }
-    for b in 0..n_buffers {
-        for a in 0..b {
-            let pair = [(&problem.buffers[a], offsets[a]), (&problem.buffers[b], offsets[b])];
-            if let Some(step) = first_overlap(pair) {
-                let (a, b) = (BufferIx::from_index(a), BufferIx::from_index(b));
-                violations.push(Violation::Overlap { a, b, step });
-            }
-        }
-    }
+    violations.extend(overlaps(problem, offsets));
     if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
-/// The first step at which two placed buffers occupy the same byte.
-fn first_overlap([(a, a_offset), (b, b_offset)]: [(&Buffer, Bytes); 2]) -> Option<u32> {
-    if !a.lifetime.overlaps(b.lifetime) || !meet((a_offset, Bytes::ZERO, a.size), (b_offset, Bytes::ZERO, b.size)) {
-        return None;
-    }
-    // What is occupied changes at these steps only.
-    let mut steps = vec![a.lifetime.first, b.lifetime.first];
-    for gap in a.gaps.iter().chain(&b.gaps) {
-        steps.extend([gap.lifetime.first, gap.lifetime.end]);
-    }
-    steps.sort_unstable();
-    steps.into_iter().find(|&step| match (a.occupied(step), b.occupied(step)) {
-        (Some(x), Some(y)) => meet((a_offset, x.low, x.high), (b_offset, y.low, y.high)),
-        _ => false,
-    })
+/// The bytes `low..high` that a buffer occupies at the steps `first..end`.
+struct Stay {
+    buffer: BufferIx,
+    first: u32,
+    end: u32,
+    low: u128,
+    high: u128,
 }
 
-/// Whether two byte ranges, each `offset + low .. offset + high`, share a byte.
-fn meet(a: (Bytes, Bytes, Bytes), b: (Bytes, Bytes, Bytes)) -> bool {
-    let ends = |(offset, low, high): (Bytes, Bytes, Bytes)| {
-        let offset = u128::from(offset.0);
-        (offset + u128::from(low.0), offset + u128::from(high.0))
-    };
-    let ((a_low, a_high), (b_low, b_high)) = (ends(a), ends(b));
-    a_low.max(b_low) < a_high.min(b_high)
+/// Every pair of buffers that share a byte at a step, with the first such step, by the later buffer, then the other.
+///
+/// Goes through time and keeps what is live. The part of it that is free of overlaps lies in order of offset, so that a
+/// newcomer meets those that start inside it and perhaps the last that starts before; a newcomer that meets one of them
+/// is kept apart, and everyone who comes later is held against those one by one.
+fn overlaps(problem: &Problem, offsets: &[Bytes]) -> Vec<Violation> {
+    let placed = problem.entries().zip(offsets);
+    let stays: Vec<Stay> = placed.flat_map(|((ix, buffer), offset)| stays(ix, buffer, *offset)).collect();
+    // At one step, what ends goes before what starts.
+    let starts = stays.iter().enumerate().map(|(at, stay)| (stay.first, true, at));
+    let ends = stays.iter().enumerate().map(|(at, stay)| (stay.end, false, at));
+    let mut edges: Vec<(u32, bool, usize)> = starts.chain(ends).collect();
+    edges.sort_unstable();
+
+    let mut found: Vec<(BufferIx, BufferIx, u32)> = Vec::new();
+    let mut in_order: BTreeMap<u128, usize> = BTreeMap::new();
+    let mut apart: Vec<usize> = Vec::new();
+    for (step, is_start, at) in edges {
+        let stay = &stays[at];
+        if !is_start {
+            if in_order.get(&stay.low) == Some(&at) {
+                in_order.remove(&stay.low);
+            } else {
+                apart.retain(|other| *other != at);
+            }
+            continue;
+        }
+        let before = in_order.range(..stay.low).next_back().filter(|(_, other)| stay.low < stays[**other].high);
+        let inside = in_order.range(stay.low..stay.high);
+        let rivals: Vec<usize> = before.into_iter().chain(inside).map(|(_, other)| *other).collect();
+        let meets = |other: &&usize| stay.low.max(stays[**other].low) < stay.high.min(stays[**other].high);
+        for other in rivals.iter().chain(apart.iter().filter(meets)) {
+            let other = stays[*other].buffer;
+            found.push((stay.buffer.max(other), stay.buffer.min(other), step));
+        }
+        if rivals.is_empty() {
+            in_order.insert(stay.low, at);
+        } else {
+            apart.push(at);
+        }
+    }
+    found.sort_unstable();
+    found.dedup_by_key(|(b, a, _)| (*b, *a));
+    found.into_iter().map(|(b, a, step)| Violation::Overlap { a, b, step }).collect()
+}
+
+/// What a buffer occupies, cut where that changes.
+fn stays(ix: BufferIx, buffer: &Buffer, offset: Bytes) -> impl Iterator<Item = Stay> {
+    let lifetime = buffer.lifetime;
+    let mut steps = vec![lifetime.first, lifetime.end];
+    steps.extend(buffer.gaps.iter().flat_map(|gap| [gap.lifetime.first, gap.lifetime.end]));
+    steps.retain(|step| lifetime.first <= *step && *step <= lifetime.end);
+    steps.sort_unstable();
+    let stays: Vec<Stay> = steps
+        .windows(2)
+        .filter_map(|step| {
+            let window = buffer.occupied(step[0])?;
+            let [low, high] = [window.low, window.high].map(|at| u128::from(offset.0) + u128::from(at.0));
+            (step[0] < step[1] && low < high).then_some(Stay { buffer: ix, first: step[0], end: step[1], low, high })
+        })
+        .collect();
+    stays.into_iter()
 }
 
 impl fmt::Display for Violation {

@@ -17,7 +17,7 @@
 
 use types::Random;
 
-use crate::instance::{Instance, Work};
+use crate::instance::{Instance, Work, gcd};
 use crate::search::{Answer, Choice, Guide, Rect, Search};
 
 /// More items than these are left to the passes: one dive costs their square.
@@ -107,10 +107,6 @@ impl Exact {
         let items = instance.items.iter().flat_map(|item| [item.size, item.alignment]);
         let obstacles = instance.fixed.iter().flat_map(|slot| [slot.start, slot.top]);
         let grain = items.chain(obstacles).fold(0, gcd).max(1);
-        let is_whole = |item: &crate::instance::Item| match instance.pieces(item) {
-            [piece] => piece.low == 0 && piece.high == item.size,
-            _ => false,
-        };
         let spans = instance.items.iter().map(|item| item.hull.clone());
         let spans: Vec<_> = spans.chain(instance.fixed.iter().map(|slot| slot.first..slot.end)).collect();
         let (sections, n_sections) = maximal_sections(&spans, instance.n_sections);
@@ -144,7 +140,14 @@ impl Exact {
             order(&|rect| rect.size as f64),
             order(&|rect| peak(rect) * 1e6 + width(rect) * rect.size as f64),
         ];
-        Exact { n_items, n_sections, grain, proves: instance.items.iter().all(is_whole), orders, rects }
+        Exact {
+            n_items,
+            n_sections,
+            grain,
+            proves: instance.items.iter().all(|item| instance.is_item_plain(item)),
+            orders,
+            rects,
+        }
     }
 
     /// Searches at one capacity, in grains, until there is an answer or the work is spent.
@@ -202,10 +205,6 @@ fn luby(at: u64) -> u64 {
         size = 2 * size + 1;
     }
     if size == at + 1 { size.div_ceil(2) } else { luby(at - size / 2) }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

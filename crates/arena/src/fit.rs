@@ -15,6 +15,12 @@ pub(crate) enum Rule {
     Best,
 }
 
+/// The work of a pass over so many items if no walk ends early.
+pub(crate) fn fit_units(n_items: usize) -> u64 {
+    let n_items = n_items as u64;
+    n_items * n_items / (2 * SLOTS_PER_UNIT as u64)
+}
+
 /// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
 pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
     let mut offsets = vec![0; instance.items.len()];

@@ -9,6 +9,7 @@ use std::ops::Range;
 use types::EntityId;
 
 use crate::problem::{BufferIx, Problem};
+use crate::stock::{Point, StockTree};
 
 /// What the passes read and never change.
 pub(crate) struct Instance {
@@ -18,6 +19,12 @@ pub(crate) struct Instance {
     pub(crate) pieces: Vec<Piece>,
     /// The obstacles: what fixed buffers occupy, by rising start.
     pub(crate) fixed: Vec<Slot>,
+    /// The plain items: see [`Instance::is_item_plain`].
+    pub(crate) stock: StockTree,
+    /// Whether all items are plain and have one alignment, and nothing is fixed.
+    pub(crate) is_plain: bool,
+    /// What the start of every range that an item occupies is a multiple of.
+    pub(crate) grain: u64,
     /// How many sections there are.
     pub(crate) n_sections: usize,
     /// The height that fixed buffers and buffers which occupy nothing need by themselves.
@@ -92,6 +99,9 @@ impl Instance {
             items: Vec::new(),
             pieces: Vec::new(),
             fixed: Vec::new(),
+            stock: StockTree::new(Vec::new()),
+            is_plain: true,
+            grain: 0,
             n_sections: cuts.len().saturating_sub(1),
             base: 0,
         };
@@ -124,7 +134,16 @@ impl Instance {
         }
         instance.fixed.sort_unstable_by_key(|slot| (slot.start, slot.first));
         instance.find_peaks();
+        instance.find_plain();
         instance
+    }
+
+    /// Whether an item occupies all of its bytes from its first section to its last.
+    pub(crate) fn is_item_plain(&self, item: &Item) -> bool {
+        match self.pieces(item) {
+            [piece] => piece.low == 0 && piece.high == item.size,
+            _ => false,
+        }
     }
 
     /// The pieces of an item.
@@ -160,6 +179,22 @@ impl Instance {
             offsets[item.buffer.index()] = *offset;
         }
         offsets
+    }
+
+    fn find_plain(&mut self) {
+        let lows = self.pieces.iter().map(|piece| piece.low);
+        self.grain = self.items.iter().map(|item| item.alignment).chain(lows).fold(0, gcd).max(1);
+        let mut points = Vec::with_capacity(self.items.len());
+        self.is_plain = self.fixed.is_empty();
+        for (ix, item) in self.items.iter().enumerate() {
+            if self.is_item_plain(item) {
+                points.push(Point { first: item.hull.start, end: item.hull.end, item: ix as u32 });
+                self.is_plain &= item.alignment == self.grain;
+            } else {
+                self.is_plain = false;
+            }
+        }
+        self.stock = StockTree::new(points);
     }
 
     fn find_peaks(&mut self) {
@@ -244,6 +279,11 @@ impl RangeMax {
     }
 }
 
+/// Greatest common divisor; `gcd(0, x) = x`.
+pub(crate) fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// The budget of a planning run, in units that [`Limits`](crate::Limits) describes: a clock that every machine reads alike.
 pub(crate) struct Work {
     left: u64,
@@ -272,6 +312,11 @@ impl Work {
     /// Takes what a part has spent.
     pub(crate) fn spend_part(&mut self, part: WorkPart) {
         self.left -= part.given - part.work.left;
+    }
+
+    /// What is left.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
     }
 
     /// Whether the budget is used up.

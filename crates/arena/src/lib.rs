@@ -12,7 +12,7 @@
 //! | `bound` | the lower bound on the height |
 //! | `place` | the algorithm: a portfolio of greedy passes, which `skyline` and `fit` run over an `instance` |
 //! | `exact` | then a `search` for the least height, and the proof that it is |
-//! | `check` | the judge: pairwise, slow, shares no code with the passes |
+//! | `check` | the judge: plain, shares no code with the passes |
 //! | `csv` | the problem as text, in the form that minimalloc reads and writes |
 //!
 //! ```
@@ -39,9 +39,12 @@ mod place;
 
 mod exact;
 mod fit;
+mod floor;
 mod instance;
+mod runs;
 mod search;
 mod skyline;
+mod stock;
 
 mod check;
 

@@ -28,16 +28,14 @@
 //! up to its alignment and, if it meets a fixed buffer there, lifted over that, until it meets none. Always place the
 //! item that can lie lowest; among several, the first in the order of priority. Then lift the floor under it to its top.
 //! Holes appear only where the lowest item does not reach, and short items get a chance to fill a niche before a long one
-//! covers it; this is why it beats orders that look at sizes alone. Floors only rise, so an offset computed earlier is a
-//! lower bound of the offset now: a heap of (offset when last looked at, rank, item) yields the right item if what comes
-//! out is looked at again and goes back in when it has risen. Floors are a tree over the sections with "lift a range"
-//! and "highest in a range", both in O(log n).
+//! covers it; this is why it beats orders that look at sizes alone. Looking at every item again whenever the floor rises
+//! would cost most for long items in deep piles; `skyline.rs` goes from niche to niche instead, in O(n) steps.
 //!
 //! **Fit** (`fit.rs`). Take the items strictly in the order of priority. Walk through what lies already and shares a
 //! section with the item, by rising start; between the highest top seen so far and the next start may be a hole. First
 //! fit takes the lowest hole that is large enough (after alignment), best fit the smallest; without one, the item goes
 //! on top. Here an item with gaps counts as whole from its first step to its last; the gaps of fixed buffers are used.
-//! One walk is O(n), a pass O(n²) with a very small constant.
+//! One walk is O(n), a pass O(n²) with a very small constant; what is left of the work must allow a whole pass.
 //!
 //! **Search** (`exact.rs`, `search.rs`). What is left between the lowest pass and the bound goes to an exact search, height
 //! by height, until the least is found and proved or the work is spent.
@@ -48,7 +46,7 @@ use types::Bytes;
 
 use crate::bound::exact_bound;
 use crate::exact::improve;
-use crate::fit::{Rule, fit};
+use crate::fit::{Rule, fit, fit_units};
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
 use crate::skyline::skyline;
@@ -232,6 +230,16 @@ enum Pass {
     Fit(Rule, Priority),
 }
 
+impl Pass {
+    /// What a pass that runs to its end costs at least, roughly.
+    fn least_units(self, instance: &Instance) -> u64 {
+        match self {
+            Pass::Skyline(_) => 0,
+            Pass::Fit(..) => fit_units(instance.items.len()),
+        }
+    }
+}
+
 /// Those first that reach most for their cost. Area alone is enough for most orders of real networks; the skylines by
 /// peak and by first step win on small problems without slack; the fits are for what the skylines waste below long items.
 const PORTFOLIO: [Pass; 14] = [
@@ -261,6 +269,9 @@ struct Packing {
 fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
     let mut best: Option<Packing> = None;
     for pass in PORTFOLIO {
+        if best.is_some() && work.left() < pass.least_units(instance) {
+            continue;
+        }
         // `good_enough < height` holds for the best so far, so there is room for one less.
         let limit = best.as_ref().map_or(u64::MAX, |best| best.height - 1);
         let found = match best {

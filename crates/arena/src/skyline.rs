@@ -1,45 +1,174 @@
-//! The skyline pass: always place next the item that can lie lowest. The head of `place.rs` tells how and why.
+//! The skyline pass: always place next the item that can lie lowest. The head of `place.rs` tells the rule and why.
+//!
+//! Almost all items are *plain*: one piece, all of their bytes. For them the floor is kept as runs of sections of equal
+//! height (`runs.rs`). A *niche* is a run that is lower than its neighbours. A plain item that can lie lowest lies within
+//! the lowest niche, at its height, so nobody need look at long items again and again while the floor rises under them:
+//! the niche asks the stock (`stock.rs`) for the first in order among the items within its sections. If there is one,
+//! it is placed, and what is left of the niche and the runs beside it ask again. If there is none, nothing will ever lie
+//! there, so the niche rises to its lower neighbour and becomes one with it. Each of these steps places an item or takes
+//! a run away, so there are O(n) of them; each costs a query, O(log n) for short ranges.
+//!
+//! All that can happen next waits in one heap, by rising offset: a niche's first item, by rank; a niche that rises,
+//! before items at the height to which it rises; and items one by one, by rank. These are the items that are not plain,
+//! from the start, and those found first in a niche that cannot lie on its floor because of their alignment or a fixed
+//! buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen they go back in. The tree
+//! is kept only where there may be such items. Tops are rounded up to the greatest common divisor of all alignments and
+//! lower ends of windows: no item can begin in between.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::floor::Floor;
 use crate::instance::{Instance, Item, Work};
+use crate::runs::Runs;
+use crate::stock::{Stock, TAKEN};
 
 /// What one look at the floor costs, in units of work: two walks up the tree.
 const LOOK_UNITS: usize = 16;
+/// What one step costs besides: the heap, the runs, and taking an item from the stock.
+const STEP_UNITS: usize = 16;
 
 /// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
 ///
 /// `order` names every item once; among items that can lie equally low the earlier one goes first.
 pub(crate) fn skyline(instance: &Instance, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
-    let mut floor = Floor::new(instance.n_sections);
-    let mut offsets = vec![0; instance.items.len()];
-    // Lowest known offset first, then rank. A known offset may be too low by now, never too high: floors only rise.
-    let mut heap = BinaryHeap::with_capacity(order.len());
-    for (rank, item) in order.iter().enumerate() {
-        let offset = lowest(instance, &floor, &instance.items[*item as usize])?;
-        heap.push(Reverse((offset, rank as u32)));
+    if order.is_empty() {
+        return Some(Vec::new());
     }
-    while let Some(Reverse((known, rank))) = heap.pop() {
-        let item_ix = order[rank as usize] as usize;
-        let item = &instance.items[item_ix];
-        if !work.spend(item.pieces.len() * LOOK_UNITS + instance.fixed.len()) {
+    Pass::new(instance, order, limit)?.run(work)
+}
+
+/// What may happen next, in this order: lowest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    /// Where the item would lie, or to where the niche would rise.
+    offset: u64,
+    /// One more than the rank of the item; zero if a niche rises.
+    turn: u32,
+    /// The niche, or [`ALONE`] for an item that waits by itself.
+    run: u32,
+    /// The stamp of the niche when this was found.
+    stamp: u32,
+}
+
+/// In place of a niche: none.
+const ALONE: u32 = u32::MAX;
+
+struct Pass<'a> {
+    instance: &'a Instance,
+    order: &'a [u32],
+    limit: u64,
+    runs: Runs,
+    stock: Stock<'a>,
+    /// If every item can always lie on the floor of its niche, there is none.
+    floor: Option<Floor>,
+    events: BinaryHeap<Reverse<Event>>,
+    offsets: Vec<u64>,
+    /// Nodes seen in the stock since work was last spent.
+    n_seen: usize,
+}
+
+impl<'a> Pass<'a> {
+    fn new(instance: &'a Instance, order: &'a [u32], limit: u64) -> Option<Pass<'a>> {
+        let mut rank = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(place, item)| rank[*item as usize] = place as u32);
+        let mut pass = Pass {
+            instance,
+            order,
+            limit,
+            runs: Runs::new(instance.n_sections),
+            stock: Stock::new(&instance.stock, &rank),
+            floor: (!instance.is_plain).then(|| Floor::new(instance.n_sections)),
+            events: BinaryHeap::new(),
+            offsets: vec![0; order.len()],
+            n_seen: 0,
+        };
+        if let Some(floor) = &pass.floor {
+            for (item, rank) in instance.items.iter().zip(rank) {
+                if !instance.is_item_plain(item) {
+                    let offset = lowest(instance, floor, item)?;
+                    pass.events.push(Reverse(Event { offset, turn: rank + 1, run: ALONE, stamp: 0 }));
+                }
+            }
+        }
+        pass.ask(0);
+        Some(pass)
+    }
+
+    fn run(mut self, work: &mut Work) -> Option<Vec<u64>> {
+        while let Some(Reverse(event)) = self.events.pop() {
+            let Event { offset, turn, run, stamp } = event;
+            if !work.spend(STEP_UNITS + std::mem::take(&mut self.n_seen)) {
+                return None;
+            }
+            if run != ALONE && self.runs.stamp(run) != stamp {
+                continue;
+            }
+            let Some(rank) = turn.checked_sub(1) else {
+                let merged = self.runs.set(run, self.runs.end(run), offset);
+                self.ask(merged);
+                continue;
+            };
+            let item_ix = self.order[rank as usize];
+            let item = &self.instance.items[item_ix as usize];
+            let found = match &self.floor {
+                None => offset,
+                Some(floor) => {
+                    work.spend(item.pieces.len() * LOOK_UNITS + self.instance.fixed.len());
+                    lowest(self.instance, floor, item)?
+                }
+            };
+            if run != ALONE {
+                self.stock.take(rank);
+            }
+            if offset < found {
+                self.events.push(Reverse(Event { offset: found, turn, run: ALONE, stamp: 0 }));
+                if run != ALONE {
+                    self.ask(run);
+                }
+            } else {
+                self.place(item_ix, offset)?;
+            }
+        }
+        Some(self.offsets)
+    }
+
+    /// Lets an item lie at an offset, and asks for those runs again that may be niches now.
+    fn place(&mut self, item_ix: u32, offset: u64) -> Option<()> {
+        let item = &self.instance.items[item_ix as usize];
+        if self.limit < offset.checked_add(item.size)? {
             return None;
         }
-        let offset = lowest(instance, &floor, item)?;
-        if limit < offset + item.size {
-            return None;
+        self.offsets[item_ix as usize] = offset;
+        for piece in self.instance.pieces(item) {
+            let top = offset + piece.high;
+            if let Some(floor) = &mut self.floor {
+                floor.raise(piece.first as usize, piece.end as usize, top);
+            }
+            let top = top.checked_next_multiple_of(self.instance.grain).unwrap_or(u64::MAX);
+            let run = self.runs.set(piece.first, piece.end, top);
+            for changed in [self.runs.before(run), Some(run), self.runs.after(run)].into_iter().flatten() {
+                self.ask(changed);
+            }
         }
-        if known < offset {
-            heap.push(Reverse((offset, rank)));
-            continue;
+        Some(())
+    }
+
+    /// Finds out what can happen next to a run; what was found earlier no longer counts.
+    fn ask(&mut self, run: u32) {
+        let stamp = self.runs.renew(run);
+        let (height, rim) = (self.runs.height(run), self.runs.rim(run));
+        if rim.is_some_and(|rim| rim < height) {
+            return;
         }
-        offsets[item_ix] = offset;
-        for piece in instance.pieces(item) {
-            floor.raise(piece.first as usize, piece.end as usize, offset + piece.high);
+        let (rank, n_seen) = self.stock.first_within(run, self.runs.end(run));
+        self.n_seen += n_seen;
+        if rank != TAKEN {
+            self.events.push(Reverse(Event { offset: height, turn: rank + 1, run, stamp }));
+        } else if let Some(rim) = rim {
+            self.events.push(Reverse(Event { offset: rim, turn: 0, run, stamp }));
         }
     }
-    Some(offsets)
 }
 
 /// The lowest offset on the floor, clear of fixed buffers; `None` if its top passes 64 bits.
@@ -70,100 +199,73 @@ fn lowest(instance: &Instance, floor: &Floor, item: &Item) -> Option<u64> {
     }
 }
 
-/// The height already taken in each section: `raise` lifts a range to at least a height, `height` is a range's maximum.
-///
-/// A binary tree in an array, leaves behind: node `i` covers the leaves under it, its children are `2i` and `2i + 1`.
-struct Floor {
-    n_leaves: usize,
-    /// The maximum under each node, as far as known at the node or below it; what is above it is in `whole`.
-    max: Vec<u64>,
-    /// What all leaves under the node have been lifted to at once, without telling them.
-    whole: Vec<u64>,
-}
-
-impl Floor {
-    fn new(n_leaves: usize) -> Floor {
-        Floor { n_leaves, max: vec![0; 2 * n_leaves], whole: vec![0; 2 * n_leaves] }
-    }
-
-    fn raise(&mut self, first: usize, end: usize, height: u64) {
-        let (mut low, mut high) = (first + self.n_leaves, end + self.n_leaves);
-        let (left, right) = (low, high - 1);
-        while low < high {
-            if low % 2 == 1 {
-                self.cover(low, height);
-                low += 1;
-            }
-            if high % 2 == 1 {
-                high -= 1;
-                self.cover(high, height);
-            }
-            low /= 2;
-            high /= 2;
-        }
-        // Every node that has a lifted leaf under it is an ancestor of a covered node or one itself.
-        for mut node in [left / 2, right / 2] {
-            while 1 <= node {
-                self.max[node] = self.max[node].max(self.max[2 * node]).max(self.max[2 * node + 1]);
-                node /= 2;
-            }
-        }
-    }
-
-    fn cover(&mut self, node: usize, height: u64) {
-        self.max[node] = self.max[node].max(height);
-        self.whole[node] = self.whole[node].max(height);
-    }
-
-    fn height(&self, first: usize, end: usize) -> u64 {
-        let (mut low, mut high) = (first + self.n_leaves, end + self.n_leaves);
-        let (left, right) = (low, high - 1);
-        let mut height = 0;
-        while low < high {
-            if low % 2 == 1 {
-                height = height.max(self.max[low]);
-                low += 1;
-            }
-            if high % 2 == 1 {
-                high -= 1;
-                height = height.max(self.max[high]);
-            }
-            low /= 2;
-            high /= 2;
-        }
-        // Lifts of whole subtrees that contain an end of the range. A subtree that contains an inner node of the range
-        // but neither end does not exist: ranges are contiguous.
-        for mut node in [left / 2, right / 2] {
-            while 1 <= node {
-                height = height.max(self.whole[node]);
-                node /= 2;
-            }
-        }
-        height
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use types::Random;
+    use types::{Bytes, Random};
 
     use super::*;
+    use crate::instance::Priority;
+    use crate::problem::{Buffer, Gap, Lifetime, Problem, Window};
+
+    /// The rule word for word: look at all that is left, take what can lie lowest, the first in order of those.
+    fn plain_rule(instance: &Instance, order: &[u32]) -> Vec<u64> {
+        let mut floor = Floor::new(instance.n_sections);
+        let mut left = order.to_vec();
+        let mut offsets = vec![0; order.len()];
+        while !left.is_empty() {
+            let all = left.iter().map(|item| lowest(instance, &floor, &instance.items[*item as usize]).unwrap());
+            let (at, offset) = all.enumerate().min_by_key(|(at, offset)| (*offset, *at)).unwrap();
+            let item_ix = left.remove(at) as usize;
+            offsets[item_ix] = offset;
+            for piece in instance.pieces(&instance.items[item_ix]) {
+                floor.raise(piece.first as usize, piece.end as usize, offset + piece.high);
+            }
+        }
+        offsets
+    }
+
+    fn random_problem(random: &mut Random, alignments: &[u64], has_gaps: bool, has_fixed: bool) -> Problem {
+        let n_steps = 1 + random.below(40);
+        let mut buffers: Vec<Buffer> = (0..random.below(60))
+            .map(|_| {
+                let first = random.below(n_steps);
+                let end = first + 1 + random.below(n_steps - first);
+                let (first, end) = (first as u32, end as u32);
+                let size = 1 + random.below(30);
+                let mut buffer = Buffer::new(Lifetime { first, end }, Bytes(size));
+                buffer.alignment = Bytes(alignments[random.below(alignments.len() as u64) as usize]);
+                if has_gaps && random.below(3) == 0 {
+                    let low = random.below(size);
+                    let window = (random.below(2) == 0).then_some(Window { low: Bytes(low), high: Bytes(size) });
+                    let middle = first + random.below(u64::from(end - first)) as u32;
+                    buffer.gaps.push(Gap { lifetime: Lifetime { first: middle, end }, window });
+                }
+                buffer
+            })
+            .collect();
+        if has_fixed {
+            // One above the other, so that they do not meet.
+            for (at, buffer) in buffers.iter_mut().step_by(5).enumerate() {
+                buffer.fixed = Some(Bytes(40 * (at as u64 * buffer.alignment.0)));
+                buffer.size = Bytes(buffer.size.0.min(40));
+                buffer.alignment = Bytes(1);
+                buffer.gaps.clear();
+            }
+        }
+        Problem { buffers, capacity: None }
+    }
 
     #[test]
-    fn floor_equals_a_plain_row() {
-        let mut random = Random::new(3);
-        for n_leaves in 1..40 {
-            let mut floor = Floor::new(n_leaves);
-            let mut row = vec![0; n_leaves];
-            for _ in 0..60 {
-                let first = random.below(n_leaves as u64) as usize;
-                let end = first + 1 + random.below((n_leaves - first) as u64) as usize;
-                let height = random.below(1000);
-                row[first..end].iter_mut().for_each(|leaf| *leaf = height.max(*leaf));
-                floor.raise(first, end, height);
-                let first = random.below(n_leaves as u64) as usize;
-                let end = first + 1 + random.below((n_leaves - first) as u64) as usize;
-                assert_eq!(floor.height(first, end), *row[first..end].iter().max().unwrap());
+    fn the_pass_follows_the_plain_rule() {
+        let mut random = Random::new(6);
+        for round in 0..2000 {
+            let alignments: &[u64] = [&[1][..], &[8], &[1, 2, 3, 8], &[4, 8, 16]][round % 4];
+            let problem = random_problem(&mut random, alignments, round % 3 == 0, round % 5 == 0);
+            let instance = Instance::new(&problem);
+            for priority in [Priority::Area, Priority::First] {
+                let order = instance.order(priority);
+                let found = skyline(&instance, &order, u64::MAX, &mut Work::new(u64::MAX)).unwrap();
+                assert_eq!(found, plain_rule(&instance, &order), "{problem:#?}");
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod broken;
 mod edges;
+mod families;
 mod optimum;
 mod random;
 mod real;
@@ -14,7 +15,13 @@ use types::Bytes;
 #[track_caller]
 fn place_and_check(problem: &Problem) -> Placement {
     // Enough to search small problems through; larger ones may keep a gap.
-    let limits = Limits { work: 5_000_000, ..Limits::default() };
+    place_and_check_with(problem, 5_000_000)
+}
+
+/// The same with a budget.
+#[track_caller]
+fn place_and_check_with(problem: &Problem, work: u64) -> Placement {
+    let limits = Limits { work, ..Limits::default() };
     let placement = match place(problem, limits) {
         Ok(placement) => placement,
         Err(error) => panic!("{error}\n{problem:#?}"),
@@ -55,6 +62,12 @@ fn plain_bound(problem: &Problem) -> u64 {
     starts.dedup();
     // Large problems have too many steps for this; their bounds stand in the tests by number.
     starts.into_iter().take(100).map(live).max().unwrap_or(0)
+}
+
+/// How many times the usual count random problems are tried: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
+#[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
+fn effort() -> usize {
+    std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 /// `first..end`, `size` bytes.

@@ -1,0 +1,216 @@
+//! [`Stock`]: the items that are still to be placed, and the question which of those that lie within a range of sections
+//! comes first.
+//!
+//! An item is a point (first section, end). Points are cut in halves of equal count, by first section and by end in turn,
+//! until eight or fewer are left: a complete binary tree in an array, the children of node `i` being `2i` and `2i + 1`.
+//! A node knows the box around its points, which never changes, and the least rank among those still there. "Within
+//! `l..r`" means `l <= first` and `end <= r`: a node wholly inside answers at once, one wholly outside or without a rank
+//! below the best so far is passed over, and of two children the one with the lower rank is entered first.
+
+/// How many points a leaf holds at most.
+const LEAF_POINTS: usize = 8;
+
+/// The rank of what is no longer there.
+pub(crate) const TAKEN: u32 = u32::MAX;
+
+/// Where the points lie; the same for every pass.
+pub(crate) struct StockTree {
+    n_points: usize,
+    n_leaves: usize,
+    spans: Vec<Span>,
+    /// By slot: the positions of points in the order of leaves.
+    points: Vec<Point>,
+}
+
+/// What the points under a node span.
+#[derive(Clone, Copy)]
+struct Span {
+    first_min: u32,
+    first_max: u32,
+    end_min: u32,
+    end_max: u32,
+}
+
+/// The sections `first..end`, and whose they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Point {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+    pub(crate) item: u32,
+}
+
+/// The points that are still there, with their ranks.
+pub(crate) struct Stock<'a> {
+    tree: &'a StockTree,
+    /// By node, the least rank under it.
+    least: Vec<u32>,
+    /// By slot.
+    ranks: Vec<u32>,
+    /// By rank, the slot.
+    slots: Vec<u32>,
+    stack: Vec<u32>,
+}
+
+impl StockTree {
+    pub(crate) fn new(mut points: Vec<Point>) -> StockTree {
+        let n_points = points.len();
+        let n_leaves = n_points.div_ceil(LEAF_POINTS).next_power_of_two();
+        let mut tree = StockTree { n_points, n_leaves, spans: vec![Span::EMPTY; 2 * n_leaves], points: Vec::new() };
+        tree.split(&mut points, 1, 0, n_leaves);
+        for leaf in 0..n_leaves {
+            let slots = tree.slots(leaf);
+            tree.spans[n_leaves + leaf] =
+                points[slots].iter().fold(Span::EMPTY, |all, point| all.join(Span::of(*point)));
+        }
+        for node in (1..n_leaves).rev() {
+            tree.spans[node] = tree.spans[2 * node].join(tree.spans[2 * node + 1]);
+        }
+        tree.points = points;
+        tree
+    }
+
+    /// Orders the points of a node's leaves: the lower half under its left child, the upper under its right.
+    fn split(&self, points: &mut [Point], depth: u32, leaf: usize, n_leaves: usize) {
+        if n_leaves == 1 {
+            return;
+        }
+        let start = self.slots(leaf).start;
+        let middle = self.slots(leaf + n_leaves / 2).start - start;
+        if middle < points.len() {
+            match depth % 2 {
+                0 => points.select_nth_unstable_by_key(middle, |point| (point.end, point.first, point.item)),
+                _ => points.select_nth_unstable_by_key(middle, |point| (point.first, point.end, point.item)),
+            };
+        }
+        let (left, right) = points.split_at_mut(middle);
+        self.split(left, depth + 1, leaf, n_leaves / 2);
+        self.split(right, depth + 1, leaf + n_leaves / 2, n_leaves / 2);
+    }
+
+    /// The slots of a leaf, counted from the first leaf.
+    fn slots(&self, leaf: usize) -> std::ops::Range<usize> {
+        leaf * self.n_points / self.n_leaves..(leaf + 1) * self.n_points / self.n_leaves
+    }
+
+    /// The leaf that holds a slot.
+    fn leaf(&self, slot: usize) -> usize {
+        ((slot + 1) * self.n_leaves - 1) / self.n_points
+    }
+}
+
+impl<'a> Stock<'a> {
+    /// All points, with the rank of each item; items that are no points may have ranks too.
+    pub(crate) fn new(tree: &'a StockTree, rank: &[u32]) -> Stock<'a> {
+        let ranks: Vec<u32> = tree.points.iter().map(|point| rank[point.item as usize]).collect();
+        let mut slots = vec![0; rank.len()];
+        for (slot, rank) in ranks.iter().enumerate() {
+            slots[*rank as usize] = slot as u32;
+        }
+        let mut least = vec![TAKEN; 2 * tree.n_leaves];
+        for leaf in 0..tree.n_leaves {
+            least[tree.n_leaves + leaf] = ranks[tree.slots(leaf)].iter().copied().min().unwrap_or(TAKEN);
+        }
+        for node in (1..tree.n_leaves).rev() {
+            least[node] = least[2 * node].min(least[2 * node + 1]);
+        }
+        Stock { tree, least, ranks, slots, stack: Vec::new() }
+    }
+
+    /// The least rank within `first..end`, or [`TAKEN`], and how many nodes it took to find it.
+    pub(crate) fn first_within(&mut self, first: u32, end: u32) -> (u32, usize) {
+        let Stock { tree, least, ranks, stack, .. } = self;
+        let (mut best, mut n_nodes) = (TAKEN, 0);
+        stack.push(1);
+        while let Some(node) = stack.pop() {
+            let node = node as usize;
+            n_nodes += 1;
+            let shape = tree.spans[node];
+            if best <= least[node] || shape.first_max < first || end < shape.end_min {
+                continue;
+            }
+            if first <= shape.first_min && shape.end_max <= end {
+                best = least[node];
+            } else if node < tree.n_leaves {
+                let (left, right) = (2 * node as u32, 2 * node as u32 + 1);
+                let is_left_first = least[2 * node] <= least[2 * node + 1];
+                stack.extend(if is_left_first { [right, left] } else { [left, right] });
+            } else {
+                let slots = tree.slots(node - tree.n_leaves);
+                for (point, rank) in tree.points[slots.clone()].iter().zip(&ranks[slots]) {
+                    if first <= point.first && point.end <= end {
+                        best = best.min(*rank);
+                    }
+                }
+            }
+        }
+        (best, n_nodes)
+    }
+
+    /// Takes the point of a rank away.
+    pub(crate) fn take(&mut self, rank: u32) {
+        let slot = self.slots[rank as usize] as usize;
+        self.ranks[slot] = TAKEN;
+        let leaf = self.tree.leaf(slot);
+        let mut node = self.tree.n_leaves + leaf;
+        self.least[node] = self.ranks[self.tree.slots(leaf)].iter().copied().min().unwrap_or(TAKEN);
+        while 1 < node {
+            node /= 2;
+            let least = self.least[2 * node].min(self.least[2 * node + 1]);
+            if self.least[node] == least {
+                break;
+            }
+            self.least[node] = least;
+        }
+    }
+}
+
+impl Span {
+    const EMPTY: Span = Span { first_min: u32::MAX, first_max: 0, end_min: u32::MAX, end_max: 0 };
+
+    fn of(point: Point) -> Span {
+        Span { first_min: point.first, first_max: point.first, end_min: point.end, end_max: point.end }
+    }
+
+    fn join(self, other: Span) -> Span {
+        Span {
+            first_min: self.first_min.min(other.first_min),
+            first_max: self.first_max.max(other.first_max),
+            end_min: self.end_min.min(other.end_min),
+            end_max: self.end_max.max(other.end_max),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Random;
+
+    use super::*;
+
+    #[test]
+    fn stock_equals_a_plain_list() {
+        let mut random = Random::new(4);
+        for n_points in 0..120_u32 {
+            let mut list: Vec<Point> = (0..n_points)
+                .map(|item| {
+                    let first = random.below(50) as u32;
+                    Point { first, end: first + 1 + random.below(20) as u32, item }
+                })
+                .collect();
+            let tree = StockTree::new(list.clone());
+            let rank: Vec<u32> = (0..n_points).rev().collect();
+            let mut stock = Stock::new(&tree, &rank);
+            for _ in 0..100 {
+                let first = random.below(50) as u32;
+                let end = first + random.below(40) as u32;
+                let within = list.iter().filter(|point| first <= point.first && point.end <= end);
+                let expected = within.map(|point| rank[point.item as usize]).min().unwrap_or(TAKEN);
+                assert_eq!(stock.first_within(first, end).0, expected);
+                if expected != TAKEN {
+                    stock.take(expected);
+                    list.retain(|point| rank[point.item as usize] != expected);
+                }
+            }
+        }
+    }
+}
