@@ -1,4 +1,5 @@
-//! The planner beside others': `cargo xtask bench planner [challenge|large|families|networks]...` prints tables in Markdown.
+//! The planner beside others': `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...]` prints tables
+//! in Markdown.
 //!
 //! Heights do not depend on the machine; times do, and stand here to be compared with each other. With
 //! `PRESTOW_MINIMALLOC=FILE`, the path of a built `minimalloc`, its time stands beside ours, taken in turn with it.
@@ -14,12 +15,16 @@ use types::{Bytes, Random, Role};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let tables: [(&str, fn()); 4] =
-        [("challenge", challenge), ("large", large), ("families", families), ("networks", networks)];
-    for (name, table) in tables {
-        if words.is_empty() || words.iter().any(|word| word == name) {
+    let is_asked = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
+    for (name, table) in [("challenge", challenge as fn()), ("large", large), ("families", families)] {
+        if is_asked(name) {
             table();
         }
+    }
+    if is_asked("networks") {
+        let names: Vec<&str> = models().iter().map(|model| model.name).collect();
+        let asked: Vec<&str> = names.iter().copied().filter(|name| words.iter().any(|word| word == name)).collect();
+        networks(if asked.is_empty() { &names } else { &asked });
     }
 }
 
@@ -214,7 +219,7 @@ fn few_long(count: usize, seed: u64) -> Problem {
 }
 
 /// The rules of other planners, on our buffers, and MXNet's own plans.
-fn networks() {
+fn networks(names: &[&str]) {
     let mxnet = std::fs::read_to_string(path_of("mxnet_1.9.1.csv")).expect("it is there");
     let theirs = |name: &str, batch: usize| -> Option<u64> {
         let row = mxnet.lines().find(|line| line.starts_with(&format!("{},{batch},", mxnet_name(name))))?;
@@ -229,9 +234,9 @@ fn networks() {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let mut savings = Vec::new();
-    for model in models() {
+    for &name in names {
         for batch in [1, 32] {
-            let request = Request { model: model.name.into(), batch: Some(batch), ..Request::default() };
+            let request = Request { model: name.into(), batch: Some(batch), ..Request::default() };
             let model = load(&request).expect("the zoo has it");
             let plan = compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan;
             let problem = plan.problem();
@@ -264,7 +269,9 @@ fn networks() {
         }
     }
     savings.sort_by(f64::total_cmp);
-    println!("\nmedian under MXNet's plan: {:.1} %, least {:.1} %\n", savings[savings.len() / 2], savings[0]);
+    if let Some(least) = savings.first() {
+        println!("\nmedian under MXNet's plan: {:.1} %, least {least:.1} %\n", savings[savings.len() / 2]);
+    }
 }
 
 /// What MXNet's zoo calls the network; widths and layers are the same, apart from what `docs/measurements` says.
