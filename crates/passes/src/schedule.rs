@@ -51,13 +51,23 @@ pub fn schedule(graph: &Graph, footprint: &Footprint) -> Scheduled {
 }
 
 /// The nodes of a graph as tasks; a task has the index of its node.
+///
+/// Where alignment would keep a result from an operand of the same size, values count without it: a bound that is too
+/// low is still one.
 pub fn tasks(graph: &Graph, footprint: &Footprint) -> Tasks {
+    let (aligned, takes_all) = tasks_aligned(graph, footprint, footprint.alignment);
+    if takes_all { aligned } else { tasks_aligned(graph, footprint, Bytes(1)).0 }
+}
+
+/// With values of multiples of `alignment`; and whether results can take all operands that have their size.
+fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes) -> (Tasks, bool) {
     let homes = Homes::new(graph);
     // What lies in another value is not aligned by itself.
     let bytes = |value: ValueId| match homes.find(value) {
-        (home, 0) if home == value => Bytes(size(graph, value)).align_up(footprint.alignment),
+        (home, 0) if home == value => Bytes(size(graph, value)).align_up(alignment),
         _ => Bytes(size(graph, value)),
     };
+    let mut takes_all = true;
     let mut tasks = Tasks::new();
     let mut blocks: Map<ValueId, Vec<BlockId>> = Map::filled(graph.values().len(), Vec::new());
     for &input in graph.inputs() {
@@ -97,11 +107,16 @@ pub fn tasks(graph: &Graph, footprint: &Footprint) -> Tasks {
             _ => node.outputs.iter().zip(made).for_each(|(&output, block)| blocks[output].push(block)),
         }
         if let Reuse::InPlace(allowed) = reuse {
-            allowed.iter().for_each(|&ix| tasks.allow_in_place(task, &blocks[node.inputs[ix]]));
+            for &input in allowed.iter().map(|&ix| &node.inputs[ix]) {
+                tasks.allow_in_place(task, &blocks[input]);
+                let held: Bytes = blocks[input].iter().map(|&block| tasks.blocks()[block].bytes).sum();
+                let fits = size(graph, input) == size(graph, node.outputs[0]);
+                takes_all &= !fits || held == bytes(node.outputs[0]) || held == Bytes::ZERO;
+            }
         }
     }
     graph.outputs().iter().flat_map(|output| &blocks[output.value]).for_each(|&block| tasks.keep(block));
-    tasks
+    (tasks, takes_all)
 }
 
 /// Where values lie if every part of a concatenation that can be written into it is.
