@@ -21,7 +21,7 @@ use crate::instance::{Instance, Work, gcd};
 use crate::search::{Answer, Choice, Guide, Rect, Search};
 
 /// More items than these are left to the passes: one dive costs their square.
-const ITEMS_MAX: usize = 3000;
+pub(crate) const ITEMS_MAX: usize = 3000;
 /// So that sums of two do not overflow.
 const BYTES_MAX: u64 = 1 << 62;
 /// Branches of the shortest run.
@@ -62,8 +62,7 @@ pub(crate) fn improve(instance: &Instance, height: u64, least: u64, goal: Option
             match answer {
                 Answer::Fits => {
                     let offsets: Vec<u64> = offsets.into_iter().map(|offset| offset * grain).collect();
-                    let tops = instance.items.iter().zip(&offsets).map(|(item, offset)| offset + item.size);
-                    height = tops.fold(instance.base, u64::max);
+                    height = instance.height(&offsets);
                     improvement.found = Some((offsets, height));
                 }
                 Answer::DoesNotFit => {

@@ -172,6 +172,12 @@ impl Instance {
         order
     }
 
+    /// What is needed for offsets by item, together with all that is not an item.
+    pub(crate) fn height(&self, by_item: &[u64]) -> u64 {
+        let tops = self.items.iter().zip(by_item).map(|(item, offset)| offset + item.size);
+        tops.fold(self.base, u64::max)
+    }
+
     /// Offsets by buffer from offsets by item. Buffers that occupy nothing lie at zero unless they are fixed.
     pub(crate) fn offsets(&self, problem: &Problem, by_item: &[u64]) -> Vec<u64> {
         let mut offsets: Vec<u64> = problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0).collect();

@@ -1,4 +1,4 @@
-//! Memory planning: a [`Problem`] goes in, a [`Placement`] with its [`Certificate`] comes out, and [`check`] judges it.
+//! Memory planning: a [`Problem`] goes in, a [`Placement`] with its [`Certificate`] comes out, and [`check()`] judges it.
 //!
 //! This crate sees sizes, lifetimes and alignments and nothing else: no graph, no device, no I/O, no clock, no threads.
 //! The same problem and limits give the same placement, byte for byte. Words defined here: *buffer* ([`Buffer`], bytes
@@ -12,6 +12,7 @@
 //! | `bound` | the lower bound on the height |
 //! | `place` | the algorithm: a portfolio of greedy passes, which `skyline` and `fit` run over an `instance` |
 //! | `exact` | then a `search` for the least height, and the proof that it is |
+//! | `repair` | or, for many items, further passes |
 //! | `check` | the judge: plain, shares no code with the passes |
 //! | `csv` | the problem as text, in the form that minimalloc reads and writes |
 //!
@@ -41,6 +42,7 @@ mod exact;
 mod fit;
 mod floor;
 mod instance;
+mod repair;
 mod runs;
 mod search;
 mod skyline;

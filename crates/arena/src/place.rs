@@ -35,20 +35,25 @@
 //! section with the item, by rising start; between the highest top seen so far and the next start may be a hole. First
 //! fit takes the lowest hole that is large enough (after alignment), best fit the smallest; without one, the item goes
 //! on top. Here an item with gaps counts as whole from its first step to its last; the gaps of fixed buffers are used.
-//! One walk is O(n), a pass O(n²) with a very small constant; what is left of the work must allow a whole pass.
+//! One walk is O(n), a pass O(n²) with a very small constant; one that would take too large a share of the work is left
+//! out.
 //!
-//! **Search** (`exact.rs`, `search.rs`). What is left between the lowest pass and the bound goes to an exact search, height
-//! by height, until the least is found and proved or the work is spent.
+//! **Repair** (`repair.rs`). Where there are too many items for a search, the skyline runs again, with those items further
+//! ahead that lay too high, as long as that helps.
+//!
+//! **Search** (`exact.rs`, `search.rs`). What is left between the lowest pass and the bound goes, up to some
+//! thousand items, to an exact search, height by height, until the least is found and proved or the work is spent.
 //!
 //! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives the same answer.
 
 use types::Bytes;
 
 use crate::bound::exact_bound;
-use crate::exact::improve;
+use crate::exact::{ITEMS_MAX, improve};
 use crate::fit::{Rule, fit, fit_units};
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
+use crate::repair::repair;
 use crate::skyline::skyline;
 
 /// How much may be spent on one problem.
@@ -180,11 +185,14 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
         return Err(PlaceError::Overflow { lower_bound });
     };
     let mut least = lower_bound;
+    if good_enough.0 < best.height && ITEMS_MAX < instance.items.len() {
+        best = repair(&instance, best, good_enough.0, &mut work);
+    }
     if good_enough.0 < best.height {
         let goal = goal.map(|goal| goal.0);
         let improvement = improve(&instance, best.height, lower_bound.0, goal, &mut work);
         if let Some((offsets, height)) = improvement.found {
-            best = Packing { offsets, height };
+            best = Packing { offsets, height, ..best };
         }
         least = Bytes(improvement.least);
     }
@@ -230,15 +238,8 @@ enum Pass {
     Fit(Rule, Priority),
 }
 
-impl Pass {
-    /// What a pass that runs to its end costs at least, roughly.
-    fn least_units(self, instance: &Instance) -> u64 {
-        match self {
-            Pass::Skyline(_) => 0,
-            Pass::Fit(..) => fit_units(instance.items.len()),
-        }
-    }
-}
+/// A fit pass that may cost more than one part in this many of what is left of the work is left out.
+const FIT_SHARE: u64 = 16;
 
 /// Those first that reach most for their cost. Area alone is enough for most orders of real networks; the skylines by
 /// peak and by first step win on small problems without slack; the fits are for what the skylines waste below long items.
@@ -260,23 +261,42 @@ const PORTFOLIO: [Pass; 14] = [
 ];
 
 /// Offsets by item, and the height they need together with all that is not an item.
-struct Packing {
-    offsets: Vec<u64>,
-    height: u64,
+pub(crate) struct Packing {
+    /// The order in which the pass that found it took the items.
+    pub(crate) order: Vec<u32>,
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) height: u64,
 }
 
 /// The lowest packing of the portfolio, or the first not above `good_enough`; `None` if no pass stays below 2^64.
+///
+/// Orders that have been tried are passed over, and what cannot be paid as the last pass was.
 fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
     let mut best: Option<Packing> = None;
+    let mut tried: Vec<Vec<u32>> = Vec::new();
+    let mut pass_units = 0;
     for pass in PORTFOLIO {
-        if best.is_some() && work.left() < pass.least_units(instance) {
-            continue;
+        let order = match pass {
+            Pass::Fit(..) if work.left() / FIT_SHARE < fit_units(instance.items.len()) => continue,
+            Pass::Fit(_, priority) | Pass::Skyline(priority) => instance.order(priority),
+        };
+        if let Pass::Skyline(_) = pass {
+            if tried.contains(&order) {
+                continue;
+            }
+            tried.push(order.clone());
         }
         // `good_enough < height` holds for the best so far, so there is room for one less.
         let limit = best.as_ref().map_or(u64::MAX, |best| best.height - 1);
         let found = match best {
-            None => run_pass(instance, pass, limit, &mut Work::new(u64::MAX)),
-            Some(_) => run_pass(instance, pass, limit, work),
+            None => {
+                let mut unlimited = Work::new(u64::MAX);
+                let found = run_pass(instance, pass, order, limit, &mut unlimited);
+                pass_units = u64::MAX - unlimited.left();
+                work.spend(usize::try_from(pass_units).unwrap_or(usize::MAX));
+                found
+            }
+            Some(_) => run_pass(instance, pass, order, limit, work),
         };
         if let Some(found) = found {
             let is_done = found.height <= good_enough;
@@ -285,20 +305,19 @@ fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Opti
                 break;
             }
         }
-        if best.is_some() && work.is_spent() {
+        if best.is_some() && work.left() < pass_units {
             break;
         }
     }
     best
 }
 
-fn run_pass(instance: &Instance, pass: Pass, limit: u64, work: &mut Work) -> Option<Packing> {
+fn run_pass(instance: &Instance, pass: Pass, order: Vec<u32>, limit: u64, work: &mut Work) -> Option<Packing> {
     let offsets = match pass {
-        Pass::Skyline(priority) => skyline(instance, &instance.order(priority), limit, work),
-        Pass::Fit(rule, priority) => fit(instance, rule, &instance.order(priority), limit, work),
+        Pass::Skyline(_) => skyline(instance, &order, limit, work),
+        Pass::Fit(rule, _) => fit(instance, rule, &order, limit, work),
     }?;
-    let tops = instance.items.iter().zip(&offsets).map(|(item, offset)| offset + item.size);
-    let height = tops.fold(instance.base, u64::max);
+    let height = instance.height(&offsets);
     debug_assert!(height <= limit);
-    Some(Packing { offsets, height })
+    Some(Packing { order, offsets, height })
 }
