@@ -11,9 +11,10 @@
 //! | `size` | | bytes |
 //! | `alignment` | | bytes; 1 if the column is missing or the field empty |
 //! | `offset` | | fixed offset; free if the column is missing or the field empty |
+//! | `hint` | | an offset that is wished for; none if the column is missing or the field empty or -1 |
 //! | `gaps` | | words `a-b` (absent from step `a` to `b`) or `a-b@low:high` (only these bytes occupied) |
 //!
-//! Other columns, such as minimalloc's `hint`, are passed over.
+//! Other columns are passed over.
 //!
 //! ```
 //! use prestow_arena::csv;
@@ -110,10 +111,12 @@ pub fn write(table: &Table, offsets: Option<&[Bytes]>) -> String {
     assert!(offsets.is_none_or(|offsets| offsets.len() == buffers.len()), "one offset for each buffer");
     let has_alignment = buffers.iter().any(|buffer| buffer.alignment != Bytes(1));
     let has_offset = offsets.is_some() || buffers.iter().any(|buffer| buffer.fixed.is_some());
+    let has_hint = buffers.iter().any(|buffer| buffer.hint.is_some());
     let has_gaps = buffers.iter().any(|buffer| !buffer.gaps.is_empty());
 
     let mut text = String::from("id,lower,upper,size");
-    for (column, is_there) in [(",alignment", has_alignment), (",offset", has_offset), (",gaps", has_gaps)] {
+    let columns = [(",alignment", has_alignment), (",hint", has_hint), (",offset", has_offset), (",gaps", has_gaps)];
+    for (column, is_there) in columns {
         text.push_str(if is_there { column } else { "" });
     }
     text.push('\n');
@@ -123,6 +126,12 @@ pub fn write(table: &Table, offsets: Option<&[Bytes]>) -> String {
         put(&mut text, format_args!("{id},{first},{end},{}", buffer.size.0));
         if has_alignment {
             put(&mut text, format_args!(",{}", buffer.alignment.0));
+        }
+        if has_hint {
+            text.push(',');
+            if let Some(hint) = buffer.hint {
+                put(&mut text, format_args!("{}", hint.0));
+            }
         }
         if has_offset {
             text.push(',');
@@ -230,6 +239,8 @@ impl Row<'_> {
             size: Bytes(self.number("size", BYTES)?),
             alignment: optional("alignment")?.unwrap_or(Bytes(1)),
             fixed: optional("offset")?,
+            // minimalloc writes -1 for no hint.
+            hint: if self.field("hint") == Some("-1") { None } else { optional("hint")? },
             gaps: gaps.map(|word| self.gap(word)).collect::<Result<_, _>>()?,
         })
     }

@@ -36,6 +36,7 @@ pub(crate) struct Item {
     pub(crate) buffer: BufferIx,
     pub(crate) size: u64,
     pub(crate) alignment: u64,
+    hint: Option<u64>,
     /// Its pieces in [`Instance::pieces`], by rising time.
     pub(crate) pieces: Range<usize>,
     /// The sections from its first piece to its last, with whatever gaps lie between.
@@ -83,6 +84,8 @@ pub(crate) enum Priority {
     First,
     /// The least padding between size and alignment first, then area: padding costs nothing on top of the pile.
     Padding,
+    /// The lowest hint first, those without one last.
+    Hint,
 }
 
 impl Instance {
@@ -122,6 +125,7 @@ impl Instance {
                     buffer: ix,
                     size: buffer.size.0,
                     alignment: buffer.alignment.0,
+                    hint: buffer.hint.map(|hint| hint.0),
                     pieces: start..instance.pieces.len(),
                     hull: section(earliest.lifetime.first)..section(latest.lifetime.end),
                     width: latest.lifetime.end - earliest.lifetime.first,
@@ -146,6 +150,11 @@ impl Instance {
         }
     }
 
+    /// Whether some item has a hint.
+    pub(crate) fn has_hints(&self) -> bool {
+        self.items.iter().any(|item| item.hint.is_some())
+    }
+
     /// The pieces of an item.
     pub(crate) fn pieces(&self, item: &Item) -> &[Piece] {
         &self.pieces[item.pieces.clone()]
@@ -165,6 +174,7 @@ impl Instance {
                 Priority::PeakArea => [item.peak, area, size],
                 Priority::PeakWidth => [item.peak, width, size],
                 Priority::First => [u128::from(u32::MAX - item.first_step), width, size],
+                Priority::Hint => [item.hint.map_or(0, |hint| u128::from(u64::MAX - hint) + 1), area, size],
                 Priority::Padding => [u128::from(u64::MAX) - item.padding(), area, size],
             };
             Reverse(key)

@@ -167,6 +167,11 @@ pub enum PlaceError {
 
 /// Gives every buffer an offset, and the arena the least height that greedy passes and a search find.
 ///
+/// Where buffers have hints, a pass of first fit in the order of the hints comes first; on problems too large for its n²
+/// it is left out. If the hints are a valid placement and no buffer has gaps, no buffer then lies above its hint: all that
+/// was placed before and shares a section with it had a lower hint, so it ends at or below this one. Of equally low
+/// placements this one wins.
+///
 /// Deterministic. Refuses: what [`Problem::verify`] refuses; a need above the capacity.
 pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError> {
     problem.verify()?;
@@ -218,7 +223,7 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
 }
 
 impl Default for Limits {
-    /// Enough for the whole portfolio on several thousand buffers; less than a second in all on a usual machine.
+    /// Enough for the whole portfolio on several thousand buffers; some seconds at most on a usual machine.
     fn default() -> Limits {
         Limits { work: 200_000_000, aim: Aim::Least }
     }
@@ -240,6 +245,8 @@ enum Pass {
 
 /// A fit pass that may cost more than one part in this many of what is left of the work is left out.
 const FIT_SHARE: u64 = 16;
+/// The pass of the hints may always cost this: some ten thousand items.
+const HINT_UNITS: u64 = 1 << 23;
 
 /// Those first that reach most for their cost. Area alone is enough for most orders of real networks; the skylines by
 /// peak and by first step win on small problems without slack; the fits are for what the skylines waste below long items.
@@ -275,9 +282,10 @@ fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Opti
     let mut best: Option<Packing> = None;
     let mut tried: Vec<Vec<u32>> = Vec::new();
     let mut pass_units = 0;
-    for pass in PORTFOLIO {
+    let hinted = instance.has_hints().then_some(Pass::Fit(Rule::First, Priority::Hint));
+    for pass in hinted.into_iter().chain(PORTFOLIO) {
         let order = match pass {
-            Pass::Fit(..) if work.left() / FIT_SHARE < fit_units(instance.items.len()) => continue,
+            Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
             Pass::Fit(_, priority) | Pass::Skyline(priority) => instance.order(priority),
         };
         if let Pass::Skyline(_) = pass {
@@ -310,6 +318,12 @@ fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Opti
         }
     }
     best
+}
+
+/// What a fit pass may cost. That of the hints, which comes first, may cost something whatever the budget is.
+fn affordable(best: &Option<Packing>, work: &Work) -> u64 {
+    let share = work.left() / FIT_SHARE;
+    if best.is_none() { share.max(HINT_UNITS) } else { share }
 }
 
 fn run_pass(instance: &Instance, pass: Pass, order: Vec<u32>, limit: u64, work: &mut Work) -> Option<Packing> {

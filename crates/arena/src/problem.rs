@@ -77,6 +77,9 @@ pub struct Buffer {
     pub alignment: Bytes,
     /// The offset it must have, if that is decided already.
     pub fixed: Option<Bytes>,
+    /// An offset from a placement known before, or one that is wished for. It binds nothing: see
+    /// [`place`](crate::place()).
+    pub hint: Option<Bytes>,
     /// When it is absent or smaller; disjoint in time, in any order.
     pub gaps: Vec<Gap>,
 }
@@ -152,7 +155,7 @@ pub enum ProblemError {
 impl Buffer {
     /// A buffer with alignment 1, a free offset and no gaps.
     pub fn new(lifetime: Lifetime, size: Bytes) -> Buffer {
-        Buffer { lifetime, size, alignment: Bytes(1), fixed: None, gaps: Vec::new() }
+        Buffer { lifetime, size, alignment: Bytes(1), fixed: None, hint: None, gaps: Vec::new() }
     }
 
     /// The bytes occupied at `step`, counted from the offset: the definition of what a gap means.

@@ -223,6 +223,7 @@ impl Plan {
             size: buffer.size.align_up(alignment),
             alignment,
             fixed: None,
+            hint: None,
             gaps: Vec::new(),
         };
         arena::Problem { buffers: self.buffers.iter().map(buffer).collect(), capacity: None }

@@ -11,7 +11,7 @@
 //! use std::sync::Arc;
 //!
 //! use cpu::{Fill, Kernel};
-//! use plan::{Arena, Buffer, BufferIx, Operand, Place, Plan, Port, Step};
+//! use plan::{Arena, Buffer, BufferIx, Operand, Order, Place, Plan, Port, Step};
 //! use prestow_runtime::{Host, open};
 //! use types::{Bytes, DType, Layout, Role, Scope, Shape, Tag};
 //!
@@ -35,6 +35,7 @@
 //!     steps: vec![step],
 //!     buffers: vec![Buffer { tag, size: Bytes(12), offset: Bytes(0), first_step: 0, last_step: 0 }],
 //!     arena: Arena { size: Bytes(12), alignment: Bytes(4), lower_bound: Bytes(12), least: Bytes(12), ..Arena::default() },
+//!     order: Order { bound: Bytes(12), least: Bytes(12), ..Order::default() },
 //!     ..Plan::default()
 //! };
 //! assert!(plan::check(&plan).is_ok());

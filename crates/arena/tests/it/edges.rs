@@ -1,7 +1,9 @@
 //! The edges of the question: nothing to place, too much to place, and what is refused.
 
-use prestow_arena::{Buffer, Gap, Lifetime, Limits, PlaceError, Problem, State, Window, csv, lower_bound, place};
-use types::Bytes;
+use prestow_arena::{
+    Aim, Buffer, Gap, Lifetime, Limits, PlaceError, Problem, State, Window, check, csv, lower_bound, place,
+};
+use types::{Bytes, Random};
 
 use crate::{aligned, buffer, fixed, place_and_check, problem};
 
@@ -124,4 +126,31 @@ fn gaps_outside_the_buffer_are_refused() {
     refuses("2-5 4-6", 1);
     refuses("2-5@0:5", 0);
     refuses("2-5@3:2", 0);
+}
+
+/// Hints that are a placement are kept, or improved upon; any others are only an order.
+#[test]
+fn hints_are_a_placement_to_start_from() {
+    let mut random = Random::new(8);
+    for _ in 0..200 {
+        let mut problem = Problem::default();
+        for _ in 0..1 + random.below(12) {
+            let first = random.below(8) as u32;
+            let lifetime = Lifetime { first, end: first + 1 + random.below(5) as u32 };
+            problem.buffers.push(Buffer::new(lifetime, Bytes(1 + random.below(9))));
+        }
+        let known = place(&problem, Limits::default()).expect("small problems have a placement");
+        let mut hinted = problem.clone();
+        for (buffer, offset) in hinted.buffers.iter_mut().zip(&known.offsets) {
+            buffer.hint = Some(*offset);
+        }
+        let again = place(&hinted, Limits { work: 0, aim: Aim::Least }).expect("the hints are one");
+        check(&hinted, &again.offsets, again.height).expect("it is valid");
+        assert!(again.height <= known.height);
+        assert!(again.offsets.iter().zip(&known.offsets).all(|(again, hint)| again <= hint));
+        hinted.buffers.iter_mut().for_each(|buffer| buffer.hint = Some(Bytes(random.below(u64::MAX))));
+        let wild = place(&hinted, Limits::default()).expect("hints bind nothing");
+        check(&hinted, &wild.offsets, wild.height).expect("it is valid");
+        assert_eq!(wild.height, known.height, "both are optimal");
+    }
 }

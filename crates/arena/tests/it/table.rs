@@ -28,7 +28,11 @@ fn every_column() {
 #[test]
 fn other_names_other_order_other_line_ends() {
     let plain = parse("id,lower,upper,size\nx,0,9,64\n").unwrap();
-    assert_eq!(parse("size,begin,buffer_id,hint,upper\r\n\r\n64,0,x,7,9\r\n"), Ok(plain.clone()));
+    assert_eq!(parse("size,begin,buffer_id,note,upper\r\n\r\n64,0,x,7,9\r\n"), Ok(plain.clone()));
+    assert_eq!(parse("id,lower,upper,size,hint\nx,0,9,64,-1\n"), Ok(plain.clone()), "-1 is no hint");
+    let hinted = parse("id,lower,upper,size,hint\nx,0,9,64,7\ny,0,9,64,\n").unwrap();
+    assert_eq!((hinted.problem.buffers[0].hint, hinted.problem.buffers[1].hint), (Some(Bytes(7)), None));
+    assert_eq!(write(&hinted, None), "id,lower,upper,size,hint\nx,0,9,64,7\ny,0,9,64,\n");
     assert_eq!(parse("buffer, start, end, size\nx, 0, 8, 64"), Ok(plain));
     let table = parse("id,start,end,size,gaps\nx,0,8,64,2-3\n").unwrap();
     assert_eq!(write(&table, None), "id,lower,upper,size,gaps\nx,0,9,64,2-4\n", "`end` counts in gaps too");
