@@ -39,8 +39,8 @@ pub struct Choice {
 
 /// Finds the cheapest choice whose live bytes stay within `limit`, or without a limit the one with the least peak.
 ///
-/// The footprint has the least workspace of each node. `None` where no choice stays within the limit, and for graphs without a
-/// position at which one value crosses alone.
+/// The footprint has the least workspace of each node. `None` where no choice stays within the limit, and for graphs
+/// without a position at which one value crosses alone.
 pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Option<Choice> {
     let crossings = crossings(graph);
     let stops: Vec<usize> = (0..crossings.len()).filter(|&at| crossings[at].is_some()).collect();
