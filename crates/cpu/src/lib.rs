@@ -24,6 +24,7 @@ mod epilogue;
 mod gemm;
 mod math;
 mod shared;
+mod vector;
 mod window;
 
 mod arg_extreme;

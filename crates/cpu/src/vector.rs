@@ -1,0 +1,362 @@
+//! [`Vector`]: sixteen lanes of `f32` in the registers of one family of instructions.
+//!
+//! A kernel is written once, generic over [`Vector`], as an `#[inline(always)]` function; [`with_vector`] compiles it for
+//! every family and picks one. Sixteen lanes are one register of AVX-512, two of AVX2, four of NEON: blocked layouts and
+//! packed weights are the same bytes for all.
+
+use crate::Isa;
+
+/// Lanes of a vector, and channels of a block.
+pub(crate) const LANES: usize = 16;
+
+/// Sixteen lanes of `f32`.
+///
+/// Its functions are meant to be inlined into code that [`with_vector`] compiled for the family: only there are they
+/// sound to call, and only that macro names the types that implement this trait.
+pub(crate) trait Vector: Copy {
+    /// Its family.
+    const ISA: Isa;
+
+    /// The same number in all lanes.
+    fn splat(number: f32) -> Self;
+
+    /// Sixteen elements from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load(from: *const f32) -> Self;
+
+    /// Writes sixteen elements from `to` on.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store(self, to: *mut f32);
+
+    /// `self * factor + sum`, rounded once where the family can.
+    fn mul_add(self, factor: Self, sum: Self) -> Self;
+
+    /// `self + other`.
+    fn add(self, other: Self) -> Self;
+
+    /// `self - other`.
+    fn sub(self, other: Self) -> Self;
+
+    /// `self * other`.
+    fn mul(self, other: Self) -> Self;
+
+    /// The larger of each pair; `other` where `self` is no number.
+    fn max(self, other: Self) -> Self;
+
+    /// The smaller of each pair; `other` where `self` is no number.
+    fn min(self, other: Self) -> Self;
+
+    /// All lanes 0.
+    #[inline(always)]
+    fn zero() -> Self {
+        Self::splat(0.0)
+    }
+
+    /// The first sixteen elements of a slice.
+    ///
+    /// # Panics
+    /// A shorter slice.
+    #[inline(always)]
+    fn read(from: &[f32]) -> Self {
+        let from: &[f32; LANES] = from.first_chunk().expect("a block has sixteen elements");
+        // SAFETY: sixteen elements are there.
+        unsafe { Self::load(from.as_ptr()) }
+    }
+
+    /// Writes the first sixteen elements of a slice.
+    ///
+    /// # Panics
+    /// A shorter slice.
+    #[inline(always)]
+    fn write(self, to: &mut [f32]) {
+        let to: &mut [f32; LANES] = to.first_chunk_mut().expect("a block has sixteen elements");
+        // SAFETY: sixteen elements are there.
+        unsafe { self.store(to.as_mut_ptr()) }
+    }
+
+    /// The lanes as an array.
+    #[inline(always)]
+    fn to_array(self) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        self.write(&mut lanes);
+        lanes
+    }
+}
+
+/// What every processor of the architecture has; compilers turn the loops into NEON on aarch64 and SSE on x86-64.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct Portable([f32; LANES]);
+
+impl Portable {
+    #[inline(always)]
+    fn zip(self, other: Self, function: impl Fn(f32, f32) -> f32) -> Self {
+        Portable(std::array::from_fn(|lane| function(self.0[lane], other.0[lane])))
+    }
+}
+
+impl Vector for Portable {
+    const ISA: Isa = Isa::Portable;
+
+    #[inline(always)]
+    fn splat(number: f32) -> Self {
+        Portable([number; LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's promise; an array of `f32` needs no more alignment than one.
+        Portable(unsafe { from.cast::<[f32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f32; LANES]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, sum: Self) -> Self {
+        // Where an architecture does not promise the fused instruction, `f32::mul_add` is a slow call.
+        let fused = cfg!(target_arch = "aarch64");
+        Portable(std::array::from_fn(|lane| match fused {
+            true => self.0[lane].mul_add(factor.0[lane], sum.0[lane]),
+            false => self.0[lane] * factor.0[lane] + sum.0[lane],
+        }))
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a < b { a } else { b })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{Isa, LANES, Vector};
+
+    /// One register of AVX-512.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(__m512);
+
+    /// Two registers of AVX2.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2([__m256; 2]);
+
+    // SAFETY of every block below: the trait's contract, only code compiled for the family calls these.
+    impl Vector for Avx512 {
+        const ISA: Isa = Isa::Avx512;
+
+        #[inline(always)]
+        fn splat(number: f32) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_set1_ps(number) })
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the caller's promise, and the family's.
+            Avx512(unsafe { _mm512_loadu_ps(from) })
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: the caller's promise, and the family's.
+            unsafe { _mm512_storeu_ps(to, self.0) }
+        }
+
+        #[inline(always)]
+        fn mul_add(self, factor: Self, sum: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_fmadd_ps(self.0, factor.0, sum.0) })
+        }
+
+        #[inline(always)]
+        fn add(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_add_ps(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn sub(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_sub_ps(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn mul(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_mul_ps(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_max_ps(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn min(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_min_ps(self.0, other.0) })
+        }
+    }
+
+    impl Avx2 {
+        #[inline(always)]
+        fn zip(self, other: Self, function: impl Fn(__m256, __m256) -> __m256) -> Self {
+            Avx2([function(self.0[0], other.0[0]), function(self.0[1], other.0[1])])
+        }
+    }
+
+    impl Vector for Avx2 {
+        const ISA: Isa = Isa::Avx2;
+
+        #[inline(always)]
+        fn splat(number: f32) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx2([unsafe { _mm256_set1_ps(number) }; 2])
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the caller's promise, and the family's.
+            Avx2(unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(LANES / 2))] })
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: the caller's promise, and the family's.
+            unsafe {
+                _mm256_storeu_ps(to, self.0[0]);
+                _mm256_storeu_ps(to.add(LANES / 2), self.0[1]);
+            }
+        }
+
+        #[inline(always)]
+        fn mul_add(self, factor: Self, sum: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            let half = |ix: usize| unsafe { _mm256_fmadd_ps(self.0[ix], factor.0[ix], sum.0[ix]) };
+            Avx2([half(0), half(1)])
+        }
+
+        #[inline(always)]
+        fn add(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.zip(other, |a, b| unsafe { _mm256_add_ps(a, b) })
+        }
+
+        #[inline(always)]
+        fn sub(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.zip(other, |a, b| unsafe { _mm256_sub_ps(a, b) })
+        }
+
+        #[inline(always)]
+        fn mul(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.zip(other, |a, b| unsafe { _mm256_mul_ps(a, b) })
+        }
+
+        #[inline(always)]
+        fn max(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.zip(other, |a, b| unsafe { _mm256_max_ps(a, b) })
+        }
+
+        #[inline(always)]
+        fn min(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.zip(other, |a, b| unsafe { _mm256_min_ps(a, b) })
+        }
+    }
+}
+
+/// Runs an `#[inline(always)]` function `fn name<V: Vector>(..)` compiled for the family given.
+macro_rules! with_vector {
+    ($isa:expr, $name:ident($($arg:ident: $type:ty),* $(,)?)) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $type),*) {
+                $name::<$crate::vector::x86::Avx2>($($arg),*)
+            }
+            #[target_feature(enable = "avx512f,avx2,fma")]
+            fn avx512($($arg: $type),*) {
+                $name::<$crate::vector::x86::Avx512>($($arg),*)
+            }
+            match $isa {
+                // SAFETY: only pools hand out a family, and only one that the processor has.
+                $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::Isa::Portable => $name::<$crate::vector::Portable>($($arg),*),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = $isa;
+            $name::<$crate::vector::Portable>($($arg),*)
+        }
+    }};
+}
+pub(crate) use with_vector;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(always)]
+    fn functions<V: Vector>(a: &[f32], b: &[f32], out: &mut Vec<[f32; LANES]>) {
+        let (a, b) = (V::read(a), V::read(b));
+        let results = [a.add(b), a.sub(b), a.mul(b), a.max(b), a.min(b), a.mul_add(b, V::splat(0.5))];
+        out.extend(results.map(V::to_array));
+    }
+
+    #[test]
+    fn every_family_computes_the_same() {
+        let a: [f32; LANES] = std::array::from_fn(|lane| lane as f32 - 7.5);
+        let mut b: [f32; LANES] = std::array::from_fn(|lane| 0.25 * (lane * lane) as f32);
+        b[3] = f32::NAN;
+        let run = |isa: Isa| {
+            let mut out = Vec::new();
+            let (a, b, results) = (&a[..], &b[..], &mut out);
+            with_vector!(isa, functions(a: &[f32], b: &[f32], results: &mut Vec<[f32; LANES]>));
+            out
+        };
+        let want = run(Isa::Portable);
+        assert_eq!(want[0][4], -3.5 + 4.0);
+        assert_eq!((want[3][4], want[4][4]), (4.0, -3.5));
+        for isa in [Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect()) {
+            for (got, want) in run(isa).iter().flatten().zip(want.iter().flatten()) {
+                assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");
+            }
+        }
+    }
+}
