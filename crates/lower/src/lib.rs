@@ -172,16 +172,10 @@ pub fn workspace(graph: &Graph, target: &dyn Target, node: NodeId, scratch: Byte
 }
 
 fn calls_of(graph: &Graph, target: &dyn Target, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
-    match reuse(graph, graph.node(id)) {
+    match graph.reuse(graph.node(id)) {
         Reuse::Alias { .. } => Ok(Vec::new()),
         _ => target.calls(graph, id, scratch),
     }
-}
-
-/// Which bytes a node's result may share with its operands.
-pub(crate) fn reuse(graph: &Graph, node: &Node) -> Reuse {
-    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
-    node.op.reuse(&types, graph.ty(node.outputs[0]))
 }
 
 /// The bytes of a value.
@@ -274,7 +268,7 @@ impl<'a> Writer<'a> {
 
     /// Where in a result made of contiguous parts an operand belongs, in bytes.
     fn part_offset(&self, node: &Node, part: usize) -> u64 {
-        let Reuse::Parts(starts) = reuse(self.graph, node) else {
+        let Reuse::Parts(starts) = self.graph.reuse(node) else {
             unreachable!("only results made of contiguous parts have calls for them")
         };
         starts[part] as u64 * self.graph.ty(node.outputs[0]).dtype.size().0

@@ -8,7 +8,7 @@ use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType};
 use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 
-use crate::{Call, CallInput, LowerError, Pack, Target, reuse};
+use crate::{Call, CallInput, LowerError, Pack, Target};
 
 /// The target's name. One packing serves every family of vector instructions; which is used is decided at `open`.
 pub const NAME: &str = "cpu:x86-64";
@@ -273,7 +273,7 @@ fn moved(node: &View, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -
 
 /// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
 fn concatenated(node: &View, axis: usize) -> Vec<Call> {
-    let in_parts = matches!(reuse(node.graph, node.node), Reuse::Parts(_));
+    let in_parts = matches!(node.graph.reuse(node.node), Reuse::Parts(_));
     let out = &node.output().shape;
     let strides = out.row_major_strides();
     let mut start = 0;
