@@ -28,6 +28,7 @@ mod vector;
 mod window;
 
 mod arg_extreme;
+mod burst;
 mod chain;
 mod conv;
 mod conv_transpose;
@@ -45,6 +46,7 @@ mod resize;
 mod softmax;
 
 pub use arg_extreme::ArgExtreme;
+pub use burst::burst;
 pub use chain::{Chain, Instruction};
 pub use conv::Conv;
 pub use conv_transpose::ConvTranspose;

@@ -30,7 +30,7 @@ use std::rc::Rc;
 use ir::{Graph, Node, NodeId, Reuse, Source, TensorType, ValueId};
 use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Step};
 use smallvec::SmallVec;
-use types::{Bytes, Map, Role, Scope, Tag, Tensor};
+use types::{Bytes, Layout, Map, Role, Scope, Tag, Tensor};
 
 use crate::alias::{Classes, Home};
 
@@ -49,6 +49,26 @@ pub trait Target {
     /// # Errors
     /// What the target has no kernel for, with the node's scope.
     fn calls(&self, graph: &Graph, node: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError>;
+
+    /// The layout that some kernels like better than row-major, where there is one.
+    fn blocked(&self) -> Option<Layout> {
+        None
+    }
+
+    /// The modelled time of a node whose result has a layout, in nanoseconds; none where there is no kernel for that.
+    fn time(&self, _graph: &Graph, _node: NodeId, layout: Layout) -> Option<u64> {
+        (layout == Layout::RowMajor).then_some(0)
+    }
+
+    /// Whether a node with a blocked result reads this operand blocked.
+    fn reads_blocked(&self, _graph: &Graph, _node: NodeId, _input: usize) -> bool {
+        false
+    }
+
+    /// The modelled time it takes to turn a value from one layout to the other, in nanoseconds.
+    fn relayout_time(&self, _graph: &Graph, _value: ValueId) -> u64 {
+        0
+    }
 }
 
 /// A kernel call, before anything has a place.

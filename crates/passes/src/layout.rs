@@ -10,7 +10,7 @@
 use ir::ops::Relayout;
 use ir::{Graph, NodeId, Output, Rewrite, ValueId, rewrite};
 use smallvec::SmallVec;
-use types::{EntityId, Layout, Map, Scope};
+use types::{Layout, Map, Scope};
 
 use crate::flow::{ENDLESS, Flow, SINK, SOURCE};
 
@@ -157,7 +157,7 @@ fn relayout(context: &mut Rewrite, value: ValueId, scope: &Scope, layout: Layout
 mod tests {
     use ir::{Op, ops};
     use types::pointwise::Binary;
-    use types::{DType, Random, Shape};
+    use types::{DType, EntityId, Random, Shape};
 
     use super::*;
 
