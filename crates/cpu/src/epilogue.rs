@@ -25,6 +25,20 @@ impl Epilogue {
         bias.into_iter().chain(residual).collect()
     }
 
+    /// Limits that limit nothing.
+    pub(crate) const UNLIMITED: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
+
+    /// The functions as limits of a result `x`, `[low, high]`: `high.min(low.max(x))` of vectors. None where they are more
+    /// than that.
+    pub(crate) fn limits(&self) -> Option<[f32; 2]> {
+        match self.activation[..] {
+            [] => Some(Epilogue::UNLIMITED),
+            [Unary::Relu] => Some([0.0, f32::INFINITY]),
+            [Unary::Clip { min, max }] => Some([min, max]),
+            _ => None,
+        }
+    }
+
     /// Applies the functions.
     #[inline(always)]
     pub(crate) fn activate(&self, items: &mut [f32]) {

@@ -175,6 +175,9 @@ kernels! {
     Remap,
     Resize,
     Softmax,
+    Reorder,
+    DepthwiseBlocked,
+    PoolBlocked,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.

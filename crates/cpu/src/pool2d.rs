@@ -36,11 +36,7 @@ impl KernelFn for Pool2d {
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
         self.window.check()?;
-        if let Pool2dKind::MeanWithPadding { pad_end } = self.kind
-            && pad_end.iter().any(|&pad| 1 << 28 <= pad)
-        {
-            return Err(Misfit("the padding is beyond all pictures"));
-        }
+        check_kind(self.kind)?;
         let [input, output] = [self.window.input, self.window.output];
         let output = product(&[self.planes, output[0], output[1]]);
         Sizes::new(&[product(&[self.planes, input[0], input[1]])], output, 4)
@@ -60,6 +56,16 @@ impl KernelFn for Pool2d {
                 _ => self.run_mean(source, cells),
             }
         });
+    }
+}
+
+/// Refuses padding that no picture has.
+pub(crate) fn check_kind(kind: Pool2dKind) -> Result<(), Misfit> {
+    match kind {
+        Pool2dKind::MeanWithPadding { pad_end } if pad_end.iter().any(|&pad| 1 << 28 <= pad) => {
+            Err(Misfit("the padding is beyond all pictures"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -84,7 +90,7 @@ impl Pool2d {
     }
 
     /// Cells of the window at an output position that count for the mean, along one axis.
-    fn counted(&self, axis: usize, at: usize) -> usize {
+    pub(crate) fn counted(&self, axis: usize, at: usize) -> usize {
         let window = &self.window;
         let reach = |tap: &usize| at * window.stride[axis] + tap * window.dilation[axis];
         match self.kind {

@@ -50,6 +50,12 @@ pub(crate) trait Vector: Copy {
     /// The smaller of each pair; `other` where `self` is no number.
     fn min(self, other: Self) -> Self;
 
+    /// The larger of each pair; no number where either is none.
+    fn max_or_nan(self, other: Self) -> Self;
+
+    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+
     /// All lanes 0.
     #[inline(always)]
     fn zero() -> Self {
@@ -153,6 +159,16 @@ impl Vector for Portable {
     fn min(self, other: Self) -> Self {
         self.zip(other, |a, b| if a < b { a } else { b })
     }
+
+    #[inline(always)]
+    fn max_or_nan(self, other: Self) -> Self {
+        self.zip(other, |a, b| if b > a || b.is_nan() { b } else { a })
+    }
+
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        std::array::from_fn(|row| Portable(std::array::from_fn(|lane| rows[lane].0[row])))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -226,6 +242,53 @@ pub(crate) mod x86 {
             // SAFETY: the family's instructions are there.
             Avx512(unsafe { _mm512_min_ps(self.0, other.0) })
         }
+
+        #[inline(always)]
+        fn max_or_nan(self, other: Self) -> Self {
+            // The instruction gives `other` where either is no number: it is kept away from lanes that are none already.
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe {
+                let numbers = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(self.0, self.0);
+                _mm512_mask_max_ps(self.0, numbers, self.0, other.0)
+            })
+        }
+
+        #[inline(always)]
+        fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+            let mut pairs = rows;
+            let mut fours = rows;
+            let mut columns = rows;
+            for four in 0..4 {
+                let at = 4 * four;
+                // SAFETY: the family's instructions are there.
+                unsafe {
+                    for pair in [at, at + 2] {
+                        pairs[pair].0 = _mm512_unpacklo_ps(rows[pair].0, rows[pair + 1].0);
+                        pairs[pair + 1].0 = _mm512_unpackhi_ps(rows[pair].0, rows[pair + 1].0);
+                    }
+                    let [a, b] = [at, at + 2].map(|pair| _mm512_castps_pd(pairs[pair].0));
+                    let [c, d] = [at + 1, at + 3].map(|pair| _mm512_castps_pd(pairs[pair].0));
+                    fours[at].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                    fours[at + 1].0 = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                    fours[at + 2].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
+                    fours[at + 3].0 = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
+                }
+            }
+            // Quarter `q` of `fours[4 * r + c]` has column `4 * q + c` of rows `4 * r` to `4 * r + 3`.
+            for column in 0..4 {
+                let [a, b, c, d] = [0, 4, 8, 12].map(|row| fours[row + column].0);
+                // SAFETY: the family's instructions are there.
+                unsafe {
+                    let (ab_even, ab_odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                    let (cd_even, cd_odd) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
+                    columns[column].0 = _mm512_shuffle_f32x4::<0x88>(ab_even, cd_even);
+                    columns[column + 4].0 = _mm512_shuffle_f32x4::<0x88>(ab_odd, cd_odd);
+                    columns[column + 8].0 = _mm512_shuffle_f32x4::<0xdd>(ab_even, cd_even);
+                    columns[column + 12].0 = _mm512_shuffle_f32x4::<0xdd>(ab_odd, cd_odd);
+                }
+            }
+            columns
+        }
     }
 
     impl Avx2 {
@@ -295,6 +358,54 @@ pub(crate) mod x86 {
             // SAFETY: the family's instructions are there.
             self.zip(other, |a, b| unsafe { _mm256_min_ps(a, b) })
         }
+
+        #[inline(always)]
+        fn max_or_nan(self, other: Self) -> Self {
+            // The instruction gives `b` where either is no number: lanes that are none already are kept.
+            // SAFETY: the family's instructions are there.
+            self.zip(other, |a, b| unsafe {
+                _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a))
+            })
+        }
+
+        #[inline(always)]
+        fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+            let mut columns = rows;
+            for (high_rows, high_columns) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let eight = std::array::from_fn(|row| rows[high_rows * 8 + row].0[high_columns]);
+                // SAFETY: the family's instructions are there.
+                let turned = unsafe { transpose_eight(eight) };
+                for (column, half) in turned.into_iter().enumerate() {
+                    columns[high_columns * 8 + column].0[high_rows] = half;
+                }
+            }
+            columns
+        }
+    }
+
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
+        let mut fours = rows;
+        // SAFETY: the caller's promise.
+        unsafe {
+            for at in [0, 4] {
+                let [a, b, c, d] = [rows[at], rows[at + 1], rows[at + 2], rows[at + 3]];
+                let (ab_low, ab_high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+                let (cd_low, cd_high) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+                fours[at] = _mm256_shuffle_ps::<0x44>(ab_low, cd_low);
+                fours[at + 1] = _mm256_shuffle_ps::<0xee>(ab_low, cd_low);
+                fours[at + 2] = _mm256_shuffle_ps::<0x44>(ab_high, cd_high);
+                fours[at + 3] = _mm256_shuffle_ps::<0xee>(ab_high, cd_high);
+            }
+            let mut columns = rows;
+            for column in 0..4 {
+                columns[column] = _mm256_permute2f128_ps::<0x20>(fours[column], fours[column + 4]);
+                columns[column + 4] = _mm256_permute2f128_ps::<0x31>(fours[column], fours[column + 4]);
+            }
+            columns
+        }
     }
 }
 
@@ -335,8 +446,11 @@ mod tests {
     #[inline(always)]
     fn functions<V: Vector>(a: &[f32], b: &[f32], out: &mut Vec<[f32; LANES]>) {
         let (a, b) = (V::read(a), V::read(b));
-        let results = [a.add(b), a.sub(b), a.mul(b), a.max(b), a.min(b), a.mul_add(b, V::splat(0.5))];
+        let results = [a.add(b), a.sub(b), a.mul(b), a.max(b), a.min(b), a.mul_add(b, V::splat(0.5)), a.max_or_nan(b)];
         out.extend(results.map(V::to_array));
+        out.push(b.max_or_nan(a).to_array());
+        let rows = std::array::from_fn(|row| V::splat(100.0 * row as f32).add(a));
+        out.extend(V::transpose(rows).map(V::to_array));
     }
 
     #[test]
@@ -353,6 +467,9 @@ mod tests {
         let want = run(Isa::Portable);
         assert_eq!(want[0][4], -3.5 + 4.0);
         assert_eq!((want[3][4], want[4][4]), (4.0, -3.5));
+        assert!(want[6][3].is_nan() && want[7][3].is_nan());
+        assert_eq!(want[6][4], 4.0);
+        assert_eq!((want[8 + 2][0], want[8 + 2][5]), (-5.5, 494.5));
         for isa in [Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect()) {
             for (got, want) in run(isa).iter().flatten().zip(want.iter().flatten()) {
                 assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");

@@ -62,6 +62,16 @@ impl Window {
         first.min(end)..end
     }
 
+    /// The kernel's cells along an axis that lie in the input at output `at`, as a range.
+    #[inline(always)]
+    pub(crate) fn taps_inside(&self, axis: usize, at: usize) -> std::ops::Range<usize> {
+        let (dilation, shift) = (self.dilation[axis], at * self.stride[axis]);
+        let first = self.pad[axis].saturating_sub(shift).div_ceil(dilation);
+        let end = (self.input[axis] + self.pad[axis]).saturating_sub(shift).div_ceil(dilation);
+        let end = end.min(self.kernel[axis]);
+        first.min(end)..end
+    }
+
     /// The input position of the kernel's cell `tap` at output `at`, where it lies in the input.
     #[inline(always)]
     pub(crate) fn source(&self, axis: usize, at: usize, tap: usize) -> Option<usize> {

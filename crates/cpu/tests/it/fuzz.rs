@@ -1,9 +1,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvTranspose, Copy, DepthwiseConv, Elementwise, ElementwiseFn, Epilogue,
-    Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, Reduce, ReduceFn,
-    Remap, Resize, Sizes, Softmax, Window,
+    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv, Elementwise,
+    ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d,
+    Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
@@ -120,7 +120,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(16) {
+    match random.below(19) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -229,6 +229,31 @@ fn kernel(random: &mut Random) -> Kernel {
             let table = |random: &mut Random| (0..random.below(5)).map(|_| random.below(4) as u32).collect();
             let tables = shape.iter().map(|_| table(random)).collect();
             Remap { element_size: pick(random, &[1, 2, 4, 8, 5]), shape, tables }.into()
+        }
+        15 => Reorder {
+            batch: small(random),
+            channels: number(random),
+            plane: number(random),
+            to_blocked: random.below(2) == 0,
+        }
+        .into(),
+        16 => DepthwiseBlocked {
+            batch: small(random),
+            channels: number(random),
+            window: window(random),
+            epilogue: epilogue(random),
+        }
+        .into(),
+        17 => {
+            let pad_end = [small(random), number(random)];
+            let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
+            PoolBlocked {
+                kind: pick(random, &kinds),
+                batch: small(random),
+                channels: number(random),
+                window: window(random),
+            }
+            .into()
         }
         _ => ArgExtreme {
             outer: number(random),

@@ -1,3 +1,5 @@
-//! Kernels under random parameters: what `sizes` accepts, `run` computes without a panic and writes wholly.
+//! Kernels under random parameters: what `sizes` accepts, `run` computes without a panic and writes wholly; those on
+//! blocked channels against their definitions.
 
+mod blocked;
 mod fuzz;

@@ -1,0 +1,264 @@
+//! Kernels on blocked channels against plain loops in `f64`, for every family of instructions and several numbers of
+//! threads. Pads of operands are no numbers.
+
+use prestow_cpu::{
+    Args, DepthwiseBlocked, Epilogue, Isa, Kernel, Operand, Pool, Pool2dKind, PoolBlocked, Reorder, Window,
+};
+use types::Random;
+use types::pointwise::Unary;
+
+/// Pools of every family, with different numbers of threads.
+fn pools() -> Vec<Vec<Pool>> {
+    let families = [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect());
+    families.map(|isa| [1, 2, 3].map(|threads| Pool::with_isa(threads, isa)).into()).collect()
+}
+
+/// `[batch, channels, plane]` in blocks, pads filled with `pad`.
+fn blocked(rows: &[f32], channels: usize, plane: usize, pad: f32) -> Vec<f32> {
+    let blocks = channels.div_ceil(16);
+    let batch = rows.len().checked_div(channels * plane).unwrap_or(0);
+    let mut out = vec![pad; batch * blocks * plane * 16];
+    for (at, &item) in rows.iter().enumerate() {
+        let (image, channel, pixel) = (at / plane / channels, at / plane % channels, at % plane);
+        out[((image * blocks + channel / 16) * plane + pixel) * 16 + channel % 16] = item;
+    }
+    out
+}
+
+/// Channels of a blocked value, `[batch, channels, plane]`.
+fn unblocked(items: &[f32], batch: usize, channels: usize, plane: usize) -> Vec<f32> {
+    let blocks = channels.div_ceil(16);
+    let place = |at: usize| {
+        let (image, channel, pixel) = (at / plane / channels, at / plane % channels, at % plane);
+        ((image * blocks + channel / 16) * plane + pixel) * 16 + channel % 16
+    };
+    (0..batch * channels * plane).map(|at| items[place(at)]).collect()
+}
+
+/// Runs a kernel over memory that holds `before`, or with its last operand in place.
+fn run(kernel: &Kernel, inputs: &[Vec<f32>], in_place: bool, before: f32, pool: &Pool) -> Vec<f32> {
+    let sizes = kernel.sizes().expect("the parameters fit");
+    let counts: Vec<u64> = inputs.iter().map(|input| input.len() as u64 * 4).collect();
+    assert_eq!(counts, sizes.inputs.to_vec());
+    let mut operands: Vec<Operand> = inputs.iter().map(|input| Operand::Bytes(bytemuck::cast_slice(input))).collect();
+    let mut out = vec![before; sizes.outputs[0] as usize / 4];
+    if in_place {
+        assert!(kernel.may_share(inputs.len() - 1));
+        out.copy_from_slice(&inputs[inputs.len() - 1]);
+        operands[inputs.len() - 1] = Operand::InPlace(0);
+    }
+    let mut workspace = vec![before; (sizes.workspace as usize).div_ceil(4)];
+    kernel.run(
+        Args {
+            inputs: &operands,
+            outputs: &mut [bytemuck::cast_slice_mut(&mut out)],
+            workspace: &mut bytemuck::cast_slice_mut(&mut workspace)[..sizes.workspace as usize],
+        },
+        pool,
+    );
+    out
+}
+
+/// Runs a kernel in all pools; results of one family are equal in every bit. One result a family.
+fn run_all(kernel: &Kernel, inputs: &[Vec<f32>], in_place: bool, pools: &[Vec<Pool>]) -> Vec<Vec<f32>> {
+    let family = |pools: &Vec<Pool>| {
+        let bits = |items: &[f32]| -> Vec<u32> { items.iter().map(|item| item.to_bits()).collect() };
+        let first = run(kernel, inputs, false, 7.0, &pools[0]);
+        for pool in pools {
+            let other = run(kernel, inputs, in_place, f32::NAN, pool);
+            assert!(bits(&other) == bits(&first), "{kernel:?} differs with {} threads", pool.threads());
+        }
+        first
+    };
+    pools.iter().map(family).collect()
+}
+
+/// Equal, or close for the size of the terms that were summed.
+fn check(kernel: &Kernel, got: &[f32], want: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), want.len(), "{kernel:?}");
+    for (at, (&got, &want)) in got.iter().zip(want).enumerate() {
+        let got = f64::from(got);
+        let same =
+            got == want || (got.is_nan() && want.is_nan()) || (got - want).abs() <= tolerance * (1.0 + want.abs());
+        assert!(same, "{kernel:?}: {got} for {want} at {at}");
+    }
+}
+
+/// Numbers, in some cases with infinities and what is no number among them.
+fn numbers(random: &mut Random, len: usize, wild: bool) -> Vec<f32> {
+    let number = |random: &mut Random| match random.below(60) {
+        0 if wild => f32::NAN,
+        1 if wild => f32::INFINITY,
+        2 if wild => f32::NEG_INFINITY,
+        3 => -0.0,
+        _ => random.uniform(-1.0, 1.0),
+    };
+    (0..len).map(|_| number(random)).collect()
+}
+
+fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize]
+}
+
+/// Windows as networks have them, and any others.
+fn window(random: &mut Random) -> Window {
+    let usual = random.below(2) == 0;
+    let mut axis = || {
+        let input = pick(random, &[1, 2, 5, 7, 11, 14, 15, 17, 28, 31, 37]);
+        let (kernel, stride, dilation) = match usual {
+            true => (pick(random, &[3, 5]), pick(random, &[1, 2]), 1),
+            false => (1 + random.below(7) as usize, 1 + random.below(4) as usize, 1 + random.below(3) as usize),
+        };
+        let pad = if usual { kernel / 2 } else { random.below(5) as usize };
+        let room = (input + 2 * pad).saturating_sub((kernel - 1) * dilation + 1);
+        // Now and then the window goes on behind the picture.
+        let output = room / stride + usize::from(!usual) * random.below(4) as usize + 1;
+        [input, output, kernel, stride, dilation, pad]
+    };
+    let [rows, columns] = [axis(), axis()];
+    let pair = |at: usize| [rows[at], columns[at]];
+    Window { input: pair(0), output: pair(1), kernel: pair(2), stride: pair(3), dilation: pair(4), pad: pair(5) }
+}
+
+/// The cells of a plane that a window's taps lie on, with the tap.
+fn cells(window: &Window, oy: usize, ox: usize) -> Vec<(usize, usize)> {
+    let inside = |axis: usize, at: usize, tap: usize| {
+        let place = at * window.stride[axis] + tap * window.dilation[axis];
+        place.checked_sub(window.pad[axis]).filter(|&place| place < window.input[axis])
+    };
+    let mut cells = Vec::new();
+    for ky in 0..window.kernel[0] {
+        for kx in 0..window.kernel[1] {
+            if let (Some(iy), Some(ix)) = (inside(0, oy, ky), inside(1, ox, kx)) {
+                cells.push((ky * window.kernel[1] + kx, iy * window.input[1] + ix));
+            }
+        }
+    }
+    cells
+}
+
+fn planes(window: &Window) -> [usize; 2] {
+    [window.input[0] * window.input[1], window.output[0] * window.output[1]]
+}
+
+#[test]
+fn reorder_moves_every_element() {
+    let (pools, mut random) = (pools(), Random::new(5));
+    for round in 0..60 {
+        let batch = pick(&mut random, &[1, 1, 2, 3]);
+        let channels = pick(&mut random, &[1, 3, 15, 16, 17, 32, 40, 131]);
+        let plane = pick(&mut random, &[1, 2, 16, 49, 63, 196, 511, 512, 513, 1037]);
+        let (batch, channels, plane) = if round == 0 { (0, 3, 5) } else { (batch, channels, plane) };
+        let rows = numbers(&mut random, batch * channels * plane, true);
+        let to_blocked = Kernel::from(Reorder { batch, channels, plane, to_blocked: true });
+        let back = Kernel::from(Reorder { batch, channels, plane, to_blocked: false });
+        let bits = |items: &[f32]| -> Vec<u32> { items.iter().map(|item| item.to_bits()).collect() };
+        for got in run_all(&to_blocked, std::slice::from_ref(&rows), false, &pools) {
+            assert!(bits(&got) == bits(&blocked(&rows, channels, plane, 0.0)), "{to_blocked:?}");
+        }
+        for got in run_all(&back, &[blocked(&rows, channels, plane, f32::NAN)], false, &pools) {
+            assert!(bits(&got) == bits(&rows), "{back:?}");
+        }
+    }
+}
+
+#[test]
+fn depthwise_sums_its_windows() {
+    let (pools, mut random) = (pools(), Random::new(9));
+    let activations: [&[Unary]; 5] = [
+        &[],
+        &[Unary::Relu],
+        &[Unary::Clip { min: 0.0, max: 0.75 }],
+        &[Unary::HardSwish],
+        &[Unary::Relu, Unary::Sigmoid],
+    ];
+    for _ in 0..250 {
+        let batch = pick(&mut random, &[1, 1, 2]);
+        let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
+        let (window, wild) = (window(&mut random), random.below(4) == 0);
+        let epilogue = Epilogue {
+            bias: random.below(2) == 0,
+            residual: random.below(2) == 0,
+            activation: pick(&mut random, &activations).iter().copied().collect(),
+        };
+        let kernel = DepthwiseBlocked { batch, channels, window, epilogue: epilogue.clone() };
+        let [input_plane, plane] = planes(&window);
+        let taps = window.kernel[0] * window.kernel[1];
+        let x = numbers(&mut random, batch * channels * input_plane, wild);
+        let weights = numbers(&mut random, channels * taps, wild);
+        let bias = numbers(&mut random, channels, false);
+        let residual = numbers(&mut random, batch * channels * plane, false);
+        let mut want = Vec::new();
+        for number in 0..batch * channels * plane {
+            let (image_channel, pixel) = (number / plane, number % plane);
+            let channel = image_channel % channels;
+            let mut sum: f64 = cells(&window, pixel / window.output[1], pixel % window.output[1])
+                .into_iter()
+                .map(|(tap, cell)| {
+                    f64::from(x[image_channel * input_plane + cell]) * f64::from(weights[channel * taps + tap])
+                })
+                .sum();
+            sum += if epilogue.bias { f64::from(bias[channel]) } else { 0.0 };
+            sum += if epilogue.residual { f64::from(residual[number]) } else { 0.0 };
+            want.push(epilogue.activation.iter().fold(sum, |sum, function| function.eval(sum)));
+        }
+        let mut inputs = vec![blocked(&x, channels, input_plane, f32::NAN), kernel.pack(&weights)];
+        if epilogue.bias {
+            inputs.push(blocked(&bias, channels, 1, 0.0));
+        }
+        if epilogue.residual {
+            inputs.push(blocked(&residual, channels, plane, f32::NAN));
+        }
+        let kernel = Kernel::from(kernel);
+        for got in run_all(&kernel, &inputs, epilogue.residual, &pools) {
+            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn pools_fold_their_windows() {
+    let (pools, mut random) = (pools(), Random::new(11));
+    for round in 0..250 {
+        let batch = pick(&mut random, &[1, 1, 2]);
+        let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
+        let mut window = window(&mut random);
+        if round % 5 == 0 {
+            // The mean of whole pictures.
+            window = Window {
+                output: [1, 1],
+                kernel: window.input,
+                stride: [1, 1],
+                dilation: [1, 1],
+                pad: [0, 0],
+                ..window
+            };
+        }
+        let pad_end = [random.below(3) as usize, random.below(3) as usize];
+        let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
+        let kind = pick(&mut random, &kinds);
+        let [input_plane, plane] = planes(&window);
+        let wild = random.below(2) == 0;
+        let x = numbers(&mut random, batch * channels * input_plane, wild);
+        let counted = |axis: usize, at: usize| {
+            let reach = |tap: usize| at * window.stride[axis] + tap * window.dilation[axis];
+            let end = window.pad[axis] + window.input[axis] + pad_end[axis];
+            (0..window.kernel[axis]).filter(|&tap| reach(tap) < end).count()
+        };
+        let mut want = Vec::new();
+        for number in 0..batch * channels * plane {
+            let (oy, ox) = (number % plane / window.output[1], number % window.output[1]);
+            let cells = cells(&window, oy, ox);
+            let items = cells.iter().map(|&(_, cell)| f64::from(x[number / plane * input_plane + cell]));
+            want.push(match kind {
+                Pool2dKind::Max => items.fold(f64::NEG_INFINITY, |a, b| if a.is_nan() || b < a { a } else { b }),
+                Pool2dKind::Mean => items.sum::<f64>() / cells.len() as f64,
+                Pool2dKind::MeanWithPadding { .. } => items.sum::<f64>() / (counted(0, oy) * counted(1, ox)) as f64,
+            });
+        }
+        let kernel = Kernel::from(PoolBlocked { kind, batch, channels, window });
+        for got in run_all(&kernel, &[blocked(&x, channels, input_plane, f32::NAN)], false, &pools) {
+            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-6);
+        }
+    }
+}
