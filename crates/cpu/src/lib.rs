@@ -24,6 +24,7 @@ mod epilogue;
 mod gemm;
 mod math;
 mod shared;
+mod tile;
 mod vector;
 mod window;
 
