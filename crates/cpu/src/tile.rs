@@ -182,12 +182,13 @@ mod x86 {
 #[inline(always)]
 unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
-    let width = LANES * tile.vectors;
+    let (width, stride) = (LANES * tile.vectors, tile.vector_stride);
     let mut sums = [[V::zero(); N]; R];
-    // SAFETY (all blocks below): the caller's promise. Addresses are those of the formula of `Tile`, for these rows and
-    // the vectors from `vector` on.
+    // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
+    // `vector` on.
     unsafe {
-        let out: [*mut f32; R] = std::array::from_fn(|r| tile.out.add(rows[r].out + vector * tile.vector_stride));
+        let weights = tile.weights.add(vector * LANES);
+        let out = tile.out.add(vector * stride);
         match tile.start {
             Start::Zero => {}
             Start::Bias(bias) => {
@@ -195,66 +196,78 @@ unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[R
                 sums = [bias; R];
             }
             Start::Output => {
-                sums = std::array::from_fn(|r| std::array::from_fn(|v| V::load(out[r].add(v * tile.vector_stride))));
-            }
-        }
-    }
-    let x: [*const f32; R] = std::array::from_fn(|r| unsafe { tile.x.add(rows[r].x) });
-    for nest in tile.nests {
-        let [outer, middle, inner] = nest.loops;
-        for turn in 0..outer.turns {
-            for turn_2 in 0..middle.turns {
-                for turn_3 in 0..inner.turns {
-                    let shift = nest.x + turn * outer.x + turn_2 * middle.x + turn_3 * inner.x;
-                    let place = nest.weights + turn * outer.weights + turn_2 * middle.weights + turn_3 * inner.weights;
-                    unsafe {
-                        let weights = tile.weights.add(place + vector * LANES);
-                        let mut term = |k: usize| {
-                            let factors: [V; N] = std::array::from_fn(|v| V::load(weights.add(k * width + v * LANES)));
-                            for (sums, x) in sums.iter_mut().zip(&x) {
-                                let item = V::splat(*x.add(shift + k));
-                                for (sum, factor) in sums.iter_mut().zip(factors) {
-                                    *sum = item.mul_add(factor, *sum);
-                                }
-                            }
-                        };
-                        let mut k = 0;
-                        while k + 4 <= nest.depth {
-                            for next in k..k + 4 {
-                                term(next);
-                            }
-                            k += 4;
-                        }
-                        while k < nest.depth {
-                            term(k);
-                            k += 1;
-                        }
+                for r in 0..R {
+                    for v in 0..N {
+                        sums[r][v] = V::load(out.add(rows[r].out + v * stride));
                     }
                 }
             }
         }
-    }
-    unsafe {
-        let places: [usize; R] = std::array::from_fn(|r| rows[r].out + vector * tile.vector_stride);
+        let x: [*const f32; R] = std::array::from_fn(|r| tile.x.add(rows[r].x));
+        for nest in tile.nests {
+            let [outer, middle, inner] = nest.loops;
+            for turn in 0..outer.turns {
+                for turn_2 in 0..middle.turns {
+                    let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
+                    let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
+                    for _ in 0..inner.turns {
+                        let (mut at, mut weights) = (shift, weights.add(place));
+                        // One term a turn: the sums stay where they are only when no second loop wants them too.
+                        for _ in 0..nest.depth {
+                            sums = term(sums, x, at, weights);
+                            (at, weights) = (at + 1, weights.add(width));
+                        }
+                        (shift, place) = (shift + inner.x, place + inner.weights);
+                    }
+                }
+            }
+        }
         if let Some(residual) = tile.residual {
-            for (sums, place) in sums.iter_mut().zip(places) {
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = sum.add(V::load(residual.add(place + v * tile.vector_stride)));
+            let residual = residual.add(vector * stride);
+            for r in 0..R {
+                for v in 0..N {
+                    sums[r][v] = sums[r][v].add(V::load(residual.add(rows[r].out + v * stride)));
                 }
             }
         }
         if let Some([low, high]) = tile.limits {
             let (low, high) = (V::splat(low), V::splat(high));
-            for sum in sums.iter_mut().flatten() {
-                *sum = high.min(low.max(*sum));
+            for r in 0..R {
+                for v in 0..N {
+                    sums[r][v] = high.min(low.max(sums[r][v]));
+                }
             }
         }
-        for (sums, place) in sums.iter().zip(places) {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(tile.out.add(place + v * tile.vector_stride));
+        for r in 0..R {
+            for v in 0..N {
+                sums[r][v].store(out.add(rows[r].out + v * stride));
             }
         }
     }
+}
+
+/// One term more: the element at `at` of each row's `x` by the vectors of weights.
+///
+/// # Safety
+/// Both can be read.
+#[inline(always)]
+unsafe fn term<V: Vector, const R: usize, const N: usize>(
+    mut sums: [[V; N]; R],
+    x: [*const f32; R],
+    at: usize,
+    weights: *const f32,
+) -> [[V; N]; R] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let weights: [V; N] = std::array::from_fn(|v| V::load(weights.add(v * LANES)));
+        for r in 0..R {
+            let item = V::splat(*x[r].add(at));
+            for v in 0..N {
+                sums[r][v] = item.mul_add(weights[v], sums[r][v]);
+            }
+        }
+    }
+    sums
 }
 
 #[cfg(test)]
