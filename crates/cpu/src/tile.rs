@@ -22,6 +22,14 @@ use crate::vector::{LANES, Portable, Vector};
 /// The most rows of a tile.
 pub(crate) const ROWS: usize = 14;
 
+/// The most rows of a tile that the family takes in parts of full size.
+pub(crate) fn rows_max(isa: Isa) -> usize {
+    match isa {
+        Isa::Avx512 => ROWS,
+        Isa::Avx2 | Isa::Portable => 12,
+    }
+}
+
 /// A loop around a product: how often, and how far each turn goes on in `x` and in the weights.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loop {
