@@ -175,6 +175,7 @@ kernels! {
     Remap,
     Resize,
     Softmax,
+    Winograd,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.

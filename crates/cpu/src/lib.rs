@@ -44,6 +44,7 @@ mod reduce;
 mod remap;
 mod resize;
 mod softmax;
+mod winograd;
 
 pub use arg_extreme::ArgExtreme;
 pub use chain::{Chain, Instruction};
@@ -66,3 +67,4 @@ pub use remap::Remap;
 pub use resize::{AxisTaps, Resize};
 pub use softmax::Softmax;
 pub use window::Window;
+pub use winograd::Winograd;

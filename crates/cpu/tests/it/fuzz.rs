@@ -3,7 +3,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use prestow_cpu::{
     ArgExtreme, Args, AxisTaps, Chain, Conv, ConvTranspose, Copy, DepthwiseConv, Elementwise, ElementwiseFn, Epilogue,
     Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, Reduce, ReduceFn,
-    Remap, Resize, Sizes, Softmax, Window,
+    Remap, Resize, Sizes, Softmax, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
@@ -120,7 +120,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(16) {
+    match random.below(17) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -229,6 +229,20 @@ fn kernel(random: &mut Random) -> Kernel {
             let table = |random: &mut Random| (0..random.below(5)).map(|_| random.below(4) as u32).collect();
             let tables = shape.iter().map(|_| table(random)).collect();
             Remap { element_size: pick(random, &[1, 2, 4, 8, 5]), shape, tables }.into()
+        }
+        15 => {
+            let geometry = window(random);
+            let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };
+            Winograd {
+                batch: small(random),
+                in_channels: number(random),
+                out_channels: number(random),
+                window: if random.below(9) == 0 { geometry } else { three },
+                tile: pick(random, &[2, 4, 6, 4, 3, 0, usize::MAX]),
+                epilogue: epilogue(random),
+                scratch: pick(random, &[0, 1, 10_000, Winograd::SCRATCH, usize::MAX]),
+            }
+            .into()
         }
         _ => ArgExtreme {
             outer: number(random),
