@@ -142,7 +142,7 @@ unsafe fn in_parts(tile: &Tile, parts: &[Part]) {
 /// As [`multiply`].
 unsafe fn portable<const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     // SAFETY: the caller's promise.
-    unsafe { part::<Portable, R, 1>(tile, rows, vector) }
+    unsafe { part::<Portable, R, 1, 1>(tile, rows, vector) }
 }
 
 const PORTABLE: [Part; 4] = [portable::<1>, portable::<2>, portable::<3>, portable::<4>];
@@ -158,40 +158,43 @@ mod x86 {
     /// As [`super::multiply`], and the processor has AVX-512 F.
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512<const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    unsafe fn avx512<const R: usize, const N: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
         // SAFETY: the caller's promise.
-        unsafe { part::<Avx512, R, N>(tile, rows, vector) }
+        unsafe { part::<Avx512, R, N, U>(tile, rows, vector) }
     }
 
     /// # Safety
     /// As [`super::multiply`], and the processor has AVX2 and FMA.
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2<const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    unsafe fn avx2<const R: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
         // SAFETY: the caller's promise.
-        unsafe { part::<Avx2, R, 1>(tile, rows, vector) }
+        unsafe { part::<Avx2, R, 1, U>(tile, rows, vector) }
     }
 
     macro_rules! by_rows {
-        ($vectors:literal: $($rows:literal)*) => {
-            [$(avx512::<$rows, $vectors>),*]
+        ($vectors:literal: $($rows:literal of $partial:literal)*) => {
+            [$(avx512::<$rows, $vectors, $partial>),*]
         };
     }
 
-    pub(super) const AVX512: [Part; ROWS] = by_rows!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-    pub(super) const AVX512_NARROW: [Part; ROWS] = by_rows!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-    pub(super) const AVX2: [Part; 6] = [avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>];
+    // Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
+    pub(super) const AVX512: [Part; ROWS] = by_rows!(2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1);
+    pub(super) const AVX512_NARROW: [Part; ROWS] = by_rows!(1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1);
+    pub(super) const AVX2: [Part; 6] =
+        [avx2::<1, 4>, avx2::<2, 2>, avx2::<3, 2>, avx2::<4, 1>, avx2::<5, 1>, avx2::<6, 1>];
 }
 
-/// R rows of N vectors of a tile, from `vector` on.
+/// R rows of N vectors of a tile, from `vector` on, with U partial sums each.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+unsafe fn part<V: Vector, const R: usize, const N: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let (width, stride) = (LANES * tile.vectors, tile.vector_stride);
     let mut sums = [[V::zero(); N]; R];
+    let mut partial = [[[V::zero(); N]; R]; U];
     // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
     // `vector` on.
     unsafe {
@@ -220,12 +223,29 @@ unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[R
                     let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
                     for _ in 0..inner.turns {
                         let (mut at, mut weights) = (shift, weights.add(place));
-                        // One term a turn: the sums stay where they are only when no second loop wants them too.
-                        for _ in 0..nest.depth {
+                        // High tiles take one term a turn: with a second loop their sums would change registers.
+                        if 1 < U {
+                            for _ in 0..nest.depth / U {
+                                for u in 0..U {
+                                    partial[u] = term(partial[u], x, at + u, weights.add(u * width));
+                                }
+                                (at, weights) = (at + U, weights.add(U * width));
+                            }
+                        }
+                        for _ in 0..if 1 < U { nest.depth % U } else { nest.depth } {
                             sums = term(sums, x, at, weights);
                             (at, weights) = (at + 1, weights.add(width));
                         }
                         (shift, place) = (shift + inner.x, place + inner.weights);
+                    }
+                }
+            }
+        }
+        if 1 < U {
+            for r in 0..R {
+                for v in 0..N {
+                    for u in 0..U {
+                        sums[r][v] = sums[r][v].add(partial[u][r][v]);
                     }
                 }
             }
@@ -239,10 +259,18 @@ unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[R
             }
         }
         if let Some([low, high]) = tile.limits {
-            let (low, high) = (V::splat(low), V::splat(high));
+            let low = V::splat(low);
             for r in 0..R {
                 for v in 0..N {
-                    sums[r][v] = high.min(low.max(sums[r][v]));
+                    sums[r][v] = low.max(sums[r][v]);
+                }
+            }
+            if high < f32::INFINITY {
+                let high = V::splat(high);
+                for r in 0..R {
+                    for v in 0..N {
+                        sums[r][v] = high.min(sums[r][v]);
+                    }
                 }
             }
         }
