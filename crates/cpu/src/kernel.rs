@@ -175,6 +175,7 @@ kernels! {
     Remap,
     Resize,
     Softmax,
+    ConvBlocked,
     Winograd,
 }
 

@@ -1,9 +1,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvTranspose, Copy, DepthwiseConv, Elementwise, ElementwiseFn, Epilogue,
-    Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, Reduce, ReduceFn,
-    Remap, Resize, Sizes, Softmax, Window, Winograd,
+    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseConv, Elementwise,
+    ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d,
+    Pool2dKind, Reduce, ReduceFn, Remap, Resize, Sizes, Softmax, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
@@ -120,7 +120,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(17) {
+    match random.below(18) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -230,7 +230,17 @@ fn kernel(random: &mut Random) -> Kernel {
             let tables = shape.iter().map(|_| table(random)).collect();
             Remap { element_size: pick(random, &[1, 2, 4, 8, 5]), shape, tables }.into()
         }
-        15 => {
+        15 => ConvBlocked {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 0]),
+            window: window(random),
+            input_blocked: random.below(2) == 0,
+            epilogue: epilogue(random),
+        }
+        .into(),
+        16 => {
             let geometry = window(random);
             let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };
             Winograd {
