@@ -50,6 +50,7 @@ mod remap;
 mod reorder;
 mod resize;
 mod softmax;
+mod winograd;
 
 pub use arg_extreme::ArgExtreme;
 pub use burst::burst;
@@ -77,3 +78,4 @@ pub use reorder::Reorder;
 pub use resize::{AxisTaps, Resize};
 pub use softmax::Softmax;
 pub use window::Window;
+pub use winograd::Winograd;

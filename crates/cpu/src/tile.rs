@@ -13,6 +13,9 @@
 //! multiplied into both vectors. Pixels may lie anywhere: each has an offset of its own, so that a tile may run over
 //! several rows of a picture, with any stride. What `k` runs over is a list of [`Nest`]s.
 //!
+//! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512` and `avx2` in
+//! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
+//!
 //! AVX-512 has registers for 14 rows of two vectors, AVX2 for 6 of one, others for fewer: they take a tile in parts. All
 //! read the same bytes, and each result is summed in the same order whatever tile it belongs to.
 
@@ -142,7 +145,7 @@ unsafe fn in_parts(tile: &Tile, parts: &[Part]) {
 /// As [`multiply`].
 unsafe fn portable<const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     // SAFETY: the caller's promise.
-    unsafe { part::<Portable, R, 1>(tile, rows, vector) }
+    unsafe { part::<Portable, R, 1, 1>(tile, rows, vector) }
 }
 
 const PORTABLE: [Part; 4] = [portable::<1>, portable::<2>, portable::<3>, portable::<4>];
@@ -158,40 +161,44 @@ mod x86 {
     /// As [`super::multiply`], and the processor has AVX-512 F.
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512<const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    unsafe fn avx512<const R: usize, const N: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
         // SAFETY: the caller's promise.
-        unsafe { part::<Avx512, R, N>(tile, rows, vector) }
+        unsafe { part::<Avx512, R, N, U>(tile, rows, vector) }
     }
 
     /// # Safety
     /// As [`super::multiply`], and the processor has AVX2 and FMA.
     #[inline(never)]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2<const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    unsafe fn avx2<const R: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
         // SAFETY: the caller's promise.
-        unsafe { part::<Avx2, R, 1>(tile, rows, vector) }
+        unsafe { part::<Avx2, R, 1, U>(tile, rows, vector) }
     }
 
     macro_rules! by_rows {
-        ($vectors:literal: $($rows:literal)*) => {
-            [$(avx512::<$rows, $vectors>),*]
+        ($vectors:literal: $($rows:literal of $partial:literal)*) => {
+            [$(avx512::<$rows, $vectors, $partial>),*]
         };
     }
 
-    pub(super) const AVX512: [Part; ROWS] = by_rows!(2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-    pub(super) const AVX512_NARROW: [Part; ROWS] = by_rows!(1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14);
-    pub(super) const AVX2: [Part; 6] = [avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>];
+    // Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
+    pub(super) const AVX512: [Part; ROWS] = by_rows!(2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1);
+    pub(super) const AVX512_NARROW: [Part; ROWS] = by_rows!(1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1);
+    pub(super) const AVX2: [Part; 6] =
+        [avx2::<1, 4>, avx2::<2, 2>, avx2::<3, 1>, avx2::<4, 1>, avx2::<5, 1>, avx2::<6, 1>];
 }
 
-/// R rows of N vectors of a tile, from `vector` on.
+/// R rows of N vectors of a tile, from `vector` on, with U partial sums each.
 ///
 /// # Safety
 /// As [`multiply`].
 #[inline(always)]
-unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+unsafe fn part<V: Vector, const R: usize, const N: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let (width, stride) = (LANES * tile.vectors, tile.vector_stride);
     let mut sums = [[V::zero(); N]; R];
+    let mut partial = [[[V::zero(); N]; R]; U];
     // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
     // `vector` on.
     unsafe {
@@ -220,12 +227,29 @@ unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[R
                     let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
                     for _ in 0..inner.turns {
                         let (mut at, mut weights) = (shift, weights.add(place));
-                        // One term a turn: the sums stay where they are only when no second loop wants them too.
-                        for _ in 0..nest.depth {
+                        // High tiles take one term a turn: with a second loop their sums would change registers.
+                        if 1 < U {
+                            for _ in 0..nest.depth / U {
+                                for u in 0..U {
+                                    partial[u] = term(partial[u], x, at + u, weights.add(u * width));
+                                }
+                                (at, weights) = (at + U, weights.add(U * width));
+                            }
+                        }
+                        for _ in 0..if 1 < U { nest.depth % U } else { nest.depth } {
                             sums = term(sums, x, at, weights);
-                            (at, weights) = (at + 1, weights.add(width));
+                            (at, weights) = (opaque(at + 1), weights.add(width));
                         }
                         (shift, place) = (shift + inner.x, place + inner.weights);
+                    }
+                }
+            }
+        }
+        if 1 < U {
+            for r in 0..R {
+                for v in 0..N {
+                    for u in 0..U {
+                        sums[r][v] = sums[r][v].add(partial[u][r][v]);
                     }
                 }
             }
@@ -239,10 +263,18 @@ unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[R
             }
         }
         if let Some([low, high]) = tile.limits {
-            let (low, high) = (V::splat(low), V::splat(high));
+            let low = V::splat(low);
             for r in 0..R {
                 for v in 0..N {
-                    sums[r][v] = high.min(low.max(sums[r][v]));
+                    sums[r][v] = low.max(sums[r][v]);
+                }
+            }
+            if high < f32::INFINITY {
+                let high = V::splat(high);
+                for r in 0..R {
+                    for v in 0..N {
+                        sums[r][v] = high.min(sums[r][v]);
+                    }
                 }
             }
         }
@@ -252,6 +284,23 @@ unsafe fn part<V: Vector, const R: usize, const N: usize>(tile: &Tile, rows: &[R
             }
         }
     }
+}
+
+/// The same number, of which the compiler knows nothing. It would keep an address for each row, more than there are
+/// registers, and go on with each whenever a loop begins anew; so it adds one number to fourteen places that stay.
+#[inline(always)]
+fn opaque(number: usize) -> usize {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    {
+        let same: usize;
+        // SAFETY: a comment is no instruction, so the register keeps its number.
+        unsafe {
+            std::arch::asm!("/* {0} */", inlateout(reg) number => same, options(pure, nomem, nostack, preserves_flags));
+        }
+        same
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    number
 }
 
 /// One term more: the element at `at` of each row's `x` by the vectors of weights.

@@ -210,7 +210,8 @@ mod tests {
         let mut graph = Graph::new("one");
         let mut tensor = |shape: &Shape| Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0));
         let tensors: Vec<Tensor> = shapes.iter().chain(known).map(&mut tensor).collect();
-        let mut inputs: Vec<ValueId> = shapes.iter().map(|shape| graph.add_input("x", DType::F32, shape.clone())).collect();
+        let mut inputs: Vec<ValueId> =
+            shapes.iter().map(|shape| graph.add_input("x", DType::F32, shape.clone())).collect();
         inputs.iter().for_each(|&input| graph.value_mut(input).layout = Layout::ChannelsBlocked(BLOCK));
         inputs.extend(tensors[shapes.len()..].iter().map(|tensor| graph.add_constant("k", tensor.clone())));
         let out = graph.add1(op, &inputs, Scope::new("node")).expect("it is accepted");

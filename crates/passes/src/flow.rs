@@ -137,7 +137,9 @@ mod tests {
         let mut flow = Flow::default();
         flow.clear();
         let [a, b, c] = [(); 3].map(|()| flow.point());
-        for (from, to, room) in [(SOURCE, a, 5), (SOURCE, b, 4), (a, c, 3), (b, c, 9), (a, b, 7), (c, SINK, 6), (b, SINK, 1)] {
+        for (from, to, room) in
+            [(SOURCE, a, 5), (SOURCE, b, 4), (a, c, 3), (b, c, 9), (a, b, 7), (c, SINK, 6), (b, SINK, 1)]
+        {
             flow.channel(from, to, room);
         }
         assert_eq!(flow.maximum(&mut 1000), Some(7));

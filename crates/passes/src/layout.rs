@@ -138,7 +138,8 @@ impl Writer<'_> {
         if let Some(twin) = self.twin[old] {
             return twin;
         }
-        let scope = value.producer().map_or_else(|| Scope::new(&value.name), |node| self.graph.node(node).scope.clone());
+        let scope =
+            value.producer().map_or_else(|| Scope::new(&value.name), |node| self.graph.node(node).scope.clone());
         let new = context.value(old);
         let layout = if blocked { self.wishes.blocked } else { Layout::RowMajor };
         let twin = relayout(context, new, &scope, layout);

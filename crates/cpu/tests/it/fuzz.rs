@@ -1,9 +1,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
+<<<<<<< HEAD
     ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv,
     Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool,
     Pool2d, Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
+=======
+    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseConv, Elementwise,
+    ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d,
+    Pool2dKind, Reduce, ReduceFn, Remap, Resize, Sizes, Softmax, Window, Winograd,
+>>>>>>> winograd
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
@@ -120,7 +126,11 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
+<<<<<<< HEAD
     match random.below(20) {
+=======
+    match random.below(18) {
+>>>>>>> winograd
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -265,6 +275,20 @@ fn kernel(random: &mut Random) -> Kernel {
             epilogue: epilogue(random),
         }
         .into(),
+        16 => {
+            let geometry = window(random);
+            let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };
+            Winograd {
+                batch: small(random),
+                in_channels: number(random),
+                out_channels: number(random),
+                window: if random.below(9) == 0 { geometry } else { three },
+                tile: pick(random, &[2, 4, 6, 4, 3, 0, usize::MAX]),
+                epilogue: epilogue(random),
+                scratch: pick(random, &[0, 1, 10_000, Winograd::SCRATCH, usize::MAX]),
+            }
+            .into()
+        }
         _ => ArgExtreme {
             outer: number(random),
             axis: number(random),

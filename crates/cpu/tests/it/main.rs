@@ -3,3 +3,4 @@
 
 mod blocked;
 mod fuzz;
+mod winograd;

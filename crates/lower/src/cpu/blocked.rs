@@ -152,7 +152,10 @@ pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
     let layout = |value: ValueId| graph.value(value).layout;
     let own = layout(node.outputs[0]);
     let other = node.outputs.iter().map(|&output| layout(output)).find(|&layout| layout != own);
-    if other.is_some() || ![Layout::RowMajor, LAYOUT].contains(&own) || (own == LAYOUT && !has_blocked_form(graph, node)) {
+    if other.is_some()
+        || ![Layout::RowMajor, LAYOUT].contains(&own)
+        || (own == LAYOUT && !has_blocked_form(graph, node))
+    {
         return other.or(Some(own));
     }
     let inputs = node.inputs.iter().enumerate().filter(|_| !matches!(node.op, Op::Relayout(_)));
@@ -228,4 +231,3 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
     let Bytes(bytes) = LAYOUT.size(&ty.shape, ty.dtype);
     if is_alias { 0 } else { STEP + 2 * bytes / BYTES_RELAYOUT }
 }
-

@@ -1,0 +1,237 @@
+//! Winograd's convolution against the definition in `f64`.
+
+use prestow_cpu::{Args, Epilogue, Isa, Kernel, Operand, Pool, Window, Winograd};
+use types::Random;
+use types::pointwise::Unary;
+
+/// Operands row-major: `[batch, channels, rows, columns]`.
+struct Case {
+    kernel: Winograd,
+    x: Vec<f32>,
+    weights: Vec<f32>,
+    bias: Vec<f32>,
+    residual: Vec<f32>,
+}
+
+/// About normal: mean 0, variance 1.
+fn normal(random: &mut Random) -> f32 {
+    (0..12).map(|_| random.unit()).sum::<f32>() - 6.0
+}
+
+fn three_by_three(input: [usize; 2], output: [usize; 2], pad: [usize; 2]) -> Window {
+    Window { input, output, kernel: [3, 3], stride: [1, 1], dilation: [1, 1], pad }
+}
+
+impl Case {
+    fn new(kernel: Winograd, random: &mut Random) -> Case {
+        let Winograd { batch, in_channels, out_channels, window, .. } = &kernel;
+        let mut numbers = |len: usize, scale: f32| -> Vec<f32> { (0..len).map(|_| scale * normal(random)).collect() };
+        let x = numbers(batch * in_channels * window.input[0] * window.input[1], 1.0);
+        let weights = numbers(out_channels * in_channels * 9, (2.0 / (9 * in_channels.max(&1)) as f32).sqrt());
+        let bias = numbers(*out_channels, 1.0);
+        let residual = numbers(batch * out_channels * window.output[0] * window.output[1], 1.0);
+        Case { x, weights, bias, residual, kernel }
+    }
+
+    /// The definition.
+    fn want(&self) -> Vec<f64> {
+        let Winograd { batch, in_channels, out_channels, window, epilogue, .. } = &self.kernel;
+        let mut out = Vec::new();
+        for (image, channel) in (0..*batch).flat_map(|image| (0..*out_channels).map(move |channel| (image, channel))) {
+            for (row, column) in (0..window.output[0]).flat_map(|row| (0..window.output[1]).map(move |c| (row, c))) {
+                let mut sum = 0.0;
+                for (c, tap) in (0..*in_channels).flat_map(|c| (0..9).map(move |tap| (c, tap))) {
+                    let at = [row + tap / 3, column + tap % 3];
+                    let (Some(y), Some(x)) = (at[0].checked_sub(window.pad[0]), at[1].checked_sub(window.pad[1])) else {
+                        continue;
+                    };
+                    if y < window.input[0] && x < window.input[1] {
+                        let item = self.x[((image * in_channels + c) * window.input[0] + y) * window.input[1] + x];
+                        sum += f64::from(item) * f64::from(self.weights[(channel * in_channels + c) * 9 + tap]);
+                    }
+                }
+                if epilogue.bias {
+                    sum += f64::from(self.bias[channel]);
+                }
+                if epilogue.residual {
+                    sum += f64::from(self.residual[out.len()]);
+                }
+                out.push(epilogue.activation.iter().fold(sum, |sum, function| function.eval(sum)));
+            }
+        }
+        out
+    }
+
+    /// The kernel's result, padding lanes included; those of the operands hold `pad`.
+    fn run(&self, pool: &Pool, pad: f32, before: f32, in_place: bool) -> Vec<f32> {
+        let kernel = &self.kernel;
+        let [input, output] = [kernel.window.input, kernel.window.output].map(|[rows, columns]| rows * columns);
+        let x = block(&self.x, kernel.in_channels, input, pad);
+        let residual = block(&self.residual, kernel.out_channels, output, pad);
+        let mut bias = self.bias.clone();
+        bias.resize(bias.len().next_multiple_of(16), 0.0);
+        let weights = kernel.pack(&self.weights);
+        assert_eq!(weights.len(), kernel.packed_elements());
+        let mut operands = vec![Operand::Bytes(bytes(&x)), Operand::Bytes(bytes(&weights))];
+        if kernel.epilogue.bias {
+            operands.push(Operand::Bytes(bytes(&bias)));
+        }
+        let mut out = vec![before; residual.len()];
+        if kernel.epilogue.residual {
+            operands.push(if in_place { Operand::InPlace(0) } else { Operand::Bytes(bytes(&residual)) });
+            if in_place {
+                out.copy_from_slice(&residual);
+            }
+        }
+        let kernel = Kernel::from(kernel.clone());
+        let sizes = kernel.sizes().expect("parameters that agree");
+        for (size, operand) in sizes.inputs.iter().zip(&operands) {
+            assert!(matches!(operand, Operand::InPlace(_)) || matches!(operand, Operand::Bytes(b) if b.len() as u64 == *size));
+        }
+        assert_eq!(sizes.outputs[0], 4 * out.len() as u64);
+        let mut workspace = vec![f32::NAN; sizes.workspace as usize / 4];
+        let mut outputs = [bytemuck::cast_slice_mut(&mut out)];
+        let workspace_bytes = bytemuck::cast_slice_mut(&mut workspace);
+        kernel.run(Args { inputs: &operands, outputs: &mut outputs, workspace: workspace_bytes }, pool);
+        out
+    }
+
+    /// The largest difference, over the largest result.
+    fn error(&self, got: &[f32]) -> f64 {
+        let output = self.kernel.window.output[0] * self.kernel.window.output[1];
+        let got = unblock(got, self.kernel.batch, self.kernel.out_channels, output);
+        let want = self.want();
+        assert_eq!(got.len(), want.len());
+        let differences = got.iter().zip(&want).map(|(&got, want)| {
+            assert!(!got.is_nan(), "a number is wanted");
+            (f64::from(got) - want).abs()
+        });
+        differences.fold(0.0, f64::max) / want.iter().fold(1.0, |most: f64, want| most.max(want.abs()))
+    }
+}
+
+fn bytes(items: &[f32]) -> &[u8] {
+    bytemuck::cast_slice(items)
+}
+
+/// Row-major to blocks of sixteen channels.
+fn block(items: &[f32], channels: usize, plane: usize, pad: f32) -> Vec<f32> {
+    let Some(batch) = items.len().checked_div(channels * plane) else { return Vec::new() };
+    let mut blocked = vec![pad; batch * channels.next_multiple_of(16) * plane];
+    for (ix, &item) in items.iter().enumerate() {
+        let (image, channel, pixel) = (ix / plane / channels, ix / plane % channels, ix % plane);
+        blocked[((image * channels.div_ceil(16) + channel / 16) * plane + pixel) * 16 + channel % 16] = item;
+    }
+    blocked
+}
+
+fn unblock(items: &[f32], batch: usize, channels: usize, plane: usize) -> Vec<f32> {
+    let at = |ix: usize| {
+        let (image, channel, pixel) = (ix / plane / channels, ix / plane % channels, ix % plane);
+        items[((image * channels.div_ceil(16) + channel / 16) * plane + pixel) * 16 + channel % 16]
+    };
+    (0..batch * channels * plane).map(at).collect()
+}
+
+fn families() -> impl Iterator<Item = Isa> {
+    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect())
+}
+
+/// Largest errors that are accepted, of tiles of 2, 4 and 6.
+fn tolerance(tile: usize) -> f64 {
+    [2e-6, 1e-5, 5e-5][tile / 2 - 1]
+}
+
+fn random_kernel(random: &mut Random) -> Winograd {
+    let mut below = |count: u64| random.below(count) as usize;
+    let channels = [0, 1, 3, 16, 17, 31, 32, 48, 65];
+    let input = [0, 1].map(|_| below(31));
+    let window = three_by_three(input, [0, 1].map(|axis| below(input[axis] as u64 + 4)), [0, 1].map(|_| below(4)));
+    let activations = [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.75 }], &[Unary::Relu, Unary::Tanh]];
+    Winograd {
+        batch: [1, 1, 1, 2, 3, 0][below(6)],
+        in_channels: channels[below(9)],
+        out_channels: channels[below(9)],
+        window,
+        tile: [2, 4, 6][below(3)],
+        epilogue: Epilogue {
+            bias: below(2) == 0,
+            residual: below(2) == 0,
+            activation: activations[below(4)].iter().copied().collect(),
+        },
+        scratch: [0, 5_000, 50_000, Winograd::SCRATCH][below(4)],
+    }
+}
+
+#[test]
+fn any_shape_gives_what_the_definition_gives() {
+    let mut random = Random::new(17);
+    let alone: Vec<Pool> = families().map(|isa| Pool::with_isa(1, isa)).collect();
+    let more: Vec<[Pool; 2]> = families().map(|isa| [2, 3].map(|threads| Pool::with_isa(threads, isa))).collect();
+    for _ in 0..150 {
+        let case = Case::new(random_kernel(&mut random), &mut random);
+        for (pool, more) in alone.iter().zip(&more) {
+            let first = case.run(pool, f32::NAN, 1.0, false);
+            let error = case.error(&first);
+            assert!(error <= tolerance(case.kernel.tile), "{}: {error:e} in {:?}", pool.isa(), case.kernel);
+            for (other, in_place) in [(&more[0], false), (&more[1], true)] {
+                let again = case.run(other, f32::NAN, f32::NAN, in_place);
+                assert!(bytes(&first) == bytes(&again), "{} threads: {:?}", other.threads(), case.kernel);
+            }
+        }
+    }
+}
+
+#[test]
+fn many_channels_stay_within_the_documented_error() {
+    let mut random = Random::new(5);
+    for isa in families() {
+        let pool = Pool::with_isa(2, isa);
+        for (tile, channels) in [2, 4, 6].into_iter().flat_map(|tile| [64, 256, 512].map(|channels| (tile, channels))) {
+            let kernel = Winograd {
+                batch: 1,
+                in_channels: channels,
+                out_channels: 32,
+                window: three_by_three([14, 14], [14, 14], [1, 1]),
+                tile,
+                epilogue: Epilogue::default(),
+                scratch: Winograd::SCRATCH,
+            };
+            let case = Case::new(kernel, &mut random);
+            let error = case.error(&case.run(&pool, f32::NAN, 0.0, false));
+            eprintln!("{isa} F({tile}) {channels} channels: {error:.1e} of the largest result");
+            assert!(error <= tolerance(tile), "{isa} F({tile}) {channels} channels: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_number_stays_near() {
+    let mut random = Random::new(7);
+    for (tile, wrong) in [2, 4, 6].into_iter().flat_map(|tile| [f32::NAN, f32::INFINITY].map(|wrong| (tile, wrong))) {
+        let kernel = Winograd {
+            batch: 1,
+            in_channels: 16,
+            out_channels: 16,
+            window: three_by_three([24, 24], [24, 24], [1, 1]),
+            tile,
+            epilogue: Epilogue { activation: [Unary::Relu].into_iter().collect(), ..Epilogue::default() },
+            scratch: 0,
+        };
+        let mut case = Case::new(kernel, &mut random);
+        let whole = case.run(&Pool::new(1), 0.0, 0.0, false);
+        let (row, column) = (11, 12);
+        case.x[3 * 24 * 24 + row * 24 + column] = wrong;
+        let got = case.run(&Pool::new(1), 0.0, 0.0, false);
+        for (ix, (got, whole)) in got.iter().zip(&whole).enumerate() {
+            let at = [ix / 16 / 24, ix / 16 % 24];
+            let sees = |axis: usize, pixel: usize| at[axis] / tile * tile <= pixel + 1 && pixel < at[axis] / tile * tile + tile + 1;
+            let near = |axis: usize, pixel: usize| at[axis].abs_diff(pixel) <= 1;
+            if near(0, row) && near(1, column) {
+                assert!(got.is_nan() || !wrong.is_nan(), "F({tile}) at {at:?}");
+            } else if !(sees(0, row) && sees(1, column)) {
+                assert_eq!(got, whole, "F({tile}) at {at:?}");
+            }
+        }
+    }
+}
