@@ -177,7 +177,7 @@ struct Row<'a> {
     limits: [f32; 2],
 }
 
-/// Repeats an expression for numbers as the constant `$at`: sums in registers have no index at run time.
+/// Repeats an expression for numbers as the constant `$at`.
 macro_rules! unrolled {
     ($at:ident in $($number:literal)* => $body:expr) => {
         $({
@@ -212,11 +212,14 @@ impl Row<'_> {
             let inside = base < end && end <= self.window.input[1];
             for (row, weights) in self.kernel_rows() {
                 let weights: &[Pixel; K] = weights.try_into().expect("the kernel has so many columns");
-                let weights = weights.each_ref().map(|weights| V::read(weights));
+                let mut registers = [V::zero(); K];
+                for (register, weights) in registers.iter_mut().zip(weights) {
+                    *register = V::read(weights);
+                }
                 if inside {
-                    columns::<V, K, S, T>(&row[base..end], 0, &weights, &mut sums);
+                    columns::<V, K, S, T>(&row[base..end], 0, &registers, &mut sums);
                 } else {
-                    columns::<V, K, S, T>(row, base, &weights, &mut sums);
+                    columns::<V, K, S, T>(row, base, &registers, &mut sums);
                 }
             }
             self.finish(ix * T, sums, cells);
@@ -258,28 +261,23 @@ impl Row<'_> {
     /// Stores the sums of the pixels from `start` on; there may be fewer cells than sums.
     #[inline(always)]
     fn finish<V: Vector, const T: usize>(&self, start: usize, mut sums: [V; T], cells: &mut [Pixel]) {
-        match self.residual {
-            Residual::None => {}
-            Residual::InPlace => {
-                for (sum, cell) in sums.iter_mut().zip(&*cells) {
-                    *sum = sum.add(V::read(cell));
-                }
-            }
-            Residual::Of(residual) => {
-                for (sum, cell) in sums.iter_mut().zip(&residual[start..]) {
-                    *sum = sum.add(V::read(cell));
+        // All loops run over the constant `T`: sums in registers have no index at run time.
+        let residual = match self.residual {
+            Residual::None => None,
+            Residual::InPlace => Some(&*cells),
+            Residual::Of(residual) => Some(&residual[start..]),
+        };
+        if let Some(residual) = residual {
+            for (at, sum) in sums.iter_mut().enumerate() {
+                if let Some(item) = residual.get(at) {
+                    *sum = sum.add(V::read(item));
                 }
             }
         }
-        let [low, high] = self.limits.map(V::splat);
-        let sums = sums.map(|sum| high.min(low.max(sum)));
-        if let Ok(cells) = <&mut [Pixel; T]>::try_from(&mut *cells) {
-            for (sum, cell) in sums.iter().zip(cells) {
-                sum.write(cell);
-            }
-        } else {
-            for (sum, cell) in sums.iter().zip(cells) {
-                sum.write(cell);
+        let (low, high) = (V::splat(self.limits[0]), V::splat(self.limits[1]));
+        for (at, sum) in sums.iter().enumerate() {
+            if let Some(cell) = cells.get_mut(at) {
+                high.min(low.max(*sum)).write(cell);
             }
         }
     }
