@@ -10,7 +10,7 @@ use lower::Target;
 use passes::bands::{self, Choice};
 use types::{Bytes, EntityId};
 
-use crate::{CompileError, Compiled, finish, footprint, schedule, workspace};
+use crate::{CompileError, Compiled, assign_layouts, finish, footprint, schedule, workspace};
 
 /// What was done to fit a budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +49,8 @@ pub(crate) fn within(
     // The plan, or by how much it is too large.
     let mut attempt = |choice: Option<&Choice>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
         let splits = choice.map(|choice| &choice.splits[..]).unwrap_or_default();
-        let banded = schedule(&bands::split(graph, splits).expect("chosen from this graph"), target, Bytes::ZERO)?;
+        let banded = bands::split(graph, splits).expect("chosen from this graph");
+        let banded = schedule(&assign_layouts(&banded, target)?, target, Bytes::ZERO)?;
         let live = passes::live_bytes(&banded.graph, &least);
         let scratch = |node: NodeId| {
             let taken = workspace(&banded.graph, node);

@@ -1,7 +1,7 @@
 //! The compiler on one page: a model becomes a plan with its constants, and those an executable.
 //!
 //! ```text
-//! load / build -> verify -> passes -> verify -> schedule -> lower -> place -> check -> image
+//! load / build -> verify -> passes -> layouts -> schedule -> lower -> place -> check -> image
 //! ```
 //!
 //! [`load`](source::load) reads a model from the zoo or a file; [`compile`] does the rest, once for each batch;
@@ -15,7 +15,7 @@ use arena::{Aim, Limits};
 use ir::{Graph, NodeId};
 use lower::{FREE_SCRATCH, Lowered, Target};
 use passes::order::Certificate;
-use passes::{Footprint, Scheduled};
+use passes::{Footprint, Scheduled, Wishes};
 use plan::{Arena, Fault, Order, Plan, Proof};
 use types::{Bytes, Preprocess};
 
@@ -85,19 +85,37 @@ pub fn compile(
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let graph = passes::run(model.graph, &mut watch)?;
-    let scheduled = schedule(&graph, target, FREE_SCRATCH)?;
+    let laid_out = assign_layouts(&graph, target)?;
+    watch("assign_layouts", &laid_out);
+    let scheduled = schedule(&laid_out, target, FREE_SCRATCH)?;
     watch("schedule", &scheduled.graph);
     let mut compiled = finish(&scheduled, target, |_| FREE_SCRATCH)?;
     if let Some(budget) = budget
         && budget < compiled.plan.arena.size
     {
-        compiled = budget::within(&scheduled.graph, target, budget, compiled.plan.arena.size)?;
+        // Bands are cut before there are layouts: a band has layouts of its own.
+        let plain = schedule(&graph, target, FREE_SCRATCH)?;
+        compiled = budget::within(&plain.graph, target, budget, compiled.plan.arena.size)?;
     }
     // Of the model as it came: passes fold weights together and multiply-adds away, bands compute halos twice.
     let plan = &mut compiled.plan;
     (plan.parameters, plan.flops) = (parameters, flops);
     (plan.preprocess, plan.labels) = (model.preprocess, model.labels);
     Ok(compiled)
+}
+
+/// Gives values the layouts that the target's kernels are fastest with.
+fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileError> {
+    let Some(blocked) = target.blocked() else { return Ok(graph.clone()) };
+    let wishes = Wishes {
+        blocked,
+        time: &|graph, node, layout| target.time(graph, node, layout),
+        reads_blocked: &|graph, node, input| target.reads_blocked(graph, node, input),
+        relayout: &|graph, value| target.relayout_time(graph, value),
+    };
+    let graph = passes::assign_layouts(graph, &wishes);
+    ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "assign_layouts", errors })?;
+    Ok(graph)
 }
 
 /// Puts the nodes in the order with the least peak, where kernels take at most `scratch` if they can.

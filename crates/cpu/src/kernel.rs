@@ -178,6 +178,7 @@ kernels! {
     Reorder,
     DepthwiseBlocked,
     PoolBlocked,
+    ConvBlocked,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.

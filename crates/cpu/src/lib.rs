@@ -25,12 +25,15 @@ mod epilogue;
 mod gemm;
 mod math;
 mod shared;
+mod tile;
 mod vector;
 mod window;
 
 mod arg_extreme;
+mod burst;
 mod chain;
 mod conv;
+mod conv_blocked;
 mod conv_transpose;
 mod copy;
 mod depthwise;
@@ -49,8 +52,10 @@ mod resize;
 mod softmax;
 
 pub use arg_extreme::ArgExtreme;
+pub use burst::burst;
 pub use chain::{Chain, Instruction};
 pub use conv::Conv;
+pub use conv_blocked::ConvBlocked;
 pub use conv_transpose::ConvTranspose;
 pub use copy::Copy;
 pub use depthwise::DepthwiseConv;

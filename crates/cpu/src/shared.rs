@@ -21,6 +21,11 @@ impl<'a, T> SharedMut<'a, T> {
         self.len
     }
 
+    /// The first element, for tasks that write scattered parts. To write what another task uses is undefined.
+    pub(crate) fn start(&self) -> *mut T {
+        self.start
+    }
+
     /// `len` elements from `start` on.
     ///
     /// # Safety

@@ -5,6 +5,7 @@
 //!
 //! - [`Op`] is a closed list; one file each under `ops/`, with inference, definition, reuse and cost in one place.
 //! - [`verify()`] tells everything that is wrong with a graph at once.
+//! - [`Physical`] is a node seen from its bytes, whatever the layouts of its values.
 //! - [`evaluate`] runs a graph on the host by the operators' definitions: slow, obvious, the judge of every executor.
 //! - [`text`] prints a graph and parses it back.
 //!
@@ -26,6 +27,7 @@ pub mod ops;
 
 mod dot;
 mod eval;
+mod physical;
 mod rewrite;
 pub mod text;
 mod verify;
@@ -34,5 +36,6 @@ pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate};
 pub use graph::{Graph, Node, NodeId, Output, Source, Value, ValueId};
 pub use op::{Op, Operator, Refusal, Reuse, TensorType};
+pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};
 pub use verify::{VerifyError, verify};

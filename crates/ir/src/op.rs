@@ -163,6 +163,7 @@ operators! {
     Pad,
     Pool,
     Reduce,
+    Relayout,
     Reshape,
     Resize,
     Select,

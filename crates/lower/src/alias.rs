@@ -14,7 +14,7 @@
 use ir::{Graph, NodeId, Reuse, Source, ValueId};
 use types::{EntityId, Map};
 
-use crate::{Call, reuse, size};
+use crate::{Call, size};
 
 /// Where a value's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,13 +59,13 @@ impl Classes {
 pub(crate) fn decide(graph: &Graph, calls: &Map<NodeId, Vec<Call>>) -> Classes {
     let mut state = Decision::new(graph);
     for node in graph.nodes().values() {
-        if let Reuse::Alias { offset } = reuse(graph, node) {
+        if let Reuse::Alias { offset } = graph.reuse(node) {
             let element = graph.ty(node.inputs[0]).dtype.size().0;
             state.view(node.inputs[0], node.outputs[0], offset as u64 * element);
         }
     }
     for (id, node) in graph.nodes().iter().rev() {
-        if let Reuse::Parts(starts) = reuse(graph, node)
+        if let Reuse::Parts(starts) = graph.reuse(node)
             && calls[id].iter().all(|call| call.part.is_some())
         {
             let element = graph.ty(node.outputs[0]).dtype.size().0;
@@ -74,7 +74,7 @@ pub(crate) fn decide(graph: &Graph, calls: &Map<NodeId, Vec<Call>>) -> Classes {
         }
     }
     for (id, node) in graph.nodes().iter() {
-        let Reuse::InPlace(allowed) = reuse(graph, node) else { continue };
+        let Reuse::InPlace(allowed) = graph.reuse(node) else { continue };
         let [call] = &calls[id][..] else { continue };
         let apart = |ix: usize| {
             // No other operand may lie on the bytes, unless it is the same value and may be overwritten too.

@@ -30,7 +30,7 @@ use std::rc::Rc;
 use ir::{Graph, Node, NodeId, Reuse, Source, TensorType, ValueId};
 use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Step};
 use smallvec::SmallVec;
-use types::{Bytes, Map, Role, Scope, Tag, Tensor};
+use types::{Bytes, Layout, Map, Role, Scope, Tag, Tensor};
 
 use crate::alias::{Classes, Home};
 
@@ -49,6 +49,26 @@ pub trait Target {
     /// # Errors
     /// What the target has no kernel for, with the node's scope.
     fn calls(&self, graph: &Graph, node: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError>;
+
+    /// The layout that some kernels like better than row-major, where there is one.
+    fn blocked(&self) -> Option<Layout> {
+        None
+    }
+
+    /// The modelled time of a node whose result has a layout, in nanoseconds; none where there is no kernel for that.
+    fn time(&self, _graph: &Graph, _node: NodeId, layout: Layout) -> Option<u64> {
+        (layout == Layout::RowMajor).then_some(0)
+    }
+
+    /// Whether a node with a blocked result reads this operand blocked.
+    fn reads_blocked(&self, _graph: &Graph, _node: NodeId, _input: usize) -> bool {
+        false
+    }
+
+    /// The modelled time it takes to turn a value from one layout to the other, in nanoseconds.
+    fn relayout_time(&self, _graph: &Graph, _value: ValueId) -> u64 {
+        0
+    }
 }
 
 /// A kernel call, before anything has a place.
@@ -172,16 +192,10 @@ pub fn workspace(graph: &Graph, target: &dyn Target, node: NodeId, scratch: Byte
 }
 
 fn calls_of(graph: &Graph, target: &dyn Target, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
-    match reuse(graph, graph.node(id)) {
+    match graph.reuse(graph.node(id)) {
         Reuse::Alias { .. } => Ok(Vec::new()),
         _ => target.calls(graph, id, scratch),
     }
-}
-
-/// Which bytes a node's result may share with its operands.
-pub(crate) fn reuse(graph: &Graph, node: &Node) -> Reuse {
-    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
-    node.op.reuse(&types, graph.ty(node.outputs[0]))
 }
 
 /// The bytes of a value.
@@ -274,7 +288,7 @@ impl<'a> Writer<'a> {
 
     /// Where in a result made of contiguous parts an operand belongs, in bytes.
     fn part_offset(&self, node: &Node, part: usize) -> u64 {
-        let Reuse::Parts(starts) = reuse(self.graph, node) else {
+        let Reuse::Parts(starts) = self.graph.reuse(node) else {
             unreachable!("only results made of contiguous parts have calls for them")
         };
         starts[part] as u64 * self.graph.ty(node.outputs[0]).dtype.size().0

@@ -3,6 +3,8 @@
 //! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
+//! [`assign_layouts`] decides which values have their channels in blocks, by what a target's kernels like.
+//!
 //! Two more take what a target adds to a graph's bytes, its [`Footprint`]: [`schedule`] puts the nodes in the order with
 //! the least peak of live bytes and says what is known about it ([`order`] finds it; it knows tasks and blocks and no
 //! graph), [`bands`] goes below that peak by running stretches of the graph part by part.
@@ -27,8 +29,10 @@ mod clean;
 mod common;
 mod dead;
 mod epilogue;
+mod flow;
 mod fold;
 mod idiom;
+mod layout;
 mod norm;
 pub mod order;
 mod pointwise;
@@ -41,6 +45,7 @@ pub use dead::remove_dead;
 pub use epilogue::fuse_epilogues;
 pub use fold::fold_constants;
 pub use idiom::find_idioms;
+pub use layout::{Wishes, assign_layouts};
 pub use norm::{fold_scales, split_norms};
 pub use pointwise::fuse_pointwise;
 pub use schedule::{Footprint, Scheduled, live_bytes, schedule, tasks};

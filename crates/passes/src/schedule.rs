@@ -6,8 +6,7 @@
 //! values have none. That is the best that lowering may come to: a concatenation's bytes may be taken as one block earlier
 //! than this counts them.
 
-use ir::{Graph, Node, NodeId, Reuse, Source, TensorType, ValueId, reorder};
-use smallvec::SmallVec;
+use ir::{Graph, Node, NodeId, Reuse, Source, ValueId, reorder};
 use types::{Bytes, EntityId, Map};
 
 use crate::order::{BlockId, Certificate, Limits, Tasks, least_peak};
@@ -75,7 +74,7 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes) -> (Tas
     }
     for (id, node) in graph.nodes().iter() {
         let reads: Vec<BlockId> = node.inputs.iter().flat_map(|&input| blocks[input].iter().copied()).collect();
-        let reuse = reuse(graph, node);
+        let reuse = graph.reuse(node);
         let mut shared = Vec::new();
         // A view makes nothing, and yet its readers come after it: that is what a block of no bytes says.
         let mut makes = vec![Bytes(0)];
@@ -134,13 +133,13 @@ impl<'a> Homes<'a> {
         let fixed = graph.values().values().map(|value| !matches!(value.source, Source::Node { .. })).collect();
         let mut homes = Homes { graph, within, fixed };
         for node in graph.nodes().values() {
-            if let Reuse::Alias { offset } = reuse(graph, node) {
+            if let Reuse::Alias { offset } = graph.reuse(node) {
                 let element = graph.ty(node.inputs[0]).dtype.size().0;
                 homes.within[node.outputs[0]] = (node.inputs[0], offset as u64 * element);
             }
         }
         for node in graph.nodes().values().rev() {
-            let reuse = reuse(graph, node);
+            let reuse = graph.reuse(node);
             if let Reuse::Parts(_) = reuse {
                 homes.place_parts(node, &starts(graph, node, &reuse));
             }
@@ -193,11 +192,6 @@ fn starts(graph: &Graph, node: &Node, reuse: &Reuse) -> Vec<u64> {
     let Reuse::Parts(starts) = reuse else { return Vec::new() };
     let element = graph.ty(node.outputs[0]).dtype.size().0;
     starts.iter().map(|&start| start as u64 * element).collect()
-}
-
-fn reuse(graph: &Graph, node: &Node) -> Reuse {
-    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
-    node.op.reuse(&types, graph.ty(node.outputs[0]))
 }
 
 fn size(graph: &Graph, value: ValueId) -> u64 {

@@ -1,7 +1,7 @@
 //! Reports: what a plan says about memory, and what a run really used, in one screen of text or as JSON.
 //!
 //! [`MemoryReport`] is the contract of `EXE memory --json`; [`Description`] that of `EXE describe --json`;
-//! [`Latency`] that of `EXE bench --json`. `docs/memory-report.md` explains every field.
+//! [`Latency`] that of `EXE bench --json`, [`StepsReport`] that of `EXE profile --json`. `docs/memory-report.md` explains every field.
 //!
 //! ```
 //! use plan::{Arena, Buffer, Plan};
@@ -22,9 +22,11 @@
 mod bench;
 mod describe;
 mod memory;
+mod steps;
 
 pub use bench::{BenchReport, Latency};
 pub use describe::{Description, PortReport};
 pub use memory::{
     Actual, ActualReport, BufferReport, MemoryReport, OrderReport, Planned, Residual, Verdict, placement_csv,
 };
+pub use steps::{StepReport, StepsReport};

@@ -33,8 +33,16 @@ pub trait Backend: Send {
     /// The arena, where the host can see it.
     fn arena(&mut self) -> Option<&mut [u8]>;
 
+    /// Nothing but arithmetic on registers, on all threads; returns how many operations. What a run can be compared with.
+    fn burst(&mut self, rounds: usize) -> u64;
+
     /// The number of threads that compute.
     fn threads(&self) -> usize;
+
+    /// What a user should know about how this device computes, where there is something: that it is slow, and why.
+    fn remark(&self) -> Option<&'static str> {
+        None
+    }
 
     /// The device in a few words.
     fn describe(&self) -> String;

@@ -94,6 +94,11 @@ impl Session {
         self.backend.describe()
     }
 
+    /// What a user should know about how the device computes, where there is something: that it is slow, and why.
+    pub fn remark(&self) -> Option<&'static str> {
+        self.backend.remark()
+    }
+
     /// The number of threads that compute.
     pub fn threads(&self) -> usize {
         self.backend.threads()
@@ -117,6 +122,12 @@ impl Session {
     /// Runs one step, for those who look between steps.
     pub fn run_step(&mut self, step: usize) {
         self.backend.step(self.selected, step);
+    }
+
+    /// Nothing but arithmetic on registers, on all threads; returns how many operations that was, a multiply-add counting
+    /// as two. What steps can be compared with.
+    pub fn burst(&mut self, rounds: usize) -> u64 {
+        self.backend.burst(rounds)
     }
 
     /// Reads output number `ix`.

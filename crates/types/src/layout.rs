@@ -22,17 +22,27 @@ pub enum Layout {
 impl Layout {
     /// The bytes a value of this shape and dtype takes, the padding of a last block included.
     pub fn size(self, shape: &Shape, dtype: DType) -> Bytes {
-        let elements = match self {
-            Layout::RowMajor | Layout::ChannelsLast => shape.elements(),
-            Layout::ChannelsBlocked(block) => {
-                let mut padded = shape.clone();
-                if padded.rank() >= 2 {
-                    padded[1] = padded[1].next_multiple_of(usize::from(block.max(1)));
-                }
-                padded.elements()
+        Bytes(dtype.size().0.saturating_mul(self.physical(shape).elements() as u64))
+    }
+
+    /// The extents in the order in which elements lie in memory, from the outermost to the innermost; where channels are
+    /// blocked, one more: `[n, c, ..]` becomes `[n, ceil(c / block), .., block]`.
+    pub fn physical(self, shape: &Shape) -> Shape {
+        let mut physical = shape.clone();
+        match self {
+            Layout::RowMajor => {}
+            Layout::ChannelsLast if shape.rank() >= 2 => {
+                let channels = physical.remove(1);
+                physical.push(channels);
             }
-        };
-        Bytes(dtype.size().0.saturating_mul(elements as u64))
+            Layout::ChannelsBlocked(block) if shape.rank() >= 2 => {
+                let block = usize::from(block.max(1));
+                physical[1] = shape[1].div_ceil(block);
+                physical.push(block);
+            }
+            Layout::ChannelsLast | Layout::ChannelsBlocked(_) => {}
+        }
+        physical
     }
 }
 
@@ -55,5 +65,7 @@ mod tests {
         let shape = Shape::from([1, 3, 4, 4]);
         assert_eq!(Layout::RowMajor.size(&shape, DType::F32), Bytes(192));
         assert_eq!(Layout::ChannelsBlocked(16).size(&shape, DType::F32), Bytes(1024));
+        assert_eq!(Layout::ChannelsBlocked(16).physical(&shape), Shape::from([1, 1, 4, 4, 16]));
+        assert_eq!(Layout::ChannelsLast.physical(&shape), Shape::from([1, 4, 4, 3]));
     }
 }

@@ -23,6 +23,7 @@ pub(crate) struct Compile {
     pub(crate) dump_ir: Option<PathBuf>,
     pub(crate) json: bool,
     pub(crate) budget: Option<Bytes>,
+    pub(crate) exact: bool,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
 }
@@ -49,6 +50,7 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --data DIR            where those are (default data)
          --target cpu          what is compiled for
          --dtype f32           the dtype of weights and activations
+         --exact               no algorithm that trades rounding for speed (Winograd's)
          --budget BYTES        the most that the arena may take, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits
          -o, --output PATH     the executable (default target/prestow/NAME)
          --dump-ir DIR         write the graph's text form after each pass
@@ -119,7 +121,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut request = Request::default();
     let mut weights = None;
     let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
-    let (mut budget, mut batches) = (None, Vec::new());
+    let (mut budget, mut exact, mut batches) = (None, false, Vec::new());
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
@@ -140,6 +142,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                 let word = text_value(&mut words)?;
                 budget = Some(word.parse().map_err(|error| format!("--budget: {error}"))?);
             }
+            Long("exact") => exact = true,
             Long("runner") => runner = Some(PathBuf::from(text_value(&mut words)?)),
             Long("dump-ir") => dump_ir = Some(PathBuf::from(text_value(&mut words)?)),
             Long("json") => json = true,
@@ -152,7 +155,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     }
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json, budget, batches }))
+    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json, budget, exact, batches }))
 }
 
 /// The value of a flag, as text.

@@ -19,7 +19,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let runner = read_runner(request.runner.as_deref())?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
-    let target = lower::cpu::CpuTarget::new();
+    let target = lower::cpu::CpuTarget { exact: request.exact };
     let batches = match &request.batches[..] {
         [] => vec![None],
         batches => batches.iter().copied().map(Some).collect(),

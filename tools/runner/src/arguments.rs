@@ -9,6 +9,7 @@ pub(crate) enum Command {
     Summary(Common),
     Run(Run),
     Bench { common: Common, warmup: usize, iters: usize },
+    Profile { common: Common, warmup: usize, iters: usize },
     Memory { common: Common, actual: bool, placement: Option<PathBuf> },
     Describe(Common),
     Help,
@@ -38,6 +39,7 @@ pub(crate) const HELP: &str = "\
 usage: EXE                        what this is, one run, planned against actual memory
        EXE run                    one run on given or made-up inputs
        EXE bench                  latency over many runs
+       EXE profile                where the time goes, step by step
        EXE memory                 where every byte lies; --actual compares with a run
        EXE describe               model, inputs, outputs, size of the work
 
@@ -46,7 +48,8 @@ run:      --image FILE            a PNG or JPEG picture, prepared as the model w
           --synthetic seed:N      made-up inputs (the default, with seed:1)
           --output-dir DIR        write one NAME.npy per output
           --top K                 the K highest scores of the first output
-bench:    --warmup W              runs that are not counted (default 10)
+bench, profile:
+          --warmup W              runs that are not counted (default 10)
           --iters N               runs that are counted (default 100)
 memory:   --placement FILE.csv    write every buffer's life and place in minimalloc's form
           --actual                run under observation; exit code 1 if plan and actual differ
@@ -100,7 +103,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     if uses_run && name != "run" {
         return misplaced("an input or output flag");
     }
-    if (warmup.is_some() || iters.is_some()) && name != "bench" {
+    if (warmup.is_some() || iters.is_some()) && !["bench", "profile"].contains(&&*name) {
         return misplaced("--warmup or --iters");
     }
     if (actual || placement.is_some()) && name != "memory" {
@@ -115,9 +118,10 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         "" => Ok(Command::Summary(common)),
         "run" => Ok(Command::Run(run)),
         "bench" => Ok(Command::Bench { common, warmup: warmup.unwrap_or(10), iters: iters.unwrap_or(100) }),
+        "profile" => Ok(Command::Profile { common, warmup: warmup.unwrap_or(10), iters: iters.unwrap_or(100) }),
         "memory" => Ok(Command::Memory { common, actual, placement }),
         "describe" => Ok(Command::Describe(common)),
-        other => Err(format!("`{other}` is not a command; there are run, bench, memory and describe")),
+        other => Err(format!("`{other}` is not a command; there are run, bench, profile, memory and describe")),
     }
 }
 

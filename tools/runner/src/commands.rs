@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plan::Plan;
-use profile::{BenchReport, Description, MemoryReport, placement_csv};
+use profile::{BenchReport, Description, MemoryReport, StepsReport, placement_csv};
 use runtime::{Host, ImageFile, Session, audit, heap, process};
 use serde_json::json;
 use types::{Tensor, npy};
@@ -28,6 +28,7 @@ pub(crate) fn execute(command: Command) -> Result<Answer, String> {
         Command::Summary(common) => return summary(&common),
         Command::Run(run) => self::run(&run)?,
         Command::Bench { common, warmup, iters } => bench(&common, warmup, iters)?,
+        Command::Profile { common, warmup, iters } => steps(&common, warmup, iters)?,
         Command::Memory { common, actual, placement } => return memory(&common, actual, placement.as_deref()),
     }
     Ok(Answer::Yes)
@@ -55,6 +56,9 @@ fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
     let session = runtime::open_all(image.plans.clone(), Arc::new(image.clone()), &device);
     let mut session = session.map_err(|error| error.to_string())?;
     session.select(batch);
+    if let Some(remark) = session.remark() {
+        say::note(remark);
+    }
     Ok(session)
 }
 
@@ -88,7 +92,7 @@ fn summary(common: &Common) -> Result<Answer, String> {
         say::out(&description.text());
         say::out(&format!("one run      {:.3} ms (the first) on {}\n", seconds * 1e3, session.device()));
         say::out(&report.text(0));
-        say::out("more         run --help; bench, memory and describe, each with --json\n");
+        say::out("more         run --help; bench, profile, memory and describe, each with --json\n");
     }
     Ok(if report.agrees() { Answer::Yes } else { Answer::No })
 }
@@ -160,6 +164,33 @@ fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Rounds of a burst: about as long as a short step.
+const BURST_ROUNDS: usize = 20;
+
+fn steps(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
+    let image = open_image()?;
+    let mut session = open_session(&image, common)?;
+    let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
+    (0..warmup).for_each(|_| {
+        timed_run(&mut session, &bytes);
+    });
+    let (mut seconds, mut peak) = (vec![f64::INFINITY; session.plan().steps.len()], 0.0f64);
+    for _ in 0..iters {
+        bytes.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
+        for (step, least) in seconds.iter_mut().enumerate() {
+            *least = least.min(timed(|| session.run_step(step)).1);
+        }
+        let (flops, burst) = timed(|| session.burst(BURST_ROUNDS));
+        peak = peak.max(flops as f64 / burst);
+    }
+    let report = StepsReport::new(session.plan(), &seconds, peak, iters, session.threads());
+    match common.json {
+        true => print_json(&json!(report)),
+        false => say::out(&report.text()),
+    }
+    Ok(())
+}
+
 fn memory(common: &Common, actual: bool, placement: Option<&Path>) -> Result<Answer, String> {
     let image = open_image()?;
     if let Some(path) = placement {
@@ -203,12 +234,20 @@ fn range_of(bytes: &[u8]) -> std::ops::Range<usize> {
     start..start + bytes.len()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one clock: how long a run takes")]
 fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> f64 {
+    let run = || {
+        inputs.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
+        session.run();
+    };
+    timed(run).1
+}
+
+/// What `work` gives, and how many seconds it took.
+#[expect(clippy::disallowed_methods, reason = "the one clock: how long a run takes")]
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
-    inputs.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
-    session.run();
-    start.elapsed().as_secs_f64()
+    let done = work();
+    (done, start.elapsed().as_secs_f64())
 }
 
 fn to_bytes(tensors: &[Tensor]) -> Vec<Vec<u8>> {

@@ -11,3 +11,8 @@ pub(crate) fn out(text: &str) {
 pub(crate) fn error(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "error: {message}");
 }
+
+/// Prints what a user should know, and can do nothing about here, to standard error.
+pub(crate) fn note(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "note: {message}");
+}

@@ -1,9 +1,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv, Elementwise,
-    ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d,
-    Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
+    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv,
+    Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool,
+    Pool2d, Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
@@ -120,7 +120,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(19) {
+    match random.below(20) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -255,6 +255,16 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
+        18 => ConvBlocked {
+            batch: small(random),
+            in_channels: number(random),
+            out_channels: number(random),
+            groups: pick(random, &[1, 1, 1, 2, 0]),
+            window: window(random),
+            input_blocked: random.below(2) == 0,
+            epilogue: epilogue(random),
+        }
+        .into(),
         _ => ArgExtreme {
             outer: number(random),
             axis: number(random),

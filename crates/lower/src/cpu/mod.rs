@@ -1,26 +1,34 @@
 //! The CPU target: one arm a node's op, each a kernel of `crates/cpu` with its parameters.
 
+mod blocked;
 mod pointwise;
 mod windows;
 
+use std::borrow::Cow;
+
 use cpu::Kernel;
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
-use ir::{Graph, Node, NodeId, Op, Reuse, TensorType};
+use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
+use smallvec::SmallVec;
 use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 
-use crate::{Call, CallInput, LowerError, Pack, Target, reuse};
+use crate::{Call, CallInput, LowerError, Pack, Target};
 
 /// The target's name. One packing serves every family of vector instructions; which is used is decided at `open`.
 pub const NAME: &str = "cpu:x86-64";
 
 /// Plans for processors.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CpuTarget {}
+pub struct CpuTarget {
+    /// Whether convolutions are sums of products and nothing else. Otherwise those of 3 x 3 may be done with fewer
+    /// multiplications (Winograd's algorithms), at some more rounding: about 1e-5 of the largest result.
+    pub exact: bool,
+}
 
 impl CpuTarget {
     /// The target.
     pub fn new() -> CpuTarget {
-        CpuTarget {}
+        CpuTarget::default()
     }
 }
 
@@ -35,41 +43,76 @@ impl Target for CpuTarget {
     }
 
     fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
-        let node = View { graph, node: graph.node(id), scratch };
-        let unsupported = |reason: String| LowerError::Unsupported {
-            scope: node.node.scope.to_string(),
-            op: node.node.op.name(),
+        let node = graph.node(id);
+        let calls = match blocked::misplaced(graph, node) {
+            Some(layout) => Err(format!("a value in layout {layout}")),
+            None => select(&View::new(graph, node, scratch, self.exact)),
+        };
+        calls.map_err(|reason| LowerError::Unsupported {
+            scope: node.scope.to_string(),
+            op: node.op.name(),
             target: NAME.into(),
             reason,
-        };
-        let blocked = node
-            .node
-            .inputs
-            .iter()
-            .chain(&node.node.outputs)
-            .find(|&&value| graph.value(value).layout != Layout::RowMajor);
-        if let Some(&value) = blocked {
-            return Err(unsupported(format!("a value in layout {}", graph.value(value).layout)));
-        }
-        select(&node).map_err(unsupported)
+        })
+    }
+
+    fn blocked(&self) -> Option<Layout> {
+        Some(blocked::LAYOUT)
+    }
+
+    fn time(&self, graph: &Graph, node: NodeId, layout: Layout) -> Option<u64> {
+        blocked::time(graph, graph.node(node), layout, self.exact)
+    }
+
+    fn reads_blocked(&self, graph: &Graph, node: NodeId, input: usize) -> bool {
+        blocked::reads_blocked(graph, graph.node(node), input)
+    }
+
+    fn relayout_time(&self, graph: &Graph, value: ValueId) -> u64 {
+        blocked::relayout_time(graph, value)
     }
 }
 
-/// A node with the graph around it.
+/// A node with the graph around it, as its bytes are: in its physical form, where it has one.
 struct View<'a> {
     graph: &'a Graph,
     node: &'a Node,
+    op: Cow<'a, Op>,
+    inputs: SmallVec<[TensorType; 4]>,
+    output: TensorType,
+    /// Whether its result is blocked.
+    is_blocked: bool,
     /// The most workspace that is wanted.
     scratch: Bytes,
+    /// See [`CpuTarget::exact`].
+    exact: bool,
+}
+
+impl<'a> View<'a> {
+    fn new(graph: &'a Graph, node: &'a Node, scratch: Bytes, exact: bool) -> View<'a> {
+        let (op, inputs, output) = match graph.physical(node) {
+            Some(physical) => (physical.op, physical.inputs, physical.output),
+            None => {
+                let inputs = node.inputs.iter().map(|&input| graph.ty(input).clone()).collect();
+                (Cow::Borrowed(&node.op), inputs, graph.ty(node.outputs[0]).clone())
+            }
+        };
+        let is_blocked = graph.value(node.outputs[0]).layout == blocked::LAYOUT;
+        View { graph, node, op, inputs, output, is_blocked, scratch, exact }
+    }
 }
 
 impl View<'_> {
     fn input(&self, ix: usize) -> &TensorType {
-        self.graph.ty(self.node.inputs[ix])
+        &self.inputs[ix]
     }
 
     fn output(&self) -> &TensorType {
-        self.graph.ty(self.node.outputs[0])
+        &self.output
+    }
+
+    fn layout(&self, ix: usize) -> Layout {
+        self.graph.value(self.node.inputs[ix]).layout
     }
 
     /// The elements of a known `f32` operand.
@@ -78,21 +121,36 @@ impl View<'_> {
     }
 
     fn values(&self) -> Vec<CallInput> {
-        (0..self.node.inputs.len()).map(CallInput::Value).collect()
+        (0..self.node.inputs.len()).map(|ix| self.value(ix)).collect()
+    }
+
+    /// An operand; a known one that varies along the channels of a blocked result is blocked too.
+    fn value(&self, ix: usize) -> CallInput {
+        // In the physical form of an operand that does not vary along the channels, their block has one lane.
+        let varies = self.input(ix).shape.last() != Some(&1);
+        if !self.is_blocked || self.known(ix).is_none() || !varies {
+            return CallInput::Value(ix);
+        }
+        let from = self.graph.ty(self.node.inputs[ix]).shape.clone();
+        let to = self.input(ix).shape.clone();
+        packed(ix, move |items| blocked::block(items, &from, &to))
     }
 }
 
 /// The calls that do a node's work, or why there are none.
 fn select(node: &View) -> Result<Vec<Call>, String> {
-    match &node.node.op {
+    match &*node.op {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
             pointwise::lower(node).map(|call| vec![call])
         }
+        Op::Conv(conv) if node.is_blocked => blocked::conv(node, conv).map(|call| vec![call]),
+        Op::Pool(pool) if node.is_blocked => blocked::pool(node, pool).map(|call| vec![call]),
         Op::Conv(conv) => windows::conv(node, conv).map(|call| vec![call]),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv).map(|call| vec![call]),
         Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
         Op::MatMul(product) => Ok(vec![matmul(node, product)]),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
+        Op::Relayout(_) => blocked::relayout(node).map(|call| vec![call]),
         Op::Reshape(_) => Err("it is always an alias".into()),
         Op::Transpose(transpose) => Ok(vec![transposed(node, &transpose.order)]),
         Op::Slice(slice) => {
@@ -123,6 +181,9 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         }
         Op::Resize(resize) => Ok(vec![resized(node, resize)]),
         Op::Reduce(reduce) => {
+            if let Some(call) = blocked::global_pool(node, reduce) {
+                return Ok(vec![call]);
+            }
             let x = node.input(0);
             let kernel = cpu::Reduce {
                 function: reduce_fn(reduce.kind),
@@ -273,7 +334,7 @@ fn moved(node: &View, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -
 
 /// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
 fn concatenated(node: &View, axis: usize) -> Vec<Call> {
-    let in_parts = matches!(reuse(node.graph, node.node), Reuse::Parts(_));
+    let in_parts = matches!(node.graph.reuse(node.node), Reuse::Parts(_));
     let out = &node.output().shape;
     let strides = out.row_major_strides();
     let mut start = 0;

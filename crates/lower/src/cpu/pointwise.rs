@@ -11,7 +11,7 @@ use crate::Call;
 
 /// The call for a pointwise node.
 pub(super) fn lower(node: &View) -> Result<Call, String> {
-    match &node.node.op {
+    match &*node.op {
         Op::Chain(chain) => {
             let program = chain.steps.iter().map(|step| match *step {
                 ChainStep::Unary(function, a) => Instruction::Unary(function, a),

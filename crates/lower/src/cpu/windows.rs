@@ -8,7 +8,7 @@ use super::{View, call, epilogue, packed, suffix};
 use crate::Call;
 
 /// The rows and columns of spatial numbers; one dimension is one row.
-fn rows_columns(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
+pub(super) fn rows_columns(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
     match *numbers {
         [columns] => Ok([one, columns]),
         [rows, columns] => Ok([rows, columns]),
@@ -17,7 +17,7 @@ fn rows_columns(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
 }
 
 /// A window from the numbers of one or two spatial dimensions.
-fn window(
+pub(super) fn window(
     input: &Shape,
     output: &Shape,
     kernel: &[usize],
@@ -37,7 +37,7 @@ fn window(
 }
 
 /// `3x3/2 [1,64,56,56]` for labels.
-fn label(window: &Window, shape: &Shape, more: &str) -> String {
+pub(super) fn label(window: &Window, shape: &Shape, more: &str) -> String {
     let [rows, columns] = window.kernel;
     format!("{rows}x{columns}/{} to {shape}{more}", window.stride[1])
 }

@@ -236,8 +236,17 @@ impl Backend for HostBackend {
         Some(&mut self.arena)
     }
 
+    fn burst(&mut self, rounds: usize) -> u64 {
+        cpu::burst(&self.pool, rounds)
+    }
+
     fn threads(&self) -> usize {
         self.pool.threads()
+    }
+
+    fn remark(&self) -> Option<&'static str> {
+        let slow = cfg!(target_arch = "x86_64") && self.pool.isa() == cpu::Isa::Portable;
+        slow.then_some("this processor has no AVX2; kernels run on portable code, several times slower")
     }
 
     fn describe(&self) -> String {

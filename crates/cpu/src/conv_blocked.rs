@@ -1,0 +1,670 @@
+//! [`ConvBlocked`]: convolution of pictures whose channels lie in blocks of sixteen.
+//!
+//! No patch of the input is copied: the tile of `tile.rs` reads pixels where they lie. The taps of the kernel that fall
+//! on padding are left out. Which they are depends on the row and the column of an output, so the outputs are cut into
+//! rectangles in which all use the same taps, and each rectangle into tiles, which run over its rows:
+//!
+//! ```text
+//!   +--+------------------+--+     3 x 3 with padding 1: corners use 4 taps,
+//!   +--+------------------+--+     edges 6, the middle all 9
+//!   |  |                  |  |
+//!   |  |     tile         |  |
+//!   |  |      +-----------+  |
+//!   |  +------+           |  |
+//!   +--+------------------+--+
+//!   +--+------------------+--+
+//! ```
+//!
+//! A task is a panel of 32 output channels and some rows of pictures. How tasks are cut depends on the shape alone.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
+
+use crate::epilogue::Epilogue;
+use crate::isa::with_isa;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::shared::SharedMut;
+use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::vector::LANES;
+use crate::{Isa, Pool, Window, math};
+
+/// Channels of a panel, and of a tile.
+const PANEL: usize = 2 * LANES;
+/// Tasks to aim at: some for each of eight threads.
+const TASKS: usize = 32;
+/// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
+const TERMS_MIN: usize = 1 << 15;
+/// Pixels from which on pictures are large: their weights are small beside them.
+const PLANE_LARGE: usize = 28 * 28;
+/// Elements of the input that a task of a large picture reads: they stay in a second-level cache for the next panels.
+const INPUT_MAX: usize = 1 << 16;
+
+/// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights; then by the epilogue a bias (with an
+/// element for each lane of the output's blocks) and a residual. Output: `[batch, out_channels, rows, columns]` in blocks
+/// of sixteen channels, as is the residual. All `f32`.
+///
+/// Refuses: groups whose channels do not fill their blocks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConvBlocked {
+    /// Pictures.
+    pub batch: usize,
+    /// Channels of a picture; a multiple of `groups`.
+    pub in_channels: usize,
+    /// Channels of a result; a multiple of `groups`.
+    pub out_channels: usize,
+    /// Groups of channels that do not see each other.
+    pub groups: usize,
+    /// Rows and columns.
+    pub window: Window,
+    /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
+    pub input_blocked: bool,
+    /// What happens to each result.
+    pub epilogue: Epilogue,
+}
+
+/// A panel of output channels.
+#[derive(Clone, Copy)]
+struct Panel {
+    /// Its first block of output channels, and how many it has: 2 or 1.
+    block: usize,
+    blocks: usize,
+    /// Where its weights begin.
+    weights: usize,
+    /// The first input channel of its group.
+    in_channel: usize,
+}
+
+/// How outputs are cut into parts of whole pictures or of rows of one.
+#[derive(Clone, Copy)]
+struct Split {
+    images: usize,
+    rows: usize,
+    /// Parts of the batch, and of a picture's rows.
+    image_parts: usize,
+    row_parts: usize,
+}
+
+impl ConvBlocked {
+    /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group panels of 32
+    /// output channels (the last may have 16, and is filled up with zeros); in each panel for each block of 16 input
+    /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel.
+    ///
+    /// # Panics
+    /// Another number of weights.
+    pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
+        let taps = self.window.taps();
+        assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights have the kernel's shape");
+        let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
+        for group in 0..self.groups {
+            for first in (0..outs).step_by(PANEL) {
+                let width = PANEL.min(outs.next_multiple_of(LANES) - first);
+                for block in (0..ins).step_by(self.in_block()) {
+                    for tap in 0..taps {
+                        for channel in block..ins.min(block + self.in_block()) {
+                            packed.extend((first..first + width).map(|out| match out < outs {
+                                true => weights[((group * outs + out) * ins + channel) * taps + tap],
+                                false => 0.0,
+                            }));
+                        }
+                    }
+                }
+            }
+        }
+        packed
+    }
+
+    /// Channels of the input that lie side by side.
+    fn in_block(&self) -> usize {
+        if self.input_blocked { LANES } else { 1 }
+    }
+
+    fn out_blocks(&self) -> usize {
+        self.out_channels.div_ceil(LANES)
+    }
+
+    /// Elements of a picture.
+    fn input_image(&self) -> usize {
+        self.in_channels.next_multiple_of(self.in_block()) * self.window.input_plane()
+    }
+
+    /// The window; where each output sees the one pixel at its own place, a picture is one column.
+    fn geometry(&self) -> Window {
+        let Window { input, output, kernel, stride, pad, .. } = self.window;
+        match kernel == [1, 1] && stride == [1, 1] && pad == [0, 0] && input == output {
+            true => Window { input: [input[0] * input[1], 1], output: [output[0] * output[1], 1], ..self.window },
+            false => self.window,
+        }
+    }
+
+    fn panels(&self) -> usize {
+        self.groups * (self.out_channels / self.groups).div_ceil(PANEL)
+    }
+
+    fn panel(&self, number: usize) -> Panel {
+        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
+        let (group, first) = (number / outs.div_ceil(PANEL), number % outs.div_ceil(PANEL) * PANEL);
+        let channel = group * outs.next_multiple_of(LANES) + first;
+        Panel {
+            block: channel / LANES,
+            blocks: (outs - first).div_ceil(LANES).min(2),
+            weights: channel * ins * self.window.taps(),
+            in_channel: group * ins,
+        }
+    }
+
+    fn split(&self) -> Split {
+        let window = self.geometry();
+        let [rows, columns] = window.output;
+        let (plane, pixels) = (rows * columns, rows * columns * self.batch);
+        let terms = self.in_channels / self.groups * window.taps();
+        let parts = TASKS.div_ceil(self.panels());
+        let least = (TERMS_MIN / terms.max(1)).max(8 * ROWS);
+        let most = if plane < PLANE_LARGE {
+            usize::MAX
+        } else {
+            // An output's own share of the input.
+            let share = product(&[self.in_channels / self.groups, window.stride[0], window.stride[1]]);
+            INPUT_MAX / share.unwrap_or(usize::MAX).max(1)
+        };
+        let pixels = (pixels / parts).min(most).max(least);
+        if plane <= pixels {
+            let image_parts = self.batch.div_ceil(pixels / plane);
+            let images = self.batch.div_ceil(image_parts);
+            Split { images, rows, image_parts: self.batch.div_ceil(images), row_parts: 1 }
+        } else {
+            let part = rows.div_ceil(plane.div_ceil(pixels));
+            let part = if columns == 1 { part.next_multiple_of(ROWS) } else { part };
+            Split { images: 1, rows: part, image_parts: self.batch, row_parts: rows.div_ceil(part) }
+        }
+    }
+
+    /// The terms of outputs that use the kernel's cells in `rows` and `columns`.
+    fn nests(&self, window: &Window, panel: Panel, rows: Range<usize>, columns: Range<usize>) -> [Nest; 2] {
+        let (ins, plane, width) = (self.in_channels / self.groups, window.input_plane(), panel.blocks * LANES);
+        let nest = |first_channel: usize, blocks: usize, depth: usize| {
+            let pixel = self.in_block();
+            let mut block = Loop { turns: blocks, x: pixel * plane, weights: window.taps() * depth * width };
+            let mut row = Loop {
+                turns: rows.len(),
+                x: window.dilation[0] * window.input[1] * pixel,
+                weights: window.kernel[1] * depth * width,
+            };
+            let mut column = Loop { turns: columns.len(), x: window.dilation[1] * pixel, weights: depth * width };
+            let x = (panel.in_channel + first_channel) * plane;
+            let cell = rows.start * window.kernel[1] + columns.start;
+            let weights = panel.weights + (first_channel * window.taps() + cell * depth) * width;
+            let mut depth = depth;
+            // Where neighbours in a row of the kernel are neighbours in memory too, they need no loop.
+            if column.x == depth {
+                (column, depth) = (Loop::ONCE, depth * column.turns);
+            }
+            // Loops of one turn go outwards.
+            if column.turns == 1 {
+                (row, column) = (Loop::ONCE, row);
+            }
+            if column.turns == 1 {
+                (block, column) = (Loop::ONCE, block);
+            }
+            Nest { x, weights, loops: [block, row, column], depth }
+        };
+        let rest = ins % self.in_block();
+        [nest(0, ins / self.in_block(), self.in_block()), nest(ins - rest, usize::from(0 < rest), rest)]
+    }
+}
+
+impl KernelFn for ConvBlocked {
+    const NAME: &'static str = "conv_blocked";
+
+    fn sizes(&self) -> Result<Sizes, Misfit> {
+        let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
+        window.check()?;
+        if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
+            return Err(Misfit("the groups do not divide the channels"));
+        }
+        let (ins, outs) = (in_channels / groups, out_channels / groups);
+        if 1 < *groups && (ins % self.in_block() != 0 || outs % LANES != 0) {
+            return Err(Misfit("the groups' channels do not fill their blocks"));
+        }
+        let lanes = product(&[self.out_blocks(), LANES]).ok_or(Misfit("its sizes overflow"))?;
+        let output = product(&[*batch, lanes, window.output[0], window.output[1]]);
+        let in_blocks = in_channels.div_ceil(self.in_block());
+        let x = product(&[*batch, in_blocks, self.in_block(), window.input[0], window.input[1]]);
+        let weights = product(&[lanes, ins, window.kernel[0], window.kernel[1]]);
+        let mut inputs = vec![x, weights];
+        inputs.extend(self.epilogue.operands(lanes, output));
+        Sizes::new(&inputs, output, 4)
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        // The residual's element is read before the result takes its place.
+        self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let weights: &[f32] = input(&args, 1);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        if out.is_empty() {
+            return;
+        }
+        let lanes = self.out_blocks() * LANES;
+        assert_eq!(x.len(), self.batch * self.input_image(), "the input has its size");
+        assert_eq!(weights.len(), lanes * (self.in_channels / self.groups) * self.window.taps(), "and the weights");
+        assert_eq!(out.len(), self.batch * lanes * self.window.output_plane(), "and the output");
+        assert!(bias.is_none_or(|bias| bias.len() == lanes), "and the bias");
+        assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
+
+        let (limits, functions) = match *self.epilogue.activation {
+            [Unary::Relu, ref rest @ ..] => (Some([0.0, f32::INFINITY]), rest),
+            [Unary::Clip { min, max }, ref rest @ ..] => (Some([min, max]), rest),
+            ref functions => (None, functions),
+        };
+        let (window, split, panels) = (self.geometry(), self.split(), self.panels());
+        let out = SharedMut::new(out);
+        let job = Job { conv: self, window, isa: pool.isa(), x, weights, bias, residual, limits, functions, out };
+        let parts = split.image_parts * split.row_parts;
+        pool.run(panels * parts, &|task| {
+            // Large pictures: all panels of a part, while its pixels are near; otherwise all parts of a panel.
+            let (panel, part) = match window.output_plane() < PLANE_LARGE {
+                true => (task / parts, task % parts),
+                false => (task % panels, task / panels),
+            };
+            let (image, row) = (part / split.row_parts * split.images, part % split.row_parts * split.rows);
+            let images = image..self.batch.min(image + split.images);
+            let rows = row..window.output[0].min(row + split.rows);
+            job.run(self.panel(panel), images, rows);
+        });
+    }
+}
+
+/// What all tasks of a run know. The slices have the sizes that `sizes` states.
+struct Job<'a> {
+    conv: &'a ConvBlocked,
+    window: Window,
+    isa: Isa,
+    x: &'a [f32],
+    weights: &'a [f32],
+    bias: Option<&'a [f32]>,
+    /// `Some(None)`: the output holds the residual.
+    residual: Option<Option<&'a [f32]>>,
+    limits: Option<[f32; 2]>,
+    /// What is applied after the limits.
+    functions: &'a [Unary],
+    out: SharedMut<'a, f32>,
+}
+
+impl Job<'_> {
+    /// A panel's channels of some rows of some pictures.
+    fn run(&self, panel: Panel, images: Range<usize>, rows: Range<usize>) {
+        let window = &self.window;
+        let mut row = rows.start;
+        while row < rows.end {
+            let (row_taps, row_end) = taps(window, 0, row);
+            let row_end = row_end.min(rows.end);
+            let mut column = 0;
+            while column < window.output[1] {
+                let (column_taps, column_end) = taps(window, 1, column);
+                let region = Region {
+                    images: images.clone(),
+                    rows: row..row_end,
+                    columns: column..column_end,
+                    row_taps: row_taps.clone(),
+                    column_taps,
+                };
+                self.run_region(panel, &region);
+                column = column_end;
+            }
+            row = row_end;
+        }
+    }
+
+    fn run_region(&self, panel: Panel, region: &Region) {
+        let (conv, window) = (self.conv, &self.window);
+        let nests = conv.nests(window, panel, region.row_taps.clone(), region.column_taps.clone());
+        let tile = Tile {
+            x: self.x.as_ptr(),
+            weights: self.weights.as_ptr(),
+            out: self.out.start(),
+            rows: &[],
+            vectors: panel.blocks,
+            vector_stride: window.output_plane() * LANES,
+            nests: &nests[..if nests[1].depth == 0 { 1 } else { 2 }],
+            start: self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[panel.block * LANES..].as_ptr())),
+            residual: self.residual.map(|items| items.map_or(self.out.start().cast_const(), <[f32]>::as_ptr)),
+            limits: self.limits,
+        };
+        let mut rest = region.images.len() * region.rows.len() * region.columns.len();
+        let mut walk = Walk::new(self, panel, region);
+        // Tiles of nearly the same height: two of 9 and 8 are faster than two of 14 and 3.
+        for tiles in (1..=rest.div_ceil(tile::rows_max(self.isa))).rev() {
+            let mut rows = [Row::default(); ROWS];
+            let rows = &mut rows[..rest.div_ceil(tiles)];
+            rows.iter_mut().for_each(|row| *row = walk.next());
+            rest -= rows.len();
+            let tile = Tile { rows, ..tile };
+            // SAFETY: `run` compared the slices with their sizes. The region's taps lie in the picture for all its pixels,
+            // so every pixel, input channel and tap is an element of `x`; weights, bias and residual have an element for
+            // each tap, channel and output of the panel. Its outputs are this task's alone: tasks differ in panel, picture
+            // or row.
+            unsafe { tile::multiply(self.isa, &tile) };
+            if !self.functions.is_empty() {
+                let (functions, tile) = (self.functions, &tile);
+                with_isa!(self.isa, activate(functions: &[Unary], tile: &Tile<'_>));
+            }
+        }
+    }
+}
+
+/// The kernel's cells along an axis that lie in the input at output `at`, and up to which output it is the same cells.
+fn taps(window: &Window, axis: usize, at: usize) -> (Range<usize>, usize) {
+    let (mut taps, mut end) = (0..0, window.output[axis]);
+    for tap in 0..window.kernel[axis] {
+        let inside = window.inside(axis, tap);
+        if inside.contains(&at) {
+            taps = if taps.is_empty() { tap } else { taps.start }..tap + 1;
+        }
+        for border in [inside.start, inside.end] {
+            if at < border {
+                end = end.min(border);
+            }
+        }
+    }
+    (taps, end)
+}
+
+/// A rectangle of outputs, in each of some pictures, that use the same cells of the kernel.
+struct Region {
+    images: Range<usize>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    row_taps: Range<usize>,
+    column_taps: Range<usize>,
+}
+
+/// Where the outputs of a region read and write, one after the other.
+struct Walk<'a> {
+    region: &'a Region,
+    image: usize,
+    row: usize,
+    column: usize,
+    /// Of the output reached, and of the first one of its row and of its picture.
+    place: Row,
+    row_place: Row,
+    image_place: Row,
+    /// How far it is to the next column, row and picture.
+    column_step: Row,
+    row_step: Row,
+    image_step: Row,
+}
+
+impl<'a> Walk<'a> {
+    fn new(job: &Job, panel: Panel, region: &'a Region) -> Walk<'a> {
+        let (conv, window) = (job.conv, &job.window);
+        let pixel = conv.in_block();
+        let image_step = Row { x: conv.input_image(), out: conv.out_blocks() * window.output_plane() * LANES };
+        let row_step = Row { x: window.stride[0] * window.input[1] * pixel, out: window.output[1] * LANES };
+        let column_step = Row { x: window.stride[1] * pixel, out: LANES };
+        let (image, row, column) = (region.images.start, region.rows.start, region.columns.start);
+        // Where there is no tap nothing is read.
+        let source = |axis: usize, at: usize, taps: &Range<usize>| window.source(axis, at, taps.start).unwrap_or(0);
+        let [y, x] = [source(0, row, &region.row_taps), source(1, column, &region.column_taps)];
+        let place = Row {
+            x: image * image_step.x + (y * window.input[1] + x) * pixel,
+            out: image * image_step.out
+                + (panel.block * window.output_plane() + row * window.output[1] + column) * LANES,
+        };
+        Walk {
+            region,
+            image,
+            row,
+            column,
+            place,
+            row_place: place,
+            image_place: place,
+            column_step,
+            row_step,
+            image_step,
+        }
+    }
+
+    fn next(&mut self) -> Row {
+        let (place, region) = (self.place, self.region);
+        let after = |place: Row, step: Row| Row { x: place.x + step.x, out: place.out + step.out };
+        self.column += 1;
+        self.place = after(place, self.column_step);
+        if self.column == region.columns.end {
+            (self.column, self.row) = (region.columns.start, self.row + 1);
+            if self.row == region.rows.end {
+                (self.row, self.image) = (region.rows.start, self.image + 1);
+                self.image_place = after(self.image_place, self.image_step);
+                self.row_place = self.image_place;
+            } else {
+                self.row_place = after(self.row_place, self.row_step);
+            }
+            self.place = self.row_place;
+        }
+        place
+    }
+}
+
+/// Applies functions to the outputs of a tile, in runs of neighbours.
+#[inline(always)]
+fn activate(functions: &[Unary], tile: &Tile) {
+    for run in tile.rows.chunk_by(|row, next| row.out + LANES == next.out) {
+        for vector in 0..tile.vectors {
+            // SAFETY: these are outputs of a tile just written, by the task that asks.
+            let items = unsafe {
+                let start = tile.out.add(run[0].out + vector * tile.vector_stride);
+                std::slice::from_raw_parts_mut(start, run.len() * LANES)
+            };
+            functions.iter().for_each(|&function| math::apply(function, items));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::Random;
+
+    use super::*;
+    use crate::{Kernel, Operand};
+
+    /// Row-major pictures in blocks of sixteen channels, `pad` in the lanes without a channel.
+    fn block(items: &[f32], batch: usize, channels: usize, plane: usize, pad: f32) -> Vec<f32> {
+        let blocks = channels.div_ceil(LANES);
+        let mut blocked = vec![pad; batch * blocks * plane * LANES];
+        for (ix, &item) in items.iter().enumerate() {
+            let (image, channel, pixel) = (ix / plane / channels, ix / plane % channels, ix % plane);
+            blocked[((image * blocks + channel / LANES) * plane + pixel) * LANES + channel % LANES] = item;
+        }
+        blocked
+    }
+
+    /// The definition, in `f64`: row-major operands, row-major results.
+    fn define(conv: &ConvBlocked, x: &[f32], weights: &[f32], bias: &[f32], residual: &[f32]) -> Vec<f64> {
+        let (ins, outs, window) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups, &conv.window);
+        let [rows, columns] = window.output;
+        let mut results = Vec::new();
+        for ix in 0..conv.batch * conv.out_channels * rows * columns {
+            let (image, out) = (ix / columns / rows / conv.out_channels, ix / columns / rows % conv.out_channels);
+            let [oy, ox] = [ix / columns % rows, ix % columns];
+            let mut sum = if conv.epilogue.bias { f64::from(bias[out]) } else { 0.0 };
+            for (channel, tap) in (0..ins).flat_map(|channel| (0..window.taps()).map(move |tap| (channel, tap))) {
+                let [ky, kx] = [tap / window.kernel[1], tap % window.kernel[1]];
+                if let (Some(iy), Some(ix)) = (window.source(0, oy, ky), window.source(1, ox, kx)) {
+                    let plane = image * conv.in_channels + out / outs * ins + channel;
+                    let item = x[(plane * window.input[0] + iy) * window.input[1] + ix];
+                    sum += f64::from(item) * f64::from(weights[(out * ins + channel) * window.taps() + tap]);
+                }
+            }
+            if conv.epilogue.residual {
+                sum += f64::from(residual[ix]);
+            }
+            results.push(conv.epilogue.activation.iter().fold(sum, |sum, function| function.eval(sum)));
+        }
+        results
+    }
+
+    /// Every family and three numbers of threads against the definition; the same bits for all numbers of threads.
+    fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
+        let window = &conv.window;
+        let (in_plane, out_plane) = (window.input_plane(), window.output_plane());
+        let ins = conv.in_channels / conv.groups;
+        let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
+        let mut x = numbers(conv.batch * conv.in_channels * in_plane);
+        let weights = numbers(conv.out_channels * ins * window.taps());
+        let bias = numbers(conv.out_channels);
+        let residual = numbers(conv.batch * conv.out_channels * out_plane);
+        if strange && !x.is_empty() {
+            for strange in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let at = random.below(x.len() as u64) as usize;
+                x[at] = strange;
+            }
+        }
+        let want = define(conv, &x, &weights, &bias, &residual);
+        let want_blocked: Vec<f64> = {
+            let places: Vec<f32> = (0..want.len()).map(|ix| ix as f32).collect();
+            let places = block(&places, conv.batch, conv.out_channels, out_plane, f32::NAN);
+            places.iter().map(|&ix| if ix.is_nan() { 0.0 } else { want[ix as usize] }).collect()
+        };
+        let pads = block(&vec![0.0; want.len()], conv.batch, conv.out_channels, out_plane, 1.0);
+        let packed = conv.pack(&weights);
+        let x = if conv.input_blocked { block(&x, conv.batch, conv.in_channels, in_plane, f32::NAN) } else { x };
+        let bias = block(&bias, 1, conv.out_channels, 1, 0.0);
+        let residual = block(&residual, conv.batch, conv.out_channels, out_plane, f32::NAN);
+        let kernel = Kernel::from(conv.clone());
+        let sizes = kernel.sizes().expect("consistent parameters");
+        let tolerance = 1e-6 * (4 + ins * window.taps()) as f64;
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect()) {
+            let mut first: Option<Vec<u32>> = None;
+            for (threads, in_place) in [(1, false), (2, true), (3, false)] {
+                let pool = Pool::with_isa(threads, isa);
+                let mut out = if in_place { residual.clone() } else { vec![f32::NAN; residual.len()] };
+                let mut inputs: Vec<Operand> = vec![Operand::Bytes(bytemuck::cast_slice(&x))];
+                inputs.push(Operand::Bytes(bytemuck::cast_slice(&packed)));
+                inputs.extend(conv.epilogue.bias.then_some(Operand::Bytes(bytemuck::cast_slice(&bias))));
+                if conv.epilogue.residual {
+                    let bytes = Operand::Bytes(bytemuck::cast_slice(&residual));
+                    inputs.push(if in_place { Operand::InPlace(0) } else { bytes });
+                }
+                let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
+                assert_eq!(sizes.outputs[0] as usize, bytes.len());
+                for (size, input) in sizes.inputs.iter().zip(&inputs) {
+                    assert!(matches!(input, Operand::InPlace(_) | Operand::Bytes(_)));
+                    if let Operand::Bytes(bytes) = input {
+                        assert_eq!(*size as usize, bytes.len(), "{conv:?}");
+                    }
+                }
+                kernel.run(Args { inputs: &inputs, outputs: &mut [bytes], workspace: &mut [] }, &pool);
+                for (ix, ((&got, &want), &pad)) in out.iter().zip(&want_blocked).zip(&pads).enumerate() {
+                    let got = f64::from(got);
+                    let same = got.is_nan() && want.is_nan() || got == want || (got - want).abs() <= tolerance;
+                    assert!(same || pad == 1.0, "{conv:?}, {isa}, {ix}: {got} for {want}");
+                }
+                let bits: Vec<u32> = out.iter().map(|item| item.to_bits()).collect();
+                let first = first.get_or_insert_with(|| bits.clone());
+                assert!(*first == bits, "{conv:?}, {isa}: other bits on {threads} threads");
+            }
+        }
+    }
+
+    fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
+        of[random.below(of.len() as u64) as usize].clone()
+    }
+
+    #[test]
+    fn random_shapes_agree_with_the_definition() {
+        let mut random = Random::new(17);
+        for case in 0..300 {
+            let random = &mut random;
+            let two = |random: &mut Random, of: &[usize]| [pick(random, of), pick(random, of)];
+            let (input_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 2, 3]));
+            let counts = if input_blocked { [1, 3, 15, 16, 17, 24, 32, 40, 53] } else { [0, 1, 2, 3, 3, 3, 4, 5, 17] };
+            let (in_channels, out_channels) = match (groups, input_blocked) {
+                (1, _) => (pick(random, &counts), pick(random, &[1, 8, 16, 17, 31, 32, 33, 48, 64, 100])),
+                (_, true) => (groups * pick(random, &[16, 32]), groups * pick(random, &[16, 32, 48])),
+                (_, false) => (groups * pick(random, &[1, 2]), groups * pick(random, &[16, 32, 48])),
+            };
+            let (kernel, stride) = (two(random, &[1, 1, 2, 3, 3, 5, 7]), two(random, &[1, 1, 1, 2, 3]));
+            let (dilation, pad) = (two(random, &[1, 1, 1, 2, 3]), two(random, &[0, 0, 1, 1, 2, 3, 9]));
+            let input = two(random, &[1, 2, 5, 7, 7, 13, 14, 17]);
+            let behind = two(random, &[0, 0, 1, 1, 2, 3, 9]);
+            let output = [0, 1].map(|axis| {
+                let room = input[axis] + pad[axis] + behind[axis];
+                room.checked_sub((kernel[axis] - 1) * dilation[axis] + 1).map_or(1, |room| room / stride[axis] + 1)
+            });
+            let activations =
+                [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
+            let conv = ConvBlocked {
+                batch: pick(random, &[1, 1, 2, 5]),
+                in_channels,
+                out_channels,
+                groups,
+                window: Window { input, output, kernel, stride, dilation, pad },
+                input_blocked,
+                epilogue: Epilogue {
+                    bias: random.below(2) == 0,
+                    residual: random.below(2) == 0,
+                    activation: pick(random, &activations).iter().copied().collect(),
+                },
+            };
+            check(&conv, random, case % 3 == 0);
+        }
+    }
+
+    /// A plain convolution with padding that keeps the size at stride 1.
+    fn plain(channels: [usize; 2], input: [usize; 2], kernel: [usize; 2], stride: usize) -> ConvBlocked {
+        let pad = kernel.map(|cells| cells / 2);
+        ConvBlocked {
+            batch: 1,
+            in_channels: channels[0],
+            out_channels: channels[1],
+            groups: 1,
+            window: Window {
+                input,
+                output: input.map(|extent| extent.div_ceil(stride)),
+                kernel,
+                stride: [stride; 2],
+                dilation: [1; 2],
+                pad,
+            },
+            input_blocked: LANES <= channels[0],
+            epilogue: Epilogue { bias: true, residual: false, activation: [Unary::Relu].into_iter().collect() },
+        }
+    }
+
+    #[test]
+    fn shapes_of_networks_agree_with_the_definition() {
+        let mut random = Random::new(18);
+        for conv in [
+            plain([64, 64], [56, 56], [1, 1], 1),
+            plain([16, 40], [57, 57], [3, 3], 1),
+            plain([32, 32], [28, 28], [3, 3], 2),
+            plain([256, 64], [14, 14], [1, 1], 1),
+            plain([64, 64], [7, 7], [3, 3], 1),
+            plain([32, 96], [17, 17], [1, 7], 1),
+            plain([3, 64], [60, 60], [7, 7], 2),
+            ConvBlocked { batch: 32, ..plain([64, 64], [3, 3], [1, 1], 1) },
+            ConvBlocked { batch: 9, ..plain([24, 32], [8, 8], [3, 3], 1) },
+        ] {
+            check(&conv, &mut random, false);
+        }
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let conv = plain([32, 32], [8, 8], [3, 3], 1);
+        let refused = |conv: &ConvBlocked| conv.sizes().is_err();
+        assert!(!refused(&conv) && !refused(&ConvBlocked { groups: 2, ..conv.clone() }));
+        assert!(refused(&ConvBlocked { groups: 0, ..conv.clone() }));
+        assert!(refused(&ConvBlocked { groups: 4, ..conv.clone() }));
+        assert!(refused(&ConvBlocked { in_channels: 33, groups: 2, ..conv.clone() }));
+        assert!(refused(&ConvBlocked { batch: usize::MAX / 64, ..conv.clone() }));
+        assert!(refused(&ConvBlocked { out_channels: usize::MAX, ..conv }));
+    }
+}

@@ -1,0 +1,292 @@
+//! [`Physical`]: a node seen from its bytes.
+//!
+//! Most ops do not care what an axis means. On values whose channels are blocked (`[n, c, h, w]` lies in memory as
+//! `[n, c / 16, h, w, 16]`) a maximum is still a maximum, a concatenation of whole blocks still a concatenation, a crop of
+//! rows still a crop of rows: the same op, or one with an axis more, on row-major tensors with the same bytes. That one is
+//! the node's physical form; kernels, aliasing and schedules work on it and need not know any layout. Ops that sum over
+//! channels or slide windows have none: they know layouts themselves.
+//!
+//! The lanes that fill up a last block belong to nobody. A physical form computes something in them; nothing reads it.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+use types::{DType, Layout, Shape};
+
+use crate::ops::{Concat, Pad, Reduce, Reshape, Resize, Slice};
+use crate::{Graph, Node, Op, Reuse, Source, TensorType, ValueId};
+
+/// An op on row-major tensors that have the bytes of a node's values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Physical<'a> {
+    /// The op.
+    pub op: Cow<'a, Op>,
+    /// The types of its operands. Known operands of a node whose result is blocked are to be blocked as well.
+    pub inputs: SmallVec<[TensorType; 4]>,
+    /// The type of its first result.
+    pub output: TensorType,
+}
+
+impl Graph {
+    /// The physical form of a node; none for ops that know layouts themselves, where a value of theirs is not row-major.
+    pub fn physical<'a>(&self, node: &'a Node) -> Option<Physical<'a>> {
+        let values = || node.inputs.iter().chain(&node.outputs);
+        if values().all(|&value| self.value(value).layout == Layout::RowMajor) {
+            let inputs = node.inputs.iter().map(|&input| self.ty(input).clone()).collect();
+            return Some(Physical { op: Cow::Borrowed(&node.op), inputs, output: self.ty(node.outputs[0]).clone() });
+        }
+        let Layout::ChannelsBlocked(block) = self.value(node.outputs[0]).layout else { return None };
+        let op = self.blocked_op(node, block)?;
+        let out = &self.ty(node.outputs[0]).shape;
+        let inputs = node.inputs.iter().map(|&input| {
+            let value = self.value(input);
+            let shape = match value.tensor() {
+                Some(_) => known_shape(&value.ty.shape, out, block),
+                None => value.layout.physical(&value.ty.shape),
+            };
+            TensorType { dtype: value.ty.dtype, shape }
+        });
+        let output = TensorType { dtype: self.ty(node.outputs[0]).dtype, shape: physical(out, block) };
+        Some(Physical { op: Cow::Owned(op), inputs: inputs.collect(), output })
+    }
+
+    /// The op that does a node's work where the channels of its result, and of all operands that vary along them, are
+    /// blocked; none where there is no such op.
+    pub fn blocked_op(&self, node: &Node, block: u16) -> Option<Op> {
+        let out = &self.ty(node.outputs[0]).shape;
+        let whole = usize::from(block);
+        let x = || &self.ty(node.inputs[0]).shape;
+        let has_channels = |value: &ValueId| 2 <= self.ty(*value).shape.rank();
+        if node.outputs.len() != 1 || !has_channels(&node.outputs[0]) {
+            return None;
+        }
+        match &node.op {
+            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) => {
+                let all = node.inputs.iter().all(|&input| self.is_blockable(input, out));
+                (all && self.ty(node.outputs[0]).dtype == DType::F32).then(|| node.op.clone())
+            }
+            Op::Concat(Concat { axis }) => {
+                let (_, front) = node.inputs.split_last()?;
+                let in_blocks = *axis != 1 || front.iter().all(|&part| self.ty(part).shape[1].is_multiple_of(whole));
+                (in_blocks && self.all_computed(&node.inputs)).then(|| Concat { axis: *axis }.into())
+            }
+            Op::Slice(slice) => {
+                let (start, count) = (slice.start[1], slice.count[1]);
+                let to_end = start + count == x()[1];
+                let in_blocks = start.is_multiple_of(whole) && (to_end || count.is_multiple_of(whole));
+                if !in_blocks || (slice.step[1] != 1 && count != x()[1]) || slice.step[1] < 1 {
+                    return None;
+                }
+                let mut slice = Slice { count: physical(&slice.count, block), ..slice.clone() };
+                slice.start[1] = start / whole;
+                slice.step[1] = 1;
+                slice.start.push(0);
+                slice.step.push(1);
+                Some(slice.into())
+            }
+            Op::Pad(pad) if pad.pad[1] == [0, 0] => {
+                let mut pad: Pad = pad.clone();
+                pad.pad.push([0, 0]);
+                Some(pad.into())
+            }
+            Op::Resize(resize) if resize.shape[1] == x()[1] && resize.scale[1] == 1.0 => {
+                let mut resize = Resize { shape: physical(&resize.shape, block), ..resize.clone() };
+                resize.scale.push(1.0);
+                Some(resize.into())
+            }
+            Op::Reduce(Reduce { axes, keep, .. }) if !axes.contains(&1) && (*keep || !axes.contains(&0)) => {
+                Some(node.op.clone())
+            }
+            Op::Reshape(_) if has_channels(&node.inputs[0]) && x()[..2] == out[..2] => {
+                Some(Reshape { shape: physical(out, block) }.into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Which bytes a node's first result may share with its operands, whatever their layouts.
+    pub fn reuse(&self, node: &Node) -> Reuse {
+        if let Some(physical) = self.physical(node) {
+            let inputs: SmallVec<[&TensorType; 4]> = physical.inputs.iter().collect();
+            return physical.op.reuse(&inputs, &physical.output);
+        }
+        if let (Op::Relayout(_), [input]) = (&node.op, &node.inputs[..]) {
+            return self.relayout_reuse(*input, node.outputs[0]);
+        }
+        let inputs: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| self.ty(input)).collect();
+        node.op.reuse(&inputs, self.ty(node.outputs[0]))
+    }
+
+    /// Layouts differ by where elements lie only where there are several channels beside several of something else.
+    fn relayout_reuse(&self, input: ValueId, output: ValueId) -> Reuse {
+        let [from, to] = [input, output].map(|value| self.value(value).layout);
+        let shape = &self.ty(input).shape;
+        let padded = |layout: Layout| layout.physical(shape).elements() != shape.elements();
+        let one_place = shape.iter().skip(2).all(|&extent| extent == 1);
+        if from == to || (one_place && !padded(from) && !padded(to)) {
+            return Reuse::Alias { offset: 0 };
+        }
+        Reuse::Never
+    }
+
+    /// Whether an operand of a pointwise op may stand beside blocked ones.
+    fn is_blockable(&self, input: ValueId, out: &Shape) -> bool {
+        let ty = self.ty(input);
+        let known = matches!(self.value(input).source, Source::Weight(_) | Source::Constant(_));
+        let alike = ty.shape.rank() == out.rank() && ty.shape[1] == out[1];
+        ty.dtype == DType::F32 && (known || alike || ty.shape.elements() == 1)
+    }
+
+    fn all_computed(&self, values: &[ValueId]) -> bool {
+        values.iter().all(|&value| self.value(value).tensor().is_none())
+    }
+}
+
+fn physical(shape: &Shape, block: u16) -> Shape {
+    Layout::ChannelsBlocked(block).physical(shape)
+}
+
+/// The physical extents of a known operand beside a blocked result `out`: aligned with it on the right, one block of 1 where
+/// it does not vary along the channels.
+fn known_shape(shape: &Shape, out: &Shape, block: u16) -> Shape {
+    let mut aligned = shape.clone();
+    while aligned.rank() < out.rank() {
+        aligned.insert(0, 1);
+    }
+    match aligned[1] {
+        1 => {
+            aligned.push(1);
+            aligned
+        }
+        _ => physical(&aligned, block),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+    use types::pointwise::{Binary as Function2, Unary as Function};
+    use types::{Random, Scope, Tensor};
+
+    use super::*;
+    use crate::ops::{Binary, Coordinates, PadMode, ReduceKind, ResizeMode, Rounding, Unary};
+
+    const BLOCK: u16 = 4;
+
+    /// A tensor of `[n, c, ..]` with its channels in blocks; other lanes hold 9.
+    fn blocked(tensor: &Tensor, shape: &Shape) -> Tensor {
+        let mut aligned = tensor.shape().clone();
+        while aligned.rank() + 1 < shape.rank() {
+            aligned.insert(0, 1);
+        }
+        let items = tensor.as_slice::<f32>().expect("it holds f32");
+        let strides = aligned.row_major_strides();
+        let block = shape[shape.rank() - 1];
+        let mut number = 0;
+        Tensor::from_fn(shape.clone(), |_| {
+            let mut rest = number;
+            number += 1;
+            let mut index: Vec<usize> = shape
+                .iter()
+                .rev()
+                .map(|&extent| {
+                    let at = rest % extent;
+                    rest /= extent;
+                    at
+                })
+                .collect();
+            index.reverse();
+            let lane = index.pop().unwrap_or_default();
+            index[1] = index[1] * block + lane;
+            let inside = index[1] < aligned[1];
+            let at: usize = index.iter().zip(&strides).map(|(ix, stride)| ix * stride).sum();
+            if inside { items[at] } else { 9.0 }
+        })
+    }
+
+    /// The physical form of an op gives the blocked form of what the op gives.
+    fn check(op: Op, shapes: &[Shape], known: &[Shape]) {
+        let mut random = Random::new(3);
+        let mut graph = Graph::new("one");
+        let mut tensor = |shape: &Shape| Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0));
+        let tensors: Vec<Tensor> = shapes.iter().chain(known).map(&mut tensor).collect();
+        let mut inputs: Vec<ValueId> = shapes.iter().map(|shape| graph.add_input("x", DType::F32, shape.clone())).collect();
+        inputs.iter().for_each(|&input| graph.value_mut(input).layout = Layout::ChannelsBlocked(BLOCK));
+        inputs.extend(tensors[shapes.len()..].iter().map(|tensor| graph.add_constant("k", tensor.clone())));
+        let out = graph.add1(op, &inputs, Scope::new("node")).expect("it is accepted");
+        graph.value_mut(out).layout = Layout::ChannelsBlocked(BLOCK);
+        let node = graph.nodes().values().next().expect("there is one");
+
+        let form = graph.physical(node).unwrap_or_else(|| panic!("{:?} has a physical form", node.op));
+        let types: Vec<&TensorType> = form.inputs.iter().collect();
+        assert_eq!(form.op.infer(&types).expect("it is accepted")[0], form.output, "{:?}", node.op);
+        let physical: Vec<Tensor> =
+            tensors.iter().zip(&form.inputs).map(|(tensor, ty)| blocked(tensor, &ty.shape)).collect();
+        let got = form.op.eval(&physical.iter().collect::<Vec<_>>());
+        let want = node.op.eval(&tensors.iter().collect::<Vec<_>>());
+        let real = blocked(&Tensor::from_fn(want[0].shape().clone(), |_| 1.0f32), &form.output.shape).to_f64();
+        let want = blocked(&want[0], &form.output.shape).to_f64();
+        for ((got, want), real) in got[0].to_f64().iter().zip(want).zip(real) {
+            assert!(real == 9.0 || *got == want, "{:?}: {got} for {want}", node.op);
+        }
+    }
+
+    #[test]
+    fn physical_forms_compute_the_same() {
+        let picture = Shape::from([2, 6, 5, 3]);
+        let add = || Op::Binary(Binary(Function2::Add));
+        check(Op::Unary(Unary(Function::Exp)), &[picture.clone()], &[]);
+        check(add(), &[picture.clone(), picture.clone()], &[]);
+        check(add(), &[picture.clone(), Shape::from([2, 6, 1, 1])], &[]);
+        for known in [&[6, 1, 1][..], &[1], &[3], &[], &[1, 6, 5, 3], &[5, 1], &[1, 1, 5, 3]] {
+            check(add(), &[picture.clone()], &[known.into()]);
+        }
+        check(Op::Concat(Concat { axis: 1 }), &[Shape::from([2, 8, 2, 3]), Shape::from([2, 5, 2, 3])], &[]);
+        check(Op::Concat(Concat { axis: 2 }), &[Shape::from([2, 5, 2, 3]), Shape::from([2, 5, 4, 3])], &[]);
+        check(Op::Slice(Slice::range(&picture, 1, 4, 2)), &[picture.clone()], &[]);
+        check(Op::Slice(Slice::range(&picture, 1, 0, 4)), &[picture.clone()], &[]);
+        check(Op::Slice(Slice::range(&picture, 2, 1, 3)), &[picture.clone()], &[]);
+        let pad = smallvec![[0, 1], [0, 0], [2, -1], [1, 0]];
+        check(Op::Pad(Pad { mode: PadMode::Constant(0.5), pad }), &[picture.clone()], &[]);
+        check(Op::Reshape(Reshape { shape: Shape::from([2, 6, 15]) }), &[picture.clone()], &[]);
+        for keep in [false, true] {
+            let op = Reduce { kind: ReduceKind::Max, axes: smallvec![2, 3], keep };
+            check(Op::Reduce(op), &[picture.clone()], &[]);
+        }
+        for mode in [ResizeMode::Linear, ResizeMode::Nearest(Rounding::Floor)] {
+            let resize = Resize {
+                shape: Shape::from([2, 6, 10, 6]),
+                scale: smallvec![1.0, 1.0, 2.0, 2.0],
+                mode,
+                coordinates: Coordinates::HalfPixel,
+            };
+            check(Op::Resize(resize), &[picture.clone()], &[]);
+        }
+    }
+
+    #[test]
+    fn what_cuts_blocks_has_none() {
+        let mut graph = Graph::new("cut");
+        let x = graph.add_input("x", DType::F32, Shape::from([1, 12, 2, 2]));
+        let slice = Slice::range(&Shape::from([1, 12, 2, 2]), 1, 2, 4);
+        graph.add1(Op::Slice(slice), &[x], Scope::new("slice")).unwrap();
+        let sum = Reduce { kind: ReduceKind::Sum, axes: smallvec![1], keep: true };
+        graph.add1(Op::Reduce(sum), &[x], Scope::new("sum")).unwrap();
+        assert!(graph.nodes().values().all(|node| graph.blocked_op(node, BLOCK).is_none()));
+    }
+
+    #[test]
+    fn relayouts_of_one_place_are_aliases() {
+        let mut graph = Graph::new("relayout");
+        let relayout = |graph: &mut Graph, shape: [usize; 4]| {
+            let x = graph.add_input("x", DType::F32, Shape::from(shape));
+            let y = graph.add1(Op::Relayout(crate::ops::Relayout {}), &[x], Scope::new("y")).unwrap();
+            graph.value_mut(y).layout = Layout::ChannelsBlocked(BLOCK);
+            let node = graph.value(y).producer().unwrap();
+            graph.reuse(graph.node(node))
+        };
+        assert_eq!(relayout(&mut graph, [2, 8, 1, 1]), Reuse::Alias { offset: 0 });
+        assert_eq!(relayout(&mut graph, [1, 6, 1, 1]), Reuse::Never);
+        assert_eq!(relayout(&mut graph, [1, 8, 1, 2]), Reuse::Never);
+    }
+}

@@ -1,0 +1,255 @@
+//! Kernels whose values have their channels in blocks of sixteen, and what layouts cost.
+
+use cpu::{Pool2dKind, Window};
+use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
+use ir::{Graph, Node, Op, ValueId};
+use types::{Bytes, DType, Layout, Shape};
+
+use super::windows::{label, rows_columns, window};
+use super::{View, around, call, epilogue, packed, suffix};
+use crate::{Call, CallInput, FREE_SCRATCH};
+
+/// Channels of a block: the lanes of a vector.
+const BLOCK: usize = 16;
+/// The layout of these kernels.
+pub(super) const LAYOUT: Layout = Layout::ChannelsBlocked(BLOCK as u16);
+/// Pictures with at most so many channels are read row-major by the convolution that comes first.
+const STEM_CHANNELS: usize = 4;
+
+/// The elements of a known operand in its physical form: aligned on the right with `to`'s extents but the last, which are
+/// the lanes. Lanes without a channel hold 0.
+pub(super) fn block(items: &[f32], from: &Shape, to: &Shape) -> Vec<f32> {
+    let rank = to.rank() - 1;
+    let extent = |axis: usize| if axis + from.rank() < rank { 1 } else { from[axis + from.rank() - rank] };
+    let (outer, channels, inner) = (extent(0), extent(1), (2..rank).map(extent).product::<usize>());
+    let mut blocked = vec![0.0; to.elements()];
+    for (number, item) in items.iter().enumerate().take(outer * channels * inner) {
+        let (image, channel, at) = (number / inner / channels, number / inner % channels, number % inner);
+        blocked[((image * to[1] + channel / BLOCK) * inner + at) * BLOCK + channel % BLOCK] = *item;
+    }
+    blocked
+}
+
+/// A vector along the channels, filled up with zeros.
+fn padded(mut items: Vec<f32>) -> Vec<f32> {
+    items.resize(items.len().next_multiple_of(BLOCK), 0.0);
+    items
+}
+
+pub(super) fn relayout(node: &View) -> Result<Call, String> {
+    let shape = &node.graph.ty(node.node.inputs[0]).shape;
+    if node.output().dtype != DType::F32 || (node.is_blocked == (node.layout(0) == LAYOUT)) {
+        return Err("it is not between row-major and blocked f32".into());
+    }
+    let (batch, channels, plane) = around(shape, 1);
+    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked };
+    let to = if node.is_blocked { "to blocks" } else { "from blocks" };
+    Ok(call(kernel, format!("{shape} {to}"), node.values()))
+}
+
+/// The kernel of a convolution over blocked channels.
+enum ConvKernel {
+    Depthwise(cpu::DepthwiseBlocked),
+    Direct(cpu::ConvBlocked),
+    Winograd(cpu::Winograd),
+}
+
+/// The fastest kernel of a convolution with at most `scratch` bytes of workspace.
+fn conv_kernel(graph: &Graph, node: &Node, conv: &Conv, scratch: Bytes, exact: bool) -> Result<ConvKernel, String> {
+    let ty = |ix: usize| &graph.ty(node.inputs[ix]).shape;
+    let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
+    let known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
+    if !known(1) || (conv.epilogue.bias && !known(2)) {
+        return Err("its weight or bias is not known before the run".into());
+    }
+    let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
+    let epilogue = epilogue(&conv.epilogue);
+    if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
+        return Ok(ConvKernel::Depthwise(cpu::DepthwiseBlocked { batch: x[0], channels: x[1], window, epilogue }));
+    }
+    let input_blocked = reads_blocked(graph, node, 0);
+    let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
+    let direct = cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue };
+    let winograd = if exact { None } else { winograd(&direct, scratch) };
+    Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
+}
+
+/// Winograd's algorithm for a convolution, where it is one of 3 x 3 and that is faster.
+fn winograd(direct: &cpu::ConvBlocked, scratch: Bytes) -> Option<cpu::Winograd> {
+    let cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue } = direct;
+    let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
+    let large = window.output.iter().all(|&extent| 12 <= extent) && 32 <= *in_channels && 32 <= *out_channels;
+    if !is_3x3 || *groups != 1 || !input_blocked || !large {
+        return None;
+    }
+    let kernel = cpu::Winograd {
+        batch: *batch,
+        in_channels: *in_channels,
+        out_channels: *out_channels,
+        window: *window,
+        tile: 4,
+        epilogue: epilogue.clone(),
+    };
+    let sizes = kernel.clone().sizes().ok()?;
+    (sizes.workspace <= scratch.0).then_some(kernel)
+}
+
+pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
+    let out = &node.output().shape;
+    let kernel = conv_kernel(node.graph, node.node, conv, node.scratch, node.exact)?;
+    let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
+    if conv.epilogue.bias {
+        inputs[2] = packed(2, |items| padded(items.to_vec()));
+    }
+    let label = |window: &Window| label(window, out, &suffix(&conv.epilogue));
+    macro_rules! packing {
+        ($kernel:expr) => {{
+            let (label, packing) = (label(&$kernel.window), $kernel.clone());
+            inputs[1] = packed(1, move |items| packing.pack(items));
+            call($kernel, label, inputs)
+        }};
+    }
+    Ok(match kernel {
+        ConvKernel::Depthwise(kernel) => packing!(kernel),
+        ConvKernel::Direct(kernel) => packing!(kernel),
+        ConvKernel::Winograd(kernel) => packing!(kernel),
+    })
+}
+
+fn pool_kernel(x: &Shape, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
+    let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
+    let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
+    let kind = match pool.kind {
+        PoolKind::Max => Pool2dKind::Max,
+        PoolKind::Mean => Pool2dKind::Mean,
+        PoolKind::MeanWithPadding => Pool2dKind::MeanWithPadding { pad_end: rows_columns(&back, 0)? },
+    };
+    Ok(cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window })
+}
+
+pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
+    let (x, out) = (&node.graph.ty(node.node.inputs[0]).shape, &node.output().shape);
+    let kernel = pool_kernel(x, out, pool)?;
+    let name = if pool.kind == PoolKind::Max { " max" } else { " mean" };
+    let label = label(&kernel.window, out, name);
+    Ok(call(kernel, label, node.values()))
+}
+
+/// A reduction of whole pictures, as pooling by a window as large as they are.
+pub(super) fn global_pool(node: &View, reduce: &Reduce) -> Option<Call> {
+    let kind = match reduce.kind {
+        ReduceKind::Max => Pool2dKind::Max,
+        ReduceKind::Mean => Pool2dKind::Mean,
+        _ => return None,
+    };
+    let x = &node.graph.ty(node.node.inputs[0]).shape;
+    let all = reduce.axes.iter().copied().eq(2..x.rank()) && 2 < x.rank();
+    if !node.is_blocked || !all || x.contains(&0) {
+        return None;
+    }
+    let cells = [1, x[2..].iter().product()];
+    let ones = [1, 1];
+    let window = Window { input: cells, output: ones, kernel: cells, stride: ones, dilation: ones, pad: [0, 0] };
+    let kernel = cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window };
+    Some(call(kernel, format!("{:?} of {x}", reduce.kind), node.values()))
+}
+
+/// Whether a node with a blocked result reads this operand blocked.
+pub(super) fn reads_blocked(graph: &Graph, node: &Node, input: usize) -> bool {
+    let (x, out) = (graph.value(node.inputs[input]), graph.ty(node.outputs[0]));
+    if x.tensor().is_some() {
+        return false;
+    }
+    match &node.op {
+        Op::Conv(_) => input != 0 || STEM_CHANNELS < x.ty.shape[1],
+        Op::Unary(_) | Op::Binary(_) | Op::Chain(_) => {
+            x.ty.shape.rank() == out.shape.rank() && x.ty.shape[1] == out.shape[1]
+        }
+        _ => true,
+    }
+}
+
+/// A layout among a node's values that its kernels do not take there.
+pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
+    let layout = |value: ValueId| graph.value(value).layout;
+    let own = layout(node.outputs[0]);
+    let other = node.outputs.iter().map(|&output| layout(output)).find(|&layout| layout != own);
+    if other.is_some() || ![Layout::RowMajor, LAYOUT].contains(&own) || (own == LAYOUT && !has_blocked_form(graph, node)) {
+        return other.or(Some(own));
+    }
+    let inputs = node.inputs.iter().enumerate().filter(|_| !matches!(node.op, Op::Relayout(_)));
+    inputs
+        .map(|(ix, &input)| (layout(input), own == LAYOUT && reads_blocked(graph, node, ix)))
+        .find(|&(layout, blocked)| layout != if blocked { LAYOUT } else { Layout::RowMajor })
+        .map(|(layout, _)| layout)
+}
+
+fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
+    matches!(node.op, Op::Conv(_) | Op::Pool(_) | Op::Relayout(_)) || graph.blocked_op(node, BLOCK as u16).is_some()
+}
+
+// The model of times: what two cores with AVX-512 do in a nanosecond. Only relations matter.
+const FLOPS_BLOCKED: u64 = 200;
+const FLOPS_ROW_MAJOR: u64 = 110;
+const FLOPS_SLOW: u64 = 10;
+const BYTES: u64 = 40;
+const BYTES_RELAYOUT: u64 = 20;
+/// What a step costs beside its work.
+const STEP: u64 = 1000;
+
+/// The modelled time of a node whose result has a layout; none where there is no kernel for that.
+pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, exact: bool) -> Option<u64> {
+    let blocked = match layout {
+        Layout::RowMajor => false,
+        LAYOUT => true,
+        _ => return None,
+    };
+    let bytes = |value: ValueId, layout: Layout| {
+        let value = graph.value(value);
+        if value.tensor().is_some() { 0 } else { layout.size(&value.ty.shape, value.ty.dtype).0 }
+    };
+    let moved: u64 = node.inputs.iter().chain(&node.outputs).map(|&value| bytes(value, layout)).sum();
+    let flops = graph.node_flops(node);
+    let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
+    let work = match (&node.op, blocked) {
+        (Op::Conv(conv), true) => match conv_kernel(graph, node, conv, FREE_SCRATCH, exact).ok()? {
+            ConvKernel::Depthwise(kernel) if fits(kernel.clone().into()) => flops / (FLOPS_BLOCKED / 4),
+            ConvKernel::Direct(kernel) if fits(kernel.clone().into()) => {
+                let real = kernel.out_channels.max(1) as u64;
+                flops * real.next_multiple_of(BLOCK as u64) / real / FLOPS_BLOCKED
+            }
+            // As many as four times fewer multiplications, and transforms.
+            ConvKernel::Winograd(kernel) if fits(kernel.clone().into()) => flops / (2 * FLOPS_BLOCKED),
+            _ => return None,
+        },
+        (Op::Conv(conv), false) => flops / if 1 < conv.groups { FLOPS_SLOW } else { FLOPS_ROW_MAJOR },
+        (Op::Pool(pool), true) => {
+            let shape = |value: ValueId| &graph.ty(value).shape;
+            let kernel = pool_kernel(shape(node.inputs[0]), shape(node.outputs[0]), pool).ok()?;
+            if !fits(kernel.into()) {
+                return None;
+            }
+            flops / FLOPS_BLOCKED * 2
+        }
+        (Op::Pool(_) | Op::Reduce(_), false) => flops / FLOPS_SLOW,
+        (_, true) => {
+            graph.blocked_op(node, BLOCK as u16)?;
+            0
+        }
+        (_, false) => 0,
+    };
+    let only_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
+    (!blocked || only_f32).then_some(work.max(moved / BYTES))
+}
+
+/// The modelled time it takes to turn a value from one layout to the other.
+pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
+    let ty = graph.ty(value);
+    if ty.shape.rank() < 2 {
+        return 0;
+    }
+    let is_alias = ty.shape.iter().skip(2).all(|&extent| extent == 1) && ty.shape[1].is_multiple_of(BLOCK);
+    let Bytes(bytes) = LAYOUT.size(&ty.shape, ty.dtype);
+    if is_alias { 0 } else { STEP + 2 * bytes / BYTES_RELAYOUT }
+}
+

@@ -1,0 +1,147 @@
+//! [`Flow`]: a maximum flow from a source to a sink, and with it a minimum cut. Found as Dinic did.
+
+/// The point that everything flows from.
+pub(crate) const SOURCE: usize = 0;
+/// The point that everything flows to.
+pub(crate) const SINK: usize = 1;
+/// The room of channels that are never cut.
+pub(crate) const ENDLESS: u64 = u64::MAX / 4;
+
+const NONE: usize = usize::MAX;
+
+/// A network of points and channels, kept for its memory.
+#[derive(Default)]
+pub(crate) struct Flow {
+    channels: Vec<Channel>,
+    /// By point: its first channel; channels of one point are linked.
+    first: Vec<usize>,
+    level: Vec<u32>,
+    current: Vec<usize>,
+    queue: Vec<usize>,
+    path: Vec<usize>,
+}
+
+struct Channel {
+    to: usize,
+    room: u64,
+    next: usize,
+}
+
+impl Flow {
+    /// Forgets all but source and sink.
+    pub(crate) fn clear(&mut self) {
+        self.channels.clear();
+        self.first.clear();
+        self.first.resize(2, NONE);
+    }
+
+    /// A new point.
+    pub(crate) fn point(&mut self) -> usize {
+        self.first.push(NONE);
+        self.first.len() - 1
+    }
+
+    /// A channel of `room` from one point to another.
+    pub(crate) fn channel(&mut self, from: usize, to: usize, room: u64) {
+        for (from, to, room) in [(from, to, room), (to, from, 0)] {
+            self.channels.push(Channel { to, room, next: self.first[from] });
+            self.first[from] = self.channels.len() - 1;
+        }
+    }
+
+    /// The most that flows, which is the room of the smallest cut. None where `budget`, counted in channels looked at,
+    /// runs out.
+    pub(crate) fn maximum(&mut self, budget: &mut u64) -> Option<u64> {
+        let mut flow = 0;
+        loop {
+            *budget = budget.checked_sub(self.channels.len() as u64)?;
+            if !self.set_levels() {
+                return Some(flow);
+            }
+            self.current.clone_from(&self.first);
+            flow += self.fill(budget)?;
+        }
+    }
+
+    /// Whether a point is on the source's side of the smallest cut that lies nearest to the source.
+    pub(crate) fn is_before_cut(&self, point: usize) -> bool {
+        self.level[point] != u32::MAX
+    }
+
+    /// Distances from the source through what has room; whether the sink is reached.
+    fn set_levels(&mut self) -> bool {
+        self.level.clear();
+        self.level.resize(self.first.len(), u32::MAX);
+        self.level[SOURCE] = 0;
+        self.queue.clear();
+        self.queue.push(SOURCE);
+        let mut head = 0;
+        while head < self.queue.len() {
+            let at = self.queue[head];
+            head += 1;
+            let mut next = self.first[at];
+            while next != NONE {
+                let channel = &self.channels[next];
+                if 0 < channel.room && self.level[channel.to] == u32::MAX {
+                    self.level[channel.to] = self.level[at] + 1;
+                    self.queue.push(channel.to);
+                }
+                next = channel.next;
+            }
+        }
+        self.level[SINK] != u32::MAX
+    }
+
+    /// Fills shortest ways from source to sink until none is left.
+    fn fill(&mut self, budget: &mut u64) -> Option<u64> {
+        let mut flow = 0;
+        self.path.clear();
+        loop {
+            let at = self.path.last().map_or(SOURCE, |&last| self.channels[last].to);
+            if at == SINK {
+                let room = self.path.iter().map(|&channel| self.channels[channel].room).min().unwrap_or(0);
+                flow += room;
+                for &channel in &self.path {
+                    self.channels[channel].room -= room;
+                    self.channels[channel ^ 1].room += room;
+                }
+                *budget = budget.checked_sub(self.path.len() as u64)?;
+                let full = self.path.iter().position(|&channel| self.channels[channel].room == 0).unwrap_or(0);
+                self.path.truncate(full);
+                continue;
+            }
+            let next = self.current[at];
+            if next == NONE {
+                let Some(last) = self.path.pop() else { return Some(flow) };
+                let from = self.channels[last ^ 1].to;
+                self.current[from] = self.channels[last].next;
+                continue;
+            }
+            let channel = &self.channels[next];
+            if 0 < channel.room && self.level[channel.to] == self.level[at] + 1 {
+                self.path.push(next);
+            } else {
+                self.current[at] = channel.next;
+                *budget = budget.checked_sub(1)?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flow_is_what_the_cut_lets_through() {
+        let mut flow = Flow::default();
+        flow.clear();
+        let [a, b, c] = [(); 3].map(|()| flow.point());
+        for (from, to, room) in [(SOURCE, a, 5), (SOURCE, b, 4), (a, c, 3), (b, c, 9), (a, b, 7), (c, SINK, 6), (b, SINK, 1)] {
+            flow.channel(from, to, room);
+        }
+        assert_eq!(flow.maximum(&mut 1000), Some(7));
+        assert!(flow.is_before_cut(a) && flow.is_before_cut(b) && flow.is_before_cut(c));
+        assert_eq!(flow.maximum(&mut 0), None, "no budget, no answer");
+    }
+}

@@ -1,0 +1,231 @@
+//! [`assign_layouts`]: which values have their channels in blocks.
+//!
+//! Some kernels are fastest where channels are blocked, some have no such form, most do not care; turning a value from one
+//! layout to the other costs time. What is cheapest as a whole is a minimum cut: a node on the source's side of the cut
+//! works on row-major values, one on the sink's side on blocked ones. A channel from a node to the sink has the time that
+//! the node takes row-major, one from the source to it the time that it takes blocked, and a value that is read on the
+//! other side of the cut costs its relayout, once for all readers. The flow's network is built as this says, so that the
+//! cheapest assignment is found and not only a good one.
+
+use ir::ops::Relayout;
+use ir::{Graph, NodeId, Output, Rewrite, ValueId, rewrite};
+use smallvec::SmallVec;
+use types::{Layout, Map, Scope};
+
+use crate::flow::{ENDLESS, Flow, SINK, SOURCE};
+
+/// What a target knows about layouts. Times are in nanoseconds of some machine; only their relations matter.
+#[derive(Clone, Copy)]
+pub struct Wishes<'a> {
+    /// The layout that values may have beside row-major.
+    pub blocked: Layout,
+    /// The time of a node whose result has a layout; none where there is no kernel for that.
+    pub time: &'a dyn Fn(&Graph, NodeId, Layout) -> Option<u64>,
+    /// Whether a node with a blocked result reads this operand blocked.
+    pub reads_blocked: &'a dyn Fn(&Graph, NodeId, usize) -> bool,
+    /// The time it takes to turn a value from one layout to the other.
+    pub relayout: &'a dyn Fn(&Graph, ValueId) -> u64,
+}
+
+/// Channels that may be looked at while the best assignment is sought: far more than networks need.
+const BUDGET: u64 = 2_000_000_000;
+
+/// Gives values their layouts, at the least time, and adds the relayouts that it takes. Inputs and results of the graph
+/// stay row-major.
+pub fn assign_layouts(graph: &Graph, wishes: &Wishes) -> Graph {
+    let blocked = cheapest(graph, wishes);
+    let mut writer = Writer { graph, wishes, blocked: &blocked, twin: Map::filled(graph.values().len(), None) };
+    let mut new = rewrite(graph, |context, id| Some(writer.node(context, id)));
+    let row_major = |(old, own): (&Output, &Output)| {
+        let twin = writer.twin[old.value].filter(|_| new.value(own.value).layout != Layout::RowMajor);
+        (old.name.clone(), twin.unwrap_or(own.value))
+    };
+    let outputs = graph.outputs().iter().zip(new.outputs()).map(row_major).collect();
+    new.set_outputs(outputs);
+    new
+}
+
+/// By node: whether its result is blocked.
+fn cheapest(graph: &Graph, wishes: &Wishes) -> Map<NodeId, bool> {
+    let mut flow = Flow::default();
+    flow.clear();
+    let points: Map<NodeId, usize> = graph.nodes().keys().map(|_| flow.point()).collect();
+    for (id, &point) in points.iter() {
+        let time = |layout: Layout| (wishes.time)(graph, id, layout).unwrap_or(ENDLESS);
+        flow.channel(point, SINK, time(Layout::RowMajor));
+        flow.channel(SOURCE, point, time(wishes.blocked));
+    }
+    for (value, readers) in readers(graph, wishes, &points).iter() {
+        let maker = match graph.value(value).producer() {
+            Some(node) => points[node],
+            None => SOURCE,
+        };
+        let time = (wishes.relayout)(graph, value);
+        if graph.value(value).tensor().is_some() || readers.is_empty() || time == 0 {
+            continue;
+        }
+        // To blocked, for readers beyond the cut; and back.
+        let (to, back) = (flow.point(), flow.point());
+        flow.channel(maker, to, time);
+        flow.channel(back, maker, time);
+        for &reader in readers {
+            if reader != SOURCE {
+                flow.channel(to, reader, ENDLESS);
+            }
+            flow.channel(reader, back, ENDLESS);
+        }
+    }
+    let mut budget = BUDGET;
+    match flow.maximum(&mut budget) {
+        Some(_) => points.values().map(|&point| !flow.is_before_cut(point)).collect(),
+        None => Map::filled(points.len(), false),
+    }
+}
+
+/// By value the points that read it: a node's, or the source for who reads row-major in any case.
+fn readers(graph: &Graph, wishes: &Wishes, points: &Map<NodeId, usize>) -> Map<ValueId, SmallVec<[usize; 2]>> {
+    let mut readers: Map<ValueId, SmallVec<[usize; 2]>> = Map::filled(graph.values().len(), SmallVec::new());
+    for (id, node) in graph.nodes().iter() {
+        for (ix, &input) in node.inputs.iter().enumerate() {
+            let reads_blocked = (wishes.reads_blocked)(graph, id, ix);
+            readers[input].push(if reads_blocked { points[id] } else { SOURCE });
+        }
+    }
+    graph.outputs().iter().for_each(|output| readers[output.value].push(SOURCE));
+    readers
+}
+
+struct Writer<'a> {
+    graph: &'a Graph,
+    wishes: &'a Wishes<'a>,
+    blocked: &'a Map<NodeId, bool>,
+    /// By old value: the new value in the other layout than its own, once there is one.
+    twin: Map<ValueId, Option<ValueId>>,
+}
+
+impl Writer<'_> {
+    fn node(&mut self, context: &mut Rewrite, id: NodeId) -> SmallVec<[ValueId; 1]> {
+        let node = self.graph.node(id);
+        let inputs: SmallVec<[ValueId; 4]> = node
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(ix, &input)| {
+                let blocked = self.blocked[id] && (self.wishes.reads_blocked)(self.graph, id, ix);
+                self.read(context, input, blocked)
+            })
+            .collect();
+        let outputs = context.new.add(node.op.clone(), &inputs, node.scope.clone()).expect("the types stay");
+        for (&old, &new) in node.outputs.iter().zip(&outputs) {
+            context.new.value_mut(new).name.clone_from(&self.graph.value(old).name);
+            if self.blocked[id] {
+                context.new.value_mut(new).layout = self.wishes.blocked;
+                if self.graph.is_output(old) {
+                    self.twin[old] = Some(relayout(context, new, &node.scope, Layout::RowMajor));
+                }
+            }
+        }
+        outputs
+    }
+
+    /// A value as a reader wants it.
+    fn read(&mut self, context: &mut Rewrite, old: ValueId, blocked: bool) -> ValueId {
+        let value = self.graph.value(old);
+        let is_blocked = value.producer().is_some_and(|node| self.blocked[node]);
+        if value.tensor().is_some() || is_blocked == blocked {
+            return context.value(old);
+        }
+        if let Some(twin) = self.twin[old] {
+            return twin;
+        }
+        let scope = value.producer().map_or_else(|| Scope::new(&value.name), |node| self.graph.node(node).scope.clone());
+        let new = context.value(old);
+        let layout = if blocked { self.wishes.blocked } else { Layout::RowMajor };
+        let twin = relayout(context, new, &scope, layout);
+        self.twin[old] = Some(twin);
+        twin
+    }
+}
+
+fn relayout(context: &mut Rewrite, value: ValueId, scope: &Scope, layout: Layout) -> ValueId {
+    let twin = context.add(Relayout {}, &[value], &scope.child("relayout")).expect("it takes anything");
+    context.new.value_mut(twin).layout = layout;
+    twin
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::{Op, ops};
+    use types::pointwise::Binary;
+    use types::{DType, EntityId, Random, Shape};
+
+    use super::*;
+
+    const BLOCKED: Layout = Layout::ChannelsBlocked(16);
+
+    fn random_graph(random: &mut Random, nodes: usize) -> Graph {
+        let mut graph = Graph::new("random");
+        let mut values = vec![graph.add_input("x", DType::F32, Shape::from([1, 16, 2, 2]))];
+        for ix in 0..nodes {
+            let [a, b] = [0, 1].map(|_| values[random.below(values.len() as u64) as usize]);
+            let sum = Op::Binary(ops::Binary(Binary::Add));
+            values.push(graph.add1(sum, &[a, b], Scope::new(&format!("n{ix}"))).unwrap());
+        }
+        graph.set_outputs(vec![("y".into(), *values.last().unwrap()), ("z".into(), values[values.len() / 2])]);
+        graph
+    }
+
+    #[test]
+    fn no_assignment_is_cheaper() {
+        let mut random = Random::new(8);
+        for round in 0..200 {
+            let nodes = 1 + random.below(8) as usize;
+            let graph = random_graph(&mut random, nodes);
+            let mut time = |_: usize| if random.below(8) == 0 { None } else { Some(random.below(40)) };
+            // One of the two is always possible.
+            let times: Vec<[Option<u64>; 2]> = (0..nodes)
+                .map(|ix| match [time(ix), time(ix)] {
+                    [None, None] => [Some(5), None],
+                    times => times,
+                })
+                .collect();
+            let stem = random.below(nodes as u64) as usize;
+            let relayout: Vec<u64> = (0..graph.values().len()).map(|_| random.below(20)).collect();
+            let wishes = Wishes {
+                blocked: BLOCKED,
+                time: &|_, node, layout| times[node.index()][usize::from(layout == BLOCKED)],
+                reads_blocked: &|_, node, ix| !(node.index() == stem && ix == 0),
+                relayout: &|_, value| relayout[value.index()],
+            };
+
+            let cost = |assignment: u32| -> Option<u64> {
+                let is_blocked = |node: NodeId| assignment >> node.index() & 1 == 1;
+                let mut cost = 0;
+                for id in graph.nodes().keys() {
+                    cost += times[id.index()][usize::from(is_blocked(id))]?;
+                }
+                for (value, data) in graph.values().iter() {
+                    let own = data.producer().is_some_and(is_blocked);
+                    let read = |id: NodeId, ix: usize| is_blocked(id) && !(id.index() == stem && ix == 0);
+                    let read_other = graph.nodes().iter().any(|(id, node)| {
+                        node.inputs.iter().enumerate().any(|(ix, &input)| input == value && read(id, ix) != own)
+                    });
+                    if read_other || (own && graph.is_output(value)) {
+                        cost += relayout[value.index()];
+                    }
+                }
+                Some(cost)
+            };
+            let least = (0..1u32 << nodes).filter_map(cost).min().unwrap();
+            let found = cheapest(&graph, &wishes);
+            let chosen = found.iter().map(|(id, &blocked)| u32::from(blocked) << id.index()).sum();
+            assert_eq!(cost(chosen), Some(least), "round {round}");
+
+            let laid = assign_layouts(&graph, &wishes);
+            ir::verify(&laid).unwrap();
+            let x = types::Tensor::from_fn(Shape::from([1, 16, 2, 2]), |ix| ix as f32);
+            assert_eq!(ir::evaluate(&laid, &[x.clone()]).unwrap(), ir::evaluate(&graph, &[x]).unwrap());
+            assert!(laid.outputs().iter().all(|output| laid.value(output.value).layout == Layout::RowMajor));
+        }
+    }
+}

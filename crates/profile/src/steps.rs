@@ -1,0 +1,165 @@
+//! [`StepsReport`]: where the time of a run goes, step by step.
+
+use plan::{Operand, Place, Plan};
+use serde::Serialize;
+use types::Bytes;
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepReport {
+    /// The node it serves.
+    pub scope: String,
+    /// The kernel's name.
+    pub kernel: String,
+    /// What the kernel does, for eyes.
+    pub label: String,
+    /// The shortest time, in milliseconds.
+    pub ms: f64,
+    /// Its part of the sum of all steps' times, from 0 to 1.
+    pub share: f64,
+    /// Arithmetic operations, of the direct algorithm whatever the kernel does; a multiply-add counts as two.
+    pub flops: u64,
+    /// Billions of them a second.
+    pub gflop_per_s: f64,
+    /// The part of the most that the vector units do, from 0 to 1; above where a kernel does with fewer operations.
+    pub of_peak: f64,
+    /// Bytes of its operands in the arena.
+    pub arena_bytes: u64,
+    /// Bytes of its constants.
+    pub constant_bytes: u64,
+    /// Billions of both a second.
+    pub gb_per_s: f64,
+}
+
+/// What `profile` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepsReport {
+    /// The steps in order.
+    pub steps: Vec<StepReport>,
+    /// The sum of their times, in milliseconds.
+    pub ms: f64,
+    /// The most that the vector units of all threads do, in billions of operations a second, measured beside the steps.
+    pub peak_gflop_per_s: f64,
+    /// Runs of which the shortest times are taken, step by step.
+    pub iters: usize,
+    /// Threads that computed.
+    pub threads: usize,
+}
+
+impl StepsReport {
+    /// From the shortest seconds of each step of a plan, and the operations a second that the vector units do at most.
+    pub fn new(plan: &Plan, seconds: &[f64], peak: f64, iters: usize, threads: usize) -> StepsReport {
+        let all: f64 = seconds.iter().sum();
+        let steps = plan.steps.iter().zip(seconds).map(|(step, &seconds)| {
+            let operands = || step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
+            let bytes = |of: fn(&Operand) -> bool| {
+                operands().filter(|operand| of(operand)).map(|operand| operand.size).sum::<Bytes>().0
+            };
+            let arena_bytes = bytes(|operand| matches!(operand.place, Place::Buffer(_)));
+            let constant_bytes = bytes(|operand| matches!(operand.place, Place::Constant(_)));
+            let per_second = |count: u64| count as f64 / seconds.max(1e-9);
+            StepReport {
+                scope: step.scope.to_string(),
+                kernel: step.kernel.clone(),
+                label: step.label.clone(),
+                ms: seconds * 1e3,
+                share: seconds / all.max(1e-9),
+                flops: step.flops,
+                gflop_per_s: per_second(step.flops) / 1e9,
+                of_peak: per_second(step.flops) / peak.max(1.0),
+                arena_bytes,
+                constant_bytes,
+                gb_per_s: per_second(arena_bytes + constant_bytes) / 1e9,
+            }
+        });
+        StepsReport { steps: steps.collect(), ms: all * 1e3, peak_gflop_per_s: peak / 1e9, iters, threads }
+    }
+
+    /// The report as a table: every step in order, then each kernel's sum.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{:>9} {:>6} {:>9} {:>6} {:>9} {:>7}  {:<17} step\n",
+            "ms", "share", "GFLOP/s", "peak", "MiB", "GB/s", "kernel"
+        );
+        let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+        for step in &self.steps {
+            text.push_str(&format!(
+                "{:9.4} {:5.1}% {:9.1} {:5.0}% {:9.2} {:7.1}  {:<17} {}  {}\n",
+                step.ms,
+                100.0 * step.share,
+                step.gflop_per_s,
+                100.0 * step.of_peak,
+                mib(step.arena_bytes + step.constant_bytes),
+                step.gb_per_s,
+                step.kernel,
+                step.scope,
+                step.label
+            ));
+        }
+        text.push('\n');
+        for (kernel, ms, flops) in self.kernels() {
+            let gflop_per_s = flops as f64 / 1e6 / ms.max(1e-9);
+            text.push_str(&format!(
+                "{ms:9.4} {:5.1}% {gflop_per_s:9.1} {:5.0}%  {kernel}\n",
+                100.0 * ms / self.ms.max(1e-9),
+                100.0 * gflop_per_s / self.peak_gflop_per_s.max(1e-9)
+            ));
+        }
+        let flops: u64 = self.steps.iter().map(|step| step.flops).sum();
+        text.push_str(&format!(
+            "{:9.4} ms in {} steps, the shortest of {} runs each, {} threads: {:.1} of {:.1} GFLOP/s\n",
+            self.ms,
+            self.steps.len(),
+            self.iters,
+            self.threads,
+            flops as f64 / 1e6 / self.ms.max(1e-9),
+            self.peak_gflop_per_s
+        ));
+        text
+    }
+
+    /// Each kernel's name, milliseconds and operations, those with most time first.
+    fn kernels(&self) -> Vec<(&str, f64, u64)> {
+        let mut kernels: Vec<(&str, f64, u64)> = Vec::new();
+        for step in &self.steps {
+            match kernels.iter_mut().find(|(name, ..)| *name == step.kernel) {
+                Some((_, ms, flops)) => {
+                    *ms += step.ms;
+                    *flops += step.flops;
+                }
+                None => kernels.push((&step.kernel, step.ms, step.flops)),
+            }
+        }
+        kernels.sort_by(|a, b| b.1.total_cmp(&a.1));
+        kernels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::{BufferIx, ConstantIx, Step};
+    use types::Scope;
+
+    #[test]
+    fn rates_are_per_second() {
+        let operand = |place: Place, size: u64| Operand { place, offset: Bytes(0), size: Bytes(size) };
+        let step = Step {
+            scope: Scope::new("conv1"),
+            kernel: "conv".into(),
+            label: "3x3".into(),
+            code: Vec::new(),
+            inputs: vec![operand(Place::Buffer(BufferIx(0)), 1000), operand(Place::Constant(ConstantIx(0)), 500)],
+            outputs: vec![operand(Place::Buffer(BufferIx(1)), 500)],
+            workspace: None,
+            flops: 4_000_000,
+        };
+        let plan = Plan { steps: vec![step.clone(), Step { flops: 0, ..step }], ..Plan::default() };
+        let report = StepsReport::new(&plan, &[1e-3, 3e-3], 8e9, 5, 2);
+        let first = &report.steps[0];
+        assert_eq!((first.arena_bytes, first.constant_bytes), (1500, 500));
+        assert!((first.gflop_per_s - 4.0).abs() < 1e-9 && (first.of_peak - 0.5).abs() < 1e-9);
+        assert!((first.share - 0.25).abs() < 1e-9 && (first.gb_per_s - 2e-3).abs() < 1e-9);
+        assert!(report.text().contains("conv1  3x3") && report.text().contains("4.0000 ms in 2 steps"));
+    }
+}
