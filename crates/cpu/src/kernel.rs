@@ -179,6 +179,7 @@ kernels! {
     DepthwiseBlocked,
     PoolBlocked,
     ConvBlocked,
+    InvertedBottleneck,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.

@@ -30,6 +30,7 @@ mod vector;
 mod window;
 
 mod arg_extreme;
+mod bottleneck;
 mod burst;
 mod chain;
 mod conv;
@@ -52,6 +53,7 @@ mod resize;
 mod softmax;
 
 pub use arg_extreme::ArgExtreme;
+pub use bottleneck::InvertedBottleneck;
 pub use burst::burst;
 pub use chain::{Chain, Instruction};
 pub use conv::Conv;

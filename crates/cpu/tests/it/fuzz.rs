@@ -2,8 +2,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv,
-    Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool,
-    Pool2d, Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
+    Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, InvertedBottleneck, Kernel, Lrn, MatMul, MatMulB,
+    Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
@@ -120,7 +120,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(20) {
+    match random.below(21) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -252,6 +252,21 @@ fn kernel(random: &mut Random) -> Kernel {
                 batch: small(random),
                 channels: number(random),
                 window: window(random),
+            }
+            .into()
+        }
+        19 => {
+            let channels = number(random);
+            InvertedBottleneck {
+                batch: small(random),
+                in_channels: if random.below(3) == 0 { channels } else { number(random) },
+                channels,
+                out_channels: number(random),
+                window: window(random),
+                expand: (random.below(2) == 0).then(|| Epilogue { residual: random.below(9) == 0, ..epilogue(random) }),
+                depthwise: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
+                project: epilogue(random),
+                band: number(random),
             }
             .into()
         }
