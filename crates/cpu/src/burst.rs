@@ -34,9 +34,14 @@ fn multiply_add<V: Vector, const SUMS: usize>(rounds: usize) {
     for _ in 0..rounds {
         let (factor, mut sums) = (V::splat(black_box(0.999)), [V::splat(black_box(1.0)); SUMS]);
         for _ in 0..TURNS {
-            sums = sums.map(|sum| sum.mul_add(factor, factor));
+            // Not by a closure: that would not be compiled for the family.
+            for sum in &mut sums {
+                *sum = sum.mul_add(factor, factor);
+            }
         }
-        black_box(sums.map(|sum| sum.to_array()[0]));
+        for sum in sums {
+            black_box(sum.to_array()[0]);
+        }
     }
 }
 

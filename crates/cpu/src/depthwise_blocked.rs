@@ -8,6 +8,8 @@
 //!
 //! Rows of the kernel that leave the input are not visited, columns that do are passed over: nothing is added for padding.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::blocked::{Pixel, padded, rows_of_a_task};
@@ -70,114 +72,204 @@ impl KernelFn for DepthwiseBlocked {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let planes = Planes {
-            window: self.window,
-            blocks: self.channels.div_ceil(LANES),
-            weights: input(&args, 1),
-            bias: self.epilogue.bias.then(|| input(&args, 2)),
-            epilogue: &self.epilogue,
-        };
         let x: &[Pixel] = input(&args, 0);
+        let weights: &[Pixel] = input(&args, 1);
+        let bias: Option<&[Pixel]> = self.epilogue.bias.then(|| input(&args, 2));
         let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let out: &mut [Pixel] = elements_mut(args.outputs[0]);
-        let [rows, columns] = self.window.output;
-        let row_bytes = size_of::<Pixel>() * columns.max(self.window.input_plane() / rows);
-        let chunk = columns * rows_of_a_task(out.len() / columns, row_bytes);
-        for_each_chunk(pool, out, chunk, &|number, cells| {
-            let residual = match residual {
-                None => Residual::None,
-                Some(None) => Residual::InPlace,
-                Some(Some(residual)) => Residual::Of(&residual[number * chunk..][..cells.len()]),
-            };
-            let (first, planes) = (number * chunk / columns, &planes);
-            with_vector!(pool.isa(), run_rows(
-                planes: &Planes<'_>, x: &[Pixel], first: usize, residual: Residual<'_>, cells: &mut [Pixel]
-            ));
+        let limits = self.epilogue.limits();
+        let (window, blocks) = (&self.window, self.channels.div_ceil(LANES));
+        let ([rows, columns], taps) = (window.output, window.taps());
+        let row_bytes = size_of::<Pixel>() * columns.max(window.input_plane() / rows);
+        let chunk = rows_of_a_task(out.len() / columns, row_bytes);
+        for_each_chunk(pool, out, chunk * columns, &|number, mut cells: &mut [Pixel]| {
+            // Rows are counted over all planes; a task may have the end of one plane and the start of the next.
+            let mut first = number * chunk;
+            while !cells.is_empty() {
+                let (plane, row) = (first / rows, first % rows);
+                let count = (rows - row).min(cells.len() / columns);
+                let (part, rest) = cells.split_at_mut(count * columns);
+                let residual: Option<*const Pixel> = residual.map(|residual| match residual {
+                    Some(residual) => residual[first * columns..][..part.len()].as_ptr(),
+                    None => part.as_ptr(),
+                });
+                let block = plane % blocks;
+                let rows = Rows {
+                    window,
+                    x: x[plane * window.input_plane()..][..window.input_plane()].as_ptr(),
+                    weights: weights[block * taps..][..taps].as_ptr(),
+                    bias: bias.map_or([0.0; LANES], |bias| bias[block]),
+                    residual,
+                    limits: limits.unwrap_or(Epilogue::UNLIMITED),
+                    rows: row..row + count,
+                    out: part.as_mut_ptr(),
+                };
+                // SAFETY: the plane read, its block's kernel, the cells and their residual are slices of the sizes that
+                // the window states, and the cells are this task's alone.
+                unsafe { rows.run(pool.isa()) };
+                if limits.is_none() {
+                    self.epilogue.activate_on(pool.isa(), part.as_flattened_mut());
+                }
+                (cells, first) = (rest, first + count);
+            }
         });
     }
 }
 
-/// What all planes have in common.
-pub(crate) struct Planes<'a> {
-    pub(crate) window: Window,
-    /// Blocks of channels.
-    pub(crate) blocks: usize,
-    /// For each block its kernel.
-    pub(crate) weights: &'a [Pixel],
-    pub(crate) bias: Option<&'a [Pixel]>,
-    pub(crate) epilogue: &'a Epilogue,
+/// Some rows of one block's output.
+pub(crate) struct Rows<'a> {
+    pub(crate) window: &'a Window,
+    /// The plane that is read; only the rows that the kernel reaches from `rows` need to be there.
+    pub(crate) x: *const Pixel,
+    /// The block's kernel.
+    pub(crate) weights: *const Pixel,
+    pub(crate) bias: Pixel,
+    /// Added to the sums; lies like the output, and may be the output.
+    pub(crate) residual: Option<*const Pixel>,
+    /// Limits of the results, the lower first.
+    pub(crate) limits: [f32; 2],
+    pub(crate) rows: Range<usize>,
+    /// Where the first of the rows goes.
+    pub(crate) out: *mut Pixel,
 }
 
-/// What is added to some pixels.
-#[derive(Clone, Copy)]
-pub(crate) enum Residual<'a> {
-    None,
-    /// What the output holds.
-    InPlace,
-    Of(&'a [Pixel]),
-}
-
-/// Rows of the output from row `first` on, counted over all planes.
-#[inline(always)]
-fn run_rows<V: Vector>(planes: &Planes, x: &[Pixel], first: usize, residual: Residual, cells: &mut [Pixel]) {
-    let [rows, columns] = planes.window.output;
-    let input_plane = planes.window.input_plane();
-    for (ix, cells) in cells.chunks_exact_mut(columns).enumerate() {
-        let (plane, oy) = ((first + ix) / rows, (first + ix) % rows);
-        let residual = match residual {
-            Residual::Of(residual) => Residual::Of(&residual[ix * columns..][..columns]),
-            other => other,
-        };
-        let x = &x[plane * input_plane..][..input_plane];
-        run_row::<V>(planes, plane % planes.blocks, x, oy, residual, cells);
+impl Rows<'_> {
+    /// Computes the rows.
+    ///
+    /// # Safety
+    /// The processor has the family (a pool's it has). The rows of `x` that the window reaches, the kernel and the residual
+    /// can be read, the output can be written, and nobody else uses it meanwhile.
+    pub(crate) unsafe fn run(&self, isa: Isa) {
+        let window = self.window;
+        let rows = self;
+        // Each is compiled on its own, so that its loops get all registers.
+        let near = window.pad[1] < window.kernel[1] && window.dilation[1] == 1;
+        match (near, window.kernel[1], window.stride[1]) {
+            (true, 3, 1) => with_vector!(isa, three(rows: &Rows<'_>)),
+            (true, 3, 2) => with_vector!(isa, three_by_twos(rows: &Rows<'_>)),
+            (true, 5, 1) => with_vector!(isa, five(rows: &Rows<'_>)),
+            (true, 5, 2) => with_vector!(isa, five_by_twos(rows: &Rows<'_>)),
+            _ => with_vector!(isa, any(rows: &Rows<'_>)),
+        }
     }
 }
 
-/// One row of one block's output; `x` is the plane it reads.
 #[inline(always)]
-pub(crate) fn run_row<V: Vector>(
-    planes: &Planes,
-    block: usize,
-    x: &[Pixel],
-    oy: usize,
-    residual: Residual,
-    cells: &mut [Pixel],
-) {
-    let window = &planes.window;
-    let limits = planes.epilogue.limits();
-    let row = Row {
-        window,
-        x,
-        oy,
-        weights: &planes.weights[block * window.taps()..][..window.taps()],
-        bias: planes.bias.map_or([0.0; LANES], |bias| bias[block]),
-        residual,
-        limits: limits.unwrap_or(Epilogue::UNLIMITED),
-    };
-    // Sums that leave registers for the weights and an item: 32 of AVX-512, 16 of the others, which need several for
-    // one vector.
+fn three<V: Vector>(rows: &Rows) {
+    holeless::<V, 3, 1>(rows);
+}
+
+#[inline(always)]
+fn three_by_twos<V: Vector>(rows: &Rows) {
+    holeless::<V, 3, 2>(rows);
+}
+
+#[inline(always)]
+fn five<V: Vector>(rows: &Rows) {
+    holeless::<V, 5, 1>(rows);
+}
+
+#[inline(always)]
+fn five_by_twos<V: Vector>(rows: &Rows) {
+    holeless::<V, 5, 2>(rows);
+}
+
+#[inline(always)]
+fn holeless<V: Vector, const K: usize, const S: usize>(rows: &Rows) {
+    let add = Holeless::<K, S>;
+    // Sums that leave registers for the weights and an item: of 32 of AVX-512, of 16 of the others, which need several
+    // for one vector.
     match V::ISA {
-        Isa::Avx512 => row.run::<V, 14>(cells),
-        Isa::Avx2 => row.run::<V, 4>(cells),
-        Isa::Portable => row.run::<V, 2>(cells),
-    }
-    if limits.is_none() {
-        planes.epilogue.activate(cells.as_flattened_mut());
+        Isa::Avx512 => run::<V, 14>(rows, add),
+        Isa::Avx2 => run::<V, 4>(rows, add),
+        Isa::Portable => run::<V, 2>(rows, add),
     }
 }
 
-/// One row of the output.
-struct Row<'a> {
-    window: &'a Window,
-    x: &'a [Pixel],
-    oy: usize,
-    weights: &'a [Pixel],
-    bias: Pixel,
-    residual: Residual<'a>,
-    limits: [f32; 2],
+#[inline(always)]
+fn any<V: Vector>(rows: &Rows) {
+    match V::ISA {
+        Isa::Avx512 => run::<V, 14>(rows, AnyKernel(rows.window)),
+        Isa::Avx2 => run::<V, 4>(rows, AnyKernel(rows.window)),
+        Isa::Portable => run::<V, 2>(rows, AnyKernel(rows.window)),
+    }
 }
 
-/// Repeats an expression for numbers as the constant `$at`: sums in registers have no index at run time.
+/// Goes over rows in tiles of `T` sums. Called by [`Rows::run`] alone, whose callers promise that all addresses hold.
+#[inline(always)]
+fn run<V: Vector, const T: usize>(task: &Rows, kernel: impl KernelRow) {
+    let window = task.window;
+    let ([_, width], [_, columns], [_, kernel_columns]) = (window.input, window.output, window.kernel);
+    let (stride, pad) = (window.stride[1], window.pad[1]);
+    let (low, high) = (V::splat(task.limits[0]), V::splat(task.limits[1]));
+    let reach = (T - 1) * stride + (kernel_columns - 1) * window.dilation[1] + 1;
+    let mut at = 0;
+    for oy in task.rows.clone() {
+        let taps = window.taps_inside(0, oy);
+        let iy = (oy * window.stride[0] + taps.start * window.dilation[0]).wrapping_sub(window.pad[0]);
+        let x = task.x.wrapping_add(iy.wrapping_mul(width));
+        let row_weights = task.weights.wrapping_add(taps.start * kernel_columns);
+        for ox in (0..columns).step_by(T) {
+            let base = (ox * stride).wrapping_sub(pad);
+            // A base in front of the picture has wrapped.
+            let inside = base <= width && reach <= width - base;
+            let (mut source, mut weights) = (x, row_weights);
+            let mut sums = [V::read(&task.bias); T];
+            for _ in taps.clone() {
+                // SAFETY: the row is one that the kernel's row lies on, and its items are read inside of it alone.
+                unsafe {
+                    match inside {
+                        true => kernel.add::<V, T, true>(source, base, width, weights, &mut sums),
+                        false => kernel.add::<V, T, false>(source, base, width, weights, &mut sums),
+                    }
+                }
+                source = source.wrapping_add(window.dilation[0] * width);
+                weights = weights.wrapping_add(kernel_columns);
+            }
+            // All loops run over the constant `T`: sums in registers have no index at run time.
+            let count = T.min(columns - ox);
+            if let Some(residual) = task.residual {
+                for (ix, sum) in sums.iter_mut().enumerate() {
+                    if ix < count {
+                        // SAFETY: the residual has an item for each output.
+                        *sum = sum.add(unsafe { V::load(residual.add(at + ix).cast()) });
+                    }
+                }
+            }
+            for (ix, sum) in sums.iter().enumerate() {
+                if ix < count {
+                    // SAFETY: there are `count` outputs more in this row.
+                    unsafe { high.min(low.max(*sum)).store(task.out.add(at + ix).cast()) };
+                }
+            }
+            at += count;
+        }
+    }
+}
+
+/// How a row of the kernel is added to sums of neighbours.
+trait KernelRow: Copy {
+    /// Adds what one row of the kernel gives to the sums. The first tap of the first sum lies on column `base` of the row
+    /// at `row` (in front of it where `base` has wrapped); columns outside of its `width` give nothing.
+    ///
+    /// # Safety
+    /// The row and the weights can be read. `INSIDE`: no column is outside.
+    unsafe fn add<V: Vector, const T: usize, const INSIDE: bool>(
+        self,
+        row: *const Pixel,
+        base: usize,
+        width: usize,
+        weights: *const Pixel,
+        sums: &mut [V; T],
+    );
+}
+
+/// Kernels of `K` columns without holes, in steps of `S`, with less padding than `K`: each column of the input is loaded
+/// once for all its sums.
+#[derive(Clone, Copy)]
+struct Holeless<const K: usize, const S: usize>;
+
+/// Repeats an expression for numbers as the constant `$at`.
 macro_rules! unrolled {
     ($at:ident in $($number:literal)* => $body:expr) => {
         $({
@@ -187,121 +279,72 @@ macro_rules! unrolled {
     };
 }
 
-impl Row<'_> {
-    /// Goes over the row in tiles of `T` pixels.
+impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
     #[inline(always)]
-    fn run<V: Vector, const T: usize>(&self, cells: &mut [Pixel]) {
-        let window = self.window;
-        match (window.dilation[1], window.kernel[1], window.stride[1]) {
-            (1, 3, 1) => self.run_columns::<V, 3, 1, T>(cells),
-            (1, 3, 2) => self.run_columns::<V, 3, 2, T>(cells),
-            (1, 5, 1) => self.run_columns::<V, 5, 1, T>(cells),
-            (1, 5, 2) => self.run_columns::<V, 5, 2, T>(cells),
-            _ => self.run_taps::<V, T>(cells),
+    unsafe fn add<V: Vector, const T: usize, const INSIDE: bool>(
+        self,
+        row: *const Pixel,
+        base: usize,
+        width: usize,
+        weights: *const Pixel,
+        sums: &mut [V; T],
+    ) {
+        let mut kernel = [V::zero(); K];
+        for (ix, register) in kernel.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *register = unsafe { V::load(weights.add(ix).cast()) };
         }
-    }
-
-    /// Kernels of `K` columns without holes: each column of the input is loaded once for all sums that it is part of.
-    #[inline(always)]
-    fn run_columns<V: Vector, const K: usize, const S: usize, const T: usize>(&self, cells: &mut [Pixel]) {
-        for (ix, cells) in cells.chunks_mut(T).enumerate() {
-            let mut sums = [V::read(&self.bias); T];
-            let base = (ix * T * S).wrapping_sub(self.window.pad[1]);
-            let end = base.wrapping_add((T - 1) * S + K);
-            // Columns in front of the picture have wrapped: they are larger than `end`.
-            let inside = base < end && end <= self.window.input[1];
-            for (row, weights) in self.kernel_rows() {
-                let weights: &[Pixel; K] = weights.try_into().expect("the kernel has so many columns");
-                let weights = weights.each_ref().map(|weights| V::read(weights));
-                if inside {
-                    columns::<V, K, S, T>(&row[base..end], 0, &weights, &mut sums);
-                } else {
-                    columns::<V, K, S, T>(row, base, &weights, &mut sums);
-                }
-            }
-            self.finish(ix * T, sums, cells);
-        }
-    }
-
-    /// Any kernel: tap by tap.
-    #[inline(always)]
-    fn run_taps<V: Vector, const T: usize>(&self, cells: &mut [Pixel]) {
-        let window = self.window;
-        for (ix, cells) in cells.chunks_mut(T).enumerate() {
-            let mut sums = [V::read(&self.bias); T];
-            for (row, weights) in self.kernel_rows() {
-                for (kx, weights) in weights.iter().enumerate() {
-                    let weights = V::read(weights);
-                    let base = (ix * T * window.stride[1] + kx * window.dilation[1]).wrapping_sub(window.pad[1]);
-                    for (at, sum) in sums.iter_mut().enumerate() {
-                        if let Some(item) = row.get(base.wrapping_add(at * window.stride[1])) {
-                            *sum = V::read(item).mul_add(weights, *sum);
+        let source = row.wrapping_add(base);
+        // Columns from `start` to `end` lie in the row; a base in front of it is less than a kernel away.
+        let (start, end) = (base.wrapping_neg() as isize, (width as isize).wrapping_sub(base as isize));
+        'columns: {
+            unrolled! { AT in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 =>
+                if AT < (T - 1) * S + K {
+                    if !INSIDE && end <= AT as isize {
+                        break 'columns;
+                    }
+                    if INSIDE || K - 1 <= AT || start <= AT as isize {
+                        // SAFETY: the column lies in the row, as the comparisons say or the caller.
+                        let item = unsafe { V::load(source.wrapping_add(AT).cast()) };
+                        for (kx, &weight) in kernel.iter().enumerate() {
+                            if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < T {
+                                let sum = &mut sums[(AT - kx) / S];
+                                *sum = item.mul_add(weight, *sum);
+                            }
                         }
                     }
                 }
-            }
-            self.finish(ix * T, sums, cells);
-        }
-    }
-
-    /// The rows of the input that the kernel's rows lie on, and those rows' weights.
-    #[inline(always)]
-    fn kernel_rows(&self) -> impl Iterator<Item = (&[Pixel], &[Pixel])> {
-        let window = self.window;
-        window.taps_inside(0, self.oy).map(|ky| {
-            let iy = self.oy * window.stride[0] + ky * window.dilation[0] - window.pad[0];
-            let row = &self.x[iy * window.input[1]..][..window.input[1]];
-            (row, &self.weights[ky * window.kernel[1]..][..window.kernel[1]])
-        })
-    }
-
-    /// Stores the sums of the pixels from `start` on; there may be fewer cells than sums.
-    #[inline(always)]
-    fn finish<V: Vector, const T: usize>(&self, start: usize, mut sums: [V; T], cells: &mut [Pixel]) {
-        match self.residual {
-            Residual::None => {}
-            Residual::InPlace => {
-                for (sum, cell) in sums.iter_mut().zip(&*cells) {
-                    *sum = sum.add(V::read(cell));
-                }
-            }
-            Residual::Of(residual) => {
-                for (sum, cell) in sums.iter_mut().zip(&residual[start..]) {
-                    *sum = sum.add(V::read(cell));
-                }
-            }
-        }
-        let [low, high] = self.limits.map(V::splat);
-        let sums = sums.map(|sum| high.min(low.max(sum)));
-        if let Ok(cells) = <&mut [Pixel; T]>::try_from(&mut *cells) {
-            for (sum, cell) in sums.iter().zip(cells) {
-                sum.write(cell);
-            }
-        } else {
-            for (sum, cell) in sums.iter().zip(cells) {
-                sum.write(cell);
             }
         }
     }
 }
 
-/// Adds what the columns of `row` from `base` on give to the sums of `T` neighbours; those outside of the row (a
-/// wrapped `base` is in front of it) give nothing.
-#[inline(always)]
-fn columns<V: Vector, const K: usize, const S: usize, const T: usize>(
-    row: &[Pixel],
-    base: usize,
-    weights: &[V; K],
-    sums: &mut [V; T],
-) {
-    unrolled! { AT in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 =>
-        if AT < (T - 1) * S + K && let Some(item) = row.get(base.wrapping_add(AT)) {
-            let item = V::read(item);
-            for (kx, &weight) in weights.iter().enumerate() {
-                if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < T {
-                    let sum = &mut sums[(AT - kx) / S];
+/// Any kernel: tap by tap.
+#[derive(Clone, Copy)]
+struct AnyKernel<'a>(&'a Window);
+
+impl KernelRow for AnyKernel<'_> {
+    #[inline(always)]
+    unsafe fn add<V: Vector, const T: usize, const INSIDE: bool>(
+        self,
+        row: *const Pixel,
+        base: usize,
+        width: usize,
+        weights: *const Pixel,
+        sums: &mut [V; T],
+    ) {
+        let window = self.0;
+        for kx in 0..window.kernel[1] {
+            // SAFETY: the caller's promise.
+            let weight = unsafe { V::load(weights.add(kx).cast()) };
+            let mut column = base.wrapping_add(kx * window.dilation[1]);
+            for sum in sums.iter_mut() {
+                if INSIDE || column < width {
+                    // SAFETY: the column lies in the row.
+                    let item = unsafe { V::load(row.add(column).cast()) };
                     *sum = item.mul_add(weight, *sum);
                 }
+                column = column.wrapping_add(window.stride[1]);
             }
         }
     }

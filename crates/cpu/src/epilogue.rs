@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::pointwise::Unary;
 
-use crate::math;
+use crate::isa::with_isa;
+use crate::{Isa, math};
 
 /// Add a bias, add a residual, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,4 +47,15 @@ impl Epilogue {
             math::apply(function, items);
         }
     }
+
+    /// Applies the functions, with the instructions of a family; for items that are worth a call.
+    pub(crate) fn activate_on(&self, isa: Isa, items: &mut [f32]) {
+        let epilogue = self;
+        with_isa!(isa, activate(epilogue: &Epilogue, items: &mut [f32]));
+    }
+}
+
+#[inline(always)]
+fn activate(epilogue: &Epilogue, items: &mut [f32]) {
+    epilogue.activate(items);
 }

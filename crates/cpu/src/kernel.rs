@@ -180,6 +180,7 @@ kernels! {
     PoolBlocked,
     ConvBlocked,
     Winograd,
+    InvertedBottleneck,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.

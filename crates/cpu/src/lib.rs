@@ -30,6 +30,7 @@ mod vector;
 mod window;
 
 mod arg_extreme;
+mod bottleneck;
 mod burst;
 mod chain;
 mod conv;
@@ -53,6 +54,7 @@ mod softmax;
 mod winograd;
 
 pub use arg_extreme::ArgExtreme;
+pub use bottleneck::InvertedBottleneck;
 pub use burst::burst;
 pub use chain::{Chain, Instruction};
 pub use conv::Conv;

@@ -119,8 +119,11 @@ impl Row<'_> {
                     }
                 }
             }
-            for (fold, cell) in folds.iter().zip(cells) {
-                fold.write(cell);
+            // Over the constant `T`: folds in registers have no index at run time.
+            for (at, fold) in folds.iter().enumerate() {
+                if let Some(cell) = cells.get_mut(at) {
+                    fold.write(cell);
+                }
             }
         }
     }

@@ -131,7 +131,8 @@ fn to_pixels<V: Vector>(source: &[f32], plane: usize, channels: usize, pixels: &
                 *row = V::read(&source[channel * plane + ix * LANES..][..LANES]);
             }
         }
-        for (pixel, column) in tile.iter_mut().zip(V::transpose(rows)) {
+        let columns = V::transpose(rows);
+        for (pixel, column) in tile.iter_mut().zip(&columns) {
             column.write(pixel);
         }
     }
@@ -156,7 +157,8 @@ fn to_rows<V: Vector>(pixels: &[Pixel], place: Rows, out: &SharedMut<'_, f32>) {
         for (row, pixel) in rows.iter_mut().zip(tile) {
             *row = V::read(pixel);
         }
-        for (channel, row) in V::transpose(rows).into_iter().enumerate() {
+        let rows = V::transpose(rows);
+        for (channel, row) in rows.iter().enumerate() {
             if channel < place.channels {
                 row.write(part(channel, ix * LANES, LANES));
             }

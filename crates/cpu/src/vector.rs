@@ -266,8 +266,8 @@ pub(crate) mod x86 {
                         pairs[pair].0 = _mm512_unpacklo_ps(rows[pair].0, rows[pair + 1].0);
                         pairs[pair + 1].0 = _mm512_unpackhi_ps(rows[pair].0, rows[pair + 1].0);
                     }
-                    let [a, b] = [at, at + 2].map(|pair| _mm512_castps_pd(pairs[pair].0));
-                    let [c, d] = [at + 1, at + 3].map(|pair| _mm512_castps_pd(pairs[pair].0));
+                    let (a, b) = (_mm512_castps_pd(pairs[at].0), _mm512_castps_pd(pairs[at + 2].0));
+                    let (c, d) = (_mm512_castps_pd(pairs[at + 1].0), _mm512_castps_pd(pairs[at + 3].0));
                     fours[at].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
                     fours[at + 1].0 = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
                     fours[at + 2].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
@@ -276,7 +276,8 @@ pub(crate) mod x86 {
             }
             // Quarter `q` of `fours[4 * r + c]` has column `4 * q + c` of rows `4 * r` to `4 * r + 3`.
             for column in 0..4 {
-                let [a, b, c, d] = [0, 4, 8, 12].map(|row| fours[row + column].0);
+                let (a, b) = (fours[column].0, fours[column + 4].0);
+                let (c, d) = (fours[column + 8].0, fours[column + 12].0);
                 // SAFETY: the family's instructions are there.
                 unsafe {
                     let (ab_even, ab_odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
@@ -372,11 +373,14 @@ pub(crate) mod x86 {
         fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
             let mut columns = rows;
             for (high_rows, high_columns) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let eight = std::array::from_fn(|row| rows[high_rows * 8 + row].0[high_columns]);
+                let mut eight = [rows[0].0[0]; 8];
+                for (row, half) in eight.iter_mut().enumerate() {
+                    *half = rows[high_rows * 8 + row].0[high_columns];
+                }
                 // SAFETY: the family's instructions are there.
                 let turned = unsafe { transpose_eight(eight) };
-                for (column, half) in turned.into_iter().enumerate() {
-                    columns[high_columns * 8 + column].0[high_rows] = half;
+                for (column, half) in turned.iter().enumerate() {
+                    columns[high_columns * 8 + column].0[high_rows] = *half;
                 }
             }
             columns

@@ -2,7 +2,8 @@
 //! threads. Pads of operands are no numbers.
 
 use prestow_cpu::{
-    Args, DepthwiseBlocked, Epilogue, Isa, Kernel, Operand, Pool, Pool2dKind, PoolBlocked, Reorder, Window,
+    Args, DepthwiseBlocked, Epilogue, InvertedBottleneck, Isa, Kernel, Operand, Pool, Pool2dKind, PoolBlocked, Reorder,
+    Window,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -141,6 +142,56 @@ fn planes(window: &Window) -> [usize; 2] {
     [window.input[0] * window.input[1], window.output[0] * window.output[1]]
 }
 
+/// Results through bias, residual and functions; `plane` results a channel.
+fn finish(sums: &mut [f64], plane: usize, epilogue: &Epilogue, bias: &[f32], residual: &[f32]) {
+    for (at, sum) in sums.iter_mut().enumerate() {
+        *sum += if epilogue.bias { f64::from(bias[at / plane % bias.len()]) } else { 0.0 };
+        *sum += if epilogue.residual { f64::from(residual[at]) } else { 0.0 };
+        *sum = epilogue.activation.iter().fold(*sum, |sum, function| function.eval(sum));
+    }
+}
+
+/// `[.., channels, plane]` with a kernel a channel.
+fn depthwise(x: &[f64], window: &Window, channels: usize, weights: &[f32]) -> Vec<f64> {
+    let ([input_plane, plane], taps) = (planes(window), window.kernel[0] * window.kernel[1]);
+    let sum = |at: usize| -> f64 {
+        let (channel, pixel) = (at / plane, at % plane);
+        let (x, weights) = (&x[channel * input_plane..], &weights[channel % channels * taps..]);
+        let cells = cells(window, pixel / window.output[1], pixel % window.output[1]);
+        cells.into_iter().map(|(tap, cell)| x[cell] * f64::from(weights[tap])).sum()
+    };
+    (0..x.len() / input_plane * plane).map(sum).collect()
+}
+
+/// `[batch, ins, plane]` by `[outs, ins]`.
+fn pointwise(x: &[f64], ins: usize, outs: usize, plane: usize, weights: &[f32]) -> Vec<f64> {
+    let sum = |at: usize| -> f64 {
+        let (image, out, pixel) = (at / plane / outs, at / plane % outs, at % plane);
+        let item = |channel: usize| x[(image * ins + channel) * plane + pixel];
+        (0..ins).map(|channel| item(channel) * f64::from(weights[out * ins + channel])).sum()
+    };
+    (0..x.len() / ins * outs).map(sum).collect()
+}
+
+fn wide(items: &[f32]) -> Vec<f64> {
+    items.iter().map(|&item| item.into()).collect()
+}
+
+fn epilogue(random: &mut Random, residual: bool) -> Epilogue {
+    let activations: [&[Unary]; 5] = [
+        &[],
+        &[Unary::Relu],
+        &[Unary::Clip { min: 0.0, max: 0.75 }],
+        &[Unary::HardSwish],
+        &[Unary::Relu, Unary::Sigmoid],
+    ];
+    Epilogue {
+        bias: random.below(2) == 0,
+        residual: residual && random.below(2) == 0,
+        activation: pick(random, &activations).iter().copied().collect(),
+    }
+}
+
 #[test]
 fn reorder_moves_every_element() {
     let (pools, mut random) = (pools(), Random::new(5));
@@ -165,22 +216,11 @@ fn reorder_moves_every_element() {
 #[test]
 fn depthwise_sums_its_windows() {
     let (pools, mut random) = (pools(), Random::new(9));
-    let activations: [&[Unary]; 5] = [
-        &[],
-        &[Unary::Relu],
-        &[Unary::Clip { min: 0.0, max: 0.75 }],
-        &[Unary::HardSwish],
-        &[Unary::Relu, Unary::Sigmoid],
-    ];
     for _ in 0..250 {
         let batch = pick(&mut random, &[1, 1, 2]);
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
         let (window, wild) = (window(&mut random), random.below(4) == 0);
-        let epilogue = Epilogue {
-            bias: random.below(2) == 0,
-            residual: random.below(2) == 0,
-            activation: pick(&mut random, &activations).iter().copied().collect(),
-        };
+        let epilogue = epilogue(&mut random, true);
         let kernel = DepthwiseBlocked { batch, channels, window, epilogue: epilogue.clone() };
         let [input_plane, plane] = planes(&window);
         let taps = window.kernel[0] * window.kernel[1];
@@ -188,20 +228,8 @@ fn depthwise_sums_its_windows() {
         let weights = numbers(&mut random, channels * taps, wild);
         let bias = numbers(&mut random, channels, false);
         let residual = numbers(&mut random, batch * channels * plane, false);
-        let mut want = Vec::new();
-        for number in 0..batch * channels * plane {
-            let (image_channel, pixel) = (number / plane, number % plane);
-            let channel = image_channel % channels;
-            let mut sum: f64 = cells(&window, pixel / window.output[1], pixel % window.output[1])
-                .into_iter()
-                .map(|(tap, cell)| {
-                    f64::from(x[image_channel * input_plane + cell]) * f64::from(weights[channel * taps + tap])
-                })
-                .sum();
-            sum += if epilogue.bias { f64::from(bias[channel]) } else { 0.0 };
-            sum += if epilogue.residual { f64::from(residual[number]) } else { 0.0 };
-            want.push(epilogue.activation.iter().fold(sum, |sum, function| function.eval(sum)));
-        }
+        let mut want = depthwise(&wide(&x), &window, channels, &weights);
+        finish(&mut want, plane, &epilogue, &bias, &residual);
         let mut inputs = vec![blocked(&x, channels, input_plane, f32::NAN), kernel.pack(&weights)];
         if epilogue.bias {
             inputs.push(blocked(&bias, channels, 1, 0.0));
@@ -259,6 +287,57 @@ fn pools_fold_their_windows() {
         let kernel = Kernel::from(PoolBlocked { kind, batch, channels, window });
         for got in run_all(&kernel, &[blocked(&x, channels, input_plane, f32::NAN)], false, &pools) {
             check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn bottlenecks_are_their_three_parts() {
+    let (pools, mut random) = (pools(), Random::new(13));
+    for _ in 0..150 {
+        let (batch, window) = (pick(&mut random, &[1, 1, 2, 5]), window(&mut random));
+        let [channels, outs] = [0, 1].map(|_| pick(&mut random, &[1, 7, 16, 24, 33, 48, 70]));
+        let expand = (random.below(3) != 0).then(|| epilogue(&mut random, false));
+        let ins = if expand.is_some() { pick(&mut random, &[3, 16, 19, 32]) } else { channels };
+        let kernel = InvertedBottleneck {
+            batch,
+            in_channels: ins,
+            channels,
+            out_channels: outs,
+            window,
+            expand: expand.clone(),
+            depthwise: epilogue(&mut random, false),
+            project: epilogue(&mut random, true),
+            band: pick(&mut random, &[1, 2, 3, 5, 8, 100]),
+        };
+        let ([input_plane, plane], taps) = (planes(&window), window.kernel[0] * window.kernel[1]);
+        let wild = random.below(4) == 0;
+        let x = numbers(&mut random, batch * ins * input_plane, wild);
+        let mut inputs = vec![blocked(&x, ins, input_plane, f32::NAN)];
+        let mut want = wide(&x);
+        if let (Some(epilogue), Some(expand)) = (&kernel.expand, kernel.expand_kernel()) {
+            let (weights, bias) = (numbers(&mut random, channels * ins, false), numbers(&mut random, channels, false));
+            want = pointwise(&want, ins, channels, input_plane, &weights);
+            finish(&mut want, input_plane, epilogue, &bias, &[]);
+            inputs.push(expand.pack(&weights));
+            inputs.extend(epilogue.bias.then(|| blocked(&bias, channels, 1, 0.0)));
+        }
+        let (weights, bias) = (numbers(&mut random, channels * taps, false), numbers(&mut random, channels, false));
+        want = depthwise(&want, &window, channels, &weights);
+        finish(&mut want, plane, &kernel.depthwise, &bias, &[]);
+        inputs.push(kernel.depthwise_kernel().pack(&weights));
+        inputs.extend(kernel.depthwise.bias.then(|| blocked(&bias, channels, 1, 0.0)));
+        let (weights, bias) = (numbers(&mut random, outs * channels, false), numbers(&mut random, outs, false));
+        let residual = numbers(&mut random, batch * outs * plane, false);
+        want = pointwise(&want, channels, outs, plane, &weights);
+        finish(&mut want, plane, &kernel.project, &bias, &residual);
+        inputs.push(kernel.project_kernel().pack(&weights));
+        inputs.extend(kernel.project.bias.then(|| blocked(&bias, outs, 1, 0.0)));
+        inputs.extend(kernel.project.residual.then(|| blocked(&residual, outs, plane, f32::NAN)));
+        let in_place = kernel.project.residual;
+        let kernel = Kernel::from(kernel);
+        for got in run_all(&kernel, &inputs, in_place, &pools) {
+            check(&kernel, &unblocked(&got, batch, outs, plane), &want, 1e-4);
         }
     }
 }

@@ -1,15 +1,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-<<<<<<< HEAD
     ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv,
-    Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool,
-    Pool2d, Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
-=======
-    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseConv, Elementwise,
-    ElementwiseFn, Epilogue, Fill, Gather, Instruction, Kernel, Lrn, MatMul, MatMulB, Operand, Pool, Pool2d,
-    Pool2dKind, Reduce, ReduceFn, Remap, Resize, Sizes, Softmax, Window, Winograd,
->>>>>>> winograd
+    Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, InvertedBottleneck, Kernel, Lrn, MatMul, MatMulB,
+    Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
+    Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
@@ -126,11 +121,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-<<<<<<< HEAD
-    match random.below(20) {
-=======
-    match random.below(18) {
->>>>>>> winograd
+    match random.below(22) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -265,6 +256,21 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
+        20 => {
+            let channels = number(random);
+            InvertedBottleneck {
+                batch: small(random),
+                in_channels: if random.below(3) == 0 { channels } else { number(random) },
+                channels,
+                out_channels: number(random),
+                window: window(random),
+                expand: (random.below(2) == 0).then(|| Epilogue { residual: random.below(9) == 0, ..epilogue(random) }),
+                depthwise: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
+                project: epilogue(random),
+                band: number(random),
+            }
+            .into()
+        }
         18 => ConvBlocked {
             batch: small(random),
             in_channels: number(random),
@@ -275,7 +281,7 @@ fn kernel(random: &mut Random) -> Kernel {
             epilogue: epilogue(random),
         }
         .into(),
-        16 => {
+        19 => {
             let geometry = window(random);
             let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };
             Winograd {

@@ -51,6 +51,7 @@ pub(super) fn relayout(node: &View) -> Result<Call, String> {
 enum ConvKernel {
     Depthwise(cpu::DepthwiseBlocked),
     Direct(cpu::ConvBlocked),
+    Winograd(cpu::Winograd),
 }
 
 /// The fastest kernel of a convolution with at most `scratch` bytes of workspace.
@@ -69,8 +70,29 @@ fn conv_kernel(graph: &Graph, node: &Node, conv: &Conv, scratch: Bytes, exact: b
     let input_blocked = reads_blocked(graph, node, 0);
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
     let direct = cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue };
-    let _ = (scratch, exact);
-    Ok(ConvKernel::Direct(direct))
+    let winograd = if exact { None } else { winograd(&direct, scratch) };
+    Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
+}
+
+/// Winograd's algorithm for a convolution, where it is one of 3 x 3 and that is faster.
+fn winograd(direct: &cpu::ConvBlocked, scratch: Bytes) -> Option<cpu::Winograd> {
+    let cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue } = direct;
+    let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
+    let large = window.output.iter().all(|&extent| 12 <= extent) && 32 <= *in_channels && 32 <= *out_channels;
+    if !is_3x3 || *groups != 1 || !input_blocked || !large {
+        return None;
+    }
+    let kernel = cpu::Winograd {
+        batch: *batch,
+        in_channels: *in_channels,
+        out_channels: *out_channels,
+        window: *window,
+        tile: 4,
+        epilogue: epilogue.clone(),
+        scratch: cpu::Winograd::SCRATCH.min((scratch.0 / 4) as usize),
+    };
+    let sizes = cpu::Kernel::from(kernel.clone()).sizes().ok()?;
+    (sizes.workspace <= scratch.0).then_some(kernel)
 }
 
 pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
@@ -91,6 +113,7 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
     Ok(match kernel {
         ConvKernel::Depthwise(kernel) => packing!(kernel),
         ConvKernel::Direct(kernel) => packing!(kernel),
+        ConvKernel::Winograd(kernel) => packing!(kernel),
     })
 }
 
@@ -199,6 +222,8 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, exact: bool) -> O
                 let real = kernel.out_channels.max(1) as u64;
                 flops * real.next_multiple_of(BLOCK as u64) / real / FLOPS_BLOCKED
             }
+            // As many as four times fewer multiplications, and transforms.
+            ConvKernel::Winograd(kernel) if fits(kernel.clone().into()) => flops / (2 * FLOPS_BLOCKED),
             _ => return None,
         },
         (Op::Conv(conv), false) => flops / if 1 < conv.groups { FLOPS_SLOW } else { FLOPS_ROW_MAJOR },
