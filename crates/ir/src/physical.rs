@@ -205,13 +205,13 @@ mod tests {
     }
 
     /// The physical form of an op gives the blocked form of what the op gives.
-    fn check(op: Op, shapes: &[Shape], known: &[Shape]) {
+    fn check(op: Op, shapes: &[&Shape], known: &[Shape]) {
         let mut random = Random::new(3);
         let mut graph = Graph::new("one");
         let mut tensor = |shape: &Shape| Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0));
-        let tensors: Vec<Tensor> = shapes.iter().chain(known).map(&mut tensor).collect();
+        let tensors: Vec<Tensor> = shapes.iter().copied().chain(known).map(&mut tensor).collect();
         let mut inputs: Vec<ValueId> =
-            shapes.iter().map(|shape| graph.add_input("x", DType::F32, shape.clone())).collect();
+            shapes.iter().map(|&shape| graph.add_input("x", DType::F32, shape.clone())).collect();
         inputs.iter().for_each(|&input| graph.value_mut(input).layout = Layout::ChannelsBlocked(BLOCK));
         inputs.extend(tensors[shapes.len()..].iter().map(|tensor| graph.add_constant("k", tensor.clone())));
         let out = graph.add1(op, &inputs, Scope::new("node")).expect("it is accepted");
@@ -236,23 +236,23 @@ mod tests {
     fn physical_forms_compute_the_same() {
         let picture = Shape::from([2, 6, 5, 3]);
         let add = || Op::Binary(Binary(Function2::Add));
-        check(Op::Unary(Unary(Function::Exp)), &[picture.clone()], &[]);
-        check(add(), &[picture.clone(), picture.clone()], &[]);
-        check(add(), &[picture.clone(), Shape::from([2, 6, 1, 1])], &[]);
+        check(Op::Unary(Unary(Function::Exp)), &[&picture], &[]);
+        check(add(), &[&picture, &picture], &[]);
+        check(add(), &[&picture, &Shape::from([2, 6, 1, 1])], &[]);
         for known in [&[6, 1, 1][..], &[1], &[3], &[], &[1, 6, 5, 3], &[5, 1], &[1, 1, 5, 3]] {
-            check(add(), &[picture.clone()], &[known.into()]);
+            check(add(), &[&picture], &[known.into()]);
         }
-        check(Op::Concat(Concat { axis: 1 }), &[Shape::from([2, 8, 2, 3]), Shape::from([2, 5, 2, 3])], &[]);
-        check(Op::Concat(Concat { axis: 2 }), &[Shape::from([2, 5, 2, 3]), Shape::from([2, 5, 4, 3])], &[]);
-        check(Op::Slice(Slice::range(&picture, 1, 4, 2)), &[picture.clone()], &[]);
-        check(Op::Slice(Slice::range(&picture, 1, 0, 4)), &[picture.clone()], &[]);
-        check(Op::Slice(Slice::range(&picture, 2, 1, 3)), &[picture.clone()], &[]);
+        check(Op::Concat(Concat { axis: 1 }), &[&Shape::from([2, 8, 2, 3]), &Shape::from([2, 5, 2, 3])], &[]);
+        check(Op::Concat(Concat { axis: 2 }), &[&Shape::from([2, 5, 2, 3]), &Shape::from([2, 5, 4, 3])], &[]);
+        check(Op::Slice(Slice::range(&picture, 1, 4, 2)), &[&picture], &[]);
+        check(Op::Slice(Slice::range(&picture, 1, 0, 4)), &[&picture], &[]);
+        check(Op::Slice(Slice::range(&picture, 2, 1, 3)), &[&picture], &[]);
         let pad = smallvec![[0, 1], [0, 0], [2, -1], [1, 0]];
-        check(Op::Pad(Pad { mode: PadMode::Constant(0.5), pad }), &[picture.clone()], &[]);
-        check(Op::Reshape(Reshape { shape: Shape::from([2, 6, 15]) }), &[picture.clone()], &[]);
+        check(Op::Pad(Pad { mode: PadMode::Constant(0.5), pad }), &[&picture], &[]);
+        check(Op::Reshape(Reshape { shape: Shape::from([2, 6, 15]) }), &[&picture], &[]);
         for keep in [false, true] {
             let op = Reduce { kind: ReduceKind::Max, axes: smallvec![2, 3], keep };
-            check(Op::Reduce(op), &[picture.clone()], &[]);
+            check(Op::Reduce(op), &[&picture], &[]);
         }
         for mode in [ResizeMode::Linear, ResizeMode::Nearest(Rounding::Floor)] {
             let resize = Resize {
@@ -261,7 +261,7 @@ mod tests {
                 mode,
                 coordinates: Coordinates::HalfPixel,
             };
-            check(Op::Resize(resize), &[picture.clone()], &[]);
+            check(Op::Resize(resize), &[&picture], &[]);
         }
     }
 

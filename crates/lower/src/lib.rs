@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use ir::{Graph, Node, NodeId, Reuse, Source, TensorType, ValueId};
+use ir::{Graph, Node, NodeId, Reuse, Source, ValueId};
 use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Step};
 use smallvec::SmallVec;
 use types::{Bytes, Layout, Map, Role, Scope, Tag, Tensor};

@@ -225,7 +225,8 @@ mod tests {
             let laid = assign_layouts(&graph, &wishes);
             ir::verify(&laid).unwrap();
             let x = types::Tensor::from_fn(Shape::from([1, 16, 2, 2]), |ix| ix as f32);
-            assert_eq!(ir::evaluate(&laid, &[x.clone()]).unwrap(), ir::evaluate(&graph, &[x]).unwrap());
+            let x = std::slice::from_ref(&x);
+            assert_eq!(ir::evaluate(&laid, x).unwrap(), ir::evaluate(&graph, x).unwrap());
             assert!(laid.outputs().iter().all(|output| laid.value(output.value).layout == Layout::RowMajor));
         }
     }
