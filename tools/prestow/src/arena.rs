@@ -1,10 +1,11 @@
 //! `prestow arena`: the placer on its own, for problems in minimalloc's form.
 
-use std::fmt::Write;
-use std::path::Path;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::Instant;
 
 use arena::{Aim, Limits, PlaceError, Placement, State, check, csv, place};
+use compiler::write_whole;
 use serde_json::json;
 use types::Bytes;
 
@@ -33,25 +34,14 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
         return Err(format!("internal error: the placement is not valid: {violations:?}"));
     }
     if let Some(output) = &request.output {
-        write_whole(output, &csv::write(&table, Some(&placement.offsets)))?;
+        let text = csv::write(&table, Some(&placement.offsets));
+        write_whole(output, |file| file.write_all(text.as_bytes())).map_err(|error| error.to_string())?;
     }
     let text = match request.json {
         true => as_json(&problem, &placement, seconds),
         false => as_text(&problem, &placement, seconds),
     };
     Ok(Answer { text, yes: true })
-}
-
-/// Under another name first, so that a file that is there is a whole one.
-fn write_whole(path: &Path, text: &str) -> Result<(), String> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|error| {
-        // What was begun is not left behind; that it may not have been begun is no further error.
-        let _ = std::fs::remove_file(&part);
-        format!("cannot write `{}`: {error}", path.display())
-    })
 }
 
 fn gap_percent(placement: &Placement) -> f64 {
