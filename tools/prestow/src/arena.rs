@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Instant;
 
-use arena::{Aim, Limits, PlaceError, Placement, State, check, csv, place};
+use arena::{Aim, Limits, PlaceError, Placement, check, csv, place};
 use compiler::write_whole;
+use plan::Proof;
 use serde_json::json;
 use types::Bytes;
 
@@ -44,8 +45,8 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
     Ok(Answer { text, yes: true })
 }
 
-fn gap_percent(placement: &Placement) -> f64 {
-    100.0 * placement.gap().0 as f64 / (placement.certificate.lower_bound.0.max(1)) as f64
+fn proof(placement: &Placement) -> Proof {
+    Proof::of(placement.height, placement.certificate.lower_bound, placement.certificate.least)
 }
 
 fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> String {
@@ -57,12 +58,7 @@ fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> Str
         "lower_bound_bytes": certificate.lower_bound.0,
         "least_bytes": certificate.least.0,
         "peak_step": certificate.peak_step,
-        "gap_percent": gap_percent(placement),
-        "state": match certificate.state {
-            State::OptimalByBound => "optimal_by_bound",
-            State::OptimalBySearch => "optimal_by_search",
-            State::Gap => "gap",
-        },
+        "state": proof(placement).name(),
         "seconds": seconds,
     });
     format!("{report:#}\n")
@@ -70,11 +66,6 @@ fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> Str
 
 fn as_text(problem: &arena::Problem, placement: &Placement, seconds: f64) -> String {
     let certificate = &placement.certificate;
-    let state = match certificate.state {
-        State::OptimalByBound => "optimal (= bound)".to_string(),
-        State::OptimalBySearch => "optimal (searched)".to_string(),
-        State::Gap => format!("gap {:.2} %", gap_percent(placement)),
-    };
     let mut text = String::new();
     let _ = writeln!(text, "buffers      {}", problem.buffers.len());
     let _ = writeln!(text, "height       {} ({})", placement.height.0, placement.height);
@@ -82,7 +73,7 @@ fn as_text(problem: &arena::Problem, placement: &Placement, seconds: f64) -> Str
     if certificate.lower_bound < certificate.least {
         let _ = writeln!(text, "ruled out    all below {}", certificate.least.0);
     }
-    let _ = writeln!(text, "state        {state}");
+    let _ = writeln!(text, "state        {}", proof(placement).text(placement.height, certificate.least));
     let _ = writeln!(text, "time         {seconds:.3} s");
     text
 }
