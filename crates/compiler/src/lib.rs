@@ -9,6 +9,7 @@
 
 mod budget;
 mod executable;
+mod file;
 pub mod source;
 
 use arena::{Aim, Limits};
@@ -20,7 +21,8 @@ use plan::{Arena, Fault, Order, Plan, Proof};
 use types::{Bytes, Preprocess};
 
 pub use budget::{Fit, Region};
-pub use executable::{Program, WriteError, write_executable};
+pub use executable::{Program, write_executable};
+pub use file::{WriteError, write_whole};
 
 /// A model, ready to be compiled.
 #[derive(Clone, Debug)]

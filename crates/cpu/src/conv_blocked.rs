@@ -563,6 +563,7 @@ mod tests {
     }
 
     /// The definition, in `f64`: row-major operands, row-major results.
+    #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
     fn define(conv: &ConvBlocked, x: &[f32], weights: &[f32], bias: &[f32], residual: &[f32]) -> Vec<f64> {
         let (ins, outs, window) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups, &conv.window);
         let [rows, columns] = window.output;

@@ -281,6 +281,7 @@ macro_rules! unrolled {
 
 impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
     #[inline(always)]
+    #[expect(clippy::absurd_extreme_comparisons, reason = "one of the unrolled columns is 0")]
     unsafe fn add<V: Vector, const T: usize, const INSIDE: bool>(
         self,
         row: *const Pixel,

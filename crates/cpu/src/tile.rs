@@ -332,6 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
     fn every_family_and_height_sums_its_nests() {
         let mut random = types::Random::new(3);
         for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect()) {

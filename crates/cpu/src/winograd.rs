@@ -382,6 +382,7 @@ fn input_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, channe
             }
             let cells = &mut cells[number * LANES..];
             assert!((T * T - 1) * tiles.len() * LANES + LANES <= cells.len(), "the last place has this tile");
+            #[expect(clippy::needless_range_loop, reason = "a column of `half`, not a row")]
             for r in 0..T {
                 let line = Points::<T>::forward(std::array::from_fn(|c| half[c][r]));
                 for (c, value) in line.into_iter().enumerate() {
@@ -426,6 +427,7 @@ fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums:
         }
         let channels = image * job.kernel.out_lanes() + channel;
         let columns = (T - 2).min(output[1] - column);
+        #[expect(clippy::needless_range_loop, reason = "a column of `half`, not a row")]
         for r in 0..(T - 2).min(output[0] - row) {
             let line = Points::<T>::back(std::array::from_fn(|c| half[c][r]));
             let start = (channels * output[0] + (row + r) * LANES) * output[1] + column * LANES;

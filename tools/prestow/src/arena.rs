@@ -1,10 +1,12 @@
 //! `prestow arena`: the placer on its own, for problems in minimalloc's form.
 
-use std::fmt::Write;
-use std::path::Path;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::Instant;
 
-use arena::{Aim, Limits, PlaceError, Placement, State, check, csv, place};
+use arena::{Aim, Limits, PlaceError, Placement, check, csv, place};
+use compiler::write_whole;
+use plan::Proof;
 use serde_json::json;
 use types::Bytes;
 
@@ -33,7 +35,8 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
         return Err(format!("internal error: the placement is not valid: {violations:?}"));
     }
     if let Some(output) = &request.output {
-        write_whole(output, &csv::write(&table, Some(&placement.offsets)))?;
+        let text = csv::write(&table, Some(&placement.offsets));
+        write_whole(output, |file| file.write_all(text.as_bytes())).map_err(|error| error.to_string())?;
     }
     let text = match request.json {
         true => as_json(&problem, &placement, seconds),
@@ -42,20 +45,8 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
     Ok(Answer { text, yes: true })
 }
 
-/// Under another name first, so that a file that is there is a whole one.
-fn write_whole(path: &Path, text: &str) -> Result<(), String> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|error| {
-        // What was begun is not left behind; that it may not have been begun is no further error.
-        let _ = std::fs::remove_file(&part);
-        format!("cannot write `{}`: {error}", path.display())
-    })
-}
-
-fn gap_percent(placement: &Placement) -> f64 {
-    100.0 * placement.gap().0 as f64 / (placement.certificate.lower_bound.0.max(1)) as f64
+fn proof(placement: &Placement) -> Proof {
+    Proof::of(placement.height, placement.certificate.lower_bound, placement.certificate.least)
 }
 
 fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> String {
@@ -67,12 +58,7 @@ fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> Str
         "lower_bound_bytes": certificate.lower_bound.0,
         "least_bytes": certificate.least.0,
         "peak_step": certificate.peak_step,
-        "gap_percent": gap_percent(placement),
-        "state": match certificate.state {
-            State::OptimalByBound => "optimal_by_bound",
-            State::OptimalBySearch => "optimal_by_search",
-            State::Gap => "gap",
-        },
+        "state": proof(placement).name(),
         "seconds": seconds,
     });
     format!("{report:#}\n")
@@ -80,11 +66,6 @@ fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> Str
 
 fn as_text(problem: &arena::Problem, placement: &Placement, seconds: f64) -> String {
     let certificate = &placement.certificate;
-    let state = match certificate.state {
-        State::OptimalByBound => "optimal (= bound)".to_string(),
-        State::OptimalBySearch => "optimal (searched)".to_string(),
-        State::Gap => format!("gap {:.2} %", gap_percent(placement)),
-    };
     let mut text = String::new();
     let _ = writeln!(text, "buffers      {}", problem.buffers.len());
     let _ = writeln!(text, "height       {} ({})", placement.height.0, placement.height);
@@ -92,7 +73,7 @@ fn as_text(problem: &arena::Problem, placement: &Placement, seconds: f64) -> Str
     if certificate.lower_bound < certificate.least {
         let _ = writeln!(text, "ruled out    all below {}", certificate.least.0);
     }
-    let _ = writeln!(text, "state        {state}");
+    let _ = writeln!(text, "state        {}", proof(placement).text(placement.height, certificate.least));
     let _ = writeln!(text, "time         {seconds:.3} s");
     text
 }

@@ -1,16 +1,17 @@
 //! What an executable does when asked.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use plan::Plan;
+use plan::{Plan, Port};
 use profile::{BenchReport, Description, MemoryReport, StepsReport, placement_csv};
 use runtime::{Host, ImageFile, Session, audit, heap, process};
 use serde_json::json;
 use types::{Tensor, npy};
 
 use crate::arguments::{Command, Common, HELP, Run};
+use crate::files::write_all;
 use crate::{inputs, say};
 
 /// What a command found.
@@ -107,7 +108,8 @@ fn run(run: &Run) -> Result<(), String> {
     let outputs = session.outputs().map_err(|error| error.to_string())?;
 
     if let Some(directory) = &run.output_dir {
-        write_outputs(plan, &outputs, directory)?;
+        let files = plan.outputs.iter().zip(&outputs).map(|(port, tensor)| output_file(directory, port, tensor));
+        write_all(&files.collect::<Vec<_>>())?;
     }
     let top = run.top.map(|count| highest(plan, &outputs[0], count));
     if run.common.json {
@@ -194,7 +196,7 @@ fn steps(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
 fn memory(common: &Common, actual: bool, placement: Option<&Path>) -> Result<Answer, String> {
     let image = open_image()?;
     if let Some(path) = placement {
-        write_whole(path, placement_csv(&*chosen(&image, common)?).as_bytes())?;
+        write_all(&[(path.to_path_buf(), placement_csv(&*chosen(&image, common)?).into_bytes())])?;
     }
     let report = if actual {
         let mut session = open_session(&image, common)?;
@@ -268,40 +270,10 @@ fn label(plan: &Plan, index: usize) -> Option<&str> {
     plan.labels.get(index).map(String::as_str)
 }
 
-/// One `NAME.npy` an output, all or none: files are written under other names first.
-fn write_outputs(plan: &Plan, outputs: &[Tensor], directory: &Path) -> Result<(), String> {
-    let failed = |path: &Path, error: std::io::Error| format!("cannot write `{}`: {error}", path.display());
-    std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
-    let mut renames = Vec::new();
-    let mut write = || -> Result<(), String> {
-        for (port, tensor) in plan.outputs.iter().zip(outputs) {
-            let name: String =
-                port.name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
-            let (part, path) = (directory.join(format!(".{name}.npy.part")), directory.join(format!("{name}.npy")));
-            renames.push((part.clone(), path));
-            std::fs::write(&part, npy::write(tensor)).map_err(|error| failed(&part, error))?;
-        }
-        renames.iter().try_for_each(|(part, path)| std::fs::rename(part, path).map_err(|error| failed(path, error)))
-    };
-    let outcome = write();
-    if outcome.is_err() {
-        renames.iter().for_each(|(part, _)| {
-            let _ = std::fs::remove_file(part);
-        });
-    }
-    outcome
-}
-
-/// Under another name first, so that a file that is there is a whole one.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), String> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let written = std::fs::write(&part, bytes).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|error| {
-        // What was begun is not left behind; that it may not have been begun is no further error.
-        let _ = std::fs::remove_file(&part);
-        format!("cannot write `{}`: {error}", path.display())
-    })
+/// One `NAME.npy` an output.
+fn output_file(directory: &Path, port: &Port, tensor: &Tensor) -> (PathBuf, Vec<u8>) {
+    let name: String = port.name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
+    (directory.join(format!("{name}.npy")), npy::write(tensor))
 }
 
 fn print_json(value: &serde_json::Value) {

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod commands;
+mod files;
 mod inputs;
 mod picture;
 mod say;

@@ -44,26 +44,18 @@ pub(crate) fn beam(instance: &Instance, width: usize, known: u64, bound: u64, wo
                 return None;
             }
             walk.place(&spot_here.done, spot_here.count, spot_here.live, spot_here.peak);
-            for ix in 0..walk.ready.len() {
-                let task = walk.ready[ix];
-                let peak = walk.peak.max(walk.live + walk.effect(task).during);
-                if known <= peak {
-                    continue;
-                }
-                child.place_like(&walk);
-                child.run(task);
-                child.close(peak);
-                let there = &mut spots[child.count];
-                let key = (child.peak, child.live);
+            walk.each_next(&mut child, known, |next| {
+                let there = &mut spots[next.count];
+                let key = (next.peak, next.live);
                 let worst = there.last().map(|worst| (worst.peak, worst.live));
-                if (width <= there.len() && worst <= Some(key)) || there.iter().any(|other| other.done == child.done) {
-                    continue;
+                if (width <= there.len() && worst <= Some(key)) || there.iter().any(|other| other.done == next.done) {
+                    return;
                 }
                 let at = there.partition_point(|other| (other.peak, other.live) <= key);
-                let last = note(&mut moves, &child.moves, spot_here.last);
-                there.insert(at, spot(&child, last));
+                let last = note(&mut moves, &next.moves, spot_here.last);
+                there.insert(at, spot(next, last));
                 there.truncate(width);
-            }
+            });
         }
     }
     let mut last = spots[instance.len()].first()?.last;

@@ -80,17 +80,7 @@ pub(crate) fn least_below(instance: &Instance, known: u64, bound: u64, budget: B
             break End::GivenUp;
         }
         forced.commit(instance, &walk, cut);
-        for ix in 0..walk.ready.len() {
-            let task = walk.ready[ix];
-            let peak = walk.peak.max(walk.live + walk.effect(task).during);
-            if known <= peak {
-                continue;
-            }
-            child.place_like(&walk);
-            child.run(task);
-            child.close(peak);
-            states.add(&child, at);
-        }
+        walk.each_next(&mut child, known, |next| states.add(next, at));
     };
     (end, Spent { states: states.all.len(), work: walk.work + child.work })
 }

@@ -52,7 +52,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the walk where another is.
-    pub(crate) fn place_like(&mut self, other: &Walk) {
+    fn place_like(&mut self, other: &Walk) {
         self.done.copy_from_slice(&other.done);
         (self.count, self.live, self.peak) = (other.count, other.live, other.peak);
         self.moves.clear();
@@ -60,7 +60,7 @@ impl<'a> Walk<'a> {
     }
 
     /// What a ready task would do now.
-    pub(crate) fn effect(&mut self, task: Position) -> Effect {
+    fn effect(&mut self, task: Position) -> Effect {
         self.work += 1;
         self.instance.effect(&self.done, task)
     }
@@ -102,6 +102,22 @@ impl<'a> Walk<'a> {
             } else {
                 from += 1;
             }
+        }
+    }
+
+    /// Shows every walk one task ahead, closed, apart from those that need `known` bytes or more; in the order of the
+    /// tasks. `child` is where they are put.
+    pub(crate) fn each_next(&mut self, child: &mut Walk, known: u64, mut show: impl FnMut(&Walk)) {
+        for ix in 0..self.ready.len() {
+            let task = self.ready[ix];
+            let peak = self.peak.max(self.live + self.effect(task).during);
+            if known <= peak {
+                continue;
+            }
+            child.place_like(self);
+            child.run(task);
+            child.close(peak);
+            show(child);
         }
     }
 
