@@ -332,7 +332,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
     fn every_family_and_height_sums_its_nests() {
         let mut random = types::Random::new(3);
         for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect()) {
@@ -343,6 +342,7 @@ mod tests {
     }
 
     /// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
+    #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
     fn check(isa: Isa, count: usize, vectors: usize, random: &mut types::Random) {
         let width = LANES * vectors;
         let depths = [16, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));

@@ -55,7 +55,7 @@ pub trait Target {
         None
     }
 
-    /// The modelled time of a node whose result has a layout, in nanoseconds; none where there is no kernel for that.
+    /// The modelled time of a node whose result has a layout, in picoseconds; none where there is no kernel for that.
     fn time(&self, _graph: &Graph, _node: NodeId, layout: Layout) -> Option<u64> {
         (layout == Layout::RowMajor).then_some(0)
     }
@@ -65,7 +65,7 @@ pub trait Target {
         false
     }
 
-    /// The modelled time it takes to turn a value from one layout to the other, in nanoseconds.
+    /// The modelled time it takes to turn a value from one layout to the other, in picoseconds.
     fn relayout_time(&self, _graph: &Graph, _value: ValueId) -> u64 {
         0
     }

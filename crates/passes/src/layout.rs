@@ -14,7 +14,7 @@ use types::{Layout, Map, Scope};
 
 use crate::flow::{ENDLESS, Flow, SINK, SOURCE};
 
-/// What a target knows about layouts. Times are in nanoseconds of some machine; only their relations matter.
+/// What a target knows about layouts. Times are in any unit; only their relations matter.
 #[derive(Clone, Copy)]
 pub struct Wishes<'a> {
     /// The layout that values may have beside row-major.

@@ -164,7 +164,7 @@ pub(super) fn reads_blocked(graph: &Graph, node: &Node, input: usize) -> bool {
     match &node.op {
         Op::Conv(_) => input != 0 || STEM_CHANNELS < x.ty.shape[1],
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) => {
-            x.ty.shape.rank() == out.shape.rank() && x.ty.shape[1] == out.shape[1]
+            x.ty.shape.rank() == out.shape.rank() && x.ty.shape.get(1) == out.shape.get(1)
         }
         _ => true,
     }
@@ -192,14 +192,17 @@ fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
     matches!(node.op, Op::Conv(_) | Op::Pool(_) | Op::Relayout(_)) || graph.blocked_op(node, BLOCK as u16).is_some()
 }
 
-// The model of times: what two cores with AVX-512 do in a nanosecond. Only relations matter.
+// The model of times: what two cores with AVX-512 do in a nanosecond. Only relations matter. All times are proportional
+// to the batch, so that plans for several batches choose alike and share their packed weights.
 const FLOPS_BLOCKED: u64 = 200;
 const FLOPS_ROW_MAJOR: u64 = 110;
 const FLOPS_SLOW: u64 = 10;
 const BYTES: u64 = 40;
 const BYTES_RELAYOUT: u64 = 20;
-/// What a step costs beside its work.
+/// What a step costs beside its work, in nanoseconds.
 const STEP: u64 = 1000;
+/// Times are in picoseconds.
+const PER_NANOSECOND: u64 = 1000;
 
 /// The modelled time of a node whose result has a layout; none where there is no kernel for that.
 pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, exact: bool) -> Option<u64> {
@@ -213,14 +216,14 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, exact: bool) -> O
         if value.tensor().is_some() { 0 } else { layout.size(&value.ty.shape, value.ty.dtype).0 }
     };
     let moved: u64 = node.inputs.iter().chain(&node.outputs).map(|&value| bytes(value, layout)).sum();
-    let flops = graph.node_flops(node);
+    let (flops, moved) = (graph.node_flops(node) * PER_NANOSECOND, moved * PER_NANOSECOND);
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     let work = match (&node.op, blocked) {
         (Op::Conv(conv), true) => match conv_kernel(graph, node, conv, FREE_SCRATCH, exact).ok()? {
             ConvKernel::Depthwise(kernel) if fits(kernel.clone().into()) => flops / (FLOPS_BLOCKED / 4),
             ConvKernel::Direct(kernel) if fits(kernel.clone().into()) => {
                 let real = kernel.out_channels.max(1) as u64;
-                flops * real.next_multiple_of(BLOCK as u64) / real / FLOPS_BLOCKED
+                flops / real * real.next_multiple_of(BLOCK as u64) / FLOPS_BLOCKED
             }
             // As many as four times fewer multiplications, and transforms.
             ConvKernel::Winograd(kernel) if fits(kernel.clone().into()) => flops / (2 * FLOPS_BLOCKED),
@@ -254,5 +257,6 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
     }
     let is_alias = ty.shape.iter().skip(2).all(|&extent| extent == 1) && ty.shape[1].is_multiple_of(BLOCK);
     let Bytes(bytes) = LAYOUT.size(&ty.shape, ty.dtype);
-    if is_alias { 0 } else { STEP + 2 * bytes / BYTES_RELAYOUT }
+    let batch = ty.shape[0] as u64;
+    if is_alias { 0 } else { (STEP * batch + 2 * bytes / BYTES_RELAYOUT) * PER_NANOSECOND }
 }
