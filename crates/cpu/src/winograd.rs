@@ -118,9 +118,9 @@ impl Winograd {
     /// Floating-point operations of the products: two for each tile, place, input and output channel.
     pub fn product_flops(&self) -> u64 {
         let tiles = self.tiles() as u64;
-        [self.side() * self.side(), self.in_channels, self.out_lanes()].iter().fold(2 * tiles, |product, &factor| {
-            product.saturating_mul(factor as u64)
-        })
+        [self.side() * self.side(), self.in_channels, self.out_lanes()]
+            .iter()
+            .fold(2 * tiles, |product, &factor| product.saturating_mul(factor as u64))
     }
 
     /// Floating-point operations of the transforms.
@@ -352,12 +352,7 @@ fn transform_input<V: Vector>(job: &Job, tiles: Range<usize>, channels: Range<us
 }
 
 #[inline(always)]
-fn input_tiles<V: Vector, const T: usize>(
-    job: &Job,
-    tiles: Range<usize>,
-    channels: Range<usize>,
-    cells: &mut [f32],
-) {
+fn input_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, channels: Range<usize>, cells: &mut [f32]) {
     let Window { input, pad, .. } = job.kernel.window;
     let plane = input[0] * input[1] * LANES;
     for (block, cells) in channels.zip(cells.chunks_exact_mut(T * T * tiles.len() * LANES)) {
@@ -416,13 +411,7 @@ fn transform_output<V: Vector>(job: &Job, tiles: Range<usize>, sums: &[f32], wid
 }
 
 #[inline(always)]
-fn output_tiles<V: Vector, const T: usize>(
-    job: &Job,
-    tiles: Range<usize>,
-    sums: &[f32],
-    width: usize,
-    channel: usize,
-) {
+fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums: &[f32], width: usize, channel: usize) {
     let output = job.kernel.window.output;
     let bias = job.bias.map_or(V::zero(), |bias| V::read(&bias[channel..]));
     let limits = job.limits.map(|limits| limits.map(V::splat));

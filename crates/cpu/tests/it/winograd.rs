@@ -42,7 +42,8 @@ impl Case {
                 let mut sum = 0.0;
                 for (c, tap) in (0..*in_channels).flat_map(|c| (0..9).map(move |tap| (c, tap))) {
                     let at = [row + tap / 3, column + tap % 3];
-                    let (Some(y), Some(x)) = (at[0].checked_sub(window.pad[0]), at[1].checked_sub(window.pad[1])) else {
+                    let (Some(y), Some(x)) = (at[0].checked_sub(window.pad[0]), at[1].checked_sub(window.pad[1]))
+                    else {
                         continue;
                     };
                     if y < window.input[0] && x < window.input[1] {
@@ -86,7 +87,10 @@ impl Case {
         let kernel = Kernel::from(kernel.clone());
         let sizes = kernel.sizes().expect("parameters that agree");
         for (size, operand) in sizes.inputs.iter().zip(&operands) {
-            assert!(matches!(operand, Operand::InPlace(_)) || matches!(operand, Operand::Bytes(b) if b.len() as u64 == *size));
+            assert!(
+                matches!(operand, Operand::InPlace(_))
+                    || matches!(operand, Operand::Bytes(b) if b.len() as u64 == *size)
+            );
         }
         assert_eq!(sizes.outputs[0], 4 * out.len() as u64);
         let mut workspace = vec![f32::NAN; sizes.workspace as usize / 4];
@@ -225,7 +229,9 @@ fn what_is_no_number_stays_near() {
         let got = case.run(&Pool::new(1), 0.0, 0.0, false);
         for (ix, (got, whole)) in got.iter().zip(&whole).enumerate() {
             let at = [ix / 16 / 24, ix / 16 % 24];
-            let sees = |axis: usize, pixel: usize| at[axis] / tile * tile <= pixel + 1 && pixel < at[axis] / tile * tile + tile + 1;
+            let sees = |axis: usize, pixel: usize| {
+                at[axis] / tile * tile <= pixel + 1 && pixel < at[axis] / tile * tile + tile + 1
+            };
             let near = |axis: usize, pixel: usize| at[axis].abs_diff(pixel) <= 1;
             if near(0, row) && near(1, column) {
                 assert!(got.is_nan() || !wrong.is_nan(), "F({tile}) at {at:?}");
