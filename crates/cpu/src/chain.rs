@@ -51,27 +51,24 @@ pub(crate) fn reach(shape: &[usize], strides: &[usize]) -> Option<usize> {
     last.checked_add(1)
 }
 
-/// How many innermost extents an input walks as one run, and whether it stands still in it.
-pub(crate) fn inner_run(shape: &[usize], strides: &[Vec<usize>]) -> (usize, usize) {
-    let (mut axes, mut run) = (0, 1);
-    for axis in (0..shape.len()).rev() {
-        let extent = shape[axis];
-        let joins = strides.iter().all(|strides| {
-            let inner_still = strides[axis + 1..].iter().zip(&shape[axis + 1..]).all(|(&s, &e)| s == 0 || e == 1);
-            let inner_dense = (axis + 1..shape.len()).rev().try_fold(1usize, |want, inner| {
-                (strides[inner] == want || shape[inner] == 1).then_some(want * shape[inner])
-            });
-            let dense = inner_dense.is_some_and(|want| strides[axis] == want || extent == 1);
-            let still = inner_still && (strides[axis] == 0 || extent == 1);
-            dense || still
-        });
-        if !joins {
-            break;
-        }
-        axes += 1;
-        run *= extent;
+/// After how many elements an operand begins again in a run over `shape`: one for an operand that stands still, all for one
+/// that lies side by side, in between for one that only the innermost extents move, as a vector along blocked channels.
+/// None where its elements do not follow such a pattern, or one that does not fit a register.
+fn period(shape: &[usize], strides: &[usize]) -> Option<usize> {
+    let (mut period, mut axis) = (1, shape.len());
+    while 0 < axis && (shape[axis - 1] == 1 || strides[axis - 1] == period) {
+        axis -= 1;
+        period *= shape[axis];
     }
-    (axes, run)
+    let repeats = shape[..axis].iter().zip(strides).all(|(&extent, &stride)| stride == 0 || extent == 1);
+    (axis == 0 || (repeats && TILE.is_multiple_of(period))).then_some(period)
+}
+
+/// How many innermost extents every operand walks as one run, and how many elements that has.
+fn repeated_run(shape: &[usize], strides: &[Vec<usize>]) -> (usize, usize) {
+    let walks = |axis: &usize| strides.iter().all(|strides| period(&shape[*axis..], &strides[*axis..]).is_some());
+    let first = (0..shape.len()).rev().take_while(walks).last().unwrap_or(shape.len());
+    (shape.len() - first, shape[first..].iter().product())
 }
 
 impl KernelFn for Chain {
@@ -115,7 +112,7 @@ impl KernelFn for Chain {
     fn run(&self, args: Args, pool: &Pool) {
         let out: &mut [f32] = elements_mut(args.outputs[0]);
         let inputs = args.inputs;
-        let (axes, run) = inner_run(&self.shape, &self.strides);
+        let (axes, run) = repeated_run(&self.shape, &self.strides);
         if out.is_empty() {
             return;
         }
@@ -163,11 +160,16 @@ fn run_tile(chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, cells: &mut
             rest /= extent;
         }
         let inner = chain.shape.len() - place.axes;
-        let still =
-            strides[inner..].iter().zip(&chain.shape[inner..]).all(|(&stride, &extent)| stride == 0 || extent == 1);
-        match still {
-            true => register.fill(items[start]),
-            false => register.copy_from_slice(&items[start + place.column..][..length]),
+        let run: usize = chain.shape[inner..].iter().product();
+        match period(&chain.shape[inner..], &strides[inner..]) {
+            Some(1) => register.fill(items[start]),
+            Some(period) if period < run => {
+                // Tiles begin where a period does: runs, tasks and tiles are multiples of it.
+                for part in register.chunks_mut(period) {
+                    part.copy_from_slice(&items[start..start + part.len()]);
+                }
+            }
+            _ => register.copy_from_slice(&items[start + place.column..][..length]),
         }
     }
     for (ix, instruction) in chain.program.iter().enumerate() {
@@ -186,4 +188,41 @@ fn run_tile(chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, cells: &mut
         }
     }
     cells.copy_from_slice(&registers[inputs.len() + chain.program.len() - 1][..length]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_go_on_where_operands_repeat() {
+        // A picture with channels in blocks, a vector along them, a number.
+        let shape = [2, 3, 5, 5, 16];
+        let strides = [vec![1200, 400, 80, 16, 1], vec![0, 16, 0, 0, 1], vec![0; 5]];
+        assert_eq!(repeated_run(&shape, &strides), (3, 400));
+        assert_eq!(period(&shape[2..], &strides[1][2..]), Some(16));
+        assert_eq!(period(&shape[2..], &strides[2][2..]), Some(1));
+        assert_eq!(period(&shape[2..], &strides[0][2..]), Some(400));
+        assert_eq!(period(&[7, 3], &[0, 1]), None, "three is no part of a register");
+        assert_eq!(period(&[7, 3], &[1, 7]), None);
+    }
+
+    #[test]
+    fn repeated_operands_are_added_where_they_belong() {
+        for (blocks, plane) in [(1, 1), (3, 25), (2, 1300)] {
+            let shape = vec![1, blocks, plane, 16];
+            let strides = vec![vec![blocks * plane * 16, plane * 16, 16, 1], vec![0, 16, 0, 1]];
+            let program = vec![Instruction::Binary(Binary::Add, 0, 1)];
+            let chain = Chain { shape, strides, program };
+            let x: Vec<f32> = (0..blocks * plane * 16).map(|ix| ix as f32).collect();
+            let along: Vec<f32> = (0..blocks * 16).map(|ix| 0.25 * ix as f32).collect();
+            let mut out = vec![0.0f32; x.len()];
+            let inputs = [&x, &along].map(|items| Operand::Bytes(bytemuck::cast_slice(items)));
+            let args = Args { inputs: &inputs, outputs: &mut [bytemuck::cast_slice_mut(&mut out)], workspace: &mut [] };
+            chain.run(args, &Pool::new(2));
+            for (ix, item) in out.iter().enumerate() {
+                assert_eq!(*item, x[ix] + along[ix / 16 / plane * 16 + ix % 16]);
+            }
+        }
+    }
 }
