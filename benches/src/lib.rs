@@ -1,1 +1,3 @@
-//! Criterion benches: `cargo xtask bench`.
+//! What the benches share: `cargo xtask bench`.
+
+pub mod onnx;

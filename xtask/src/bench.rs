@@ -1,12 +1,23 @@
-//! `cargo xtask bench`: the criterion benches, or the planner's tables.
+//! `cargo xtask bench`: the criterion benches, the planner's tables, or executables beside other runtimes.
 
-use crate::{cargo, check};
+use crate::{cargo, check, peers};
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     let (bench, words) = match words.split_first() {
-        Some((first, rest)) if first == "planner" => ("planner", rest),
+        Some((first, rest)) if first == "planner" || first == "cpu" => (first.as_str(), rest),
         _ => ("networks", words),
     };
+    let mut words = words.to_vec();
+    if bench == "cpu" {
+        // What is measured are executables, made and run as users do.
+        check("the build", cargo().args(["build", "--quiet", "--release", "-p", "prestow", "-p", "prestow-runner"]))?;
+        let flag = words.iter_mut().find(|word| *word == "--peers" || word.starts_with("--peers="));
+        if let Some(flag) = flag {
+            let names = flag.strip_prefix("--peers=").unwrap_or(peers::USUAL).to_string();
+            *flag = format!("--peers={names}");
+            words.push(format!("--python={}", peers::install(&names)?.display()));
+        }
+    }
     check("the bench", cargo().args(["bench", "-p", "prestow-benches", "--bench", bench, "--"]).args(words))?;
     Ok(0)
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod compile;
 mod fetch;
+mod peers;
 mod test;
 mod tidy;
 
@@ -21,6 +22,8 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
        cargo xtask bench [NAME]                      criterion benches of networks
        cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks
+       cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [NETWORK|FILE]...
+                                                     executables, beside other runtimes (docs/measurements/cpu.md)
 ";
 
 fn main() -> ExitCode {
@@ -63,6 +66,11 @@ fn ci() -> Result<u8, String> {
 /// The folder of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+}
+
+/// Where builds go.
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), Into::into)
 }
 
 /// Cargo, in the workspace.

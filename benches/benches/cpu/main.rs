@@ -1,0 +1,233 @@
+//! Executables beside other runtimes: `cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [NETWORK|FILE]...`.
+//!
+//! Each peer is a process of its own (`benches/peers/speed.py`) on the same network: a file as it is, or a network of
+//! the zoo with the same weights, exported. Peers and executable are visited in turns, in an order shuffled anew each
+//! round, one at a time: what else the machine does hits all sides alike, so ratios are taken within a round.
+
+mod difference;
+mod model;
+mod peer;
+mod process;
+
+use std::path::PathBuf;
+
+use types::{Random, Tensor};
+
+use difference::Difference;
+use model::Model;
+use peer::Peer;
+use process::Once;
+
+/// What is measured where nothing is named. Files count where `cargo xtask fetch` has brought them.
+const MODELS: [&str; 10] = [
+    "resnet50",
+    "vgg19",
+    "densenet121",
+    "googlenet",
+    "inception_v3",
+    "squeezenet1_1",
+    "mobilenet_v2",
+    "efficientnet_lite0",
+    "data/models/ppocrv4/ch_PP-OCRv4_rec_infer.onnx:x=1x3x48x320",
+    "data/models/ppocrv4/ch_PP-OCRv4_det_infer.onnx:x=1x3x320x320",
+];
+
+/// A visit lasts about so long where no number of runs is given.
+const VISIT_MS: f64 = 400.0;
+
+fn main() {
+    let outcome = Options::parse(std::env::args().skip(1)).and_then(|options| match options.cold {
+        true => cold(&options),
+        false => warm(&options),
+    });
+    if let Err(error) = outcome {
+        eprintln!("error: {error}");
+        std::process::exit(2);
+    }
+}
+
+struct Options {
+    peers: Vec<String>,
+    python: PathBuf,
+    rounds: usize,
+    /// Runs of a visit.
+    runs: Option<usize>,
+    threads: usize,
+    cold: bool,
+    models: Vec<String>,
+}
+
+impl Options {
+    fn parse(words: impl Iterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options {
+            peers: Vec::new(),
+            python: "python3".into(),
+            rounds: 7,
+            runs: None,
+            threads: 2,
+            cold: false,
+            models: Vec::new(),
+        };
+        for word in words {
+            let (flag, value) = word.split_once('=').unwrap_or((&word, ""));
+            let number = || match value.parse() {
+                Ok(number) if 0 < number => Ok(number),
+                _ => Err(format!("{flag} takes a number from 1, not `{value}`")),
+            };
+            match flag {
+                "--peers" => options.peers = value.split(',').map(str::to_string).collect(),
+                "--python" => options.python = value.into(),
+                "--rounds" => options.rounds = number()?,
+                "--runs" => options.runs = Some(number()?),
+                "--threads" => options.threads = number()?,
+                "--cold" => options.cold = true,
+                // Cargo's own.
+                "--bench" => {}
+                flag if flag.starts_with("--") => return Err(format!("`{flag}` is not a flag of this bench")),
+                _ => options.models.push(word),
+            }
+        }
+        if options.models.is_empty() {
+            let is_here = |model: &&str| {
+                model.split(':').next().is_some_and(|file| !model::is_file(file) || model::at_root(file).exists())
+            };
+            options.models = MODELS.into_iter().filter(is_here).map(str::to_string).collect();
+        }
+        Ok(options)
+    }
+}
+
+/// The table of latencies.
+fn warm(options: &Options) -> Result<(), String> {
+    let reference = options.peers.first().map_or("nothing", String::as_str);
+    println!(
+        "| network | prestow ms | {}ratio to the best | least | most | differs from {reference} |",
+        heads(options)
+    );
+    println!("| --- | --- | {}--- | --- | --- | --- |", "--- | ".repeat(options.peers.len()));
+    for model in &options.models {
+        println!("{}", warm_row(options, &Model::prepare(options, model)?)?);
+    }
+    Ok(())
+}
+
+fn heads(options: &Options) -> String {
+    options.peers.iter().map(|peer| format!("{peer} ms | ")).collect()
+}
+
+fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
+    let outputs = model.outputs()?;
+    let mut peers: Vec<Option<Peer>> = options.peers.iter().map(|peer| Peer::start(options, model, peer)).collect();
+    let runs = match options.runs {
+        Some(runs) => runs,
+        None => (VISIT_MS / model.visit(options.threads, 3)?).ceil().clamp(3.0, 200.0) as usize,
+    };
+    // By contestant, executable first: the median of each round.
+    let mut medians = vec![Vec::new(); 1 + peers.len()];
+    let mut random = Random::new(1);
+    for _ in 0..options.rounds {
+        for contestant in shuffled(&mut random, medians.len()) {
+            let took = match contestant {
+                0 => Some(model.visit(options.threads, runs)?),
+                _ => peers[contestant - 1].as_mut().map(|peer| peer.visit(runs)).transpose()?,
+            };
+            medians[contestant].extend(took);
+        }
+    }
+    let middles: Vec<Option<f64>> = medians.iter().map(|medians| median(medians)).collect();
+    let best = (1..middles.len())
+        .filter(|&ix| middles[ix].is_some())
+        .min_by(|&a, &b| middles[a].partial_cmp(&middles[b]).expect("times are numbers"));
+    let mut ratios: Vec<f64> = match best {
+        Some(best) => medians[0].iter().zip(&medians[best]).map(|(ours, theirs)| ours / theirs).collect(),
+        None => Vec::new(),
+    };
+    ratios.sort_by(f64::total_cmp);
+    let mut expected: Option<Vec<Tensor>> = None;
+    for (peer, name) in peers.iter_mut().zip(&options.peers) {
+        let Some(peer) = peer else { continue };
+        let theirs = peer.outputs(model)?;
+        match &expected {
+            None => expected = Some(theirs),
+            Some(expected) => {
+                let difference = Difference::of(&theirs, expected);
+                if !difference.agrees {
+                    eprintln!("{}: `{name}` differs by {}", model.name, difference.text());
+                }
+            }
+        }
+    }
+    let cells: String = middles.iter().map(|ms| format!("{} | ", milliseconds(*ms))).collect();
+    let ratio = |ratio: Option<&f64>| ratio.map_or("-".to_string(), |ratio| format!("{ratio:.2}"));
+    Ok(format!(
+        "| {} | {cells}{} | {} | {} | {} |",
+        model.name,
+        ratio(ratios.get(ratios.len() / 2)),
+        ratio(ratios.first()),
+        ratio(ratios.last()),
+        expected.map_or("-".to_string(), |expected| Difference::of(&outputs, &expected).text())
+    ))
+}
+
+/// The table of fresh processes: from the start of the process to the first line it prints about a result.
+fn cold(options: &Options) -> Result<(), String> {
+    println!("| network | what | to the first result, ms | of it loading | of it the first run | peak resident, MiB |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for model in &options.models {
+        let model = Model::prepare(options, model)?;
+        let mut seen: Vec<Vec<Once>> = (0..=options.peers.len()).map(|_| Vec::new()).collect();
+        let mut random = Random::new(1);
+        // The first round brings files into the page cache and is not counted.
+        for round in 0..=options.rounds {
+            for contestant in shuffled(&mut random, seen.len()) {
+                let once = match contestant {
+                    0 => model.once(options.threads)?,
+                    _ => match Peer::once(options, &model, &options.peers[contestant - 1]) {
+                        Ok(once) => once,
+                        Err(error) if round == 0 => {
+                            eprintln!("{}: {error}", model.name);
+                            continue;
+                        }
+                        Err(_) => continue,
+                    },
+                };
+                if 0 < round {
+                    seen[contestant].push(once);
+                }
+            }
+        }
+        let names = std::iter::once("prestow").chain(options.peers.iter().map(String::as_str));
+        for (name, seen) in names.zip(&seen) {
+            let middle = |item: fn(&Once) -> Option<f64>| median(&seen.iter().filter_map(item).collect::<Vec<_>>());
+            println!(
+                "| {} | {name} | {} | {} | {} | {} |",
+                model.name,
+                milliseconds(middle(|once| Some(once.all_ms))),
+                milliseconds(middle(|once| once.load_ms)),
+                milliseconds(middle(|once| once.first_ms)),
+                middle(|once| Some(once.peak_rss_bytes / f64::from(1 << 20)))
+                    .map_or("-".into(), |mib| format!("{mib:.1}")),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn median(items: &[f64]) -> Option<f64> {
+    let mut sorted = items.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn milliseconds(ms: Option<f64>) -> String {
+    ms.map_or("-".into(), |ms| if ms < 10.0 { format!("{ms:.2}") } else { format!("{ms:.1}") })
+}
+
+/// The numbers below `count` in a random order.
+fn shuffled(random: &mut Random, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for ix in (1..count).rev() {
+        order.swap(ix, random.below(ix as u64 + 1) as usize);
+    }
+    order
+}

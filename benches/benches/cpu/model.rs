@@ -1,0 +1,148 @@
+//! [`Model`]: a network with its executable and what peers need to run it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use compiler::source::{Request, load};
+use prestow_benches::onnx;
+use serde_json::{Value as Json, json};
+use types::{DType, Random, Shape, Tensor, npy};
+
+use crate::Options;
+use crate::process::{Once, first_line, output_of, parse};
+
+/// A network with its executable and what peers need.
+pub(crate) struct Model {
+    pub(crate) name: String,
+    /// Where its inputs, outputs and `request.json` lie.
+    pub(crate) folder: PathBuf,
+    exe: PathBuf,
+    inputs: Vec<(String, PathBuf)>,
+    pub(crate) output_names: Vec<String>,
+}
+
+impl Model {
+    /// Compiles, exports, and makes inputs.
+    pub(crate) fn prepare(options: &Options, model: &str) -> Result<Model, String> {
+        let (source, shapes) = model.split_once(':').map_or((model, None), |(source, shapes)| (source, Some(shapes)));
+        let request = Request { model: source.into(), ..Request::default() };
+        let name = request.name();
+        let folder = target().join("bench-cpu").join(&name);
+        fs::create_dir_all(&folder).map_err(|error| format!("cannot make `{}`: {error}", folder.display()))?;
+        let file = if is_file(source) {
+            at_root(source)
+        } else {
+            let file = folder.join("model.onnx");
+            if !options.peers.is_empty() {
+                let graph = load(&request).map_err(|error| error.to_string())?.graph;
+                write(&file, &onnx::export(&graph)?)?;
+            }
+            file
+        };
+
+        let exe = folder.join("exe");
+        let mut compile = Command::new(target().join("release/prestow"));
+        compile.arg("compile").arg(if is_file(source) { file.as_os_str() } else { source.as_ref() });
+        for shape in shapes.iter().flat_map(|shapes| shapes.split(',')) {
+            compile.args(["--shape", shape]);
+        }
+        output_of(compile.arg("-o").arg(&exe))?;
+
+        let described: Json = parse(&output_of(Command::new(&exe).args(["describe", "--json"]))?)?;
+        let mut random = Random::new(1);
+        let mut inputs = Vec::new();
+        for (ix, port) in described["inputs"].as_array().into_iter().flatten().enumerate() {
+            let path = folder.join(format!("input{ix}.npy"));
+            write(&path, &npy::write(&made_up(&mut random, port)?))?;
+            inputs.push((text(&port["name"]), path));
+        }
+        let output_names: Vec<String> =
+            described["outputs"].as_array().into_iter().flatten().map(|port| text(&port["name"])).collect();
+        let request = json!({ "model": file, "threads": options.threads, "inputs": inputs, "outputs": output_names });
+        write(&folder.join("request.json"), request.to_string().as_bytes())?;
+        Ok(Model { name, folder, exe, inputs, output_names })
+    }
+
+    /// The median of some runs of the executable, in milliseconds. It is started anew; its file is in the page cache.
+    pub(crate) fn visit(&self, threads: usize, runs: usize) -> Result<f64, String> {
+        let mut command = Command::new(&self.exe);
+        command.args([
+            "bench",
+            "--json",
+            "--warmup",
+            "3",
+            "--iters",
+            &runs.to_string(),
+            "--threads",
+            &threads.to_string(),
+        ]);
+        let report = parse(&output_of(&mut command)?)?;
+        report["latency_ms"]["p50"].as_f64().ok_or_else(|| format!("{command:?} told no latency"))
+    }
+
+    fn run(&self) -> Command {
+        let mut command = Command::new(&self.exe);
+        command.arg("run");
+        for (name, path) in &self.inputs {
+            command.arg("--input").arg(format!("{name}={}", path.display()));
+        }
+        command
+    }
+
+    pub(crate) fn outputs(&self) -> Result<Vec<Tensor>, String> {
+        let folder = self.folder.join("outputs");
+        output_of(self.run().arg("--output-dir").arg(&folder))?;
+        let file = |name: &String| folder.join(format!("{}.npy", name.replace(['/', '\\', '\0'], "_")));
+        self.output_names.iter().map(|name| read(&file(name))).collect()
+    }
+
+    pub(crate) fn once(&self, threads: usize) -> Result<Once, String> {
+        let threads = ["--threads".to_string(), threads.to_string()];
+        let (_, all_ms) = first_line(self.run().args(&threads))?;
+        let report = parse(&output_of(Command::new(&self.exe).args(["memory", "--actual", "--json"]).args(&threads))?)?;
+        let peak_rss_bytes = report["actual"]["peak_rss_bytes"].as_f64().unwrap_or(f64::NAN);
+        Ok(Once { all_ms, load_ms: None, first_ms: None, peak_rss_bytes })
+    }
+}
+
+/// Floats in [-1, 1), integers 0 and 1.
+fn made_up(random: &mut Random, port: &Json) -> Result<Tensor, String> {
+    let extents = port["shape"].as_array().into_iter().flatten().map(|extent| extent.as_u64().unwrap_or(0) as usize);
+    let shape: Shape = extents.collect::<Vec<_>>()[..].into();
+    let dtype = [DType::F32, DType::I64, DType::I32, DType::Bool]
+        .into_iter()
+        .find(|dtype| dtype.to_string() == text(&port["dtype"]));
+    match dtype {
+        Some(DType::F32) => Ok(Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0))),
+        Some(dtype) => Ok(Tensor::from_fn(shape, |_| random.below(2) as i64).cast(dtype)),
+        None => Err(format!("inputs of {} are not made up", port["dtype"])),
+    }
+}
+
+pub(crate) fn is_file(model: &str) -> bool {
+    model.ends_with(".onnx")
+}
+
+pub(crate) fn at_root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches lie in the workspace").join(path)
+}
+
+/// The folder of what is built, in which this program lies under `release/deps`.
+fn target() -> PathBuf {
+    let own = std::env::current_exe().expect("this program has a file");
+    own.ancestors().nth(3).expect("benches lie in a target folder").to_path_buf()
+}
+
+fn text(json: &Json) -> String {
+    json.as_str().unwrap_or_default().to_string()
+}
+
+pub(crate) fn read(path: &Path) -> Result<Tensor, String> {
+    let bytes = fs::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+    npy::read(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    fs::write(path, bytes).map_err(|error| format!("cannot write `{}`: {error}", path.display()))
+}

@@ -1,0 +1,85 @@
+//! [`Peer`]: another runtime with a model, in a process of its own that obeys lines (`benches/peers/speed.py`).
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use types::Tensor;
+
+use crate::model::{Model, at_root, read};
+use crate::process::{Once, first_line, parse};
+use crate::{Options, median};
+
+/// A peer that has loaded a model and waits.
+pub(crate) struct Peer {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// Loads and warms up. A peer that cannot is told of and left out.
+    pub(crate) fn start(options: &Options, model: &Model, name: &str) -> Option<Peer> {
+        let mut command = Peer::command(options, model, name);
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|error| eprintln!("cannot run {command:?}: {error}")).ok()?;
+        let input = child.stdin.take().expect("it is piped");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut peer = Peer { child, input, output };
+        let is_ready = peer.line().is_ok_and(|line| line == "ready") && peer.visit(3).is_ok();
+        if !is_ready {
+            eprintln!("{}: `{name}` cannot run it", model.name);
+        }
+        is_ready.then_some(peer)
+    }
+
+    fn command(options: &Options, model: &Model, name: &str) -> Command {
+        let mut command = Command::new(&options.python);
+        command.arg(at_root("benches/peers/speed.py")).arg(name).arg(model.folder.join("request.json"));
+        command
+    }
+
+    /// In a fresh process.
+    pub(crate) fn once(options: &Options, model: &Model, name: &str) -> Result<Once, String> {
+        let (line, all_ms) = first_line(Peer::command(options, model, name).arg("--once"))?;
+        let report = parse(line.as_bytes())?;
+        Ok(Once {
+            all_ms,
+            load_ms: report["load_ms"].as_f64(),
+            first_ms: report["first_ms"].as_f64(),
+            peak_rss_bytes: report["peak_rss_bytes"].as_f64().unwrap_or(f64::NAN),
+        })
+    }
+
+    /// The median of some runs, in milliseconds.
+    pub(crate) fn visit(&mut self, runs: usize) -> Result<f64, String> {
+        let line = self.ask(&format!("run {runs}"))?;
+        let times: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        median(&times).ok_or_else(|| format!("a peer answers `{line}`"))
+    }
+
+    pub(crate) fn outputs(&mut self, model: &Model) -> Result<Vec<Tensor>, String> {
+        self.ask(&format!("save {}", model.folder.display()))?;
+        (0..model.output_names.len()).map(|ix| read(&model.folder.join(format!("{ix}.npy")))).collect()
+    }
+
+    fn ask(&mut self, line: &str) -> Result<String, String> {
+        writeln!(self.input, "{line}").map_err(|error| format!("a peer has ended: {error}"))?;
+        self.line()
+    }
+
+    fn line(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(1..) => Ok(line.trim_end().to_string()),
+            _ => Err("a peer has ended".into()),
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It has nothing to put away; that it may have ended is no error.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,135 @@
+"""One other runtime on one ONNX file, under the control of `benches/benches/cpu.rs`.
+
+usage: speed.py PEER REQUEST.json            loads, says `ready`, then obeys lines from standard input:
+                                             `run N` runs N times and prints the milliseconds of each on one line;
+                                             `save DIR` writes the outputs of one run as DIR/0.npy, 1.npy, ..., prints `saved`
+       speed.py PEER REQUEST.json --once     loads, runs once and prints one line of JSON: what that took and needed
+
+REQUEST.json: {"model": FILE.onnx, "threads": N, "inputs": [[NAME, FILE.npy], ...], "outputs": [NAME, ...]}
+A peer's package is imported here and nowhere else; what is not asked for need not be there.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+
+class Onnxruntime:
+    def __init__(self, model, threads, inputs, outputs):
+        import onnxruntime
+        self.imported = time.perf_counter()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.inputs, self.outputs = inputs, outputs
+
+    def run(self):
+        return self.session.run(self.outputs, self.inputs)
+
+
+class Openvino:
+    def __init__(self, model, threads, inputs, outputs):
+        import openvino
+        self.imported = time.perf_counter()
+        core = openvino.Core()
+        graph = core.read_model(model)
+        graph.reshape({name: list(array.shape) for name, array in inputs.items()})
+        # By default it computes in bf16 where the processor can.
+        options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
+                   "PERFORMANCE_HINT": "LATENCY"}
+        compiled = core.compile_model(graph, "CPU", options)
+        self.request = compiled.create_infer_request()
+        # Set once, so that no run copies them.
+        self.arrays = list(inputs.values())
+        for name, array in inputs.items():
+            self.request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+        self.outputs = outputs
+
+    def run(self):
+        self.request.infer()
+        return [self.request.get_tensor(name).data for name in self.outputs]
+
+
+class Mnn:
+    def __init__(self, model, threads, inputs, outputs):
+        from MNN import expr, nn
+        self.imported = time.perf_counter()
+        converted = model + ".mnn"
+        if not os.path.exists(converted) or os.path.getmtime(converted) < os.path.getmtime(model):
+            # What the script `mnnconvert` calls; the script itself also installs a package and reports to its makers.
+            import _tools
+            _tools.mnnconvert(["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", converted + ".part",
+                               "--bizCode", "none"])
+            os.replace(converted + ".part", converted)
+        runtime = nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": threads},))
+        self.module = nn.load_module_from_file(converted, list(inputs), outputs, runtime_manager=runtime)
+        kinds = {"float32": expr.float, "int32": expr.int, "int64": expr.int64}
+        self.inputs = [expr.const(array, list(array.shape), expr.NCHW, kinds[str(array.dtype)])
+                       for array in inputs.values()]
+        self.convert = lambda value: expr.convert(value, expr.NCHW).read()
+
+    def run(self):
+        return [self.convert(value) for value in self.module.onForward(self.inputs)]
+
+
+PEERS = {"onnxruntime": Onnxruntime, "openvino": Openvino, "mnn": Mnn}
+
+
+def timed(peer):
+    start = time.perf_counter()
+    outputs = peer.run()
+    return 1e3 * (time.perf_counter() - start), outputs
+
+
+def peak_rss_bytes():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+def once(peer, say):
+    first_ms, _ = timed(peer)
+    load_ms = 1e3 * (time.perf_counter() - peer.imported) - first_ms
+    say(json.dumps({"load_ms": load_ms, "first_ms": first_ms, "peak_rss_bytes": peak_rss_bytes()}))
+
+
+def serve(peer, say):
+    say("ready")
+    for line in sys.stdin:
+        command, _, word = line.rstrip("\n").partition(" ")
+        if command == "run":
+            say(" ".join(f"{timed(peer)[0]:.4f}" for _ in range(int(word))))
+        elif command == "save":
+            for number, output in enumerate(peer.run()):
+                np.save(os.path.join(word, f"{number}.npy"), np.ascontiguousarray(output))
+            say("saved")
+        else:
+            sys.exit(f"`{command}` is not a command")
+
+
+def main(name, request, words):
+    with open(request) as file:
+        request = json.load(file)
+    inputs = {name: np.load(file) for name, file in request["inputs"]}
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    # What libraries print is not an answer.
+    os.dup2(2, 1)
+
+    def say(text):
+        # Whoever closes the pipe has read enough.
+        with contextlib.suppress(BrokenPipeError):
+            print(text, file=answers, flush=True)
+
+    peer = PEERS[name](request["model"], request["threads"], inputs, request["outputs"])
+    (once if "--once" in words else serve)(peer, say)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or sys.argv[1] not in PEERS:
+        sys.exit(__doc__)
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
