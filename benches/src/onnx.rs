@@ -17,8 +17,8 @@ const OPSET: i64 = 17;
 pub fn export(graph: &Graph) -> Result<Vec<u8>, String> {
     let mut body = Message::default();
     for node in graph.nodes().values() {
-        let (nodes, constants) = translate(graph, node)?;
-        nodes.iter().for_each(|node| body.message(1, node));
+        let (node, constants) = translate(graph, node)?;
+        body.message(1, &node);
         constants.iter().for_each(|constant| body.message(5, constant));
     }
     body.text(2, &graph.name);
@@ -46,8 +46,8 @@ pub fn export(graph: &Graph) -> Result<Vec<u8>, String> {
     Ok(model.0)
 }
 
-/// The nodes that do what one of ours does, with constants of their own.
-fn translate(graph: &Graph, node: &Node) -> Result<(Vec<Message>, Vec<Message>), String> {
+/// The node that does what one of ours does, and constants that it needs besides.
+fn translate(graph: &Graph, node: &Node) -> Result<(Message, Vec<Message>), String> {
     let refused = |what: &str| Err(format!("`{}`: {what} is not exported", node.scope));
     let output = name(graph, node.outputs[0]);
     let mut inputs: Vec<String> = node.inputs.iter().map(|&id| name(graph, id)).collect();
@@ -105,7 +105,7 @@ fn translate(graph: &Graph, node: &Node) -> Result<(Vec<Message>, Vec<Message>),
     message.text(3, &node.scope.to_string());
     message.text(4, kind);
     attributes.iter().for_each(|attribute| message.message(5, attribute));
-    Ok((vec![message], constants))
+    Ok((message, constants))
 }
 
 /// Whether nothing but a bias is added: what passes fuse is not there yet in a graph as it is built.
