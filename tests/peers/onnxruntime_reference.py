@@ -6,6 +6,9 @@ The light networks come with constant weights, under which a wrong convolution g
 weights from a seed here, and `tests/tests/it/reference.rs` gives them the same: SplitMix64 seeded by 1 and the tensor's
 name (FNV-1a), the upper 24 bits as a number in [0, 1); tensors of rank 2 and more uniform in +-sqrt(6 / fan_in), rank 1
 uniform in [0.5, 1). What is compared is the input of the softmax, which would hide differences by saturating.
+
+Small recurrent networks, made here as PyTorch exports them, are recorded with their files. Of networks with several
+inputs and outputs each input is given numbers by its own name, and each output is recorded.
 """
 
 import os
@@ -72,6 +75,72 @@ def run(model, inputs):
     return session.run(None, inputs)
 
 
+def recurrent_network(name, layers, features, seq, batch):
+    """Recurrent layers upon each other, `(op, units, direction, attributes)` each, and a linear layer behind them."""
+    directions = {"forward": 1, "reverse": 1, "bidirectional": 2}
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}
+    nodes, weights, value = [], [], "input"
+    inputs = [onnx.helper.make_tensor_value_info("input", onnx.TensorProto.FLOAT, [seq, batch, features])]
+    outputs = [onnx.helper.make_tensor_value_info("output", onnx.TensorProto.FLOAT, [seq, batch, 3])]
+
+    def weigh(label, shape, bound):
+        weights.append(onnx.numpy_helper.from_array(uniform(3, name + "/" + label, shape, -bound, bound), label))
+        return label
+
+    def integers(label, items):
+        weights.append(onnx.numpy_helper.from_array(np.array(items, dtype=np.int64), label))
+        return label
+
+    for ix, (op, units, direction, attributes) in enumerate(layers):
+        d, rows, label = directions[direction], gates[op] * units, "layer%d" % ix
+        operands = [value, weigh(label + ".w", [d, rows, features], 1.0), weigh(label + ".r", [d, rows, units], 0.5),
+                    weigh(label + ".b", [d, 2 * rows], 0.5), "", label + ".h"]
+        yielded = [label + ".y", label + ".last_h"]
+        if op == "LSTM":
+            operands.append(label + ".c")
+            yielded.append(label + ".last_c")
+        for state in operands[5:]:
+            inputs.append(onnx.helper.make_tensor_value_info(state, onnx.TensorProto.FLOAT, [d, batch, units]))
+        for state in yielded[1:]:
+            outputs.append(onnx.helper.make_tensor_value_info(state, onnx.TensorProto.FLOAT, [d, batch, units]))
+        nodes.append(onnx.helper.make_node(op, operands, yielded, name=label, hidden_size=units, direction=direction,
+                                           **attributes))
+        features = d * units
+        nodes.append(onnx.helper.make_node("Transpose", [label + ".y"], [label + ".t"], perm=[0, 2, 1, 3]))
+        value = label + ".x"
+        shape = integers(label + ".shape", [0, 0, -1])
+        nodes.append(onnx.helper.make_node("Reshape", [label + ".t", shape], [value]))
+    nodes.append(onnx.helper.make_node("MatMul", [value, weigh("linear.w", [features, 3], 0.5)], ["linear"]))
+    nodes.append(onnx.helper.make_node("Add", ["linear", weigh("linear.b", [3], 0.5)], ["output"]))
+    graph = onnx.helper.make_graph(nodes, name, inputs, outputs, weights)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+
+
+def record(model, name, shapes, out):
+    """Each output for inputs that are seeded by their names."""
+    results = run(model, {port: uniform(7, port, shape, -1.0, 1.0) for port, shape in shapes.items()})
+    for ix, result in enumerate(results):
+        np.save(os.path.join(out, "%s.%d.npy" % (name, ix)), result)
+        print(name, ix, result.shape, float(np.abs(result).max()))
+
+
+def recurrent(data, out):
+    networks = [
+        ("recurrent_lstm", [("LSTM", 10, "bidirectional", {}), ("LSTM", 17, "forward", {})], 7, 12, 2),
+        ("recurrent_gru", [("GRU", 9, "bidirectional", {"linear_before_reset": 1}), ("GRU", 20, "reverse", {}),
+                           ("RNN", 5, "forward", {"activations": ["Relu"]})], 6, 11, 3),
+    ]
+    for name, layers, features, seq, batch in networks:
+        model = recurrent_network(name, layers, features, seq, batch)
+        onnx.checker.check_model(model)
+        onnx.save(model, os.path.join(out, name + ".onnx"))
+        shapes = {port.name: [dim.dim_value for dim in port.type.tensor_type.shape.dim] for port in model.graph.input}
+        record(model, name, shapes, out)
+    name = "silero_vad_16k_sequence"
+    model = onnx.load(os.path.join(data, "models/silero", name + ".onnx"))
+    record(model, name, {"input": [20, 576], "h": [1, 1, 128], "c": [1, 1, 128]}, out)
+
+
 def main(data, out):
     os.makedirs(out, exist_ok=True)
     light = os.path.join(data, "onnx-test-data/light")
@@ -91,6 +160,7 @@ def main(data, out):
         result, = run(model, {"x": uniform(7, "input", shape, -1.0, 1.0)})
         np.save(os.path.join(out, name + ".npy"), result)
         print(name, result.shape, float(np.abs(result).max()))
+    recurrent(data, out)
 
 
 if __name__ == "__main__":

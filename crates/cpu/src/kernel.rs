@@ -181,6 +181,7 @@ kernels! {
     ConvBlocked,
     Winograd,
     InvertedBottleneck,
+    Recurrent,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.

@@ -225,7 +225,7 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Spins for a while, then gives the core away: there may be more threads than cores.
-fn relax(turns: &mut u32) {
+pub(crate) fn relax(turns: &mut u32) {
     *turns += 1;
     if *turns < 4 * SPINS {
         std::hint::spin_loop();

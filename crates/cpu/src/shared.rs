@@ -40,6 +40,20 @@ impl<'a, T> SharedMut<'a, T> {
         // no other reference to these elements is in use.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
     }
+
+    /// `len` elements from `start` on, for several tasks to read.
+    ///
+    /// # Safety
+    /// No part in use at the same time has an element in common with these.
+    ///
+    /// # Panics
+    /// Elements outside the slice.
+    pub(crate) unsafe fn seen(&self, start: usize, len: usize) -> &[T] {
+        assert!(start <= self.len && len <= self.len - start, "they lie in the slice");
+        // SAFETY: the range lies in the slice that `new` borrowed for 'a (asserted above), and the caller promises that
+        // nobody writes to these elements.
+        unsafe { std::slice::from_raw_parts(self.start.add(start), len) }
+    }
 }
 
 /// Calls `work(number, chunk)` for consecutive chunks of `out` with `chunk` elements (the last may have fewer), shared

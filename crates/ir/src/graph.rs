@@ -149,12 +149,17 @@ impl Graph {
             .into_iter()
             .enumerate()
             .map(|(output, ty)| {
-                let name = if output == 0 { scope.to_string() } else { format!("{scope}:{output}") };
+                let name = Graph::output_name(&scope, output);
                 self.values.push(Value { name, ty, layout: Layout::default(), source: Source::Node { node, output } })
             })
             .collect();
         self.nodes.push(Node { scope, op, inputs: inputs.into(), outputs: outputs.clone() });
         Ok(outputs)
+    }
+
+    /// The name that an output has unless it is given another: the scope, and its number where it is not the first.
+    pub(crate) fn output_name(scope: &Scope, output: usize) -> String {
+        if output == 0 { scope.to_string() } else { format!("{scope}:{output}") }
     }
 
     /// [`Graph::add`] for ops with one output.

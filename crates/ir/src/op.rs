@@ -162,6 +162,7 @@ operators! {
     MatMul,
     Pad,
     Pool,
+    Recurrent,
     Reduce,
     Relayout,
     Reshape,

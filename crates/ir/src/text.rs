@@ -73,10 +73,11 @@ pub fn print(graph: &Graph) -> String {
             inputs.join(", "),
             quoted(node.scope.as_str())
         );
-        let value = graph.value(node.outputs[0]);
-        if value.name != node.scope.as_str() {
-            let _ = write!(text, " named {}", quoted(&value.name));
+        let names = || node.outputs.iter().map(|&id| &graph.value(id).name);
+        if names().enumerate().any(|(output, name)| *name != Graph::output_name(&node.scope, output)) {
+            let _ = write!(text, " named {}", names().map(|name| quoted(name)).collect::<Vec<_>>().join(", "));
         }
+        let value = graph.value(node.outputs[0]);
         if value.layout != Layout::default() {
             let _ = write!(text, " layout {}", value.layout);
         }
@@ -216,7 +217,12 @@ fn parse_line(
             let scope = Scope::new(&reader.string()?);
             let ids = graph.add(op, &inputs?, scope).map_err(|refusal| refusal.to_string())?;
             if reader.take("named ") {
-                graph.value_mut(ids[0]).name = reader.string()?;
+                for (ix, &id) in ids.iter().enumerate() {
+                    if 0 < ix && !reader.take(",") {
+                        return Err(format!("{} results are named, not {ix}", ids.len()));
+                    }
+                    graph.value_mut(id).name = reader.string()?;
+                }
             }
             parse_layout(reader, graph, ids[0])?;
             for ((name, ty), &id) in defined.into_iter().zip(&ids) {

@@ -1,7 +1,8 @@
 //! The words every room shares: dtypes, shapes, byte counts, roles, tags, typed ids and host tensors.
 //!
 //! Nothing here does I/O, and nothing here knows what a graph, a plan or a device is. Words defined here:
-//! [`DType`], [`Shape`], [`Bytes`], [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`pointwise`] functions.
+//! [`DType`], [`Shape`], [`Bytes`], [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`pointwise`] functions,
+//! [`recurrent`] cells.
 //!
 //! ```
 //! use prestow_types::{DType, Shape, Tensor};
@@ -23,6 +24,7 @@ pub mod npy;
 pub mod pointwise;
 mod preprocess;
 mod random;
+pub mod recurrent;
 
 pub use bytes::{Bytes, ParseBytesError};
 pub use dtype::DType;

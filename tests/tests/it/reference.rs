@@ -145,3 +145,48 @@ fn ocr_recognition() {
 fn ocr_orientation() {
     check_ocr("ch_ppocr_mobile_v2.0_cls_infer", [1, 3, 48, 192]);
 }
+
+/// Runs a network on inputs seeded by their names and compares each output, relative to its largest value.
+fn check_all_outputs(name: &str, bytes: &[u8], options: &onnx::Options, tolerance: f64) {
+    let graph = onnx::load(bytes, None, options).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let inputs: Vec<Tensor> = graph
+        .inputs()
+        .iter()
+        .map(|&input| uniform(7, &graph.value(input).name, &graph.ty(input).shape.clone(), -1.0, 1.0))
+        .collect();
+    let outputs = graph.outputs().len();
+    let compiled = compiled(graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let got = open(&compiled, 2).run_tensors(&inputs).expect("the inputs fit");
+    assert_eq!(got.len(), outputs);
+    for (ix, got) in got.iter().enumerate() {
+        let want = reference(&format!("{name}.{ix}"));
+        let largest = want.to_f64().into_iter().fold(0.01f64, |largest, item| largest.max(item.abs()));
+        assert_eq!(difference(got, &want, 0.0, tolerance * largest), None, "{name}, output {ix}");
+    }
+}
+
+/// Networks whose files are checked in beside the results.
+fn check_recurrent(name: &str) {
+    let path = root().join("tests/data/onnxruntime").join(format!("{name}.onnx"));
+    let bytes = std::fs::read(path).expect("the network is checked in");
+    check_all_outputs(name, &bytes, &onnx::Options::default(), 1e-5);
+}
+
+#[test]
+fn recurrent_lstm() {
+    check_recurrent("recurrent_lstm");
+}
+
+#[test]
+fn recurrent_gru() {
+    check_recurrent("recurrent_gru");
+}
+
+#[test]
+fn speech_detection() {
+    let name = "silero_vad_16k_sequence";
+    let Some(path) = data("reference::speech_detection", &format!("models/silero/{name}.onnx")) else { return };
+    let bytes = std::fs::read(path).expect("the file is there");
+    let options = onnx::Options { batch: None, shapes: [("input".to_string(), Shape::from([20, 576]))].into() };
+    check_all_outputs(name, &bytes, &options, 2e-5);
+}

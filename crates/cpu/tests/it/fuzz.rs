@@ -3,10 +3,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use prestow_cpu::{
     ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv,
     Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, InvertedBottleneck, Kernel, Lrn, MatMul, MatMulB,
-    Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
-    Winograd,
+    Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Recurrent, RecurrentWeights, Reduce, ReduceFn, Remap, Reorder,
+    Resize, Sizes, Softmax, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
+use types::recurrent::{Cell, Reset, Sweep};
 use types::{DType, Random};
 
 /// Mostly small, at times enormous.
@@ -121,7 +122,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(22) {
+    match random.below(23) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -268,6 +269,24 @@ fn kernel(random: &mut Random) -> Kernel {
                 depthwise: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
                 project: epilogue(random),
                 band: number(random),
+            }
+            .into()
+        }
+        21 => {
+            let cells = [
+                Cell::LSTM,
+                Cell::Lstm { activation: [Unary::Relu, Unary::Tanh, Unary::Exp], peepholes: true },
+                Cell::gru(Reset::BeforeProduct),
+                Cell::gru(Reset::AfterProduct),
+                Cell::Rnn { activation: Unary::Relu },
+            ];
+            Recurrent {
+                cell: pick(random, &cells),
+                sweep: pick(random, &[Sweep::Forward, Sweep::Reverse, Sweep::Both]),
+                seq: number(random),
+                batch: number(random),
+                units: if random.below(3) == 0 { random.below(70) as usize } else { number(random) },
+                weights: pick(random, &[RecurrentWeights::Packed, RecurrentWeights::Dynamic]),
             }
             .into()
         }

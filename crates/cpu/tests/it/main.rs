@@ -1,6 +1,7 @@
 //! Kernels under random parameters: what `sizes` accepts, `run` computes without a panic and writes wholly; those on
-//! blocked channels against their definitions.
+//! blocked channels and recurrent networks against their definitions.
 
 mod blocked;
 mod fuzz;
+mod recurrent;
 mod winograd;

@@ -123,8 +123,13 @@ impl Builder {
         if let Some(folded) = self.fold(&op, &types, &output, inputs, scope, fold)? {
             return Ok(folded);
         }
+        Ok(self.add(op, inputs, scope.clone())?.swap_remove(0))
+    }
+
+    /// Adds a node, however many outputs it has and whatever is known.
+    pub(super) fn add(&mut self, op: Op, inputs: &[Operand], scope: Scope) -> Result<Vec<Operand>, Refusal> {
         let inputs: SmallVec<[ValueId; 4]> = inputs.iter().map(|&input| self.value(input)).collect();
-        self.graph.add1(op, &inputs, scope.clone()).map(Operand::Value)
+        Ok(self.graph.add(op, &inputs, scope)?.into_iter().map(Operand::Value).collect())
     }
 
     fn fold(

@@ -201,6 +201,17 @@ impl Call<'_, '_> {
         }
     }
 
+    /// A list of texts.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<&str>>, Refusal> {
+        match self.attribute(name) {
+            None => Ok(None),
+            Some(attribute) if attribute.kind == 8 || attribute.kind == 0 => {
+                Ok(Some(attribute.texts.iter().map(|text| std::str::from_utf8(text).unwrap_or("?")).collect()))
+            }
+            Some(_) => refuse!("attribute `{name}` is not a list of texts"),
+        }
+    }
+
     pub(super) fn tensor_attribute(&self, name: &str) -> Result<Option<Tensor>, Refusal> {
         let Some(attribute) = self.attribute(name) else { return Ok(None) };
         let Some(proto) = &attribute.tensor else { refuse!("attribute `{name}` is not a tensor") };
@@ -270,14 +281,27 @@ impl Call<'_, '_> {
     }
 
     fn apply_fold(&mut self, op: Op, inputs: &[Operand], fold: Fold) -> Result<Operand, Refusal> {
-        let scope = match self.added {
-            0 => self.scope.clone(),
-            added => self.scope.child(&format!("{}_{added}", op.name())),
-        };
+        let scope = self.next_scope(&op);
         let before = self.builder.graph.nodes().len();
         let applied = self.builder.apply(op, inputs, &scope, fold)?;
         self.added += self.builder.graph.nodes().len() - before;
         Ok(applied)
+    }
+
+    /// Applies an op with several outputs, which is always added.
+    pub(super) fn apply_all(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Vec<Operand>, Refusal> {
+        let op = op.into();
+        let scope = self.next_scope(&op);
+        self.added += 1;
+        self.builder.add(op, inputs, scope)
+    }
+
+    /// The node's own scope for the first op that is added, one below it for the others.
+    fn next_scope(&self, op: &Op) -> Scope {
+        match self.added {
+            0 => self.scope.clone(),
+            added => self.scope.child(&format!("{}_{added}", op.name())),
+        }
     }
 
     /// A tensor made here, which is no parameter.

@@ -53,6 +53,7 @@ pub(super) struct Attribute<'a> {
     pub(super) graph: Option<&'a [u8]>,
     pub(super) floats: Vec<f32>,
     pub(super) ints: Vec<i64>,
+    pub(super) texts: Vec<&'a [u8]>,
     /// `AttributeProto.AttributeType`; 0 in very old files.
     pub(super) kind: i64,
 }
@@ -196,6 +197,7 @@ impl<'a> Attribute<'a> {
                 6 => attribute.graph = Some(reader.slice(field)?),
                 7 => reader.floats(field, &mut attribute.floats)?,
                 8 => reader.ints(field, &mut attribute.ints)?,
+                9 => attribute.texts.push(reader.slice(field)?),
                 20 => attribute.kind = reader.int(field)?,
                 _ => {}
             }

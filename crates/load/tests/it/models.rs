@@ -229,7 +229,7 @@ fn batch_binds_the_first_dimension() {
 #[test]
 fn all_unsupported_nodes_are_listed_at_once() {
     let nodes = vec![
-        node("LSTM", &["x"], &["a"], &[]).text(3, "encoder/lstm"),
+        node("RoiAlign", &["x"], &["a"], &[]).text(3, "encoder/align"),
         node("Relu", &["a"], &["b"], &[]),
         node("NonMaxSuppression", &["b"], &["c"], &[]),
         node("Gelu", &["x"], &["d"], &[("approximate", Attr::Text("fast"))]),
@@ -240,7 +240,7 @@ fn all_unsupported_nodes_are_listed_at_once() {
     let mut model = Model::new(20, vec![x(&[2])], nodes, "y");
     assert_eq!(
         refusal(&model),
-        "node `encoder/lstm` (operator `LSTM`, opset 20): the operator is not supported\n\
+        "node `encoder/align` (operator `RoiAlign`, opset 20): the operator is not supported\n\
          node `NonMaxSuppression_2` (operator `NonMaxSuppression`, opset 20): the operator is not supported\n\
          node `Gelu_3` (operator `Gelu`, opset 20): attribute `approximate` is `fast`, not `none` or `tanh`\n\
          node `Fused_4` (operator `com.example.Fused`, opset 0): operators of domain `com.example` are not supported\n\

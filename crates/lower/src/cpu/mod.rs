@@ -10,6 +10,7 @@ use cpu::Kernel;
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
+use types::recurrent::Sweep;
 use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 
 use crate::{Call, CallInput, LowerError, Pack, Target};
@@ -179,6 +180,7 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
             };
             Ok(vec![call(kernel, format!("{} rows", index.shape.elements()), node.values())])
         }
+        Op::Recurrent(op) => Ok(vec![recurrent(node, op)]),
         Op::Resize(resize) => Ok(vec![resized(node, resize)]),
         Op::Reduce(reduce) => {
             if let Some(call) = blocked::global_pool(node, reduce) {
@@ -309,6 +311,31 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
         inputs[1] = packed(1, move |items| kernel.pack(items));
     }
     let label = format!("{batch}{m}x{k}x{n}{}", suffix(&product.epilogue));
+    call(kernel, label, inputs)
+}
+
+fn recurrent(node: &View, op: &ir::ops::Recurrent) -> Call {
+    let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
+    let is_known = node.known(1).is_some();
+    let kernel = cpu::Recurrent {
+        cell: op.cell.clone(),
+        sweep: op.sweep,
+        seq: gates[0],
+        batch: gates[1],
+        units,
+        weights: if is_known { cpu::RecurrentWeights::Packed } else { cpu::RecurrentWeights::Dynamic },
+    };
+    let mut inputs = node.values();
+    if is_known {
+        let kernel = kernel.clone();
+        inputs[1] = packed(1, move |items| kernel.pack(items));
+    }
+    let way = match op.sweep {
+        Sweep::Forward => "",
+        Sweep::Reverse => " reverse",
+        Sweep::Both => " both ways",
+    };
+    let label = format!("{} {} steps x {} x {units}{way}", op.cell.name(), gates[0], gates[1]);
     call(kernel, label, inputs)
 }
 

@@ -10,6 +10,7 @@ mod linear;
 mod normalize;
 mod pointwise;
 mod pool;
+mod recurrent;
 mod reduce;
 mod resize;
 mod shape;
@@ -74,6 +75,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("EyeLike", constant::eye_like),
     ("Flatten", shape::flatten),
     ("Floor", pointwise::floor),
+    ("GRU", recurrent::gru),
     ("Gather", index::gather),
     ("Gelu", pointwise::gelu),
     ("Gemm", linear::gemm),
@@ -91,6 +93,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("IsInf", pointwise::is_inf),
     ("IsNaN", pointwise::is_nan),
     ("LRN", normalize::lrn),
+    ("LSTM", recurrent::lstm),
     ("LayerNormalization", normalize::layer),
     ("LeakyRelu", pointwise::leaky_relu),
     ("Less", pointwise::less),
@@ -116,6 +119,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Pad", shape::pad),
     ("Pow", pointwise::pow),
     ("QuantizeLinear", linear::quantize),
+    ("RNN", recurrent::rnn),
     ("Range", constant::range),
     ("Reciprocal", pointwise::reciprocal),
     ("ReduceL1", reduce::l1),

@@ -1,0 +1,177 @@
+//! Recurrent networks against their formulas in `f64`, by every family of instructions and any number of threads.
+
+use prestow_cpu::{Args, Isa, Kernel, Operand, Pool, Recurrent, RecurrentWeights};
+use types::Random;
+use types::pointwise::Unary;
+use types::recurrent::{Cell, Reset, Sweep};
+
+struct Case {
+    kernel: Recurrent,
+    gates: Vec<f32>,
+    weight: Vec<f32>,
+    h: Vec<f32>,
+    c: Vec<f32>,
+    extra: Vec<f32>,
+}
+
+impl Case {
+    fn new(kernel: Recurrent, random: &mut Random) -> Case {
+        let Recurrent { cell, sweep, seq, batch, units, .. } = &kernel;
+        let columns = sweep.directions() * cell.gates() * units;
+        // Rows of the weights of length 1, so that gates neither saturate nor stay at rest.
+        let bound = (3.0 / (*units).max(1) as f32).sqrt();
+        let mut numbers =
+            |len: usize, bound: f32| -> Vec<f32> { (0..len).map(|_| random.uniform(-bound, bound)).collect() };
+        Case {
+            gates: numbers(seq * batch * columns, 2.0),
+            weight: numbers(columns * units, bound),
+            h: numbers(sweep.directions() * batch * units, 1.0),
+            c: numbers(sweep.directions() * batch * units, 2.0),
+            extra: numbers(sweep.directions() * cell.extras() * units, 1.0),
+            kernel,
+        }
+    }
+
+    /// The states after all steps, the last `h` and the last `c`.
+    fn want(&self) -> [Vec<f64>; 3] {
+        let Recurrent { cell, sweep, seq, batch, units, .. } = &self.kernel;
+        let (directions, n_gates, units) = (sweep.directions(), cell.gates(), *units);
+        let wide = |items: &[f32]| items.iter().map(|&item| f64::from(item)).collect::<Vec<f64>>();
+        let (gates, weight, extra) = (wide(&self.gates), wide(&self.weight), wide(&self.extra));
+        let (mut h, mut c) = (wide(&self.h), wide(&self.c));
+        let mut y = vec![0.0; seq * h.len()];
+        for (direction, row) in (0..directions).flat_map(|direction| (0..*batch).map(move |row| (direction, row))) {
+            for step in 0..*seq {
+                let backwards = direction == 1 || *sweep == Sweep::Reverse;
+                let position = if backwards { seq - 1 - step } else { step };
+                let state = (direction * batch + row) * units;
+                let old = h[state..state + units].to_vec();
+                let x = |gate: usize, unit: usize| {
+                    gates[(((position * batch + row) * directions + direction) * n_gates + gate) * units + unit]
+                };
+                let product = |gate: usize, unit: usize, from: &[f64]| -> f64 {
+                    let row = ((direction * n_gates + gate) * units + unit) * units;
+                    (0..units).map(|k| from[k] * weight[row + k]).sum()
+                };
+                let more = |row: usize, unit: usize| extra[(direction * cell.extras() + row) * units + unit];
+                for unit in 0..units {
+                    let at = state + unit;
+                    let sum = |gate: usize| x(gate, unit) + product(gate, unit, &old);
+                    h[at] = match cell {
+                        Cell::Lstm { activation: [f, g, out], peepholes } => {
+                            let hole = |row: usize, c: f64| if *peepholes { more(row, unit) * c } else { 0.0 };
+                            let [input, forget] =
+                                [(0, 0), (2, 2)].map(|(gate, row)| f.eval(sum(gate) + hole(row, c[at])));
+                            c[at] = forget * c[at] + input * g.eval(sum(3));
+                            f.eval(sum(1) + hole(1, c[at])) * out.eval(c[at])
+                        }
+                        Cell::Gru { activation: [f, g], reset } => {
+                            let gate = |unit: usize| f.eval(x(1, unit) + product(1, unit, &old));
+                            let candidate = match reset {
+                                Reset::AfterProduct => gate(unit) * (product(2, unit, &old) + more(0, unit)),
+                                Reset::BeforeProduct => {
+                                    let kept: Vec<f64> = (0..units).map(|k| gate(k) * old[k]).collect();
+                                    product(2, unit, &kept)
+                                }
+                            };
+                            let update = f.eval(sum(0));
+                            (1.0 - update) * g.eval(x(2, unit) + candidate) + update * old[unit]
+                        }
+                        Cell::Rnn { activation } => activation.eval(sum(0)),
+                    };
+                }
+                let at = ((position * directions + direction) * batch + row) * units;
+                y[at..at + units].copy_from_slice(&h[state..state + units]);
+            }
+        }
+        if !cell.has_memory() {
+            c.clear();
+        }
+        [y, h, c]
+    }
+
+    /// What the kernel makes over memory that holds NaN.
+    fn run(&self, pool: &Pool) -> [Vec<f32>; 3] {
+        let packed = match self.kernel.weights {
+            RecurrentWeights::Packed => self.kernel.pack(&self.weight),
+            RecurrentWeights::Dynamic => self.weight.clone(),
+        };
+        let mut operands = vec![&self.gates, &packed, &self.h];
+        if self.kernel.cell.has_memory() {
+            operands.push(&self.c);
+        }
+        if 0 < self.kernel.cell.extras() {
+            operands.push(&self.extra);
+        }
+        let kernel = Kernel::from(self.kernel.clone());
+        let sizes = kernel.sizes().expect("the case is consistent");
+        let got: Vec<u64> = operands.iter().map(|operand| 4 * operand.len() as u64).collect();
+        assert_eq!(got, sizes.inputs[..]);
+        let inputs: Vec<Operand> =
+            operands.iter().map(|operand| Operand::Bytes(bytemuck::cast_slice(operand))).collect();
+        let mut outputs = [Vec::new(), Vec::new(), Vec::new()];
+        for (output, size) in outputs.iter_mut().zip(&sizes.outputs) {
+            output.resize(*size as usize / 4, f32::NAN);
+        }
+        let mut workspace = vec![f32::NAN; sizes.workspace as usize / 4];
+        let mut slices: Vec<&mut [u8]> =
+            outputs.iter_mut().take(sizes.outputs.len()).map(|output| bytemuck::cast_slice_mut(output)).collect();
+        let workspace = bytemuck::cast_slice_mut(&mut workspace);
+        kernel.run(Args { inputs: &inputs, outputs: &mut slices, workspace }, pool);
+        outputs
+    }
+}
+
+fn cells() -> Vec<Cell> {
+    let sigmoid_tanh = [Unary::Sigmoid, Unary::Tanh];
+    vec![
+        Cell::LSTM,
+        Cell::Lstm { activation: [Unary::Sigmoid, Unary::Tanh, Unary::Tanh], peepholes: true },
+        Cell::Lstm {
+            activation: [Unary::HardSigmoid { alpha: 0.2, beta: 0.5 }, Unary::Softsign, Unary::Tanh],
+            peepholes: false,
+        },
+        Cell::Gru { activation: sigmoid_tanh, reset: Reset::BeforeProduct },
+        Cell::Gru { activation: sigmoid_tanh, reset: Reset::AfterProduct },
+        Cell::Rnn { activation: Unary::Tanh },
+        Cell::Rnn { activation: Unary::Sigmoid },
+    ]
+}
+
+#[test]
+fn every_cell_keeps_to_its_formulas() {
+    let mut random = Random::new(17);
+    let pools: Vec<Pool> = [Isa::Portable, Isa::Avx2, Isa::Avx512]
+        .into_iter()
+        .filter(|isa| *isa <= Isa::detect())
+        .flat_map(|isa| [1, 2, 3, 5].map(|threads| Pool::with_isa(threads, isa)))
+        .collect();
+    let mut shapes = vec![[0, 2, 5], [3, 0, 4], [3, 2, 0], [1, 1, 1], [9, 15, 33], [30, 1, 128], [4, 29, 16]];
+    shapes
+        .extend((0..40).map(|_| [1 + random.below(9), 1 + random.below(5), 1 + random.below(130)].map(|n| n as usize)));
+    for (ix, [seq, batch, units]) in shapes.into_iter().enumerate() {
+        for (number, cell) in cells().into_iter().enumerate() {
+            let sweep = [Sweep::Forward, Sweep::Reverse, Sweep::Both][(ix + number) % 3];
+            let weights = [RecurrentWeights::Packed, RecurrentWeights::Dynamic][(ix / 2 + number) % 2];
+            let kernel = Recurrent { cell, sweep, seq, batch, units, weights };
+            let case = Case::new(kernel, &mut random);
+            let want = case.want();
+            let mut first: Option<(Isa, [Vec<f32>; 3])> = None;
+            for pool in &pools {
+                let got = case.run(pool);
+                for (got, want) in got.iter().zip(&want) {
+                    assert_eq!(got.len(), want.len());
+                    let worst = got.iter().zip(want).map(|(&got, want)| (f64::from(got) - want).abs());
+                    // Sums of at most 130 products of numbers about 1, through at most 30 steps that forget. No number is
+                    // not near.
+                    let near = worst.clone().all(|difference| difference < 1e-5);
+                    assert!(near, "{:?}, {}, {} threads", case.kernel, pool.isa(), pool.threads());
+                }
+                match &first {
+                    Some((isa, bits)) if *isa == pool.isa() => assert_eq!(*bits, got, "{:?}", case.kernel),
+                    _ => first = Some((pool.isa(), got)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! [`Cell`] and [`Sweep`]: which recurrent network, and which way it walks its sequence.
+
+use serde::{Deserialize, Serialize};
+
+use crate::pointwise::Unary;
+
+/// What one step computes from the input's part of its gates, `x`, and the state before it, `h` (and `c`). `R` are the
+/// recurrent weights of a gate; `*` is elementwise. Sources: Hochreiter & Schmidhuber 1997, Gers & Schmidhuber 2000
+/// (peepholes), Cho et al. 2014, in ONNX's forms and orders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cell {
+    /// Long short-term memory, with gates `i`, `o`, `f`, `c` and functions `f`, `g`, `h`:
+    ///
+    /// ```text
+    /// i = f(x_i + h R_i + p_i * c)      f = f(x_f + h R_f + p_f * c)      g = g(x_c + h R_c)
+    /// c' = f * c + i * g                o = f(x_o + h R_o + p_o * c')     h' = o * h(c')
+    /// ```
+    Lstm {
+        /// `f`, `g` and `h`; usually the sigmoid, tanh and tanh.
+        activation: [Unary; 3],
+        /// Whether the gates see the cell through the weights `p`.
+        peepholes: bool,
+    },
+    /// Gated recurrent unit, with gates `z`, `r`, `h` and functions `f`, `g`:
+    ///
+    /// ```text
+    /// z = f(x_z + h R_z)    r = f(x_r + h R_r)    n = by `reset`    h' = (1 - z) * n + z * h
+    /// ```
+    Gru {
+        /// `f` and `g`; usually the sigmoid and tanh.
+        activation: [Unary; 2],
+        /// How the reset gate enters the candidate.
+        reset: Reset,
+    },
+    /// The plain network, `h' = f(x + h R)`.
+    Rnn {
+        /// `f`; usually tanh.
+        activation: Unary,
+    },
+}
+
+/// Where the reset gate `r` of a GRU enters its candidate `n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reset {
+    /// `n = g(x_h + (r * h) R_h)`.
+    BeforeProduct,
+    /// `n = g(x_h + r * (h R_h + b))`, with a bias `b` of its own.
+    AfterProduct,
+}
+
+impl Cell {
+    /// The LSTM with the sigmoid and tanh.
+    pub const LSTM: Cell = Cell::Lstm { activation: [Unary::Sigmoid, Unary::Tanh, Unary::Tanh], peepholes: false };
+
+    /// The GRU with the sigmoid and tanh.
+    pub fn gru(reset: Reset) -> Cell {
+        Cell::Gru { activation: [Unary::Sigmoid, Unary::Tanh], reset }
+    }
+
+    /// The name in messages and labels.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Cell::Lstm { .. } => "lstm",
+            Cell::Gru { .. } => "gru",
+            Cell::Rnn { .. } => "rnn",
+        }
+    }
+
+    /// Sums that a unit needs of input and state.
+    pub fn gates(&self) -> usize {
+        match self {
+            Cell::Lstm { .. } => 4,
+            Cell::Gru { .. } => 3,
+            Cell::Rnn { .. } => 1,
+        }
+    }
+
+    /// Whether there is a second state, `c`.
+    pub fn has_memory(&self) -> bool {
+        matches!(self, Cell::Lstm { .. })
+    }
+
+    /// How many numbers a unit needs beside its weights: 3 for peepholes (of `i`, `o`, `f`), 1 for the candidate's bias
+    /// of a GRU that resets after the product.
+    pub fn extras(&self) -> usize {
+        match self {
+            Cell::Lstm { peepholes: true, .. } => 3,
+            Cell::Gru { reset: Reset::AfterProduct, .. } => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// Which way a sequence is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sweep {
+    /// From its start.
+    Forward,
+    /// From its end.
+    Reverse,
+    /// Both, by two networks beside each other: the forward one is the first direction.
+    Both,
+}
+
+impl Sweep {
+    /// How many networks walk.
+    pub fn directions(self) -> usize {
+        match self {
+            Sweep::Forward | Sweep::Reverse => 1,
+            Sweep::Both => 2,
+        }
+    }
+
+    /// The position in a sequence of `seq` that a direction visits at `step`.
+    pub fn position(self, direction: usize, step: usize, seq: usize) -> usize {
+        if self == Sweep::Reverse || direction == 1 { seq - 1 - step } else { step }
+    }
+}
