@@ -155,6 +155,7 @@ operators! {
     Compare,
     Concat,
     Conv,
+    ConvChain,
     ConvTranspose,
     Expand,
     Gather,

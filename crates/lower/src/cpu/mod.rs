@@ -1,6 +1,7 @@
 //! The CPU target: one arm a node's op, each a kernel of `crates/cpu` with its parameters.
 
 mod blocked;
+mod bottleneck;
 mod pointwise;
 mod windows;
 
@@ -67,6 +68,10 @@ impl Target for CpuTarget {
 
     fn reads_blocked(&self, graph: &Graph, node: NodeId, input: usize) -> bool {
         blocked::reads_blocked(graph, graph.node(node), input)
+    }
+
+    fn fuses(&self, graph: &Graph, run: &[NodeId]) -> bool {
+        bottleneck::fuses(graph, run)
     }
 
     fn relayout_time(&self, graph: &Graph, value: ValueId) -> u64 {
@@ -147,6 +152,7 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::Conv(conv) if node.is_blocked => blocked::conv(node, conv).map(|call| vec![call]),
         Op::Pool(pool) if node.is_blocked => blocked::pool(node, pool).map(|call| vec![call]),
         Op::Conv(conv) => windows::conv(node, conv).map(|call| vec![call]),
+        Op::ConvChain(chain) => bottleneck::lower(node, chain).map(|call| vec![call]),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv).map(|call| vec![call]),
         Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
         Op::MatMul(product) => Ok(vec![matmul(node, product)]),
