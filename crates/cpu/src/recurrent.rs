@@ -116,7 +116,7 @@ impl Recurrent {
     /// How many parts each step of a direction is cut into.
     fn parts(&self, threads: usize) -> usize {
         let directions = self.sweep.directions();
-        let products = self.batch * self.cell.gates() * self.units * self.units;
+        let products = (self.cell.gates() * self.units * self.units).saturating_mul(self.batch);
         let most = (products / PART_PRODUCTS).min(self.blocks()).min(PARTS_MAX / directions);
         threads.div_ceil(directions).min(most).max(1)
     }

@@ -336,3 +336,29 @@ impl<'a> Reader<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use types::recurrent::{Cell, Sweep};
+
+    use super::*;
+    use crate::ops::Recurrent;
+
+    #[test]
+    fn a_node_with_several_results_reads_back_with_their_names() {
+        let mut graph = Graph::new("several");
+        let shapes: [&[usize]; 4] = [&[3, 1, 8], &[1, 8, 2], &[1, 1, 2], &[1, 1, 2]];
+        let inputs = shapes.map(|shape| graph.add_input("x", DType::F32, Shape::from(shape)));
+        let op = Op::Recurrent(Recurrent { cell: Cell::LSTM, sweep: Sweep::Forward });
+        let outputs = graph.add(op, &inputs, Scope::new("lstm")).expect("the operands fit");
+        graph.set_outputs(vec![("y".into(), outputs[0]), ("c".into(), outputs[2])]);
+        let usual = print(&graph);
+        assert!(!usual.contains("named"), "{usual}");
+        graph.value_mut(outputs[2]).name = "last".into();
+        for text in [usual, print(&graph)] {
+            assert_eq!(print(&parse(&text, |_| None).expect("what was printed is read")), text);
+        }
+        let parsed = parse(&print(&graph), |_| None).expect("what was printed is read");
+        assert_eq!(parsed, graph);
+    }
+}

@@ -251,6 +251,73 @@ fn all_unsupported_nodes_are_listed_at_once() {
     assert!(matches!(load(&model), Err(LoadError::Unsupported(nodes)) if nodes.len() == 3));
 }
 
+/// Two steps of one sequence through a network of one unit, `h' = relu(x w + h r + 1)`, with `w` 2, `r` 3.
+fn one_unit(attributes: &[(&str, Attr)]) -> Model {
+    let inputs = vec![x(&[2, 1, 1]), info("lengths", DType::I32, &[Dim::Is(1)])];
+    let relu = ("activations", Attr::Texts(vec!["Relu"]));
+    let attributes: Vec<(&str, Attr)> = [relu].into_iter().chain(attributes.iter().cloned()).collect();
+    Model::new(14, inputs, vec![node("RNN", &["x", "w", "r", "b"], &["y", "h"], &attributes)], "y")
+        .with("w", &floats(&[1, 1, 1], &[2.0]))
+        .with("r", &floats(&[1, 1, 1], &[3.0]))
+        .with("b", &floats(&[1, 2], &[0.25, 0.75]))
+}
+
+#[test]
+fn a_recurrent_network_is_one_product_and_one_step_behind_it() {
+    let input = [floats(&[2, 1, 1], &[1.0, 2.0]), Tensor::vector(vec![2i32])];
+    check(&one_unit(&[]), &input, &[3.0, 14.0]);
+    check(&one_unit(&[("direction", Attr::Text("reverse")), ("hidden_size", Attr::Int(1))]), &input, &[18.0, 5.0]);
+    let ops: Vec<&str> = load(&one_unit(&[]))
+        .unwrap()
+        .nodes()
+        .values()
+        .map(|node| node.op.name())
+        .filter(|name| *name != "reshape")
+        .collect();
+    assert_eq!(ops, ["mat_mul", "recurrent"]);
+    // A sequence that stands first in a batch of one, and both outputs with the batch in front.
+    let mut model = one_unit(&[("layout", Attr::Int(1))]);
+    model.inputs[0] = x(&[1, 2, 1]);
+    model.outputs = vec!["y", "h"];
+    let got = run(&model, &[floats(&[1, 2, 1], &[1.0, 2.0]), Tensor::vector(vec![2i32])]);
+    assert_eq!((got[0].shape().to_string(), got[0].to_f64()), ("[1,2,1,1]".into(), vec![3.0, 14.0]));
+    assert_eq!((got[1].shape().to_string(), got[1].to_f64()), ("[1,1,1]".into(), vec![14.0]));
+}
+
+#[test]
+fn what_a_recurrent_network_cannot_do_is_refused() {
+    let of = |attributes: &[(&str, Attr)]| refusal(&one_unit(attributes));
+    let starts = "node `RNN_0` (operator `RNN`, opset 14): ";
+    assert_eq!(of(&[("clip", Attr::Float(1.0))]), format!("{starts}`clip` is not supported"));
+    assert_eq!(of(&[("direction", Attr::Text("up"))]), format!("{starts}direction `up` does not exist"));
+    let units = "`hidden_size` is 2 where the recurrent weights have 1 units";
+    assert_eq!(of(&[("hidden_size", Attr::Int(2))]), format!("{starts}{units}"));
+    assert_eq!(
+        of(&[("activation_alpha", Attr::Float(1.0))]),
+        format!("{starts}attribute `activation_alpha` is not supported")
+    );
+    let both = of(&[("direction", Attr::Text("bidirectional"))]);
+    assert_eq!(both, format!("{starts}weights of shape [1,1,1] are not [2,1,1]"));
+
+    let with = |names: Vec<&'static str>, operands: &[&str]| {
+        let inputs = vec![x(&[2, 1, 1]), info("lengths", DType::I32, &[Dim::Is(1)])];
+        let activations = [("activations", Attr::Texts(names))];
+        Model::new(14, inputs, vec![node("RNN", operands, &["y"], &activations)], "y")
+            .with("w", &floats(&[1, 1, 1], &[2.0]))
+            .with("short", &Tensor::vector(vec![1i32]))
+            .with("full", &Tensor::vector(vec![2i32]))
+    };
+    let three = ["x", "w", "w"];
+    assert_eq!(refusal(&with(vec!["Affine"], &three)), format!("{starts}activation `Affine` is not supported"));
+    let two = "`activations` [\"Tanh\", \"Relu\"] are not 1 functions, the same for all directions";
+    assert_eq!(refusal(&with(vec!["Tanh", "Relu"], &three)), format!("{starts}{two}"));
+    let lengths = |name: &'static str| with(vec!["tanh"], &["x", "w", "w", "", name]);
+    let short = "`sequence_lens` [1] are not all 2; pad the outputs instead";
+    assert_eq!(refusal(&lengths("short")), format!("{starts}{short}"));
+    assert!(refusal(&lengths("lengths")).contains("`sequence_lens` must be known when the model is loaded"));
+    assert!(load(&lengths("full")).is_ok());
+}
+
 #[test]
 fn what_must_be_known_may_not_follow_from_an_input() {
     let inputs = vec![x(&[4]), info("s", DType::I64, &[Dim::Is(2)])];

@@ -56,11 +56,13 @@ pub(crate) enum Dim {
 }
 
 /// An attribute's value.
+#[derive(Clone)]
 pub(crate) enum Attr {
     Int(i64),
     Ints(Vec<i64>),
     Float(f32),
     Text(&'static str),
+    Texts(Vec<&'static str>),
     Tensor(Tensor),
     Graph(Message),
 }
@@ -87,6 +89,7 @@ fn attribute(name: &str, value: &Attr) -> Message {
         Attr::Float(value) => attribute.float(2, *value).int(20, 1),
         Attr::Int(value) => attribute.int(3, *value).int(20, 2),
         Attr::Text(value) => attribute.text(4, value).int(20, 3),
+        Attr::Texts(values) => values.iter().fold(attribute, |attribute, value| attribute.text(9, value)).int(20, 8),
         Attr::Tensor(value) => attribute.message(5, &tensor("", value)).int(20, 4),
         Attr::Graph(value) => attribute.message(6, value).int(20, 5),
         Attr::Ints(values) => values.iter().fold(attribute, |attribute, &value| attribute.int(8, value)).int(20, 7),
