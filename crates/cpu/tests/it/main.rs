@@ -3,4 +3,5 @@
 
 mod blocked;
 mod fuzz;
+mod guarded;
 mod winograd;
