@@ -69,7 +69,7 @@ pub use elementwise::{Elementwise, ElementwiseFn};
 pub use epilogue::Epilogue;
 pub use fill::Fill;
 pub use gather::Gather;
-pub use isa::Isa;
+pub use isa::{Isa, Level};
 pub use kernel::{Args, Kernel, KernelFn, Misfit, Operand, Sizes};
 pub use lrn::Lrn;
 pub use matmul::{MatMul, MatMulB};

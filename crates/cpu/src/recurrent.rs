@@ -80,7 +80,7 @@ impl Recurrent {
     fn pack_into(&self, weight: &[f32], packed: &mut [f32]) {
         let mut cells = packed.iter_mut();
         for direction in 0..self.sweep.directions() {
-            for gates in self.phases() {
+            for gates in (0..self.phases().len()).map(|phase| self.gates(phase)) {
                 for block in 0..self.blocks() {
                     for first in gates.clone().step_by(TILE_GATES) {
                         for k in 0..self.units {
@@ -102,15 +102,21 @@ impl Recurrent {
         self.units.div_ceil(LANES)
     }
 
-    /// Gates that a step does before all units of the next ones may begin.
-    fn phases(&self) -> &'static [Range<usize>] {
+    /// How many gates come before all units of the next ones may begin, one after the other.
+    fn phases(&self) -> &'static [usize] {
         match self.cell {
-            Cell::Lstm { .. } => &[0..4],
-            Cell::Gru { reset: Reset::AfterProduct, .. } => &[0..3],
+            Cell::Lstm { .. } => &[4],
+            Cell::Gru { reset: Reset::AfterProduct, .. } => &[3],
             // The candidate reads the state of all units times their reset gates.
-            Cell::Gru { reset: Reset::BeforeProduct, .. } => &[0..2, 2..3],
-            Cell::Rnn { .. } => &[0..1],
+            Cell::Gru { reset: Reset::BeforeProduct, .. } => &[2, 1],
+            Cell::Rnn { .. } => &[1],
         }
+    }
+
+    /// The gates of a phase.
+    fn gates(&self, phase: usize) -> Range<usize> {
+        let first = self.phases()[..phase].iter().sum();
+        first..first + self.phases()[phase]
     }
 
     /// How many parts each step of a direction is cut into.
@@ -232,7 +238,7 @@ impl Walk<'_> {
         let kernel = self.kernel;
         let phases = kernel.phases();
         let (step, phase) = (stage / phases.len(), stage % phases.len());
-        let gates = &phases[phase];
+        let gates = kernel.gates(phase);
         let position = kernel.sweep.position(direction, step, kernel.seq);
         let state = kernel.batch * kernel.units;
         let x = match phase {
@@ -305,7 +311,7 @@ impl Walk<'_> {
 /// The functions of a block: from the sums to the new state.
 #[inline(always)]
 fn finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]) {
-    let gates = walk.kernel.phases()[place.phase].len();
+    let gates = walk.kernel.phases()[place.phase];
     for (row, sums) in place.rows.clone().zip(sums.chunks_exact(gates)) {
         let cells = Cells::new(walk, place, row);
         match &walk.kernel.cell {
@@ -395,12 +401,23 @@ impl<'a> Cells<'a> {
         write(h, unsafe { self.walk.y.part(self.y, self.lanes) });
     }
 
-    /// Cells `between` two phases: update gates, or from `reset` on the states that are reset.
+    /// Keeps the update gate, and the state that is reset, for the next phase.
     #[inline(always)]
-    fn between(&self, reset: bool) -> &mut [f32] {
-        let half = if reset { self.walk.between.len() / 2 } else { 0 };
-        // SAFETY: as in `write_h`; and the part of the next stage that reads update gates is that of their units.
-        unsafe { self.walk.between.part(half + self.state, self.lanes) }
+    fn write_between(&self, update: &Lanes, reset: &Lanes) {
+        let between = &self.walk.between;
+        // SAFETY: as in `write_h`; both halves have the form of a state.
+        let halves =
+            unsafe { [between.part(self.state, self.lanes), between.part(between.len() / 2 + self.state, self.lanes)] };
+        let [to_update, to_reset] = halves;
+        write(update, to_update);
+        write(reset, to_reset);
+    }
+
+    /// The update gate that was kept.
+    #[inline(always)]
+    fn update(&self) -> Lanes {
+        // SAFETY: it was written at the stage before, and nobody writes it at this one.
+        read(unsafe { self.walk.between.seen(self.state, self.lanes) })
     }
 }
 
@@ -466,8 +483,7 @@ fn gru_gates(cells: &Cells, sums: &[Lanes], f: Unary) {
     for (item, h) in reset.iter_mut().zip(&cells.h()) {
         *item *= h;
     }
-    write(&update, cells.between(false));
-    write(&reset, cells.between(true));
+    cells.write_between(&update, &reset);
 }
 
 /// The second phase of a GRU that resets before the product.
@@ -476,7 +492,7 @@ fn gru_candidate(cells: &Cells, sums: &[Lanes], g: Unary) {
     let mut candidate = sums[0];
     cells.add_gate(2, &mut candidate);
     math::apply(g, &mut candidate);
-    mix(&read(cells.between(false)), &cells.h(), &mut candidate);
+    mix(&cells.update(), &cells.h(), &mut candidate);
     cells.write_h(&candidate);
 }
 

@@ -3,5 +3,6 @@
 
 mod blocked;
 mod fuzz;
+mod guarded;
 mod recurrent;
 mod winograd;

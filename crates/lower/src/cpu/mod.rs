@@ -7,7 +7,7 @@ mod windows;
 
 use std::borrow::Cow;
 
-use cpu::Kernel;
+use cpu::{Kernel, Level};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
@@ -16,27 +16,32 @@ use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 
 use crate::{Call, CallInput, LowerError, Pack, Target};
 
-/// The target's name. One packing serves every family of vector instructions; which is used is decided at `open`.
-pub const NAME: &str = "cpu:x86-64";
-
-/// Plans for processors.
-#[derive(Clone, Copy, Debug, Default)]
+/// Plans for processors. One packing serves every family of vector instructions; which is used is decided at `open`.
+#[derive(Clone, Copy, Debug)]
 pub struct CpuTarget {
+    /// Which processors.
+    pub level: Level,
     /// Whether convolutions are sums of products and nothing else. Otherwise those of 3 x 3 may be done with fewer
     /// multiplications (Winograd's algorithms), at some more rounding: about 1e-5 of the largest result.
     pub exact: bool,
 }
 
 impl CpuTarget {
-    /// The target.
+    /// Any processor of this machine's architecture; of x86-64 where there are no kernels for that.
     pub fn new() -> CpuTarget {
-        CpuTarget::default()
+        CpuTarget { level: Level::here().unwrap_or(Level::ALL[0]), exact: false }
+    }
+}
+
+impl Default for CpuTarget {
+    fn default() -> CpuTarget {
+        CpuTarget::new()
     }
 }
 
 impl Target for CpuTarget {
     fn name(&self) -> &str {
-        NAME
+        self.level.name
     }
 
     fn alignment(&self) -> Bytes {
@@ -53,7 +58,7 @@ impl Target for CpuTarget {
         calls.map_err(|reason| LowerError::Unsupported {
             scope: node.scope.to_string(),
             op: node.op.name(),
-            target: NAME.into(),
+            target: self.level.name.into(),
             reason,
         })
     }
