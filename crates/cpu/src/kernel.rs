@@ -181,6 +181,8 @@ kernels! {
     ConvBlocked,
     Winograd,
     InvertedBottleneck,
+    LayerNorm,
+    Attention,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.
