@@ -177,13 +177,13 @@ mod tests {
     fn spelled(mask: Option<&[usize]>, also_scores: bool) -> Graph {
         let mut graph = Graph::new("attention");
         let (batch, tokens, heads, width) = (2, 5, 3, 4);
-        let mut add = |graph: &mut Graph, op: Op, inputs: &[ValueId]| {
+        let add = |graph: &mut Graph, op: Op, inputs: &[ValueId]| {
             graph.add1(op, inputs, Scope::new("node")).expect("it is accepted")
         };
         let operand = |graph: &mut Graph, name: &str| {
             graph.add_input(name, DType::F32, Shape::from([batch, tokens, heads * width]))
         };
-        let mut split = |graph: &mut Graph, x: ValueId, order: [usize; 4]| {
+        let split = |graph: &mut Graph, x: ValueId, order: [usize; 4]| {
             let shape = Shape::from([batch, tokens, heads, width]);
             let x = graph.add1(Reshape { shape }.into(), &[x], Scope::new("split")).unwrap();
             let order = order.into_iter().collect();

@@ -330,7 +330,9 @@ fn product_cases() -> Vec<Case> {
 fn transformer_cases() -> Vec<Case> {
     use HeadOrder::{HeadsFirst, TokensFirst};
     let mut cases = Vec::new();
-    for (shape, axis) in [(&[3, 7][..], 1), (&[2, 5, 384], 2), (&[2, 3, 4, 5], 2), (&[1, 1], 1), (&[2, 0], 1), (&[0, 3], 1)] {
+    for (shape, axis) in
+        [(&[3, 7][..], 1), (&[2, 5, 384], 2), (&[2, 3, 4, 5], 2), (&[1, 1], 1), (&[2, 0], 1), (&[0, 3], 1)]
+    {
         for (scale, shift) in [(false, false), (true, false), (true, true)] {
             let norm = LayerNorm { axis, epsilon: 1e-5, scale, shift };
             let rows = vec![&shape[axis..]; usize::from(scale) + usize::from(shift)];

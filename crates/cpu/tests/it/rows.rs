@@ -47,9 +47,10 @@ fn softmax_is_what_the_definition_says() {
                 assert!(cast_slice::<f32, u32>(&one) == cast_slice::<f32, u32>(&two));
                 assert!(cast_slice::<f32, u32>(&one) == cast_slice::<f32, u32>(&three));
                 let want = softmax(&kernel, &x);
-                // Some units in the last place; what is below the smallest normal number is 0 or nearly so.
+                // A difference of up to 60 is rounded by 2e-6, which its exponential takes over; then some units in the last
+                // place. What is below the smallest normal number is 0 or nearly so.
                 let scale = |ix: usize| want[ix].abs() + if log { 10.0 } else { 1e-30 };
-                assert_close(&one, &want, scale, 1e-6, &format!("{isa} {kernel:?}"));
+                assert_close(&one, &want, scale, 3e-6, &format!("{isa} {kernel:?}"));
             }
         }
     }

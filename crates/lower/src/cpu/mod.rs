@@ -201,8 +201,7 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::LayerNorm(norm) => {
             let shape = &node.input(0).shape;
             let (rows, columns) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
-            let kernel =
-                cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale: norm.scale, bias: norm.shift };
+            let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale: norm.scale, bias: norm.shift };
             Ok(vec![call(kernel, format!("{rows} x {columns}"), node.values())])
         }
         Op::Attention(attention) => Ok(vec![attended(node, attention)]),
