@@ -243,7 +243,7 @@ impl MatMul {
     /// The most rows of a panel. Rows whose distance is a multiple of 4 kB compete for the same few places in the first
     /// cache, which has room for some of them only.
     fn panel_rows(&self) -> usize {
-        if self.k % 1024 == 0 { 10 } else { tile::ROWS }
+        if self.k.is_multiple_of(1024) { 10 } else { tile::ROWS }
     }
 }
 
