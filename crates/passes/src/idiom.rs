@@ -211,7 +211,8 @@ mod tests {
         graph.set_outputs(vec![("y".into(), y)]);
         let short = crate::remove_dead(&find_idioms(&graph));
         let input = Tensor::vector((0..9).map(|ix| ix as f32 - 4.5).collect());
-        let [before, after] = [&graph, &short].map(|graph| evaluate(graph, &[input.clone()]).unwrap()[0].to_f64());
+        let [before, after] =
+            [&graph, &short].map(|graph| evaluate(graph, std::slice::from_ref(&input)).unwrap()[0].to_f64());
         before
             .iter()
             .zip(after)

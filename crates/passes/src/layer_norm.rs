@@ -188,7 +188,7 @@ mod tests {
         ir::verify(&found).expect("it is a graph");
         let mut random = Random::new(5);
         let input = Tensor::from_fn(Shape::from([2, 3, 6]), |_| random.uniform(-1.0, 3.0));
-        let [before, after] = [&graph, &found].map(|graph| evaluate(graph, &[input.clone()]).unwrap());
+        let [before, after] = [&graph, &found].map(|graph| evaluate(graph, std::slice::from_ref(&input)).unwrap());
         for (before, after) in before.iter().zip(&after) {
             for (before, after) in before.to_f64().iter().zip(after.to_f64()) {
                 assert!((before - after).abs() < 1e-5, "{after} for {before}");
