@@ -101,10 +101,10 @@ impl Options {
 fn warm(options: &Options) -> Result<(), String> {
     let reference = options.peers.first().map_or("nothing", String::as_str);
     println!(
-        "| network | prestow ms | {}ratio to the best | least | most | differs from {reference} |",
+        "| network | prestow ms | {}ratio to the best | least | most | of the least latencies | differs from {reference} |",
         heads(options)
     );
-    println!("| --- | --- | {}--- | --- | --- | --- |", "--- | ".repeat(options.peers.len()));
+    println!("| --- | --- | {}--- | --- | --- | --- | --- |", "--- | ".repeat(options.peers.len()));
     for model in &options.models {
         println!("{}", warm_row(options, &Model::prepare(options, model)?)?);
     }
@@ -120,10 +120,11 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
     let mut peers: Vec<Option<Peer>> = options.peers.iter().map(|peer| Peer::start(options, model, peer)).collect();
     let runs = match options.runs {
         Some(runs) => runs,
-        None => (VISIT_MS / model.visit(options.threads, 3)?).ceil().clamp(3.0, 200.0) as usize,
+        None => (VISIT_MS / model.visit(options.threads, 3)?.median).ceil().clamp(3.0, 200.0) as usize,
     };
-    // By contestant, executable first: the median of each round.
+    // By contestant, executable first: the median of each round, and the least latency of all.
     let mut medians = vec![Vec::new(); 1 + peers.len()];
+    let mut least = vec![f64::INFINITY; 1 + peers.len()];
     let mut random = Random::new(1);
     for _ in 0..options.rounds {
         for contestant in shuffled(&mut random, medians.len()) {
@@ -131,7 +132,10 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
                 0 => Some(model.visit(options.threads, runs)?),
                 _ => peers[contestant - 1].as_mut().map(|peer| peer.visit(runs)).transpose()?,
             };
-            medians[contestant].extend(took);
+            if let Some(took) = took {
+                medians[contestant].push(took.median);
+                least[contestant] = least[contestant].min(took.least);
+            }
         }
     }
     let middles: Vec<Option<f64>> = medians.iter().map(|medians| median(medians)).collect();
@@ -143,6 +147,8 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
         None => Vec::new(),
     };
     ratios.sort_by(f64::total_cmp);
+    let least_of_peers = least[1..].iter().copied().fold(f64::INFINITY, f64::min);
+    let of_least = (least_of_peers < f64::INFINITY).then_some(least[0] / least_of_peers);
     let mut expected: Option<Vec<Tensor>> = None;
     for (peer, name) in peers.iter_mut().zip(&options.peers) {
         let Some(peer) = peer else { continue };
@@ -160,11 +166,12 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
     let cells: String = middles.iter().map(|ms| format!("{} | ", milliseconds(*ms))).collect();
     let ratio = |ratio: Option<&f64>| ratio.map_or("-".to_string(), |ratio| format!("{ratio:.2}"));
     Ok(format!(
-        "| {} | {cells}{} | {} | {} | {} |",
+        "| {} | {cells}{} | {} | {} | {} | {} |",
         model.name,
         ratio(ratios.get(ratios.len() / 2)),
         ratio(ratios.first()),
         ratio(ratios.last()),
+        ratio(of_least.as_ref()),
         expected.map_or("-".to_string(), |expected| Difference::of(&outputs, &expected).text())
     ))
 }

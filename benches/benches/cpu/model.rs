@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use types::{DType, Random, Shape, Tensor, npy};
 
 use crate::Options;
-use crate::process::{Once, first_line, output_of, parse};
+use crate::process::{Once, Visit, first_line, output_of, parse};
 
 /// A network with its executable and what peers need.
 pub(crate) struct Model {
@@ -64,8 +64,8 @@ impl Model {
         Ok(Model { name, folder, exe, inputs, output_names })
     }
 
-    /// The median of some runs of the executable, in milliseconds. It is started anew; its file is in the page cache.
-    pub(crate) fn visit(&self, threads: usize, runs: usize) -> Result<f64, String> {
+    /// Some runs of the executable. It is started anew; its file is in the page cache.
+    pub(crate) fn visit(&self, threads: usize, runs: usize) -> Result<Visit, String> {
         let mut command = Command::new(&self.exe);
         command.args([
             "bench",
@@ -78,7 +78,10 @@ impl Model {
             &threads.to_string(),
         ]);
         let report = parse(&output_of(&mut command)?)?;
-        report["latency_ms"]["p50"].as_f64().ok_or_else(|| format!("{command:?} told no latency"))
+        let latency = |name: &str| {
+            report["latency_ms"][name].as_f64().ok_or_else(|| format!("{command:?} told no latency `{name}`"))
+        };
+        Ok(Visit { median: latency("p50")?, least: latency("min")? })
     }
 
     fn run(&self) -> Command {

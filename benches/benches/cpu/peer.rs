@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use types::Tensor;
 
 use crate::model::{Model, at_root, read};
-use crate::process::{Once, first_line, parse};
+use crate::process::{Once, Visit, first_line, parse};
 use crate::{Options, median};
 
 /// A peer that has loaded a model and waits.
@@ -50,11 +50,13 @@ impl Peer {
         })
     }
 
-    /// The median of some runs, in milliseconds.
-    pub(crate) fn visit(&mut self, runs: usize) -> Result<f64, String> {
+    /// Some runs.
+    pub(crate) fn visit(&mut self, runs: usize) -> Result<Visit, String> {
         let line = self.ask(&format!("run {runs}"))?;
         let times: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        median(&times).ok_or_else(|| format!("a peer answers `{line}`"))
+        let least = times.iter().copied().min_by(f64::total_cmp);
+        let visit = median(&times).zip(least).map(|(median, least)| Visit { median, least });
+        visit.ok_or_else(|| format!("a peer answers `{line}`"))
     }
 
     pub(crate) fn outputs(&mut self, model: &Model) -> Result<Vec<Tensor>, String> {

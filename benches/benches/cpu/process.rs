@@ -6,6 +6,12 @@ use std::time::Instant;
 
 use serde_json::Value as Json;
 
+/// What some runs took, in milliseconds each.
+pub(crate) struct Visit {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+}
+
 /// What a fresh process took.
 pub(crate) struct Once {
     /// From its start to its first line.

@@ -106,7 +106,7 @@ pub fn compile(
     Ok(compiled)
 }
 
-/// Gives values the layouts that the target's kernels are fastest with.
+/// Gives values the layouts that the target's kernels are fastest with, and joins what is faster as one step.
 fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileError> {
     let Some(blocked) = target.blocked() else { return Ok(graph.clone()) };
     let wishes = Wishes {
@@ -117,6 +117,8 @@ fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileEr
     };
     let graph = passes::assign_layouts(graph, &wishes);
     ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "assign_layouts", errors })?;
+    let graph = passes::fuse_convs(&graph, &|graph, run| target.fuses(graph, run));
+    ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "fuse_convs", errors })?;
     Ok(graph)
 }
 

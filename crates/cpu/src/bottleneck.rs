@@ -26,8 +26,6 @@ use crate::{ConvBlocked, DepthwiseBlocked, Isa, Pool, Window};
 
 /// Blocks of channels that a tile has at most.
 const PANEL: usize = 2;
-/// Bands in work at once at most, each with scratch of its own.
-const SLOTS: usize = 8;
 
 /// Blocked `x: [batch, ceil(in_channels / 16), rows, columns, 16]` through, where there is an `expand`, a product over
 /// channels to `channels`; a depthwise convolution; and a product over channels to `out_channels`, blocked. Operands: `x`,
@@ -57,6 +55,14 @@ pub struct InvertedBottleneck {
 }
 
 impl InvertedBottleneck {
+    /// Bands in work at once at most, each with scratch of its own.
+    pub const SLOTS: usize = 8;
+
+    /// Bands in work at once.
+    pub fn slots(&self) -> usize {
+        Self::SLOTS.min(self.bands())
+    }
+
     /// The product in front as a kernel of its own, which packs its weights.
     pub fn expand_kernel(&self) -> Option<ConvBlocked> {
         let plane = self.window.input;
@@ -94,7 +100,7 @@ impl InvertedBottleneck {
     }
 
     fn bands(&self) -> usize {
-        self.batch * self.window.output[0].div_ceil(self.band)
+        self.batch * self.window.output[0].div_ceil(self.band.max(1))
     }
 
     /// Elements of a slot: the depthwise results of a band, then the rows of a panel that they are made from.
@@ -145,7 +151,7 @@ impl KernelFn for InvertedBottleneck {
         inputs.extend(self.depthwise.operands(channels, None));
         inputs.push(product(&[outs, self.channels]));
         inputs.extend(self.project.operands(outs, out));
-        let slots = product(&[self.batch, output[0].div_ceil(self.band)]).map(|bands| bands.min(SLOTS));
+        let slots = product(&[self.batch, output[0].div_ceil(self.band)]).map(|bands| bands.min(Self::SLOTS));
         let slot = self.slot().and_then(|[results, expanded]| results.checked_add(expanded));
         let scratch = slots.zip(slot).and_then(|(slots, slot)| slots.checked_mul(slot));
         Sizes::with_workspace(&inputs, out, scratch, 4)
@@ -173,7 +179,7 @@ impl KernelFn for InvertedBottleneck {
         let Args { outputs, workspace, .. } = args;
         let out = SharedMut::new(elements_mut::<f32>(outputs[0]));
         let [results, expanded] = self.slot().expect("`sizes` accepted the kernel");
-        let slots = SLOTS.min(self.bands());
+        let slots = self.slots();
         let scratch = SharedMut::new(elements_mut::<f32>(workspace));
         let job = Job { kernel: self, isa: pool.isa(), x, expand, depthwise, project, residual, out };
         pool.run(slots, &|slot| {

@@ -1,4 +1,4 @@
-//! [`Isa`]: which vector instructions the processor has.
+//! [`Isa`]: which vector instructions the processor has; [`Level`]: which ones a plan may use.
 
 use std::fmt;
 
@@ -30,6 +30,45 @@ impl Isa {
     }
 }
 
+/// The processors that a plan is made for: an architecture, and the best family of instructions that kernels use on it.
+/// Where a processor has less they use what it has. Packed weights are the same bytes for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// The name that plans carry.
+    pub name: &'static str,
+    /// The architecture, as in [`std::env::consts::ARCH`].
+    pub arch: &'static str,
+    /// The best family that is used.
+    pub isa: Isa,
+}
+
+impl Level {
+    /// All levels; the first of an architecture stands for all of its processors. Those of x86-64 are named as in its
+    /// psABI. NEON is what every aarch64 has.
+    pub const ALL: [Level; 4] = [
+        Level { name: "cpu:x86-64", arch: "x86_64", isa: Isa::Avx512 },
+        Level { name: "cpu:x86-64-v3", arch: "x86_64", isa: Isa::Avx2 },
+        Level { name: "cpu:x86-64-v4", arch: "x86_64", isa: Isa::Avx512 },
+        Level { name: "cpu:aarch64", arch: "aarch64", isa: Isa::Portable },
+    ];
+
+    /// The level with a name.
+    pub fn named(name: &str) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| level.name == name)
+    }
+
+    /// All processors of this machine's architecture; none where there are no kernels for it.
+    pub fn here() -> Option<Level> {
+        Level::ALL.into_iter().find(|level| level.arch == std::env::consts::ARCH)
+    }
+
+    /// This machine's processor: the last level of its architecture whose family it has.
+    pub fn native() -> Option<Level> {
+        let fits = |level: &Level| level.arch == std::env::consts::ARCH && level.isa <= Isa::detect();
+        Level::ALL.into_iter().rfind(fits).or_else(Level::here)
+    }
+}
+
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -37,5 +76,21 @@ impl fmt::Display for Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_names() {
+        for level in Level::ALL {
+            assert_eq!(Level::named(level.name), Some(level));
+        }
+        assert_eq!(Level::named("cpu:sparc"), None);
+        let (here, native) = (Level::here().unwrap(), Level::native().unwrap());
+        assert_eq!((here.arch, native.arch), (std::env::consts::ARCH, std::env::consts::ARCH));
+        assert!(native.isa <= Isa::detect() || native == here);
     }
 }

@@ -70,7 +70,7 @@ pub use elementwise::{Elementwise, ElementwiseFn};
 pub use epilogue::Epilogue;
 pub use fill::Fill;
 pub use gather::Gather;
-pub use isa::Isa;
+pub use isa::{Isa, Level};
 pub use kernel::{Args, Kernel, KernelFn, Misfit, Operand, Sizes};
 pub use layer_norm::LayerNorm;
 pub use lrn::Lrn;

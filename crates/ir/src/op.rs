@@ -156,6 +156,7 @@ operators! {
     Compare,
     Concat,
     Conv,
+    ConvChain,
     ConvTranspose,
     Expand,
     Gather,

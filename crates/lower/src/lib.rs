@@ -65,6 +65,11 @@ pub trait Target {
         false
     }
 
+    /// Whether convolutions in a row, each read by the next alone and in their final layouts, are faster as one step.
+    fn fuses(&self, _graph: &Graph, _run: &[NodeId]) -> bool {
+        false
+    }
+
     /// The modelled time it takes to turn a value from one layout to the other, in picoseconds.
     fn relayout_time(&self, _graph: &Graph, _value: ValueId) -> u64 {
         0

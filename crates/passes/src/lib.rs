@@ -3,7 +3,8 @@
 //! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
-//! [`assign_layouts`] decides which values have their channels in blocks, by what a target's kernels like.
+//! [`assign_layouts`] decides which values have their channels in blocks, by what a target's kernels like, and
+//! [`fuse_convs`] which convolutions run in one step with the ones behind them.
 //!
 //! Two more take what a target adds to a graph's bytes, its [`Footprint`]: [`schedule`] puts the nodes in the order with
 //! the least peak of live bytes and says what is known about it ([`order`] finds it; it knows tasks and blocks and no
@@ -28,6 +29,7 @@ mod attention;
 pub mod bands;
 mod clean;
 mod common;
+mod convs;
 mod dead;
 mod epilogue;
 mod flow;
@@ -44,6 +46,7 @@ use ir::{Graph, VerifyError, verify};
 
 pub use attention::find_attention;
 pub use clean::{clean, share};
+pub use convs::fuse_convs;
 pub use dead::remove_dead;
 pub use epilogue::fuse_epilogues;
 pub use fold::fold_constants;

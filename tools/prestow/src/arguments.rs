@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use compiler::source::{Request, Weights};
+use cpu::Level;
 use lexopt::prelude::*;
+use lower::cpu::CpuTarget;
 use types::{Bytes, Shape};
 
 /// What is asked of the compiler.
@@ -23,6 +25,7 @@ pub(crate) struct Compile {
     pub(crate) dump_ir: Option<PathBuf>,
     pub(crate) json: bool,
     pub(crate) budget: Option<Bytes>,
+    pub(crate) level: Level,
     pub(crate) exact: bool,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
@@ -48,7 +51,8 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --weights FILE|seed:N weights from a safetensors, npz, pth or pickle file, or made up (default seed:1)
          --pretrained          weights, preprocessing and class names that `cargo xtask fetch` brought
          --data DIR            where those are (default data)
-         --target cpu          what is compiled for
+         --target cpu          what is compiled for: cpu (any of this architecture), cpu:native, cpu:x86-64,
+                               cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64
          --dtype f32           the dtype of weights and activations
          --exact               no algorithm that trades rounding for speed (Winograd's)
          --budget BYTES        the most that the arena may take, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits
@@ -122,6 +126,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut weights = None;
     let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
     let (mut budget, mut exact, mut batches) = (None, false, Vec::new());
+    let mut level = CpuTarget::new().level;
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
@@ -135,7 +140,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("weights") => weights = Some(parse_weights(&text_value(&mut words)?)?),
             Long("pretrained") => request.pretrained = true,
             Long("data") => request.data = text_value(&mut words)?.into(),
-            Long("target") => only("target", &text_value(&mut words)?, &["cpu", lower::cpu::NAME])?,
+            Long("target") => level = parse_target(&text_value(&mut words)?)?,
             Long("dtype") => only("dtype", &text_value(&mut words)?, &["f32"])?,
             Long("output") | Short('o') => output = Some(PathBuf::from(text_value(&mut words)?)),
             Long("budget") => {
@@ -155,7 +160,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     }
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json, budget, exact, batches }))
+    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json, budget, level, exact, batches }))
 }
 
 /// The value of a flag, as text.
@@ -190,6 +195,17 @@ fn parse_weights(given: &str) -> Result<Weights, String> {
         }
         None => Ok(Weights::File(given.into())),
     }
+}
+
+/// `cpu` stands for all processors of this architecture, `cpu:native` for this machine's.
+fn parse_target(given: &str) -> Result<Level, String> {
+    let found = match given {
+        "cpu" => Some(CpuTarget::new().level),
+        "cpu:native" => Level::native(),
+        name => Level::named(name),
+    };
+    let names = || Level::ALL.map(|level| level.name).join(", ");
+    found.ok_or_else(|| format!("--target {given} is not supported; there are cpu, cpu:native, {}", names()))
 }
 
 fn only(flag: &str, given: &str, known: &[&str]) -> Result<(), String> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use compiler::{Fit, Program, Region, source};
+use cpu::Level;
 use plan::Plan;
 use serde_json::json;
 use types::Bytes;
@@ -16,10 +17,10 @@ use crate::dump::Dump;
 #[expect(clippy::disallowed_methods, reason = "how long compiling takes is told, and goes nowhere else")]
 pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let start = Instant::now();
-    let runner = read_runner(request.runner.as_deref())?;
+    let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
-    let target = lower::cpu::CpuTarget { exact: request.exact };
+    let target = lower::cpu::CpuTarget { level: request.level, exact: request.exact };
     let batches = match &request.batches[..] {
         [] => vec![None],
         batches => batches.iter().copied().map(Some).collect(),
@@ -53,7 +54,8 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     })
 }
 
-fn read_runner(given: Option<&Path>) -> Result<Vec<u8>, String> {
+/// The bytes of the runner for a level's architecture.
+fn read_runner(given: Option<&Path>, level: Level) -> Result<Vec<u8>, String> {
     let path = match given {
         Some(path) => path.to_path_buf(),
         None => {
@@ -61,12 +63,33 @@ fn read_runner(given: Option<&Path>) -> Result<Vec<u8>, String> {
             own.with_file_name("prestow-runner")
         }
     };
-    std::fs::read(&path).map_err(|error| {
+    let runner = std::fs::read(&path).map_err(|error| {
         format!(
             "cannot read the runner `{}`: {error}; build it with `cargo build --release -p prestow-runner`",
             path.display()
         )
-    })
+    })?;
+    match architecture(&runner) {
+        Some(arch) if arch == level.arch => Ok(runner),
+        arch => Err(format!(
+            "the runner `{}` is for {}, not for {}; build one with `cargo build --release -p prestow-runner --target \
+             {}-unknown-linux-gnu` and name it with --runner",
+            path.display(),
+            arch.unwrap_or("no processor that is known"),
+            level.name,
+            level.arch
+        )),
+    }
+}
+
+/// The architecture of an ELF file, by its header's `e_machine` (System V ABI, "ELF Header").
+fn architecture(file: &[u8]) -> Option<&'static str> {
+    let header: &[u8; 20] = file.first_chunk()?;
+    match (&header[..4], u16::from_le_bytes([header[18], header[19]])) {
+        (b"\x7fELF", 62) => Some("x86_64"),
+        (b"\x7fELF", 183) => Some("aarch64"),
+        _ => None,
+    }
 }
 
 fn output_path(request: &Compile) -> Result<PathBuf, String> {

@@ -8,6 +8,8 @@ use prestow_cpu::{
 use types::Random;
 use types::pointwise::Unary;
 
+use crate::guarded::{Guarded, Touch};
+
 /// Pools of every family, with different numbers of threads.
 fn pools() -> Vec<Vec<Pool>> {
     let families = [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect());
@@ -41,23 +43,23 @@ fn run(kernel: &Kernel, inputs: &[Vec<f32>], in_place: bool, before: f32, pool: 
     let sizes = kernel.sizes().expect("the parameters fit");
     let counts: Vec<u64> = inputs.iter().map(|input| input.len() as u64 * 4).collect();
     assert_eq!(counts, sizes.inputs.to_vec());
-    let mut operands: Vec<Operand> = inputs.iter().map(|input| Operand::Bytes(bytemuck::cast_slice(input))).collect();
-    let mut out = vec![before; sizes.outputs[0] as usize / 4];
+    let guarded: Vec<Guarded> =
+        inputs.iter().map(|input| Guarded::of(bytemuck::cast_slice(input), Touch::Behind)).collect();
+    let mut operands: Vec<Operand> = guarded.iter().map(|input| Operand::Bytes(input.bytes())).collect();
+    let holds_before = |size: u64| {
+        let mut bytes = Guarded::filled(size as usize, 0, Touch::Behind);
+        bytes.bytes_mut().chunks_exact_mut(4).for_each(|cell| cell.copy_from_slice(&before.to_ne_bytes()));
+        bytes
+    };
+    let (mut out, mut workspace) = (holds_before(sizes.outputs[0]), holds_before(sizes.workspace));
     if in_place {
         assert!(kernel.may_share(inputs.len() - 1));
-        out.copy_from_slice(&inputs[inputs.len() - 1]);
+        out.bytes_mut().copy_from_slice(guarded[inputs.len() - 1].bytes());
         operands[inputs.len() - 1] = Operand::InPlace(0);
     }
-    let mut workspace = vec![before; (sizes.workspace as usize).div_ceil(4)];
-    kernel.run(
-        Args {
-            inputs: &operands,
-            outputs: &mut [bytemuck::cast_slice_mut(&mut out)],
-            workspace: &mut bytemuck::cast_slice_mut(&mut workspace)[..sizes.workspace as usize],
-        },
-        pool,
-    );
-    out
+    let args = Args { inputs: &operands, outputs: &mut [out.bytes_mut()], workspace: workspace.bytes_mut() };
+    kernel.run(args, pool);
+    bytemuck::cast_slice(out.bytes()).to_vec()
 }
 
 /// Runs a kernel in all pools; results of one family are equal in every bit. One result a family.

@@ -9,6 +9,8 @@ use prestow_cpu::{
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Random};
 
+use crate::guarded::{Guarded, Touch};
+
 /// Mostly small, at times enormous.
 fn number(random: &mut Random) -> usize {
     match random.below(60) {
@@ -336,31 +338,15 @@ fn kernel(random: &mut Random) -> Kernel {
     }
 }
 
-/// Memory aligned for every kernel.
-struct Aligned(Vec<u64>, usize);
-
-impl Aligned {
-    fn new(size: u64, mut byte: impl FnMut() -> u8) -> Aligned {
-        let mut words = vec![0u64; (size as usize).div_ceil(8)];
-        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..size as usize].fill_with(&mut byte);
-        Aligned(words, size as usize)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.0)[..self.1]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.0)[..self.1]
-    }
-}
-
 /// The outputs of a run over memory that holds `pattern`.
-fn run(kernel: &Kernel, sizes: &Sizes, inputs: &[Aligned], pattern: u8, pool: &Pool) -> Vec<Aligned> {
-    let mut outputs: Vec<Aligned> = sizes.outputs.iter().map(|&size| Aligned::new(size, || pattern)).collect();
-    let mut workspace = Aligned::new(sizes.workspace, || pattern);
+fn run(kernel: &Kernel, sizes: &Sizes, inputs: &[Guarded], pattern: u8, pool: &Pool) -> Vec<Guarded> {
+    // Results that leave their bytes forwards are caught by one run, backwards by the other.
+    let touch = if pattern < 0x80 { Touch::Front } else { Touch::Behind };
+    let filled = |&size: &u64| Guarded::filled(size as usize, pattern, touch);
+    let mut outputs: Vec<Guarded> = sizes.outputs.iter().map(filled).collect();
+    let mut workspace = filled(&sizes.workspace);
     let inputs: Vec<Operand> = inputs.iter().map(|input| Operand::Bytes(input.bytes())).collect();
-    let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Aligned::bytes_mut).collect();
+    let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Guarded::bytes_mut).collect();
     kernel.run(Args { inputs: &inputs, outputs: &mut slices, workspace: workspace.bytes_mut() }, pool);
     outputs
 }
@@ -381,8 +367,14 @@ fn parameters_are_refused_or_run() {
         if 1 << 20 < total + u128::from(sizes.workspace) {
             continue;
         }
-        let inputs: Vec<Aligned> =
-            sizes.inputs.iter().map(|&size| Aligned::new(size, || random.below(256) as u8)).collect();
+        let inputs: Vec<Guarded> = sizes
+            .inputs
+            .iter()
+            .map(|&size| {
+                let bytes: Vec<u8> = (0..size).map(|_| random.below(256) as u8).collect();
+                Guarded::of(&bytes, pick(&mut random, &[Touch::Front, Touch::Behind]))
+            })
+            .collect();
         let pair = || [0xA5, 0x5A].map(|pattern| run(&kernel, &sizes, &inputs, pattern, &pool));
         let done = catch_unwind(AssertUnwindSafe(pair));
         let Ok([first, second]) = done else {

@@ -5,6 +5,7 @@ mod attention;
 mod blocked;
 mod common;
 mod fuzz;
+mod guarded;
 mod matmul;
 mod rows;
 mod winograd;

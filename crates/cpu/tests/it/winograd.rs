@@ -4,6 +4,8 @@ use prestow_cpu::{Args, Epilogue, Isa, Kernel, Operand, Pool, Window, Winograd};
 use types::Random;
 use types::pointwise::Unary;
 
+use crate::guarded::{Guarded, Touch};
+
 /// Operands row-major: `[batch, channels, rows, columns]`.
 struct Case {
     kernel: Winograd,
@@ -73,7 +75,8 @@ impl Case {
         bias.resize(bias.len().next_multiple_of(16), 0.0);
         let weights = kernel.pack(&self.weights);
         assert_eq!(weights.len(), kernel.packed_elements());
-        let mut operands = vec![Operand::Bytes(bytes(&x)), Operand::Bytes(bytes(&weights))];
+        let [x, weights] = [&x, &weights].map(|items| Guarded::of(bytes(items), Touch::Behind));
+        let mut operands = vec![Operand::Bytes(x.bytes()), Operand::Bytes(weights.bytes())];
         if kernel.epilogue.bias {
             operands.push(Operand::Bytes(bytes(&bias)));
         }

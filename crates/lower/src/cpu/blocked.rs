@@ -31,7 +31,7 @@ pub(super) fn block(items: &[f32], from: &Shape, to: &Shape) -> Vec<f32> {
 }
 
 /// A vector along the channels, filled up with zeros.
-fn padded(mut items: Vec<f32>) -> Vec<f32> {
+pub(super) fn padded(mut items: Vec<f32>) -> Vec<f32> {
     items.resize(items.len().next_multiple_of(BLOCK), 0.0);
     items
 }
@@ -189,7 +189,8 @@ pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
 }
 
 fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
-    matches!(node.op, Op::Conv(_) | Op::Pool(_) | Op::Relayout(_)) || graph.blocked_op(node, BLOCK as u16).is_some()
+    matches!(node.op, Op::Conv(_) | Op::ConvChain(_) | Op::Pool(_) | Op::Relayout(_))
+        || graph.blocked_op(node, BLOCK as u16).is_some()
 }
 
 // The model of times: what two cores with AVX-512 do in a nanosecond. Only relations matter. All times are proportional

@@ -1,12 +1,13 @@
 //! The CPU target: one arm a node's op, each a kernel of `crates/cpu` with its parameters.
 
 mod blocked;
+mod bottleneck;
 mod pointwise;
 mod windows;
 
 use std::borrow::Cow;
 
-use cpu::Kernel;
+use cpu::{Kernel, Level};
 use ir::ops::{HeadOrder, PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
@@ -14,27 +15,32 @@ use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 
 use crate::{Call, CallInput, LowerError, Pack, Target};
 
-/// The target's name. One packing serves every family of vector instructions; which is used is decided at `open`.
-pub const NAME: &str = "cpu:x86-64";
-
-/// Plans for processors.
-#[derive(Clone, Copy, Debug, Default)]
+/// Plans for processors. One packing serves every family of vector instructions; which is used is decided at `open`.
+#[derive(Clone, Copy, Debug)]
 pub struct CpuTarget {
+    /// Which processors.
+    pub level: Level,
     /// Whether convolutions are sums of products and nothing else. Otherwise those of 3 x 3 may be done with fewer
     /// multiplications (Winograd's algorithms), at some more rounding: about 1e-5 of the largest result.
     pub exact: bool,
 }
 
 impl CpuTarget {
-    /// The target.
+    /// Any processor of this machine's architecture; of x86-64 where there are no kernels for that.
     pub fn new() -> CpuTarget {
-        CpuTarget::default()
+        CpuTarget { level: Level::here().unwrap_or(Level::ALL[0]), exact: false }
+    }
+}
+
+impl Default for CpuTarget {
+    fn default() -> CpuTarget {
+        CpuTarget::new()
     }
 }
 
 impl Target for CpuTarget {
     fn name(&self) -> &str {
-        NAME
+        self.level.name
     }
 
     fn alignment(&self) -> Bytes {
@@ -51,7 +57,7 @@ impl Target for CpuTarget {
         calls.map_err(|reason| LowerError::Unsupported {
             scope: node.scope.to_string(),
             op: node.op.name(),
-            target: NAME.into(),
+            target: self.level.name.into(),
             reason,
         })
     }
@@ -66,6 +72,10 @@ impl Target for CpuTarget {
 
     fn reads_blocked(&self, graph: &Graph, node: NodeId, input: usize) -> bool {
         blocked::reads_blocked(graph, graph.node(node), input)
+    }
+
+    fn fuses(&self, graph: &Graph, run: &[NodeId]) -> bool {
+        bottleneck::fuses(graph, run)
     }
 
     fn relayout_time(&self, graph: &Graph, value: ValueId) -> u64 {
@@ -146,6 +156,7 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::Conv(conv) if node.is_blocked => blocked::conv(node, conv).map(|call| vec![call]),
         Op::Pool(pool) if node.is_blocked => blocked::pool(node, pool).map(|call| vec![call]),
         Op::Conv(conv) => windows::conv(node, conv).map(|call| vec![call]),
+        Op::ConvChain(chain) => bottleneck::lower(node, chain).map(|call| vec![call]),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv).map(|call| vec![call]),
         Op::Pool(pool) => windows::pool(node, pool).map(|call| vec![call]),
         Op::MatMul(product) => Ok(vec![matmul(node, product)]),

@@ -1,9 +1,10 @@
 //! [`Host`]: plans for `cpu` targets, on this machine's processor.
 
+use std::env::consts::ARCH;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cpu::{Args, Kernel, Operand as Slice, Pool};
+use cpu::{Args, Isa, Kernel, Level, Operand as Slice, Pool};
 use memmap2::MmapMut;
 use plan::{Operand, Place, Plan, Step};
 use smallvec::SmallVec;
@@ -25,8 +26,13 @@ pub struct Host {
 
 impl Device for Host {
     fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
-        if let Some(plan) = plans.iter().find(|plan| plan.target.split(':').next() != Some("cpu")) {
-            return Err(RunError::Target { plan: plan.target.clone(), device: "cpu".into() });
+        let here = Level::here().map_or("cpu", |level| level.name);
+        let mut isa = Isa::detect();
+        for plan in plans {
+            match Level::named(&plan.target) {
+                Some(level) if level.arch == ARCH => isa = isa.min(level.isa),
+                _ => return Err(RunError::Target { plan: plan.target.clone(), device: here.into() }),
+            }
         }
         let size = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
         let no_memory = |error: String| RunError::Arena { bytes: size.0, error };
@@ -42,7 +48,7 @@ impl Device for Host {
             let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
             opened.push(Opened { plan: plan.clone(), steps: steps? });
         }
-        Ok(Box::new(HostBackend { plans: opened, weights, arena, pool: Pool::new(self.threads.max(1)) }))
+        Ok(Box::new(HostBackend { plans: opened, weights, arena, pool: Pool::with_isa(self.threads.max(1), isa) }))
     }
 }
 
@@ -245,7 +251,7 @@ impl Backend for HostBackend {
     }
 
     fn remark(&self) -> Option<&'static str> {
-        let slow = cfg!(target_arch = "x86_64") && self.pool.isa() == cpu::Isa::Portable;
+        let slow = cfg!(target_arch = "x86_64") && Isa::detect() == Isa::Portable;
         slow.then_some("this processor has no AVX2; kernels run on portable code, several times slower")
     }
 
