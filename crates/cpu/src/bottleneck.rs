@@ -284,7 +284,7 @@ impl Job<'_> {
         // SAFETY: the pixels are some of the picture's, the weights are the panel's, `expanded` has room for both blocks.
         unsafe { product.run(self.isa, pixels) };
         if limits.is_none() {
-            epilogue.activate_on(self.isa, expanded);
+            epilogue.activate(self.isa, expanded);
         }
     }
 
@@ -311,7 +311,7 @@ impl Job<'_> {
         // the rows and are this task's alone.
         unsafe { rows.run(self.isa) };
         if limits.is_none() {
-            kernel.depthwise.activate_on(self.isa, results);
+            kernel.depthwise.activate(self.isa, results);
         }
     }
 
@@ -344,7 +344,7 @@ impl Job<'_> {
             // these pixels in each of its blocks.
             unsafe { product.run(self.isa, pixels) };
             if limits.is_none() {
-                (0..vectors).for_each(|vector| kernel.project.activate_on(self.isa, part(vector)));
+                (0..vectors).for_each(|vector| kernel.project.activate(self.isa, part(vector)));
             }
         }
     }
@@ -391,6 +391,7 @@ impl Product {
             let tile = Tile {
                 x: self.x,
                 weights: self.weights,
+                weight_stride: self.vectors * LANES,
                 out: self.out,
                 rows,
                 vectors: self.vectors,

@@ -1,16 +1,18 @@
 //! [`Chain`]: a short program applied to each element, tile by tile, with no intermediate in memory.
 
+use std::mem::MaybeUninit;
+
 use serde::{Deserialize, Serialize};
 use types::pointwise::{Binary, Unary};
 
 use crate::Pool;
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, elements_mut, product};
 use crate::math;
-use crate::shared::for_each_chunk;
+use crate::shared::{for_each_chunk, zeros};
+use crate::vector::{Vector, with_vector};
 
 /// Elements of a register.
-const TILE: usize = 256;
+const TILE: usize = 512;
 /// Registers: inputs and instructions together.
 const REGISTERS: usize = 24;
 /// Elements of a task.
@@ -118,6 +120,8 @@ impl KernelFn for Chain {
         }
         let outer = &self.shape[..self.shape.len() - axes];
         for_each_chunk(pool, out, CHUNK, &|number, cells| {
+            let mut registers = [const { MaybeUninit::uninit() }; TILE * REGISTERS];
+            let registers = zeros(&mut registers, TILE * (self.strides.len() + self.program.len()));
             let mut at = 0;
             while at < cells.len() {
                 let position = number * CHUNK + at;
@@ -125,8 +129,8 @@ impl KernelFn for Chain {
                 let length = (run - column).min(TILE).min(cells.len() - at);
                 let place = Place { outer, row, column, axes };
                 let (chain, cells) = (self, &mut cells[at..at + length]);
-                with_isa!(pool.isa(), run_tile(
-                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, cells: &mut [f32]
+                with_vector!(pool.isa(), run_tile(
+                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, registers: &mut [f32], cells: &mut [f32]
                 ));
                 at += length;
             }
@@ -144,11 +148,18 @@ struct Place<'a> {
 }
 
 #[inline(always)]
-fn run_tile(chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, cells: &mut [f32]) {
-    let mut registers = [[0.0f32; TILE]; REGISTERS];
+fn run_tile<V: Vector>(
+    chain: &Chain,
+    inputs: &[Operand<'_>],
+    place: Place<'_>,
+    registers: &mut [f32],
+    cells: &mut [f32],
+) {
     let length = cells.len();
+    // Inputs that lie side by side are read where they are, the others and all results so far in registers.
+    let mut direct: [Option<&[f32]>; REGISTERS] = [None; REGISTERS];
     for (ix, (input, strides)) in inputs.iter().zip(&chain.strides).enumerate() {
-        let register = &mut registers[ix][..length];
+        let register = &mut registers[ix * TILE..][..length];
         let Operand::Bytes(bytes) = input else {
             register.copy_from_slice(cells);
             continue;
@@ -169,25 +180,26 @@ fn run_tile(chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, cells: &mut
                     part.copy_from_slice(&items[start..start + part.len()]);
                 }
             }
-            _ => register.copy_from_slice(&items[start + place.column..][..length]),
+            _ => direct[ix] = Some(&items[start + place.column..][..length]),
         }
     }
     for (ix, instruction) in chain.program.iter().enumerate() {
-        let (known, rest) = registers.split_at_mut(inputs.len() + ix);
-        let result = &mut rest[0][..length];
+        let (known, rest) = registers.split_at_mut((inputs.len() + ix) * TILE);
+        let is_last = ix + 1 == chain.program.len();
+        let result = if is_last { &mut *cells } else { &mut rest[..length] };
+        let operand = |number: usize| direct[number].unwrap_or_else(|| &known[number * TILE..][..length]);
         match *instruction {
             Instruction::Unary(function, a) => {
-                result.copy_from_slice(&known[a][..length]);
-                math::apply(function, result);
+                result.copy_from_slice(operand(a));
+                math::apply(V::ISA, function, result);
             }
             Instruction::Binary(function, a, b) => {
-                result.copy_from_slice(&known[a][..length]);
-                math::combine(function, result, &known[b][..length]);
+                result.copy_from_slice(operand(a));
+                math::combine(V::ISA, function, result, operand(b));
             }
             Instruction::Constant(number) => result.fill(number),
         }
     }
-    cells.copy_from_slice(&registers[inputs.len() + chain.program.len() - 1][..length]);
 }
 
 #[cfg(test)]

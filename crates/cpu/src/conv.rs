@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::epilogue::Epilogue;
 use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::{SharedMut, for_each_chunk};
+use crate::vector::{Vector, with_vector};
 use crate::{Pool, Window};
 
 /// The most `k` of one block.
@@ -220,7 +220,7 @@ impl KernelFn for Conv {
                             last: k_range.end == blocks.k,
                         };
                         let (store, tile, out) = (&store, &mut tile[..rows], &out);
-                        with_isa!(pool.isa(), store_tile(
+                        with_vector!(pool.isa(), store_tile(
                             store: &Store<'_>, place: Place, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>
                         ));
                     });
@@ -239,7 +239,10 @@ impl Conv {
             let (channel, strip) = (task / n.div_ceil(COLUMNS), task % n.div_ceil(COLUMNS));
             let column = strip * COLUMNS;
             let place = Place { channel, column, columns: COLUMNS.min(n - column), first: true, last: true };
-            store_tile(store, place, &mut [[0.0; COLUMNS]], &out);
+            let (tile, out) = (&mut [[0.0; COLUMNS]][..], &out);
+            with_vector!(pool.isa(), store_tile(
+                store: &Store<'_>, place: Place, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>
+            ));
         });
     }
 }
@@ -264,7 +267,7 @@ struct Place {
 }
 
 #[inline(always)]
-fn store_tile(store: &Store<'_>, place: Place, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>) {
+fn store_tile<V: Vector>(store: &Store<'_>, place: Place, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>) {
     for (row, items) in tile.iter_mut().enumerate() {
         let channel = place.channel + row;
         let mut at = 0;
@@ -288,7 +291,7 @@ fn store_tile(store: &Store<'_>, place: Place, tile: &mut [[f32; COLUMNS]], out:
                 add(items, cells);
             }
             if place.last {
-                store.conv.epilogue.activate(items);
+                store.conv.epilogue.activate(V::ISA, items);
             }
             cells.copy_from_slice(items);
             at += run;

@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
 use crate::epilogue::Epilogue;
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::SharedMut;
 use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
@@ -354,6 +353,7 @@ impl Job<'_> {
         let tile = Tile {
             x: self.x.as_ptr(),
             weights: self.weights.as_ptr(),
+            weight_stride: panel.blocks * LANES,
             out: self.out.start(),
             rows: &[],
             vectors: panel.blocks,
@@ -401,7 +401,6 @@ impl Job<'_> {
     /// # Safety
     /// They are the task's own, and written.
     unsafe fn activate(&self, tile: &Tile) {
-        let functions = self.functions;
         for run in tile.rows.chunk_by(|row, next| row.out + LANES == next.out) {
             for vector in 0..tile.vectors {
                 // SAFETY: the caller's promise; the run's outputs are neighbours.
@@ -409,15 +408,12 @@ impl Job<'_> {
                     let start = tile.out.add(run[0].out + vector * tile.vector_stride);
                     std::slice::from_raw_parts_mut(start, run.len() * LANES)
                 };
-                with_isa!(self.isa, apply(functions: &[Unary], items: &mut [f32]));
+                for &function in self.functions {
+                    math::apply(self.isa, function, items);
+                }
             }
         }
     }
-}
-
-#[inline(always)]
-fn apply(functions: &[Unary], items: &mut [f32]) {
-    functions.iter().for_each(|&function| math::apply(function, items));
 }
 
 /// Whether the sums of outputs begin with a visit, and whether they end with it.

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::epilogue::Epilogue;
 use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::shared::{SharedMut, for_each_chunk};
+use crate::vector::{Vector, with_vector};
 use crate::{Pool, Window};
 
 /// `x: [batch, in_channels, rows, columns]` spread through packed weights; then by the epilogue a bias. Output:
@@ -100,7 +100,7 @@ impl KernelFn for ConvTranspose {
         if x.is_empty() {
             for_each_chunk(pool, out, plane, &|number, cells| {
                 cells.fill(bias.map_or(0.0, |bias| bias[number % self.out_channels]));
-                self.epilogue.activate(cells);
+                self.epilogue.activate(pool.isa(), cells);
             });
             return;
         }
@@ -140,7 +140,7 @@ impl KernelFn for ConvTranspose {
                     let rows = &spread[channel * taps * columns..(channel + 1) * taps * columns];
                     let bias = bias.map_or(0.0, |bias| bias[group * group_channels + channel]);
                     let kernel = self;
-                    with_isa!(pool.isa(), gather_plane(
+                    with_vector!(pool.isa(), gather_plane(
                         kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]
                     ));
                 });
@@ -151,7 +151,7 @@ impl KernelFn for ConvTranspose {
 
 /// Sums what each kernel cell spread into a plane, cell by cell in order.
 #[inline(always)]
-fn gather_plane(kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]) {
+fn gather_plane<V: Vector>(kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]) {
     let window = &kernel.window;
     cells.fill(bias);
     for ky in 0..window.kernel[0] {
@@ -170,5 +170,5 @@ fn gather_plane(kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32,
             }
         }
     }
-    kernel.epilogue.activate(cells);
+    kernel.epilogue.activate(V::ISA, cells);
 }

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::epilogue::Epilogue;
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
+use crate::vector::{Vector, with_vector};
 use crate::{Pool, Window};
 
 /// Convolution of `x: [batch, channels, rows, columns]` with `weights: [channels * multiplier, ..kernel]`, output channel
@@ -65,7 +65,7 @@ impl KernelFn for DepthwiseConv {
                 residual: residual.map(|residual| residual.map(|items| &items[number * plane..][..plane])),
             };
             let task = &task;
-            with_isa!(pool.isa(), run_plane(task: &Plane<'_>, cells: &mut [f32]));
+            with_vector!(pool.isa(), run_plane(task: &Plane<'_>, cells: &mut [f32]));
         });
     }
 }
@@ -81,7 +81,7 @@ struct Plane<'a> {
 }
 
 #[inline(always)]
-fn run_plane(task: &Plane<'_>, cells: &mut [f32]) {
+fn run_plane<V: Vector>(task: &Plane<'_>, cells: &mut [f32]) {
     let window = &task.kernel.window;
     let [_, columns] = window.output;
     for (oy, row) in cells.chunks_exact_mut(columns).enumerate() {
@@ -114,6 +114,6 @@ fn run_plane(task: &Plane<'_>, cells: &mut [f32]) {
                 }
             }
         }
-        task.kernel.epilogue.activate(row);
+        task.kernel.epilogue.activate(V::ISA, row);
     }
 }

@@ -108,7 +108,7 @@ impl KernelFn for DepthwiseBlocked {
                 // the window states, and the cells are this task's alone.
                 unsafe { rows.run(pool.isa()) };
                 if limits.is_none() {
-                    self.epilogue.activate_on(pool.isa(), part.as_flattened_mut());
+                    self.epilogue.activate(pool.isa(), part.as_flattened_mut());
                 }
                 (cells, first) = (rest, first + count);
             }

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::pointwise::Unary;
 
-use crate::isa::with_isa;
 use crate::{Isa, math};
 
 /// Add a bias, add a residual, apply functions, in this order.
@@ -41,21 +40,9 @@ impl Epilogue {
     }
 
     /// Applies the functions.
-    #[inline(always)]
-    pub(crate) fn activate(&self, items: &mut [f32]) {
+    pub(crate) fn activate(&self, isa: Isa, items: &mut [f32]) {
         for &function in &self.activation {
-            math::apply(function, items);
+            math::apply(isa, function, items);
         }
     }
-
-    /// Applies the functions, with the instructions of a family; for items that are worth a call.
-    pub(crate) fn activate_on(&self, isa: Isa, items: &mut [f32]) {
-        let epilogue = self;
-        with_isa!(isa, activate(epilogue: &Epilogue, items: &mut [f32]));
-    }
-}
-
-#[inline(always)]
-fn activate(epilogue: &Epilogue, items: &mut [f32]) {
-    epilogue.activate(items);
 }

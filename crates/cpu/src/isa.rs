@@ -79,36 +79,6 @@ impl fmt::Display for Isa {
     }
 }
 
-/// Runs a function compiled for the family given: what it calls is inlined into code that may use its instructions.
-macro_rules! with_isa {
-    ($isa:expr, $name:ident($($arg:ident: $type:ty),* $(,)?)) => {{
-        #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx2,fma")]
-            fn avx2($($arg: $type),*) {
-                $name($($arg),*)
-            }
-            #[target_feature(enable = "avx512f,avx2,fma")]
-            fn avx512($($arg: $type),*) {
-                $name($($arg),*)
-            }
-            match $isa {
-                // SAFETY: only pools hand out a family, and only one that the processor has.
-                $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
-                // SAFETY: as above.
-                $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::Isa::Portable => $name($($arg),*),
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        {
-            let _ = $isa;
-            $name($($arg),*)
-        }
-    }};
-}
-pub(crate) use with_isa;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -182,6 +182,8 @@ kernels! {
     Winograd,
     InvertedBottleneck,
     Recurrent,
+    LayerNorm,
+    Attention,
 }
 
 /// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.

@@ -1,21 +1,55 @@
-//! [`MatMul`]: products of matrices, the right factor in strips of 32 columns.
+//! [`MatMul`]: products of matrices. The left factor is read as it lies, the right one in strips of 32 columns.
+//!
+//! ```text
+//!                          strip
+//!                     +------+------+--+
+//!               block | 384  |      |  |   B: a block of a strip (48 kB) serves all panels of a task
+//!                     |  x32 |      |  |
+//!                     +------+------+--+
+//!                     |      |      |  |
+//!        +------+---+ +------+------+--+
+//!  panel | rows |   | | tile |      |  |   up to 14 rows; sums over further blocks go on in the output
+//!        +------+---+ +------+------+--+
+//! ```
+
+use std::array::from_fn;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
 
-use crate::Pool;
 use crate::epilogue::Epilogue;
-use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
-use crate::shared::{SharedMut, for_each_chunk};
+use crate::shared::{SharedMut, zeros};
+use crate::tile::{self, Loop, Nest, Row, Start, Tile};
+use crate::vector::{LANES, Vector, with_vector};
+use crate::{Isa, Pool, math};
+
+/// Columns of a strip.
+const STRIP: usize = 2 * LANES;
+/// The most rows of a block.
+const DEPTH: usize = 384;
+/// Up to so many rows are multiplied without tiles: the right factor is read once, as fast as memory gives it.
+const FEW_ROWS: usize = 4;
+/// Bytes of the right factor that make a task there.
+const FEW_ROWS_BYTES: usize = 1 << 16;
+/// For so many panels a block is copied together first, though it could be read where it lies.
+const COPY_PANELS: usize = 6;
+/// Multiplications and additions that are worth a task of their own: some microseconds.
+const TASK_FLOPS: f64 = 1e6;
+/// Tasks a thread, so that threads that come late or are disturbed find less to do.
+const TASKS_PER_THREAD: usize = 8;
 
 /// How the right factor comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatMulB {
     /// One constant matrix, packed by [`MatMul::pack`].
     Packed,
-    /// Row-major matrices, packed into the scratch one by one.
+    /// Row-major matrices.
     Dynamic,
+    /// Row-major matrices `[n, k]`, whose transposes are multiplied.
+    Transposed,
 }
 
 /// `a: [matrices, m, k]` times `b: [matrices, k, n]`, matrices numbered by `batch` with strides of 0 where one serves for
@@ -41,29 +75,23 @@ pub struct MatMul {
 }
 
 impl MatMul {
-    /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last filled up with zeros.
+    /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last one of 16 or 32, filled up with zeros.
     ///
     /// # Panics
     /// Another number of elements.
     pub fn pack(&self, b: &[f32]) -> Vec<f32> {
         assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
-        let mut packed = vec![0.0; self.packed_elements()];
-        let strip_elements = (self.k * COLUMNS).max(1);
-        packed.chunks_mut(strip_elements).enumerate().for_each(|(strip, cells)| self.pack_strip(b, strip, cells));
-        packed
-    }
-
-    fn pack_strip(&self, b: &[f32], strip: usize, cells: &mut [f32]) {
-        let first = strip * COLUMNS;
-        let columns = COLUMNS.min(self.n - first);
-        for (row, cells) in cells.chunks_exact_mut(COLUMNS).enumerate() {
-            cells[..columns].copy_from_slice(&b[row * self.n + first..][..columns]);
-            cells[columns..].fill(0.0);
+        let mut packed = vec![0.0; self.k * self.n.next_multiple_of(LANES)];
+        if b.is_empty() {
+            return packed;
         }
-    }
-
-    fn packed_elements(&self) -> usize {
-        self.k * self.n.div_ceil(COLUMNS) * COLUMNS
+        for (strip, cells) in packed.chunks_mut(self.k * STRIP).enumerate() {
+            let columns = STRIP.min(self.n - strip * STRIP);
+            for (row, cells) in b.chunks_exact(self.n).zip(cells.chunks_exact_mut(columns.next_multiple_of(LANES))) {
+                cells[..columns].copy_from_slice(&row[strip * STRIP..][..columns]);
+            }
+        }
+        packed
     }
 
     /// One past the highest matrix that strides reach.
@@ -101,20 +129,15 @@ impl KernelFn for MatMul {
             Some(0) => Some(0),
             _ => matrix.zip(self.reach(strides)).and_then(|(matrix, count)| matrix.checked_mul(count)),
         };
-        let columns = self.n.checked_next_multiple_of(COLUMNS);
-        let packed = columns.and_then(|columns| product(&[self.k, columns]));
-        let (b, workspace) = match self.b {
-            MatMulB::Packed => (packed, Some(0)),
-            MatMulB::Dynamic => {
-                let nothing = count == Some(0) || self.m == 0;
-                (several(product(&[self.k, self.n]), &self.b_strides), if nothing { Some(0) } else { packed })
-            }
+        let b = match self.b {
+            MatMulB::Packed => self.n.checked_next_multiple_of(LANES).and_then(|columns| product(&[self.k, columns])),
+            MatMulB::Dynamic | MatMulB::Transposed => several(product(&[self.k, self.n]), &self.b_strides),
         };
         let a = several(product(&[self.m, self.k]), &self.a_strides);
         let output = count.and_then(|count| product(&[count, self.m, self.n]));
         let mut inputs = vec![a, b];
         inputs.extend(self.epilogue.operands(self.n, output));
-        Sizes::with_workspace(&inputs, output, workspace, 4)
+        Sizes::new(&inputs, output, 4)
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -127,67 +150,429 @@ impl KernelFn for MatMul {
         let b: &[f32] = input(&args, 1);
         let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
         let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
-        let Args { outputs, workspace, .. } = args;
-        let out = SharedMut::new(elements_mut(outputs[0]));
-        let scratch: &mut [f32] = elements_mut(workspace);
+        let out = SharedMut::new(elements_mut(args.outputs[0]));
         if out.len() == 0 {
             return;
         }
-        let store = Store { kernel: self, bias, residual };
-        let (strips, panels) = (self.n.div_ceil(COLUMNS), self.m.div_ceil(ROWS));
-        let strip_elements = self.k * COLUMNS;
-        let mut packed_matrix = None;
-        for number in 0..out.len() / (self.m * self.n) {
-            let a_start = self.matrix(number, &self.a_strides) * self.m * self.k;
-            let b_matrix = self.matrix(number, &self.b_strides);
-            if self.b == MatMulB::Dynamic && packed_matrix != Some(b_matrix) {
-                let b = &b[b_matrix * self.k * self.n..][..self.k * self.n];
-                for_each_chunk(pool, scratch, strip_elements, &|strip, cells| self.pack_strip(b, strip, cells));
-                packed_matrix = Some(b_matrix);
-            }
-            let packed = if self.b == MatMulB::Dynamic { &*scratch } else { b };
-            pool.run(strips * panels, &|task| {
-                let (strip, panel) = (task / panels, task % panels);
-                let rows = ROWS.min(self.m - panel * ROWS);
-                let left = Rows { items: a, start: a_start + panel * ROWS * self.k, row_stride: self.k, k_stride: 1 };
-                let mut tile = [[0.0; COLUMNS]; ROWS];
-                let cells = &packed[strip * strip_elements..(strip + 1) * strip_elements];
-                multiply(pool.isa(), rows, self.k, left, cells, &mut tile);
-                let (store, tile, out) = (&store, &mut tile[..rows], &out);
-                let row = number * self.m + panel * ROWS;
-                let column = strip * COLUMNS;
-                with_isa!(pool.isa(), store_tile(
-                    store: &Store<'_>, row: usize, column: usize, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>
-                ));
+        let matrices = out.len() / (self.m * self.n);
+        let fits = |items: &[f32], count: usize| assert_eq!(items.len(), count, "operands have the sizes stated");
+        bias.iter().for_each(|bias| fits(bias, self.n));
+        residual.iter().flatten().for_each(|residual| fits(residual, out.len()));
+        let (limits, functions) = match self.epilogue.limits() {
+            Some(limits) => (Some(limits), &[][..]),
+            None => (None, &self.epilogue.activation[..]),
+        };
+        let work = Product { kernel: self, a, b, bias, residual, out, limits, functions };
+        let work = &work;
+        if self.m <= FEW_ROWS && self.b == MatMulB::Packed {
+            let strips = self.n.div_ceil(STRIP);
+            let strips_per_task = (FEW_ROWS_BYTES / STRIP / 4 / self.k.max(1)).clamp(1, strips);
+            let tasks = strips.div_ceil(strips_per_task);
+            pool.run(matrices * tasks, &|task| {
+                let (matrix, first) = (task / tasks, task % tasks * strips_per_task);
+                for strip in first..strips.min(first + strips_per_task) {
+                    with_vector!(pool.isa(), few_rows(work: &Product<'_>, matrix: usize, strip: usize));
+                }
+            });
+            return;
+        }
+        let split = Split::new(self, matrices, pool.threads());
+        pool.run(split.tasks(), &|task| split.each(task, &|part| work.part(pool.isa(), part)));
+    }
+}
+
+/// Which tasks there are. They are parts of nearly equal work; how many there are has no influence on any result.
+struct Split {
+    matrices: usize,
+    matrices_per_task: usize,
+    panels: usize,
+    panels_per_task: usize,
+    strips: usize,
+    strips_per_task: usize,
+}
+
+/// Tiles of one matrix.
+struct Part {
+    matrix: usize,
+    panels: Range<usize>,
+    panel_count: usize,
+    strips: Range<usize>,
+}
+
+impl Split {
+    fn new(kernel: &MatMul, matrices: usize, threads: usize) -> Split {
+        let flops = 2.0 * kernel.m as f64 * kernel.n as f64 * kernel.k as f64;
+        let tasks = (matrices as f64 * flops / TASK_FLOPS).clamp(1.0, (threads * TASKS_PER_THREAD) as f64) as usize;
+        let panels = kernel.m.div_ceil(kernel.panel_rows());
+        let strips = kernel.n.div_ceil(STRIP);
+        // Strips first: a task then reads its part of B alone, and each block for many panels.
+        let tasks_per_matrix = tasks.div_ceil(matrices);
+        let strips_per_task = strips.div_ceil(tasks_per_matrix);
+        let panel_tasks = tasks_per_matrix.div_ceil(strips.div_ceil(strips_per_task));
+        let panels_per_task = panels.div_ceil(panel_tasks);
+        let matrices_per_task = matrices.div_ceil(tasks);
+        Split { matrices, matrices_per_task, panels, panels_per_task, strips, strips_per_task }
+    }
+
+    fn tasks(&self) -> usize {
+        let [panels, strips] = self.parts();
+        self.matrices.div_ceil(self.matrices_per_task) * panels * strips
+    }
+
+    /// How many parts a matrix has.
+    fn parts(&self) -> [usize; 2] {
+        [self.panels.div_ceil(self.panels_per_task), self.strips.div_ceil(self.strips_per_task)]
+    }
+
+    fn each(&self, task: usize, work: &dyn Fn(Part)) {
+        let cut = |number: usize, size: usize, end: usize| number * size..(number * size + size).min(end);
+        let [panel_parts, strip_parts] = self.parts();
+        let (rest, panel_part) = (task / panel_parts, task % panel_parts);
+        for matrix in cut(rest / strip_parts, self.matrices_per_task, self.matrices) {
+            work(Part {
+                matrix,
+                panels: cut(panel_part, self.panels_per_task, self.panels),
+                panel_count: self.panels,
+                strips: cut(rest % strip_parts, self.strips_per_task, self.strips),
             });
         }
     }
 }
 
-struct Store<'a> {
+impl MatMul {
+    /// The most rows of a panel. Rows whose distance is a multiple of 4 kB compete for the same few places in the first
+    /// cache, which has room for some of them only.
+    fn panel_rows(&self) -> usize {
+        if self.k.is_multiple_of(1024) { 10 } else { tile::ROWS }
+    }
+}
+
+/// A run's operands, of the sizes stated.
+struct Product<'a> {
     kernel: &'a MatMul,
+    a: &'a [f32],
+    b: &'a [f32],
     bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [f32]>>,
+    out: SharedMut<'a, f32>,
+    limits: Option<[f32; 2]>,
+    /// What is applied after the limits.
+    functions: &'a [Unary],
 }
 
-#[inline(always)]
-fn store_tile(store: &Store<'_>, row: usize, column: usize, tile: &mut [[f32; COLUMNS]], out: &SharedMut<'_, f32>) {
-    let columns = COLUMNS.min(store.kernel.n - column);
-    for (ix, items) in tile.iter_mut().enumerate() {
-        let start = (row + ix) * store.kernel.n + column;
-        let items = &mut items[..columns];
-        // SAFETY: a tile's rows and columns are its own: no other task of this job has them.
-        let cells = unsafe { out.part(start, columns) };
-        if let Some(bias) = store.bias {
-            items.iter_mut().zip(&bias[column..]).for_each(|(item, bias)| *item += bias);
-        }
-        match store.residual {
-            Some(Some(residual)) => items.iter_mut().zip(&residual[start..]).for_each(|(item, more)| *item += more),
-            Some(None) => items.iter_mut().zip(&*cells).for_each(|(item, more)| *item += more),
-            None => {}
-        }
-        store.kernel.epilogue.activate(items);
-        cells.copy_from_slice(items);
+/// A block of a strip, as the microkernel reads it.
+#[derive(Clone, Copy)]
+struct Block {
+    start: *const f32,
+    /// Elements from row to row.
+    stride: usize,
+}
+
+/// Where a tile is.
+struct Place<'a> {
+    /// The rows of the left factor.
+    a: &'a [f32],
+    /// The first element of the output.
+    start: usize,
+    rows: &'a [Row],
+    strip: usize,
+    /// The terms of the sums that are added now.
+    terms: Range<usize>,
+}
+
+impl<'a> Product<'a> {
+    fn a(&self, matrix: usize) -> &'a [f32] {
+        let size = self.kernel.m * self.kernel.k;
+        &self.a[self.kernel.matrix(matrix, &self.kernel.a_strides) * size..][..size]
     }
+
+    fn b(&self, matrix: usize) -> &'a [f32] {
+        if self.kernel.b == MatMulB::Packed {
+            return self.b;
+        }
+        let size = self.kernel.k * self.kernel.n;
+        &self.b[self.kernel.matrix(matrix, &self.kernel.b_strides) * size..][..size]
+    }
+
+    /// Columns of a strip.
+    fn columns(&self, strip: usize) -> usize {
+        STRIP.min(self.kernel.n - strip * STRIP)
+    }
+
+    fn part(&self, isa: Isa, part: Part) {
+        let MatMul { m, k, n, b: form, .. } = *self.kernel;
+        let (a, b) = (self.a(part.matrix), self.b(part.matrix));
+        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * k, out: row * n });
+        let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
+        let room = zeros(&mut room, if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
+        for strip in part.strips {
+            let blocks = k.div_ceil(DEPTH).max(1);
+            for number in 0..blocks {
+                let terms = number * k / blocks..(number + 1) * k / blocks;
+                let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
+                for panel in part.panels.clone() {
+                    let [first, end] = [panel, panel + 1].map(|panel| panel * m / part.panel_count);
+                    let place = Place {
+                        a: &a[first * k..end * k],
+                        start: (part.matrix * m + first) * n + strip * STRIP,
+                        rows: &rows[..end - first],
+                        strip,
+                        terms: terms.clone(),
+                    };
+                    // SAFETY: `block` has the rows of `terms` for this strip, and the tile belongs to this task alone.
+                    unsafe { self.tile(isa, &place, block) };
+                }
+            }
+        }
+    }
+
+    /// The rows `terms` of a strip of the matrix `b`: where they lie, or in `room`.
+    fn block(&self, isa: Isa, b: &[f32], strip: usize, terms: Range<usize>, panels: usize, room: &mut [f32]) -> Block {
+        let MatMul { k, n, b: form, .. } = *self.kernel;
+        let (first, columns) = (strip * STRIP, self.columns(strip));
+        let stride = columns.next_multiple_of(LANES);
+        match form {
+            _ if terms.is_empty() => return Block { start: b.as_ptr(), stride },
+            MatMulB::Packed => {
+                let rows = &b[first * k + terms.start * stride..first * k + terms.end * stride];
+                return Block { start: rows.as_ptr(), stride };
+            }
+            MatMulB::Dynamic if columns % LANES == 0 && panels < COPY_PANELS => {
+                let rows = &b[terms.start * n + first..(terms.end - 1) * n + first + columns];
+                return Block { start: rows.as_ptr(), stride: n };
+            }
+            MatMulB::Dynamic => {
+                for (row, cells) in b[terms.start * n..].chunks(n).zip(room.chunks_exact_mut(stride)).take(terms.len())
+                {
+                    match row[first..].first_chunk::<STRIP>() {
+                        Some(row) if columns == STRIP => cells.copy_from_slice(row),
+                        _ => cells[..columns].copy_from_slice(&row[first..first + columns]),
+                    }
+                }
+            }
+            MatMulB::Transposed => {
+                let (rows, depth) = (&b[first * k + terms.start..], terms.len());
+                let room = &mut room[..depth * stride];
+                with_vector!(isa, transpose(rows: &[f32], k: usize, columns: usize, depth: usize, room: &mut [f32]));
+            }
+        }
+        Block { start: room.as_ptr(), stride }
+    }
+
+    /// Computes a tile, or adds further terms to it.
+    ///
+    /// # Safety
+    /// `block` has as many rows as `place` terms, each of the strip's columns filled up to whole vectors. No other task
+    /// uses the tile's part of the output.
+    unsafe fn tile(&self, isa: Isa, place: &Place, block: Block) {
+        let MatMul { k, n, .. } = *self.kernel;
+        let (column, columns) = (place.strip * STRIP, self.columns(place.strip));
+        let (start, count, vectors) = (place.start, place.rows.len(), columns.div_ceil(LANES));
+        assert!(count * k <= place.a.len() && start + (count - 1) * n + columns <= self.out.len(), "a tile fits");
+        let (is_first, is_last) = (place.terms.start == 0, place.terms.end == k);
+        let nests = [Nest { x: place.terms.start, weights: 0, loops: [Loop::ONCE; 3], depth: place.terms.len() }];
+        let limits = self.limits.filter(|_| is_last);
+        let mut tile = Tile {
+            x: place.a.as_ptr(),
+            weights: block.start,
+            weight_stride: block.stride,
+            // SAFETY: an element of the output (asserted above).
+            out: unsafe { self.out.start().add(start) },
+            rows: place.rows,
+            vectors,
+            vector_stride: LANES,
+            nests: &nests,
+            start: Start::Output,
+            residual: None,
+            limits,
+        };
+        let functions = if is_last { self.functions } else { &[] };
+        if columns == vectors * LANES {
+            if is_first {
+                tile.start = self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[column..][..columns].as_ptr()));
+                let residual = |residual: Option<&[f32]>| residual.map(|residual| residual[start..].as_ptr());
+                tile.residual = self.residual.map(|items| residual(items).unwrap_or(tile.out.cast_const()));
+            }
+            // SAFETY: rows of `a` have the terms, the block has them (the caller's promise), and the tile lies in the
+            // output (asserted), whose length bias and residual fit (`run` asserts that).
+            unsafe { tile::multiply(isa, &tile) };
+            if !functions.is_empty() {
+                for row in 0..count {
+                    // SAFETY: the tile is this task's own.
+                    let cells = unsafe { self.out.part(start + row * n, columns) };
+                    apply(isa, self.functions, cells);
+                }
+            }
+            return;
+        }
+        // Vectors that are wider than what is left of the output: through a tile beside it.
+        let mut cells = [[0.0; STRIP]; tile::ROWS];
+        for (row, cells) in cells.iter_mut().enumerate().take(count) {
+            // SAFETY: the tile is this task's own.
+            let results = unsafe { self.out.part(start + row * n, columns) };
+            match is_first {
+                true => self.begin(start + row * n, column, results, &mut cells[..columns]),
+                false => cells[..columns].copy_from_slice(results),
+            }
+        }
+        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * k, out: row * STRIP });
+        (tile.rows, tile.out) = (&rows[..count], cells.as_mut_ptr().cast());
+        // SAFETY: as above; the results go to `cells`.
+        unsafe { tile::multiply(isa, &tile) };
+        for (row, cells) in cells.iter_mut().enumerate().take(count) {
+            let cells = &mut cells[..columns];
+            if !functions.is_empty() {
+                apply(isa, self.functions, cells);
+            }
+            // SAFETY: the tile is this task's own.
+            unsafe { self.out.part(start + row * n, columns) }.copy_from_slice(cells);
+        }
+    }
+
+    /// What sums begin with: bias and residual. The results' old contents are the residual where it is in place.
+    fn begin(&self, start: usize, column: usize, results: &[f32], cells: &mut [f32]) {
+        if let Some(bias) = self.bias {
+            cells.iter_mut().zip(&bias[column..]).for_each(|(cell, bias)| *cell += bias);
+        }
+        let residual = self.residual.map(|residual| residual.map_or(results, |residual| &residual[start..]));
+        residual.iter().for_each(|residual| cells.iter_mut().zip(*residual).for_each(|(cell, more)| *cell += more));
+    }
+}
+
+/// Applies functions in turn.
+fn apply(isa: Isa, functions: &[Unary], cells: &mut [f32]) {
+    for &function in functions {
+        math::apply(isa, function, cells);
+    }
+}
+
+/// The transpose of `columns` rows of `depth` elements, `stride` from row to row, as `depth` rows of whole vectors.
+#[inline(always)]
+pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
+    let width = columns.next_multiple_of(LANES);
+    for first in (0..columns).step_by(LANES) {
+        // Lanes that no column fills repeat the last one.
+        let rows: [&[f32]; LANES] = from_fn(|lane| &items[(first + lane).min(columns - 1) * stride..][..depth]);
+        for at in (0..depth / LANES * LANES).step_by(LANES) {
+            let mut vectors = [V::zero(); LANES];
+            for (vector, row) in vectors.iter_mut().zip(rows) {
+                *vector = V::read(&row[at..]);
+            }
+            for (ix, vector) in V::transpose(vectors).iter().enumerate() {
+                vector.write(&mut out[(at + ix) * width + first..]);
+            }
+        }
+        for at in depth / LANES * LANES..depth {
+            for (lane, row) in rows.iter().enumerate() {
+                out[at * width + first + lane] = row[at];
+            }
+        }
+    }
+}
+
+/// All rows by a strip, of which there are at most [`FEW_ROWS`].
+#[inline(always)]
+fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
+    let MatMul { m, n, .. } = *work.kernel;
+    let (column, columns) = (strip * STRIP, work.columns(strip));
+    let mut sums = [[0.0; STRIP]; FEW_ROWS];
+    // Sums that do not wait for each other, as many as registers allow.
+    match (V::ISA, m, columns <= LANES) {
+        (Isa::Avx512, 1, false) => sum_rows::<V, 1, 2, 4>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 2, false) => sum_rows::<V, 2, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 3, false) => sum_rows::<V, 3, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 4, false) => sum_rows::<V, 4, 2, 1>(work, matrix, strip, 0, &mut sums),
+        _ => {
+            for vector in 0..columns.div_ceil(LANES) {
+                match m {
+                    1 => sum_rows::<V, 1, 1, 4>(work, matrix, strip, vector, &mut sums),
+                    2 => sum_rows::<V, 2, 1, 2>(work, matrix, strip, vector, &mut sums),
+                    3 => sum_rows::<V, 3, 1, 1>(work, matrix, strip, vector, &mut sums),
+                    _ => sum_rows::<V, 4, 1, 1>(work, matrix, strip, vector, &mut sums),
+                }
+            }
+        }
+    }
+    for (row, sums) in sums.iter().enumerate().take(m) {
+        let start = (matrix * m + row) * n + column;
+        // SAFETY: a strip of a matrix is its task's own.
+        let results = unsafe { work.out.part(start, columns) };
+        let mut cells = [0.0; STRIP];
+        let cells = &mut cells[..columns];
+        work.begin(start, column, results, cells);
+        cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum);
+        if let Some([low, high]) = work.limits {
+            math::apply(V::ISA, Unary::Clip { min: low, max: high }, cells);
+        }
+        apply(V::ISA, work.functions, cells);
+        results.copy_from_slice(cells);
+    }
+}
+
+/// `sums[row][(vector + v) * 16 + lane]` for R rows and N vectors of a packed strip; term `t` belongs to partial sum
+/// `t % S`, what is left over to the first.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
+    work: &Product<'_>,
+    matrix: usize,
+    strip: usize,
+    vector: usize,
+    sums: &mut [[f32; STRIP]; FEW_ROWS],
+) {
+    let k = work.kernel.k;
+    let width = work.columns(strip).next_multiple_of(LANES);
+    let a = work.a(matrix);
+    let rows: [&[f32]; R] = from_fn(|row| &a[row * k..][..k]);
+    let cells = &work.b[strip * STRIP * k..][..width * k];
+    assert!((vector + N) * LANES <= width, "the vectors lie in the strip");
+    let mut parts = [[[V::zero(); N]; R]; S];
+    for at in (0..k / S * S).step_by(S) {
+        for s in 0..S {
+            // SAFETY: terms are below k, which is the length of the rows, and the strip has k rows of `width`.
+            parts[s] = unsafe { term(parts[s], rows, &cells[vector * LANES..], width, at + s) };
+        }
+    }
+    for at in k / S * S..k {
+        // SAFETY: as above.
+        parts[0] = unsafe { term(parts[0], rows, &cells[vector * LANES..], width, at) };
+    }
+    for r in 0..R {
+        for v in 0..N {
+            let mut sum = parts[0][r][v];
+            for s in 1..S {
+                sum = sum.add(parts[s][r][v]);
+            }
+            sum.write(&mut sums[r][(vector + v) * LANES..]);
+        }
+    }
+}
+
+/// One term more: the element at `at` of each row by the vectors of the strip.
+///
+/// # Safety
+/// `at` lies in the rows, and in `cells` so do N vectors from `at * width` on.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+unsafe fn term<V: Vector, const R: usize, const N: usize>(
+    mut sums: [[V; N]; R],
+    rows: [&[f32]; R],
+    cells: &[f32],
+    width: usize,
+    at: usize,
+) -> [[V; N]; R] {
+    let mut factors = [V::zero(); N];
+    for v in 0..N {
+        // SAFETY: the caller's promise.
+        factors[v] = unsafe { V::load(cells.as_ptr().add(at * width + v * LANES)) };
+    }
+    for r in 0..R {
+        // SAFETY: the caller's promise.
+        let item = V::splat(unsafe { *rows[r].get_unchecked(at) });
+        for v in 0..N {
+            sums[r][v] = item.mul_add(factors[v], sums[r][v]);
+        }
+    }
+    sums
 }

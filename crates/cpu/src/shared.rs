@@ -1,6 +1,7 @@
 //! [`SharedMut`]: one slice that tasks write to at once, each its own part.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 /// A mutable slice shared by tasks that promise to touch disjoint parts.
 pub(crate) struct SharedMut<'a, T> {
@@ -71,4 +72,12 @@ pub(crate) fn for_each_chunk<T: Send>(
         // SAFETY: each number is claimed once, and chunks of different numbers are disjoint.
         work(number, unsafe { out.part(start, chunk.min(out.len() - start)) });
     });
+}
+
+/// The first of some cells as zeros: memory of a task on its stack, of which only what it needs is touched.
+pub(crate) fn zeros(cells: &mut [MaybeUninit<f32>], count: usize) -> &mut [f32] {
+    let cells = &mut cells[..count];
+    cells.fill(MaybeUninit::new(0.0));
+    // SAFETY: all of them have just been written, and the two types lie alike.
+    unsafe { &mut *(std::ptr::from_mut(cells) as *mut [f32]) }
 }

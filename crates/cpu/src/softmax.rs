@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Pool;
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::math;
 use crate::shared::for_each_chunk;
+use crate::vector::{LANES, Vector, with_vector};
+
+/// Elements of a task.
+const TASK: usize = 1 << 13;
 
 /// `exp(x - max) / sum(exp(x - max))` along the middle axis of `x: [outer, axis, inner]`, or its logarithm. `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,33 +39,71 @@ impl KernelFn for Softmax {
         if block == 0 {
             return;
         }
-        for_each_chunk(pool, out, block, &|number, cells| {
-            let (kernel, items) = (self, &x[number * block..][..block]);
-            with_isa!(pool.isa(), run_block(kernel: &Softmax, items: &[f32], cells: &mut [f32]));
+        let blocks = (TASK / block).max(1);
+        for_each_chunk(pool, out, blocks * block, &|number, cells| {
+            let (kernel, items) = (self, &x[number * blocks * block..][..cells.len()]);
+            with_vector!(pool.isa(), run_blocks(kernel: &Softmax, items: &[f32], cells: &mut [f32]));
         });
     }
 }
 
 #[inline(always)]
-fn run_block(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
-    for lane in 0..kernel.inner {
-        let lane_items = || items[lane..].iter().step_by(kernel.inner);
-        let top = lane_items().fold(f32::NEG_INFINITY, |top, &item| if item > top { item } else { top });
-        if kernel.inner == 1 {
-            cells.iter_mut().zip(items).for_each(|(cell, item)| *cell = item - top);
-            if kernel.log {
-                let sum: f32 = cells.iter().map(|&cell| math::exp(cell)).sum();
-                cells.iter_mut().for_each(|cell| *cell -= sum.ln());
-                continue;
-            }
-            cells.iter_mut().for_each(|cell| *cell = math::exp(*cell));
-            let sum: f32 = cells.iter().sum();
-            cells.iter_mut().for_each(|cell| *cell /= sum);
-            continue;
+fn run_blocks<V: Vector>(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
+    let block = kernel.axis * kernel.inner;
+    for (items, cells) in items.chunks_exact(block).zip(cells.chunks_exact_mut(block)) {
+        match kernel.inner {
+            1 => along_lanes::<V>(kernel.log, items, cells),
+            inner => across_lanes::<V>(kernel.log, inner, items, cells),
         }
-        let sum: f32 = lane_items().map(|&item| math::exp(item - top)).sum();
-        for (cell, item) in cells[lane..].iter_mut().step_by(kernel.inner).zip(lane_items()) {
-            *cell = if kernel.log { item - top - sum.ln() } else { math::exp(item - top) / sum };
+    }
+}
+
+/// One row, its elements side by side.
+#[inline(always)]
+fn along_lanes<V: Vector>(log: bool, items: &[f32], cells: &mut [f32]) {
+    let nothing = f32::NEG_INFINITY;
+    // An item that is no number is left out here, and comes back in the sum.
+    let mut top = V::splat(nothing);
+    for items in items.chunks(LANES) {
+        top = V::read_part(items, nothing).max(top);
+    }
+    let top = V::splat(top.largest());
+    let mut sum = V::zero();
+    for (items, cells) in items.chunks(LANES).zip(cells.chunks_mut(LANES)) {
+        let difference = V::read_part(items, nothing).sub(top);
+        let power = math::exp(difference);
+        sum = sum.add(power);
+        (if log { difference } else { power }).write_part(cells);
+    }
+    let sum = sum.sum();
+    let (factor, term) = if log { (1.0, -sum.ln()) } else { (1.0 / sum, 0.0) };
+    for cells in cells.chunks_mut(LANES) {
+        V::read_part(cells, 0.0).mul_add(V::splat(factor), V::splat(term)).write_part(cells);
+    }
+}
+
+/// One matrix of `inner` columns, sixteen of them at a time.
+#[inline(always)]
+fn across_lanes<V: Vector>(log: bool, inner: usize, items: &[f32], cells: &mut [f32]) {
+    for first in (0..inner).step_by(LANES) {
+        let end = inner.min(first + LANES);
+        let mut top = V::splat(f32::NEG_INFINITY);
+        for row in items.chunks_exact(inner) {
+            top = V::read_part(&row[first..end], 0.0).max(top);
+        }
+        let mut sum = V::zero();
+        for (row, cells) in items.chunks_exact(inner).zip(cells.chunks_exact_mut(inner)) {
+            let difference = V::read_part(&row[first..end], 0.0).sub(top);
+            let power = math::exp(difference);
+            sum = sum.add(power);
+            (if log { difference } else { power }).write_part(&mut cells[first..end]);
+        }
+        let sums = sum.to_array();
+        let factor = V::read(&sums.map(|sum| if log { 1.0 } else { 1.0 / sum }));
+        let term = V::read(&sums.map(|sum| if log { -sum.ln() } else { 0.0 }));
+        for row in cells.chunks_exact_mut(inner) {
+            let row = &mut row[first..end];
+            V::read_part(row, 0.0).mul_add(factor, term).write_part(row);
         }
     }
 }

@@ -78,8 +78,10 @@ pub(crate) enum Start {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
     pub(crate) x: *const f32,
-    /// Rows of `16 * vectors` elements.
+    /// A row for each `k`.
     pub(crate) weights: *const f32,
+    /// Elements from row to row, `16 * vectors` where they are packed.
+    pub(crate) weight_stride: usize,
     pub(crate) out: *mut f32,
     /// 1 to [`ROWS`].
     pub(crate) rows: &'a [Row],
@@ -196,7 +198,7 @@ mod x86 {
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 unsafe fn part<V: Vector, const R: usize, const N: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
-    let (width, stride) = (LANES * tile.vectors, tile.vector_stride);
+    let (width, stride) = (tile.weight_stride, tile.vector_stride);
     let mut sums = [[V::zero(); N]; R];
     let mut partial = [[[V::zero(); N]; R]; U];
     // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
@@ -372,6 +374,7 @@ mod tests {
             let tile = Tile {
                 x: x.as_ptr(),
                 weights: weights.as_ptr(),
+                weight_stride: width,
                 out: out.as_mut_ptr(),
                 rows: &rows,
                 vectors,

@@ -41,6 +41,15 @@ pub(crate) trait Vector: Copy {
     /// `self - other`.
     fn sub(self, other: Self) -> Self;
 
+    /// `self * other`.
+    fn mul(self, other: Self) -> Self;
+
+    /// `self / other`.
+    fn div(self, other: Self) -> Self;
+
+    /// Without the sign.
+    fn abs(self) -> Self;
+
     /// The larger of each pair; `other` where `self` is no number.
     fn max(self, other: Self) -> Self;
 
@@ -49,6 +58,15 @@ pub(crate) trait Vector: Copy {
 
     /// The larger of each pair; no number where either is none.
     fn max_or_nan(self, other: Self) -> Self;
+
+    /// Of each pair of lanes: `yes` where `self < other`, else `no`.
+    fn if_less(self, other: Self, yes: Self, no: Self) -> Self;
+
+    /// `self * 2^power` for whole powers from -150 to 129, rounded once or twice.
+    fn scale(self, power: Self) -> Self;
+
+    /// The lanes of both in turns: of their first halves, and of their second halves.
+    fn zip(self, other: Self) -> [Self; 2];
 
     /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
@@ -68,6 +86,47 @@ pub(crate) trait Vector: Copy {
         let from: &[f32; LANES] = from.first_chunk().expect("a block has sixteen elements");
         // SAFETY: sixteen elements are there.
         unsafe { Self::load(from.as_ptr()) }
+    }
+
+    /// Up to sixteen elements of a slice; `rest` in the lanes behind them.
+    #[inline(always)]
+    fn read_part(from: &[f32], rest: f32) -> Self {
+        match from.first_chunk::<LANES>() {
+            Some(from) => Self::read(from),
+            None => Self::read(&filled_up(from, rest)),
+        }
+    }
+
+    /// Writes as many lanes as the slice has room for.
+    #[inline(always)]
+    fn write_part(self, to: &mut [f32]) {
+        match to.first_chunk_mut::<LANES>() {
+            Some(to) => self.write(to),
+            None => copy_first(&self.to_array(), to),
+        }
+    }
+
+    /// The sum of all lanes, those at a distance of 8 first, then 4, 2 and 1.
+    #[inline(always)]
+    fn sum(self) -> f32 {
+        let mut lanes = self;
+        // Each turn has lane `c` beside lane `c + distance`, and twice as often as the one before.
+        for _ in 0..LANES.ilog2() {
+            let [low, high] = lanes.zip(lanes);
+            lanes = low.add(high);
+        }
+        lanes.to_array()[0]
+    }
+
+    /// The largest lane. None is no number.
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        let mut lanes = self;
+        for _ in 0..LANES.ilog2() {
+            let [low, high] = lanes.zip(lanes);
+            lanes = low.max(high);
+        }
+        lanes.to_array()[0]
     }
 
     /// Writes the first sixteen elements of a slice.
@@ -90,6 +149,21 @@ pub(crate) trait Vector: Copy {
     }
 }
 
+/// Out of line, so that loops over whole vectors keep their registers.
+#[cold]
+#[inline(never)]
+fn filled_up(from: &[f32], rest: f32) -> [f32; LANES] {
+    let mut lanes = [rest; LANES];
+    lanes[..from.len()].copy_from_slice(from);
+    lanes
+}
+
+#[cold]
+#[inline(never)]
+fn copy_first(lanes: &[f32; LANES], to: &mut [f32]) {
+    to.copy_from_slice(&lanes[..to.len()]);
+}
+
 /// What every processor of the architecture has; compilers turn the loops into NEON on aarch64 and SSE on x86-64.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -97,7 +171,7 @@ pub(crate) struct Portable([f32; LANES]);
 
 impl Portable {
     #[inline(always)]
-    fn zip(self, other: Self, function: impl Fn(f32, f32) -> f32) -> Self {
+    fn each(self, other: Self, function: impl Fn(f32, f32) -> f32) -> Self {
         Portable(std::array::from_fn(|lane| function(self.0[lane], other.0[lane])))
     }
 }
@@ -134,27 +208,66 @@ impl Vector for Portable {
 
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        self.zip(other, |a, b| a + b)
+        self.each(other, |a, b| a + b)
     }
 
     #[inline(always)]
     fn sub(self, other: Self) -> Self {
-        self.zip(other, |a, b| a - b)
+        self.each(other, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.each(other, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        self.each(other, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        Portable(self.0.map(f32::abs))
+    }
+
+    #[inline(always)]
+    fn if_less(self, other: Self, yes: Self, no: Self) -> Self {
+        Portable(std::array::from_fn(|lane| if self.0[lane] < other.0[lane] { yes.0[lane] } else { no.0[lane] }))
+    }
+
+    #[inline(always)]
+    fn scale(self, power: Self) -> Self {
+        // In two steps: a power may leave the range of one exponent.
+        self.each(power, |item, power| {
+            let (power, half) = (power as i32, (power as i32) >> 1);
+            let exact = |power: i32| f32::from_bits(((power + 127) << 23) as u32);
+            item * exact(half) * exact(power - half)
+        })
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Self) -> [Self; 2] {
+        let (a, b) = (self.0, other.0);
+        let half = |first: usize| {
+            Portable(std::array::from_fn(|lane| if lane % 2 == 0 { a[first + lane / 2] } else { b[first + lane / 2] }))
+        };
+        [half(0), half(LANES / 2)]
     }
 
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        self.zip(other, |a, b| if a > b { a } else { b })
+        self.each(other, |a, b| if a > b { a } else { b })
     }
 
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        self.zip(other, |a, b| if a < b { a } else { b })
+        self.each(other, |a, b| if a < b { a } else { b })
     }
 
     #[inline(always)]
     fn max_or_nan(self, other: Self) -> Self {
-        self.zip(other, |a, b| if b > a || b.is_nan() { b } else { a })
+        self.each(other, |a, b| if b > a || b.is_nan() { b } else { a })
     }
 
     #[inline(always)]
@@ -218,6 +331,61 @@ pub(crate) mod x86 {
         }
 
         #[inline(always)]
+        fn mul(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_mul_ps(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn div(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_div_ps(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn abs(self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_abs_ps(self.0) })
+        }
+
+        #[inline(always)]
+        fn if_less(self, other: Self, yes: Self, no: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            unsafe {
+                let less = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, other.0);
+                Avx512(_mm512_mask_blend_ps(less, no.0, yes.0))
+            }
+        }
+
+        #[inline(always)]
+        fn read_part(from: &[f32], rest: f32) -> Self {
+            // SAFETY: the family's instructions are there; lanes behind the slice are not read.
+            Avx512(unsafe { _mm512_mask_loadu_ps(_mm512_set1_ps(rest), first(from.len()), from.as_ptr()) })
+        }
+
+        #[inline(always)]
+        fn write_part(self, to: &mut [f32]) {
+            // SAFETY: the family's instructions are there; lanes behind the slice are not written.
+            unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), first(to.len()), self.0) }
+        }
+
+        #[inline(always)]
+        fn scale(self, power: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_scalef_ps(self.0, power.0) })
+        }
+
+        #[inline(always)]
+        fn zip(self, other: Self) -> [Self; 2] {
+            // SAFETY: the family's instructions are there.
+            unsafe {
+                let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+                let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+                [low, high].map(|lanes| Avx512(_mm512_permutex2var_ps(self.0, lanes, other.0)))
+            }
+        }
+
+        #[inline(always)]
         fn max(self, other: Self) -> Self {
             // SAFETY: the family's instructions are there.
             Avx512(unsafe { _mm512_max_ps(self.0, other.0) })
@@ -278,9 +446,15 @@ pub(crate) mod x86 {
         }
     }
 
+    /// A bit for each of the first lanes.
+    #[inline(always)]
+    fn first(lanes: usize) -> u16 {
+        ((1u32 << lanes.min(LANES)) - 1) as u16
+    }
+
     impl Avx2 {
         #[inline(always)]
-        fn zip(self, other: Self, function: impl Fn(__m256, __m256) -> __m256) -> Self {
+        fn each(self, other: Self, function: impl Fn(__m256, __m256) -> __m256) -> Self {
             Avx2([function(self.0[0], other.0[0]), function(self.0[1], other.0[1])])
         }
     }
@@ -319,32 +493,84 @@ pub(crate) mod x86 {
         #[inline(always)]
         fn add(self, other: Self) -> Self {
             // SAFETY: the family's instructions are there.
-            self.zip(other, |a, b| unsafe { _mm256_add_ps(a, b) })
+            self.each(other, |a, b| unsafe { _mm256_add_ps(a, b) })
         }
 
         #[inline(always)]
         fn sub(self, other: Self) -> Self {
             // SAFETY: the family's instructions are there.
-            self.zip(other, |a, b| unsafe { _mm256_sub_ps(a, b) })
+            self.each(other, |a, b| unsafe { _mm256_sub_ps(a, b) })
+        }
+
+        #[inline(always)]
+        fn mul(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.each(other, |a, b| unsafe { _mm256_mul_ps(a, b) })
+        }
+
+        #[inline(always)]
+        fn div(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.each(other, |a, b| unsafe { _mm256_div_ps(a, b) })
+        }
+
+        #[inline(always)]
+        fn abs(self) -> Self {
+            // SAFETY: the family's instructions are there.
+            self.each(self, |a, _| unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) })
+        }
+
+        #[inline(always)]
+        fn if_less(self, other: Self, yes: Self, no: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            let half = |ix: usize| unsafe {
+                let less = _mm256_cmp_ps::<_CMP_LT_OQ>(self.0[ix], other.0[ix]);
+                _mm256_blendv_ps(no.0[ix], yes.0[ix], less)
+            };
+            Avx2([half(0), half(1)])
+        }
+
+        #[inline(always)]
+        fn scale(self, power: Self) -> Self {
+            // SAFETY: the family's instructions are there. In two steps: a power may leave the range of one exponent.
+            self.each(power, |item, power| unsafe {
+                let power = _mm256_cvtps_epi32(power);
+                let half = _mm256_srai_epi32::<1>(power);
+                let exact = |power| {
+                    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(power, _mm256_set1_epi32(127))))
+                };
+                _mm256_mul_ps(_mm256_mul_ps(item, exact(half)), exact(_mm256_sub_epi32(power, half)))
+            })
+        }
+
+        #[inline(always)]
+        fn zip(self, other: Self) -> [Self; 2] {
+            // SAFETY: the family's instructions are there.
+            let half = |ix: usize| unsafe {
+                let (low, high) =
+                    (_mm256_unpacklo_ps(self.0[ix], other.0[ix]), _mm256_unpackhi_ps(self.0[ix], other.0[ix]));
+                Avx2([_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)])
+            };
+            [half(0), half(1)]
         }
 
         #[inline(always)]
         fn max(self, other: Self) -> Self {
             // SAFETY: the family's instructions are there.
-            self.zip(other, |a, b| unsafe { _mm256_max_ps(a, b) })
+            self.each(other, |a, b| unsafe { _mm256_max_ps(a, b) })
         }
 
         #[inline(always)]
         fn min(self, other: Self) -> Self {
             // SAFETY: the family's instructions are there.
-            self.zip(other, |a, b| unsafe { _mm256_min_ps(a, b) })
+            self.each(other, |a, b| unsafe { _mm256_min_ps(a, b) })
         }
 
         #[inline(always)]
         fn max_or_nan(self, other: Self) -> Self {
             // The instruction gives `b` where either is no number: lanes that are none already are kept.
             // SAFETY: the family's instructions are there.
-            self.zip(other, |a, b| unsafe {
+            self.each(other, |a, b| unsafe {
                 _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a))
             })
         }
@@ -435,6 +661,17 @@ mod tests {
         out.push(b.max_or_nan(a).to_array());
         let rows = std::array::from_fn(|row| V::splat(100.0 * row as f32).add(a));
         out.extend(V::transpose(rows).map(V::to_array));
+        out.extend(a.zip(b).map(V::to_array));
+        out.extend([-150.0, -126.0, -3.0, 0.0, 127.0, 129.0].map(|power| a.scale(V::splat(power)).to_array()));
+        out.push([a.sum(); LANES]);
+        out.push([a.abs().largest(); LANES]);
+        out.extend([a.mul(b), a.div(b), b.abs(), a.sub(b).abs(), a.if_less(b, V::splat(1.0), a)].map(V::to_array));
+        for count in [0, 1, 5, 15, 16] {
+            let mut lanes = [9.0; LANES];
+            V::read_part(&a.to_array()[..count], 0.5).write(&mut lanes);
+            a.write_part(&mut lanes[count / 2..count]);
+            out.push(lanes);
+        }
     }
 
     #[test]
@@ -454,6 +691,7 @@ mod tests {
         assert!(want[5][3].is_nan() && want[6][3].is_nan());
         assert_eq!(want[5][4], 4.0);
         assert_eq!((want[7 + 2][0], want[7 + 2][5]), (-5.5, 494.5));
+        assert_eq!((want[23][2], want[24][14]), (-6.5, 7.5), "lanes in turns");
         for isa in [Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect()) {
             for (got, want) in run(isa).iter().flatten().zip(want.iter().flatten()) {
                 assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");

@@ -316,6 +316,7 @@ impl Job<'_> {
                 let tile = Tile {
                     x: values.as_ptr(),
                     weights: weights.as_ptr(),
+                    weight_stride: width,
                     out: sums.as_mut_ptr().cast(),
                     rows: &rows[..height],
                     vectors: width / LANES,
@@ -449,7 +450,7 @@ fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums:
                 }
                 result.write(cell);
             }
-            job.functions.iter().for_each(|&function| math::apply(function, cells));
+            job.functions.iter().for_each(|&function| math::apply(V::ISA, function, cells));
         }
     }
 }

@@ -148,6 +148,7 @@ macro_rules! operators {
 // One row an operator, sorted.
 operators! {
     ArgExtreme,
+    Attention,
     BatchNorm,
     Binary,
     Cast,
@@ -159,6 +160,7 @@ operators! {
     ConvTranspose,
     Expand,
     Gather,
+    LayerNorm,
     Lrn,
     MatMul,
     Pad,

@@ -1,7 +1,9 @@
 //! Questions that several passes ask of a graph.
 
-use ir::{Graph, Node, NodeId, ValueId};
+use ir::ops::Binary;
+use ir::{Graph, Node, NodeId, Op, ValueId};
 use smallvec::SmallVec;
+use types::pointwise::Binary as Function;
 use types::{Map, Shape, Tensor};
 
 /// A graph with its readers counted once.
@@ -45,6 +47,20 @@ impl<'a> Uses<'a> {
             [number] => Some(*number),
             _ => None,
         }
+    }
+
+    /// `x` and the number of `x * number`, `number * x` or `x / number`, where `x` has the value's type.
+    pub(crate) fn scaled_by_number(&self, value: ValueId) -> Option<(ValueId, f32)> {
+        let (_, node) = self.producer(value)?;
+        let Op::Binary(Binary(function)) = node.op else { return None };
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let (x, factor) = match (function, self.known_number(a), self.known_number(b)) {
+            (Function::Mul, _, Some(number)) => (a, number),
+            (Function::Mul, Some(number), _) => (b, number),
+            (Function::Div, _, Some(number)) if number != 0.0 => (a, 1.0 / number),
+            _ => return None,
+        };
+        (self.graph.ty(x) == self.graph.ty(value)).then_some((x, factor))
     }
 }
 

@@ -2,13 +2,13 @@
 
 use ir::ops::{Binary, Unary};
 use ir::{Graph, Op, ValueId, rewrite};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 
 use crate::common::Uses;
 
-/// Finds hard sigmoid (`clip(x + 3, 0, 6) / 6`), hard swish (`x` times that, the division before or behind the product)
-/// and SiLU (`x sigmoid(x)`). What they were spelled with is left to `remove_dead`.
+/// Finds hard sigmoid (`clip(x + 3, 0, 6) / 6`), hard swish (`x` times that, the division before or behind the product),
+/// SiLU (`x sigmoid(x)`) and both forms of GELU (`x / 2 * (1 + erf(x / sqrt 2))`, factors in any order). What they were spelled with is left to `remove_dead`.
 pub fn find_idioms(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -24,6 +24,9 @@ const HARD_SIGMOID: Function = Function::HardSigmoid { alpha: 1.0 / 6.0, beta: 0
 fn find(uses: &Uses, value: ValueId) -> Option<(ValueId, Function)> {
     let (_, node) = uses.producer(value)?;
     let Op::Binary(Binary(function)) = node.op else { return None };
+    if let Some(found) = gelu(uses, value) {
+        return Some(found);
+    }
     if let Some(scaled) = by_sixth(uses, value) {
         if let Some(x) = shifted_clip(uses, scaled) {
             return Some((x, HARD_SIGMOID));
@@ -46,6 +49,101 @@ fn find(uses: &Uses, value: ValueId) -> Option<(ValueId, Function)> {
     gated(&node.inputs, hard_sigmoid)
         .map(|x| (x, Function::HardSwish))
         .or_else(|| gated(&node.inputs, sigmoid).map(|x| (x, Function::Silu)))
+}
+
+/// Factors that a GELU is spelled with, one inside the other.
+const FACTORS_MAX: usize = 4;
+
+/// `x / 2 * (1 + erf(x / sqrt 2))`, or with tanh.
+fn gelu(uses: &Uses, value: ValueId) -> Option<(ValueId, Function)> {
+    let (gate, x, function) = gelu_gate(uses, value, FACTORS_MAX)?;
+    let factor = product_of(uses, value, &mut smallvec![x, gate])?;
+    (is_near(factor, 0.5) && uses.graph.ty(x) == uses.graph.ty(value)).then_some((x, function))
+}
+
+/// The factor of a product that is `1 + erf(x / sqrt 2)` or `1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))`, and its `x`.
+fn gelu_gate(uses: &Uses, value: ValueId, depth: usize) -> Option<(ValueId, ValueId, Function)> {
+    if depth == 0 {
+        return None;
+    }
+    if let Some(argument) = one_plus(uses, value) {
+        let erf = argument_of(uses, argument, |function| function == Function::Erf);
+        let x = erf.and_then(|scaled| divided(uses, scaled, std::f32::consts::FRAC_1_SQRT_2));
+        let tanh = || argument_of(uses, argument, |function| function == Function::Tanh);
+        let root = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2;
+        let cubed = || tanh().and_then(|scaled| divided(uses, scaled, root)).and_then(|sum| with_cube(uses, sum));
+        return x.map(|x| (value, x, Function::Gelu)).or_else(|| cubed().map(|x| (value, x, Function::GeluTanh)));
+    }
+    let (_, node) = uses.producer(value)?;
+    let Op::Binary(Binary(Function2::Mul | Function2::Div)) = node.op else { return None };
+    node.inputs.iter().find_map(|&factor| gelu_gate(uses, factor, depth - 1))
+}
+
+fn is_near(number: f32, want: f32) -> bool {
+    (number - want).abs() < 1e-5 * want.abs()
+}
+
+/// `x` of `1 + x`.
+fn one_plus(uses: &Uses, value: ValueId) -> Option<ValueId> {
+    let (_, node) = uses.producer(value)?;
+    let Op::Binary(Binary(Function2::Add)) = node.op else { return None };
+    let (a, b) = (node.inputs[0], node.inputs[1]);
+    match (uses.known_number(a), uses.known_number(b)) {
+        (Some(1.0), _) => Some(b),
+        (_, Some(1.0)) => Some(a),
+        _ => None,
+    }
+}
+
+/// `x` of `x` times a number, in one step or several.
+fn divided(uses: &Uses, mut value: ValueId, number: f32) -> Option<ValueId> {
+    let mut factor = 1.0;
+    for _ in 0..FACTORS_MAX {
+        let (inner, next) = uses.scaled_by_number(value)?;
+        (value, factor) = (inner, factor * next);
+        if is_near(factor, number) {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// `x` of `x + 0.044715 x^3`.
+fn with_cube(uses: &Uses, sum: ValueId) -> Option<ValueId> {
+    let (_, node) = uses.producer(sum)?;
+    let Op::Binary(Binary(Function2::Add)) = node.op else { return None };
+    let is_cube = |x: ValueId, cube: ValueId| {
+        let power = || {
+            let (_, node) = uses.producer(divided(uses, cube, 0.044_715)?)?;
+            let is_power =
+                node.op == Op::Binary(Binary(Function2::Pow)) && uses.known_number(node.inputs[1]) == Some(3.0);
+            Some(is_power && node.inputs[0] == x)
+        };
+        let product = product_of(uses, cube, &mut smallvec![x, x, x]);
+        product.is_some_and(|factor| is_near(factor, 0.044_715)) || power() == Some(true)
+    };
+    let (a, b) = (node.inputs[0], node.inputs[1]);
+    if is_cube(a, b) {
+        return Some(a);
+    }
+    is_cube(b, a).then_some(b)
+}
+
+/// The number that a product has beside factors of which each occurs once; those found are taken from the list.
+fn product_of(uses: &Uses, value: ValueId, factors: &mut SmallVec<[ValueId; 3]>) -> Option<f32> {
+    fn walk(uses: &Uses, value: ValueId, factors: &mut SmallVec<[ValueId; 3]>) -> Option<f32> {
+        if let Some(ix) = factors.iter().position(|&factor| factor == value) {
+            factors.remove(ix);
+            return Some(1.0);
+        }
+        if let Some((inner, number)) = uses.scaled_by_number(value) {
+            return Some(walk(uses, inner, factors)? * number);
+        }
+        let (_, node) = uses.producer(value)?;
+        let Op::Binary(Binary(Function2::Mul)) = node.op else { return None };
+        Some(walk(uses, node.inputs[0], factors)? * walk(uses, node.inputs[1], factors)?)
+    }
+    walk(uses, value, factors).filter(|_| factors.is_empty())
 }
 
 /// `x` of a product whose factors are `x` and a gate of `x`, in either order.
@@ -94,4 +192,150 @@ fn shifted_clip(uses: &Uses, value: ValueId) -> Option<ValueId> {
         _ => return None,
     };
     (uses.graph.ty(x) == uses.graph.ty(sum)).then_some(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use ir::evaluate;
+    use types::{DType, Scope, Shape, Tensor};
+
+    use super::*;
+
+    /// Builds `y` of `x` with `spell`, whose closure adds functions of two and of one and numbers.
+    fn found(spell: impl Fn(&mut Builder, ValueId) -> ValueId) -> Vec<&'static str> {
+        let mut graph = Graph::new("idiom");
+        let x = graph.add_input("x", DType::F32, Shape::from([9]));
+        let mut builder = Builder { graph };
+        let y = spell(&mut builder, x);
+        let mut graph = builder.graph;
+        graph.set_outputs(vec![("y".into(), y)]);
+        let short = crate::remove_dead(&find_idioms(&graph));
+        let input = Tensor::vector((0..9).map(|ix| ix as f32 - 4.5).collect());
+        let [before, after] =
+            [&graph, &short].map(|graph| evaluate(graph, std::slice::from_ref(&input)).unwrap()[0].to_f64());
+        before
+            .iter()
+            .zip(after)
+            .for_each(|(before, after)| assert!((before - after).abs() < 1e-5, "{after} for {before}"));
+        short
+            .nodes()
+            .values()
+            .map(|node| match &node.op {
+                Op::Unary(Unary(function)) => function.name(),
+                other => other.name(),
+            })
+            .collect()
+    }
+
+    struct Builder {
+        graph: Graph,
+    }
+
+    impl Builder {
+        fn number(&mut self, number: f32) -> ValueId {
+            self.graph.add_constant("number", Tensor::scalar(number))
+        }
+
+        fn two(&mut self, function: Function2, a: ValueId, b: ValueId) -> ValueId {
+            self.graph.add1(Binary(function).into(), &[a, b], Scope::new("node")).unwrap()
+        }
+
+        fn one(&mut self, function: Function, x: ValueId) -> ValueId {
+            self.graph.add1(Unary(function).into(), &[x], Scope::new("node")).unwrap()
+        }
+
+        fn scaled(&mut self, x: ValueId, factor: f32) -> ValueId {
+            let number = self.number(factor);
+            self.two(Function2::Mul, number, x)
+        }
+
+        fn plus_one(&mut self, x: ValueId) -> ValueId {
+            let number = self.number(1.0);
+            self.two(Function2::Add, x, number)
+        }
+
+        fn erf_gate(&mut self, x: ValueId) -> ValueId {
+            let root = self.number(std::f32::consts::SQRT_2);
+            let inner = self.two(Function2::Div, x, root);
+            let erf = self.one(Function::Erf, inner);
+            self.plus_one(erf)
+        }
+
+        fn tanh_gate(&mut self, x: ValueId, cube: ValueId, factor: f32) -> ValueId {
+            let small = self.scaled(cube, factor);
+            let sum = self.two(Function2::Add, x, small);
+            let inner = self.scaled(sum, 0.797_884_6);
+            let tanh = self.one(Function::Tanh, inner);
+            self.plus_one(tanh)
+        }
+    }
+
+    #[test]
+    fn gelu_has_its_name_however_factors_are_ordered() {
+        let first_gate = |b: &mut Builder, x| {
+            let gate = b.erf_gate(x);
+            let product = b.two(Function2::Mul, x, gate);
+            b.scaled(product, 0.5)
+        };
+        let first_half = |b: &mut Builder, x| {
+            let gate = b.erf_gate(x);
+            let half = b.scaled(x, 0.5);
+            b.two(Function2::Mul, half, gate)
+        };
+        let halved_gate = |b: &mut Builder, x| {
+            let gate = b.erf_gate(x);
+            let two = b.number(2.0);
+            let half = b.two(Function2::Div, gate, two);
+            b.two(Function2::Mul, half, x)
+        };
+        assert_eq!(found(first_gate), ["gelu"]);
+        assert_eq!(found(first_half), ["gelu"]);
+        assert_eq!(found(halved_gate), ["gelu"]);
+        // Of a product of its own.
+        assert_eq!(
+            found(|b, x| {
+                let double = b.scaled(x, 2.0);
+                first_half(b, double)
+            }),
+            ["binary", "gelu"]
+        );
+    }
+
+    #[test]
+    fn gelu_with_tanh_has_its_name() {
+        let by_power = |b: &mut Builder, x| {
+            let three = b.number(3.0);
+            let cube = b.two(Function2::Pow, x, three);
+            let gate = b.tanh_gate(x, cube, 0.044_715);
+            let half = b.scaled(x, 0.5);
+            b.two(Function2::Mul, half, gate)
+        };
+        let by_products = |b: &mut Builder, x| {
+            let square = b.two(Function2::Mul, x, x);
+            let cube = b.two(Function2::Mul, square, x);
+            let gate = b.tanh_gate(x, cube, 0.044_715);
+            let product = b.two(Function2::Mul, gate, x);
+            b.scaled(product, 0.5)
+        };
+        assert_eq!(found(by_power), ["gelu_tanh"]);
+        assert_eq!(found(by_products), ["gelu_tanh"]);
+    }
+
+    #[test]
+    fn other_numbers_are_other_functions() {
+        let other = |b: &mut Builder, x| {
+            let gate = b.erf_gate(x);
+            let product = b.two(Function2::Mul, x, gate);
+            b.scaled(product, 0.51)
+        };
+        assert!(!found(other).contains(&"gelu"));
+        let other = |b: &mut Builder, x| {
+            let square = b.two(Function2::Mul, x, x);
+            let cube = b.two(Function2::Mul, square, x);
+            let gate = b.tanh_gate(x, cube, 0.05);
+            let half = b.scaled(x, 0.5);
+            b.two(Function2::Mul, half, gate)
+        };
+        assert!(!found(other).contains(&"gelu_tanh"));
+    }
 }

@@ -25,6 +25,7 @@
 //! assert_eq!(scheduled.order.peak.0, 16, "in place");
 //! ```
 
+mod attention;
 pub mod bands;
 mod clean;
 mod common;
@@ -34,6 +35,7 @@ mod epilogue;
 mod flow;
 mod fold;
 mod idiom;
+mod layer_norm;
 mod layout;
 mod norm;
 pub mod order;
@@ -42,12 +44,14 @@ mod schedule;
 
 use ir::{Graph, VerifyError, verify};
 
+pub use attention::find_attention;
 pub use clean::{clean, share};
 pub use convs::fuse_convs;
 pub use dead::remove_dead;
 pub use epilogue::fuse_epilogues;
 pub use fold::fold_constants;
 pub use idiom::find_idioms;
+pub use layer_norm::find_norms;
 pub use layout::{Wishes, assign_layouts};
 pub use norm::{fold_scales, split_norms};
 pub use pointwise::fuse_pointwise;
@@ -66,6 +70,8 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "fold_constants", run: fold_constants },
     Pass { name: "clean", run: clean },
     Pass { name: "share", run: share },
+    Pass { name: "find_norms", run: find_norms },
+    Pass { name: "find_attention", run: find_attention },
     Pass { name: "find_idioms", run: find_idioms },
     Pass { name: "remove_dead", run: remove_dead },
     Pass { name: "split_norms", run: split_norms },

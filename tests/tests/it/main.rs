@@ -8,6 +8,7 @@ mod operators;
 mod passes_keep;
 mod reference;
 mod support;
+mod transformers;
 #[path = "../../../crates/load/tests/it/wire.rs"]
 #[allow(dead_code, reason = "the loader's own tests use the rest")]
 mod wire;

@@ -323,6 +323,39 @@ fn product_cases() -> Vec<Case> {
         let epilogue = Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]) };
         cases.push(with_weights(&format!("linear {m}"), MatMul { epilogue }, &[m, 100], &[&[100, 65], &[65]]));
     }
+    cases.push(with_weights("one matrix of three dimensions", plain, &[2, 7, 33], &[&[1, 33, 50]]));
+    cases
+}
+
+fn transformer_cases() -> Vec<Case> {
+    use HeadOrder::{HeadsFirst, TokensFirst};
+    let mut cases = Vec::new();
+    for (shape, axis) in
+        [(&[3, 7][..], 1), (&[2, 5, 384], 2), (&[2, 3, 4, 5], 2), (&[1, 1], 1), (&[2, 0], 1), (&[0, 3], 1)]
+    {
+        for (scale, shift) in [(false, false), (true, false), (true, true)] {
+            let norm = LayerNorm { axis, epsilon: 1e-5, scale, shift };
+            let rows = vec![&shape[axis..]; usize::from(scale) + usize::from(shift)];
+            cases.push(with_weights(&format!("layer norm {shape:?} {scale} {shift}"), norm, shape, &rows));
+        }
+    }
+    // Queries, keys and values of two batches and three heads.
+    let plain = Attention { scale: 0.25, order: [HeadsFirst; 3], result: HeadsFirst, mask: false };
+    let mixed = Attention { order: [TokensFirst, HeadsFirst, TokensFirst], result: TokensFirst, ..plain.clone() };
+    let (q, k, v) = (&[2, 3, 17, 20][..], &[2, 3, 150, 20][..], &[2, 3, 150, 33][..]);
+    let (q_mixed, v_mixed) = (&[2, 17, 3, 20][..], &[2, 150, 3, 33][..]);
+    cases.push(case("attention", plain.clone(), &[(F, q), (F, k), (F, v)]));
+    cases.push(case("attention of tokens first", mixed.clone(), &[(F, q_mixed), (F, k), (F, v_mixed)]));
+    for mask in [&[2, 1, 1, 150][..], &[17, 150], &[150], &[2, 3, 17, 150], &[3, 17, 1], &[1], &[]] {
+        let masked = Attention { mask: true, ..mixed.clone() };
+        let types = [(F, q_mixed), (F, k), (F, v_mixed), (F, mask)];
+        cases.push(case(&format!("attention with a mask {mask:?}"), masked, &types));
+    }
+    let masked = Attention { mask: true, ..plain };
+    let nothing = [(F, &[2, 3, 4, 5][..]), (F, &[2, 3, 0, 5]), (F, &[2, 3, 0, 6]), (F, &[4, 1])];
+    cases.push(case("attention to nothing", masked.clone(), &nothing));
+    let nobody = [(F, &[2, 3, 0, 5][..]), (F, &[2, 3, 4, 5]), (F, &[2, 3, 4, 6]), (F, &[4])];
+    cases.push(case("attention of nobody", masked, &nobody));
     cases
 }
 
@@ -433,6 +466,11 @@ fn products_keep_to_their_definition() {
 #[test]
 fn recurrent_networks_keep_to_their_definition() {
     check_all(&recurrent_cases());
+}
+
+#[test]
+fn transformers_keep_to_their_definitions() {
+    check_all(&transformer_cases());
 }
 
 /// The counter is of the whole process, and other tests allocate; so a run is counted until one was alone.

@@ -1,10 +1,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-    ArgExtreme, Args, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked, DepthwiseConv,
-    Elementwise, ElementwiseFn, Epilogue, Fill, Gather, Instruction, InvertedBottleneck, Kernel, Lrn, MatMul, MatMulB,
-    Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Recurrent, RecurrentWeights, Reduce, ReduceFn, Remap, Reorder,
-    Resize, Sizes, Softmax, Window, Winograd,
+    ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
+    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Gather, HeadOrder, HeadStrides, Instruction,
+    InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
+    PoolBlocked, Recurrent, RecurrentWeights, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
+    Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Reset, Sweep};
@@ -124,7 +125,7 @@ fn copy(random: &mut Random) -> Copy {
 
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(23) {
+    match random.below(25) {
         0 => Conv {
             batch: small(random),
             in_channels: number(random),
@@ -161,7 +162,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 m: number(random),
                 k: number(random),
                 n: number(random),
-                b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic]),
+                b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]),
                 epilogue: epilogue(random),
             }
             .into()
@@ -313,6 +314,36 @@ fn kernel(random: &mut Random) -> Kernel {
                 tile: pick(random, &[2, 4, 6, 4, 3, 0, usize::MAX]),
                 epilogue: epilogue(random),
                 scratch: pick(random, &[0, 1, 10_000, Winograd::SCRATCH, usize::MAX]),
+            }
+            .into()
+        }
+        22 => LayerNorm {
+            rows: number(random),
+            columns: number(random),
+            epsilon: 1e-5,
+            scale: random.below(2) == 0,
+            bias: random.below(2) == 0,
+        }
+        .into(),
+        23 => {
+            let strides = |random: &mut Random| HeadStrides {
+                batch: number(random),
+                head: number(random),
+                token: number(random),
+            };
+            let mask =
+                MaskStrides { batch: small(random), head: number(random), query: small(random), key: small(random) };
+            Attention {
+                batch: small(random),
+                heads: number(random),
+                queries: number(random),
+                keys: number(random),
+                width: number(random),
+                value_width: number(random),
+                scale: 1.0,
+                strides: [strides(random), strides(random), strides(random)],
+                mask: pick(random, &[None, Some(mask)]),
+                order: pick(random, &[HeadOrder::HeadsFirst, HeadOrder::QueriesFirst]),
             }
             .into()
         }

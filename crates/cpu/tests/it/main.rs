@@ -1,8 +1,12 @@
-//! Kernels under random parameters: what `sizes` accepts, `run` computes without a panic and writes wholly; those on
-//! blocked channels and recurrent networks against their definitions.
+//! Kernels as others see them, bytes in, bytes out. Under random parameters: what `sizes` accepts, `run` computes without
+//! a panic and writes wholly. And against their definitions.
 
+mod attention;
 mod blocked;
+mod common;
 mod fuzz;
 mod guarded;
+mod matmul;
 mod recurrent;
+mod rows;
 mod winograd;

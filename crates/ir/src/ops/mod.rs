@@ -3,6 +3,7 @@
 mod common;
 
 mod arg_extreme;
+mod attention;
 mod batch_norm;
 mod binary;
 mod cast;
@@ -14,6 +15,7 @@ mod conv_chain;
 mod conv_transpose;
 mod expand;
 mod gather;
+mod layer_norm;
 mod lrn;
 mod matmul;
 mod pad;
@@ -30,6 +32,7 @@ mod transpose;
 mod unary;
 
 pub use arg_extreme::ArgExtreme;
+pub use attention::{Attention, HeadOrder};
 pub use batch_norm::BatchNorm;
 pub use binary::Binary;
 pub use cast::Cast;
@@ -42,6 +45,7 @@ pub use conv_chain::ConvChain;
 pub use conv_transpose::ConvTranspose;
 pub use expand::Expand;
 pub use gather::Gather;
+pub use layer_norm::LayerNorm;
 pub use lrn::Lrn;
 pub use matmul::MatMul;
 pub use pad::{Pad, PadMode};

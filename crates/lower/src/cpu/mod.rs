@@ -8,7 +8,7 @@ mod windows;
 use std::borrow::Cow;
 
 use cpu::{Kernel, Level};
-use ir::ops::{PadMode, ReduceKind, ResizeMode};
+use ir::ops::{HeadOrder, PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::recurrent::Sweep;
@@ -211,6 +211,13 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
             let kernel = cpu::Softmax { outer, axis, inner, log: softmax.log };
             Ok(vec![call(kernel, format!("{outer} x {axis} x {inner}"), node.values())])
         }
+        Op::LayerNorm(norm) => {
+            let shape = &node.input(0).shape;
+            let (rows, columns) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
+            let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale: norm.scale, bias: norm.shift };
+            Ok(vec![call(kernel, format!("{rows} x {columns}"), node.values())])
+        }
+        Op::Attention(attention) => Ok(vec![attended(node, attention)]),
         Op::ArgExtreme(op) => {
             let (outer, axis, inner) = around(&node.input(0).shape, op.axis);
             let kernel = cpu::ArgExtreme { outer, axis, inner, max: op.max, last: op.last };
@@ -299,7 +306,7 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
     let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
     let matrices = |shape: &Shape| broadcast_strides(&shape[..shape.rank() - 2].into(), &batch);
     let (mut a_strides, mut b_strides) = (matrices(a), matrices(b));
-    let is_constant = b.rank() == 2 && node.known(1).is_some();
+    let is_constant = b[..b.rank() - 2].iter().all(|&extent| extent == 1) && node.known(1).is_some();
     if b_strides.iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
         // One right factor for all: the left ones are one tall matrix.
         m *= batch.elements();
@@ -348,6 +355,41 @@ fn recurrent(node: &View, op: &ir::ops::Recurrent) -> Call {
     };
     let label = format!("{} {} steps x {} x {units}{way}", op.cell.name(), gates[0], gates[1]);
     call(kernel, label, inputs)
+}
+
+fn attended(node: &View, attention: &ir::ops::Attention) -> Call {
+    // The extents and strides of batch, head, token and element.
+    let operand = |ix: usize| {
+        let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
+        let own = shape.row_major_strides();
+        (order.sorted([shape[0], shape[1], shape[2], shape[3]]), order.sorted([own[0], own[1], own[2], own[3]]))
+    };
+    let [(q, q_strides), (k, k_strides), (v, v_strides)] = [0, 1, 2].map(operand);
+    let [batch, heads, queries, width] = q;
+    let (keys, value_width) = (k[2], v[3]);
+    let strides = [q_strides, k_strides, v_strides];
+    let mask = attention.mask.then(|| {
+        let strides = broadcast_strides(&node.input(3).shape, &Shape::from([batch, heads, queries, keys]));
+        cpu::MaskStrides { batch: strides[0], head: strides[1], query: strides[2], key: strides[3] }
+    });
+    let kernel = cpu::Attention {
+        batch,
+        heads,
+        queries,
+        keys,
+        width,
+        value_width,
+        scale: attention.scale,
+        strides: strides.map(|[batch, head, token, _]| cpu::HeadStrides { batch, head, token }),
+        mask,
+        order: match attention.result {
+            HeadOrder::HeadsFirst => cpu::HeadOrder::HeadsFirst,
+            HeadOrder::TokensFirst => cpu::HeadOrder::QueriesFirst,
+        },
+    };
+    let suffix = if attention.mask { " +mask" } else { "" };
+    let label = format!("{batch} x {heads} heads, {queries} x {keys} of {width}{suffix}");
+    call(kernel, label, node.values())
 }
 
 fn transposed(node: &View, order: &[usize]) -> Call {

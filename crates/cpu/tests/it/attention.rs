@@ -1,0 +1,127 @@
+use prestow_cpu::{Attention, HeadOrder, HeadStrides, Kernel, MaskStrides, Pool};
+use types::Random;
+
+use crate::common::{assert_close, families, run};
+
+fn below(random: &mut Random, count: u64) -> usize {
+    random.below(count) as usize
+}
+
+fn kernel(random: &mut Random) -> Attention {
+    let pick = |random: &mut Random, of: &[usize]| of[below(random, of.len() as u64)];
+    let (batch, heads) = (pick(random, &[1, 1, 2, 0]), pick(random, &[1, 2, 3]));
+    let queries = pick(random, &[1, 2, 13, 14, 17, 49, 141, 300, 0]);
+    let keys = pick(random, &[1, 2, 15, 16, 49, 127, 128, 129, 300, 0]);
+    let [width, value_width] = [0, 1].map(|_| pick(random, &[1, 3, 8, 16, 32, 40, 48, 64, 72, 130, 0]));
+    let mut strides = |tokens: usize, width: usize| match below(random, 3) {
+        0 => HeadStrides { batch: heads * tokens * width, head: tokens * width, token: width },
+        // Queries, keys and values side by side.
+        1 => HeadStrides { batch: 3 * tokens * heads * width, head: width, token: 3 * heads * width },
+        _ => HeadStrides { batch: tokens * heads * width, head: width, token: heads * width },
+    };
+    let strides = [strides(queries, width), strides(keys, width), strides(keys, value_width)];
+    let mask = match below(random, 4) {
+        0 => None,
+        1 => Some(MaskStrides { batch: keys, head: 0, query: 0, key: 1 }),
+        2 => Some(MaskStrides { batch: 0, head: queries, query: 1, key: 0 }),
+        _ => Some(MaskStrides { batch: heads * queries * keys, head: queries * keys, query: keys, key: 1 }),
+    };
+    let order = if below(random, 2) == 0 { HeadOrder::HeadsFirst } else { HeadOrder::QueriesFirst };
+    let scale = random.uniform(0.1, 1.0);
+    Attention { batch, heads, queries, keys, width, value_width, scale, strides, mask, order }
+}
+
+fn judge(kernel: &Attention, [q, k, v, mask]: [&[f32]; 4]) -> Vec<f64> {
+    let Attention { batch, heads, queries, keys, width, value_width, scale, strides, order, .. } = *kernel;
+    let mut out = vec![0.0; batch * heads * queries * value_width];
+    for b in 0..batch {
+        for h in 0..heads {
+            let at = |ix: usize, token: usize| b * strides[ix].batch + h * strides[ix].head + token * strides[ix].token;
+            for query in 0..queries {
+                let score = |key: usize| -> f64 {
+                    let products = (0..width).map(|e| f64::from(q[at(0, query) + e]) * f64::from(k[at(1, key) + e]));
+                    let more = kernel
+                        .mask
+                        .map_or(0.0, |m| f64::from(mask[b * m.batch + h * m.head + query * m.query + key * m.key]));
+                    products.sum::<f64>() * f64::from(scale) + more
+                };
+                let scores: Vec<f64> = (0..keys).map(score).collect();
+                let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let powers: Vec<f64> = scores.iter().map(|score| (score - top).exp()).collect();
+                let sum: f64 = powers.iter().sum();
+                for column in 0..value_width {
+                    let place = match order {
+                        HeadOrder::HeadsFirst => ((b * heads + h) * queries + query) * value_width + column,
+                        HeadOrder::QueriesFirst => ((b * queries + query) * heads + h) * value_width + column,
+                    };
+                    out[place] = (0..keys).map(|key| powers[key] / sum * f64::from(v[at(2, key) + column])).sum();
+                }
+            }
+        }
+    }
+    out
+}
+
+fn check(kernel: &Attention, inputs: [&[f32]; 4], pools: &[Pool; 3], tolerance: f64) {
+    let case = format!("{} {kernel:?}", pools[0].isa());
+    let used = if kernel.mask.is_some() { 4 } else { 3 };
+    let [one, two, three] = [0, 1, 2].map(|ix| run(&kernel.clone().into(), &inputs[..used], &pools[ix]));
+    let bits = bytemuck::cast_slice::<f32, u32>;
+    assert!(bits(&one) == bits(&two) && bits(&one) == bits(&three), "{case}: threads");
+    assert_close(&one, &judge(kernel, inputs), |_| 1.0, tolerance, &case);
+}
+
+fn operands(kernel: &Attention, random: &mut Random, range: f32) -> [Vec<f32>; 4] {
+    let sizes = Kernel::from(kernel.clone()).sizes().unwrap().inputs;
+    std::array::from_fn(|ix| {
+        let count = sizes.get(ix).map_or(0, |&size| size as usize / 4);
+        (0..count).map(|_| random.uniform(-range, range)).collect()
+    })
+}
+
+#[test]
+fn attention_is_what_the_definition_says() {
+    let mut random = Random::new(41);
+    let pools: Vec<[Pool; 3]> = families().map(|isa| [1, 2, 3].map(|threads| Pool::with_isa(threads, isa))).collect();
+    for _ in 0..60 {
+        let kernel = kernel(&mut random);
+        let inputs = operands(&kernel, &mut random, 1.0);
+        // Scores have sums of up to 130 terms, and their errors become relative errors of exponentials.
+        pools.iter().for_each(|pools| check(&kernel, inputs.each_ref().map(|i| &i[..]), pools, 1e-5));
+    }
+}
+
+#[test]
+fn masked_keys_have_no_part() {
+    let mut random = Random::new(42);
+    let (queries, keys) = (20, 300);
+    let strides = |tokens: usize| HeadStrides { batch: tokens * 16, head: tokens * 16, token: 16 };
+    let kernel = Attention {
+        batch: 1,
+        heads: 1,
+        queries,
+        keys,
+        width: 16,
+        value_width: 16,
+        scale: 0.25,
+        strides: [strides(queries), strides(keys), strides(keys)],
+        mask: Some(MaskStrides { batch: 0, head: 0, query: keys, key: 1 }),
+        order: HeadOrder::HeadsFirst,
+    };
+    let [q, k, v, mut mask] = operands(&kernel, &mut random, 3.0);
+    for (query, row) in mask.chunks_mut(keys).enumerate() {
+        match query {
+            // Nothing before the last block, nothing behind the first, nothing at all.
+            0 => row[..299].fill(f32::NEG_INFINITY),
+            1 => row[1..].fill(f32::NEG_INFINITY),
+            2 => row.fill(f32::NEG_INFINITY),
+            3 => row[150] = f32::NAN,
+            4 => row[200] = 1e30,
+            _ => row[query..].fill(-1e9),
+        }
+    }
+    for isa in families() {
+        let pools = [1, 2, 3].map(|threads| Pool::with_isa(threads, isa));
+        check(&kernel, [&q, &k, &v, &mask], &pools, 1e-5);
+    }
+}

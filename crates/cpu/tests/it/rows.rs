@@ -1,0 +1,121 @@
+//! Softmax and layer normalisation against their definitions.
+use bytemuck::cast_slice;
+use prestow_cpu::{Kernel, LayerNorm, Operand, Pool, Softmax};
+use types::Random;
+
+use crate::common::{assert_close, families, run, run_over};
+
+fn softmax(kernel: &Softmax, x: &[f32]) -> Vec<f64> {
+    let mut out = vec![0.0; x.len()];
+    let at = |outer: usize, row: usize, lane: usize| (outer * kernel.axis + row) * kernel.inner + lane;
+    for (outer, lane) in (0..kernel.outer).flat_map(|outer| (0..kernel.inner).map(move |lane| (outer, lane))) {
+        let items = || (0..kernel.axis).map(|row| f64::from(x[at(outer, row, lane)]));
+        let top = items().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = items().map(|item| (item - top).exp()).sum();
+        for (row, item) in items().enumerate() {
+            let value = if kernel.log { item - top - sum.ln() } else { (item - top).exp() / sum };
+            out[at(outer, row, lane)] = value;
+        }
+    }
+    out
+}
+
+#[test]
+fn softmax_is_what_the_definition_says() {
+    let mut random = Random::new(31);
+    for isa in families() {
+        let pools = [1, 2, 3].map(|threads| Pool::with_isa(threads, isa));
+        for (outer, axis, inner) in [
+            (1, 1, 1),
+            (3, 7, 1),
+            (200, 16, 1),
+            (5, 1000, 1),
+            (2, 33, 5),
+            (3, 4, 16),
+            (2, 21, 100),
+            (0, 3, 3),
+            (1, 40_000, 1),
+        ] {
+            for log in [false, true] {
+                let kernel = Softmax { outer, axis, inner, log };
+                let mut x: Vec<f32> = (0..outer * axis * inner).map(|_| random.uniform(-30.0, 30.0)).collect();
+                for _ in 0..x.len() / 50 {
+                    let at = random.below(x.len() as u64) as usize;
+                    x[at] = [f32::NEG_INFINITY, f32::NAN, f32::INFINITY, -1e30][random.below(4) as usize];
+                }
+                let [one, two, three] = [0, 1, 2].map(|ix| run(&kernel.clone().into(), &[&x], &pools[ix]));
+                assert!(cast_slice::<f32, u32>(&one) == cast_slice::<f32, u32>(&two));
+                assert!(cast_slice::<f32, u32>(&one) == cast_slice::<f32, u32>(&three));
+                let want = softmax(&kernel, &x);
+                // A difference of up to 60 is rounded by 2e-6, which its exponential takes over; then some units in the last
+                // place. What is below the smallest normal number is 0 or nearly so.
+                let scale = |ix: usize| want[ix].abs() + if log { 10.0 } else { 1e-30 };
+                assert_close(&one, &want, scale, 3e-6, &format!("{isa} {kernel:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn softmax_of_what_is_no_number() {
+    let nan = f32::NAN;
+    let nothing = f32::NEG_INFINITY;
+    for isa in families() {
+        for (axis, inner) in [(20, 1), (20, 3)] {
+            let check = |x: Vec<f32>, want: Vec<f64>| {
+                let each = |items: Vec<f32>| items.into_iter().flat_map(|item| vec![item; inner]).collect::<Vec<f32>>();
+                let want: Vec<f64> = want.into_iter().flat_map(|item| vec![item; inner]).collect();
+                let kernel = Softmax { outer: 1, axis, inner, log: false };
+                let got = run(&kernel.into(), &[&each(x)], &Pool::with_isa(1, isa));
+                assert_close(&got, &want, |_| 1.0, 1e-6, "special");
+            };
+            check(vec![nothing; axis], vec![f64::NAN; axis]);
+            check([vec![nan], vec![0.0; axis - 1]].concat(), vec![f64::NAN; axis]);
+            check([vec![f32::INFINITY], vec![0.0; axis - 1]].concat(), vec![f64::NAN; axis]);
+            check([vec![nothing; axis - 1], vec![3.0]].concat(), [vec![0.0; axis - 1], vec![1.0]].concat());
+        }
+    }
+}
+
+#[test]
+fn layer_norm_is_what_the_definition_says() {
+    let mut random = Random::new(32);
+    for isa in families() {
+        let pools = [1, 2, 3].map(|threads| Pool::with_isa(threads, isa));
+        for (rows, columns) in [(1, 1), (3, 7), (128, 384), (5, 64), (40, 100), (2, 20_000), (0, 4), (3, 0)] {
+            for (scale, bias) in [(false, false), (true, false), (false, true), (true, true)] {
+                let mut numbers = |count: usize, add: f32| -> Vec<f32> {
+                    (0..count).map(|_| random.uniform(-1.0, 1.0) + add).collect()
+                };
+                let (x, factors, terms) = (numbers(rows * columns, 3.0), numbers(columns, 0.0), numbers(columns, 0.0));
+                let kernel: Kernel = LayerNorm { rows, columns, epsilon: 1e-5, scale, bias }.into();
+                let mut inputs = vec![&x[..]];
+                inputs.extend(scale.then_some(&factors[..]));
+                inputs.extend(bias.then_some(&terms[..]));
+                let [one, two, three] = [0, 1, 2].map(|ix| run(&kernel, &inputs, &pools[ix]));
+                assert!(one == two && one == three);
+                if !x.is_empty() {
+                    let mut operands: Vec<Operand> = inputs.iter().map(|i| Operand::Bytes(cast_slice(i))).collect();
+                    operands[0] = Operand::InPlace(0);
+                    let mut shared = x.clone();
+                    run_over(&kernel, &operands, &mut shared, &pools[1]);
+                    assert_eq!(one, shared);
+                }
+                let mut want = Vec::new();
+                for row in x.chunks(columns.max(1)) {
+                    let items = || row.iter().map(|&item| f64::from(item));
+                    let mean = items().sum::<f64>() / columns as f64;
+                    let variance = items().map(|item| (item - mean).powi(2)).sum::<f64>() / columns as f64;
+                    want.extend(items().enumerate().map(|(column, item)| {
+                        let value = (item - mean) / (variance + f64::from(1e-5f32)).sqrt();
+                        let value = if scale { value * f64::from(factors[column]) } else { value };
+                        if bias { value + f64::from(terms[column]) } else { value }
+                    }));
+                }
+                // The mean is a sum of `columns` terms, and what is left of a row of one element is divided by 0.003.
+                let tolerance = if columns == 1 { 1e-3 } else { 4e-6 };
+                assert_close(&one, &want, |_| 1.0, tolerance, &format!("{isa} {rows} x {columns}"));
+            }
+        }
+    }
+}

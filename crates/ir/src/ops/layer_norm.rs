@@ -1,0 +1,69 @@
+//! [`LayerNorm`]: rows with a mean of 0 and a variance of 1.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::{Shape, Tensor};
+
+use super::common::{arity, axis_in, f32_only, from_f64, one};
+use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+
+/// `(x - mean) / sqrt(variance + epsilon) * scale + shift`, mean and (biased) variance over all dimensions from `axis` on.
+///
+/// `x: [..]`, then where they are given `scale` and `shift` of the extents of `x` from `axis` on, all `f32` -> the type of
+/// `x`. Made by `find_norms`. Refuses: an axis that `x` does not have, a scale or shift of another shape. Source: Ba et al.
+/// 2016.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerNorm {
+    /// The first dimension that is normalised over.
+    pub axis: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Whether results are scaled by an operand.
+    pub scale: bool,
+    /// Whether an operand is added to results.
+    pub shift: bool,
+}
+
+impl Operator for LayerNorm {
+    const NAME: &'static str = "layer_norm";
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
+        arity(inputs, 1 + usize::from(self.scale) + usize::from(self.shift))?;
+        f32_only(inputs)?;
+        axis_in(self.axis, &inputs[0].shape)?;
+        let row: Shape = inputs[0].shape[self.axis..].into();
+        if let Some(other) = inputs[1..].iter().find(|ty| ty.shape != row) {
+            refuse!("scale and shift have shape {row}, not {}", other.shape);
+        }
+        Ok(one(inputs[0].clone()))
+    }
+
+    fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
+        let x = inputs[0];
+        let columns: usize = x.shape()[self.axis..].iter().product();
+        let scale = self.scale.then(|| inputs[1].to_f64());
+        let shift = self.shift.then(|| inputs[inputs.len() - 1].to_f64());
+        let mut items = x.to_f64();
+        for row in items.chunks_mut(columns.max(1)) {
+            let mean = row.iter().sum::<f64>() / columns as f64;
+            let variance = row.iter().map(|item| (item - mean).powi(2)).sum::<f64>() / columns as f64;
+            let deviation = (variance + f64::from(self.epsilon)).sqrt();
+            for (column, item) in row.iter_mut().enumerate() {
+                *item = (*item - mean) / deviation;
+                *item *= scale.as_ref().map_or(1.0, |scale| scale[column]);
+                *item += shift.as_ref().map_or(0.0, |shift| shift[column]);
+            }
+        }
+        one(from_f64(x.shape().clone(), x.dtype(), items))
+    }
+
+    fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {
+        // A row is read before its results take its place.
+        Reuse::InPlace([0].into_iter().collect())
+    }
+
+    fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
+        // Two sums, a difference, a square, a product, and what is scaled and added.
+        (inputs[0].shape.elements() * (4 + inputs.len())) as u64
+    }
+}
