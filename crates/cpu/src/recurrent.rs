@@ -18,13 +18,12 @@ use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
 
-use crate::isa::with_isa;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::math;
 use crate::relay::{PARTS_MAX, Stages, relay};
 use crate::shared::SharedMut;
 use crate::tile::{Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
-use crate::vector::LANES;
+use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool};
 
 /// How the recurrent weights come.
@@ -259,7 +258,7 @@ impl Walk<'_> {
                 self.multiply(&x[first * kernel.units..rows.end * kernel.units], weight, gates.len(), &mut sums);
                 let place = Place { direction, step, position, phase, block, rows };
                 let (walk, place, sums) = (self, &place, &sums[..]);
-                with_isa!(self.isa, finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]));
+                with_vector!(self.isa, finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]));
             }
         }
     }
@@ -291,6 +290,7 @@ impl Walk<'_> {
             let tile = Tile {
                 x: x.as_ptr(),
                 weights: weights.as_ptr(),
+                weight_stride: vectors * LANES,
                 out: sums[first..].as_mut_ptr().cast(),
                 rows: &rows[..n_rows],
                 vectors,
@@ -308,9 +308,9 @@ impl Walk<'_> {
     }
 }
 
-/// The functions of a block: from the sums to the new state.
+/// The functions of a block: from the sums to the new state. The loops over lanes are compiled for the family of `V`.
 #[inline(always)]
-fn finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]) {
+fn finish<V: Vector>(walk: &Walk<'_>, place: &Place, sums: &[Lanes]) {
     let gates = walk.kernel.phases()[place.phase];
     for (row, sums) in place.rows.clone().zip(sums.chunks_exact(gates)) {
         let cells = Cells::new(walk, place, row);
@@ -322,7 +322,7 @@ fn finish(walk: &Walk<'_>, place: &Place, sums: &[Lanes]) {
             Cell::Rnn { activation } => {
                 let mut h = sums[0];
                 cells.add_gate(0, &mut h);
-                math::apply(*activation, &mut h);
+                cells.apply(*activation, &mut h);
                 cells.write_h(&h);
             }
         }
@@ -362,6 +362,10 @@ impl<'a> Cells<'a> {
             state: (direction * batch + row) * units + unit,
             y: ((place.position * directions + direction) * batch + row) * units + unit,
         }
+    }
+
+    fn apply(&self, function: Unary, lanes: &mut Lanes) {
+        math::apply(self.walk.isa, function, lanes);
     }
 
     /// Adds the input's part of a gate.
@@ -435,18 +439,18 @@ fn lstm(cells: &Cells, sums: &[Lanes], [f, g, out]: &[Unary; 3], peepholes: bool
         cells.add_peephole(0, &c, &mut input);
         cells.add_peephole(2, &c, &mut forget);
     }
-    math::apply(*f, &mut input);
-    math::apply(*f, &mut forget);
-    math::apply(*g, &mut candidate);
+    cells.apply(*f, &mut input);
+    cells.apply(*f, &mut forget);
+    cells.apply(*g, &mut candidate);
     for lane in 0..LANES {
         c[lane] = forget[lane] * c[lane] + input[lane] * candidate[lane];
     }
     if peepholes {
         cells.add_peephole(1, &c, &mut output);
     }
-    math::apply(*f, &mut output);
+    cells.apply(*f, &mut output);
     write(&c, memory);
-    math::apply(*out, &mut c);
+    cells.apply(*out, &mut c);
     for (output, c) in output.iter_mut().zip(&c) {
         *output *= c;
     }
@@ -459,15 +463,15 @@ fn gru(cells: &Cells, sums: &[Lanes], [f, g]: &[Unary; 2]) {
     let [mut update, mut reset, mut product] = [sums[0], sums[1], sums[2]];
     cells.add_gate(0, &mut update);
     cells.add_gate(1, &mut reset);
-    math::apply(*f, &mut update);
-    math::apply(*f, &mut reset);
+    cells.apply(*f, &mut update);
+    cells.apply(*f, &mut reset);
     for (item, bias) in product.iter_mut().zip(&cells.extra(0)) {
         *item += bias;
     }
     let mut candidate = [0.0; LANES];
     add_product(&mut candidate, &reset, &product);
     cells.add_gate(2, &mut candidate);
-    math::apply(*g, &mut candidate);
+    cells.apply(*g, &mut candidate);
     mix(&update, &cells.h(), &mut candidate);
     cells.write_h(&candidate);
 }
@@ -478,8 +482,8 @@ fn gru_gates(cells: &Cells, sums: &[Lanes], f: Unary) {
     let [mut update, mut reset] = [sums[0], sums[1]];
     cells.add_gate(0, &mut update);
     cells.add_gate(1, &mut reset);
-    math::apply(f, &mut update);
-    math::apply(f, &mut reset);
+    cells.apply(f, &mut update);
+    cells.apply(f, &mut reset);
     for (item, h) in reset.iter_mut().zip(&cells.h()) {
         *item *= h;
     }
@@ -491,7 +495,7 @@ fn gru_gates(cells: &Cells, sums: &[Lanes], f: Unary) {
 fn gru_candidate(cells: &Cells, sums: &[Lanes], g: Unary) {
     let mut candidate = sums[0];
     cells.add_gate(2, &mut candidate);
-    math::apply(g, &mut candidate);
+    cells.apply(g, &mut candidate);
     mix(&cells.update(), &cells.h(), &mut candidate);
     cells.write_h(&candidate);
 }
