@@ -114,7 +114,7 @@ impl Case {
         let mut workspace = nan(&sizes.workspace);
         let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Guarded::bytes_mut).collect();
         kernel.run(Args { inputs: &inputs, outputs: &mut slices, workspace: workspace.bytes_mut() }, pool);
-        outputs.iter().map(|output| bytemuck::pod_collect_to_vec(output.bytes())).collect()
+        outputs.iter().map(|output| bytemuck::cast_slice(output.bytes()).to_vec()).collect()
     }
 }
 
