@@ -1,6 +1,6 @@
 //! [`Attention`]: the softmax of products of queries and keys, times values, with no matrix of scores in memory.
 //!
-//! A task has a head's group of queries. It takes the keys in blocks: scores of the block by tiles, their exponentials
+//! A task has some panels of a head's queries, each of the height of a tile. It takes the keys in blocks: scores of the block by tiles, their exponentials
 //! over the largest score so far, and products of these with the values, which add up in the output. Where a block has a
 //! larger score than those before, what has been summed is scaled down; at the end each row is divided by the sum of its
 //! exponentials. (Milakov & Gimelshein 2018; Dao et al. 2022.)
@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use types::HeadOrder;
 
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::matmul::transpose;
@@ -23,8 +24,9 @@ use crate::{Isa, Pool, math};
 const KEYS: usize = 128;
 /// Elements of a key that are transposed at once.
 const DEPTH: usize = 128;
-/// The most queries of a task.
-const QUERIES: usize = 10 * tile::ROWS;
+/// The most panels of a task, and its most queries.
+const PANELS: usize = 10;
+const QUERIES: usize = PANELS * tile::ROWS;
 /// Columns of a tile.
 const STRIP: usize = 2 * LANES;
 /// Tasks a thread.
@@ -55,15 +57,6 @@ pub struct MaskStrides {
     pub key: usize,
 }
 
-/// The order of the output's extents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HeadOrder {
-    /// `[batch, heads, queries, value_width]`.
-    HeadsFirst,
-    /// `[batch, queries, heads, value_width]`.
-    QueriesFirst,
-}
-
 /// `softmax(q k^T * scale + mask) v` for each batch and head. Operands: queries, keys, values, then the mask where there
 /// is one. `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,7 +79,7 @@ pub struct Attention {
     pub strides: [HeadStrides; 3],
     /// Where the numbers are that are added to scores.
     pub mask: Option<MaskStrides>,
-    /// How the output lies.
+    /// The order of the output's extents.
     pub order: HeadOrder,
 }
 
@@ -102,7 +95,7 @@ impl Attention {
         let (width, batch) = (self.value_width, self.heads * self.queries * self.value_width);
         match self.order {
             HeadOrder::HeadsFirst => HeadStrides { batch, head: self.queries * width, token: width },
-            HeadOrder::QueriesFirst => HeadStrides { batch, head: width, token: self.heads * width },
+            HeadOrder::TokensFirst => HeadStrides { batch, head: width, token: self.heads * width },
         }
     }
 }
@@ -138,20 +131,21 @@ impl KernelFn for Attention {
         let [q, k, v] = from_fn(|ix| input::<f32>(&args, ix));
         let mask = self.mask.map(|strides| (strides, input(&args, 3)));
         let out = SharedMut::new(elements_mut(args.outputs[0]));
-        let (batch, heads) = (self.batch, self.heads);
+        let heads = self.batch * self.heads;
         if out.len() == 0 {
             return;
         }
-        // As many groups as threads can use: each transposes the keys again.
-        let wanted =
-            (pool.threads() * TASKS_PER_THREAD).div_ceil(batch * heads).min(self.queries.div_ceil(2 * tile::ROWS));
-        let groups = if pool.threads() == 1 { 1 } else { wanted.max(1) }.max(self.queries.div_ceil(QUERIES));
-        let work = Work { kernel: self, q, k, v, mask, out };
+        let panels = self.queries.div_ceil(tile::ROWS);
+        // As many groups as threads can use: each transposes the keys again. Panels are cut by the head, so that the
+        // number of groups has no influence on any result.
+        let wanted = if pool.threads() == 1 { 1 } else { (pool.threads() * TASKS_PER_THREAD).div_ceil(heads) };
+        let groups = wanted.min(panels.div_ceil(2)).max(panels.div_ceil(PANELS));
+        let work = Work { kernel: self, q, k, v, mask, out, panels };
         let work = &work;
-        pool.run(batch * heads * groups, &|task| {
+        pool.run(heads * groups, &|task| {
             let (head, group) = (task / groups, task % groups);
-            let queries = group * self.queries / groups..(group + 1) * self.queries / groups;
-            work.group(pool.isa(), head / heads, head % heads, queries);
+            let panels = group * panels / groups..(group + 1) * panels / groups;
+            work.group(pool.isa(), head / self.heads, head % self.heads, panels);
         });
     }
 }
@@ -164,9 +158,28 @@ struct Work<'a> {
     v: &'a [f32],
     mask: Option<(MaskStrides, &'a [f32])>,
     out: SharedMut<'a, f32>,
+    /// Of a head's queries, each for one tile.
+    panels: usize,
 }
 
-/// What a task knows about its queries.
+/// What a task has of its head: operands from the head's first vector on, queries and results from the group's.
+struct Group<'a> {
+    isa: Isa,
+    kernel: &'a Attention,
+    /// Rows of its panels, counted from the group's first query.
+    panels: SmallVec<[Range<usize>; PANELS]>,
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    /// The numbers to be added to the scores of the first query and the first key, and how far others are.
+    mask: Option<(&'a [f32], MaskStrides)>,
+    out: &'a SharedMut<'a, f32>,
+    out_start: usize,
+    /// From query to query.
+    out_stride: usize,
+}
+
+/// What is known about a group's queries.
 struct Scores<'a> {
     /// A row of `KEYS` for each query: scores of the block, then their exponentials.
     rows: &'a mut [f32],
@@ -176,40 +189,36 @@ struct Scores<'a> {
     sum: [f32; QUERIES],
 }
 
-/// A block of keys for a group of queries.
-struct Block<'a> {
-    keys: Range<usize>,
-    /// The numbers to be added to the scores of the group's first query, and how far it is from query to query.
-    mask: Option<(&'a [f32], MaskStrides)>,
-    /// Results so far, from the group's first query on.
-    out: &'a SharedMut<'a, f32>,
-    out_start: usize,
-    out_stride: usize,
-    value_width: usize,
-    scale: f32,
-}
-
 impl Work<'_> {
-    fn group(&self, isa: Isa, batch: usize, head: usize, queries: Range<usize>) {
-        let Attention { keys, width, value_width, .. } = *self.kernel;
+    fn group(&self, isa: Isa, batch: usize, head: usize, panels: Range<usize>) {
+        let Attention { queries, keys, width, value_width, .. } = *self.kernel;
+        let start = |panel: usize| panel * queries / self.panels;
+        let (first, count) = (start(panels.start), start(panels.end) - start(panels.start));
         let at = |strides: HeadStrides| batch * strides.batch + head * strides.head;
         let [q_strides, k_strides, v_strides] = self.kernel.strides;
         let out_strides = self.kernel.output_strides();
-        let count = queries.len();
-        if count == 0 {
-            return;
-        }
         // Operands without elements are empty, whatever their strides are.
-        let q = self.q.get(at(q_strides) + queries.start * q_strides.token..).unwrap_or_default();
-        let k = self.k.get(at(k_strides)..).unwrap_or_default();
-        let v = self.v.get(at(v_strides)..).unwrap_or_default();
-        assert!(width == 0 || (count - 1) * q_strides.token + width <= q.len(), "the queries lie in their operand");
-        assert!(keys == 0 || (keys - 1) * v_strides.token + value_width <= v.len(), "the values lie in their operand");
-        let out_start = at(out_strides) + queries.start * out_strides.token;
-        assert!(
-            out_start + (count - 1) * out_strides.token + value_width <= self.out.len(),
-            "results lie in the output"
-        );
+        let mut group = Group {
+            isa,
+            kernel: self.kernel,
+            panels: panels.map(|panel| start(panel) - first..start(panel + 1) - first).collect(),
+            q: self.q.get(at(q_strides) + first * q_strides.token..).unwrap_or_default(),
+            k: self.k.get(at(k_strides)..).unwrap_or_default(),
+            v: self.v.get(at(v_strides)..).unwrap_or_default(),
+            mask: self.mask.map(|(strides, items)| {
+                let start = batch * strides.batch + head * strides.head + first * strides.query;
+                (items.get(start..).unwrap_or_default(), strides)
+            }),
+            out: &self.out,
+            out_start: at(out_strides) + first * out_strides.token,
+            out_stride: out_strides.token,
+        };
+        let reach = |tokens: usize, stride: usize, width: usize| (tokens - 1) * stride + width;
+        assert!(width == 0 || reach(count, q_strides.token, width) <= group.q.len(), "queries lie in their operand");
+        assert!(keys == 0 || reach(keys, v_strides.token, value_width) <= group.v.len(), "values lie in their operand");
+        let end = group.out_start + reach(count, group.out_stride, value_width);
+        assert!(end <= self.out.len(), "results lie in the output");
+
         let mut key_cells = [const { MaybeUninit::uninit() }; DEPTH * KEYS];
         let mut score_cells = [const { MaybeUninit::uninit() }; QUERIES * KEYS];
         // Transposed keys, a row for each of their elements; later columns of values, where they fill no vector.
@@ -218,141 +227,133 @@ impl Work<'_> {
         let room = zeros(&mut key_cells, key_count.max(value_count));
         let rows = zeros(&mut score_cells, count * KEYS);
         let mut scores = Scores { rows, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
-        let panels = count.div_ceil(tile::ROWS);
-        let panel = |ix: usize| ix * count / panels..(ix + 1) * count / panels;
-        let blocks = keys.div_ceil(KEYS).max(1);
-        for block in 0..blocks {
-            let range = block * KEYS..keys.min((block + 1) * KEYS);
-            let (first, columns) = (range.start, range.len());
-            let padded = columns.next_multiple_of(LANES);
-            // Scores.
-            for part in 0..width.div_ceil(DEPTH).max(1) {
-                let elements = part * DEPTH..width.min((part + 1) * DEPTH);
-                let depth = elements.len();
-                if columns != 0 && depth != 0 {
-                    let (items, stride) = (&k[first * k_strides.token + elements.start..], k_strides.token);
-                    let cells = &mut room[..depth * padded];
-                    with_vector!(isa, transpose(
-                        items: &[f32], stride: usize, columns: usize, depth: usize, cells: &mut [f32]
-                    ));
-                }
-                let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * q_strides.token, out: row * KEYS });
-                for (panel, column) in
-                    (0..panels).map(panel).flat_map(|panel| (0..padded).step_by(STRIP).map(move |c| (panel.clone(), c)))
-                {
-                    let start = if part == 0 { Start::Zero } else { Start::Output };
-                    let x = q.get(panel.start * q_strides.token + elements.start..).unwrap_or_default();
-                    let cells = &mut scores.rows[panel.start * KEYS + column..];
-                    // SAFETY: queries have `width` elements (asserted), transposed keys `depth` rows of `padded`, and
-                    // scores a row of `KEYS` for each query, which is at least `padded`.
-                    unsafe {
-                        tile::multiply(
-                            isa,
-                            &Tile {
-                                x: x.as_ptr(),
-                                weights: room[column.min(room.len())..].as_ptr(),
-                                weight_stride: padded,
-                                out: cells.as_mut_ptr(),
-                                rows: &rows[..panel.len()],
-                                vectors: STRIP.min(padded - column) / LANES,
-                                vector_stride: LANES,
-                                nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }],
-                                start,
-                                residual: None,
-                                limits: None,
-                            },
-                        );
-                    }
-                }
-            }
-            // Exponentials.
-            let mask = self.mask.map(|(strides, items)| {
-                let start = batch * strides.batch + head * strides.head + queries.start * strides.query;
-                (items.get(start + first * strides.key..).unwrap_or_default(), strides)
-            });
-            let block = Block {
-                keys: range.clone(),
-                mask,
-                out: &self.out,
-                out_start,
-                out_stride: out_strides.token,
-                value_width,
-                scale: self.kernel.scale,
-            };
-            let (scores, block) = (&mut scores, &block);
-            with_vector!(isa, exponentials(block: &Block<'_>, count: usize, scores: &mut Scores<'_>));
-            // Values.
-            let v = v.get(first * v_strides.token..).unwrap_or_default();
-            for column in (0..value_width).step_by(STRIP) {
-                let filled = STRIP.min(value_width - column);
-                let whole = filled % LANES == 0;
-                let vectors = filled.div_ceil(LANES);
-                let (mut weights, mut weight_stride) = (v.get(column..).unwrap_or_default(), v_strides.token);
-                if !whole {
-                    for (row, cells) in room.chunks_exact_mut(vectors * LANES).enumerate().take(columns) {
-                        cells[..filled].copy_from_slice(&v[row * v_strides.token + column..][..filled]);
-                    }
-                    (weights, weight_stride) = (&*room, vectors * LANES);
-                }
-                for panel in (0..panels).map(panel) {
-                    let place = out_start + panel.start * out_strides.token + column;
-                    let mut beside = [[0.0; STRIP]; tile::ROWS];
-                    // SAFETY: a group's rows of a head are its task's own.
-                    let cells = |row: usize| unsafe { self.out.part(place + row * out_strides.token, filled) };
-                    if !whole && first != 0 {
-                        (0..panel.len()).for_each(|row| beside[row][..filled].copy_from_slice(cells(row)));
-                    }
-                    let out_row = if whole { out_strides.token } else { STRIP };
-                    let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * KEYS, out: row * out_row });
-                    // SAFETY: a row has a score for each key of the block; as many rows of values are there, each with
-                    // `vectors` whole vectors; the results are this task's part of the output (asserted), or `beside`.
-                    unsafe {
-                        let out = if whole { self.out.start().add(place) } else { beside.as_mut_ptr().cast() };
-                        tile::multiply(
-                            isa,
-                            &Tile {
-                                x: scores.rows[panel.start * KEYS..].as_ptr(),
-                                weights: weights.as_ptr(),
-                                weight_stride,
-                                out,
-                                rows: &rows[..panel.len()],
-                                vectors,
-                                vector_stride: LANES,
-                                nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: columns }],
-                                start: if first == 0 { Start::Zero } else { Start::Output },
-                                residual: None,
-                                limits: None,
-                            },
-                        );
-                    }
-                    if !whole {
-                        (0..panel.len()).for_each(|row| cells(row).copy_from_slice(&beside[row][..filled]));
-                    }
-                }
-            }
+        for first in (0..keys.max(1)).step_by(KEYS) {
+            let (block, scores) = (first..keys.min(first + KEYS), &mut scores);
+            group.scores(block.clone(), room, scores);
+            let (group, keys) = (&mut group, block.clone());
+            with_vector!(isa, exponentials(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>));
+            group.values(block, room, scores);
         }
-        let (sums, out) = (&scores.sum[..count], &self.out);
-        let stride = out_strides.token;
         // A sum of nothing is 0 and stays so.
         if keys != 0 {
-            with_vector!(isa, divide(
-                sums: &[f32], out: &SharedMut<'_, f32>, out_start: usize, stride: usize, value_width: usize
-            ));
+            let (group, sums) = (&mut group, &scores.sum[..count]);
+            with_vector!(isa, divide(group: &mut Group<'_>, sums: &[f32]));
         }
     }
 }
 
-/// Scores of a block become exponentials; where a query's largest score grows, its results and its sum so far shrink.
+impl Group<'_> {
+    /// A query's results.
+    fn results(&mut self, query: usize, columns: Range<usize>) -> &mut [f32] {
+        // SAFETY: a group's rows of a head are its task's own, and they are lent to one at a time.
+        unsafe { self.out.part(self.out_start + query * self.out_stride + columns.start, columns.len()) }
+    }
+
+    /// Products of queries with a block of keys, which are transposed in `room`.
+    fn scores(&self, block: Range<usize>, room: &mut [f32], scores: &mut Scores) {
+        let (isa, width, columns) = (self.isa, self.kernel.width, block.len());
+        let [q_stride, k_stride, _] = self.kernel.strides.map(|strides| strides.token);
+        let padded = columns.next_multiple_of(LANES);
+        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * q_stride, out: row * KEYS });
+        // Without elements there is one part of none, whose products are 0.
+        for first in (0..width.max(1)).step_by(DEPTH) {
+            let depth = DEPTH.min(width - first);
+            if columns != 0 && depth != 0 {
+                let (items, stride) = (&self.k[block.start * k_stride + first..], k_stride);
+                let cells = &mut room[..depth * padded];
+                with_vector!(isa, transpose(
+                    items: &[f32], stride: usize, columns: usize, depth: usize, cells: &mut [f32]
+                ));
+            }
+            for panel in &self.panels {
+                let x = self.q.get(panel.start * q_stride + first..).unwrap_or_default();
+                for column in (0..padded).step_by(STRIP) {
+                    let tile = Tile {
+                        x: x.as_ptr(),
+                        weights: room[column.min(room.len())..].as_ptr(),
+                        weight_stride: padded,
+                        out: scores.rows[panel.start * KEYS + column..].as_mut_ptr(),
+                        rows: &rows[..panel.len()],
+                        vectors: STRIP.min(padded - column) / LANES,
+                        vector_stride: LANES,
+                        nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }],
+                        start: if first == 0 { Start::Zero } else { Start::Output },
+                        residual: None,
+                        limits: None,
+                    };
+                    // SAFETY: queries have `width` elements (asserted), transposed keys `depth` rows of `padded`, and
+                    // scores a row of `KEYS` for each query, which is at least `padded`.
+                    unsafe { tile::multiply(isa, &tile) };
+                }
+            }
+        }
+    }
+
+    /// Adds products of a block's exponentials with its values. Columns of values that fill no vector are copied to `room`.
+    fn values(&mut self, block: Range<usize>, room: &mut [f32], scores: &Scores) {
+        let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
+        let start = if block.start == 0 { Start::Zero } else { Start::Output };
+        let v = self.v.get(block.start * stride..).unwrap_or_default();
+        for column in (0..value_width).step_by(STRIP) {
+            let columns = column..value_width.min(column + STRIP);
+            let whole = columns.len() % LANES == 0;
+            let vectors = columns.len().div_ceil(LANES);
+            let (mut weights, mut weight_stride) = (v.get(column..).unwrap_or_default(), stride);
+            if !whole {
+                for (row, cells) in room.chunks_exact_mut(vectors * LANES).enumerate().take(block.len()) {
+                    cells[..columns.len()].copy_from_slice(&v[row * stride + column..][..columns.len()]);
+                }
+                (weights, weight_stride) = (&*room, vectors * LANES);
+            }
+            let out_row = if whole { self.out_stride } else { STRIP };
+            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * KEYS, out: row * out_row });
+            for panel in self.panels.clone() {
+                let mut beside = [[0.0; STRIP]; tile::ROWS];
+                if !whole && block.start != 0 {
+                    for (query, row) in panel.clone().zip(&mut beside) {
+                        row[..columns.len()].copy_from_slice(self.results(query, columns.clone()));
+                    }
+                }
+                // SAFETY: results lie in the output (asserted).
+                let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
+                let tile = Tile {
+                    x: scores.rows[panel.start * KEYS..].as_ptr(),
+                    weights: weights.as_ptr(),
+                    weight_stride,
+                    out: if whole { results } else { beside.as_mut_ptr().cast() },
+                    rows: &rows[..panel.len()],
+                    vectors,
+                    vector_stride: LANES,
+                    nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: block.len() }],
+                    start,
+                    residual: None,
+                    limits: None,
+                };
+                // SAFETY: a row has a score for each key of the block; as many rows of values are there, each with
+                // `vectors` whole vectors; the results are this task's part of the output, or `beside`.
+                unsafe { tile::multiply(self.isa, &tile) };
+                if !whole {
+                    for (query, row) in panel.zip(&beside) {
+                        self.results(query, columns.clone()).copy_from_slice(&row[..columns.len()]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Scores of a block of keys become exponentials; where a query's largest score grows, its results and its sum so far
+/// shrink.
 #[inline(always)]
-fn exponentials<V: Vector>(block: &Block<'_>, count: usize, scores: &mut Scores<'_>) {
-    let (scale, length, nothing) = (V::splat(block.scale), block.keys.len(), f32::NEG_INFINITY);
-    for query in 0..count {
-        let row = &mut scores.rows[query * KEYS..][..length];
+fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>) {
+    let (scale, nothing) = (V::splat(group.kernel.scale), f32::NEG_INFINITY);
+    for (query, row) in scores.rows.chunks_exact_mut(KEYS).enumerate() {
+        let row = &mut row[..keys.len()];
         let mut top = V::splat(nothing);
         for (ix, cells) in row.chunks_mut(LANES).enumerate() {
             let mut items = V::read_part(cells, 0.0).mul(scale);
-            if let Some((numbers, strides)) = block.mask {
-                let numbers = &numbers[query * strides.query + ix * LANES * strides.key..];
+            if let Some((numbers, strides)) = group.mask {
+                let numbers = &numbers[query * strides.query + (keys.start + ix * LANES) * strides.key..];
                 let more = match strides.key {
                     0 => V::splat(numbers[0]),
                     _ => V::read_part(&numbers[..cells.len()], 0.0),
@@ -377,24 +378,20 @@ fn exponentials<V: Vector>(block: &Block<'_>, count: usize, scores: &mut Scores<
         let shrink = math::exp(V::splat(old_top - shift));
         scores.sum[query] = scores.sum[query] * shrink.to_array()[0] + sum.sum();
         scores.top[query] = new_top;
-        if block.keys.start != 0 && old_top != new_top {
-            // SAFETY: a group's rows of a head are its task's own.
-            let results = unsafe { block.out.part(block.out_start + query * block.out_stride, block.value_width) };
-            for cells in results.chunks_mut(LANES) {
+        if keys.start != 0 && old_top != new_top {
+            for cells in group.results(query, 0..group.kernel.value_width).chunks_mut(LANES) {
                 V::read_part(cells, 0.0).mul(shrink).write_part(cells);
             }
         }
     }
 }
 
-/// Divides each row of results by its sum.
+/// Divides each query's results by its sum.
 #[inline(always)]
-fn divide<V: Vector>(sums: &[f32], out: &SharedMut<'_, f32>, start: usize, stride: usize, value_width: usize) {
+fn divide<V: Vector>(group: &mut Group<'_>, sums: &[f32]) {
     for (query, sum) in sums.iter().enumerate() {
         let factor = V::splat(1.0 / sum);
-        // SAFETY: a group's rows of a head are its task's own.
-        let results = unsafe { out.part(start + query * stride, value_width) };
-        for cells in results.chunks_mut(LANES) {
+        for cells in group.results(query, 0..group.kernel.value_width).chunks_mut(LANES) {
             V::read_part(cells, 0.0).mul(factor).write_part(cells);
         }
     }

@@ -614,7 +614,7 @@ mod tests {
         let kernel = Kernel::from(conv.clone());
         let sizes = kernel.sizes().expect("consistent parameters");
         let tolerance = 1e-6 * (4 + ins * window.taps()) as f64;
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect()) {
+        for isa in Isa::available() {
             let mut first: Option<Vec<u32>> = None;
             for (threads, in_place) in [(1, false), (2, true), (3, false)] {
                 let pool = Pool::with_isa(threads, isa);

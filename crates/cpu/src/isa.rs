@@ -28,6 +28,11 @@ impl Isa {
         }
         Isa::Portable
     }
+
+    /// All families that this processor has, the plainest first.
+    pub fn available() -> impl Iterator<Item = Isa> {
+        [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect())
+    }
 }
 
 /// The processors that a plan is made for: an architecture, and the best family of instructions that kernels use on it.

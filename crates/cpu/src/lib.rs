@@ -58,7 +58,7 @@ mod softmax;
 mod winograd;
 
 pub use arg_extreme::ArgExtreme;
-pub use attention::{Attention, HeadOrder, HeadStrides, MaskStrides};
+pub use attention::{Attention, HeadStrides, MaskStrides};
 pub use bottleneck::InvertedBottleneck;
 pub use burst::burst;
 pub use chain::{Chain, Instruction};

@@ -17,14 +17,13 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use types::pointwise::Unary;
 
 use crate::epilogue::Epilogue;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::{SharedMut, zeros};
 use crate::tile::{self, Loop, Nest, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Isa, Pool, math};
+use crate::{Isa, Pool};
 
 /// Columns of a strip.
 const STRIP: usize = 2 * LANES;
@@ -158,11 +157,7 @@ impl KernelFn for MatMul {
         let fits = |items: &[f32], count: usize| assert_eq!(items.len(), count, "operands have the sizes stated");
         bias.iter().for_each(|bias| fits(bias, self.n));
         residual.iter().flatten().for_each(|residual| fits(residual, out.len()));
-        let (limits, functions) = match self.epilogue.limits() {
-            Some(limits) => (Some(limits), &[][..]),
-            None => (None, &self.epilogue.activation[..]),
-        };
-        let work = Product { kernel: self, a, b, bias, residual, out, limits, functions };
+        let work = Product { kernel: self, a, b, bias, residual, out, limits: self.epilogue.limits() };
         let work = &work;
         if self.m <= FEW_ROWS && self.b == MatMulB::Packed {
             let strips = self.n.div_ceil(STRIP);
@@ -256,9 +251,8 @@ struct Product<'a> {
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [f32]>>,
     out: SharedMut<'a, f32>,
+    /// Where the epilogue's functions are no more than that.
     limits: Option<[f32; 2]>,
-    /// What is applied after the limits.
-    functions: &'a [Unary],
 }
 
 /// A block of a strip, as the microkernel reads it.
@@ -387,7 +381,7 @@ impl<'a> Product<'a> {
             residual: None,
             limits,
         };
-        let functions = if is_last { self.functions } else { &[] };
+        let activates = is_last && self.limits.is_none();
         if columns == vectors * LANES {
             if is_first {
                 tile.start = self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[column..][..columns].as_ptr()));
@@ -397,11 +391,11 @@ impl<'a> Product<'a> {
             // SAFETY: rows of `a` have the terms, the block has them (the caller's promise), and the tile lies in the
             // output (asserted), whose length bias and residual fit (`run` asserts that).
             unsafe { tile::multiply(isa, &tile) };
-            if !functions.is_empty() {
+            if activates {
                 for row in 0..count {
                     // SAFETY: the tile is this task's own.
                     let cells = unsafe { self.out.part(start + row * n, columns) };
-                    apply(isa, self.functions, cells);
+                    self.kernel.epilogue.activate(isa, cells);
                 }
             }
             return;
@@ -422,8 +416,8 @@ impl<'a> Product<'a> {
         unsafe { tile::multiply(isa, &tile) };
         for (row, cells) in cells.iter_mut().enumerate().take(count) {
             let cells = &mut cells[..columns];
-            if !functions.is_empty() {
-                apply(isa, self.functions, cells);
+            if activates {
+                self.kernel.epilogue.activate(isa, cells);
             }
             // SAFETY: the tile is this task's own.
             unsafe { self.out.part(start + row * n, columns) }.copy_from_slice(cells);
@@ -437,13 +431,6 @@ impl<'a> Product<'a> {
         }
         let residual = self.residual.map(|residual| residual.map_or(results, |residual| &residual[start..]));
         residual.iter().for_each(|residual| cells.iter_mut().zip(*residual).for_each(|(cell, more)| *cell += more));
-    }
-}
-
-/// Applies functions in turn.
-fn apply(isa: Isa, functions: &[Unary], cells: &mut [f32]) {
-    for &function in functions {
-        math::apply(isa, function, cells);
     }
 }
 
@@ -502,10 +489,7 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
         let cells = &mut cells[..columns];
         work.begin(start, column, results, cells);
         cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum);
-        if let Some([low, high]) = work.limits {
-            math::apply(V::ISA, Unary::Clip { min: low, max: high }, cells);
-        }
-        apply(V::ISA, work.functions, cells);
+        work.kernel.epilogue.activate(V::ISA, cells);
         results.copy_from_slice(cells);
     }
 }

@@ -308,23 +308,18 @@ impl Walk<'_> {
     }
 }
 
-/// The functions of a block: from the sums to the new state. The loops over lanes are compiled for the family of `V`.
+/// The functions of a block: from the sums to the new state.
 #[inline(always)]
 fn finish<V: Vector>(walk: &Walk<'_>, place: &Place, sums: &[Lanes]) {
     let gates = walk.kernel.phases()[place.phase];
     for (row, sums) in place.rows.clone().zip(sums.chunks_exact(gates)) {
         let cells = Cells::new(walk, place, row);
         match &walk.kernel.cell {
-            Cell::Lstm { activation, peepholes } => lstm(&cells, sums, activation, *peepholes),
-            Cell::Gru { activation, reset: Reset::AfterProduct } => gru(&cells, sums, activation),
-            Cell::Gru { activation: [f, _], .. } if place.phase == 0 => gru_gates(&cells, sums, *f),
-            Cell::Gru { activation: [_, g], .. } => gru_candidate(&cells, sums, *g),
-            Cell::Rnn { activation } => {
-                let mut h = sums[0];
-                cells.add_gate(0, &mut h);
-                cells.apply(*activation, &mut h);
-                cells.write_h(&h);
-            }
+            Cell::Lstm { activation, peepholes } => lstm::<V>(&cells, sums, activation, *peepholes),
+            Cell::Gru { activation, reset: Reset::AfterProduct } => gru::<V>(&cells, sums, activation),
+            Cell::Gru { activation: [f, _], .. } if place.phase == 0 => gru_gates::<V>(&cells, sums, *f),
+            Cell::Gru { activation: [_, g], .. } => gru_candidate::<V>(&cells, sums, *g),
+            Cell::Rnn { activation } => cells.write_h(activate(*activation, cells.gate(0, V::read(&sums[0])))),
         }
     }
 }
@@ -364,175 +359,117 @@ impl<'a> Cells<'a> {
         }
     }
 
-    fn apply(&self, function: Unary, lanes: &mut Lanes) {
-        math::apply(self.walk.isa, function, lanes);
-    }
-
-    /// Adds the input's part of a gate.
+    /// A gate's sum and the input's part of it.
     #[inline(always)]
-    fn add_gate(&self, gate: usize, sum: &mut Lanes) {
-        let gate = read(&self.walk.gates[self.gates + gate * self.walk.kernel.units..][..self.lanes]);
-        for (sum, item) in sum.iter_mut().zip(&gate) {
-            *sum += item;
-        }
+    fn gate<V: Vector>(&self, gate: usize, sum: V) -> V {
+        let at = self.gates + gate * self.walk.kernel.units;
+        V::read_part(&self.walk.gates[at..][..self.lanes], 0.0).add(sum)
     }
 
     /// A row of the peepholes, or the candidate's bias.
     #[inline(always)]
-    fn extra(&self, row: usize) -> Lanes {
+    fn extra<V: Vector>(&self, row: usize) -> V {
         let kernel = self.walk.kernel;
         let at = (self.direction * kernel.cell.extras() + row) * kernel.units + self.unit;
-        read(&self.walk.extra[at..][..self.lanes])
-    }
-
-    /// Adds what a gate sees of the cell.
-    #[inline(always)]
-    fn add_peephole(&self, row: usize, c: &Lanes, sum: &mut Lanes) {
-        add_product(sum, &self.extra(row), c);
+        V::read_part(&self.walk.extra[at..][..self.lanes], 0.0)
     }
 
     /// The state before the step.
     #[inline(always)]
-    fn h(&self) -> Lanes {
-        let units = self.walk.kernel.units;
-        let state = self.walk.state(self.direction, self.step);
-        read(&state[self.state - self.direction * self.walk.kernel.batch * units..][..self.lanes])
+    fn h<V: Vector>(&self) -> V {
+        let kernel = self.walk.kernel;
+        let at = self.state - self.direction * kernel.batch * kernel.units;
+        V::read_part(&self.walk.state(self.direction, self.step)[at..][..self.lanes], 0.0)
     }
 
     #[inline(always)]
-    fn write_h(&self, h: &Lanes) {
+    fn write_h<V: Vector>(&self, h: V) {
         // SAFETY: units of a block, a row, a direction and a position are written by one part of one stage.
-        write(h, unsafe { self.walk.y.part(self.y, self.lanes) });
+        h.write_part(unsafe { self.walk.y.part(self.y, self.lanes) });
     }
 
     /// Keeps the update gate, and the state that is reset, for the next phase.
     #[inline(always)]
-    fn write_between(&self, update: &Lanes, reset: &Lanes) {
+    fn write_between<V: Vector>(&self, update: V, reset: V) {
         let between = &self.walk.between;
         // SAFETY: as in `write_h`; both halves have the form of a state.
-        let halves =
-            unsafe { [between.part(self.state, self.lanes), between.part(between.len() / 2 + self.state, self.lanes)] };
-        let [to_update, to_reset] = halves;
-        write(update, to_update);
-        write(reset, to_reset);
+        update.write_part(unsafe { between.part(self.state, self.lanes) });
+        // SAFETY: as above.
+        reset.write_part(unsafe { between.part(between.len() / 2 + self.state, self.lanes) });
     }
 
     /// The update gate that was kept.
     #[inline(always)]
-    fn update(&self) -> Lanes {
+    fn update<V: Vector>(&self) -> V {
         // SAFETY: it was written at the stage before, and nobody writes it at this one.
-        read(unsafe { self.walk.between.seen(self.state, self.lanes) })
+        V::read_part(unsafe { self.walk.between.seen(self.state, self.lanes) }, 0.0)
     }
 }
 
 #[inline(always)]
-fn lstm(cells: &Cells, sums: &[Lanes], [f, g, out]: &[Unary; 3], peepholes: bool) {
-    let [mut input, mut output, mut forget, mut candidate] = [sums[0], sums[1], sums[2], sums[3]];
-    cells.add_gate(0, &mut input);
-    cells.add_gate(1, &mut output);
-    cells.add_gate(2, &mut forget);
-    cells.add_gate(3, &mut candidate);
+fn lstm<V: Vector>(cells: &Cells, sums: &[Lanes], [f, g, out]: &[Unary; 3], peepholes: bool) {
+    let mut input: V = cells.gate(0, V::read(&sums[0]));
+    let mut output: V = cells.gate(1, V::read(&sums[1]));
+    let mut forget: V = cells.gate(2, V::read(&sums[2]));
+    let candidate: V = cells.gate(3, V::read(&sums[3]));
     // SAFETY: units of a block, a row and a direction are touched by one part of a stage, and stages come after another.
     let memory = unsafe { cells.walk.c.part(cells.state, cells.lanes) };
-    let mut c = read(if cells.step == 0 { &cells.walk.first_c[cells.state..][..cells.lanes] } else { &*memory });
+    let before = if cells.step == 0 { &cells.walk.first_c[cells.state..][..cells.lanes] } else { &*memory };
+    let mut c = V::read_part(before, 0.0);
     if peepholes {
-        cells.add_peephole(0, &c, &mut input);
-        cells.add_peephole(2, &c, &mut forget);
+        input = cells.extra::<V>(0).mul_add(c, input);
+        forget = cells.extra::<V>(2).mul_add(c, forget);
     }
-    cells.apply(*f, &mut input);
-    cells.apply(*f, &mut forget);
-    cells.apply(*g, &mut candidate);
-    for lane in 0..LANES {
-        c[lane] = forget[lane] * c[lane] + input[lane] * candidate[lane];
-    }
+    let new = activate(*f, input).mul(activate(*g, candidate));
+    c = activate(*f, forget).mul_add(c, new);
     if peepholes {
-        cells.add_peephole(1, &c, &mut output);
+        output = cells.extra::<V>(1).mul_add(c, output);
     }
-    cells.apply(*f, &mut output);
-    write(&c, memory);
-    cells.apply(*out, &mut c);
-    for (output, c) in output.iter_mut().zip(&c) {
-        *output *= c;
-    }
-    cells.write_h(&output);
+    c.write_part(memory);
+    cells.write_h(activate(*f, output).mul(activate(*out, c)));
 }
 
 /// A GRU that resets after the product.
 #[inline(always)]
-fn gru(cells: &Cells, sums: &[Lanes], [f, g]: &[Unary; 2]) {
-    let [mut update, mut reset, mut product] = [sums[0], sums[1], sums[2]];
-    cells.add_gate(0, &mut update);
-    cells.add_gate(1, &mut reset);
-    cells.apply(*f, &mut update);
-    cells.apply(*f, &mut reset);
-    for (item, bias) in product.iter_mut().zip(&cells.extra(0)) {
-        *item += bias;
-    }
-    let mut candidate = [0.0; LANES];
-    add_product(&mut candidate, &reset, &product);
-    cells.add_gate(2, &mut candidate);
-    cells.apply(*g, &mut candidate);
-    mix(&update, &cells.h(), &mut candidate);
-    cells.write_h(&candidate);
+fn gru<V: Vector>(cells: &Cells, sums: &[Lanes], [f, g]: &[Unary; 2]) {
+    let update: V = activate(*f, cells.gate(0, V::read(&sums[0])));
+    let reset: V = activate(*f, cells.gate(1, V::read(&sums[1])));
+    let product = V::read(&sums[2]).add(cells.extra(0));
+    let candidate = activate(*g, cells.gate(2, reset.mul(product)));
+    cells.write_h(mix(update, cells.h(), candidate));
 }
 
 /// The first phase of a GRU that resets before the product.
 #[inline(always)]
-fn gru_gates(cells: &Cells, sums: &[Lanes], f: Unary) {
-    let [mut update, mut reset] = [sums[0], sums[1]];
-    cells.add_gate(0, &mut update);
-    cells.add_gate(1, &mut reset);
-    cells.apply(f, &mut update);
-    cells.apply(f, &mut reset);
-    for (item, h) in reset.iter_mut().zip(&cells.h()) {
-        *item *= h;
-    }
-    cells.write_between(&update, &reset);
+fn gru_gates<V: Vector>(cells: &Cells, sums: &[Lanes], f: Unary) {
+    let update: V = activate(f, cells.gate(0, V::read(&sums[0])));
+    let reset: V = activate(f, cells.gate(1, V::read(&sums[1])));
+    cells.write_between(update, reset.mul(cells.h()));
 }
 
 /// The second phase of a GRU that resets before the product.
 #[inline(always)]
-fn gru_candidate(cells: &Cells, sums: &[Lanes], g: Unary) {
-    let mut candidate = sums[0];
-    cells.add_gate(2, &mut candidate);
-    cells.apply(g, &mut candidate);
-    mix(&cells.update(), &cells.h(), &mut candidate);
-    cells.write_h(&candidate);
+fn gru_candidate<V: Vector>(cells: &Cells, sums: &[Lanes], g: Unary) {
+    let candidate: V = activate(g, cells.gate(2, V::read(&sums[0])));
+    cells.write_h(mix(cells.update(), cells.h(), candidate));
 }
 
-/// `item = (1 - update) * item + update * h`.
+/// `(1 - update) * candidate + update * h`.
 #[inline(always)]
-fn mix(update: &Lanes, h: &Lanes, items: &mut Lanes) {
-    for lane in 0..LANES {
-        items[lane] = (1.0 - update[lane]) * items[lane] + update[lane] * h[lane];
-    }
+fn mix<V: Vector>(update: V, h: V, candidate: V) -> V {
+    V::splat(1.0).sub(update).mul_add(candidate, update.mul(h))
 }
 
+/// The usual functions stay in registers.
 #[inline(always)]
-fn add_product(sum: &mut Lanes, a: &Lanes, b: &Lanes) {
-    for lane in 0..LANES {
-        sum[lane] += a[lane] * b[lane];
-    }
-}
-
-/// Up to sixteen elements, and zeros behind them.
-#[inline(always)]
-fn read(from: &[f32]) -> Lanes {
-    match from.first_chunk() {
-        Some(lanes) => *lanes,
-        None => {
-            let mut lanes = [0.0; LANES];
-            lanes[..from.len()].copy_from_slice(from);
-            lanes
+fn activate<V: Vector>(function: Unary, x: V) -> V {
+    match function {
+        Unary::Sigmoid => math::sigmoid(x),
+        Unary::Tanh => math::tanh(x),
+        _ => {
+            let mut lanes = x.to_array();
+            math::apply(V::ISA, function, &mut lanes);
+            V::read(&lanes)
         }
-    }
-}
-
-/// As many lanes as there is room for.
-#[inline(always)]
-fn write(lanes: &Lanes, to: &mut [f32]) {
-    match to.first_chunk_mut() {
-        Some(to) => *to = *lanes,
-        None => to.copy_from_slice(&lanes[..to.len()]),
     }
 }

@@ -1,10 +1,10 @@
 //! [`find_attention`]: what exporters spell in two products, a softmax and some transposes becomes one step.
 
-use ir::ops::{Attention, Binary, HeadOrder, MatMul, Reshape, Softmax, Transpose};
+use ir::ops::{Attention, Binary, MatMul, Reshape, Softmax, Transpose};
 use ir::{Graph, NodeId, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
-use types::Shape;
 use types::pointwise::Binary as Function;
+use types::{HeadOrder, Shape};
 
 use crate::common::Uses;
 

@@ -12,6 +12,7 @@
 //! assert_eq!(x.size().0, 24);
 //! ```
 
+mod attention;
 mod bytes;
 mod dtype;
 mod entity;
@@ -26,6 +27,7 @@ mod preprocess;
 mod random;
 pub mod recurrent;
 
+pub use attention::HeadOrder;
 pub use bytes::{Bytes, ParseBytesError};
 pub use dtype::DType;
 pub use entity::{EntityId, Map};

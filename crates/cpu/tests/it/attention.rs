@@ -1,7 +1,9 @@
-use prestow_cpu::{Attention, HeadOrder, HeadStrides, Kernel, MaskStrides, Pool};
-use types::Random;
+use prestow_cpu::{Attention, HeadStrides, Kernel, MaskStrides, Pool};
+use types::{HeadOrder, Random};
 
-use crate::common::{assert_close, families, run};
+use crate::common::{assert_close, bits, pools, run};
+
+const THREADS: [usize; 4] = [1, 2, 3, 5];
 
 fn below(random: &mut Random, count: u64) -> usize {
     random.below(count) as usize
@@ -10,7 +12,7 @@ fn below(random: &mut Random, count: u64) -> usize {
 fn kernel(random: &mut Random) -> Attention {
     let pick = |random: &mut Random, of: &[usize]| of[below(random, of.len() as u64)];
     let (batch, heads) = (pick(random, &[1, 1, 2, 0]), pick(random, &[1, 2, 3]));
-    let queries = pick(random, &[1, 2, 13, 14, 17, 49, 141, 300, 0]);
+    let queries = pick(random, &[1, 2, 13, 14, 17, 29, 49, 141, 300, 0]);
     let keys = pick(random, &[1, 2, 15, 16, 49, 127, 128, 129, 300, 0]);
     let [width, value_width] = [0, 1].map(|_| pick(random, &[1, 3, 8, 16, 32, 40, 48, 64, 72, 130, 0]));
     let mut strides = |tokens: usize, width: usize| match below(random, 3) {
@@ -26,7 +28,7 @@ fn kernel(random: &mut Random) -> Attention {
         2 => Some(MaskStrides { batch: 0, head: queries, query: 1, key: 0 }),
         _ => Some(MaskStrides { batch: heads * queries * keys, head: queries * keys, query: keys, key: 1 }),
     };
-    let order = if below(random, 2) == 0 { HeadOrder::HeadsFirst } else { HeadOrder::QueriesFirst };
+    let order = if below(random, 2) == 0 { HeadOrder::HeadsFirst } else { HeadOrder::TokensFirst };
     let scale = random.uniform(0.1, 1.0);
     Attention { batch, heads, queries, keys, width, value_width, scale, strides, mask, order }
 }
@@ -52,7 +54,7 @@ fn judge(kernel: &Attention, [q, k, v, mask]: [&[f32]; 4]) -> Vec<f64> {
                 for column in 0..value_width {
                     let place = match order {
                         HeadOrder::HeadsFirst => ((b * heads + h) * queries + query) * value_width + column,
-                        HeadOrder::QueriesFirst => ((b * queries + query) * heads + h) * value_width + column,
+                        HeadOrder::TokensFirst => ((b * queries + query) * heads + h) * value_width + column,
                     };
                     out[place] = (0..keys).map(|key| powers[key] / sum * f64::from(v[at(2, key) + column])).sum();
                 }
@@ -62,13 +64,12 @@ fn judge(kernel: &Attention, [q, k, v, mask]: [&[f32]; 4]) -> Vec<f64> {
     out
 }
 
-fn check(kernel: &Attention, inputs: [&[f32]; 4], pools: &[Pool; 3], tolerance: f64) {
+fn check(kernel: &Attention, inputs: [&[f32]; 4], pools: &[Pool; 4], tolerance: f64) {
     let case = format!("{} {kernel:?}", pools[0].isa());
     let used = if kernel.mask.is_some() { 4 } else { 3 };
-    let [one, two, three] = [0, 1, 2].map(|ix| run(&kernel.clone().into(), &inputs[..used], &pools[ix]));
-    let bits = bytemuck::cast_slice::<f32, u32>;
-    assert!(bits(&one) == bits(&two) && bits(&one) == bits(&three), "{case}: threads");
-    assert_close(&one, &judge(kernel, inputs), |_| 1.0, tolerance, &case);
+    let [first, more @ ..] = pools.each_ref().map(|pool| run(&kernel.clone().into(), &inputs[..used], pool));
+    assert!(more.iter().all(|other| bits(other) == bits(&first)), "{case}: threads");
+    assert_close(&first, &judge(kernel, inputs), |_| 1.0, tolerance, &case);
 }
 
 fn operands(kernel: &Attention, random: &mut Random, range: f32) -> [Vec<f32>; 4] {
@@ -82,7 +83,7 @@ fn operands(kernel: &Attention, random: &mut Random, range: f32) -> [Vec<f32>; 4
 #[test]
 fn attention_is_what_the_definition_says() {
     let mut random = Random::new(41);
-    let pools: Vec<[Pool; 3]> = families().map(|isa| [1, 2, 3].map(|threads| Pool::with_isa(threads, isa))).collect();
+    let pools = pools(THREADS);
     for _ in 0..60 {
         let kernel = kernel(&mut random);
         let inputs = operands(&kernel, &mut random, 1.0);
@@ -95,19 +96,8 @@ fn attention_is_what_the_definition_says() {
 fn masked_keys_have_no_part() {
     let mut random = Random::new(42);
     let (queries, keys) = (20, 300);
-    let strides = |tokens: usize| HeadStrides { batch: tokens * 16, head: tokens * 16, token: 16 };
-    let kernel = Attention {
-        batch: 1,
-        heads: 1,
-        queries,
-        keys,
-        width: 16,
-        value_width: 16,
-        scale: 0.25,
-        strides: [strides(queries), strides(keys), strides(keys)],
-        mask: Some(MaskStrides { batch: 0, head: 0, query: keys, key: 1 }),
-        order: HeadOrder::HeadsFirst,
-    };
+    let mask = Some(MaskStrides { batch: 0, head: 0, query: keys, key: 1 });
+    let kernel = Attention { mask, ..one_head(queries, keys) };
     let [q, k, v, mut mask] = operands(&kernel, &mut random, 3.0);
     for (query, row) in mask.chunks_mut(keys).enumerate() {
         match query {
@@ -120,8 +110,35 @@ fn masked_keys_have_no_part() {
             _ => row[query..].fill(-1e9),
         }
     }
-    for isa in families() {
-        let pools = [1, 2, 3].map(|threads| Pool::with_isa(threads, isa));
+    for pools in pools(THREADS) {
         check(&kernel, [&q, &k, &v, &mask], &pools, 1e-5);
+    }
+}
+
+fn one_head(queries: usize, keys: usize) -> Attention {
+    let strides = |tokens: usize| HeadStrides { batch: tokens * 16, head: tokens * 16, token: 16 };
+    Attention {
+        batch: 1,
+        heads: 1,
+        queries,
+        keys,
+        width: 16,
+        value_width: 16,
+        scale: 0.25,
+        strides: [strides(queries), strides(keys), strides(keys)],
+        mask: None,
+        order: HeadOrder::HeadsFirst,
+    }
+}
+
+#[test]
+fn tiles_are_cut_alike_for_any_number_of_threads() {
+    // Tiles of one vector, whose sums have several parts up to a height of seven.
+    for queries in 1..60 {
+        let (kernel, mut random) = (one_head(queries, 16), Random::new(43));
+        let inputs = operands(&kernel, &mut random, 1.0);
+        for pools in pools(THREADS) {
+            check(&kernel, inputs.each_ref().map(|i| &i[..]), &pools, 1e-5);
+        }
     }
 }

@@ -2,74 +2,22 @@
 //! threads. Pads of operands are no numbers.
 
 use prestow_cpu::{
-    Args, DepthwiseBlocked, Epilogue, InvertedBottleneck, Isa, Kernel, Operand, Pool, Pool2dKind, PoolBlocked, Reorder,
-    Window,
+    DepthwiseBlocked, Epilogue, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Window,
 };
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::guarded::{Guarded, Touch};
+use crate::common::{bits, blocked, pools, run_over, unblocked};
 
-/// Pools of every family, with different numbers of threads.
-fn pools() -> Vec<Vec<Pool>> {
-    let families = [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect());
-    families.map(|isa| [1, 2, 3].map(|threads| Pool::with_isa(threads, isa)).into()).collect()
-}
-
-/// `[batch, channels, plane]` in blocks, pads filled with `pad`.
-fn blocked(rows: &[f32], channels: usize, plane: usize, pad: f32) -> Vec<f32> {
-    let blocks = channels.div_ceil(16);
-    let batch = rows.len().checked_div(channels * plane).unwrap_or(0);
-    let mut out = vec![pad; batch * blocks * plane * 16];
-    for (at, &item) in rows.iter().enumerate() {
-        let (image, channel, pixel) = (at / plane / channels, at / plane % channels, at % plane);
-        out[((image * blocks + channel / 16) * plane + pixel) * 16 + channel % 16] = item;
-    }
-    out
-}
-
-/// Channels of a blocked value, `[batch, channels, plane]`.
-fn unblocked(items: &[f32], batch: usize, channels: usize, plane: usize) -> Vec<f32> {
-    let blocks = channels.div_ceil(16);
-    let place = |at: usize| {
-        let (image, channel, pixel) = (at / plane / channels, at / plane % channels, at % plane);
-        ((image * blocks + channel / 16) * plane + pixel) * 16 + channel % 16
-    };
-    (0..batch * channels * plane).map(|at| items[place(at)]).collect()
-}
-
-/// Runs a kernel over memory that holds `before`, or with its last operand in place.
-fn run(kernel: &Kernel, inputs: &[Vec<f32>], in_place: bool, before: f32, pool: &Pool) -> Vec<f32> {
-    let sizes = kernel.sizes().expect("the parameters fit");
-    let counts: Vec<u64> = inputs.iter().map(|input| input.len() as u64 * 4).collect();
-    assert_eq!(counts, sizes.inputs.to_vec());
-    let guarded: Vec<Guarded> =
-        inputs.iter().map(|input| Guarded::of(bytemuck::cast_slice(input), Touch::Behind)).collect();
-    let mut operands: Vec<Operand> = guarded.iter().map(|input| Operand::Bytes(input.bytes())).collect();
-    let holds_before = |size: u64| {
-        let mut bytes = Guarded::filled(size as usize, 0, Touch::Behind);
-        bytes.bytes_mut().chunks_exact_mut(4).for_each(|cell| cell.copy_from_slice(&before.to_ne_bytes()));
-        bytes
-    };
-    let (mut out, mut workspace) = (holds_before(sizes.outputs[0]), holds_before(sizes.workspace));
-    if in_place {
-        assert!(kernel.may_share(inputs.len() - 1));
-        out.bytes_mut().copy_from_slice(guarded[inputs.len() - 1].bytes());
-        operands[inputs.len() - 1] = Operand::InPlace(0);
-    }
-    let args = Args { inputs: &operands, outputs: &mut [out.bytes_mut()], workspace: workspace.bytes_mut() };
-    kernel.run(args, pool);
-    bytemuck::cast_slice(out.bytes()).to_vec()
-}
-
-/// Runs a kernel in all pools; results of one family are equal in every bit. One result a family.
-fn run_all(kernel: &Kernel, inputs: &[Vec<f32>], in_place: bool, pools: &[Vec<Pool>]) -> Vec<Vec<f32>> {
-    let family = |pools: &Vec<Pool>| {
-        let bits = |items: &[f32]| -> Vec<u32> { items.iter().map(|item| item.to_bits()).collect() };
-        let first = run(kernel, inputs, false, 7.0, &pools[0]);
+/// Runs a kernel in all pools, with its last operand in place in some of them; results of one family are equal in every
+/// bit. One result a family.
+fn run_all(kernel: &Kernel, inputs: &[Vec<f32>], in_place: bool, pools: &[[Pool; 3]]) -> Vec<Vec<f32>> {
+    let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+    let family = |pools: &[Pool; 3]| {
+        let first = run_over(kernel, &inputs, None, 7.0, &pools[0]).swap_remove(0);
         for pool in pools {
-            let other = run(kernel, inputs, in_place, f32::NAN, pool);
-            assert!(bits(&other) == bits(&first), "{kernel:?} differs with {} threads", pool.threads());
+            let other = run_over(kernel, &inputs, in_place.then(|| inputs.len() - 1), f32::NAN, pool);
+            assert!(bits(&other[0]) == bits(&first), "{kernel:?} differs with {} threads", pool.threads());
         }
         first
     };
@@ -196,7 +144,7 @@ fn epilogue(random: &mut Random, residual: bool) -> Epilogue {
 
 #[test]
 fn reorder_moves_every_element() {
-    let (pools, mut random) = (pools(), Random::new(5));
+    let (pools, mut random) = (pools([1, 2, 3]), Random::new(5));
     for round in 0..60 {
         let batch = pick(&mut random, &[1, 1, 2, 3]);
         let channels = pick(&mut random, &[1, 3, 15, 16, 17, 32, 40, 131]);
@@ -205,7 +153,6 @@ fn reorder_moves_every_element() {
         let rows = numbers(&mut random, batch * channels * plane, true);
         let to_blocked = Kernel::from(Reorder { batch, channels, plane, to_blocked: true });
         let back = Kernel::from(Reorder { batch, channels, plane, to_blocked: false });
-        let bits = |items: &[f32]| -> Vec<u32> { items.iter().map(|item| item.to_bits()).collect() };
         for got in run_all(&to_blocked, std::slice::from_ref(&rows), false, &pools) {
             assert!(bits(&got) == bits(&blocked(&rows, channels, plane, 0.0)), "{to_blocked:?}");
         }
@@ -217,7 +164,7 @@ fn reorder_moves_every_element() {
 
 #[test]
 fn depthwise_sums_its_windows() {
-    let (pools, mut random) = (pools(), Random::new(9));
+    let (pools, mut random) = (pools([1, 2, 3]), Random::new(9));
     for _ in 0..250 {
         let batch = pick(&mut random, &[1, 1, 2]);
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
@@ -248,7 +195,7 @@ fn depthwise_sums_its_windows() {
 
 #[test]
 fn pools_fold_their_windows() {
-    let (pools, mut random) = (pools(), Random::new(11));
+    let (pools, mut random) = (pools([1, 2, 3]), Random::new(11));
     for round in 0..250 {
         let batch = pick(&mut random, &[1, 1, 2]);
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
@@ -295,7 +242,7 @@ fn pools_fold_their_windows() {
 
 #[test]
 fn bottlenecks_are_their_three_parts() {
-    let (pools, mut random) = (pools(), Random::new(13));
+    let (pools, mut random) = (pools([1, 2, 3]), Random::new(13));
     for _ in 0..150 {
         let (batch, window) = (pick(&mut random, &[1, 1, 2, 5]), window(&mut random));
         let [channels, outs] = [0, 1].map(|_| pick(&mut random, &[1, 7, 16, 24, 33, 48, 70]));

@@ -1,34 +1,74 @@
-//! Runs of kernels on elements, and judges' comparisons.
+//! Runs of kernels on elements, between guard pages, and judges' comparisons.
 
 use prestow_cpu::{Args, Isa, Kernel, Operand, Pool};
 
-/// The families of instructions that this machine has.
-pub(crate) fn families() -> impl Iterator<Item = Isa> {
-    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect())
+use crate::guarded::{Guarded, Touch};
+
+/// Pools with these numbers of threads, for every family of instructions that this machine has.
+pub(crate) fn pools<const N: usize>(threads: [usize; N]) -> Vec<[Pool; N]> {
+    Isa::available().map(|isa| threads.map(|threads| Pool::with_isa(threads, isa))).collect()
+}
+
+/// The bits of elements, in which no number is equal to itself too.
+pub(crate) fn bits(items: &[f32]) -> &[u32] {
+    bytemuck::cast_slice(items)
 }
 
 /// The output of a kernel that has one, over memory that holds NaN.
 pub(crate) fn run(kernel: &Kernel, inputs: &[&[f32]], pool: &Pool) -> Vec<f32> {
+    run_over(kernel, inputs, None, f32::NAN, pool).swap_remove(0)
+}
+
+/// The outputs of a kernel over memory that holds `before`; the operand `in_place` lies where the first output goes. All
+/// memory ends at a page that nobody may touch.
+pub(crate) fn run_over(
+    kernel: &Kernel,
+    inputs: &[&[f32]],
+    in_place: Option<usize>,
+    before: f32,
+    pool: &Pool,
+) -> Vec<Vec<f32>> {
     let sizes = kernel.sizes().expect("the case is consistent");
-    let mut out = vec![f32::NAN; sizes.outputs[0] as usize / 4];
-    let inputs: Vec<Operand> = inputs.iter().map(|input| Operand::Bytes(bytemuck::cast_slice(input))).collect();
-    run_over(kernel, &inputs, &mut out, pool);
+    let got: Vec<u64> = inputs.iter().map(|input| 4 * input.len() as u64).collect();
+    assert_eq!(got, sizes.inputs[..], "{kernel:?}");
+    let guarded: Vec<Guarded> =
+        inputs.iter().map(|input| Guarded::of(bytemuck::cast_slice(input), Touch::Behind)).collect();
+    let mut operands: Vec<Operand> = guarded.iter().map(|input| Operand::Bytes(input.bytes())).collect();
+    let holds_before = |&size: &u64| {
+        let mut bytes = Guarded::filled(size as usize, 0, Touch::Behind);
+        bytes.bytes_mut().chunks_exact_mut(4).for_each(|cell| cell.copy_from_slice(&before.to_ne_bytes()));
+        bytes
+    };
+    let mut outputs: Vec<Guarded> = sizes.outputs.iter().map(holds_before).collect();
+    let mut workspace = holds_before(&sizes.workspace);
+    if let Some(ix) = in_place {
+        assert!(kernel.may_share(ix), "{kernel:?}");
+        outputs[0].bytes_mut().copy_from_slice(guarded[ix].bytes());
+        operands[ix] = Operand::InPlace(0);
+    }
+    let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Guarded::bytes_mut).collect();
+    kernel.run(Args { inputs: &operands, outputs: &mut slices, workspace: workspace.bytes_mut() }, pool);
+    outputs.iter().map(|output| bytemuck::cast_slice(output.bytes()).to_vec()).collect()
+}
+
+/// `[batch, channels, plane]` in blocks of sixteen channels, whose pads are filled with `pad`.
+pub(crate) fn blocked(rows: &[f32], channels: usize, plane: usize, pad: f32) -> Vec<f32> {
+    let batch = rows.len().checked_div(channels * plane).unwrap_or(0);
+    let mut out = vec![pad; batch * channels.next_multiple_of(16) * plane];
+    for (at, &item) in rows.iter().enumerate() {
+        out[blocked_place(at, channels, plane)] = item;
+    }
     out
 }
 
-/// Runs a kernel over an output that may hold an operand.
-pub(crate) fn run_over(kernel: &Kernel, inputs: &[Operand], out: &mut [f32], pool: &Pool) {
-    let sizes = kernel.sizes().expect("the case is consistent");
-    for (ix, (input, &size)) in inputs.iter().zip(&sizes.inputs).enumerate() {
-        match input {
-            Operand::Bytes(bytes) => assert_eq!(bytes.len() as u64, size, "the size of input {ix}"),
-            Operand::InPlace(_) => assert!(kernel.may_share(ix)),
-        }
-    }
-    assert_eq!(inputs.len(), sizes.inputs.len());
-    let mut workspace = vec![f32::NAN; sizes.workspace as usize / 4];
-    let outputs = &mut [bytemuck::cast_slice_mut(out)];
-    kernel.run(Args { inputs, outputs, workspace: bytemuck::cast_slice_mut(&mut workspace) }, pool);
+/// The channels of a blocked value, `[batch, channels, plane]`.
+pub(crate) fn unblocked(items: &[f32], batch: usize, channels: usize, plane: usize) -> Vec<f32> {
+    (0..batch * channels * plane).map(|at| items[blocked_place(at, channels, plane)]).collect()
+}
+
+fn blocked_place(at: usize, channels: usize, plane: usize) -> usize {
+    let (image, channel, pixel) = (at / plane / channels, at / plane % channels, at % plane);
+    ((image * channels.div_ceil(16) + channel / 16) * plane + pixel) * 16 + channel % 16
 }
 
 /// Asserts that results are the wanted ones to within `tolerance * scale`, where `scale` says how large the terms of each

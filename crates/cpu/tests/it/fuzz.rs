@@ -2,14 +2,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
-    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Gather, HeadOrder, HeadStrides, Instruction,
-    InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
-    PoolBlocked, Recurrent, RecurrentWeights, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window,
-    Winograd,
+    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Gather, HeadStrides, Instruction, InvertedBottleneck,
+    Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Recurrent,
+    RecurrentWeights, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Reset, Sweep};
-use types::{DType, Random};
+use types::{DType, HeadOrder, Random};
 
 use crate::guarded::{Guarded, Touch};
 
@@ -343,7 +342,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 scale: 1.0,
                 strides: [strides(random), strides(random), strides(random)],
                 mask: pick(random, &[None, Some(mask)]),
-                order: pick(random, &[HeadOrder::HeadsFirst, HeadOrder::QueriesFirst]),
+                order: pick(random, &[HeadOrder::HeadsFirst, HeadOrder::TokensFirst]),
             }
             .into()
         }

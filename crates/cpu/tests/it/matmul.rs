@@ -1,10 +1,9 @@
-use bytemuck::cast_slice;
-use prestow_cpu::{Epilogue, Isa, Kernel, MatMul, MatMulB, Operand, Pool};
+use prestow_cpu::{Epilogue, Kernel, MatMul, MatMulB, Operand, Pool};
 use smallvec::SmallVec;
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{assert_close, families, run, run_over};
+use crate::common::{assert_close, bits, pools, run, run_over};
 
 fn below(random: &mut Random, count: usize) -> usize {
     random.below(count as u64) as usize
@@ -120,31 +119,23 @@ impl Case {
         let kernel = self.kernel.clone().into();
         let out = run(&kernel, &inputs, pool);
         if epilogue.residual && !out.is_empty() {
-            let mut operands: Vec<Operand> = inputs.iter().map(|input| Operand::Bytes(cast_slice(input))).collect();
-            *operands.last_mut().unwrap() = Operand::InPlace(0);
-            let mut shared = self.residual.clone();
-            run_over(&kernel, &operands, &mut shared, pool);
-            assert!(bits(&shared) == bits(&out), "{:?}: in place", self.kernel);
+            let shared = run_over(&kernel, &inputs, Some(inputs.len() - 1), f32::NAN, pool);
+            assert!(bits(&shared[0]) == bits(&out), "{:?}: in place", self.kernel);
         }
         out
     }
 }
 
-fn bits(items: &[f32]) -> &[u32] {
-    cast_slice(items)
-}
-
 #[test]
 fn products_are_what_the_definition_says() {
     let mut random = Random::new(11);
-    let pools: Vec<(Isa, [Pool; 3])> =
-        families().map(|isa| (isa, [1, 2, 3].map(|threads| Pool::with_isa(threads, isa)))).collect();
+    let pools = pools([1, 2, 3]);
     for _ in 0..500 {
         let case = case(&mut random);
         let (want, scale): (Vec<f64>, Vec<f64>) = case.judge().into_iter().unzip();
-        for (isa, pools) in &pools {
-            let [one, two, three] = [0, 1, 2].map(|ix| case.run(&pools[ix]));
-            let name = format!("{isa} {:?}", case.kernel);
+        for pools in &pools {
+            let [one, two, three] = pools.each_ref().map(|pool| case.run(pool));
+            let name = format!("{} {:?}", pools[0].isa(), case.kernel);
             assert!(bits(&one) == bits(&two) && bits(&one) == bits(&three), "{name}: threads");
             // Sums of up to 1024 terms, each addition rounded.
             assert_close(&one, &want, |ix| scale[ix], 1e-6, &name);
@@ -169,10 +160,11 @@ fn large_products_are_what_the_definition_says() {
 
 #[test]
 fn what_is_no_number_stays_in_its_row_and_column() {
-    for (isa, b) in
-        families().flat_map(|isa| [MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed].map(|b| (isa, b)))
+    let pools = pools([2]);
+    for (b, m) in
+        [MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed].into_iter().flat_map(|b| [1, 3, 40].map(|m| (b, m)))
     {
-        for m in [1, 3, 40] {
+        for [pool] in &pools {
             let (k, n) = (300, 50);
             let mut kernel = plain(m, k, n, b);
             kernel.epilogue.activation.push(Unary::Relu);
@@ -181,11 +173,11 @@ fn what_is_no_number_stays_in_its_row_and_column() {
             // Column 49 of row 0 of `b`, or the like of its transpose.
             items[if b == MatMulB::Transposed { 49 * k } else { 49 }] = f32::NEG_INFINITY;
             let packed = if b == MatMulB::Packed { kernel.pack(&items) } else { items };
-            let out = run(&kernel.into(), &[&a, &packed], &Pool::with_isa(2, isa));
+            let out = run(&kernel.into(), &[&a, &packed], pool);
             for (ix, got) in out.into_iter().enumerate() {
                 let (row, column) = (ix / n, ix % n);
                 match (row == m - 1, column == 49) {
-                    (true, _) => assert!(got.is_nan(), "{isa} {b:?} {m}"),
+                    (true, _) => assert!(got.is_nan(), "{} {b:?} {m}", pool.isa()),
                     (false, true) => assert_eq!(got, 0.0),
                     (false, false) => assert_eq!(got, 300.0),
                 }

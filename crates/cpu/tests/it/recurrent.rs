@@ -1,11 +1,11 @@
 //! Recurrent networks against their formulas in `f64`, by every family of instructions and any number of threads.
 
-use prestow_cpu::{Args, Isa, Kernel, Operand, Pool, Recurrent, RecurrentWeights};
+use prestow_cpu::{Isa, Pool, Recurrent, RecurrentWeights};
 use types::Random;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
 
-use crate::guarded::{Guarded, Touch};
+use crate::common::{pools, run_over};
 
 struct Case {
     kernel: Recurrent,
@@ -102,19 +102,8 @@ impl Case {
         if 0 < self.kernel.cell.extras() {
             operands.push(&self.extra);
         }
-        let kernel = Kernel::from(self.kernel.clone());
-        let sizes = kernel.sizes().expect("the case is consistent");
-        let got: Vec<u64> = operands.iter().map(|operand| 4 * operand.len() as u64).collect();
-        assert_eq!(got, sizes.inputs[..]);
-        let guarded: Vec<Guarded> =
-            operands.iter().map(|operand| Guarded::of(bytemuck::cast_slice(operand), Touch::Behind)).collect();
-        let inputs: Vec<Operand> = guarded.iter().map(|operand| Operand::Bytes(operand.bytes())).collect();
-        let nan = |&size: &u64| Guarded::filled(size as usize, 0xff, Touch::Behind);
-        let mut outputs: Vec<Guarded> = sizes.outputs.iter().map(nan).collect();
-        let mut workspace = nan(&sizes.workspace);
-        let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Guarded::bytes_mut).collect();
-        kernel.run(Args { inputs: &inputs, outputs: &mut slices, workspace: workspace.bytes_mut() }, pool);
-        outputs.iter().map(|output| bytemuck::cast_slice(output.bytes()).to_vec()).collect()
+        let operands: Vec<&[f32]> = operands.into_iter().map(Vec::as_slice).collect();
+        run_over(&self.kernel.clone().into(), &operands, None, f32::NAN, pool)
     }
 }
 
@@ -137,11 +126,7 @@ fn cells() -> Vec<Cell> {
 #[test]
 fn every_cell_keeps_to_its_formulas() {
     let mut random = Random::new(17);
-    let pools: Vec<Pool> = [Isa::Portable, Isa::Avx2, Isa::Avx512]
-        .into_iter()
-        .filter(|isa| *isa <= Isa::detect())
-        .flat_map(|isa| [1, 2, 3, 5].map(|threads| Pool::with_isa(threads, isa)))
-        .collect();
+    let pools: Vec<Pool> = pools([1, 2, 3, 5]).into_iter().flatten().collect();
     let mut shapes = vec![[0, 2, 5], [3, 0, 4], [3, 2, 0], [1, 1, 1], [9, 15, 33], [30, 1, 128], [4, 29, 16]];
     shapes
         .extend((0..40).map(|_| [1 + random.below(9), 1 + random.below(5), 1 + random.below(130)].map(|n| n as usize)));

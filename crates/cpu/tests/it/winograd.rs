@@ -1,10 +1,10 @@
 //! Winograd's convolution against the definition in `f64`.
 
-use prestow_cpu::{Args, Epilogue, Isa, Kernel, Operand, Pool, Window, Winograd};
+use prestow_cpu::{Epilogue, Pool, Window, Winograd};
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::guarded::{Guarded, Touch};
+use crate::common::{bits, blocked, pools, run_over, unblocked};
 
 /// Operands row-major: `[batch, channels, rows, columns]`.
 struct Case {
@@ -69,44 +69,20 @@ impl Case {
     fn run(&self, pool: &Pool, pad: f32, before: f32, in_place: bool) -> Vec<f32> {
         let kernel = &self.kernel;
         let [input, output] = [kernel.window.input, kernel.window.output].map(|[rows, columns]| rows * columns);
-        let x = block(&self.x, kernel.in_channels, input, pad);
-        let residual = block(&self.residual, kernel.out_channels, output, pad);
-        let mut bias = self.bias.clone();
-        bias.resize(bias.len().next_multiple_of(16), 0.0);
-        let weights = kernel.pack(&self.weights);
-        assert_eq!(weights.len(), kernel.packed_elements());
-        let [x, weights] = [&x, &weights].map(|items| Guarded::of(bytes(items), Touch::Behind));
-        let mut operands = vec![Operand::Bytes(x.bytes()), Operand::Bytes(weights.bytes())];
-        if kernel.epilogue.bias {
-            operands.push(Operand::Bytes(bytes(&bias)));
-        }
-        let mut out = vec![before; residual.len()];
-        if kernel.epilogue.residual {
-            operands.push(if in_place { Operand::InPlace(0) } else { Operand::Bytes(bytes(&residual)) });
-            if in_place {
-                out.copy_from_slice(&residual);
-            }
-        }
-        let kernel = Kernel::from(kernel.clone());
-        let sizes = kernel.sizes().expect("parameters that agree");
-        for (size, operand) in sizes.inputs.iter().zip(&operands) {
-            assert!(
-                matches!(operand, Operand::InPlace(_))
-                    || matches!(operand, Operand::Bytes(b) if b.len() as u64 == *size)
-            );
-        }
-        assert_eq!(sizes.outputs[0], 4 * out.len() as u64);
-        let mut workspace = vec![f32::NAN; sizes.workspace as usize / 4];
-        let mut outputs = [bytemuck::cast_slice_mut(&mut out)];
-        let workspace_bytes = bytemuck::cast_slice_mut(&mut workspace);
-        kernel.run(Args { inputs: &operands, outputs: &mut outputs, workspace: workspace_bytes }, pool);
-        out
+        let mut operands = vec![blocked(&self.x, kernel.in_channels, input, pad), kernel.pack(&self.weights)];
+        assert_eq!(operands[1].len(), kernel.packed_elements());
+        operands.extend(kernel.epilogue.bias.then(|| blocked(&self.bias, self.bias.len(), 1, 0.0)));
+        let residual = kernel.epilogue.residual.then(|| blocked(&self.residual, kernel.out_channels, output, pad));
+        let in_place = (in_place && residual.is_some()).then_some(operands.len());
+        operands.extend(residual);
+        let operands: Vec<&[f32]> = operands.iter().map(Vec::as_slice).collect();
+        run_over(&kernel.clone().into(), &operands, in_place, before, pool).swap_remove(0)
     }
 
     /// The largest difference, over the largest result.
     fn error(&self, got: &[f32]) -> f64 {
         let output = self.kernel.window.output[0] * self.kernel.window.output[1];
-        let got = unblock(got, self.kernel.batch, self.kernel.out_channels, output);
+        let got = unblocked(got, self.kernel.batch, self.kernel.out_channels, output);
         let want = self.want();
         assert_eq!(got.len(), want.len());
         let differences = got.iter().zip(&want).map(|(&got, want)| {
@@ -115,33 +91,6 @@ impl Case {
         });
         differences.fold(0.0, f64::max) / want.iter().fold(1.0, |most: f64, want| most.max(want.abs()))
     }
-}
-
-fn bytes(items: &[f32]) -> &[u8] {
-    bytemuck::cast_slice(items)
-}
-
-/// Row-major to blocks of sixteen channels.
-fn block(items: &[f32], channels: usize, plane: usize, pad: f32) -> Vec<f32> {
-    let Some(batch) = items.len().checked_div(channels * plane) else { return Vec::new() };
-    let mut blocked = vec![pad; batch * channels.next_multiple_of(16) * plane];
-    for (ix, &item) in items.iter().enumerate() {
-        let (image, channel, pixel) = (ix / plane / channels, ix / plane % channels, ix % plane);
-        blocked[((image * channels.div_ceil(16) + channel / 16) * plane + pixel) * 16 + channel % 16] = item;
-    }
-    blocked
-}
-
-fn unblock(items: &[f32], batch: usize, channels: usize, plane: usize) -> Vec<f32> {
-    let at = |ix: usize| {
-        let (image, channel, pixel) = (ix / plane / channels, ix / plane % channels, ix % plane);
-        items[((image * channels.div_ceil(16) + channel / 16) * plane + pixel) * 16 + channel % 16]
-    };
-    (0..batch * channels * plane).map(at).collect()
-}
-
-fn families() -> impl Iterator<Item = Isa> {
-    [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect())
 }
 
 /// Largest errors that are accepted, of tiles of 2, 4 and 6.
@@ -173,17 +122,16 @@ fn random_kernel(random: &mut Random) -> Winograd {
 #[test]
 fn any_shape_gives_what_the_definition_gives() {
     let mut random = Random::new(17);
-    let alone: Vec<Pool> = families().map(|isa| Pool::with_isa(1, isa)).collect();
-    let more: Vec<[Pool; 2]> = families().map(|isa| [2, 3].map(|threads| Pool::with_isa(threads, isa))).collect();
+    let pools = pools([1, 2, 3]);
     for _ in 0..150 {
         let case = Case::new(random_kernel(&mut random), &mut random);
-        for (pool, more) in alone.iter().zip(&more) {
+        for [pool, two, three] in &pools {
             let first = case.run(pool, f32::NAN, 1.0, false);
             let error = case.error(&first);
             assert!(error <= tolerance(case.kernel.tile), "{}: {error:e} in {:?}", pool.isa(), case.kernel);
-            for (other, in_place) in [(&more[0], false), (&more[1], true)] {
+            for (other, in_place) in [(two, false), (three, true)] {
                 let again = case.run(other, f32::NAN, f32::NAN, in_place);
-                assert!(bytes(&first) == bytes(&again), "{} threads: {:?}", other.threads(), case.kernel);
+                assert!(bits(&first) == bits(&again), "{} threads: {:?}", other.threads(), case.kernel);
             }
         }
     }
@@ -192,8 +140,8 @@ fn any_shape_gives_what_the_definition_gives() {
 #[test]
 fn many_channels_stay_within_the_documented_error() {
     let mut random = Random::new(5);
-    for isa in families() {
-        let pool = Pool::with_isa(2, isa);
+    for [pool] in pools([2]) {
+        let isa = pool.isa();
         for (tile, channels) in [2, 4, 6].into_iter().flat_map(|tile| [64, 256, 512].map(|channels| (tile, channels))) {
             let kernel = Winograd {
                 batch: 1,

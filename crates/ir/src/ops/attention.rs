@@ -2,31 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor, broadcast};
+use types::{DType, HeadOrder, Shape, Tensor, broadcast};
 
 use super::common::{arity, broadcast_strides, f32_only, for_each_index, from_f64, one, position};
 use crate::op::{Operator, Refusal, TensorType, refuse};
-
-/// In which order the extents of an operand of [`Attention`] come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HeadOrder {
-    /// `[batch, heads, tokens, width]`
-    HeadsFirst,
-    /// `[batch, tokens, heads, width]`
-    TokensFirst,
-}
-
-impl HeadOrder {
-    /// `[batch, heads, tokens, width]` of a shape in this order, or strides of the same.
-    pub fn sorted<T: Copy>(self, extents: [T; 4]) -> [T; 4] {
-        let [batch, a, b, width] = extents;
-        match self {
-            HeadOrder::HeadsFirst => [batch, a, b, width],
-            HeadOrder::TokensFirst => [batch, b, a, width],
-        }
-    }
-}
 
 /// `softmax(q k' * scale + mask) v` for each batch and head, the softmax over the keys.
 ///

@@ -32,7 +32,7 @@ mod transpose;
 mod unary;
 
 pub use arg_extreme::ArgExtreme;
-pub use attention::{Attention, HeadOrder};
+pub use attention::Attention;
 pub use batch_norm::BatchNorm;
 pub use binary::Binary;
 pub use cast::Cast;

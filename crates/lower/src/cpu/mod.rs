@@ -8,7 +8,7 @@ mod windows;
 use std::borrow::Cow;
 
 use cpu::{Kernel, Level};
-use ir::ops::{HeadOrder, PadMode, ReduceKind, ResizeMode};
+use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::recurrent::Sweep;
@@ -382,10 +382,7 @@ fn attended(node: &View, attention: &ir::ops::Attention) -> Call {
         scale: attention.scale,
         strides: strides.map(|[batch, head, token, _]| cpu::HeadStrides { batch, head, token }),
         mask,
-        order: match attention.result {
-            HeadOrder::HeadsFirst => cpu::HeadOrder::HeadsFirst,
-            HeadOrder::TokensFirst => cpu::HeadOrder::QueriesFirst,
-        },
+        order: attention.result,
     };
     let suffix = if attention.mask { " +mask" } else { "" };
     let label = format!("{batch} x {heads} heads, {queries} x {keys} of {width}{suffix}");

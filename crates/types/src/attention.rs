@@ -1,0 +1,24 @@
+//! [`HeadOrder`]: how the operands of an attention lie.
+
+use serde::{Deserialize, Serialize};
+
+/// In which order the extents of queries, keys, values and results of an attention come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadOrder {
+    /// `[batch, heads, tokens, width]`
+    HeadsFirst,
+    /// `[batch, tokens, heads, width]`
+    TokensFirst,
+}
+
+impl HeadOrder {
+    /// `[batch, heads, tokens, width]` of a shape in this order, or strides of the same.
+    pub fn sorted<T: Copy>(self, extents: [T; 4]) -> [T; 4] {
+        let [batch, a, b, width] = extents;
+        match self {
+            HeadOrder::HeadsFirst => [batch, a, b, width],
+            HeadOrder::TokensFirst => [batch, b, a, width],
+        }
+    }
+}
