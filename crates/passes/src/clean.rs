@@ -1,4 +1,5 @@
-//! [`clean`]: nodes that do nothing, that two do what one could, or that cost more than they need. [`share`]: nodes that do the same.
+//! [`clean`]: nodes that do nothing, that two do what one could, or that cost more than they need. [`share`]: nodes that do
+//! the same.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +7,8 @@ use ir::ops::{Binary, Conv, Pad, PadMode, Reshape, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
+
+use crate::common::known_number;
 
 /// Removes what does nothing (a cast to the same dtype, a reshape to the same shape, a transpose in order, a pad by
 /// nothing, a slice of everything, an expansion to the same shape, a concatenation of one), joins reshapes with reshapes
@@ -42,8 +45,7 @@ pub fn clean(graph: &Graph) -> Graph {
 
 /// Whether a node is `x` to the power of two. A power has no fast form of its own.
 fn is_square(graph: &Graph, node: &Node) -> bool {
-    let exponent = || graph.value(node.inputs[1]).tensor()?.as_slice::<f32>();
-    node.op == Op::Binary(Binary(Function::Pow)) && exponent() == Some(&[2.0][..])
+    node.op == Op::Binary(Binary(Function::Pow)) && known_number(graph, node.inputs[1]) == Some(2.0)
 }
 
 /// The op that does what `op` does behind the node that yields `input`, and what it reads instead of `input`.

@@ -1,9 +1,8 @@
 //! Questions that several passes ask of a graph.
 
-use ir::ops::Binary;
-use ir::{Graph, Node, NodeId, Op, ValueId};
+use ir::{Graph, Node, NodeId, Op, ValueId, ops};
 use smallvec::SmallVec;
-use types::pointwise::Binary as Function;
+use types::pointwise::{Binary, Unary};
 use types::{Map, Shape, Tensor};
 
 /// A graph with its readers counted once.
@@ -43,8 +42,28 @@ impl<'a> Uses<'a> {
 
     /// The number that a known `f32` value is, whatever its rank.
     pub(crate) fn known_number(&self, value: ValueId) -> Option<f32> {
-        match self.known(value)?.as_slice::<f32>()? {
-            [number] => Some(*number),
+        known_number(self.graph, value)
+    }
+
+    /// The argument of a value that is `function` of it.
+    pub(crate) fn argument(&self, value: ValueId, function: Unary) -> Option<ValueId> {
+        let (_, node) = self.producer(value)?;
+        (node.op == Op::Unary(ops::Unary(function))).then(|| node.inputs[0])
+    }
+
+    /// The operands of a value that is `function` of two.
+    pub(crate) fn operands(&self, value: ValueId, function: Binary) -> Option<[ValueId; 2]> {
+        let (_, node) = self.producer(value)?;
+        (node.op == Op::Binary(ops::Binary(function))).then(|| [node.inputs[0], node.inputs[1]])
+    }
+
+    /// The other operand of a value that is `function` of something and a known number, in either order: for functions whose
+    /// operands can change places.
+    pub(crate) fn beside_number(&self, value: ValueId, function: Binary) -> Option<(ValueId, f32)> {
+        let [a, b] = self.operands(value, function)?;
+        match (self.known_number(a), self.known_number(b)) {
+            (None, Some(number)) => Some((a, number)),
+            (Some(number), None) => Some((b, number)),
             _ => None,
         }
     }
@@ -52,15 +71,23 @@ impl<'a> Uses<'a> {
     /// `x` and the number of `x * number`, `number * x` or `x / number`, where `x` has the value's type.
     pub(crate) fn scaled_by_number(&self, value: ValueId) -> Option<(ValueId, f32)> {
         let (_, node) = self.producer(value)?;
-        let Op::Binary(Binary(function)) = node.op else { return None };
-        let (a, b) = (node.inputs[0], node.inputs[1]);
-        let (x, factor) = match (function, self.known_number(a), self.known_number(b)) {
-            (Function::Mul, _, Some(number)) => (a, number),
-            (Function::Mul, Some(number), _) => (b, number),
-            (Function::Div, _, Some(number)) if number != 0.0 => (a, 1.0 / number),
+        let (x, factor) = match node.op {
+            Op::Binary(ops::Binary(Binary::Mul)) => self.beside_number(value, Binary::Mul)?,
+            Op::Binary(ops::Binary(Binary::Div)) => {
+                let divisor = self.known_number(node.inputs[1]).filter(|number| *number != 0.0)?;
+                (node.inputs[0], 1.0 / divisor)
+            }
             _ => return None,
         };
         (self.graph.ty(x) == self.graph.ty(value)).then_some((x, factor))
+    }
+}
+
+/// The number that a known `f32` value is, whatever its rank.
+pub(crate) fn known_number(graph: &Graph, value: ValueId) -> Option<f32> {
+    match graph.value(value).tensor()?.as_slice::<f32>()? {
+        [number] => Some(*number),
+        _ => None,
     }
 }
 

@@ -8,7 +8,8 @@ use types::pointwise::{Binary as Function2, Unary as Function};
 use crate::common::Uses;
 
 /// Finds hard sigmoid (`clip(x + 3, 0, 6) / 6`), hard swish (`x` times that, the division before or behind the product),
-/// SiLU (`x sigmoid(x)`) and both forms of GELU (`x / 2 * (1 + erf(x / sqrt 2))`, factors in any order). What they were spelled with is left to `remove_dead`.
+/// SiLU (`x sigmoid(x)`) and both forms of GELU (`x / 2 * (1 + erf(x / sqrt 2))`, factors in any order). What they were
+/// spelled with is left to `remove_dead`.
 pub fn find_idioms(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -43,9 +44,9 @@ fn find(uses: &Uses, value: ValueId) -> Option<(ValueId, Function)> {
     }
     let hard_sigmoid = |gate| {
         let spelled = find(uses, gate).filter(|found| found.1 == HARD_SIGMOID).map(|found| found.0);
-        spelled.or_else(|| argument_of(uses, gate, |function| function == HARD_SIGMOID))
+        spelled.or_else(|| uses.argument(gate, HARD_SIGMOID))
     };
-    let sigmoid = |gate| argument_of(uses, gate, |function| function == Function::Sigmoid);
+    let sigmoid = |gate| uses.argument(gate, Function::Sigmoid);
     gated(&node.inputs, hard_sigmoid)
         .map(|x| (x, Function::HardSwish))
         .or_else(|| gated(&node.inputs, sigmoid).map(|x| (x, Function::Silu)))
@@ -67,9 +68,9 @@ fn gelu_gate(uses: &Uses, value: ValueId, depth: usize) -> Option<(ValueId, Valu
         return None;
     }
     if let Some(argument) = one_plus(uses, value) {
-        let erf = argument_of(uses, argument, |function| function == Function::Erf);
+        let erf = uses.argument(argument, Function::Erf);
         let x = erf.and_then(|scaled| divided(uses, scaled, std::f32::consts::FRAC_1_SQRT_2));
-        let tanh = || argument_of(uses, argument, |function| function == Function::Tanh);
+        let tanh = || uses.argument(argument, Function::Tanh);
         let root = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::FRAC_1_SQRT_2;
         let cubed = || tanh().and_then(|scaled| divided(uses, scaled, root)).and_then(|sum| with_cube(uses, sum));
         return x.map(|x| (value, x, Function::Gelu)).or_else(|| cubed().map(|x| (value, x, Function::GeluTanh)));
@@ -85,14 +86,7 @@ fn is_near(number: f32, want: f32) -> bool {
 
 /// `x` of `1 + x`.
 fn one_plus(uses: &Uses, value: ValueId) -> Option<ValueId> {
-    let (_, node) = uses.producer(value)?;
-    let Op::Binary(Binary(Function2::Add)) = node.op else { return None };
-    let (a, b) = (node.inputs[0], node.inputs[1]);
-    match (uses.known_number(a), uses.known_number(b)) {
-        (Some(1.0), _) => Some(b),
-        (_, Some(1.0)) => Some(a),
-        _ => None,
-    }
+    uses.beside_number(value, Function2::Add).filter(|(_, number)| *number == 1.0).map(|(x, _)| x)
 }
 
 /// `x` of `x` times a number, in one step or several.
@@ -110,19 +104,13 @@ fn divided(uses: &Uses, mut value: ValueId, number: f32) -> Option<ValueId> {
 
 /// `x` of `x + 0.044715 x^3`.
 fn with_cube(uses: &Uses, sum: ValueId) -> Option<ValueId> {
-    let (_, node) = uses.producer(sum)?;
-    let Op::Binary(Binary(Function2::Add)) = node.op else { return None };
+    let [a, b] = uses.operands(sum, Function2::Add)?;
     let is_cube = |x: ValueId, cube: ValueId| {
-        let power = || {
-            let (_, node) = uses.producer(divided(uses, cube, 0.044_715)?)?;
-            let is_power =
-                node.op == Op::Binary(Binary(Function2::Pow)) && uses.known_number(node.inputs[1]) == Some(3.0);
-            Some(is_power && node.inputs[0] == x)
-        };
+        let power = || uses.operands(divided(uses, cube, 0.044_715)?, Function2::Pow);
         let product = product_of(uses, cube, &mut smallvec![x, x, x]);
-        product.is_some_and(|factor| is_near(factor, 0.044_715)) || power() == Some(true)
+        product.is_some_and(|factor| is_near(factor, 0.044_715))
+            || power().is_some_and(|[base, exponent]| base == x && uses.known_number(exponent) == Some(3.0))
     };
-    let (a, b) = (node.inputs[0], node.inputs[1]);
     if is_cube(a, b) {
         return Some(a);
     }
@@ -155,42 +143,15 @@ fn gated(factors: &[ValueId], gate: impl Fn(ValueId) -> Option<ValueId>) -> Opti
     (gate(b) == Some(a)).then_some(a)
 }
 
-/// `x` of `f(x)` where `f` is the function asked for.
-fn argument_of(uses: &Uses, value: ValueId, is_it: impl Fn(Function) -> bool) -> Option<ValueId> {
-    let (_, node) = uses.producer(value)?;
-    match node.op {
-        Op::Unary(Unary(function)) if is_it(function) => Some(node.inputs[0]),
-        _ => None,
-    }
-}
-
 /// `x` of `x / 6` or `x * (1 / 6)`.
 fn by_sixth(uses: &Uses, value: ValueId) -> Option<ValueId> {
-    let (_, node) = uses.producer(value)?;
-    let Op::Binary(Binary(function)) = node.op else { return None };
-    let same_shape = |x: ValueId| uses.graph.ty(x) == uses.graph.ty(value);
-    let near = |number: Option<f32>, want: f32| number.is_some_and(|number| (number - want).abs() < 1e-6);
-    let (a, b) = (node.inputs[0], node.inputs[1]);
-    let found = match function {
-        Function2::Div if near(uses.known_number(b), 6.0) => a,
-        Function2::Mul if near(uses.known_number(b), 1.0 / 6.0) => a,
-        Function2::Mul if near(uses.known_number(a), 1.0 / 6.0) => b,
-        _ => return None,
-    };
-    same_shape(found).then_some(found)
+    uses.scaled_by_number(value).filter(|(_, number)| is_near(*number, 1.0 / 6.0)).map(|(x, _)| x)
 }
 
 /// `x` of `clip(x + 3, 0, 6)`.
 fn shifted_clip(uses: &Uses, value: ValueId) -> Option<ValueId> {
-    let sum = argument_of(uses, value, |function| function == Function::Clip { min: 0.0, max: 6.0 })?;
-    let (_, node) = uses.producer(sum)?;
-    let Op::Binary(Binary(Function2::Add)) = node.op else { return None };
-    let (a, b) = (node.inputs[0], node.inputs[1]);
-    let x = match (uses.known_number(a), uses.known_number(b)) {
-        (_, Some(3.0)) => a,
-        (Some(3.0), _) => b,
-        _ => return None,
-    };
+    let sum = uses.argument(value, Function::Clip { min: 0.0, max: 6.0 })?;
+    let (x, _) = uses.beside_number(sum, Function2::Add).filter(|(_, number)| *number == 3.0)?;
     (uses.graph.ty(x) == uses.graph.ty(sum)).then_some(x)
 }
 

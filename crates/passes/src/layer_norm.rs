@@ -8,9 +8,9 @@ use types::{DType, Shape};
 
 use crate::common::Uses;
 
-/// Finds `(x - mean) / sqrt(variance + epsilon)` over the last dimensions, the square a product or a power, the quotient a
-/// product with the reciprocal or not; and what scales it and is added to it, where nothing else reads what lies between.
-/// What it was spelled with is left to `remove_dead`.
+/// Finds `(x - mean) / sqrt(variance + epsilon)` over the last dimensions, the quotient a product with the reciprocal or
+/// not; and what scales it and is added to it, where nothing else reads what lies between. Squares are products, as
+/// `clean` leaves them. What it was spelled with is left to `remove_dead`.
 pub fn find_norms(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -69,16 +69,11 @@ fn standardized(uses: &Uses, node: &Node) -> Option<Norm> {
         },
         _ => return None,
     };
-    let shifted = argument(uses, deviation, Function::Sqrt)?;
-    let [a, b] = operands(uses, shifted, Function2::Add)?;
-    let (variance, epsilon) = match (uses.known_number(a), uses.known_number(b)) {
-        (None, Some(epsilon)) => (a, epsilon),
-        (Some(epsilon), None) => (b, epsilon),
-        _ => return None,
-    };
-    let [x, mean] = operands(uses, centred, Function2::Sub)?;
+    let shifted = uses.argument(deviation, Function::Sqrt)?;
+    let (variance, epsilon) = uses.beside_number(shifted, Function2::Add)?;
+    let [x, mean] = uses.operands(centred, Function2::Sub)?;
     let (squares, axis) = mean_of(uses, variance)?;
-    let is_square = square(uses, squares) == Some(centred);
+    let is_square = uses.operands(squares, Function2::Mul) == Some([centred, centred]);
     (is_square && mean_of(uses, mean) == Some((x, axis)) && uses.graph.ty(x).dtype == DType::F32).then_some(Norm {
         op: LayerNorm { axis, epsilon, scale: false, shift: false },
         x,
@@ -87,31 +82,12 @@ fn standardized(uses: &Uses, node: &Node) -> Option<Norm> {
     })
 }
 
-/// The operands of a function of two.
-fn operands(uses: &Uses, value: ValueId, function: Function2) -> Option<[ValueId; 2]> {
-    let (_, node) = uses.producer(value)?;
-    (node.op == Op::Binary(Binary(function))).then(|| [node.inputs[0], node.inputs[1]])
-}
-
-/// The argument of a function.
-fn argument(uses: &Uses, value: ValueId, function: Function) -> Option<ValueId> {
-    let (_, node) = uses.producer(value)?;
-    (node.op == Op::Unary(Unary(function))).then(|| node.inputs[0])
-}
-
 /// `x` of `1 / x`.
 fn reciprocal(uses: &Uses, value: ValueId) -> Option<ValueId> {
-    argument(uses, value, Function::Reciprocal).or_else(|| {
-        let [one, x] = operands(uses, value, Function2::Div)?;
+    uses.argument(value, Function::Reciprocal).or_else(|| {
+        let [one, x] = uses.operands(value, Function2::Div)?;
         (uses.known_number(one) == Some(1.0)).then_some(x)
     })
-}
-
-/// `x` of `x * x` or `x ^ 2`.
-fn square(uses: &Uses, value: ValueId) -> Option<ValueId> {
-    let product = operands(uses, value, Function2::Mul).filter(|[a, b]| a == b);
-    let power = || operands(uses, value, Function2::Pow).filter(|[_, two]| uses.known_number(*two) == Some(2.0));
-    product.or_else(power).map(|[x, _]| x)
 }
 
 /// What a value is the mean of, and from which dimension on.
@@ -184,7 +160,7 @@ mod tests {
         }
         graph.set_outputs(outputs);
 
-        let found = crate::remove_dead(&find_norms(&graph));
+        let found = crate::remove_dead(&find_norms(&crate::clean(&graph)));
         ir::verify(&found).expect("it is a graph");
         let mut random = Random::new(5);
         let input = Tensor::from_fn(Shape::from([2, 3, 6]), |_| random.uniform(-1.0, 3.0));

@@ -42,7 +42,7 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> bool {
     let out = &graph.ty(graph.node(run[run.len() - 1]).outputs[0]).shape;
     blocked(first.inputs[0])
         && WIDE.0 < wide.unwrap_or(0)
-        && kernel(&ConvChain { convs }, &types, out, FREE_SCRATCH)
+        && kernel_of(&ConvChain { convs }, &types, out, FREE_SCRATCH)
             .is_ok_and(|kernel| cpu::Kernel::from(kernel).sizes().is_ok())
 }
 
@@ -51,7 +51,7 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
         return Err("its channels are not in blocks".into());
     }
     let types: SmallVec<[&TensorType; 8]> = node.node.inputs.iter().map(|&input| node.graph.ty(input)).collect();
-    let kernel = kernel(chain, &types, &node.output().shape, node.scratch)?;
+    let kernel = kernel_of(chain, &types, &node.output().shape, node.scratch)?;
     let mut inputs: Vec<CallInput> = (0..types.len()).map(CallInput::Value).collect();
     let first = 3 - chain.convs.len();
     for (ix, (conv, own)) in chain.parts().enumerate() {
@@ -75,7 +75,7 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
 
 /// The kernel of a chain of which the operands and the result have these types and shape, with at most `scratch` bytes of
 /// workspace if it can.
-fn kernel(
+fn kernel_of(
     chain: &ConvChain,
     inputs: &[&TensorType],
     out: &Shape,
