@@ -1,7 +1,8 @@
 //! Formats come in here and end here: files to graphs and weights. Strings and dynamic dimensions do not get any further.
 //!
 //! - [`onnx`] reads ONNX models to a graph.
-//! - [`weights`] reads named tensors: safetensors, NumPy `.npz`, PyTorch `.pth` and plain pickles of arrays.
+//! - [`mxnet`] reads MXNet's symbols to a graph.
+//! - [`weights`] reads named tensors: safetensors, NumPy `.npz`, PyTorch `.pth`, MXNet's `.params` and plain pickles of arrays.
 //!
 //! ```
 //! use prestow_load::onnx::{self, LoadError};
@@ -17,5 +18,7 @@
 //! assert_eq!(tensors["bias"], bias);
 //! ```
 
+mod build;
+pub mod mxnet;
 pub mod onnx;
 pub mod weights;

@@ -1,6 +1,6 @@
 //! [`find_norms`]: layer normalisation, which exporters and the loader spell out, gets its name back.
 
-use ir::ops::{Binary, LayerNorm, Reduce, ReduceKind, Unary};
+use ir::ops::{Binary, LayerNorm, Reduce, ReduceKind};
 use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
@@ -103,6 +103,7 @@ fn mean_of(uses: &Uses, value: ValueId) -> Option<(ValueId, usize)> {
 #[cfg(test)]
 mod tests {
     use ir::evaluate;
+    use ir::ops::Unary;
     use types::{Random, Scope, Tensor};
 
     use super::*;

@@ -4,6 +4,7 @@ use types::{DType, Shape};
 
 use super::model::{Dim, Type, ValueInfo};
 use super::{LoadError, Options, Unbound, tensor};
+use crate::build::is_too_large;
 
 /// An input whose dtype and shape are settled.
 pub(super) struct Input<'a> {
@@ -29,7 +30,7 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
         };
         let dtype = tensor::dtype(element).map_err(refused)?;
         match shape(info.name, dims, options)? {
-            Ok(shape) if !tensor::is_too_large(&shape) => inputs.push(Input { name: info.name, dtype, shape }),
+            Ok(shape) if !is_too_large(&shape) => inputs.push(Input { name: info.name, dtype, shape }),
             Ok(shape) => return Err(refused(format!("{shape} has more than 2^40 elements"))),
             Err(unbound) => open.extend(unbound),
         }

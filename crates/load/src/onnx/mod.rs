@@ -2,7 +2,7 @@
 //!
 //! [`load`] reads the file (`proto`, `model`, `tensor`), binds what the inputs leave open (`bind`) and translates
 //! node by node (`translate`) through one flat table of operators (`ops`). Whatever is known without the inputs is
-//! computed on the way by the operators' own definitions (`builder`).
+//! computed on the way by the operators' own definitions (`build`).
 //!
 //! Accepts opsets 1 to 22 of the default domain. The only I/O is reading external data beside the model.
 //!
@@ -10,7 +10,6 @@
 //! something that stays in the graph reads it.
 
 mod bind;
-mod builder;
 mod call;
 mod model;
 mod ops;

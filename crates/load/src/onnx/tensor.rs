@@ -7,14 +7,7 @@ use std::path::{Component, Path};
 use types::{DType, Shape, Tensor};
 
 use super::{LoadError, model};
-
-/// No tensor has more elements than this: a file that asks for more is damaged.
-const ELEMENTS_MAX: usize = 1 << 40;
-
-/// Whether a shape is beyond all sense, even where an extent of 0 leaves no elements: strides must not overflow either.
-pub(super) fn is_too_large(shape: &Shape) -> bool {
-    ELEMENTS_MAX < shape.iter().fold(1, |product: usize, &extent| product.saturating_mul(extent.max(1)))
-}
+use crate::build::is_too_large;
 
 /// Why a tensor cannot be had.
 pub(super) enum Problem {

@@ -7,10 +7,10 @@ use ir::{Graph, Refusal};
 use types::Scope;
 
 use super::bind::bind;
-use super::builder::{Builder, Operand};
-use super::call::Call;
+use super::call::{Call, Called};
 use super::model::{self, Model, Node};
 use super::{LoadError, Options, Unsupported, ops, tensor};
+use crate::build::{Builder, Operand};
 
 /// The newest opset of the default domain that the operators know.
 const OPSET_NEWEST: i64 = 22;
@@ -156,7 +156,8 @@ impl<'a> Walk<'a> {
             Function::Row(function) => function,
         };
         let (values_before, knowns_before) = (self.builder.graph.values().len(), self.builder.knowns.len());
-        let mut call = Call::new(&mut self.builder, node, self.opset, operands, Scope::new(&node_name(ix, node)));
+        let mut call =
+            Call::new(&mut self.builder, Called::new(node, self.opset, operands), Scope::new(&node_name(ix, node)));
         let yielded = function(&mut call).and_then(|yielded| {
             call.refuse_unread_attributes()?;
             let used = node.outputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);

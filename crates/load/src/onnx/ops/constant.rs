@@ -3,8 +3,8 @@
 use ir::Refusal;
 use types::{DType, Shape, Tensor};
 
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, counts, refuse};
+use crate::build::{Operand, counts, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -60,7 +60,7 @@ pub(super) fn dropout(call: &mut Call) -> Yield {
         return Ok(vec![x]);
     }
     let shape = call.shape(x);
-    let dtype = if call.opset < 10 { call.dtype(x) } else { DType::Bool };
+    let dtype = if call.opset() < 10 { call.dtype(x) } else { DType::Bool };
     call.reserve(dtype, &shape)?;
     let mask = fill(&Tensor::scalar(true).cast(dtype), shape);
     Ok(vec![x, call.constant(mask)])
@@ -68,7 +68,7 @@ pub(super) fn dropout(call: &mut Call) -> Yield {
 
 pub(super) fn cast(call: &mut Call) -> Yield {
     call.ignore(&["saturate"]);
-    let to = if call.opset < 6 {
+    let to = if call.opset() < 6 {
         let name = call.text_or("to", "").to_ascii_lowercase();
         let short = match name.as_str() {
             "float" => "f32",

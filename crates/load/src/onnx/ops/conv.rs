@@ -2,10 +2,11 @@
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
+use types::{DType, Shape, Tensor};
 
 use super::window::{Pad, Window};
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, counts, refuse};
+use crate::build::{Operand, counts, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -13,19 +14,63 @@ fn groups(call: &Call) -> Result<usize, Refusal> {
     Ok(counts(&[call.int_or("group", 1)?], "group")?[0])
 }
 
-pub(super) fn conv(call: &mut Call) -> Yield {
-    let mut inputs = vec![call.input(0)?, call.input(1)?];
-    inputs.extend(call.optional(2));
-    let (x, weight) = (call.shape(inputs[0]), call.shape(inputs[1]));
+/// The attributes of a convolution without an epilogue.
+pub(super) fn read(call: &Call, x: &Shape, weight: &Shape) -> Result<ops::Conv, Refusal> {
     if x.rank() < 3 || weight.rank() != x.rank() {
         refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
     }
     let window = Window::read(call, Some(&weight[2..]))?;
     let pad = window.pads(&x[2..])?;
-    let epilogue = ops::Epilogue::bias(inputs.len() == 3);
-    let groups = groups(call)?;
-    let conv = ops::Conv { stride: window.stride, dilation: window.dilation, pad, groups, epilogue };
+    let epilogue = ops::Epilogue::default();
+    Ok(ops::Conv { stride: window.stride, dilation: window.dilation, pad, groups: groups(call)?, epilogue })
+}
+
+pub(super) fn conv(call: &mut Call) -> Yield {
+    let mut inputs = vec![call.input(0)?, call.input(1)?];
+    inputs.extend(call.optional(2));
+    let mut conv = read(call, &call.shape(inputs[0]), &call.shape(inputs[1]))?;
+    conv.epilogue = ops::Epilogue::bias(inputs.len() == 3);
     Ok(vec![call.apply_f32(conv, &inputs)?])
+}
+
+/// `x: [n, c * cells, places]`, blocks at all places of a window -> the picture `[n, c, ..]` that they add up to: a
+/// transposed convolution, each cell of the window with a channel of its own.
+pub(super) fn col2im(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let extents = |call: &Call, ix: usize, what: &str| counts(&call.known_ints(ix, what)?, what);
+    let (image, block) = (extents(call, 1, "image_shape")?, extents(call, 2, "block_shape")?);
+    let spatial = image.len();
+    let window = Window::read(call, Some(&block))?;
+    let pad = window.pads(&image)?;
+    let shape = call.shape(x);
+    let cells: usize = block.iter().product();
+    let &[n, blocks, places] = &shape[..] else { refuse!("input {shape} does not have three dimensions") };
+    if cells == 0 || !blocks.is_multiple_of(cells) || block.len() != spatial {
+        refuse!("{blocks} channels do not make blocks of {block:?}");
+    }
+    let mut rows = Shape::from([n, blocks]);
+    let mut output_pad = SmallVec::new();
+    for axis in 0..spatial {
+        let padded = image[axis] + pad[axis][0] + pad[axis][1];
+        let Some(room) = padded.checked_sub(window.reach(axis)) else {
+            refuse!("a block of {block:?} does not fit a picture of {image:?}");
+        };
+        rows.push(room / window.stride[axis] + 1);
+        output_pad.push(room % window.stride[axis]);
+    }
+    if rows[2..].iter().product::<usize>() != places {
+        refuse!("{places} blocks are not those of a picture of {image:?}");
+    }
+    let channels = blocks / cells;
+    let weight: Shape = [blocks, 1].into_iter().chain(block.iter().copied()).collect();
+    call.reserve(DType::F32, &weight)?;
+    let weight = Tensor::from_fn(weight, |at| if at / cells % cells == at % cells { 1.0f32 } else { 0.0 });
+    let weight = call.constant(weight);
+    let x = call.reshape(x, rows)?;
+    let (stride, dilation) = (window.stride, window.dilation);
+    let epilogue = ops::Epilogue::default();
+    let conv = ops::ConvTranspose { stride, dilation, pad, output_pad, groups: channels, epilogue };
+    Ok(vec![call.apply_f32(conv, &[x, weight])?])
 }
 
 pub(super) fn conv_transpose(call: &mut Call) -> Yield {

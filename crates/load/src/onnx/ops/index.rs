@@ -6,8 +6,8 @@ use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor};
 
 use super::normalize::flat_axis;
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, axis, counts, refuse};
+use crate::build::{Operand, axis, counts, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -80,7 +80,7 @@ pub(super) fn split(call: &mut Call) -> Yield {
     let axis = axis(call.int_or("axis", 0)?, shape.rank())?;
     let parts = call.n_outputs();
     // Before opset 2 lengths could also be an operand.
-    let last = if call.opset < 2 && call.optional(1).is_some() { 0 } else { 12 };
+    let last = if call.opset() < 2 && call.optional(1).is_some() { 0 } else { 12 };
     let lengths = call.ints_or_input("split", 1, last)?;
     let declared = call.int("num_outputs")?;
     if declared.is_some_and(|declared| declared != parts as i64) {
@@ -89,7 +89,7 @@ pub(super) fn split(call: &mut Call) -> Yield {
     let lengths = match lengths {
         Some(lengths) => counts(&lengths, "split")?,
         None => {
-            if parts == 0 || (call.opset < 18 && !shape[axis].is_multiple_of(parts)) {
+            if parts == 0 || (call.opset() < 18 && !shape[axis].is_multiple_of(parts)) {
                 refuse!("axis {axis} of {shape} does not fall into {parts} equal parts");
             }
             // The last part takes what is left.
@@ -113,15 +113,6 @@ pub(super) fn split(call: &mut Call) -> Yield {
     Ok(outputs)
 }
 
-/// `0, 1, ..` along `axis`, with extents of 1 elsewhere.
-fn positions(call: &mut Call, extent: usize, axis: usize, rank: usize) -> Result<Operand, Refusal> {
-    let mut shape: Shape = (0..rank).map(|_| 1).collect();
-    shape[axis] = extent;
-    call.reserve(DType::I64, &shape)?;
-    let positions = Tensor::from_fn(shape, |at| at as i64);
-    Ok(call.constant(positions))
-}
-
 pub(super) fn one_hot(call: &mut Call) -> Yield {
     let (index, values) = (call.input(0)?, call.input(2)?);
     let depth = call.known_number(1, "depth")?;
@@ -132,14 +123,9 @@ pub(super) fn one_hot(call: &mut Call) -> Yield {
     let axis = axis(call.int_or("axis", -1)?, shape.rank() + 1)?;
     shape.insert(axis, 1);
     let rank = shape.rank();
-    let mut index = call.cast(index, DType::I64)?;
-    index = call.reshape(index, shape)?;
-    // Negative indices count from the end.
-    let (zero, depth_operand) = (call.number(0.0, DType::I64), call.number(depth, DType::I64));
-    let is_negative = call.compare(Compare::Less, index, zero)?;
-    let counted = call.binary(Binary::Add, index, depth_operand)?;
-    index = call.select(is_negative, counted, index)?;
-    let positions = positions(call, depth as usize, axis, rank)?;
+    let index = call.counted(index, depth as usize)?;
+    let index = call.reshape(index, shape)?;
+    let positions = call.positions(depth as usize, axis, rank)?;
     let hot = call.compare(Compare::Equal, positions, index)?;
     let values_shape = call.shape(values);
     let off = call.apply(ops::Slice::range(&values_shape, 0, 0, 1), &[values])?;
@@ -151,7 +137,7 @@ pub(super) fn one_hot(call: &mut Call) -> Yield {
 pub(super) fn hardmax(call: &mut Call) -> Yield {
     let x = call.input(0)?;
     let shape = call.shape(x);
-    let (flat, axis) = match call.opset < 13 {
+    let (flat, axis) = match call.opset() < 13 {
         false => (shape.clone(), axis(call.int_or("axis", -1)?, shape.rank())?),
         true => {
             let at = flat_axis(call, &shape)?;
@@ -161,8 +147,130 @@ pub(super) fn hardmax(call: &mut Call) -> Yield {
     };
     let x = call.reshape(x, flat.clone())?;
     let best = call.apply(ops::ArgExtreme { axis, keep: true, max: true, last: false }, &[x])?;
-    let positions = positions(call, flat[axis], axis, flat.rank())?;
+    let positions = call.positions(flat[axis], axis, flat.rank())?;
     let hot = call.compare(Compare::Equal, positions, best)?;
     let y = call.cast(hot, DType::F32)?;
     Ok(vec![call.reshape(y, shape)?])
+}
+
+pub(super) fn gather_elements(call: &mut Call) -> Yield {
+    let (x, index) = (call.input(0)?, call.input(1)?);
+    let axis = axis(call.int_or("axis", 0)?, call.shape(x).rank())?;
+    Ok(vec![call.elements_along(x, index, axis)?])
+}
+
+/// Indices are vectors along the last axis; behind the axes that they name whole slices follow.
+pub(super) fn gather_nd(call: &mut Call) -> Yield {
+    let (x, index) = (call.input(0)?, call.input(1)?);
+    let (shape, places) = (call.shape(x), call.shape(index));
+    let batch = counts(&[call.int_or("batch_dims", 0)?], "batch_dims")?[0];
+    let Some((&named, outer)) = places.split_last() else { refuse!("indices have no dimensions") };
+    if outer.len() < batch || shape.rank() < batch + named || shape[..batch] != places[..batch] {
+        refuse!("indices of shape {places} with {batch} dimensions of batch do not fit {shape}");
+    }
+    let mut indices = Vec::new();
+    for axis in 0..batch {
+        indices.push(call.positions(shape[axis], axis, outer.len())?);
+    }
+    let index = call.cast(index, DType::I64)?;
+    for at in 0..named {
+        let part = call.apply(ops::Slice::range(&places, places.rank() - 1, at, 1), &[index])?;
+        let part = call.reshape(part, Shape::from(outer))?;
+        indices.push(call.counted(part, shape[batch + at])?);
+    }
+    let (rows, inner) = shape.split_at(batch + named);
+    let flat = call.flat_index(&indices, rows)?;
+    let flat = call.expand(flat, Shape::from(outer))?;
+    let table: Shape = [rows.iter().product()].into_iter().chain(inner.iter().copied()).collect();
+    let table = call.reshape(x, table)?;
+    Ok(vec![call.rows(table, flat)?])
+}
+
+/// Turns the first elements of each sequence round; `batch_axis` and `time_axis` are 0 and 1.
+pub(super) fn reverse_sequence(call: &mut Call) -> Yield {
+    let (x, lengths) = (call.input(0)?, call.input(1)?);
+    let shape = call.shape(x);
+    let time = match (call.int_or("time_axis", 0)?, call.int_or("batch_axis", 1)?) {
+        (0, 1) => 0,
+        (1, 0) => 1,
+        (time, batch) => refuse!("attributes `time_axis` {time} and `batch_axis` {batch} are not 0 and 1"),
+    };
+    if shape.rank() < 2 || call.shape(lengths)[..] != [shape[1 - time]] {
+        refuse!("lengths of shape {} do not fit {shape}", call.shape(lengths));
+    }
+    let rank = shape.rank();
+    let lengths = call.cast(lengths, DType::I64)?;
+    let lengths = call.aligned(lengths, 1 - time, rank)?;
+    let steps = call.positions(shape[time], time, rank)?;
+    let is_within = call.compare(Compare::Less, steps, lengths)?;
+    let one = call.number(1.0, DType::I64);
+    let last = call.binary(Binary::Sub, lengths, one)?;
+    let turned = call.binary(Binary::Sub, last, steps)?;
+    let from = call.select(is_within, turned, steps)?;
+    let index = call.expand(from, shape)?;
+    Ok(vec![call.elements_along(x, index, time)?])
+}
+
+/// The elements that a known condition keeps; without an axis those of the flat tensor.
+pub(super) fn compress(call: &mut Call) -> Yield {
+    let mut x = call.input(0)?;
+    let condition = call.known(1, "condition")?.to_i64();
+    let at = match call.int("axis")? {
+        Some(at) => axis(at, call.shape(x).rank())?,
+        None => {
+            let elements = call.shape(x).elements();
+            x = call.reshape(x, Shape::from([elements]))?;
+            0
+        }
+    };
+    let kept: Vec<i64> = (0..).zip(&condition).filter(|(_, keep)| **keep != 0).map(|(ix, _)| ix).collect();
+    if kept.last().is_some_and(|&last| call.shape(x)[at] as i64 <= last) {
+        refuse!("the condition is longer than axis {at} of {}", call.shape(x));
+    }
+    let kept = call.constant(Tensor::vector(kept));
+    Ok(vec![call.apply(ops::Gather { axis: at }, &[x, kept])?])
+}
+
+/// Elements are found one after another, the first of equal ones first; there may be a few of them only.
+pub(super) fn top_k(call: &mut Call) -> Yield {
+    const MOST: usize = 64;
+    call.ignore(&["sorted"]);
+    let x = call.input(0)?;
+    let (shape, dtype) = (call.shape(x), call.dtype(x));
+    let at = axis(call.int_or("axis", -1)?, shape.rank())?;
+    let k = match call.opset() < 10 {
+        true => call.int("k")?.unwrap_or(-1),
+        false => call.known_number(1, "K")? as i64,
+    };
+    let k = counts(&[k], "k")?[0];
+    if shape[at] < k || MOST < k {
+        refuse!("the {k} best of {} are not supported; at most {MOST}, and as many as there are", shape[at]);
+    }
+    let largest = call.int_or("largest", 1)? != 0;
+    let mut line = shape.clone();
+    line[at] = k;
+    if k == 0 {
+        let (values, indices) = (Tensor::full(line.clone(), 0.0f32).cast(dtype), Tensor::full(line, 0i64));
+        return Ok(vec![call.constant(values), call.constant(indices)]);
+    }
+    let gone = match (dtype.is_float(), largest) {
+        (true, true) => f64::NEG_INFINITY,
+        (true, false) => f64::INFINITY,
+        (false, _) => refuse!("the best of {dtype} are not supported"),
+    };
+    let gone = call.number(gone, dtype);
+    let positions = call.positions(shape[at], at, shape.rank())?;
+    let (mut rest, mut values, mut indices) = (x, Vec::new(), Vec::new());
+    for _ in 0..k {
+        let best = call.apply(ops::ArgExtreme { axis: at, keep: true, max: largest, last: false }, &[rest])?;
+        values.push(call.picked(rest, best, at)?);
+        indices.push(best);
+        let is_best = call.compare(Compare::Equal, positions, best)?;
+        rest = call.select(is_best, gone, rest)?;
+    }
+    let joined = |call: &mut Call, parts: &[Operand]| match parts {
+        [part] => Ok(*part),
+        _ => call.apply(ops::Concat { axis: at }, parts),
+    };
+    Ok(vec![joined(call, &values)?, joined(call, &indices)?])
 }

@@ -4,8 +4,8 @@ use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, axis, refuse};
+use crate::build::{Operand, axis, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 

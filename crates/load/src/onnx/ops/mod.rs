@@ -5,21 +5,28 @@
 
 mod constant;
 mod conv;
+mod einsum;
+mod grid;
 mod index;
 mod linear;
+mod loss;
 mod normalize;
 mod pointwise;
 mod pool;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod resize;
+mod scan;
+mod scatter;
 mod shape;
+mod signal;
 mod window;
 
 use ir::Refusal;
 
-use super::builder::Operand;
 use super::call::Call;
+use crate::build::Operand;
 
 /// Translates one node.
 pub(super) type Translate = fn(&mut Call) -> Result<Vec<Operand>, Refusal>;
@@ -37,6 +44,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Acos", pointwise::acos),
     ("Acosh", pointwise::acosh),
     ("Add", pointwise::add),
+    ("AffineGrid", grid::affine),
     ("And", pointwise::and),
     ("ArgMax", reduce::arg_max),
     ("ArgMin", reduce::arg_min),
@@ -51,22 +59,31 @@ const TABLE: &[(&str, Translate)] = &[
     ("BitwiseNot", pointwise::bitwise_not),
     ("BitwiseOr", pointwise::bitwise_or),
     ("BitwiseXor", pointwise::bitwise_xor),
+    ("BlackmanWindow", signal::blackman),
     ("Cast", constant::cast),
     ("CastLike", constant::cast_like),
     ("Ceil", pointwise::ceil),
     ("Celu", pointwise::celu),
+    ("CenterCropPad", shape::center_crop_pad),
     ("Clip", pointwise::clip),
+    ("Col2Im", conv::col2im),
+    ("Compress", index::compress),
     ("Concat", shape::concat),
     ("Constant", constant::constant),
     ("ConstantOfShape", constant::constant_of_shape),
     ("Conv", conv::conv),
+    ("ConvInteger", quantized::conv_integer),
     ("ConvTranspose", conv::conv_transpose),
     ("Cos", pointwise::cos),
     ("Cosh", pointwise::cosh),
+    ("CumSum", scan::cum_sum),
+    ("DFT", signal::dft),
     ("DepthToSpace", shape::depth_to_space),
     ("DequantizeLinear", linear::dequantize),
     ("Div", pointwise::div),
     ("Dropout", constant::dropout),
+    ("DynamicQuantizeLinear", quantized::dynamic_quantize),
+    ("Einsum", einsum::einsum),
     ("Elu", pointwise::elu),
     ("Equal", pointwise::equal),
     ("Erf", pointwise::erf),
@@ -77,6 +94,8 @@ const TABLE: &[(&str, Translate)] = &[
     ("Floor", pointwise::floor),
     ("GRU", recurrent::gru),
     ("Gather", index::gather),
+    ("GatherElements", index::gather_elements),
+    ("GatherND", index::gather_nd),
     ("Gelu", pointwise::gelu),
     ("Gemm", linear::gemm),
     ("GlobalAveragePool", pool::global_average),
@@ -84,7 +103,10 @@ const TABLE: &[(&str, Translate)] = &[
     ("GlobalMaxPool", pool::global_max),
     ("Greater", pointwise::greater),
     ("GreaterOrEqual", pointwise::greater_or_equal),
+    ("GridSample", grid::sample),
     ("GroupNormalization", normalize::group),
+    ("HammingWindow", signal::hamming),
+    ("HannWindow", signal::hann),
     ("HardSigmoid", pointwise::hard_sigmoid),
     ("HardSwish", pointwise::hard_swish),
     ("Hardmax", index::hardmax),
@@ -103,21 +125,26 @@ const TABLE: &[(&str, Translate)] = &[
     ("LpNormalization", normalize::lp),
     ("LpPool", pool::lp),
     ("MatMul", linear::mat_mul),
+    ("MatMulInteger", quantized::mat_mul_integer),
     ("Max", pointwise::max),
     ("MaxPool", pool::max),
     ("Mean", pointwise::mean),
     ("MeanVarianceNormalization", normalize::mean_variance),
+    ("MelWeightMatrix", signal::mel_weights),
     ("Min", pointwise::min),
     ("Mish", pointwise::mish),
     ("Mod", pointwise::modulo),
     ("Mul", pointwise::mul),
     ("Neg", pointwise::neg),
+    ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
     ("Not", pointwise::not),
     ("OneHot", index::one_hot),
     ("Or", pointwise::or),
     ("PRelu", pointwise::prelu),
     ("Pad", shape::pad),
     ("Pow", pointwise::pow),
+    ("QLinearConv", quantized::q_linear_conv),
+    ("QLinearMatMul", quantized::q_linear_mat_mul),
     ("QuantizeLinear", linear::quantize),
     ("RNN", recurrent::rnn),
     ("Range", constant::range),
@@ -135,7 +162,12 @@ const TABLE: &[(&str, Translate)] = &[
     ("Relu", pointwise::relu),
     ("Reshape", shape::reshape),
     ("Resize", resize::resize),
+    ("ReverseSequence", index::reverse_sequence),
     ("Round", pointwise::round),
+    ("STFT", signal::stft),
+    ("Scatter", scatter::elements),
+    ("ScatterElements", scatter::elements),
+    ("ScatterND", scatter::nd),
     ("Selu", pointwise::selu),
     ("Shape", shape::shape),
     ("Shrink", pointwise::shrink),
@@ -146,6 +178,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Size", shape::size),
     ("Slice", index::slice),
     ("Softmax", normalize::softmax),
+    ("SoftmaxCrossEntropyLoss", loss::softmax_cross_entropy),
     ("Softplus", pointwise::softplus),
     ("Softsign", pointwise::softsign),
     ("SpaceToDepth", shape::space_to_depth),
@@ -158,6 +191,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Tanh", pointwise::tanh),
     ("ThresholdedRelu", pointwise::thresholded_relu),
     ("Tile", shape::tile),
+    ("TopK", index::top_k),
     ("Transpose", shape::transpose),
     ("Trilu", constant::trilu),
     ("Unsqueeze", shape::unsqueeze),

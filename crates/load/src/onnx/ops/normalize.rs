@@ -2,12 +2,11 @@
 
 use ir::Refusal;
 use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
-use smallvec::SmallVec;
 use types::Shape;
 use types::pointwise::{Binary, Unary};
 
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, axes, axis, counts, refuse};
+use crate::build::{Operand, Standard, axes, axis, counts, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -23,7 +22,7 @@ pub(super) fn log_softmax(call: &mut Call) -> Yield {
 fn exponentials(call: &mut Call, log: bool) -> Yield {
     let x = call.input(0)?;
     let shape = call.shape(x);
-    if 13 <= call.opset {
+    if 13 <= call.opset() {
         let axis = axis(call.int_or("axis", -1)?, shape.rank())?;
         return Ok(vec![call.apply_f32(Softmax { axis, log }, &[x])?]);
     }
@@ -72,43 +71,12 @@ pub(super) fn lrn(call: &mut Call) -> Yield {
     Ok(vec![call.apply_f32(Lrn { size, alpha, beta, bias }, &[call.input(0)?])?])
 }
 
-/// What [`standardize`] finds on its way.
-struct Standard {
-    y: Operand,
-    mean: Operand,
-    inverse: Operand,
-}
-
-/// `(x - mean) / sqrt(variance + epsilon)` over axes.
-fn standardize(call: &mut Call, x: Operand, axes: SmallVec<[usize; 4]>, epsilon: f32) -> Result<Standard, Refusal> {
-    let dtype = call.dtype(x);
-    let mean = call.reduce(ReduceKind::Mean, x, axes.clone(), true)?;
-    let centred = call.binary(Binary::Sub, x, mean)?;
-    let squares = call.binary(Binary::Mul, centred, centred)?;
-    let variance = call.reduce(ReduceKind::Mean, squares, axes, true)?;
-    let epsilon = call.number(f64::from(epsilon), dtype);
-    let shifted = call.binary(Binary::Add, variance, epsilon)?;
-    let deviation = call.unary(Unary::Sqrt, shifted)?;
-    let inverse = call.unary(Unary::Reciprocal, deviation)?;
-    let y = call.binary(Binary::Mul, centred, inverse)?;
-    Ok(Standard { y, mean, inverse })
-}
-
-/// `y * scale + shift`, both given for axis `at`.
-fn scale_shift(call: &mut Call, y: Operand, [scale, shift]: [Operand; 2], at: usize) -> Result<Operand, Refusal> {
-    let rank = call.shape(y).rank();
-    let scale = call.aligned(scale, at, rank)?;
-    let scaled = call.binary(Binary::Mul, y, scale)?;
-    let shift = call.aligned(shift, at, rank)?;
-    call.binary(Binary::Add, scaled, shift)
-}
-
 pub(super) fn instance(call: &mut Call) -> Yield {
     let (x, scale, shift) = (call.input(0)?, call.input(1)?, call.input(2)?);
     let epsilon = call.float_or("epsilon", 1e-5)?;
     let axes = (2..call.shape(x).rank()).collect();
-    let y = standardize(call, x, axes, epsilon)?.y;
-    Ok(vec![scale_shift(call, y, [scale, shift], 1)?])
+    let y = call.standardize(x, axes, epsilon)?.y;
+    Ok(vec![call.scale_shift(y, [scale, shift], 1)?])
 }
 
 pub(super) fn layer(call: &mut Call) -> Yield {
@@ -120,7 +88,7 @@ pub(super) fn layer(call: &mut Call) -> Yield {
     let first = axis(call.int_or("axis", -1)?, rank)?;
     let dtype = call.dtype(x);
     let (widened, _) = call.widen(&[x, scale])?;
-    let Standard { mut y, mean, inverse } = standardize(call, widened[0], (first..rank).collect(), epsilon)?;
+    let Standard { mut y, mean, inverse } = call.standardize(widened[0], (first..rank).collect(), epsilon)?;
     y = call.binary(Binary::Mul, y, widened[1])?;
     if let Some(shift) = call.optional(2) {
         let (shift, _) = call.widen(&[shift])?;
@@ -142,13 +110,13 @@ pub(super) fn group(call: &mut Call) -> Yield {
     }
     let grouped = Shape::from([shape[0], groups, shape.elements() / shape[0] / groups]);
     let x = call.reshape(x, grouped)?;
-    let mut y = standardize(call, x, [2].into_iter().collect(), epsilon)?.y;
-    if call.opset < 21 {
-        y = scale_shift(call, y, [scale, shift], 1)?;
+    let mut y = call.standardize(x, [2].into_iter().collect(), epsilon)?.y;
+    if call.opset() < 21 {
+        y = call.scale_shift(y, [scale, shift], 1)?;
         return Ok(vec![call.reshape(y, shape)?]);
     }
     y = call.reshape(y, shape)?;
-    Ok(vec![scale_shift(call, y, [scale, shift], 1)?])
+    Ok(vec![call.scale_shift(y, [scale, shift], 1)?])
 }
 
 pub(super) fn mean_variance(call: &mut Call) -> Yield {

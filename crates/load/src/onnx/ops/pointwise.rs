@@ -4,8 +4,8 @@ use ir::Refusal;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Tensor};
 
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, axis, refuse};
+use crate::build::{Operand, axis, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -64,7 +64,7 @@ pub(super) fn leaky_relu(call: &mut Call) -> Yield {
 }
 
 pub(super) fn selu(call: &mut Call) -> Yield {
-    let (alpha, gamma) = if call.opset < 6 { (1.6732, 1.0507) } else { (1.673_263_2, 1.050_701) };
+    let (alpha, gamma) = if call.opset() < 6 { (1.6732, 1.0507) } else { (1.673_263_2, 1.050_701) };
     let (alpha, gamma) = (call.float_or("alpha", alpha)?, call.float_or("gamma", gamma)?);
     one(call, Unary::Selu { alpha, gamma })
 }
@@ -82,7 +82,7 @@ pub(super) fn thresholded_relu(call: &mut Call) -> Yield {
 /// Limits are attributes before opset 11 and operands from then on; open sides are infinite.
 pub(super) fn clip(call: &mut Call) -> Yield {
     let x = call.input(0)?;
-    if call.opset < 11 {
+    if call.opset() < 11 {
         let min = call.float_or("min", f32::NEG_INFINITY)?;
         let max = call.float_or("max", f32::INFINITY)?;
         return one(call, Unary::Clip { min, max });
@@ -138,7 +138,7 @@ compare! {
 /// Two operands, the second one aligned as opsets before 7 say it: from `axis` on instead of from the right.
 fn pair(call: &mut Call) -> Result<(Operand, Operand), Refusal> {
     let (a, b) = (call.input(0)?, call.input(1)?);
-    if 7 <= call.opset {
+    if 7 <= call.opset() {
         return Ok((a, b));
     }
     let broadcasts = call.flag("broadcast")?;
@@ -177,7 +177,7 @@ pub(super) fn pow(call: &mut Call) -> Yield {
 pub(super) fn prelu(call: &mut Call) -> Yield {
     let (x, mut slope) = (call.input(0)?, call.input(1)?);
     let (rank, slope_shape) = (call.shape(x).rank(), call.shape(slope));
-    if call.opset < 7 && slope_shape.rank() == 1 && 2 <= rank {
+    if call.opset() < 7 && slope_shape.rank() == 1 && 2 <= rank {
         slope = call.aligned(slope, 1, rank)?;
     }
     Ok(vec![call.binary(Binary::PRelu, x, slope)?])

@@ -7,8 +7,8 @@ use types::DType;
 use types::pointwise::{Binary, Unary};
 
 use super::window::Window;
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, refuse};
+use crate::build::{Operand, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -50,7 +50,7 @@ pub(super) fn average(call: &mut Call) -> Yield {
 
 /// The p-norm of each window: the root of the mean of powers, times the window's cells.
 pub(super) fn lp(call: &mut Call) -> Yield {
-    let p = if call.opset < 2 { call.float_or("p", 2.0)? } else { call.int_or("p", 2)? as f32 };
+    let p = if call.opset() < 2 { call.float_or("p", 2.0)? } else { call.int_or("p", 2)? as f32 };
     let pool = pool(call, PoolKind::MeanWithPadding)?;
     if pool.ceil {
         refuse!("attribute `ceil_mode` is not supported");

@@ -1,12 +1,12 @@
-//! Recurrent networks: the input's part of all gates is one matrix product over all steps, the rest is one op.
+//! Recurrent networks.
 
 use ir::{Refusal, ops};
+use types::DType;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
-use types::{DType, Shape, Tensor};
 
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, refuse};
+use crate::build::{Network, Operand, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -77,29 +77,24 @@ fn recurrent(call: &mut Call, cell: Cell) -> Yield {
     if call.dtype(required[0]) != DType::F32 {
         refuse!("computes in f32, not in {dtype}");
     }
-    let (mut x, w, r) = (required[0], required[1], required[2]);
-    if batch_first && call.shape(x).rank() == 3 {
-        x = call.transpose(x, &[1, 0, 2])?;
-    }
-    let ([seq, batch, _], [_, _, units]) = (&call.shape(x)[..], &call.shape(r)[..]) else {
-        refuse!("{} and {} do not both have three dimensions", call.shape(x), call.shape(r));
+    let (x, w, r) = (batch_second(call, required[0], batch_first)?, required[1], required[2]);
+    check_lengths(call, x, r)?;
+    let peepholes = match cell {
+        Cell::Lstm { peepholes: true, .. } => Some(widened(call, call.input(7)?)?),
+        _ => None,
     };
-    let sizes = Sizes { seq: *seq, batch: *batch, units: *units, directions: sweep.directions(), gates: cell.gates() };
-    check(call, &sizes, w, r)?;
-    full_sequences(call, &sizes)?;
-
-    let (bias, own) = biases(call, &cell, &sizes)?;
-    let gates = input_product(call, &sizes, x, w, bias)?;
-    let mut operands = vec![gates, r];
-    for ix in 5..6 + usize::from(cell.has_memory()) {
-        operands.push(first_state(call, &sizes, ix, batch_first)?);
-    }
-    if let Cell::Lstm { peepholes: true, .. } = cell {
-        let peepholes = call.input(7)?;
-        operands.push(call.widen(&[peepholes])?.0[0]);
-    }
-    operands.extend(own);
-    let mut yielded = call.apply_all(ops::Recurrent { cell, sweep }, &operands)?;
+    let [h, c] = [5, 6].map(|ix| call.optional(ix));
+    let c = c.filter(|_| cell.has_memory());
+    let state = |call: &mut Call, state: Option<Operand>| match state {
+        None => Ok(None),
+        Some(state) => {
+            let state = widened(call, state)?;
+            batch_second(call, state, batch_first).map(Some)
+        }
+    };
+    let (h, c) = (state(call, h)?, state(call, c)?);
+    let biases = biases(call)?;
+    let mut yielded = call.recurrent(Network { cell, sweep, x, w, r, biases, h, c, peepholes })?;
     for (ix, output) in yielded.iter_mut().enumerate() {
         if batch_first {
             let order: &[usize] = if ix == 0 { &[2, 0, 1, 3] } else { &[1, 0, 2] };
@@ -110,114 +105,45 @@ fn recurrent(call: &mut Call, cell: Cell) -> Yield {
     Ok(yielded)
 }
 
-struct Sizes {
-    seq: usize,
-    batch: usize,
-    units: usize,
-    directions: usize,
-    gates: usize,
+fn widened(call: &mut Call, x: Operand) -> Result<Operand, Refusal> {
+    Ok(call.widen(&[x])?.0[0])
 }
 
-impl Sizes {
-    /// Rows of the weights of one direction.
-    fn rows(&self) -> usize {
-        self.gates * self.units
+/// An operand whose first two dimensions change places where the batch is the first of them.
+fn batch_second(call: &mut Call, x: Operand, batch_first: bool) -> Result<Operand, Refusal> {
+    match batch_first && call.shape(x).rank() == 3 {
+        true => call.transpose(x, &[1, 0, 2]),
+        false => Ok(x),
     }
 }
 
-/// Weights and `hidden_size` agree.
-fn check(call: &Call, sizes: &Sizes, w: Operand, r: Operand) -> Result<(), Refusal> {
+/// Refuses units that are not those of the weights, and sequences that do not all have the full length.
+fn check_lengths(call: &Call, x: Operand, r: Operand) -> Result<(), Refusal> {
+    let units = call.shape(r).last().copied().unwrap_or_default() as i64;
     if let Some(declared) = call.int("hidden_size")?
-        && declared != sizes.units as i64
+        && declared != units
     {
-        refuse!("`hidden_size` is {declared} where the recurrent weights have {} units", sizes.units);
+        refuse!("`hidden_size` is {declared} where the recurrent weights have {units} units");
     }
-    let inputs = *call.shape(call.input(0)?).last().expect("it has three dimensions");
-    let want = [Shape::from([sizes.directions, sizes.rows(), inputs]), {
-        Shape::from([sizes.directions, sizes.rows(), sizes.units])
-    }];
-    for (operand, want) in [w, r].into_iter().zip(want) {
-        if call.shape(operand) != want {
-            refuse!("weights of shape {} are not {want}", call.shape(operand));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses sequences that do not all have the full length.
-fn full_sequences(call: &Call, sizes: &Sizes) -> Result<(), Refusal> {
     if call.optional(4).is_none() {
         return Ok(());
     }
     let lengths = call.known_ints(4, "sequence_lens")?;
-    match lengths.iter().all(|&length| length == sizes.seq as i64) {
+    let seq = call.shape(x).first().copied().unwrap_or_default();
+    match lengths.iter().all(|&length| length == seq as i64) {
         true => Ok(()),
-        false => refuse!("`sequence_lens` {lengths:?} are not all {}; pad the outputs instead", sizes.seq),
+        false => refuse!("`sequence_lens` {lengths:?} are not all {seq}; pad the outputs instead"),
     }
 }
 
-/// What is added to the input product, `[d g u]`, and the bias that a GRU's candidate adds later, `[d, u]`.
-///
-/// `B` is `[d, 2 g u]`: biases of the input product, then of the recurrent one. Nearly always both are added anyway.
-fn biases(call: &mut Call, cell: &Cell, sizes: &Sizes) -> Result<(Option<Operand>, Option<Operand>), Refusal> {
-    let (directions, units, rows) = (sizes.directions, sizes.units, sizes.rows());
-    let apart = matches!(cell, Cell::Gru { reset: Reset::AfterProduct, .. });
-    let Some(b) = call.optional(3) else {
-        let zeros = apart.then(|| call.constant(Tensor::from_fn(Shape::from([directions, units]), |_| 0.0f32)));
-        return Ok((None, zeros));
-    };
-    let b = call.widen(&[b])?.0[0];
-    let shape = Shape::from([directions, 2 * rows]);
-    if call.shape(b) != shape {
-        refuse!("biases of shape {} are not {shape}", call.shape(b));
-    }
-    let columns = |call: &mut Call, start: usize, count: usize| {
-        call.apply_always(ops::Slice::range(&shape, 1, start, count), &[b])
-    };
-    let input = columns(call, 0, rows)?;
-    let own = if apart { Some(columns(call, 2 * rows - units, units)?) } else { None };
-    let recurrent = match apart {
-        false => columns(call, rows, rows)?,
-        true => {
-            let first = columns(call, rows, rows - units)?;
-            let zeros = call.constant(Tensor::from_fn(Shape::from([directions, units]), |_| 0.0f32));
-            call.apply_always(ops::Concat { axis: 1 }, &[first, zeros])?
-        }
-    };
-    let sum = call.apply_always(ops::Binary(types::pointwise::Binary::Add), &[input, recurrent])?;
-    let sum = call.reshape(sum, Shape::from([directions * rows]))?;
-    Ok((Some(sum), own))
-}
-
-/// `X W' + bias` for all steps and directions at once, `[seq, batch, d g u]`.
-fn input_product(
-    call: &mut Call,
-    sizes: &Sizes,
-    x: Operand,
-    w: Operand,
-    bias: Option<Operand>,
-) -> Result<Operand, Refusal> {
-    let inputs = call.shape(w)[2];
-    let rows = sizes.directions * sizes.rows();
-    let w = call.reshape(w, Shape::from([rows, inputs]))?;
-    let w = call.transpose(w, &[1, 0])?;
-    let x = call.reshape(x, Shape::from([sizes.seq * sizes.batch, inputs]))?;
-    let epilogue = ops::Epilogue::bias(bias.is_some());
-    let factors: Vec<Operand> = [x, w].into_iter().chain(bias).collect();
-    let gates = call.apply(ops::MatMul { epilogue }, &factors)?;
-    call.reshape(gates, Shape::from([sizes.seq, sizes.batch, rows]))
-}
-
-/// Input `ix`, or zeros, as `[d, batch, u]`.
-fn first_state(call: &mut Call, sizes: &Sizes, ix: usize, batch_first: bool) -> Result<Operand, Refusal> {
-    let Some(state) = call.optional(ix) else {
-        let shape = Shape::from([sizes.directions, sizes.batch, sizes.units]);
-        call.reserve(DType::F32, &shape)?;
-        return Ok(call.constant(Tensor::from_fn(shape, |_| 0.0f32)));
-    };
-    let state = call.widen(&[state])?.0[0];
-    match batch_first && call.shape(state).rank() == 3 {
-        true => call.transpose(state, &[1, 0, 2]),
-        false => Ok(state),
-    }
+/// `B` is `[d, 2 g u]`: biases of the input product, then of the recurrent one.
+fn biases(call: &mut Call) -> Result<Option<[Operand; 2]>, Refusal> {
+    let Some(b) = call.optional(3) else { return Ok(None) };
+    let b = widened(call, b)?;
+    let shape = call.shape(b);
+    let &[_, columns] = &shape[..] else { refuse!("biases of shape {shape} do not have two dimensions") };
+    let half = columns / 2;
+    let input = call.apply_always(ops::Slice::range(&shape, 1, 0, half), &[b])?;
+    let recurrent = call.apply_always(ops::Slice::range(&shape, 1, half, columns - half), &[b])?;
+    Ok(Some([input, recurrent]))
 }

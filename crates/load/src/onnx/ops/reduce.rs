@@ -3,8 +3,8 @@
 use ir::Refusal;
 use ir::ops::{ArgExtreme, ReduceKind};
 
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, axes, axis};
+use crate::build::{Operand, axes, axis};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 

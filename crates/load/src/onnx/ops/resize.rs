@@ -5,14 +5,14 @@ use ir::ops::{Coordinates, Resize, ResizeMode, Rounding};
 use smallvec::SmallVec;
 use types::Shape;
 
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, axis, counts, refuse};
+use crate::build::{Operand, axis, counts, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
 /// Scales are an attribute up to opset 8 and an operand in opset 9.
 pub(super) fn upsample(call: &mut Call) -> Yield {
-    let scale = match call.opset {
+    let scale = match call.opset() {
         ..7 => {
             let (height, width) = (call.float_or("height_scale", 1.0)?, call.float_or("width_scale", 1.0)?);
             vec![1.0, 1.0, height, width]
@@ -27,7 +27,7 @@ pub(super) fn upsample(call: &mut Call) -> Yield {
 }
 
 pub(super) fn resize(call: &mut Call) -> Yield {
-    if call.opset < 11 {
+    if call.opset() < 11 {
         let scale = known_floats(call, 1, "scales")?;
         return asymmetric(call, &scale);
     }

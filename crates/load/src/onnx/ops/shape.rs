@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor, broadcast};
 
 use super::normalize::flat_axis;
-use crate::onnx::builder::Operand;
-use crate::onnx::call::{Call, axes, axis, counts, refuse};
+use crate::build::{Operand, axes, axis, counts, refuse};
+use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
 
@@ -93,7 +93,7 @@ pub(super) fn expand(call: &mut Call) -> Yield {
 
 /// Each axis gets one of extent 1 in front, which is then expanded: repetition without a concatenation.
 pub(super) fn tile(call: &mut Call) -> Yield {
-    if call.opset < 6 {
+    if call.opset() < 6 {
         refuse!("the form before opset 6 is not supported");
     }
     let x = call.input(0)?;
@@ -119,7 +119,7 @@ pub(super) fn tile(call: &mut Call) -> Yield {
 
 pub(super) fn concat(call: &mut Call) -> Yield {
     let inputs = call.all_inputs()?;
-    let default = if call.opset < 4 { Some(1) } else { None };
+    let default = if call.opset() < 4 { Some(1) } else { None };
     let Some(at) = call.int("axis")?.or(default) else { refuse!("attribute `axis` is missing") };
     let axis = axis(at, call.shape(inputs[0]).rank())?;
     match inputs[..] {
@@ -132,9 +132,9 @@ pub(super) fn concat(call: &mut Call) -> Yield {
 pub(super) fn pad(call: &mut Call) -> Yield {
     let x = call.input(0)?;
     let rank = call.shape(x).rank();
-    let name = if call.opset < 2 { "paddings" } else { "pads" };
+    let name = if call.opset() < 2 { "paddings" } else { "pads" };
     let Some(list) = call.ints_or_input(name, 1, 10)? else { refuse!("`{name}` is missing") };
-    let value = match (call.opset < 11, call.optional(2)) {
+    let value = match (call.opset() < 11, call.optional(2)) {
         (true, _) => f64::from(call.float_or("value", 0.0)?),
         (false, None) => 0.0,
         (false, Some(_)) => call.known_number(2, "constant_value")?,
@@ -218,4 +218,34 @@ pub(super) fn space_to_depth(call: &mut Call) -> Yield {
     let x = call.reshape(call.input(0)?, split)?;
     let x = call.transpose(x, &[0, 3, 5, 1, 2, 4])?;
     Ok(vec![call.reshape(x, Shape::from([n, c * block * block, h / block, w / block]))?])
+}
+
+/// Cuts or fills up each axis to its extent, as much at both ends; what is odd at the end.
+pub(super) fn center_crop_pad(call: &mut Call) -> Yield {
+    let mut x = call.input(0)?;
+    let rank = call.shape(x).rank();
+    let wanted = counts(&call.known_ints(1, "shape")?, "shape")?;
+    let along: SmallVec<[usize; 4]> = match call.ints("axes")? {
+        None => (0..rank).collect(),
+        Some(list) => list.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
+    };
+    if along.len() != wanted.len() {
+        refuse!("`shape` has {} numbers for {} axes", wanted.len(), along.len());
+    }
+    let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], rank);
+    for (&axis, &wanted) in along.iter().zip(&wanted) {
+        let shape = call.shape(x);
+        match shape[axis].checked_sub(wanted) {
+            Some(0) => {}
+            Some(less) => x = call.apply(ops::Slice::range(&shape, axis, less / 2, wanted), &[x])?,
+            None => {
+                let more = wanted - shape[axis];
+                pad[axis] = [(more / 2) as isize, (more - more / 2) as isize];
+            }
+        }
+    }
+    if pad.iter().all(|pad| *pad == [0, 0]) {
+        return Ok(vec![x]);
+    }
+    Ok(vec![call.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &[x])?])
 }

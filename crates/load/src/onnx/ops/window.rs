@@ -3,7 +3,8 @@
 use ir::Refusal;
 use smallvec::SmallVec;
 
-use crate::onnx::call::{Call, counts, refuse};
+use crate::build::{counts, refuse};
+use crate::onnx::call::Call;
 
 /// A window over the spatial dimensions; one entry a dimension in each field.
 pub(super) struct Window {

@@ -9,16 +9,16 @@ use ir::{Graph, Op, Refusal, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::{DType, Element, Map, Scope, Shape, Tensor, each_data, entity};
 
-use super::tensor::is_too_large;
+use super::is_too_large;
 
 entity!(
     /// A tensor that is known while loading.
-    pub(super) KnownId, "k"
+    pub(crate) KnownId, "k"
 );
 
 /// What an op is applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operand {
+pub(crate) enum Operand {
     /// A value of the graph.
     Value(ValueId),
     /// A tensor that is known, and in the graph only if something there reads it.
@@ -26,20 +26,20 @@ pub(super) enum Operand {
 }
 
 /// A tensor that is known while loading.
-pub(super) struct Known {
+pub(crate) struct Known {
     /// The name in the file.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its elements.
-    pub(super) tensor: Arc<Tensor>,
+    pub(crate) tensor: Arc<Tensor>,
     /// Whether it counts as a parameter.
-    pub(super) is_learned: bool,
+    pub(crate) is_learned: bool,
     /// Its value, once it is in the graph.
     value: Option<ValueId>,
 }
 
 /// When an op on known operands is evaluated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fold {
+pub(crate) enum Fold {
     /// Where the result is small or an operand moved.
     Small,
     /// Always: the result is a weight in another form.
@@ -47,30 +47,30 @@ pub(super) enum Fold {
 }
 
 /// The graph under construction.
-pub(super) struct Builder {
+pub(crate) struct Builder {
     /// The graph so far.
-    pub(super) graph: Graph,
+    pub(crate) graph: Graph,
     /// The known tensors.
-    pub(super) knowns: Map<KnownId, Known>,
+    pub(crate) knowns: Map<KnownId, Known>,
     /// Bytes that tensors made while loading may still take.
     bytes_left: u64,
 }
 
 impl Builder {
-    pub(super) fn new(name: &str) -> Builder {
+    pub(crate) fn new(name: &str) -> Builder {
         // A file of a few bytes can ask for any number of constants.
         const MADE_BYTES_MAX: u64 = 4 << 30;
         Builder { graph: Graph::new(name), knowns: Map::new(), bytes_left: MADE_BYTES_MAX }
     }
 
     /// Takes a tensor in.
-    pub(super) fn known(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
+    pub(crate) fn known(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
         let known = Known { name: name.to_string(), tensor: Arc::new(tensor), is_learned, value: None };
         Operand::Known(self.knowns.push(known))
     }
 
     /// Refuses a tensor that would be too large to be made while loading.
-    pub(super) fn reserve(&mut self, dtype: DType, elements: usize) -> Result<(), Refusal> {
+    pub(crate) fn reserve(&mut self, dtype: DType, elements: usize) -> Result<(), Refusal> {
         let need = dtype.size().0.saturating_mul(elements as u64);
         match self.bytes_left.checked_sub(need) {
             Some(left) => {
@@ -84,7 +84,7 @@ impl Builder {
     }
 
     /// The elements, where they are known.
-    pub(super) fn tensor(&self, operand: Operand) -> Option<&Arc<Tensor>> {
+    pub(crate) fn tensor(&self, operand: Operand) -> Option<&Arc<Tensor>> {
         match operand {
             Operand::Value(_) => None,
             Operand::Known(id) => Some(&self.knowns[id].tensor),
@@ -92,7 +92,7 @@ impl Builder {
     }
 
     /// Dtype and shape.
-    pub(super) fn ty(&self, operand: Operand) -> TensorType {
+    pub(crate) fn ty(&self, operand: Operand) -> TensorType {
         match operand {
             Operand::Value(id) => self.graph.ty(id).clone(),
             Operand::Known(id) => TensorType::of(&self.knowns[id].tensor),
@@ -100,7 +100,7 @@ impl Builder {
     }
 
     /// The value in the graph; a known tensor is put there when it is first asked for.
-    pub(super) fn value(&mut self, operand: Operand) -> ValueId {
+    pub(crate) fn value(&mut self, operand: Operand) -> ValueId {
         let id = match operand {
             Operand::Value(id) => return id,
             Operand::Known(id) => id,
@@ -113,7 +113,7 @@ impl Builder {
     }
 
     /// Applies an op with one output: evaluates it where that is possible and sensible, else adds a node.
-    pub(super) fn apply(&mut self, op: Op, inputs: &[Operand], scope: &Scope, fold: Fold) -> Result<Operand, Refusal> {
+    pub(crate) fn apply(&mut self, op: Op, inputs: &[Operand], scope: &Scope, fold: Fold) -> Result<Operand, Refusal> {
         let types: SmallVec<[TensorType; 4]> = inputs.iter().map(|&input| self.ty(input)).collect();
         let types: SmallVec<[&TensorType; 4]> = types.iter().collect();
         let output = op.infer(&types)?.swap_remove(0);
@@ -127,7 +127,7 @@ impl Builder {
     }
 
     /// Adds a node, however many outputs it has and whatever is known.
-    pub(super) fn add(&mut self, op: Op, inputs: &[Operand], scope: Scope) -> Result<Vec<Operand>, Refusal> {
+    pub(crate) fn add(&mut self, op: Op, inputs: &[Operand], scope: Scope) -> Result<Vec<Operand>, Refusal> {
         let inputs: SmallVec<[ValueId; 4]> = inputs.iter().map(|&input| self.value(input)).collect();
         Ok(self.graph.add(op, &inputs, scope)?.into_iter().map(Operand::Value).collect())
     }

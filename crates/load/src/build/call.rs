@@ -1,0 +1,223 @@
+//! [`Call`]: one node being translated. What it asks of its file is the format's; here are the ops it applies, and the few
+//! compositions that many operators need.
+
+use std::sync::Arc;
+
+use ir::{Op, Refusal, ops};
+use smallvec::SmallVec;
+use types::pointwise::{Binary, Compare, Unary};
+use types::{DType, Scope, Shape, Tensor};
+
+use super::{Builder, Fold, Operand};
+
+/// One node being translated, in the form that a format has for it.
+pub(crate) struct Call<'t, N> {
+    builder: &'t mut Builder,
+    /// The node in its file.
+    pub(crate) node: N,
+    scope: Scope,
+    /// Nodes that were added so far.
+    added: usize,
+}
+
+impl<'t, N> Call<'t, N> {
+    pub(crate) fn new(builder: &'t mut Builder, node: N, scope: Scope) -> Call<'t, N> {
+        Call { builder, node, scope, added: 0 }
+    }
+}
+
+/// Operands.
+impl<N> Call<'_, N> {
+    pub(crate) fn shape(&self, operand: Operand) -> Shape {
+        self.builder.ty(operand).shape
+    }
+
+    pub(crate) fn dtype(&self, operand: Operand) -> DType {
+        self.builder.ty(operand).dtype
+    }
+
+    /// The elements, where they are known.
+    pub(crate) fn peek(&self, operand: Operand) -> Option<Arc<Tensor>> {
+        self.builder.tensor(operand).cloned()
+    }
+}
+
+/// Applying ops.
+impl<N> Call<'_, N> {
+    pub(crate) fn apply(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
+        self.apply_fold(op.into(), inputs, Fold::Small)
+    }
+
+    /// Applies an op that gives a weight another form: known operands are always computed with.
+    pub(crate) fn apply_always(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
+        self.apply_fold(op.into(), inputs, Fold::Always)
+    }
+
+    fn apply_fold(&mut self, op: Op, inputs: &[Operand], fold: Fold) -> Result<Operand, Refusal> {
+        let scope = self.next_scope(&op);
+        let before = self.builder.graph.nodes().len();
+        let applied = self.builder.apply(op, inputs, &scope, fold)?;
+        self.added += self.builder.graph.nodes().len() - before;
+        Ok(applied)
+    }
+
+    /// Applies an op with several outputs, which is always added.
+    pub(crate) fn apply_all(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Vec<Operand>, Refusal> {
+        let op = op.into();
+        let scope = self.next_scope(&op);
+        self.added += 1;
+        self.builder.add(op, inputs, scope)
+    }
+
+    /// The node's own scope for the first op that is added, one below it for the others.
+    fn next_scope(&self, op: &Op) -> Scope {
+        match self.added {
+            0 => self.scope.clone(),
+            added => self.scope.child(&format!("{}_{added}", op.name())),
+        }
+    }
+
+    /// A tensor made here, which is no parameter.
+    pub(crate) fn constant(&mut self, tensor: Tensor) -> Operand {
+        self.builder.known(self.scope.as_str(), tensor, false)
+    }
+
+    /// A tensor from the file, which is a parameter if it is floating-point and more than a number.
+    pub(crate) fn constant_of_file(&mut self, tensor: Tensor) -> Operand {
+        let is_learned = tensor.dtype().is_float() && tensor.elements() > 1;
+        self.builder.known(self.scope.as_str(), tensor, is_learned)
+    }
+
+    /// Refuses a constant that would be too large to be made while loading.
+    pub(crate) fn reserve(&mut self, dtype: DType, shape: &Shape) -> Result<(), Refusal> {
+        self.builder.reserve(dtype, shape.elements())
+    }
+
+    /// A number of a dtype.
+    pub(crate) fn number(&mut self, number: f64, dtype: DType) -> Operand {
+        self.constant(Tensor::scalar(number).cast(dtype))
+    }
+
+    pub(crate) fn unary(&mut self, function: Unary, x: Operand) -> Result<Operand, Refusal> {
+        self.apply(ops::Unary(function), &[x])
+    }
+
+    pub(crate) fn binary(&mut self, function: Binary, a: Operand, b: Operand) -> Result<Operand, Refusal> {
+        self.apply(ops::Binary(function), &[a, b])
+    }
+
+    pub(crate) fn compare(&mut self, function: Compare, a: Operand, b: Operand) -> Result<Operand, Refusal> {
+        self.apply(ops::Compare(function), &[a, b])
+    }
+
+    pub(crate) fn select(&mut self, condition: Operand, a: Operand, b: Operand) -> Result<Operand, Refusal> {
+        self.apply(ops::Select {}, &[condition, a, b])
+    }
+
+    pub(crate) fn cast(&mut self, x: Operand, to: DType) -> Result<Operand, Refusal> {
+        if self.dtype(x) == to { Ok(x) } else { self.apply(ops::Cast { to }, &[x]) }
+    }
+
+    pub(crate) fn reshape(&mut self, x: Operand, shape: Shape) -> Result<Operand, Refusal> {
+        if self.shape(x) == shape { Ok(x) } else { self.apply(ops::Reshape { shape }, &[x]) }
+    }
+
+    pub(crate) fn expand(&mut self, x: Operand, shape: Shape) -> Result<Operand, Refusal> {
+        if self.shape(x) == shape { Ok(x) } else { self.apply(ops::Expand { shape }, &[x]) }
+    }
+
+    pub(crate) fn transpose(&mut self, x: Operand, order: &[usize]) -> Result<Operand, Refusal> {
+        if order.iter().copied().eq(0..self.shape(x).rank()) {
+            return Ok(x);
+        }
+        self.apply_always(ops::Transpose { order: order.into() }, &[x])
+    }
+
+    pub(crate) fn reduce(
+        &mut self,
+        kind: ops::ReduceKind,
+        x: Operand,
+        axes: SmallVec<[usize; 4]>,
+        keep: bool,
+    ) -> Result<Operand, Refusal> {
+        self.apply(ops::Reduce { kind, axes, keep }, &[x])
+    }
+
+    /// `x` with extents of 1 behind its own, so that its last axis is axis `at` of `rank`.
+    pub(crate) fn aligned(&mut self, x: Operand, at: usize, rank: usize) -> Result<Operand, Refusal> {
+        let mut shape = self.shape(x);
+        for _ in at + 1..rank {
+            shape.push(1);
+        }
+        self.reshape(x, shape)
+    }
+
+    /// Operands in `f32` where their dtype is one that it holds exactly, with the dtype that the result shall have.
+    ///
+    /// Several ops compute in `f32` only; narrower floats are widened for them and the result is narrowed again.
+    pub(crate) fn widen(&mut self, inputs: &[Operand]) -> Result<(SmallVec<[Operand; 4]>, DType), Refusal> {
+        let dtype = self.dtype(inputs[0]);
+        let widened = inputs
+            .iter()
+            .map(|&input| match self.dtype(input) {
+                DType::F16 | DType::Bf16 => self.cast(input, DType::F32),
+                _ => Ok(input),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok((widened, dtype))
+    }
+
+    /// [`Call::apply`] for ops that compute in `f32` only.
+    pub(crate) fn apply_f32(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
+        let (inputs, dtype) = self.widen(inputs)?;
+        let y = self.apply(op, &inputs)?;
+        match dtype {
+            DType::F16 | DType::Bf16 => self.cast(y, dtype),
+            _ => Ok(y),
+        }
+    }
+}
+
+/// What [`Call::standardize`] finds on its way.
+pub(crate) struct Standard {
+    pub(crate) y: Operand,
+    pub(crate) mean: Operand,
+    pub(crate) inverse: Operand,
+}
+
+/// Normalisation.
+impl<N> Call<'_, N> {
+    /// `(x - mean) / sqrt(variance + epsilon)` over axes.
+    pub(crate) fn standardize(
+        &mut self,
+        x: Operand,
+        axes: SmallVec<[usize; 4]>,
+        epsilon: f32,
+    ) -> Result<Standard, Refusal> {
+        let dtype = self.dtype(x);
+        let mean = self.reduce(ops::ReduceKind::Mean, x, axes.clone(), true)?;
+        let centred = self.binary(Binary::Sub, x, mean)?;
+        let squares = self.binary(Binary::Mul, centred, centred)?;
+        let variance = self.reduce(ops::ReduceKind::Mean, squares, axes, true)?;
+        let epsilon = self.number(f64::from(epsilon), dtype);
+        let shifted = self.binary(Binary::Add, variance, epsilon)?;
+        let deviation = self.unary(Unary::Sqrt, shifted)?;
+        let inverse = self.unary(Unary::Reciprocal, deviation)?;
+        let y = self.binary(Binary::Mul, centred, inverse)?;
+        Ok(Standard { y, mean, inverse })
+    }
+
+    /// `y * scale + shift`, both given for axis `at`.
+    pub(crate) fn scale_shift(
+        &mut self,
+        y: Operand,
+        [scale, shift]: [Operand; 2],
+        at: usize,
+    ) -> Result<Operand, Refusal> {
+        let rank = self.shape(y).rank();
+        let scale = self.aligned(scale, at, rank)?;
+        let scaled = self.binary(Binary::Mul, y, scale)?;
+        let shift = self.aligned(shift, at, rank)?;
+        self.binary(Binary::Add, scaled, shift)
+    }
+}

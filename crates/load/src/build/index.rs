@@ -1,0 +1,92 @@
+//! Elements by index, composed of comparisons, choices and [`Gather`].
+
+use ir::Refusal;
+use ir::ops::{Gather, ReduceKind};
+use smallvec::smallvec;
+use types::pointwise::{Binary, Compare};
+use types::{DType, Shape, Tensor, strides};
+
+use super::{Call, Operand, refuse};
+
+impl<N> Call<'_, N> {
+    /// `0, 1, ..` along `axis`, with extents of 1 elsewhere, as `i64`.
+    pub(crate) fn positions(&mut self, extent: usize, axis: usize, rank: usize) -> Result<Operand, Refusal> {
+        let mut shape: Shape = (0..rank).map(|_| 1).collect();
+        shape[axis] = extent;
+        self.reserve(DType::I64, &shape)?;
+        Ok(self.constant(Tensor::from_fn(shape, |at| at as i64)))
+    }
+
+    /// Indices as `i64` in `0..extent`; those outside are moved to the ends.
+    pub(crate) fn clipped(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
+        let index = self.cast(index, DType::I64)?;
+        let (zero, last) = (self.number(0.0, DType::I64), self.number(extent.saturating_sub(1) as f64, DType::I64));
+        let index = self.binary(Binary::Max, index, zero)?;
+        self.binary(Binary::Min, index, last)
+    }
+
+    /// Indices as `i64`, negative ones counted from the end.
+    pub(crate) fn counted(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
+        let index = self.cast(index, DType::I64)?;
+        let (zero, extent) = (self.number(0.0, DType::I64), self.number(extent as f64, DType::I64));
+        let is_negative = self.compare(Compare::Less, index, zero)?;
+        let from_the_end = self.binary(Binary::Add, index, extent)?;
+        self.select(is_negative, from_the_end, index)
+    }
+
+    /// The element of each line along `axis` that `index` names, clipped; `index` has as many elements as there are lines.
+    /// The axis stays, with an extent of 1.
+    pub(crate) fn picked(&mut self, x: Operand, index: Operand, axis: usize) -> Result<Operand, Refusal> {
+        let shape = self.shape(x);
+        let mut line = shape.clone();
+        line[axis] = 1;
+        if self.shape(index).elements() != line.elements() {
+            refuse!("indices of shape {} do not choose from {shape} along axis {axis}", self.shape(index));
+        }
+        let index = self.clipped(index, shape[axis])?;
+        let index = self.reshape(index, line)?;
+        let positions = self.positions(shape[axis], axis, shape.rank())?;
+        let hot = self.compare(Compare::Equal, positions, index)?;
+        let zero = self.number(0.0, self.dtype(x));
+        // Chosen rather than multiplied: what is not chosen may be infinite.
+        let chosen = self.select(hot, x, zero)?;
+        self.reduce(ReduceKind::Sum, chosen, smallvec![axis], true)
+    }
+
+    /// The rows of a table `[rows, ..]` at flat indices of any shape, which comes first in the result.
+    pub(crate) fn rows(&mut self, table: Operand, index: Operand) -> Result<Operand, Refusal> {
+        self.apply(Gather { axis: 0 }, &[table, index])
+    }
+
+    /// `sum of index_k * stride_k`: where elements of `extents` are in a flat tensor. The indices broadcast.
+    pub(crate) fn flat_index(&mut self, indices: &[Operand], extents: &[usize]) -> Result<Operand, Refusal> {
+        let mut sum = None;
+        for (&index, stride) in indices.iter().zip(strides(extents)) {
+            let stride = self.number(stride as f64, DType::I64);
+            let part = self.binary(Binary::Mul, index, stride)?;
+            sum = Some(match sum {
+                None => part,
+                Some(sum) => self.binary(Binary::Add, sum, part)?,
+            });
+        }
+        Ok(sum.unwrap_or_else(|| self.number(0.0, DType::I64)))
+    }
+
+    /// `x[.., index[i], ..]` for each place `i` of `index`, which has the rank of `x` and is used along `axis` only.
+    pub(crate) fn elements_along(&mut self, x: Operand, index: Operand, axis: usize) -> Result<Operand, Refusal> {
+        let (shape, places) = (self.shape(x), self.shape(index));
+        let fits = |at: usize| at == axis || places[at] <= shape[at];
+        if shape.rank() != places.rank() || !(0..shape.rank()).all(fits) {
+            refuse!("indices of shape {places} do not fit {shape} along axis {axis}");
+        }
+        let index = self.counted(index, shape[axis])?;
+        let mut indices = Vec::new();
+        for at in 0..shape.rank() {
+            indices.push(if at == axis { index } else { self.positions(places[at], at, shape.rank())? });
+        }
+        let flat = self.flat_index(&indices, &shape)?;
+        let flat = self.expand(flat, places)?;
+        let table = self.reshape(x, Shape::from([shape.elements()]))?;
+        self.rows(table, flat)
+    }
+}

@@ -1,0 +1,62 @@
+//! What all readers of graphs share: the graph under construction, ops applied to it, and numbers read with care.
+
+mod builder;
+mod call;
+mod index;
+mod recurrent;
+
+use ir::Refusal;
+use smallvec::SmallVec;
+use types::Shape;
+
+use builder::Fold;
+pub(crate) use builder::{Builder, Operand};
+pub(crate) use call::{Call, Standard};
+pub(crate) use recurrent::Network;
+
+/// Returns a [`Refusal`] with a formatted message.
+macro_rules! refuse {
+    ($($message:tt)*) => {
+        return Err(ir::Refusal(format!($($message)*)))
+    };
+}
+pub(crate) use refuse;
+
+/// Extents, paddings and strides beyond this are damage.
+const INT_MAX: i64 = 1 << 40;
+
+/// No tensor has more elements than this: a file that asks for more is damaged.
+const ELEMENTS_MAX: usize = 1 << 40;
+
+/// Whether a shape is beyond all sense, even where an extent of 0 leaves no elements: strides must not overflow either.
+pub(crate) fn is_too_large(shape: &Shape) -> bool {
+    ELEMENTS_MAX < shape.iter().fold(1, |product: usize, &extent| product.saturating_mul(extent.max(1)))
+}
+
+/// An axis counted from the front; negative ones count from the end.
+pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
+    let counted = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
+    match usize::try_from(counted) {
+        Ok(counted) if counted < rank => Ok(counted),
+        _ => refuse!("axis {axis} does not exist in a tensor of rank {rank}"),
+    }
+}
+
+/// Axes counted from the front, sorted, each once.
+pub(crate) fn axes(list: &[i64], rank: usize) -> Result<SmallVec<[usize; 4]>, Refusal> {
+    let mut sorted: SmallVec<[usize; 4]> = list.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?;
+    sorted.sort_unstable();
+    if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+        refuse!("axes {list:?} name an axis twice");
+    }
+    Ok(sorted)
+}
+
+/// Counts that are at least 0 and not absurd.
+pub(crate) fn counts(list: &[i64], what: &str) -> Result<SmallVec<[usize; 4]>, Refusal> {
+    let count = |&item: &i64| match (0..=INT_MAX).contains(&item) {
+        true => Ok(item as usize),
+        false => Err(Refusal(format!("`{what}` has the number {item}"))),
+    };
+    list.iter().map(count).collect()
+}

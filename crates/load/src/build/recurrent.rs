@@ -1,0 +1,121 @@
+//! Recurrent networks: the input's part of all gates is one matrix product over all steps, the rest is one op.
+
+use ir::{Refusal, ops};
+use types::pointwise::Binary;
+use types::recurrent::{Cell, Reset, Sweep};
+use types::{DType, Shape, Tensor};
+
+use super::{Call, Operand, refuse};
+
+/// A network and its weights, gates in the order of [`Cell`]. All `f32`.
+pub(crate) struct Network {
+    pub(crate) cell: Cell,
+    pub(crate) sweep: Sweep,
+    /// `[seq, batch, in]`
+    pub(crate) x: Operand,
+    /// `[d, g u, in]`, of the input.
+    pub(crate) w: Operand,
+    /// `[d, g u, u]`, of the state.
+    pub(crate) r: Operand,
+    /// `[d, g u]` each, of the input's product and of the state's.
+    pub(crate) biases: Option<[Operand; 2]>,
+    /// `[d, batch, u]`; zeros where there is none.
+    pub(crate) h: Option<Operand>,
+    /// The same of an LSTM's memory.
+    pub(crate) c: Option<Operand>,
+    /// `[d, 3 u]`, where the cell has them.
+    pub(crate) peepholes: Option<Operand>,
+}
+
+struct Sizes {
+    seq: usize,
+    batch: usize,
+    inputs: usize,
+    units: usize,
+    directions: usize,
+    /// Of the weights of one direction.
+    rows: usize,
+}
+
+impl Network {
+    fn sizes<N>(&self, call: &Call<N>) -> Result<Sizes, Refusal> {
+        let [x, w, r] = [self.x, self.w, self.r].map(|operand| call.shape(operand));
+        let ([seq, batch, inputs], [_, _, units]) = (&x[..], &r[..]) else {
+            refuse!("{x} and {r} do not both have three dimensions");
+        };
+        let (directions, rows) = (self.sweep.directions(), self.cell.gates().saturating_mul(*units));
+        for (got, want) in
+            [(w, Shape::from([directions, rows, *inputs])), (r.clone(), Shape::from([directions, rows, *units]))]
+        {
+            if got != want {
+                refuse!("weights of shape {got} are not {want}");
+            }
+        }
+        Ok(Sizes { seq: *seq, batch: *batch, inputs: *inputs, units: *units, directions, rows })
+    }
+}
+
+impl<N> Call<'_, N> {
+    /// The states after all steps `[seq, d, batch, u]`, the last ones `[d, batch, u]`, and an LSTM's last memory.
+    pub(crate) fn recurrent(&mut self, network: Network) -> Result<Vec<Operand>, Refusal> {
+        let sizes = network.sizes(self)?;
+        let (bias, own) = self.joined_biases(&network, &sizes)?;
+        let mut operands = vec![self.input_product(&network, &sizes, bias)?, network.r];
+        operands.push(self.first_state(&sizes, network.h)?);
+        if network.cell.has_memory() {
+            operands.push(self.first_state(&sizes, network.c)?);
+        }
+        operands.extend(network.peepholes);
+        operands.extend(own);
+        self.apply_all(ops::Recurrent { cell: network.cell, sweep: network.sweep }, &operands)
+    }
+
+    /// What is added to the input product, `[d g u]`, and the bias that a GRU's candidate adds later, `[d, u]`. Nearly
+    /// always both biases are added to the product anyway.
+    fn joined_biases(
+        &mut self,
+        network: &Network,
+        sizes: &Sizes,
+    ) -> Result<(Option<Operand>, Option<Operand>), Refusal> {
+        let (directions, units, rows) = (sizes.directions, sizes.units, sizes.rows);
+        let apart = matches!(network.cell, Cell::Gru { reset: Reset::AfterProduct, .. });
+        let zeros = |call: &mut Self| call.constant(Tensor::from_fn(Shape::from([directions, units]), |_| 0.0f32));
+        let Some([input, mut recurrent]) = network.biases else {
+            return Ok((None, if apart { Some(zeros(self)) } else { None }));
+        };
+        let shape = Shape::from([directions, rows]);
+        if [input, recurrent].iter().any(|&bias| self.shape(bias) != shape) {
+            refuse!("biases of shapes {} and {} are not {shape}", self.shape(input), self.shape(recurrent));
+        }
+        let mut own = None;
+        if apart {
+            own = Some(self.apply_always(ops::Slice::range(&shape, 1, rows - units, units), &[recurrent])?);
+            let first = self.apply_always(ops::Slice::range(&shape, 1, 0, rows - units), &[recurrent])?;
+            let zeros = zeros(self);
+            recurrent = self.apply_always(ops::Concat { axis: 1 }, &[first, zeros])?;
+        }
+        let sum = self.apply_always(ops::Binary(Binary::Add), &[input, recurrent])?;
+        Ok((Some(self.reshape(sum, Shape::from([directions * rows]))?), own))
+    }
+
+    /// `X W' + bias` for all steps and directions at once, `[seq, batch, d g u]`.
+    fn input_product(&mut self, network: &Network, sizes: &Sizes, bias: Option<Operand>) -> Result<Operand, Refusal> {
+        let rows = sizes.directions * sizes.rows;
+        let w = self.reshape(network.w, Shape::from([rows, sizes.inputs]))?;
+        let w = self.transpose(w, &[1, 0])?;
+        let x = self.reshape(network.x, Shape::from([sizes.seq * sizes.batch, sizes.inputs]))?;
+        let epilogue = ops::Epilogue::bias(bias.is_some());
+        let factors: Vec<Operand> = [x, w].into_iter().chain(bias).collect();
+        let gates = self.apply(ops::MatMul { epilogue }, &factors)?;
+        self.reshape(gates, Shape::from([sizes.seq, sizes.batch, rows]))
+    }
+
+    fn first_state(&mut self, sizes: &Sizes, state: Option<Operand>) -> Result<Operand, Refusal> {
+        if let Some(state) = state {
+            return Ok(state);
+        }
+        let shape = Shape::from([sizes.directions, sizes.batch, sizes.units]);
+        self.reserve(DType::F32, &shape)?;
+        Ok(self.constant(Tensor::from_fn(shape, |_| 0.0f32)))
+    }
+}

@@ -1,0 +1,277 @@
+//! Pictures sampled at places that a grid names, in two or three spatial dimensions.
+
+use ir::{Refusal, ops};
+use smallvec::SmallVec;
+use types::pointwise::{Binary, Compare, Unary};
+use types::{DType, Shape, Tensor};
+
+use crate::build::{Operand, counts, refuse};
+use crate::onnx::call::Call;
+
+type Yield = Result<Vec<Operand>, Refusal>;
+
+/// The places of an affine transformation: `theta: [n, d, d + 1]` times the places of a picture -> `[n, ..spatial, d]`.
+pub(super) fn affine(call: &mut Call) -> Yield {
+    let theta = call.input(0)?;
+    let size = counts(&call.known_ints(1, "size")?, "size")?;
+    let aligned = call.flag("align_corners")?;
+    let Some(spatial) = size.len().checked_sub(2).filter(|spatial| (2..=3).contains(spatial)) else {
+        refuse!("`size` has {} numbers, not 4 or 5", size.len());
+    };
+    let extents = &size[2..];
+    if call.shape(theta)[..] != [size[0], spatial, spatial + 1] {
+        refuse!("transformations of shape {} do not fit `size` {size:?}", call.shape(theta));
+    }
+    // A row for each place: its coordinates from -1 to 1, the last axis first, and a 1.
+    let places: usize = extents.iter().product();
+    let shape = Shape::from([places, spatial + 1]);
+    call.reserve(DType::F32, &shape)?;
+    let base = Tensor::from_fn(shape, |at| {
+        let (mut place, column) = (at / (spatial + 1), at % (spatial + 1));
+        if column == spatial {
+            return 1.0f32;
+        }
+        // Coordinate `column` belongs to the axis that many from the end.
+        for &extent in extents.iter().rev().take(column) {
+            place /= extent;
+        }
+        let extent = extents[spatial - 1 - column];
+        let at = (place % extent) as f32;
+        match (aligned, extent) {
+            (true, 1) => 0.0,
+            (true, _) => 2.0 * at / (extent - 1) as f32 - 1.0,
+            (false, _) => (2.0 * at + 1.0) / extent as f32 - 1.0,
+        }
+    });
+    let base = call.constant(base);
+    let theta = call.transpose(theta, &[0, 2, 1])?;
+    let y = call.apply_f32(ops::MatMul::default(), &[base, theta])?;
+    let out: Shape = [size[0]].into_iter().chain(extents.iter().copied()).chain([spatial]).collect();
+    Ok(vec![call.reshape(y, out)?])
+}
+
+/// What a place outside the picture shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outside {
+    Zeros,
+    Border,
+    Reflection,
+}
+
+struct Sampler {
+    /// `[n * cells, c]`: a row for each cell of each picture.
+    table: Operand,
+    /// Where each picture begins there, as `i64` that broadcasts to the places.
+    starts: Operand,
+    extents: SmallVec<[usize; 3]>,
+    outside: Outside,
+    aligned: bool,
+}
+
+/// One cell along an axis for each place, and how much it weighs.
+#[derive(Clone, Copy)]
+struct Tap {
+    /// In `f32`, whole.
+    cell: Operand,
+    weight: Option<Operand>,
+}
+
+/// `x: [n, c, ..]`, `grid: [n, ..places, d]` from -1 to 1, the last axis first -> `[n, c, ..places]`.
+pub(super) fn sample(call: &mut Call) -> Yield {
+    let (x, grid) = (call.input(0)?, call.input(1)?);
+    let (shape, grid_shape) = (call.shape(x), call.shape(grid));
+    let rank = shape.rank();
+    let spatial = rank.saturating_sub(2);
+    if !(1..=3).contains(&spatial) || grid_shape.rank() != rank || grid_shape[rank - 1] != spatial {
+        refuse!("a grid of shape {grid_shape} does not sample {shape}");
+    }
+    if grid_shape[0] != shape[0]
+        || shape.elements() == 0
+        || call.dtype(x) != DType::F32
+        || call.dtype(grid) != DType::F32
+    {
+        refuse!("{}{shape} sampled by {}{grid_shape} is not supported", call.dtype(x), call.dtype(grid));
+    }
+    let outside = match call.text_or("padding_mode", "zeros") {
+        "zeros" => Outside::Zeros,
+        "border" => Outside::Border,
+        "reflection" => Outside::Reflection,
+        other => refuse!("attribute `padding_mode` is `{other}`"),
+    };
+    let mode = match call.text_or("mode", "linear") {
+        "linear" | "bilinear" => Mode::Linear,
+        "nearest" => Mode::Nearest,
+        "cubic" | "bicubic" => Mode::Cubic,
+        other => refuse!("attribute `mode` is `{other}`"),
+    };
+    let aligned = call.flag("align_corners")?;
+    let extents: SmallVec<[usize; 3]> = shape[2..].into();
+    let (cells, channels) = (extents.iter().product::<usize>(), shape[1]);
+    let table = call.reshape(x, Shape::from([shape[0], channels, cells]))?;
+    let table = call.transpose(table, &[0, 2, 1])?;
+    let table = call.reshape(table, Shape::from([shape[0] * cells, channels]))?;
+    let places: Shape = grid_shape[..rank - 1].into();
+    let batch = call.positions(shape[0], 0, places.rank())?;
+    let width = call.number(cells as f64, DType::I64);
+    let starts = call.binary(Binary::Mul, batch, width)?;
+    let sampler = Sampler { table, starts, extents, outside, aligned };
+    let mut taps = Vec::new();
+    for axis in 0..spatial {
+        let part = ops::Slice::range(&grid_shape, rank - 1, spatial - 1 - axis, 1);
+        let part = call.apply(part, &[grid])?;
+        let part = call.reshape(part, places.clone())?;
+        let at = sampler.place(call, part, axis)?;
+        taps.push(mode.taps(call, at)?);
+    }
+    let mut sum = None;
+    for choice in 0..taps.iter().map(Vec::len).product::<usize>() {
+        let mut rest = choice;
+        let chosen: Vec<Tap> = taps
+            .iter()
+            .map(|taps| {
+                let tap = taps[rest % taps.len()];
+                rest /= taps.len();
+                tap
+            })
+            .collect();
+        let part = sampler.weighted(call, &chosen, &places)?;
+        sum = Some(match sum {
+            None => part,
+            Some(sum) => call.binary(Binary::Add, sum, part)?,
+        });
+    }
+    let y = sum.ok_or_else(|| Refusal("there is nothing to sample".into()))?;
+    let order: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    Ok(vec![call.transpose(y, &order)?])
+}
+
+impl Sampler {
+    /// Coordinates in cells along an axis.
+    fn place(&self, call: &mut Call, grid: Operand, axis: usize) -> Result<Operand, Refusal> {
+        let extent = self.extents[axis] as f64;
+        // `(x + 1) / 2 * (extent - 1)`, or `((x + 1) * extent - 1) / 2`.
+        let (factor, term) = if self.aligned {
+            ((extent - 1.0) / 2.0, (extent - 1.0) / 2.0)
+        } else {
+            (extent / 2.0, (extent - 1.0) / 2.0)
+        };
+        let (factor, term) = (call.number(factor, DType::F32), call.number(term, DType::F32));
+        let scaled = call.binary(Binary::Mul, grid, factor)?;
+        let at = call.binary(Binary::Add, scaled, term)?;
+        match self.outside {
+            Outside::Zeros => Ok(at),
+            Outside::Border => call.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at),
+            Outside::Reflection => self.reflected(call, at, axis),
+        }
+    }
+
+    /// Folds coordinates back at the middle of the outermost cells, or at their edge.
+    fn reflected(&self, call: &mut Call, at: Operand, axis: usize) -> Result<Operand, Refusal> {
+        let extent = self.extents[axis] as f64;
+        let (low, high) = if self.aligned { (0.0, extent - 1.0) } else { (-0.5, extent - 0.5) };
+        let range = high - low;
+        if range == 0.0 {
+            let zero = call.number(0.0, DType::F32);
+            return call.binary(Binary::Mul, at, zero);
+        }
+        let [low, range, twice] = [low, range, 2.0 * range].map(|number| call.number(number, DType::F32));
+        // The way from the lower end, there and back again and again.
+        let way = call.binary(Binary::Sub, at, low)?;
+        let turns = call.binary(Binary::Div, way, twice)?;
+        let turns = call.unary(Unary::Floor, turns)?;
+        let whole = call.binary(Binary::Mul, turns, twice)?;
+        let way = call.binary(Binary::Sub, way, whole)?;
+        let back = call.binary(Binary::Sub, twice, way)?;
+        let is_there = call.compare(Compare::LessOrEqual, way, range)?;
+        let folded = call.select(is_there, way, back)?;
+        call.binary(Binary::Add, folded, low)
+    }
+
+    /// The cells of a choice of taps, `[..places, c]`, times their weights.
+    fn weighted(&self, call: &mut Call, taps: &[Tap], places: &Shape) -> Result<Operand, Refusal> {
+        let (mut indices, mut weight, mut inside) = (Vec::new(), None::<Operand>, None::<Operand>);
+        for (axis, tap) in taps.iter().enumerate() {
+            let last = self.extents[axis] as f32 - 1.0;
+            // Taps of a place may lie beyond the picture where the place itself does not.
+            let cell = match self.outside {
+                Outside::Reflection => self.reflected(call, tap.cell, axis)?,
+                _ => tap.cell,
+            };
+            let held = call.unary(Unary::Clip { min: 0.0, max: last }, cell)?;
+            let held = call.unary(Unary::Round, held)?;
+            if self.outside == Outside::Zeros {
+                let is_inside = call.compare(Compare::Equal, held, cell)?;
+                inside = Some(match inside {
+                    None => is_inside,
+                    Some(other) => call.binary(Binary::And, other, is_inside)?,
+                });
+            }
+            indices.push(call.cast(held, DType::I64)?);
+            weight = match (weight, tap.weight) {
+                (Some(a), Some(b)) => Some(call.binary(Binary::Mul, a, b)?),
+                (a, b) => a.or(b),
+            };
+        }
+        let flat = call.flat_index(&indices, &self.extents)?;
+        let flat = call.binary(Binary::Add, flat, self.starts)?;
+        let flat = call.expand(flat, places.clone())?;
+        let mut y = call.rows(self.table, flat)?;
+        let mut spread = places.clone();
+        spread.push(1);
+        if let Some(weight) = weight {
+            let weight = call.reshape(weight, spread.clone())?;
+            y = call.binary(Binary::Mul, y, weight)?;
+        }
+        if let Some(inside) = inside {
+            let inside = call.reshape(inside, spread)?;
+            let zero = call.number(0.0, DType::F32);
+            y = call.select(inside, y, zero)?;
+        }
+        Ok(y)
+    }
+}
+
+/// How a value between cells is found.
+#[derive(Clone, Copy)]
+enum Mode {
+    Nearest,
+    Linear,
+    Cubic,
+}
+
+impl Mode {
+    /// The cells along an axis that a coordinate has a part of.
+    fn taps(self, call: &mut Call, at: Operand) -> Result<Vec<Tap>, Refusal> {
+        if let Mode::Nearest = self {
+            return Ok(vec![Tap { cell: call.unary(Unary::Round, at)?, weight: None }]);
+        }
+        let floor = call.unary(Unary::Floor, at)?;
+        let part = call.binary(Binary::Sub, at, floor)?;
+        let one = call.number(1.0, DType::F32);
+        if let Mode::Linear = self {
+            let rest = call.binary(Binary::Sub, one, part)?;
+            let next = call.binary(Binary::Add, floor, one)?;
+            return Ok(vec![Tap { cell: floor, weight: Some(rest) }, Tap { cell: next, weight: Some(part) }]);
+        }
+        let mut taps = Vec::new();
+        for step in -1..=2 {
+            let offset = call.number(f64::from(step), DType::F32);
+            let cell = call.binary(Binary::Add, floor, offset)?;
+            let distance = call.binary(Binary::Sub, part, offset)?;
+            let distance = call.unary(Unary::Abs, distance)?;
+            // Keys' kernel with a = -0.75: inside 1, and between 1 and 2.
+            let polynomial: [f64; 4] = match step {
+                0 | 1 => [1.25, -2.25, 0.0, 1.0],
+                _ => [-0.75, 3.75, -6.0, 3.0],
+            };
+            let mut weight = call.number(polynomial[0], DType::F32);
+            for coefficient in &polynomial[1..] {
+                let coefficient = call.number(*coefficient, DType::F32);
+                weight = call.binary(Binary::Mul, weight, distance)?;
+                weight = call.binary(Binary::Add, weight, coefficient)?;
+            }
+            taps.push(Tap { cell, weight: Some(weight) });
+        }
+        Ok(taps)
+    }
+}

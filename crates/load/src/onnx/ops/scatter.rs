@@ -1,0 +1,143 @@
+//! Elements written to places that are known: each element of the result is taken from the data or from an update.
+//!
+//! The places decide at load time where each element comes from. Where several updates have one place they come in layers,
+//! each of which has one at most.
+
+use std::collections::BTreeMap;
+
+use ir::{Refusal, ops};
+use types::pointwise::Binary;
+use types::{DType, Shape, Tensor, strides};
+
+use crate::build::{Operand, axis, refuse};
+use crate::onnx::call::Call;
+
+type Yield = Result<Vec<Operand>, Refusal>;
+
+/// What becomes of an element and its update.
+fn reduction(call: &Call) -> Result<Option<Binary>, Refusal> {
+    Ok(match call.text_or("reduction", "none") {
+        "none" => None,
+        "add" => Some(Binary::Add),
+        "mul" => Some(Binary::Mul),
+        "max" => Some(Binary::Max),
+        "min" => Some(Binary::Min),
+        other => refuse!("attribute `reduction` is `{other}`"),
+    })
+}
+
+/// An index that counts from the end where it is negative.
+fn counted(index: i64, extent: usize) -> Result<usize, Refusal> {
+    let counted = if index < 0 { index.saturating_add(extent as i64) } else { index };
+    match usize::try_from(counted) {
+        Ok(counted) if counted < extent => Ok(counted),
+        _ => refuse!("index {index} lies outside an axis of {extent}"),
+    }
+}
+
+/// `data[.., index[i], ..]` becomes `updates[i]`, the index used along one axis.
+pub(super) fn elements(call: &mut Call) -> Yield {
+    let (data, updates) = (call.input(0)?, call.input(2)?);
+    let (shape, places) = (call.shape(data), call.shape(call.input(1)?));
+    let axis = axis(call.int_or("axis", 0)?, shape.rank())?;
+    let index = call.known_ints(1, "indices")?;
+    if call.shape(updates) != places || places.rank() != shape.rank() {
+        refuse!("updates {} and indices {places} do not fit {shape}", call.shape(updates));
+    }
+    let (from_strides, to_strides) = (strides(&places), strides(&shape));
+    let mut writes = Vec::new();
+    for (update, &index) in index.iter().enumerate() {
+        let mut to = 0;
+        for at in 0..shape.rank() {
+            let place = update / from_strides[at] % places[at];
+            let place = if at == axis { counted(index, shape[axis])? } else { place };
+            if shape[at] <= place {
+                refuse!("indices {places} do not fit {shape}");
+            }
+            to += place * to_strides[at];
+        }
+        writes.push((to, update));
+    }
+    let reduction = reduction(call)?;
+    written(call, data, updates, &writes, reduction)
+}
+
+/// Indices are vectors along the last axis; behind the axes that they name whole slices are written.
+pub(super) fn nd(call: &mut Call) -> Yield {
+    let (data, updates) = (call.input(0)?, call.input(2)?);
+    let (shape, places) = (call.shape(data), call.shape(call.input(1)?));
+    let index = call.known_ints(1, "indices")?;
+    let Some((&named, outer)) = places.split_last() else { refuse!("indices have no dimensions") };
+    if shape.rank() < named {
+        refuse!("indices of {named} numbers for {shape}");
+    }
+    let inner = &shape[named..];
+    let want: Shape = outer.iter().chain(inner).copied().collect();
+    if call.shape(updates) != want {
+        refuse!("updates of shape {} are not {want}", call.shape(updates));
+    }
+    let (slice, to_strides) = (inner.iter().product::<usize>(), strides(&shape));
+    let mut writes = Vec::new();
+    for row in 0..outer.iter().product::<usize>() {
+        let mut to = 0;
+        for at in 0..named {
+            to += counted(index[row * named + at], shape[at])? * to_strides[at];
+        }
+        writes.extend((0..slice).map(|cell| (to + cell, row * slice + cell)));
+    }
+    let reduction = reduction(call)?;
+    written(call, data, updates, &writes, reduction)
+}
+
+/// Data with pairs of a place there and an update, both flat.
+fn written(
+    call: &mut Call,
+    data: Operand,
+    updates: Operand,
+    writes: &[(usize, usize)],
+    reduction: Option<Binary>,
+) -> Yield {
+    let shape = call.shape(data);
+    let size = shape.elements();
+    // Updates by place; without a reduction the last one counts.
+    let mut by_place: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for &(to, update) in writes {
+        let updates = by_place.entry(to).or_default();
+        if reduction.is_none() {
+            updates.clear();
+        }
+        updates.push(update);
+    }
+    let layers = by_place.values().map(Vec::len).max().unwrap_or(0);
+    if layers == 0 {
+        return Ok(vec![data]);
+    }
+    if 256 < layers {
+        refuse!("{layers} updates have the same place");
+    }
+    let updates = call.reshape(updates, Shape::from([call.shape(updates).elements()]))?;
+    let mut flat = call.reshape(data, Shape::from([size]))?;
+    for layer in 0..layers {
+        // Data, then updates, as one table; a place without an update in this layer keeps what it has.
+        let table = call.apply(ops::Concat { axis: 0 }, &[flat, updates])?;
+        call.reserve(DType::I64, &shape)?;
+        let from = Tensor::from_fn(Shape::from([size]), |to| {
+            let update = by_place.get(&to).and_then(|updates| updates.get(layer));
+            update.map_or(to, |update| size + update) as i64
+        });
+        let from = call.constant(from);
+        let next = call.rows(table, from)?;
+        flat = match reduction {
+            None => next,
+            Some(function) => {
+                let touched = Tensor::from_fn(Shape::from([size]), |to| {
+                    by_place.get(&to).is_some_and(|updates| layer < updates.len())
+                });
+                let touched = call.constant(touched);
+                let combined = call.binary(function, flat, next)?;
+                call.select(touched, combined, flat)?
+            }
+        };
+    }
+    Ok(vec![call.reshape(flat, shape)?])
+}
