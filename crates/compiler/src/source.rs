@@ -1,4 +1,4 @@
-//! Where models come from: the zoo by name, or an ONNX file, with weights from a seed or a file.
+//! Where models come from: the zoo by name, with weights from a seed or a file, or a file of ONNX or MXNet.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,10 @@ use crate::Model;
 /// What to load.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The name of a network of the zoo, or the path of an ONNX file.
+    /// The name of a network of the zoo, or the path of an ONNX file or of MXNet's `NET-symbol.json`.
     pub model: String,
+    /// The arrays of an MXNet symbol, `NET-0000.params`.
+    pub params: Option<PathBuf>,
     /// The first extent of the inputs, where it is open.
     pub batch: Option<usize>,
     /// Shapes of inputs by name.
@@ -30,6 +32,7 @@ impl Default for Request {
     fn default() -> Request {
         Request {
             model: String::new(),
+            params: None,
             batch: None,
             shapes: BTreeMap::new(),
             weights: Weights::default(),
@@ -44,7 +47,8 @@ impl Request {
     pub fn name(&self) -> String {
         let path = Path::new(&self.model);
         let name = if is_file(&self.model) { path.file_stem() } else { path.file_name() };
-        name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+        let name = name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
+        if is_symbol(&self.model) { name.trim_end_matches("-symbol").to_string() } else { name }
     }
 }
 
@@ -53,7 +57,7 @@ impl Request {
 pub enum Weights {
     /// Made up.
     Seed(u64),
-    /// A safetensors, npz, pth or pickle file.
+    /// A safetensors, npz, pth, params or pickle file.
     File(PathBuf),
 }
 
@@ -71,6 +75,8 @@ pub enum SourceError {
     Io { path: String, error: std::io::Error, hint: &'static str },
     #[error("`{path}`: {error}")]
     Onnx { path: String, error: Box<load::onnx::LoadError> },
+    #[error("`{path}`: {error}")]
+    Mxnet { path: String, error: Box<load::mxnet::LoadError> },
     #[error(transparent)]
     Weights(#[from] load::weights::WeightsError),
     #[error("{0}")]
@@ -114,6 +120,7 @@ pub fn models() -> Vec<Listed> {
 /// A file or name that is not there or not right, or flags that do not go with the model.
 pub fn load(request: &Request) -> Result<Model, SourceError> {
     let mut model = match (is_file(&request.model), request.pretrained) {
+        (true, _) if is_symbol(&request.model) => from_mxnet(request)?,
         (true, _) => from_onnx(request)?,
         (false, true) => from_pretrained(request)?,
         (false, false) => from_zoo(request)?,
@@ -123,7 +130,11 @@ pub fn load(request: &Request) -> Result<Model, SourceError> {
 }
 
 fn is_file(model: &str) -> bool {
-    model.ends_with(".onnx") || model.contains(['/', '\\'])
+    model.ends_with(".onnx") || is_symbol(model) || model.contains(['/', '\\'])
+}
+
+fn is_symbol(model: &str) -> bool {
+    model.ends_with(".json")
 }
 
 fn read(path: &Path, hint: &'static str) -> Result<Vec<u8>, SourceError> {
@@ -131,8 +142,9 @@ fn read(path: &Path, hint: &'static str) -> Result<Vec<u8>, SourceError> {
 }
 
 fn from_onnx(request: &Request) -> Result<Model, SourceError> {
-    if request.pretrained || request.weights != Weights::default() {
-        return Err(SourceError::Use("an ONNX file has its own weights; leave out --weights and --pretrained".into()));
+    if request.pretrained || request.weights != Weights::default() || request.params.is_some() {
+        let what = "an ONNX file has its own weights; leave out --weights, --params and --pretrained";
+        return Err(SourceError::Use(what.into()));
     }
     let path = Path::new(&request.model);
     let bytes = read(path, "")?;
@@ -142,7 +154,28 @@ fn from_onnx(request: &Request) -> Result<Model, SourceError> {
     Ok(Model { graph, preprocess: None, labels: Vec::new() })
 }
 
+fn from_mxnet(request: &Request) -> Result<Model, SourceError> {
+    if request.pretrained || request.weights != Weights::default() {
+        let what = "an MXNet symbol has its weights from --params FILE; leave out --weights and --pretrained";
+        return Err(SourceError::Use(what.into()));
+    }
+    let Some(params) = &request.params else {
+        let what = format!("`{}` has no weights; name the file that has them: --params NET-0000.params", request.model);
+        return Err(SourceError::Use(what));
+    };
+    let symbol = read(Path::new(&request.model), "")?;
+    let arrays = tensors(params, "")?;
+    let options = load::mxnet::Options { batch: request.batch, shapes: request.shapes.clone() };
+    let graph = load::mxnet::load(&symbol, arrays, &options)
+        .map_err(|error| SourceError::Mxnet { path: request.model.clone(), error: Box::new(error) })?;
+    Ok(Model { graph, preprocess: None, labels: Vec::new() })
+}
+
 fn from_zoo(request: &Request) -> Result<Model, SourceError> {
+    if request.params.is_some() {
+        let what = "--params goes with an MXNet symbol; a network of the zoo has its weights from --weights FILE";
+        return Err(SourceError::Use(what.into()));
+    }
     let options = zoo::Options { side: side(request)?, ..zoo::Options::default() };
     let batch = batch(request);
     let model = match &request.weights {

@@ -4,6 +4,7 @@
 mod bands;
 mod damage;
 mod executables;
+mod mxnet;
 mod operators;
 mod passes_keep;
 mod reference;

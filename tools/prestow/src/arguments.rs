@@ -42,13 +42,14 @@ pub(crate) struct PlaceFile {
 }
 
 pub(crate) const HELP: &str = "\
-usage: prestow compile MODEL|FILE.onnx [flags]     write one planned executable
+usage: prestow compile MODEL|FILE [flags]          write one planned executable; FILE is MODEL.onnx or NET-symbol.json
        prestow models                              the networks that have a name
        prestow arena FILE.csv [flags]              place buffers: id,lower,upper,size[,alignment,offset,gaps]
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
-         --weights FILE|seed:N weights from a safetensors, npz, pth or pickle file, or made up (default seed:1)
+         --weights FILE|seed:N weights from a safetensors, npz, pth, params or pickle file, or made up (default seed:1)
+         --params FILE         the arrays of an MXNet symbol, NET-0000.params
          --pretrained          weights, preprocessing and class names that `cargo xtask fetch` brought
          --data DIR            where those are (default data)
          --target cpu          what is compiled for: cpu (any of this architecture), cpu:native, cpu:x86-64,
@@ -137,6 +138,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                     return Err(format!("--shape is given twice for `{name}`"));
                 }
             }
+            Long("params") => request.params = Some(text_value(&mut words)?.into()),
             Long("weights") => weights = Some(parse_weights(&text_value(&mut words)?)?),
             Long("pretrained") => request.pretrained = true,
             Long("data") => request.data = text_value(&mut words)?.into(),

@@ -134,11 +134,10 @@ fn one_head(queries: usize, keys: usize) -> Attention {
 #[test]
 fn tiles_are_cut_alike_for_any_number_of_threads() {
     // Tiles of one vector, whose sums have several parts up to a height of seven.
+    let (pools, mut random) = (pools(THREADS), Random::new(43));
     for queries in 1..60 {
-        let (kernel, mut random) = (one_head(queries, 16), Random::new(43));
+        let kernel = one_head(queries, 16);
         let inputs = operands(&kernel, &mut random, 1.0);
-        for pools in pools(THREADS) {
-            check(&kernel, inputs.each_ref().map(|i| &i[..]), &pools, 1e-5);
-        }
+        pools.iter().for_each(|pools| check(&kernel, inputs.each_ref().map(|i| &i[..]), pools, 1e-5));
     }
 }

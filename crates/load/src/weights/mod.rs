@@ -1,4 +1,5 @@
-//! Files of named tensors: safetensors, NumPy `.npz` and `.npy`, PyTorch `.pth` (both kinds), pickles of NumPy arrays.
+//! Files of named tensors: safetensors, NumPy `.npz` and `.npy`, PyTorch `.pth` (both kinds), pickles of NumPy arrays,
+//! MXNet's `.params`.
 //!
 //! [`read`] looks at the bytes first and at the file's extension only where they do not tell. It does no I/O, calls
 //! nothing that a file asks for, and keeps what it allocates within a `Budget` that follows from the file's length.
@@ -6,6 +7,7 @@
 //! Tensors in nested containers are named by the path to them, parts joined by `.`; positions in lists are numbers.
 
 mod flatten;
+mod mxnet;
 mod object;
 mod pickle;
 mod torch;
@@ -13,6 +15,7 @@ mod zipped;
 
 use std::collections::BTreeMap;
 
+pub(crate) use mxnet::dtype as mxnet_dtype;
 use safetensors::SafeTensors;
 use types::npy::{self, NpyError};
 use types::{DType, Tensor};
@@ -44,7 +47,7 @@ pub struct WeightsError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum Problem {
-    #[error("neither safetensors nor .npz nor .pth nor a pickle of arrays")]
+    #[error("neither safetensors nor .npz nor .pth nor .params nor a pickle of arrays")]
     Unknown,
     #[error("the file holds no tensors")]
     Empty,
@@ -107,6 +110,9 @@ fn read_any(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, P
     if bytes.starts_with(b"\x93NUMPY") {
         let tensor = npy::read(bytes).map_err(|error| Problem::Npy { entry: path_name.to_string(), error })?;
         return Ok(BTreeMap::from([(stem(path_name).to_string(), tensor)]));
+    }
+    if bytes.starts_with(mxnet::MAGIC) {
+        return mxnet::read(bytes, &mut budget);
     }
     if bytes.starts_with(torch::LEGACY_MAGIC) {
         return torch::read_legacy(bytes, &mut budget);

@@ -53,6 +53,51 @@ fn reads_npz_and_npy() {
     assert_eq!(tensors, BTreeMap::from([("a.b".to_string(), transposed())]));
 }
 
+/// Saved by MXNet 1.9.1, except for those of old versions, which it accepts.
+const DTYPES: &[u8] = include_bytes!("fixtures/dtypes.params");
+const SPARSE: &[u8] = include_bytes!("fixtures/sparse.params");
+const V0: &[u8] = include_bytes!("fixtures/legacy_v0.params");
+const V1: &[u8] = include_bytes!("fixtures/legacy_v1.params");
+
+#[test]
+fn reads_mxnet_params_of_every_version() {
+    let tensors = read("net-0000.params", DTYPES).unwrap();
+    for (name, dtype) in [
+        ("float32", DType::F32),
+        ("float64", DType::F64),
+        ("float16", DType::F16),
+        ("int32", DType::I32),
+        ("int8", DType::I8),
+        ("int64", DType::I64),
+    ] {
+        assert_eq!((tensors[name].dtype(), &tensors[name].shape()[..]), (dtype, &[2, 3][..]), "{name}");
+        assert_eq!(tensors[name].to_f64(), [-3.0, -2.0, -1.0, 0.0, 1.0, 2.0], "{name}");
+    }
+    assert_eq!(tensors["uint8"].to_i64(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(tensors["moving_mean"], Tensor::vector(vec![0.5f32, -1.25]));
+    for old in [V0, V1] {
+        let want = Tensor::new(Shape::from([2, 3]), vec![0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert_eq!(read("net-0000.params", old).unwrap(), BTreeMap::from([("w".to_string(), want)]));
+    }
+}
+
+#[test]
+fn refuses_sparse_arrays_by_name() {
+    let error = read("net-0000.params", SPARSE).unwrap_err().to_string();
+    assert_eq!(error, "`net-0000.params`: tensor `rs`: it is row_sparse; save it with `.tostype('default')`");
+}
+
+#[test]
+fn an_array_longer_than_its_file_is_refused() {
+    // The number of arrays, a dimension, and the length of a name.
+    for at in [16, 36, V1.len() - 13] {
+        let mut bytes = V1.to_vec();
+        bytes[at..at + 8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+        let error = *read("net-0000.params", &bytes).unwrap_err().problem;
+        assert!(matches!(error, Problem::Truncated { .. } | Problem::Tensor { .. }), "{at}: {error}");
+    }
+}
+
 #[test]
 fn reads_safetensors() {
     let tensors = read("a.bin", &safetensors_file()).unwrap();
@@ -303,6 +348,10 @@ fn small_files() -> Vec<(String, Vec<u8>)> {
         ("zip.pth", zipped_torch(VIEW)),
         ("a.npz", npz()),
         ("a.safetensors", safetensors_file()),
+        ("a.params", DTYPES.to_vec()),
+        ("sparse.params", SPARSE.to_vec()),
+        ("v0.params", V0.to_vec()),
+        ("v1.params", V1.to_vec()),
     ];
     pickles.chain(others.map(|(name, bytes)| (name.to_string(), bytes))).collect()
 }

@@ -1,0 +1,236 @@
+//! [`Call`]: one node of a symbol being translated, as the functions under `ops/` see it.
+//!
+//! Attributes are texts: `True` or `1`, `(3, 3)` or `[3,3]`, `None`. An operator that is told what it does not know is
+//! refused.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use ir::Refusal;
+use smallvec::SmallVec;
+use types::DType;
+
+use super::symbol::Node;
+use crate::build::{self, Operand, axis, counts, refuse};
+
+/// One node being translated.
+pub(super) type Call<'t, 'a> = build::Call<'t, Called<'a>>;
+
+/// A node with its operands.
+pub(super) struct Called<'a> {
+    node: &'a Node,
+    /// None where it is a variable that is neither an array nor an input: nobody may read it.
+    operands: Vec<Option<Operand>>,
+    /// How many of its outputs something reads.
+    outputs: usize,
+    /// Attributes that were read.
+    read: RefCell<BTreeSet<&'a str>>,
+    /// Operands that were asked for and are not there.
+    missing: RefCell<BTreeSet<usize>>,
+}
+
+impl<'a> Called<'a> {
+    pub(super) fn new(node: &'a Node, operands: Vec<Option<Operand>>, outputs: usize) -> Called<'a> {
+        Called { node, operands, outputs, read: RefCell::default(), missing: RefCell::default() }
+    }
+}
+
+/// Operands.
+impl Call<'_, '_> {
+    /// An operand that the operator cannot do without.
+    pub(super) fn input(&self, ix: usize) -> Result<Operand, Refusal> {
+        match self.node.operands.get(ix) {
+            None => refuse!("input {ix} is missing"),
+            Some(None) => {
+                self.node.missing.borrow_mut().insert(ix);
+                refuse!("input {ix} is not known")
+            }
+            Some(Some(operand)) => Ok(*operand),
+        }
+    }
+
+    pub(super) fn inputs<const N: usize>(&self) -> Result<[Operand; N], Refusal> {
+        let list: Vec<Operand> = (0..N).map(|ix| self.input(ix)).collect::<Result<_, _>>()?;
+        Ok(list.try_into().expect("as many as were asked for"))
+    }
+
+    /// All operands, of which there is at least one.
+    pub(super) fn all_inputs(&self) -> Result<Vec<Operand>, Refusal> {
+        // What concatenates says how many there are; it is always all of them.
+        self.ignore(&["num_args"]);
+        if self.node.operands.is_empty() {
+            refuse!("takes at least one input");
+        }
+        (0..self.node.operands.len()).map(|ix| self.input(ix)).collect()
+    }
+
+    /// How many outputs something reads: the last of them, and one.
+    pub(super) fn n_outputs(&self) -> usize {
+        self.node.outputs
+    }
+
+    /// Operands that were asked for and are not there.
+    pub(super) fn missing(&self) -> BTreeSet<usize> {
+        self.node.missing.take()
+    }
+}
+
+/// Attributes.
+impl<'a> Call<'_, 'a> {
+    fn attribute(&self, name: &str) -> Option<&'a str> {
+        let (key, text) = self.node.node.attributes.get_key_value(name)?;
+        self.node.read.borrow_mut().insert(key);
+        // `None` is what is not said.
+        Some(text.trim()).filter(|text| *text != "None")
+    }
+
+    /// Attributes that change nothing here.
+    pub(super) fn ignore(&self, names: &[&str]) {
+        for name in names {
+            self.attribute(name);
+        }
+    }
+
+    /// Refuses what nobody asked for: it would mean something.
+    pub(super) fn refuse_unread_attributes(&self) -> Result<(), Refusal> {
+        // What is told to an executor.
+        self.ignore(&["cudnn_off", "cudnn_tune", "workspace", "ctx", "__profiler_scope__"]);
+        let read = self.node.read.borrow();
+        match self.node.node.attributes.iter().find(|(key, _)| !read.contains(key.as_str())) {
+            Some((key, value)) => refuse!("attribute `{key}` (`{value}`) is not supported"),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.attribute(name)
+    }
+
+    pub(super) fn text_or(&self, name: &str, default: &'a str) -> &'a str {
+        self.text(name).unwrap_or(default)
+    }
+
+    /// `True`, `1`, `False` or `0`.
+    pub(super) fn flag_or(&self, name: &str, default: bool) -> Result<bool, Refusal> {
+        match self.attribute(name) {
+            None => Ok(default),
+            Some("True" | "true" | "1") => Ok(true),
+            Some("False" | "false" | "0") => Ok(false),
+            Some(other) => refuse!("attribute `{name}` is `{other}`, neither `True` nor `False`"),
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<bool, Refusal> {
+        self.flag_or(name, false)
+    }
+
+    pub(super) fn float(&self, name: &str) -> Result<Option<f64>, Refusal> {
+        let Some(text) = self.attribute(name) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => refuse!("attribute `{name}` is `{text}`, not a number"),
+        }
+    }
+
+    pub(super) fn float_or(&self, name: &str, default: f64) -> Result<f64, Refusal> {
+        Ok(self.float(name)?.unwrap_or(default))
+    }
+
+    pub(super) fn int(&self, name: &str) -> Result<Option<i64>, Refusal> {
+        self.attribute(name).map(|text| int(name, text)).transpose()
+    }
+
+    pub(super) fn int_or(&self, name: &str, default: i64) -> Result<i64, Refusal> {
+        Ok(self.int(name)?.unwrap_or(default))
+    }
+
+    /// A number that is at least 1.
+    pub(super) fn count(&self, name: &str) -> Result<usize, Refusal> {
+        match self.int(name)? {
+            None => refuse!("attribute `{name}` is missing"),
+            Some(number @ 1..) => Ok(counts(&[number], name)?[0]),
+            Some(number) => refuse!("attribute `{name}` is {number}"),
+        }
+    }
+
+    /// `(1, 2)`, `[1,2]`, or a number alone; entries may be `None`.
+    pub(super) fn open_ints(&self, name: &str) -> Result<Option<Vec<Option<i64>>>, Refusal> {
+        let Some(text) = self.attribute(name) else { return Ok(None) };
+        let inner = text.trim_matches(|c| matches!(c, '(' | ')' | '[' | ']'));
+        let entries = inner.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        entries
+            .map(|entry| if entry == "None" { Ok(None) } else { int(name, entry).map(Some) })
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    pub(super) fn ints(&self, name: &str) -> Result<Option<Vec<i64>>, Refusal> {
+        let Some(list) = self.open_ints(name)? else { return Ok(None) };
+        match list.into_iter().collect() {
+            Some(list) => Ok(Some(list)),
+            None => refuse!("attribute `{name}` has an entry that is `None`"),
+        }
+    }
+
+    pub(super) fn axis_or(&self, name: &str, default: i64, rank: usize) -> Result<usize, Refusal> {
+        axis(self.int_or(name, default)?, rank)
+    }
+
+    /// A number for each of some dimensions.
+    pub(super) fn extents_or(
+        &self,
+        name: &str,
+        default: usize,
+        spatial: usize,
+    ) -> Result<SmallVec<[usize; 2]>, Refusal> {
+        let list = self.ints(name)?.unwrap_or_default();
+        if list.is_empty() {
+            return Ok(SmallVec::from_elem(default, spatial));
+        }
+        let list = counts(&list, name)?;
+        if list.len() != spatial {
+            refuse!("attribute `{name}` is {list:?}; it has a number for each of {spatial} dimensions");
+        }
+        Ok(list[..].into())
+    }
+
+    /// A dtype by its name in Python.
+    pub(super) fn dtype_attribute(&self, name: &str) -> Result<Option<DType>, Refusal> {
+        let Some(text) = self.attribute(name) else { return Ok(None) };
+        match dtype(text) {
+            Some(dtype) => Ok(Some(dtype)),
+            None => refuse!("attribute `{name}`: element type `{text}` is not supported"),
+        }
+    }
+}
+
+/// Old files have `1L`.
+fn int(name: &str, text: &str) -> Result<i64, Refusal> {
+    let digits = text.strip_suffix('L').unwrap_or(text);
+    // Some writers give whole numbers as `1.0`.
+    let whole = || digits.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
+    match digits.parse().ok().or_else(|| whole().map(|number| number as i64)) {
+        Some(number) => Ok(number),
+        None => refuse!("attribute `{name}` has `{text}`, which is no whole number"),
+    }
+}
+
+/// An element type by its name in Python.
+pub(super) fn dtype(name: &str) -> Option<DType> {
+    Some(match name {
+        "float32" => DType::F32,
+        "float64" => DType::F64,
+        "float16" => DType::F16,
+        "bfloat16" => DType::Bf16,
+        "uint8" => DType::U8,
+        "int8" => DType::I8,
+        "int16" => DType::I16,
+        "uint16" => DType::U16,
+        "int32" => DType::I32,
+        "uint32" => DType::U32,
+        "int64" => DType::I64,
+        "uint64" => DType::U64,
+        "bool" => DType::Bool,
+        _ => return None,
+    })
+}

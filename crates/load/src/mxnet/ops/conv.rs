@@ -1,0 +1,305 @@
+//! Convolutions, and windows reduced to one element each.
+
+use ir::Refusal;
+use ir::ops::{Conv, ConvTranspose, Coordinates, Epilogue, Pool, PoolKind, ReduceKind, Resize, ResizeMode, Rounding};
+use smallvec::{SmallVec, smallvec};
+use types::pointwise::{Binary, Unary};
+use types::{DType, Shape};
+
+use super::Yield;
+use crate::build::{Operand, counts, refuse};
+use crate::mxnet::call::Call;
+
+/// Refuses layouts with channels last.
+fn check_layout(call: &Call) -> Result<(), Refusal> {
+    match call.text("layout") {
+        None | Some("NCW" | "NCHW" | "NCDHW") => Ok(()),
+        Some(other) => refuse!("attribute `layout` is `{other}`; channels must be the second dimension"),
+    }
+}
+
+/// `data`, `weight` and where there is one the bias, and how many spatial dimensions they have.
+fn operands(call: &Call, without_bias: bool) -> Result<(Vec<Operand>, usize), Refusal> {
+    check_layout(call)?;
+    // How many results there are is seen from the weight.
+    call.ignore(&["num_filter"]);
+    let mut operands = vec![call.input(0)?, call.input(1)?];
+    if !call.flag_or("no_bias", without_bias)? {
+        operands.push(call.input(2)?);
+    }
+    let (x, weight) = (call.shape(operands[0]), call.shape(operands[1]));
+    if x.rank() < 3 || weight.rank() != x.rank() {
+        refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
+    }
+    let kernel = call.extents_or("kernel", 1, x.rank() - 2)?;
+    if kernel[..] != weight[2..] {
+        refuse!("attribute `kernel` is {kernel:?}, but the weight has {:?}", &weight[2..]);
+    }
+    Ok((operands, x.rank() - 2))
+}
+
+fn groups(call: &Call) -> Result<usize, Refusal> {
+    Ok(counts(&[call.int_or("num_group", 1)?], "num_group")?[0])
+}
+
+fn both_sides(pad: &[usize]) -> SmallVec<[[usize; 2]; 2]> {
+    pad.iter().map(|&pad| [pad, pad]).collect()
+}
+
+pub(super) fn convolution(call: &mut Call) -> Yield {
+    let (operands, spatial) = operands(call, false)?;
+    let conv = Conv {
+        stride: call.extents_or("stride", 1, spatial)?,
+        dilation: call.extents_or("dilate", 1, spatial)?,
+        pad: both_sides(&call.extents_or("pad", 0, spatial)?),
+        groups: groups(call)?,
+        epilogue: Epilogue::bias(operands.len() == 3),
+    };
+    Ok(vec![call.apply_f32(conv, &operands)?])
+}
+
+/// Where `target_shape` is given, padding is what leads to it, an odd cell behind as `adj`.
+pub(super) fn deconvolution(call: &mut Call) -> Yield {
+    let (operands, spatial) = operands(call, true)?;
+    let (x, weight) = (call.shape(operands[0]), call.shape(operands[1]));
+    let stride = call.extents_or("stride", 1, spatial)?;
+    let dilation = call.extents_or("dilate", 1, spatial)?;
+    let (mut pad, mut output_pad) = (call.extents_or("pad", 0, spatial)?, call.extents_or("adj", 0, spatial)?);
+    let target = call.extents_or("target_shape", 0, spatial)?;
+    if target.iter().any(|&extent| extent != 0) {
+        for axis in 0..spatial {
+            let reach = weight[axis + 2].saturating_sub(1).saturating_mul(dilation[axis]).saturating_add(1);
+            let whole = x[axis + 2].saturating_sub(1).saturating_mul(stride[axis]).saturating_add(reach);
+            let Some(excess) = whole.checked_sub(target[axis]) else {
+                refuse!("`target_shape` {target:?} is more than the {whole} that come of dimension {axis}");
+            };
+            (pad[axis], output_pad[axis]) = (excess.div_ceil(2), excess % 2);
+        }
+    }
+    let conv = ConvTranspose {
+        stride,
+        dilation,
+        pad: both_sides(&pad),
+        output_pad,
+        groups: groups(call)?,
+        epilogue: Epilogue::bias(operands.len() == 3),
+    };
+    Ok(vec![call.apply_f32(conv, &operands)?])
+}
+
+/// A mean divides by the window's cells, padding included unless `count_include_pad` is off, but without what hangs over.
+pub(super) fn pooling(call: &mut Call) -> Yield {
+    check_layout(call)?;
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    if shape.rank() < 3 {
+        refuse!("input {shape} has no spatial dimensions");
+    }
+    let spatial = shape.rank() - 2;
+    let kind = call.text_or("pool_type", "max");
+    let convention = call.text_or("pooling_convention", "valid");
+    let include_pad = call.flag_or("count_include_pad", true)?;
+    let norm = call.int_or("p_value", 2)?;
+    let [kernel, stride, pad] =
+        [("kernel", 1), ("stride", 1), ("pad", 0)].map(|(name, default)| call.extents_or(name, default, spatial));
+    let (kernel, stride, pad) = (kernel?, stride?, pad?);
+    if call.flag("global_pool")? {
+        let axes = (2..shape.rank()).collect();
+        let kind = match (kind, norm) {
+            ("max", _) => ReduceKind::Max,
+            ("avg", _) => ReduceKind::Mean,
+            ("sum", _) => ReduceKind::Sum,
+            ("lp", 1) => ReduceKind::L1,
+            ("lp", 2) => ReduceKind::L2,
+            _ => refuse!("attribute `pool_type` is `{kind}` with `p_value` {norm}"),
+        };
+        return Ok(vec![call.reduce(kind, x, axes, true)?]);
+    }
+    let ceil = match convention {
+        "valid" => false,
+        "full" => true,
+        other => refuse!("attribute `pooling_convention` is `{other}`, not `valid` or `full`"),
+    };
+    let mut pool = Pool {
+        kind: PoolKind::Max,
+        kernel,
+        stride,
+        dilation: SmallVec::from_elem(1, spatial),
+        pad: both_sides(&pad),
+        ceil: false,
+    };
+    // A last window of MXNet's may begin in the padding behind, where ours ends; then the padding is made part of it.
+    let whole = if ceil { hanging(&pool, &shape[2..])? } else { Hanging::None };
+    match kind {
+        "max" => {
+            pool.ceil = ceil;
+            if let Hanging::Beyond(ends) = whole {
+                (pool.ceil, pool.pad) = (false, pads(&pool, &ends));
+            }
+            Ok(vec![call.apply_f32(pool, &[x])?])
+        }
+        "avg" => {
+            if matches!(whole, Hanging::Beyond(_)) {
+                refuse!("a last window of a mean lies in the padding only");
+            }
+            pool.kind = if include_pad { PoolKind::MeanWithPadding } else { PoolKind::Mean };
+            pool.ceil = ceil;
+            Ok(vec![call.apply_f32(pool, &[x])?])
+        }
+        "sum" | "lp" => {
+            let power = |call: &mut Call, x: Operand, power: f64| {
+                let power = call.number(power, DType::F32);
+                call.binary(Binary::Pow, x, power)
+            };
+            let mut x = x;
+            if kind == "lp" {
+                x = call.unary(Unary::Abs, x)?;
+                x = power(call, x, norm as f64)?;
+            }
+            if let Hanging::Within(ends) | Hanging::Beyond(ends) = whole {
+                pool.pad = pads(&pool, &ends);
+            }
+            let cells: usize = pool.kernel.iter().product();
+            pool.kind = PoolKind::MeanWithPadding;
+            let mean = call.apply_f32(pool, &[x])?;
+            let cells = call.number(cells as f64, DType::F32);
+            let sum = call.binary(Binary::Mul, mean, cells)?;
+            Ok(vec![if kind == "lp" { power(call, sum, 1.0 / norm as f64)? } else { sum }])
+        }
+        other => refuse!("attribute `pool_type` is `{other}`"),
+    }
+}
+
+/// How far the last windows of the convention `full` go.
+enum Hanging {
+    /// To the end at most.
+    None,
+    /// Over the end, from inside or from the padding in front. With the padding behind that this needs.
+    Within(SmallVec<[usize; 2]>),
+    /// One begins in the padding behind.
+    Beyond(SmallVec<[usize; 2]>),
+}
+
+fn hanging(pool: &Pool, extents: &[usize]) -> Result<Hanging, Refusal> {
+    let (mut hangs, mut beyond, mut ends) = (false, false, SmallVec::new());
+    for (axis, &extent) in extents.iter().enumerate() {
+        let (kernel, stride, [front, back]) = (pool.kernel[axis], pool.stride[axis], pool.pad[axis]);
+        let padded = extent.saturating_add(front).saturating_add(back);
+        let Some(room) = padded.checked_sub(kernel).filter(|_| stride != 0) else {
+            refuse!("a window of {kernel} does not fit {extent} with padding {front}");
+        };
+        let last = room.div_ceil(stride) * stride;
+        let end = last + kernel;
+        hangs |= padded < end;
+        beyond |= front + extent <= last;
+        ends.push(back + end.saturating_sub(padded));
+    }
+    Ok(match (hangs, beyond) {
+        (_, true) => Hanging::Beyond(ends),
+        (true, false) => Hanging::Within(ends),
+        (false, false) => Hanging::None,
+    })
+}
+
+/// The padding of a pool with other ends.
+fn pads(pool: &Pool, ends: &[usize]) -> SmallVec<[[usize; 2]; 2]> {
+    pool.pad.iter().zip(ends).map(|(&[front, _], &end)| [front, end]).collect()
+}
+
+/// `nearest`, or `bilinear`, which is a transposed convolution with weights of its own.
+pub(super) fn up_sampling(call: &mut Call) -> Yield {
+    call.ignore(&["num_filter", "multi_input_mode"]);
+    let scale = call.count("scale")?;
+    let kind = call.text_or("sample_type", "nearest");
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    let &[n, channels, height, width] = &shape[..] else {
+        refuse!("input {shape} does not have four dimensions");
+    };
+    match kind {
+        "nearest" => {
+            if call.int_or("num_args", 1)? != 1 {
+                refuse!("attribute `num_args` is more than 1");
+            }
+            let [height, width] = [height, width].map(|extent| extent.saturating_mul(scale));
+            let resize = Resize {
+                shape: Shape::from([n, channels, height, width]),
+                scale: smallvec![1.0, 1.0, scale as f32, scale as f32],
+                mode: ResizeMode::Nearest(Rounding::Floor),
+                coordinates: Coordinates::Asymmetric,
+            };
+            Ok(vec![call.apply(resize, &[x])?])
+        }
+        "bilinear" => {
+            call.ignore(&["num_args"]);
+            let weight = call.input(1)?;
+            let pad = (scale - 1).div_ceil(2);
+            let conv = ConvTranspose {
+                stride: SmallVec::from_elem(scale, 2),
+                dilation: SmallVec::from_elem(1, 2),
+                pad: both_sides(&[pad, pad]),
+                output_pad: SmallVec::from_elem(0, 2),
+                groups: channels,
+                epilogue: Epilogue::default(),
+            };
+            Ok(vec![call.apply_f32(conv, &[x, weight])?])
+        }
+        other => refuse!("attribute `sample_type` is `{other}`, not `nearest` or `bilinear`"),
+    }
+}
+
+/// Means of parts: part `i` of `n` begins at `i * extent / n`, rounded down, and ends at the next one's, rounded up.
+pub(super) fn adaptive_mean(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    if shape.rank() != 4 {
+        refuse!("input {shape} does not have four dimensions");
+    }
+    let out = match call.ints("output_size")?.unwrap_or_default()[..] {
+        [] => [1, 1],
+        [side] => [side, side],
+        [height, width] => [height, width],
+        ref other => refuse!("attribute `output_size` is {other:?}"),
+    };
+    let out = counts(&out, "output_size")?;
+    let mut kernel: SmallVec<[usize; 2]> = SmallVec::new();
+    for (axis, &parts) in out.iter().enumerate() {
+        match shape[axis + 2].checked_rem(parts) {
+            Some(0) => kernel.push(shape[axis + 2] / parts),
+            _ => refuse!("dimension {} of {shape} does not fall into {parts} equal parts", axis + 2),
+        }
+    }
+    let none = Pool {
+        kind: PoolKind::Mean,
+        stride: kernel.clone(),
+        kernel,
+        dilation: smallvec![1, 1],
+        pad: both_sides(&[0, 0]),
+        ceil: false,
+    };
+    Ok(vec![call.apply_f32(none, &[x])?])
+}
+
+pub(super) fn bilinear_resize(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    let &[n, channels, height, width] = &shape[..] else {
+        refuse!("input {shape} does not have four dimensions");
+    };
+    if call.text_or("mode", "size") != "size" {
+        refuse!("attribute `mode` is not `size`");
+    }
+    let extent = |call: &Call, name: &str, scale: &str, extent: usize| match call.float(scale)? {
+        Some(scale) => Ok(counts(&[(scale * extent as f64) as i64], name)?[0]),
+        None => call.count(name),
+    };
+    let out = [extent(call, "height", "scale_height", height)?, extent(call, "width", "scale_width", width)?];
+    let aligned = call.flag_or("align_corners", true)?;
+    let resize = Resize {
+        shape: Shape::from([n, channels, out[0], out[1]]),
+        scale: smallvec![1.0, 1.0, out[0] as f32 / height as f32, out[1] as f32 / width as f32],
+        mode: ResizeMode::Linear,
+        coordinates: if aligned { Coordinates::AlignCorners } else { Coordinates::HalfPixel },
+    };
+    Ok(vec![call.apply_f32(resize, &[x])?])
+}

@@ -1,0 +1,265 @@
+//! The walk over a symbol's nodes: entries become operands, and all that cannot be translated is told at once.
+
+use std::collections::BTreeMap;
+
+use ir::{Graph, Refusal};
+use types::{Scope, Shape, Tensor};
+
+use super::call::{Call, Called};
+use super::symbol::{Entry, Node, Symbol};
+use super::{LoadError, Options, UnknownVariable, Unsupported, ops};
+use crate::build::{Builder, Operand};
+use crate::weights::mxnet_dtype;
+
+/// Translates a symbol.
+pub(super) fn translate(
+    symbol: &Symbol,
+    arrays: BTreeMap<String, Tensor>,
+    options: &Options,
+) -> Result<Graph, LoadError> {
+    let mut walk = Walk {
+        symbol,
+        options,
+        builder: Builder::new("model"),
+        arrays,
+        yielded: Vec::new(),
+        unsupported: Vec::new(),
+        unknown: BTreeMap::new(),
+    };
+    walk.refuse_shapes_of_arrays()?;
+    let reads = reads(symbol);
+    for (ix, node) in symbol.nodes.iter().enumerate() {
+        let yielded = if node.is_variable() { walk.array(node)? } else { walk.outputs(node, reads[ix])? };
+        walk.yielded.push(yielded);
+    }
+    walk.finish()
+}
+
+/// How many outputs of each node something reads: up to the last of them, at least one.
+fn reads(symbol: &Symbol) -> Vec<usize> {
+    let mut reads = vec![1; symbol.nodes.len()];
+    for entry in symbol.nodes.iter().flat_map(|node| &node.inputs).chain(&symbol.heads) {
+        reads[entry.node] = reads[entry.node].max(entry.output.saturating_add(1));
+    }
+    reads
+}
+
+/// What a node of the symbol yields.
+enum Yielded {
+    Operands(Vec<Operand>),
+    /// A variable without an array, which nothing has read so far.
+    Variable,
+    /// Nothing: it was refused, or reads what was.
+    Refused,
+}
+
+struct Walk<'a> {
+    symbol: &'a Symbol,
+    options: &'a Options,
+    builder: Builder,
+    arrays: BTreeMap<String, Tensor>,
+    yielded: Vec<Yielded>,
+    unsupported: Vec<Unsupported>,
+    unknown: BTreeMap<usize, UnknownVariable>,
+}
+
+impl Walk<'_> {
+    fn refuse_shapes_of_arrays(&self) -> Result<(), LoadError> {
+        match self.options.shapes.keys().find(|name| self.arrays.contains_key(*name)) {
+            Some(name) => Err(LoadError::ShapeOfArray { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// A variable, with its array where it has one.
+    fn array(&mut self, node: &Node) -> Result<Yielded, LoadError> {
+        let Some(tensor) = self.arrays.remove(&node.name) else { return Ok(Yielded::Variable) };
+        if let Some((text, declared)) = declared(node)?
+            && !agree(&declared, tensor.shape())
+        {
+            let (name, found) = (node.name.clone(), tensor.shape().clone());
+            return Err(LoadError::ArrayShape { name, declared: text.to_string(), found });
+        }
+        let is_learned = tensor.dtype().is_float();
+        Ok(Yielded::Operands(vec![self.builder.known(&node.name, tensor, is_learned)]))
+    }
+
+    /// Makes a variable that is read an input, if its shape is known.
+    fn read(&mut self, ix: usize, reader: &str) -> Result<bool, LoadError> {
+        let node = &self.symbol.nodes[ix];
+        let Some(shape) = self.shape(node)? else {
+            let declared = declared(node)?.map(|(text, _)| text.to_string());
+            let (name, reader) = (node.name.clone(), reader.to_string());
+            self.unknown.entry(ix).or_insert(UnknownVariable { name, declared, reader });
+            return Ok(false);
+        };
+        let number = node.dtype.as_deref().map_or(Some(0), |number| number.parse().ok()).and_then(mxnet_dtype);
+        let Some(dtype) = number else {
+            let what = format!("variable `{}` has the dtype {}", node.name, node.dtype.as_deref().unwrap_or_default());
+            return Err(LoadError::Malformed { what });
+        };
+        let input = self.builder.graph.add_input(&node.name, dtype, shape);
+        self.yielded[ix] = Yielded::Operands(vec![Operand::Value(input)]);
+        Ok(true)
+    }
+
+    /// The shape of an input: what the caller says, else what the file says with the batch in its place.
+    fn shape(&self, node: &Node) -> Result<Option<Shape>, LoadError> {
+        let filled = |extents: &[usize]| {
+            let mut shape = Shape::from(extents);
+            if let (Some(first @ 0), Some(batch)) = (shape.first_mut(), self.options.batch) {
+                *first = batch;
+            }
+            shape
+        };
+        let declared = declared(node)?;
+        let Some(given) = self.options.shapes.get(&node.name) else {
+            let shape = declared.map(|(_, declared)| filled(&declared));
+            return Ok(shape.filter(|shape| !shape.contains(&0) && 0 < shape.rank()));
+        };
+        let given = filled(given);
+        match declared {
+            Some((text, declared)) if !agree(&declared, &given) => {
+                Err(LoadError::ShapeConflict { input: node.name.clone(), given, declared: text.to_string() })
+            }
+            _ => Ok(Some(given)),
+        }
+    }
+
+    /// What an operator yields.
+    fn outputs(&mut self, node: &Node, reads: usize) -> Result<Yielded, LoadError> {
+        let Some(function) = ops::find(&node.op) else {
+            let custom =
+                node.op == "Custom" || node.op.starts_with("_sg_") || node.op.starts_with("_contrib_quantized");
+            let reason = if custom { "it has no definition outside MXNet" } else { "the operator is not supported" };
+            return Ok(self.refuse(node, reason.to_string()));
+        };
+        // An operator asks for what it reads; variables that it asked for become inputs before it is asked again.
+        for _ in 0..=node.inputs.len() {
+            let Some(operands) = self.operands(&node.inputs) else { return Ok(Yielded::Refused) };
+            let known = self.builder.graph.values().len();
+            let mut call = Call::new(&mut self.builder, Called::new(node, operands, reads), Scope::new(&node.name));
+            let yielded = function(&mut call).and_then(|yielded| {
+                call.refuse_unread_attributes()?;
+                match yielded.len() < reads {
+                    true => Err(Refusal(format!("output {} is read, which it does not yield in inference", reads - 1))),
+                    false => Ok(yielded),
+                }
+            });
+            let missing = call.missing();
+            let refusal = match yielded {
+                Ok(yielded) => {
+                    self.rename(node, &yielded, known);
+                    return Ok(Yielded::Operands(yielded));
+                }
+                Err(refusal) => refusal,
+            };
+            if missing.is_empty() {
+                return Ok(self.refuse(node, refusal.0));
+            }
+            for input in missing {
+                if !self.read(node.inputs[input].node, &node.name)? {
+                    return Ok(Yielded::Refused);
+                }
+            }
+        }
+        Ok(self.refuse(node, "it asks for more variables than it has".into()))
+    }
+
+    /// The operands of entries, none of variables that nothing has read; or nothing where one of them was refused.
+    fn operands(&self, entries: &[Entry]) -> Option<Vec<Option<Operand>>> {
+        let operand = |entry: &Entry| match &self.yielded[entry.node] {
+            Yielded::Operands(operands) => operands.get(entry.output).copied().map(Some),
+            Yielded::Variable => Some(None),
+            Yielded::Refused => None,
+        };
+        entries.iter().map(operand).collect()
+    }
+
+    /// Gives what a node made its name; what only passed through keeps its own.
+    fn rename(&mut self, node: &Node, yielded: &[Operand], known: usize) {
+        use types::EntityId;
+        for operand in yielded {
+            if let Operand::Value(id) = operand
+                && known <= id.index()
+            {
+                self.builder.graph.value_mut(*id).name = node.name.clone();
+            }
+        }
+    }
+
+    fn refuse(&mut self, node: &Node, reason: String) -> Yielded {
+        self.unsupported.push(Unsupported { node: node.name.clone(), operator: node.op.clone(), reason });
+        Yielded::Refused
+    }
+
+    fn finish(mut self) -> Result<Graph, LoadError> {
+        let symbol = self.symbol;
+        for head in &symbol.heads {
+            if matches!(self.yielded[head.node], Yielded::Variable) {
+                self.read(head.node, "the symbol's outputs")?;
+            }
+        }
+        if !self.unsupported.is_empty() {
+            return Err(LoadError::Unsupported(self.unsupported));
+        }
+        if !self.unknown.is_empty() {
+            return Err(LoadError::Unknown(self.unknown.into_values().collect()));
+        }
+        let is_input =
+            |name: &str| self.builder.graph.inputs().iter().any(|&id| self.builder.graph.value(id).name == name);
+        if let Some(name) = self.options.shapes.keys().find(|name| !is_input(name)) {
+            let variable = |(node, yielded): (&Node, &Yielded)| {
+                let unread = matches!(yielded, Yielded::Variable);
+                (unread || is_input(&node.name)).then(|| node.name.clone())
+            };
+            let inputs = symbol.nodes.iter().zip(&self.yielded).filter_map(variable).collect();
+            return Err(LoadError::UnknownInput { name: name.clone(), inputs });
+        }
+        let mut named: Vec<(String, ir::ValueId)> = Vec::new();
+        for head in &symbol.heads {
+            let Yielded::Operands(operands) = &self.yielded[head.node] else {
+                unreachable!("what is refused or not known is in one of the lists")
+            };
+            let name = output_name(symbol, *head, operands.len());
+            let Some(&operand) = operands.get(head.output) else {
+                let what = format!("the symbol's output `{name}` does not exist: a variable has one only");
+                return Err(LoadError::Malformed { what });
+            };
+            let count = named.iter().filter(|(other, _)| *other == name).count();
+            let name = if count == 0 { name } else { format!("{name}_{}", count + 1) };
+            named.push((name, self.builder.value(operand)));
+        }
+        self.builder.graph.set_outputs(named);
+        Ok(self.builder.graph)
+    }
+}
+
+/// As in MXNet's `list_outputs`.
+fn output_name(symbol: &Symbol, head: Entry, outputs: usize) -> String {
+    let node = &symbol.nodes[head.node];
+    match (node.is_variable(), outputs) {
+        (true, _) => node.name.clone(),
+        (false, 1) => format!("{}_output", node.name),
+        (false, _) => format!("{}_output{}", node.name, head.output),
+    }
+}
+
+/// The shape that the file has for a variable, 0 where an extent is open.
+fn declared(node: &Node) -> Result<Option<(&str, Vec<usize>)>, LoadError> {
+    let Some(text) = &node.shape else { return Ok(None) };
+    let inner = text.trim().trim_matches(|c| matches!(c, '(' | ')' | '[' | ']'));
+    let extents =
+        inner.split(',').map(|extent| extent.trim().trim_end_matches('L')).filter(|extent| !extent.is_empty());
+    // -1 is open as well.
+    let extents = extents.map(|extent| if extent == "-1" { Some(0) } else { extent.parse().ok() });
+    match extents.collect::<Option<Vec<usize>>>() {
+        Some(extents) if extents.is_empty() => Ok(None),
+        Some(extents) => Ok(Some((text, extents))),
+        None => Err(LoadError::Malformed { what: format!("variable `{}` has the shape `{text}`", node.name) }),
+    }
+}
+
+fn agree(declared: &[usize], shape: &Shape) -> bool {
+    declared.len() == shape.rank() && declared.iter().zip(&shape[..]).all(|(&a, &b)| a == 0 || a == b)
+}
