@@ -25,17 +25,25 @@ fn network(name: &str, shapes: &[(&str, &Shape)]) -> Graph {
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Compares what the definitions and the executable make of a graph with the wanted outputs.
-fn check(name: &str, graph: &Graph, inputs: &[Tensor], want: &[Tensor], relative: f64, absolute: f64) {
-    let compiled = compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let evaluated = evaluate(graph, inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let run = open(&compiled, 2).run_tensors(inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
-    for (by, got) in [("eval", evaluated), ("executable", run)] {
+/// Compares what the definitions and the executable make of a graph with the wanted outputs. Whether there was one: some
+/// kernels pack their weights ahead of time.
+fn check(name: &str, graph: &Graph, inputs: &[Tensor], want: &[Tensor], relative: f64, absolute: f64) -> bool {
+    let mut results = vec![("eval", evaluate(graph, inputs).unwrap_or_else(|error| panic!("{name}: {error}")))];
+    match compiled(graph.clone()) {
+        Ok(compiled) => {
+            let run = open(&compiled, 2).run_tensors(inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
+            results.push(("executable", run));
+        }
+        Err(error) => assert!(error.to_string().ends_with("not known before the run"), "{name}: {error}"),
+    }
+    let executed = results.len() == 2;
+    for (by, got) in results {
         assert_eq!(got.len(), want.len(), "{name}: outputs");
         for (ix, (got, want)) in got.iter().zip(want).enumerate() {
             assert_eq!(difference(got, want, relative, absolute), None, "{name}: output {ix} by {by}");
         }
     }
+    executed
 }
 
 #[test]
@@ -45,7 +53,7 @@ fn networks_give_what_mxnet_gives() {
             ["input", "output"].map(|what| npy::read(&file(&format!("{name}_{what}.npy"))).expect("recorded by NumPy"));
         let graph = network(name, &[("data", input.shape())]);
         let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
-        check(name, &graph, &[input], &[want], tolerance, tolerance * largest);
+        assert!(check(name, &graph, &[input], &[want], tolerance, tolerance * largest));
     }
 }
 
@@ -56,7 +64,7 @@ fn a_translation_network_gives_what_mxnet_gives() {
     let (source, target) = (&reference["source"], &reference["target"]);
     let graph = network("seq2seq_tiny", &[("source", source.shape()), ("target", target.shape())]);
     let inputs: Vec<Tensor> = graph.inputs().iter().map(|&id| reference[&graph.value(id).name].clone()).collect();
-    check("seq2seq_tiny", &graph, &inputs, &[reference["softmax_output"].clone()], 1e-4, 1e-6);
+    assert!(check("seq2seq_tiny", &graph, &inputs, &[reference["softmax_output"].clone()], 1e-4, 1e-6));
 }
 
 /// The symbol of one operator whose inputs are variables.
@@ -111,7 +119,8 @@ fn operators_give_what_mxnet_gives() {
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(!parameters || reads_others(&graph), "{name}");
             let values: Vec<Tensor> = graph.inputs().iter().map(|&id| tensor(&graph.value(id).name)).collect();
-            check(name, &graph, &values, &want, 1e-4, 1e-5);
+            let executed = check(name, &graph, &values, &want, 1e-4, 1e-5);
+            assert!(executed || !parameters, "{name} has no executable");
             count += 1;
         }
     }
@@ -165,7 +174,9 @@ fn variables_that_are_not_known_are_told_at_once() {
     assert_eq!(
         refusal(symbol, weight(), &[]),
         "variable `data` (read by `fc`, shape (0, 3)) is not among the arrays of the params file; if it is an input, say \
-         `--shape data=1x3x224x224`"
+         `--shape data=1x3x224x224`\n\
+         variable `fc_bias` (read by `fc`) is not among the arrays of the params file; if it is an input, say \
+         `--shape fc_bias=1x3x224x224`"
     );
     let missing = refusal(symbol, weight(), &[("data", shape.clone())]);
     assert!(missing.starts_with("variable `fc_bias` (read by `fc`)"), "{missing}");

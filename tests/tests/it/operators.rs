@@ -7,7 +7,7 @@ use ir::ops::*;
 use ir::{Graph, Op, ValueId, evaluate};
 use runtime::{audit, heap};
 use smallvec_like::dims;
-use types::{DType, Random, Scope, Shape, Tensor, pointwise, recurrent};
+use types::{DType, HeadOrder, Random, Scope, Shape, Tensor, pointwise, recurrent};
 
 use crate::support::{compiled, difference, inputs, open};
 

@@ -19,19 +19,16 @@ pub(super) type Call<'t, 'a> = build::Call<'t, Called<'a>>;
 /// A node with its operands.
 pub(super) struct Called<'a> {
     node: &'a Node,
-    /// None where it is a variable that is neither an array nor an input: nobody may read it.
-    operands: Vec<Option<Operand>>,
+    operands: Vec<Operand>,
     /// How many of its outputs something reads.
     outputs: usize,
     /// Attributes that were read.
     read: RefCell<BTreeSet<&'a str>>,
-    /// Operands that were asked for and are not there.
-    missing: RefCell<BTreeSet<usize>>,
 }
 
 impl<'a> Called<'a> {
-    pub(super) fn new(node: &'a Node, operands: Vec<Option<Operand>>, outputs: usize) -> Called<'a> {
-        Called { node, operands, outputs, read: RefCell::default(), missing: RefCell::default() }
+    pub(super) fn new(node: &'a Node, operands: Vec<Operand>, outputs: usize) -> Called<'a> {
+        Called { node, operands, outputs, read: RefCell::default() }
     }
 }
 
@@ -39,14 +36,7 @@ impl<'a> Called<'a> {
 impl Call<'_, '_> {
     /// An operand that the operator cannot do without.
     pub(super) fn input(&self, ix: usize) -> Result<Operand, Refusal> {
-        match self.node.operands.get(ix) {
-            None => refuse!("input {ix} is missing"),
-            Some(None) => {
-                self.node.missing.borrow_mut().insert(ix);
-                refuse!("input {ix} is not known")
-            }
-            Some(Some(operand)) => Ok(*operand),
-        }
+        self.node.operands.get(ix).copied().ok_or_else(|| Refusal(format!("input {ix} is missing")))
     }
 
     pub(super) fn inputs<const N: usize>(&self) -> Result<[Operand; N], Refusal> {
@@ -61,17 +51,12 @@ impl Call<'_, '_> {
         if self.node.operands.is_empty() {
             refuse!("takes at least one input");
         }
-        (0..self.node.operands.len()).map(|ix| self.input(ix)).collect()
+        Ok(self.node.operands.clone())
     }
 
     /// How many outputs something reads: the last of them, and one.
     pub(super) fn n_outputs(&self) -> usize {
         self.node.outputs
-    }
-
-    /// Operands that were asked for and are not there.
-    pub(super) fn missing(&self) -> BTreeSet<usize> {
-        self.node.missing.take()
     }
 }
 

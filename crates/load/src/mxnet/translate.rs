@@ -24,22 +24,32 @@ pub(super) fn translate(
         arrays,
         yielded: Vec::new(),
         unsupported: Vec::new(),
-        unknown: BTreeMap::new(),
+        unknown: Vec::new(),
     };
     walk.refuse_shapes_of_arrays()?;
-    let reads = reads(symbol);
-    for (ix, node) in symbol.nodes.iter().enumerate() {
-        let yielded = if node.is_variable() { walk.array(node)? } else { walk.outputs(node, reads[ix])? };
+    for (node, reads) in symbol.nodes.iter().zip(reads(symbol)) {
+        let yielded = match (reads, node.is_variable()) {
+            (0, _) => Yielded::Unread,
+            (_, true) => walk.variable(node)?,
+            (_, false) => walk.outputs(node, reads),
+        };
         walk.yielded.push(yielded);
     }
     walk.finish()
 }
 
-/// How many outputs of each node something reads: up to the last of them, at least one.
+/// How many outputs of each node inference reads: up to the last of them, 0 where it reads none.
 fn reads(symbol: &Symbol) -> Vec<usize> {
-    let mut reads = vec![1; symbol.nodes.len()];
-    for entry in symbol.nodes.iter().flat_map(|node| &node.inputs).chain(&symbol.heads) {
+    let mut reads = vec![0; symbol.nodes.len()];
+    let note = |reads: &mut Vec<usize>, entry: &Entry| {
         reads[entry.node] = reads[entry.node].max(entry.output.saturating_add(1));
+    };
+    symbol.heads.iter().for_each(|head| note(&mut reads, head));
+    // Nodes stand behind those they read.
+    for (ix, node) in symbol.nodes.iter().enumerate().rev() {
+        if reads[ix] != 0 {
+            node.inputs.iter().take(ops::operands_read(&node.op)).for_each(|entry| note(&mut reads, entry));
+        }
     }
     reads
 }
@@ -47,10 +57,10 @@ fn reads(symbol: &Symbol) -> Vec<usize> {
 /// What a node of the symbol yields.
 enum Yielded {
     Operands(Vec<Operand>),
-    /// A variable without an array, which nothing has read so far.
-    Variable,
     /// Nothing: it was refused, or reads what was.
     Refused,
+    /// Nobody knows: inference does not read it.
+    Unread,
 }
 
 struct Walk<'a> {
@@ -60,7 +70,7 @@ struct Walk<'a> {
     arrays: BTreeMap<String, Tensor>,
     yielded: Vec<Yielded>,
     unsupported: Vec<Unsupported>,
-    unknown: BTreeMap<usize, UnknownVariable>,
+    unknown: Vec<UnknownVariable>,
 }
 
 impl Walk<'_> {
@@ -71,27 +81,24 @@ impl Walk<'_> {
         }
     }
 
-    /// A variable, with its array where it has one.
-    fn array(&mut self, node: &Node) -> Result<Yielded, LoadError> {
-        let Some(tensor) = self.arrays.remove(&node.name) else { return Ok(Yielded::Variable) };
-        if let Some((text, declared)) = declared(node)?
-            && !agree(&declared, tensor.shape())
-        {
-            let (name, found) = (node.name.clone(), tensor.shape().clone());
-            return Err(LoadError::ArrayShape { name, declared: text.to_string(), found });
+    /// A variable: its array, or an input whose shape is known.
+    fn variable(&mut self, node: &Node) -> Result<Yielded, LoadError> {
+        let declared = declared(node)?;
+        if let Some(tensor) = self.arrays.remove(&node.name) {
+            if let Some((text, _)) = declared.filter(|(_, declared)| !agree(declared, tensor.shape())) {
+                let (name, found) = (node.name.clone(), tensor.shape().clone());
+                return Err(LoadError::ArrayShape { name, declared: text.to_string(), found });
+            }
+            let is_learned = tensor.dtype().is_float();
+            return Ok(Yielded::Operands(vec![self.builder.known(&node.name, tensor, is_learned)]));
         }
-        let is_learned = tensor.dtype().is_float();
-        Ok(Yielded::Operands(vec![self.builder.known(&node.name, tensor, is_learned)]))
-    }
-
-    /// Makes a variable that is read an input, if its shape is known.
-    fn read(&mut self, ix: usize, reader: &str) -> Result<bool, LoadError> {
-        let node = &self.symbol.nodes[ix];
         let Some(shape) = self.shape(node)? else {
-            let declared = declared(node)?.map(|(text, _)| text.to_string());
-            let (name, reader) = (node.name.clone(), reader.to_string());
-            self.unknown.entry(ix).or_insert(UnknownVariable { name, declared, reader });
-            return Ok(false);
+            let reads =
+                |reader: &&Node| reader.inputs.iter().any(|entry| self.symbol.nodes[entry.node].name == node.name);
+            let reader = self.symbol.nodes.iter().find(reads).map_or("the outputs", |reader| &reader.name);
+            let declared = declared.map(|(text, _)| text.to_string());
+            self.unknown.push(UnknownVariable { name: node.name.clone(), declared, reader: reader.to_string() });
+            return Ok(Yielded::Refused);
         };
         let number = node.dtype.as_deref().map_or(Some(0), |number| number.parse().ok()).and_then(mxnet_dtype);
         let Some(dtype) = number else {
@@ -99,8 +106,7 @@ impl Walk<'_> {
             return Err(LoadError::Malformed { what });
         };
         let input = self.builder.graph.add_input(&node.name, dtype, shape);
-        self.yielded[ix] = Yielded::Operands(vec![Operand::Value(input)]);
-        Ok(true)
+        Ok(Yielded::Operands(vec![Operand::Value(input)]))
     }
 
     /// The shape of an input: what the caller says, else what the file says with the batch in its place.
@@ -127,53 +133,36 @@ impl Walk<'_> {
     }
 
     /// What an operator yields.
-    fn outputs(&mut self, node: &Node, reads: usize) -> Result<Yielded, LoadError> {
+    fn outputs(&mut self, node: &Node, reads: usize) -> Yielded {
         let Some(function) = ops::find(&node.op) else {
             let custom =
                 node.op == "Custom" || node.op.starts_with("_sg_") || node.op.starts_with("_contrib_quantized");
             let reason = if custom { "it has no definition outside MXNet" } else { "the operator is not supported" };
-            return Ok(self.refuse(node, reason.to_string()));
+            return self.refuse(node, reason.to_string());
         };
-        // An operator asks for what it reads; variables that it asked for become inputs before it is asked again.
-        for _ in 0..=node.inputs.len() {
-            let Some(operands) = self.operands(&node.inputs) else { return Ok(Yielded::Refused) };
-            let known = self.builder.graph.values().len();
-            let mut call = Call::new(&mut self.builder, Called::new(node, operands, reads), Scope::new(&node.name));
-            let yielded = function(&mut call).and_then(|yielded| {
-                call.refuse_unread_attributes()?;
-                match yielded.len() < reads {
-                    true => Err(Refusal(format!("output {} is read, which it does not yield in inference", reads - 1))),
-                    false => Ok(yielded),
-                }
-            });
-            let missing = call.missing();
-            let refusal = match yielded {
-                Ok(yielded) => {
-                    self.rename(node, &yielded, known);
-                    return Ok(Yielded::Operands(yielded));
-                }
-                Err(refusal) => refusal,
-            };
-            if missing.is_empty() {
-                return Ok(self.refuse(node, refusal.0));
-            }
-            for input in missing {
-                if !self.read(node.inputs[input].node, &node.name)? {
-                    return Ok(Yielded::Refused);
-                }
-            }
-        }
-        Ok(self.refuse(node, "it asks for more variables than it has".into()))
-    }
-
-    /// The operands of entries, none of variables that nothing has read; or nothing where one of them was refused.
-    fn operands(&self, entries: &[Entry]) -> Option<Vec<Option<Operand>>> {
+        let read = node.inputs.iter().take(ops::operands_read(&node.op));
         let operand = |entry: &Entry| match &self.yielded[entry.node] {
-            Yielded::Operands(operands) => operands.get(entry.output).copied().map(Some),
-            Yielded::Variable => Some(None),
-            Yielded::Refused => None,
+            Yielded::Operands(operands) => operands.get(entry.output).copied(),
+            Yielded::Refused | Yielded::Unread => None,
         };
-        entries.iter().map(operand).collect()
+        // Why one of them is not there was told where it was refused.
+        let Some(operands) = read.map(operand).collect::<Option<Vec<Operand>>>() else { return Yielded::Refused };
+        let known = self.builder.graph.values().len();
+        let mut call = Call::new(&mut self.builder, Called::new(node, operands, reads), Scope::new(&node.name));
+        let yielded = function(&mut call).and_then(|yielded| {
+            call.refuse_unread_attributes()?;
+            match yielded.len() < reads {
+                true => Err(Refusal(format!("output {} is read, which it does not yield in inference", reads - 1))),
+                false => Ok(yielded),
+            }
+        });
+        match yielded {
+            Ok(yielded) => {
+                self.rename(node, &yielded, known);
+                Yielded::Operands(yielded)
+            }
+            Err(refusal) => self.refuse(node, refusal.0),
+        }
     }
 
     /// Gives what a node made its name; what only passed through keeps its own.
@@ -195,25 +184,21 @@ impl Walk<'_> {
 
     fn finish(mut self) -> Result<Graph, LoadError> {
         let symbol = self.symbol;
-        for head in &symbol.heads {
-            if matches!(self.yielded[head.node], Yielded::Variable) {
-                self.read(head.node, "the symbol's outputs")?;
-            }
-        }
         if !self.unsupported.is_empty() {
             return Err(LoadError::Unsupported(self.unsupported));
         }
         if !self.unknown.is_empty() {
-            return Err(LoadError::Unknown(self.unknown.into_values().collect()));
+            return Err(LoadError::Unknown(self.unknown));
         }
         let is_input =
             |name: &str| self.builder.graph.inputs().iter().any(|&id| self.builder.graph.value(id).name == name);
         if let Some(name) = self.options.shapes.keys().find(|name| !is_input(name)) {
-            let variable = |(node, yielded): (&Node, &Yielded)| {
-                let unread = matches!(yielded, Yielded::Variable);
-                (unread || is_input(&node.name)).then(|| node.name.clone())
+            let without_array = |(node, yielded): &(&Node, &Yielded)| {
+                let is_unread = matches!(yielded, Yielded::Unread) && !self.arrays.contains_key(&node.name);
+                node.is_variable() && (is_unread || is_input(&node.name))
             };
-            let inputs = symbol.nodes.iter().zip(&self.yielded).filter_map(variable).collect();
+            let variables = symbol.nodes.iter().zip(&self.yielded).filter(without_array);
+            let inputs = variables.map(|(node, _)| node.name.clone()).collect();
             return Err(LoadError::UnknownInput { name: name.clone(), inputs });
         }
         let mut named: Vec<(String, ir::ValueId)> = Vec::new();

@@ -33,6 +33,19 @@ pub(super) fn find(op: &str) -> Option<Translate> {
     Some(row.1)
 }
 
+/// How many of an operator's operands count in inference: what training ends with has labels behind the first one.
+pub(super) fn operands_read(op: &str) -> usize {
+    const WITH_LABELS: [&str; 6] = [
+        "LinearRegressionOutput",
+        "LogisticRegressionOutput",
+        "MAERegressionOutput",
+        "SVMOutput",
+        "Softmax",
+        "SoftmaxOutput",
+    ];
+    if WITH_LABELS.contains(&op) { 1 } else { usize::MAX }
+}
+
 #[rustfmt::skip]
 const TABLE: &[(&[&str], Translate)] = &[
     // Convolutions, windows, products.
