@@ -25,7 +25,7 @@ fn survives(bytes: &[u8], options: &Options, case: &str) -> bool {
     }
 }
 
-fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+pub(crate) fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for _ in 0..=random.below(3) {
         let at = |random: &mut Random, length: usize| random.below(length.max(1) as u64) as usize;

@@ -1,8 +1,9 @@
-//! The ONNX reader against ONNX's own tests, hand-made models, damaged files and real networks.
+//! The readers of ONNX and MXNet against ONNX's own tests, hand-made models, damaged files and real networks.
 
 mod conformance;
 mod damaged;
 mod models;
+mod mxnet;
 mod real;
 mod wire;
 
