@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value as Json;
 use types::npy;
 
-use crate::support::{data, root};
+use crate::support::{data, difference, root};
 
 /// A program that `cargo xtask test` built beside this test.
 fn program(name: &str) -> PathBuf {
@@ -287,5 +287,35 @@ fn the_placer_answers_on_its_own() {
         let done = place(&words);
         assert_eq!(done.status.code(), Some(2), "{words:?}");
         assert!(text(&done.stderr).contains(says), "{words:?} says {}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn a_symbol_of_mxnet_becomes_an_executable() {
+    let folder = folder("mxnet");
+    let file = |name: &str| format!("tests/data/mxnet/mnist_cnn{name}");
+    let exe = compile(
+        &folder,
+        &[&file("-symbol.json"), "--params", &file("-0000.params"), "--shape", "data=0x1x28x28", "--batch", "4"],
+    );
+    assert_eq!(json(&exe, &["describe"])["model"], "mnist_cnn");
+    let (input, out) = (root().join(file("_input.npy")), folder.join("out"));
+    let mut run = Command::new(&exe);
+    let done = output_of(run.arg("run").arg(format!("--input=data={}", input.display())).arg("--output-dir").arg(&out));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let read = |path: PathBuf| npy::read(&std::fs::read(path).expect("it is there")).expect("an npy file");
+    let outputs: Vec<PathBuf> =
+        std::fs::read_dir(&out).expect("a folder").map(|entry| entry.expect("one").path()).collect();
+    let [output] = &outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!(difference(&read(output.clone()), &read(root().join(file("_output.npy"))), 1e-4, 1e-5), None);
+
+    // Without weights, and with a flag that goes with other models.
+    for (words, want) in [
+        (vec![file("-symbol.json")], "--params NET-0000.params"),
+        (vec!["lenet".into(), "--params".into(), file("-0000.params")], "--weights FILE"),
+    ] {
+        let done = output_of(Command::new(program("prestow")).arg("compile").args(words).current_dir(root()));
+        assert_eq!(done.status.code(), Some(2));
+        assert!(text(&done.stderr).contains(want), "{}", text(&done.stderr));
     }
 }
