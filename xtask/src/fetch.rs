@@ -5,12 +5,19 @@
 
 use std::process::Command;
 
-use crate::{check, root};
+use crate::{check, peers, root};
+
+/// MXNet and what it runs with, for the test that exports its networks.
+const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
+    let (mxnet, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| *word == "--with-mxnet");
     let script = root().join("xtask/fetch.py");
     let mut python = Command::new("python3");
     python.arg(script).arg(root().join("data")).args(words);
     check("fetching", &mut python)?;
+    if !mxnet.is_empty() {
+        peers::environment(&root().join("data/mxnet"), &MXNET)?;
+    }
     Ok(0)
 }

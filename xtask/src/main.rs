@@ -18,7 +18,8 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask arena FILE.csv [flags]            place buffers alone, with a proof (arena --help)
        cargo xtask test                              every test; ends with a count of passed, failed and skipped
        cargo xtask ci                                formatting, lints, tidy, then all of test
-       cargo xtask fetch                             public weights, pictures and test data into data/
+       cargo xtask fetch [--with-mxnet]              public weights, pictures and test data into data/; MXNet 1.9.1 as
+                                                     well, for the test that exports its networks
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
        cargo xtask bench [NAME]                      criterion benches of networks
        cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks

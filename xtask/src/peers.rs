@@ -16,8 +16,6 @@ const PACKAGES: [(&str, &str); 3] =
 
 /// Installs the peers of a list, apart from those that are there, and yields the Python that has them.
 pub(crate) fn install(names: &str) -> Result<PathBuf, String> {
-    let folder = target().join("peers");
-    let python = folder.join("bin/python");
     let mut wanted = vec!["numpy==2.4.6"];
     for name in names.split(',') {
         let package = PACKAGES.iter().find(|(known, _)| *known == name);
@@ -27,16 +25,22 @@ pub(crate) fn install(names: &str) -> Result<PathBuf, String> {
         })?;
         wanted.push(package);
     }
+    environment(&target().join("peers"), &wanted)
+}
+
+/// Installs the packages that a Python environment lacks, and yields its Python.
+pub(crate) fn environment(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+    let python = folder.join("bin/python");
     if !python.exists() {
-        check("making a Python environment", Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+        check("making a Python environment", Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     }
     // One file a package, written when it is installed.
     let mark = |package: &str| folder.join(format!("{package}.installed"));
-    wanted.retain(|package| !mark(package).exists());
+    let wanted: Vec<&&str> = packages.iter().filter(|package| !mark(package).exists()).collect();
     if !wanted.is_empty() {
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        check("installing peers", pip.args(&wanted))?;
+        check("installing packages", pip.args(&wanted))?;
         wanted.iter().try_for_each(|package| touch(&mark(package)))?;
     }
     Ok(python)

@@ -7,7 +7,7 @@ use load::{mxnet, weights};
 use serde_json::{Value, json};
 use types::{Shape, Tensor, npy};
 
-use crate::support::{compiled, difference, open, root};
+use crate::support::{compiled, difference, open, root, skip};
 
 fn file(name: &str) -> Vec<u8> {
     std::fs::read(root().join("tests/data/mxnet").join(name)).expect("recorded results are checked in")
@@ -55,6 +55,48 @@ fn networks_give_what_mxnet_gives() {
         let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
         assert!(check(name, &graph, &[input], &[want], tolerance, tolerance * largest));
     }
+}
+
+/// Networks of gluon's model zoo as MXNet exports them now, one of each family, where MXNet is at hand.
+#[test]
+fn fresh_networks_give_what_mxnet_gives() {
+    const NETWORKS: [&str; 8] = [
+        "densenet121",
+        "inceptionv3",
+        "mobilenet0.25",
+        "mobilenetv2_1.0",
+        "resnet18_v1",
+        "resnet50_v2",
+        "squeezenet1.1",
+        "vgg11_bn",
+    ];
+    let python = root().join("data/mxnet/bin/python");
+    if !python.exists() {
+        skip("fresh_networks_give_what_mxnet_gives", "MXNet is missing; run `cargo xtask fetch --with-mxnet`");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("prestow-mxnet-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the folder of temporary files is writable");
+    let script = root().join("tests/peers/mxnet_reference.py");
+    let done = std::process::Command::new(python).arg(script).arg(&folder).args(NETWORKS).status();
+    assert!(done.is_ok_and(|status| status.success()), "MXNet exports its networks");
+    let read = |name: String| std::fs::read(folder.join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    for name in NETWORKS {
+        let [input, want] =
+            ["input", "output"].map(|what| npy::read(&read(format!("{name}_{what}.npy"))).expect("npy"));
+        let params = format!("{name}-0000.params");
+        let arrays = weights::read(&params, &read(params.clone())).unwrap_or_else(|error| panic!("{error}"));
+        let shapes = BTreeMap::from([("data".to_string(), input.shape().clone())]);
+        let options = mxnet::Options { batch: None, shapes };
+        let graph = mxnet::load(&read(format!("{name}-symbol.json")), arrays, &options)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let compiled = compiled(graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let got = open(&compiled, 2).run_tensors(&[input]).expect("the input fits");
+        let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
+        // Some hundred layers deep, by other algorithms.
+        assert_eq!(difference(&got[0], &want, 1e-3, 1e-3 * largest), None, "{name}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it is ours");
 }
 
 /// Sockeye's unrolled translation network: LSTM cells, attention, sequences of different lengths.
