@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use ir::ops::{Concat, Slice};
 use ir::{Graph, Refusal};
 use types::Scope;
 
@@ -10,10 +11,13 @@ use super::bind::bind;
 use super::call::{Call, Called};
 use super::model::{self, Model, Node};
 use super::{LoadError, Options, Unsupported, ops, tensor};
-use crate::build::{Builder, Operand};
+use crate::build::{self, Builder, Operand, axis};
 
 /// The newest opset of the default domain that the operators know.
 const OPSET_NEWEST: i64 = 22;
+
+/// Loops are unrolled up to so many turns.
+const TURNS_MAX: i64 = 4096;
 
 /// Subgraphs in subgraphs are followed this deep.
 const DEPTH_MAX: usize = 8;
@@ -153,6 +157,8 @@ impl<'a> Walk<'a> {
         let Some(operands) = operands else { return Ok(None) };
         let function = match function {
             Function::If => return self.inline_if(ix, node, &operands),
+            Function::Loop => return self.unroll_loop(ix, node, &operands),
+            Function::Scan => return self.unroll_scan(ix, node, &operands),
             Function::Row(function) => function,
         };
         let (values_before, knowns_before) = (self.builder.graph.values().len(), self.builder.knowns.len());
@@ -206,8 +212,12 @@ impl<'a> Walk<'a> {
         if !is_default_domain(node.domain) {
             return Err(Refusal(format!("operators of domain `{}` are not supported", node.domain)));
         }
-        if node.op_type == "If" {
-            return Ok(Function::If);
+        match node.op_type {
+            "If" => return Ok(Function::If),
+            "Loop" => return Ok(Function::Loop),
+            "Scan" if self.opset < 9 => return Err(Refusal("the form before opset 9 is not supported".to_string())),
+            "Scan" => return Ok(Function::Scan),
+            _ => {}
         }
         let row = ops::find(node.op_type).ok_or_else(|| Refusal("the operator is not supported".to_string()))?;
         Ok(Function::Row(row))
@@ -238,31 +248,210 @@ impl<'a> Walk<'a> {
             let reason = "the condition must be known when the model is loaded, but follows from an input";
             return Ok(self.refuse(ix, node, Refusal(reason.to_string())));
         };
-        let branch = if condition != 0 { "then_branch" } else { "else_branch" };
-        let bytes = node.attributes.iter().find(|attribute| attribute.name == branch).and_then(|branch| branch.graph);
-        let Some(bytes) = bytes else {
-            return Err(malformed(format!("node `{}` has no `{branch}`", node_name(ix, node))));
-        };
+        let graph = self.subgraph(ix, node, if condition != 0 { "then_branch" } else { "else_branch" })?;
+        self.inline(&graph, &[]).map(Some)
+    }
+
+    /// The graph that is an attribute of a node.
+    fn subgraph(&self, ix: usize, node: &Node<'a>, name: &str) -> Result<model::Graph<'a>, LoadError> {
+        let bytes = node.attributes.iter().find(|attribute| attribute.name == name).and_then(|found| found.graph);
+        let bytes = bytes.ok_or_else(|| malformed(format!("node `{}` has no `{name}`", node_name(ix, node))))?;
         if DEPTH_MAX <= self.depth {
             return Err(malformed(format!("subgraphs are nested more than {DEPTH_MAX} deep")));
         }
-        let graph = model::Graph::read(bytes)?;
+        model::Graph::read(bytes)
+    }
+
+    /// Nodes of a subgraph, whose inputs stand for these entries, and what they yield. Its names end with it.
+    fn inline(&mut self, graph: &model::Graph<'a>, inputs: &[Entry]) -> Result<Vec<Entry>, LoadError> {
         let outer = self.defined.len();
+        for (info, entry) in graph.inputs.iter().zip(inputs) {
+            self.define(info.name, *entry)?;
+        }
         self.depth += 1;
-        let outputs = self.graph(&graph)?;
+        let outputs = self.graph(graph)?;
         self.depth -= 1;
-        // Names of the branch end with it.
         for name in self.defined.drain(outer..) {
             self.names.remove(name);
         }
-        Ok(Some(outputs))
+        Ok(outputs)
+    }
+
+    /// The number that an operand is, where it is known.
+    fn number(&self, operand: Option<Operand>) -> Option<i64> {
+        self.builder.tensor(operand?)?.to_i64().first().copied()
+    }
+
+    /// Turns of a `Loop`, one behind the other: how often it turns must follow from what is known.
+    fn unroll_loop(
+        &mut self,
+        ix: usize,
+        node: &Node<'a>,
+        inputs: &[Option<Operand>],
+    ) -> Result<Option<Vec<Entry>>, LoadError> {
+        let body = self.subgraph(ix, node, "body")?;
+        let optional = |at: usize| inputs.get(at).copied().flatten();
+        let (limit, mut condition) = (optional(0), optional(1));
+        let states = inputs.len().saturating_sub(2);
+        let wrong = || malformed(format!("the body of node `{}` does not fit its inputs", node_name(ix, node)));
+        if body.inputs.len() != states + 2 || body.outputs.len() < states + 1 {
+            return Err(wrong());
+        }
+        let mut carried: Vec<Entry> = inputs[2.min(inputs.len())..]
+            .iter()
+            .map(|state| state.map(Entry::Operand).ok_or_else(wrong))
+            .collect::<Result<_, _>>()?;
+        let mut stacks = vec![Vec::new(); body.outputs.len() - states - 1];
+        if limit.is_some() && self.number(limit).is_none() {
+            return Ok(self.refuse(ix, node, open_count()));
+        }
+        for turn in 0.. {
+            if self.number(limit).is_some_and(|limit| limit <= turn) {
+                break;
+            }
+            match (condition, self.number(condition)) {
+                (Some(_), None) => return Ok(self.refuse(ix, node, open_count())),
+                (Some(_), Some(0)) => break,
+                _ => {}
+            }
+            if TURNS_MAX <= turn {
+                let reason = format!("it turns more than {TURNS_MAX} times");
+                return Ok(self.refuse(ix, node, Refusal(reason)));
+            }
+            let number = self.builder.known("turn", types::Tensor::scalar(turn), false);
+            let going_on = match condition {
+                Some(condition) => condition,
+                None => self.builder.known("condition", types::Tensor::scalar(true), false),
+            };
+            let entries: Vec<Entry> =
+                [number, going_on].map(Entry::Operand).into_iter().chain(carried.iter().copied()).collect();
+            let mut yielded = self.inline(&body, &entries)?.into_iter();
+            condition = match yielded.next() {
+                Some(Entry::Operand(next)) => Some(next),
+                _ => return Ok(None),
+            };
+            carried = yielded.by_ref().take(states).collect();
+            for (stack, entry) in stacks.iter_mut().zip(yielded) {
+                let Entry::Operand(operand) = entry else { return Ok(None) };
+                stack.push(operand);
+            }
+        }
+        match self.stacked(ix, node, stacks, &[], &[]) {
+            Ok(stacks) => Ok(Some(carried.into_iter().chain(stacks).collect())),
+            Err(refusal) => Ok(self.refuse(ix, node, refusal)),
+        }
+    }
+
+    /// Turns of a `Scan`: one for each slice of its last inputs.
+    fn unroll_scan(
+        &mut self,
+        ix: usize,
+        node: &Node<'a>,
+        inputs: &[Option<Operand>],
+    ) -> Result<Option<Vec<Entry>>, LoadError> {
+        let body = self.subgraph(ix, node, "body")?;
+        let list = |name: &str| {
+            let found = node.attributes.iter().find(|attribute| attribute.name == name);
+            found.map(|attribute| attribute.ints.clone()).unwrap_or_default()
+        };
+        let wrong = || malformed(format!("the body of node `{}` does not fit its inputs", node_name(ix, node)));
+        let count = node.attributes.iter().find(|attribute| attribute.name == "num_scan_inputs");
+        let scanned = count.and_then(|attribute| usize::try_from(attribute.int.unwrap_or(0)).ok()).unwrap_or(0);
+        let all: Option<Vec<Operand>> = inputs.iter().copied().collect();
+        let all = all.ok_or_else(wrong)?;
+        let states = all.len().checked_sub(scanned).filter(|_| scanned != 0).ok_or_else(wrong)?;
+        if body.inputs.len() != all.len() || body.outputs.len() < states {
+            return Err(wrong());
+        }
+        let (axes, directions) = (list("scan_input_axes"), list("scan_input_directions"));
+        let mut carried: Vec<Entry> = all[..states].iter().copied().map(Entry::Operand).collect();
+        let mut stacks = vec![Vec::new(); body.outputs.len() - states];
+        let mut turns = None;
+        for (at, &operand) in all[states..].iter().enumerate() {
+            let shape = self.builder.ty(operand).shape;
+            let axis = match axis(axes.get(at).copied().unwrap_or(0), shape.rank()) {
+                Ok(axis) => axis,
+                Err(refusal) => return Ok(self.refuse(ix, node, refusal)),
+            };
+            if *turns.get_or_insert(shape[axis]) != shape[axis] || TURNS_MAX < shape[axis] as i64 {
+                let reason =
+                    format!("its inputs have {shape} to be scanned; at most {TURNS_MAX} slices, as many in each");
+                return Ok(self.refuse(ix, node, Refusal(reason)));
+            }
+        }
+        for turn in 0..turns.unwrap_or(0) {
+            let mut entries = carried.clone();
+            for (at, &operand) in all[states..].iter().enumerate() {
+                let mut call = build::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
+                let mut shape = call.shape(operand);
+                let slice = axis(axes.get(at).copied().unwrap_or(0), shape.rank()).and_then(|axis| {
+                    let backwards = directions.get(at) == Some(&1);
+                    let start = if backwards { shape[axis] - 1 - turn } else { turn };
+                    let slice = call.apply(Slice::range(&shape, axis, start, 1), &[operand])?;
+                    shape.remove(axis);
+                    call.reshape(slice, shape)
+                });
+                match slice {
+                    Ok(slice) => entries.push(Entry::Operand(slice)),
+                    Err(refusal) => return Ok(self.refuse(ix, node, refusal)),
+                }
+            }
+            let mut yielded = self.inline(&body, &entries)?.into_iter();
+            carried = yielded.by_ref().take(states).collect();
+            for (stack, entry) in stacks.iter_mut().zip(yielded) {
+                let Entry::Operand(operand) = entry else { return Ok(None) };
+                stack.push(operand);
+            }
+        }
+        match self.stacked(ix, node, stacks, &list("scan_output_axes"), &list("scan_output_directions")) {
+            Ok(stacks) => Ok(Some(carried.into_iter().chain(stacks).collect())),
+            Err(refusal) => Ok(self.refuse(ix, node, refusal)),
+        }
+    }
+
+    /// What all turns yielded, joined along a new axis; backwards where the direction is 1.
+    fn stacked(
+        &mut self,
+        ix: usize,
+        node: &Node<'a>,
+        stacks: Vec<Vec<Operand>>,
+        axes: &[i64],
+        directions: &[i64],
+    ) -> Result<Vec<Entry>, Refusal> {
+        let mut call = build::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
+        let mut joined = Vec::new();
+        for (at, mut stack) in stacks.into_iter().enumerate() {
+            let Some(&first) = stack.first() else {
+                return Err(Refusal("it does not turn at all, so that the shape of its results is not known".into()));
+            };
+            let mut shape = call.shape(first);
+            let axis = axis(axes.get(at).copied().unwrap_or(0), shape.rank() + 1)?;
+            shape.insert(axis, 1);
+            for slice in &mut stack {
+                *slice = call.reshape(*slice, shape.clone())?;
+            }
+            if directions.get(at) == Some(&1) {
+                stack.reverse();
+            }
+            joined.push(Entry::Operand(match stack[..] {
+                [slice] => slice,
+                _ => call.apply(Concat { axis }, &stack)?,
+            }));
+        }
+        Ok(joined)
     }
 }
 
 /// How a node is translated.
 enum Function {
     If,
+    Loop,
+    Scan,
     Row(ops::Translate),
+}
+
+fn open_count() -> Refusal {
+    Refusal("how often it turns must be known when the model is loaded, but follows from an input".to_string())
 }
 
 fn is_default_domain(domain: &str) -> bool {

@@ -155,3 +155,24 @@ pub(super) fn trilu(call: &mut Call) -> Yield {
     let (mask, zero) = (call.constant(mask), call.number(0.0, call.dtype(x)));
     Ok(vec![call.select(mask, x, zero)?])
 }
+
+/// An optional operand that is a tensor has its element always; one that is left out has none.
+pub(super) fn optional_has_element(call: &mut Call) -> Yield {
+    let has_element = call.optional(0).is_some();
+    Ok(vec![call.constant(Tensor::scalar(has_element))])
+}
+
+/// The positions of what is known not to be 0, `[rank, count]`.
+pub(super) fn non_zero(call: &mut Call) -> Yield {
+    let x = call.known(0, "X")?;
+    let (items, strides) = (x.to_f64(), x.shape().row_major_strides());
+    let places: Vec<usize> = (0..items.len()).filter(|&at| items[at] != 0.0).collect();
+    let rank = x.shape().rank();
+    let mut positions = Vec::new();
+    for axis in 0..rank {
+        positions.extend(places.iter().map(|&at| (at / strides[axis] % x.shape()[axis]) as i64));
+    }
+    let shape = Shape::from([rank, positions.len().checked_div(rank).unwrap_or(0)]);
+    let positions = Tensor::new(shape, positions).map_err(|error| Refusal(error.to_string()))?;
+    Ok(vec![call.constant(positions)])
+}

@@ -166,3 +166,48 @@ pub(super) fn quantize(call: &mut Call) -> Yield {
     y = call.unary(Unary::Clip { min, max }, y)?;
     Ok(vec![call.cast(y, dtype)?])
 }
+
+/// The determinant of small matrices, by its first row.
+pub(super) fn det(call: &mut Call) -> Yield {
+    const LARGEST: usize = 4;
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    let &[ref outer @ .., rows, columns] = &shape[..] else { refuse!("input {shape} is no matrix") };
+    if rows != columns || rows == 0 || LARGEST < rows {
+        refuse!("matrices of {rows} by {columns} are not supported; square ones up to {LARGEST} by {LARGEST} are");
+    }
+    let outer = Shape::from(outer);
+    let mut cells = Vec::new();
+    for row in 0..rows {
+        let line = call.apply(ops::Slice::range(&shape, shape.rank() - 2, row, 1), &[x])?;
+        let line_shape = call.shape(line);
+        for column in 0..columns {
+            let cell = call.apply(ops::Slice::range(&line_shape, shape.rank() - 1, column, 1), &[line])?;
+            cells.push(call.reshape(cell, outer.clone())?);
+        }
+    }
+    let all: Vec<usize> = (0..columns).collect();
+    Ok(vec![minor(call, &cells, columns, 0, &all)?])
+}
+
+/// The determinant of the rows from `row` on and some columns.
+fn minor(call: &mut Call, cells: &[Operand], width: usize, row: usize, columns: &[usize]) -> Result<Operand, Refusal> {
+    let cell = |column: usize| cells[row * width + column];
+    let mut sum = None;
+    for (ix, &column) in columns.iter().enumerate() {
+        let rest: Vec<usize> = columns.iter().copied().filter(|&other| other != column).collect();
+        let part = match rest.is_empty() {
+            true => cell(column),
+            false => {
+                let inner = minor(call, cells, width, row + 1, &rest)?;
+                call.binary(Binary::Mul, cell(column), inner)?
+            }
+        };
+        sum = Some(match sum {
+            None => part,
+            Some(sum) if ix % 2 == 1 => call.binary(Binary::Sub, sum, part)?,
+            Some(sum) => call.binary(Binary::Add, sum, part)?,
+        });
+    }
+    sum.ok_or_else(|| Refusal("a matrix has columns".into()))
+}

@@ -37,7 +37,7 @@ pub(super) fn find(op_type: &str) -> Option<Translate> {
     Some(TABLE[ix].1)
 }
 
-// One row an operator, sorted. `If` is the walk's own.
+// One row an operator, sorted. `If`, `Loop` and `Scan` are the walk's own.
 #[rustfmt::skip]
 const TABLE: &[(&str, Translate)] = &[
     ("Abs", pointwise::abs),
@@ -80,6 +80,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("DFT", signal::dft),
     ("DepthToSpace", shape::depth_to_space),
     ("DequantizeLinear", linear::dequantize),
+    ("Det", linear::det),
     ("Div", pointwise::div),
     ("Dropout", constant::dropout),
     ("DynamicQuantizeLinear", quantized::dynamic_quantize),
@@ -137,8 +138,11 @@ const TABLE: &[(&str, Translate)] = &[
     ("Mul", pointwise::mul),
     ("Neg", pointwise::neg),
     ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
+    ("NonZero", constant::non_zero),
     ("Not", pointwise::not),
     ("OneHot", index::one_hot),
+    ("OptionalGetElement", constant::identity),
+    ("OptionalHasElement", constant::optional_has_element),
     ("Or", pointwise::or),
     ("PRelu", pointwise::prelu),
     ("Pad", shape::pad),
