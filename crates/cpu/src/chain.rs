@@ -41,15 +41,16 @@ pub struct Chain {
     pub program: Vec<Instruction>,
 }
 
-/// The elements that strides reach, of a shape without extents of 0.
+/// The elements that strides reach. An operand is empty where it moves along an extent of 0; one that stands still there is
+/// what it is, though nobody reads it.
 pub(crate) fn reach(shape: &[usize], strides: &[usize]) -> Option<usize> {
-    if shape.contains(&0) {
+    let mut axes = shape.iter().zip(strides);
+    if axes.clone().any(|(&extent, &stride)| extent == 0 && stride != 0) {
         return Some(0);
     }
-    let last = shape
-        .iter()
-        .zip(strides)
-        .try_fold(0usize, |sum, (&extent, &stride)| sum.checked_add((extent - 1).checked_mul(stride)?))?;
+    let last = axes.try_fold(0usize, |sum, (&extent, &stride)| {
+        sum.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
+    })?;
     last.checked_add(1)
 }
 

@@ -2,8 +2,11 @@
 //! onnxruntime's recorded results, executables against the commands' contract, damaged files against clear refusals.
 
 mod bands;
+#[path = "../../../crates/load/tests/it/conformance.rs"]
+mod conformance;
 mod damage;
 mod executables;
+mod executor;
 mod mxnet;
 mod operators;
 mod passes_keep;
@@ -13,3 +16,14 @@ mod transformers;
 #[path = "../../../crates/load/tests/it/wire.rs"]
 #[allow(dead_code, reason = "the loader's own tests use the rest")]
 mod wire;
+
+/// As the loader's tests have it.
+pub(crate) fn data(test: &str, path: &str) -> Option<std::path::PathBuf> {
+    support::data(test, path)
+}
+
+/// A variable of the environment. Tests are the edge where it is read.
+#[expect(clippy::disallowed_methods, reason = "switches of the test run")]
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

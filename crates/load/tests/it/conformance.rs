@@ -1,4 +1,5 @@
-//! ONNX's backend tests: each is loaded, evaluated by the operators' definitions and compared, or refused with a reason.
+//! ONNX's backend tests: each is loaded, executed and compared, or refused with a reason. Who includes this file says how
+//! graphs are executed: by the operators' definitions, or by a compiled plan.
 //!
 //! Many of these tests pass what an exporter would have fixed (shapes, axes, scales) as an input. A test that is refused
 //! as it stands is tried again with all inputs but the first fixed, then with all of them.
@@ -8,9 +9,10 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use prestow_load::onnx::{self, Options};
+use load::onnx::{self, Options};
 use types::{DType, Tensor};
 
+use crate::executor::{SNAPSHOT, execute};
 use crate::wire::{fix_inputs, input_names};
 use crate::{data, environment};
 
@@ -104,7 +106,7 @@ fn conformance() {
     }
     eprint!("{table}");
     assert!(failures.is_empty(), "failed:\n{failures}");
-    let snapshot = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/refusals.txt");
+    let snapshot = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
     let text = format!("{table}{refusals}");
     if environment("PRESTOW_BLESS").is_some() {
         std::fs::write(&snapshot, &text).expect("the snapshot can be written");
@@ -115,7 +117,7 @@ fn conformance() {
     let new: Vec<&&str> = now.iter().filter(|line| !known.contains(line)).collect();
     assert!(
         gone.is_empty() && new.is_empty(),
-        "tests/it/refusals.txt differs (PRESTOW_BLESS=1 writes it)\ngone: {gone:#?}\nnew: {new:#?}"
+        "{SNAPSHOT} differs (PRESTOW_BLESS=1 writes it)\ngone: {gone:#?}\nnew: {new:#?}"
     );
 }
 
@@ -183,8 +185,12 @@ fn check_set(model: &[u8], set: &Path) -> Outcome {
     Outcome::Refused(first_refusal.expect("some attempt was made"))
 }
 
-enum Refusal {
+/// Why there is no result.
+pub(crate) enum Refusal {
+    /// It is not supported, for a reason that is told before anything runs.
     Load(String),
+    /// It should have been.
+    #[allow(dead_code, reason = "not every executor fails")]
     Wrong(String),
 }
 
@@ -194,7 +200,7 @@ fn run(bytes: &[u8], shapes: BTreeMap<String, types::Shape>, inputs: &[Tensor]) 
     ir::verify(&graph).map_err(|errors| Refusal::Wrong(format!("does not verify: {errors:?}")))?;
     let inputs: Vec<Tensor> =
         graph.inputs().iter().zip(inputs).map(|(&id, tensor)| as_bf16(tensor, graph.ty(id).dtype)).collect();
-    ir::evaluate(&graph, &inputs).map_err(|error| Refusal::Wrong(error.to_string()))
+    execute(graph, &inputs)
 }
 
 /// ONNX recorded bf16 as its bits in u16.

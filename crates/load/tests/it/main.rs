@@ -7,6 +7,8 @@ mod mxnet;
 mod real;
 mod wire;
 
+extern crate prestow_load as load;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -35,4 +37,18 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 /// How many times the usual count random damage is tried: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
 pub(crate) fn effort() -> usize {
     environment("PRESTOW_FUZZ").and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// How conformance is tried here: by the operators' definitions.
+pub(crate) mod executor {
+    use ir::Graph;
+    use types::Tensor;
+
+    use crate::conformance::Refusal;
+
+    pub(crate) const SNAPSHOT: &str = "tests/it/refusals.txt";
+
+    pub(crate) fn execute(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
+        ir::evaluate(&graph, inputs).map_err(|error| Refusal::Wrong(error.to_string()))
+    }
 }
