@@ -10,9 +10,11 @@
 //! | --- | --- |
 //! | `problem` | the question, and which questions are refused |
 //! | `bound` | the lower bound on the height |
-//! | `place` | the algorithm: a portfolio of greedy passes, which `skyline` and `fit` run over an `instance` |
+//! | `place` | the algorithm: a portfolio of greedy passes over an `instance` |
+//! | `skyline`, `need`, `fit`, `glue` | those passes |
 //! | `exact` | then a `search` for the least height, and the proof that it is |
-//! | `repair` | or, for many items, further passes |
+//! | `windows` | or, for many items, the same around what lies too high |
+//! | `repair` | and further passes that learn where the last one wasted |
 //! | `check` | the judge: plain, shares no code with the passes |
 //! | `csv` | the problem as text, in the form that minimalloc reads and writes |
 //!
@@ -41,12 +43,16 @@ mod place;
 mod exact;
 mod fit;
 mod floor;
+mod glue;
 mod instance;
+mod need;
+mod obstacles;
 mod repair;
 mod runs;
 mod search;
 mod skyline;
 mod stock;
+mod windows;
 
 mod check;
 
