@@ -115,6 +115,9 @@ impl KernelFn for Attention {
             return Err(Misfit("a mask's keys are neighbours"));
         }
         let Attention { batch, heads, queries, keys, width, value_width, .. } = *self;
+        if 1 < keys && value_width != 0 && self.strides[2].token == 0 {
+            return Err(Misfit("each value has a place of its own"));
+        }
         let operand = |ix: usize, tokens: usize, width: usize| {
             let HeadStrides { batch: over_batch, head, token } = self.strides[ix];
             reach(&[batch, heads, tokens, width], &[over_batch, head, token, 1])

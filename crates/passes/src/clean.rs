@@ -1,14 +1,15 @@
-//! [`clean`]: nodes that do nothing, or that two do what one could. [`share`]: nodes that do the same.
+//! [`clean`]: nodes that do nothing, that two do what one could, or that cost more than they need. [`share`]: nodes that do the same.
 
 use std::collections::BTreeMap;
 
-use ir::ops::{Conv, Pad, PadMode, Reshape, Transpose};
-use ir::{Graph, Op, Rewrite, ValueId, rewrite};
+use ir::ops::{Binary, Conv, Pad, PadMode, Reshape, Transpose};
+use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
+use types::pointwise::Binary as Function;
 
 /// Removes what does nothing (a cast to the same dtype, a reshape to the same shape, a transpose in order, a pad by
 /// nothing, a slice of everything, an expansion to the same shape, a concatenation of one), joins reshapes with reshapes
-/// and transposes with transposes, and gives zero padding to the convolution behind it.
+/// and transposes with transposes, gives zero padding to the convolution behind it, and makes products of squares.
 pub fn clean(graph: &Graph) -> Graph {
     rewrite(graph, |context, id| {
         let node = graph.node(id);
@@ -28,11 +29,21 @@ pub fn clean(graph: &Graph) -> Graph {
         if nothing {
             return Some(smallvec![input]);
         }
+        if is_square(graph, node) && same_type {
+            let product = Binary(Function::Mul);
+            return Some(smallvec![context.add(product, &[input, input], &node.scope).ok()?]);
+        }
         let joined = join(context, &node.op, input)?;
         let mut inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| context.value(input)).collect();
         inputs[0] = joined.1;
         Some(smallvec![context.add(joined.0, &inputs, &node.scope).ok()?])
     })
+}
+
+/// Whether a node is `x` to the power of two. A power has no fast form of its own.
+fn is_square(graph: &Graph, node: &Node) -> bool {
+    let exponent = || graph.value(node.inputs[1]).tensor()?.as_slice::<f32>();
+    node.op == Op::Binary(Binary(Function::Pow)) && exponent() == Some(&[2.0][..])
 }
 
 /// The op that does what `op` does behind the node that yields `input`, and what it reads instead of `input`.
@@ -74,4 +85,27 @@ pub fn share(graph: &Graph) -> Graph {
         let outputs = seen.entry((attributes, inputs)).or_insert_with(|| context.copy(node));
         Some(outputs.clone())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{DType, Scope, Shape, Tensor};
+
+    use super::*;
+
+    #[test]
+    fn squares_are_products() {
+        for (exponent, name) in [(2.0f32, Function::Mul), (3.0, Function::Pow)] {
+            let mut graph = Graph::new("power");
+            let x = graph.add_input("x", DType::F32, Shape::from([3]));
+            let exponent = graph.add_constant("exponent", Tensor::scalar(exponent));
+            let y = graph.add1(Binary(Function::Pow).into(), &[x, exponent], Scope::new("power")).unwrap();
+            graph.set_outputs(vec![("y".into(), y)]);
+            let cleaned = clean(&graph);
+            let ops: Vec<&Op> = cleaned.nodes().values().map(|node| &node.op).collect();
+            assert_eq!(ops, [&Op::Binary(Binary(name))]);
+            let x = [Tensor::vector(vec![-1.5f32, 0.0, 3.25])];
+            assert_eq!(ir::evaluate(&cleaned, &x).unwrap(), ir::evaluate(&graph, &x).unwrap());
+        }
+    }
 }

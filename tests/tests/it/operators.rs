@@ -391,7 +391,13 @@ fn recurrent_cases() -> Vec<Case> {
                     "r",
                     Tensor::from_fn(Shape::from([d, columns, units]), |_| random.uniform(-bound, bound)),
                 ),
-                false => graph.add_input("r", F, Shape::from([d, columns, units])),
+                // Weights as large as their inputs would make chaos of the steps: rounding would grow with every one.
+                false => {
+                    let r = graph.add_input("r", F, Shape::from([d, columns, units]));
+                    let bound = graph.add_constant("bound", Tensor::scalar(bound));
+                    let scaled = graph.add1(Binary(pointwise::Binary::Mul).into(), &[r, bound], Scope::new("scaled"));
+                    scaled.expect("the case is well made")
+                }
             });
             ids.push(graph.add_input("h", F, Shape::from([d, batch, units])));
             if cell.has_memory() {

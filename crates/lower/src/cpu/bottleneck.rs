@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn what_outgrows_the_caches_is_fused() {
         let (graph, nodes) = bottleneck(96, 112, 2);
-        assert!(fuses(&graph, &nodes) && fuses(&graph, &nodes[1..]));
+        assert!(fuses(&graph, &nodes));
+        assert!(!fuses(&graph, &nodes[1..]), "what the depthwise convolution leaves is 1.15 MiB");
         assert!(!fuses(&graph, &nodes[..2]), "the last of the row is a product over channels");
         let (graph, nodes) = bottleneck(192, 28, 1);
         assert!(!fuses(&graph, &nodes), "588 KiB stay in the caches");
