@@ -1,12 +1,12 @@
 //! [`glue`]: items that fit together without waste, glued to larger ones.
 //!
-//! Two rules, used in turn until neither finds anything. Items of one size, each starting where the one before ends, make
-//! a *row* of that size. Items that live in exactly the same sections make a *stack* of the sum of their sizes. A problem
-//! that was cut out of one rectangle by straight cuts becomes that rectangle again, or nearly: its pieces show where the
-//! cuts were. Lifetimes of a few sections are often equal by chance, sums of sizes hardly ever. So first all items of one
-//! lifetime are stacked, or the fewest of them, whose sum is the size of a block that ends where they start or starts
-//! where they end: that stack goes into a row. Only where there is no such stack left all items of one lifetime are
-//! stacked, those of the longest lifetimes, and the next round begins.
+//! Two rules, used in turn until neither finds anything. Items of one size, each starting where the one before ends,
+//! make a *row* of that size. Items that live in exactly the same sections make a *stack* of the sum of their sizes. A
+//! problem that was cut out of one rectangle by straight cuts becomes that rectangle again, or nearly: its pieces show
+//! where the cuts were. Lifetimes of a few sections are often equal by chance, sums of sizes hardly ever. So first all
+//! items of one lifetime are stacked, or the fewest of them, whose sum is the size of a block that ends where they
+//! start or starts where they end: that stack goes into a row. Only where there is no such stack left all items of one
+//! lifetime are stacked, those of the longest lifetimes, and the next round begins.
 //!
 //! ```text
 //!   +-----+--------+        a and b make a row ab, ab and c a stack:

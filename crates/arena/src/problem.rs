@@ -2,7 +2,8 @@
 //!
 //! Time is counted in steps and all intervals of time are half-open. A buffer occupies, at each step of its lifetime,
 //! the bytes `[offset, offset + size)`; a gap takes some steps out, or leaves only a window of those bytes. No two
-//! buffers occupy the same byte at the same step. Whatever the gaps say, the whole of every buffer lies inside the arena.
+//! buffers occupy the same byte at the same step. Whatever the gaps say, the whole of every buffer lies inside the
+//! arena.
 //!
 //! ```text
 //!              size +---------+    +------+         Buffer { lifetime: 0..9, size: 4, gaps: [

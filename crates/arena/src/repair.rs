@@ -2,8 +2,8 @@
 //!
 //! A section whose pile passes the goal wasted more than it could afford, often before it was the one that needed most.
 //! So it is said to need more from the start: what its pile is above the goal, times a weight, is added to its need for
-//! the passes that follow (squeaky wheel optimisation: Joslin, Clements 1999). The weight is 1 at first and doubles after
-//! every pass in vain, until six in a row have been.
+//! the passes that follow (squeaky wheel optimisation: Joslin, Clements 1999). The weight is 1 at first and doubles
+//! after every pass in vain, until six in a row have been.
 
 use crate::floor::Floor;
 use crate::instance::{Instance, Priority, Work};

@@ -1,25 +1,25 @@
 //! The skyline pass: always place next the item that can lie lowest. The head of `place.rs` tells the rule and why.
 //!
 //! Almost all items are *plain*: one piece, all of their bytes. For them the floor is kept as runs of sections of equal
-//! height (`runs.rs`). A *niche* is a run that is lower than its neighbours. A plain item that can lie lowest lies within
-//! the lowest niche, at its height, so nobody need look at long items again and again while the floor rises under them:
-//! the niche asks the stock (`stock.rs`) for the first in order among the items within its sections. If there is one,
-//! it is placed, and what is left of the niche and the runs beside it ask again. If there is none, nothing will ever lie
-//! there, so the niche rises to its lower neighbour and becomes one with it. Each of these steps places an item or takes
-//! a run away, so there are O(n) of them; each costs a query, O(log n) for short ranges.
+//! height (`runs.rs`). A *niche* is a run that is lower than its neighbours. A plain item that can lie lowest lies
+//! within the lowest niche, at its height, so nobody need look at long items again and again while the floor rises
+//! under them: the niche asks the stock (`stock.rs`) for the first in order among the items within its sections. If
+//! there is one, it is placed, and what is left of the niche and the runs beside it ask again. If there is none,
+//! nothing will ever lie there, so the niche rises to its lower neighbour and becomes one with it. Each of these steps
+//! places an item or takes a run away, so there are O(n) of them; each costs a query, O(log n) for short ranges.
 //!
 //! **By need.** A niche that rises wastes the bytes it rises by, in each of its sections. The *need* of a section
 //! (`need.rs`) is the sum of the bytes that live in it and of those wasted in it so far: the height it will reach if no
-//! more is wasted. A pass by need asks a niche for its section of the greatest need, and the stock for the first in order
-//! among the items that lie within the niche and live in that section; only if there is none, for the first of all within.
-//! So what must not waste is filled first, and the slack of other sections pays for it.
+//! more is wasted. A pass by need asks a niche for its section of the greatest need, and the stock for the first in
+//! order among the items that lie within the niche and live in that section; only if there is none, for the first of
+//! all within. So what must not waste is filled first, and the slack of other sections pays for it.
 //!
 //! All that can happen next waits in one heap, by rising offset: a niche's first item, by rank; a niche that rises,
 //! before items at the height to which it rises; and items one by one, by rank. These are the items that are not plain,
 //! from the start, and those found first in a niche that cannot lie on its floor because of their alignment or a fixed
-//! buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen they go back in. The tree
-//! is kept only where there may be such items. Tops are rounded up to the greatest common divisor of all alignments and
-//! lower ends of windows: no item can begin in between.
+//! buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen they go back in. The
+//! tree is kept only where there may be such items. Tops are rounded up to the greatest common divisor of all
+//! alignments and lower ends of windows: no item can begin in between.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -39,8 +39,8 @@ const NEED_UNITS: usize = 40;
 
 /// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
 ///
-/// `order` names every item once; among items that can lie equally low the earlier one goes first. With a need, one over
-/// the section of its niche that needs most goes before the others.
+/// `order` names every item once; among items that can lie equally low the earlier one goes first. With a need, one
+/// over the section of its niche that needs most goes before the others.
 pub(crate) fn skyline(
     instance: &Instance,
     order: &[u32],
@@ -205,8 +205,8 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The lowest offset on the floor, clear of fixed buffers, and how many nodes of their tree were seen; `None` if its top
-/// passes 64 bits.
+/// The lowest offset on the floor, clear of fixed buffers, and how many nodes of their tree were seen; `None` if its
+/// top passes 64 bits.
 fn lowest(instance: &Instance, floor: &Floor, item: &Item) -> Option<(u64, usize)> {
     let pieces = instance.pieces(item);
     let rests =

@@ -1,9 +1,10 @@
 //! [`lower_tops`]: takes what lies too high, and what lies near it in time, and places it anew.
 //!
-//! A pass over many items leaves few of them above the goal, each at a time of its own. A *window* around such an item is
-//! a range of sections: the items that live wholly inside are free again, the others that meet it stay and are obstacles.
-//! That is a small problem with fixed buffers; skylines and then the exact search look for a placement below the goal.
-//! Without one the window is widened, some times. What is found replaces what was there, and nothing outside notices.
+//! A pass over many items leaves few of them above the goal, each at a time of its own. A *window* around such an item
+//! is a range of sections: the items that live wholly inside are free again, the others that meet it stay and are
+//! obstacles. That is a small problem with fixed buffers; skylines and then the exact search look for a placement below
+//! the goal. Without one the window is widened, some times. What is found replaces what was there, and nothing outside
+//! notices.
 //!
 //! ```text
 //!   goal  - - - - - - - - -+####+- - - - - - -        # lies too high: the window from | to | has it and a to d free,
