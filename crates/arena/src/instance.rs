@@ -49,7 +49,7 @@ pub(crate) struct Item {
     width: u32,
     first_step: u32,
     /// The largest sum of bytes, all items and fixed buffers taken together, in a section in which it occupies some.
-    peak: u128,
+    pub(crate) peak: u128,
 }
 
 /// A rectangle relative to its item's offset: the bytes `low..high` in the sections `first..end`. Never empty.
@@ -317,7 +317,8 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The budget of a planning run, in units that [`Limits`](crate::Limits) describes: a clock that every machine reads alike.
+/// The budget of a planning run, in units that [`Limits`](crate::Limits) describes: a clock that every machine reads
+/// alike.
 pub(crate) struct Work {
     left: u64,
 }
