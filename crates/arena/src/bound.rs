@@ -4,11 +4,12 @@
 //!
 //! 1. *Live bytes.* Let `g` be the greatest common divisor of all alignments and of the lower ends of all windows, so
 //!    that whatever is occupied starts at a multiple of `g`. At one step the occupied ranges are disjoint; take them in
-//!    order of offset. From the start of one to the start of the next lie at least its bytes rounded up to a multiple of
-//!    `g`; the topmost needs its bytes only. So the height is at least the sum of the rounded sizes, less the padding of
-//!    one range, and the largest padding is the safe choice. With one alignment for all buffers, `g` is that alignment;
-//!    with mixed alignments it is weaker than the truth, and with `g = 1` it is the plain sum. Whoever rounds sizes up to
-//!    the alignment beforehand leaves no padding to guess about, and the bound is reached more often.
+//!    order of offset. From the start of one to the start of the next lie at least its bytes rounded up to a multiple
+//!    of `g`; the topmost needs its bytes only. So the height is at least the sum of the rounded sizes, less the
+//!    padding of one range, and the largest padding is the safe choice. With one alignment for all buffers, `g` is that
+//!    alignment; with mixed alignments it is weaker than the truth, and with `g = 1` it is the plain sum. Whoever
+//!    rounds sizes up to the alignment beforehand leaves no padding to guess about, and the bound is reached more
+//!    often.
 //! 2. *One buffer.* Every buffer lies inside the arena, live or not: its size.
 //! 3. *One fixed buffer.* Its offset plus its size.
 

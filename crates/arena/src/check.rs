@@ -169,25 +169,34 @@ fn stays(ix: BufferIx, buffer: &Buffer, offset: Bytes) -> impl Iterator<Item = S
     stays.into_iter()
 }
 
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+impl Violation {
+    /// What is wrong, each buffer called what its owner calls it.
+    pub fn text(&self, name: impl Fn(BufferIx) -> String) -> String {
+        match *self {
             Violation::WrongCount { n_buffers, n_offsets } => {
-                write!(f, "`{n_offsets}` offsets for `{n_buffers}` buffers")
+                format!("`{n_offsets}` offsets for `{n_buffers}` buffers")
             }
-            Violation::Overlap { a, b, step } => write!(f, "buffers `{a}` and `{b}` share a byte at step `{step}`"),
+            Violation::Overlap { a, b, step } => {
+                format!("buffers `{}` and `{}` share a byte at step `{step}`", name(a), name(b))
+            }
             Violation::Misaligned { buffer, offset, alignment } => {
-                write!(f, "buffer `{buffer}` at `{}` is not aligned to `{}`", offset.0, alignment.0)
+                format!("buffer `{}` at `{}` is not aligned to `{}`", name(buffer), offset.0, alignment.0)
             }
             Violation::AboveHeight { buffer, top, height } => {
-                write!(f, "buffer `{buffer}` ends at `{}`, above the height `{}`", top.0, height.0)
+                format!("buffer `{}` ends at `{}`, above the height `{}`", name(buffer), top.0, height.0)
             }
             Violation::FixedMoved { buffer, fixed, offset } => {
-                write!(f, "buffer `{buffer}` is fixed at `{}` and lies at `{}`", fixed.0, offset.0)
+                format!("buffer `{}` is fixed at `{}` and lies at `{}`", name(buffer), fixed.0, offset.0)
             }
             Violation::AboveCapacity { capacity, height } => {
-                write!(f, "the height `{}` is above the capacity `{}`", height.0, capacity.0)
+                format!("the height `{}` is above the capacity `{}`", height.0, capacity.0)
             }
         }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(|buffer| buffer.to_string()))
     }
 }

@@ -100,8 +100,8 @@ pub fn parse(text: &str) -> Result<Table, CsvError> {
 
 /// Writes a table, with `lower` and `upper`; columns that say nothing are left out.
 ///
-/// With `offsets` the column `offset` holds them, so that the text states a placement as minimalloc's tools do. Without,
-/// it holds fixed offsets. A comma or a line break in an id becomes `_`.
+/// With `offsets` the column `offset` holds them, so that the text states a placement as minimalloc's tools do.
+/// Without, it holds fixed offsets. A comma or a line break in an id becomes `_`.
 ///
 /// # Panics
 /// If ids, buffers and offsets differ in number.

@@ -2,13 +2,13 @@
 //!
 //! An instance becomes rectangles for `search.rs`: bytes are counted in *grains*, the greatest common divisor of all
 //! sizes, alignments and fixed offsets, and of the sections only those remain that hold a set of buffers which no other
-//! section's set contains; the rest is implied. A buffer with gaps counts as whole from its first step to its last: what
-//! is found is a placement all the same, but that nothing is found then proves nothing.
+//! section's set contains; the rest is implied. A buffer with gaps counts as whole from its first step to its last:
+//! what is found is a placement all the same, but that nothing is found then proves nothing.
 //!
 //! **One height** is tried by a sequence of runs, restarted after some hundred branches with another order of
-//! preference: by area, width, size and tallest section, each blurred by up to a fifth, under both rules of choice. Luck
-//! decides a search more than diligence does, so many short runs beat a long one; now and then a run is longer (Luby's
-//! sequence), and what failed is remembered, so a small problem is searched through in the end.
+//! preference: by area, width, size and tallest section, each blurred by up to a fifth, under both rules of choice.
+//! Luck decides a search more than diligence does, so many short runs beat a long one; now and then a run is longer
+//! (Luby's sequence), and what failed is remembered, so a small problem is searched through in the end.
 //!
 //! **Heights** are tried from the lower bound upwards: when one is ruled out the bound rises, when it is neither found
 //! nor ruled out the next one is half-way to the best height known, until the steps are small. Then a new round begins,
@@ -37,7 +37,8 @@ pub(crate) struct Improvement {
     pub(crate) least: u64,
 }
 
-/// Looks for placements lower than `height`: for the least one, or where `goal` is given only for one that is not above it.
+/// Looks for placements lower than `height`: for the least one, or where `goal` is given only for one that is not above
+/// it.
 ///
 /// `least` is a height that no placement can go below. The end comes when that is reached, or the work is spent.
 pub(crate) fn improve(instance: &Instance, height: u64, least: u64, goal: Option<u64>, work: &mut Work) -> Improvement {
@@ -175,7 +176,8 @@ impl Exact {
     }
 }
 
-/// Maps sections to those that remain, and says how many do: of neighbours where one holds all that the other does, one.
+/// Maps sections to those that remain, and says how many do: of neighbours where one holds all that the other does,
+/// one.
 ///
 /// A section is followed by one that holds more unless something ends behind it, and so on until something does; a new
 /// one begins where something starts after an end.

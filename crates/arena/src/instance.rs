@@ -8,6 +8,8 @@ use std::ops::Range;
 
 use types::EntityId;
 
+use crate::need::Need;
+use crate::obstacles::Obstacles;
 use crate::problem::{BufferIx, Problem};
 use crate::stock::{Point, StockTree};
 
@@ -19,6 +21,8 @@ pub(crate) struct Instance {
     pub(crate) pieces: Vec<Piece>,
     /// The obstacles: what fixed buffers occupy, by rising start.
     pub(crate) fixed: Vec<Slot>,
+    /// The same, for the question which of them a rectangle meets.
+    pub(crate) obstacles: Obstacles,
     /// The plain items: see [`Instance::is_item_plain`].
     pub(crate) stock: StockTree,
     /// Whether all items are plain and have one alignment, and nothing is fixed.
@@ -45,7 +49,7 @@ pub(crate) struct Item {
     width: u32,
     first_step: u32,
     /// The largest sum of bytes, all items and fixed buffers taken together, in a section in which it occupies some.
-    peak: u128,
+    pub(crate) peak: u128,
 }
 
 /// A rectangle relative to its item's offset: the bytes `low..high` in the sections `first..end`. Never empty.
@@ -102,6 +106,7 @@ impl Instance {
             items: Vec::new(),
             pieces: Vec::new(),
             fixed: Vec::new(),
+            obstacles: Obstacles::new(Vec::new()),
             stock: StockTree::new(Vec::new()),
             is_plain: true,
             grain: 0,
@@ -137,6 +142,7 @@ impl Instance {
             }
         }
         instance.fixed.sort_unstable_by_key(|slot| (slot.start, slot.first));
+        instance.obstacles = Obstacles::new(instance.fixed.clone());
         instance.find_peaks();
         instance.find_plain();
         instance
@@ -213,7 +219,8 @@ impl Instance {
         self.stock = StockTree::new(points);
     }
 
-    fn find_peaks(&mut self) {
+    /// By section, the sum of the bytes that live in it.
+    pub(crate) fn totals(&self) -> Vec<u128> {
         let mut steps = vec![(0_u128, 0_u128); self.n_sections + 1];
         let fixed = self.fixed.iter().map(|slot| (slot.first, slot.end, slot.top - slot.start));
         let free = self.pieces.iter().map(|piece| (piece.first, piece.end, piece.high - piece.low));
@@ -222,13 +229,23 @@ impl Instance {
             steps[end as usize].1 += u128::from(size);
         }
         let mut live = 0;
-        let totals: Vec<u128> = steps
+        steps.pop();
+        steps
             .iter()
             .map(|(born, dead)| {
                 live = live + born - dead;
                 live
             })
-            .collect();
+            .collect()
+    }
+
+    /// What each section needs before anything is wasted. A sum that passes 64 bits is as good as the greatest number.
+    pub(crate) fn need(&self) -> Need {
+        Need::new(self.totals().into_iter().map(|total| u64::try_from(total).unwrap_or(u64::MAX)).collect())
+    }
+
+    fn find_peaks(&mut self) {
+        let totals = self.totals();
         let maxima = RangeMax::new(&totals);
         for item in &mut self.items {
             let pieces = &self.pieces[item.pieces.clone()];
@@ -300,7 +317,8 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The budget of a planning run, in units that [`Limits`](crate::Limits) describes: a clock that every machine reads alike.
+/// The budget of a planning run, in units that [`Limits`](crate::Limits) describes: a clock that every machine reads
+/// alike.
 pub(crate) struct Work {
     left: u64,
 }

@@ -1,4 +1,5 @@
-//! Memory planning: a [`Problem`] goes in, a [`Placement`] with its [`Certificate`] comes out, and [`check()`] judges it.
+//! Memory planning: a [`Problem`] goes in, a [`Placement`] with its [`Certificate`] comes out, and [`check()`] judges
+//! it.
 //!
 //! This crate sees sizes, lifetimes and alignments and nothing else: no graph, no device, no I/O, no clock, no threads.
 //! The same problem and limits give the same placement, byte for byte. Words defined here: *buffer* ([`Buffer`], bytes
@@ -10,9 +11,11 @@
 //! | --- | --- |
 //! | `problem` | the question, and which questions are refused |
 //! | `bound` | the lower bound on the height |
-//! | `place` | the algorithm: a portfolio of greedy passes, which `skyline` and `fit` run over an `instance` |
+//! | `place` | the algorithm: a portfolio of greedy passes over an `instance` |
+//! | `skyline`, `need`, `fit`, `glue`, `crest` | those passes |
 //! | `exact` | then a `search` for the least height, and the proof that it is |
-//! | `repair` | or, for many items, further passes |
+//! | `windows` | or, for many items, the same around what lies too high |
+//! | `repair` | and further passes that learn where the last one wasted |
 //! | `check` | the judge: plain, shares no code with the passes |
 //! | `csv` | the problem as text, in the form that minimalloc reads and writes |
 //!
@@ -38,15 +41,20 @@ mod problem;
 mod bound;
 mod place;
 
+mod crest;
 mod exact;
 mod fit;
 mod floor;
+mod glue;
 mod instance;
+mod need;
+mod obstacles;
 mod repair;
 mod runs;
 mod search;
 mod skyline;
 mod stock;
+mod windows;
 
 mod check;
 

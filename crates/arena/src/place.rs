@@ -1,7 +1,7 @@
 //! [`place`]: offsets for a problem, and the [`Certificate`] that says how good they are.
 //!
-//! A placement packs rectangles: time runs to the right, bytes upwards, each buffer may move up and down only. The height
-//! of the pile is the arena.
+//! A placement packs rectangles: time runs to the right, bytes upwards, each buffer may move up and down only. The
+//! height of the pile is the arena.
 //!
 //! ```text
 //!  bytes
@@ -15,21 +15,23 @@
 //!      0     1     2     3     4
 //! ```
 //!
-//! Here x goes first: all three can lie at 0, and it has the largest area, like z but before it. Now y can lie at 64 and
-//! z still at 0, so z is next, and y is last. Had y gone first, x and z would lie at 32 and the bytes under them be lost.
+//! Here x goes first: all three can lie at 0, and it has the largest area, like z but before it. Now y can lie at 64
+//! and z still at 0, so z is next, and y is last. Had y gone first, x and z would lie at 32 and the bytes under them be
+//! lost.
 //!
-//! The lower bound (`bound.rs`) is computed first, and greedy passes run until one reaches it or all have run. Each pass starts
-//! from an empty arena, takes the items (buffers with a free offset that occupy some byte at some step) one after the
-//! other, and never moves one again. A pass is given up as soon as one top is not below the best height so far. The
-//! lowest height wins, the earliest pass of equal ones.
+//! The lower bound (`bound.rs`) is computed first, and greedy passes run until one reaches it or all have run. Each
+//! pass starts from an empty arena, takes the items (buffers with a free offset that occupy some byte at some step) one
+//! after the other, and never moves one again. A pass is given up as soon as one top is not below the best height so
+//! far. The lowest height wins, the earliest pass of equal ones.
 //!
 //! **Skyline** (`skyline.rs`). The *floor* of a section of time is the highest top of what lies there; all below it is
-//! lost. An item can lie at the highest floor under it (for each of its pieces: floor less the window's low end), rounded
-//! up to its alignment and, if it meets a fixed buffer there, lifted over that, until it meets none. Always place the
-//! item that can lie lowest; among several, the first in the order of priority. Then lift the floor under it to its top.
-//! Holes appear only where the lowest item does not reach, and short items get a chance to fill a niche before a long one
-//! covers it; this is why it beats orders that look at sizes alone. Looking at every item again whenever the floor rises
-//! would cost most for long items in deep piles; `skyline.rs` goes from niche to niche instead, in O(n) steps.
+//! lost. An item can lie at the highest floor under it (for each of its pieces: floor less the window's low end),
+//! rounded up to its alignment and, if it meets a fixed buffer there, lifted over that, until it meets none. Always
+//! place the item that can lie lowest; among several, the first in the order of priority. Then lift the floor under it
+//! to its top. Holes appear only where the lowest item does not reach, and short items get a chance to fill a niche
+//! before a long one covers it; this is why it beats orders that look at sizes alone. Looking at every item again
+//! whenever the floor rises would cost most for long items in deep piles; `skyline.rs` goes from niche to niche
+//! instead, in O(n) steps.
 //!
 //! **Fit** (`fit.rs`). Take the items strictly in the order of priority. Walk through what lies already and shares a
 //! section with the item, by rising start; between the highest top seen so far and the next start may be a hole. First
@@ -38,28 +40,57 @@
 //! One walk is O(n), a pass O(n²) with a very small constant; one that would take too large a share of the work is left
 //! out.
 //!
-//! **Repair** (`repair.rs`). Where there are too many items for a search, the skyline runs again, with those items further
-//! ahead that lay too high, as long as that helps.
+//! **By need** (`need.rs`). The same, but which item fills a niche is not for the order alone to say. Every section has
+//! a *need*: the bytes that live in it and those that lie wasted in it so far, so the height it will come to if nothing
+//! more is wasted. In the niche the section with the greatest need is looked for, and of the items that lie within the
+//! niche those over this section go first. Most problems are tight in few sections, at other ones there is slack to
+//! lose.
+//!
+//! **Glue** (`glue.rs`). Items that fit together without waste become blocks, where that leaves at most half as many;
+//! the portfolio and the search then run on the blocks.
+//!
+//! **Crest** (`crest.rs`). The items that live where there are most bytes, the *crest*, are placed first, by
+//! themselves; then the others are placed around them. Both are problems to which all of this applies again. Three
+//! crests are tried, of 2500 items, or half of them all, and of a half and a quarter of that; the others are placed
+//! around each that comes out low enough, until one of those is good enough, or around the lowest if none does.
+//!
+//! **Windows** (`windows.rs`). Where there are too many items for a search, what lies too high in the best packing is
+//! placed anew together with what lies beside it in time, by skylines and a search over some hundred items.
+//!
+//! **Repair** (`repair.rs`). Where there are too many items for a search, skylines by need run again, with more need
+//! from the start in those sections that came out too high, as long as that helps.
 //!
 //! **Search** (`exact.rs`, `search.rs`). What is left between the lowest pass and the bound goes, up to some
 //! thousand items, to an exact search, height by height, until the least is found and proved or the work is spent.
 //!
-//! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives the same answer.
+//! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
+//! other skylines, fits, then a short search, crests, and the search again. With more items: skyline by area, glue,
+//! crests, by need, windows, the other skylines with windows in between, fits, then repair, then windows with all that
+//! is left.
+//!
+//! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
+//! the same answer.
 
-use types::Bytes;
+use types::{Bytes, EntityId};
 
 use crate::bound::exact_bound;
+use crate::crest::Crest;
 use crate::exact::{ITEMS_MAX, improve};
 use crate::fit::{Rule, fit, fit_units};
+use crate::glue::glue;
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
 use crate::repair::repair;
 use crate::skyline::skyline;
+use crate::windows::lower_tops;
 
 /// How much may be spent on one problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The budget in visits of a node of a tree, or of eight slots in a row: some nanoseconds each.
+    ///
+    /// From some thousand buffers on, where greedy passes do what they can do with less, the usual budget
+    /// ([`Limits::default`]) means a thousand visits for each buffer, and a larger one more in proportion.
     ///
     /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
     pub work: u64,
@@ -167,10 +198,10 @@ pub enum PlaceError {
 
 /// Gives every buffer an offset, and the arena the least height that greedy passes and a search find.
 ///
-/// Where buffers have hints, a pass of first fit in the order of the hints comes first; on problems too large for its n²
-/// it is left out. If the hints are a valid placement and no buffer has gaps, no buffer then lies above its hint: all that
-/// was placed before and shares a section with it had a lower hint, so it ends at or below this one. Of equally low
-/// placements this one wins.
+/// Where buffers have hints, a pass of first fit in the order of the hints comes first; on problems too large for its
+/// n² it is left out. If the hints are a valid placement and no buffer has gaps, no buffer then lies above its hint:
+/// all that was placed before and shares a section with it had a lower hint, so it ends at or below this one. Of
+/// equally low placements this one wins.
 ///
 /// Deterministic. Refuses: what [`Problem::verify`] refuses; a need above the capacity.
 pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError> {
@@ -184,23 +215,13 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
     }
     let instance = Instance::new(problem);
     let goal = problem.capacity.filter(|_| limits.aim == Aim::Capacity);
-    let mut work = Work::new(limits.work);
+    let mut work = Work::new(budget(limits.work, instance.items.len()));
     let good_enough = goal.unwrap_or_default().max(lower_bound);
-    let Some(mut best) = run_portfolio(&instance, good_enough.0, &mut work) else {
+    let goals = Goals { good_enough: good_enough.0, least: lower_bound.0, capacity: goal.map(|goal| goal.0) };
+    let Some((best, least)) = pack(problem, &instance, goals, &mut work) else {
         return Err(PlaceError::Overflow { lower_bound });
     };
-    let mut least = lower_bound;
-    if good_enough.0 < best.height && ITEMS_MAX < instance.items.len() {
-        best = repair(&instance, best, good_enough.0, &mut work);
-    }
-    if good_enough.0 < best.height {
-        let goal = goal.map(|goal| goal.0);
-        let improvement = improve(&instance, best.height, lower_bound.0, goal, &mut work);
-        if let Some((offsets, height)) = improvement.found {
-            best = Packing { offsets, height, ..best };
-        }
-        least = Bytes(improvement.least);
-    }
+    let least = Bytes(least);
     let height = Bytes(best.height);
     if let Some(limit) = problem.capacity
         && limit < height
@@ -222,6 +243,18 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
     })
 }
 
+/// What may be spent on so many items. Up to [`ITEMS_MAX`] an exact search can use all of it. For more, what greedy
+/// passes and windows can use grows with the number of items; a larger or smaller budget than usual buys more or less
+/// of it.
+fn budget(units: u64, n_items: usize) -> u64 {
+    if n_items <= ITEMS_MAX {
+        return units;
+    }
+    let usual = LARGE_UNITS.max(ITEM_UNITS.saturating_mul(n_items as u64));
+    let in_proportion = u128::from(units) * u128::from(usual) / u128::from(Limits::default().work);
+    units.min(usual).max(u64::try_from(in_proportion).unwrap_or(u64::MAX))
+}
+
 impl Default for Limits {
     /// Enough for the whole portfolio on several thousand buffers; some seconds at most on a usual machine.
     fn default() -> Limits {
@@ -239,25 +272,91 @@ impl Placement {
 /// One pass of the portfolio.
 #[derive(Clone, Copy)]
 enum Pass {
-    Skyline(Priority),
+    Skyline(Fill, Priority),
     Fit(Rule, Priority),
+    Glue,
+    /// Windows in the lowest packing so far; see `windows.rs`.
+    Windows,
+    /// First the items over the fullest sections; see `crest.rs`.
+    Crests,
 }
 
+/// Which item a niche takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    /// The first in order.
+    InOrder,
+    /// The first over the section that needs most.
+    ByNeed,
+}
+
+/// So many units are usually spent on each item, or this many on all, where there are too many for an exact search.
+const ITEM_UNITS: u64 = 1000;
+const LARGE_UNITS: u64 = 12_000_000;
+/// Windows may take one part in this many of what is left of the work as long as other passes are to come.
+const WINDOWS_SHARE: u64 = 8;
+/// What is glued may take this much for each item, up to a limit. Where the pieces belong together a search among the
+/// blocks ends soon; where thousands of blocks are left it hardly ever ends.
+const GLUE_UNITS: u64 = 200;
+const GLUE_UNITS_MAX: u64 = 2_000_000;
+/// A skyline by need costs about so many in order.
+const NEED_FACTOR: u64 = 3;
+/// A search takes one part in this many of what is left of the work before crests are tried.
+const SEARCH_SHARE: u64 = 8;
+/// Crests of these sizes may be tried: one part in so many of the largest.
+const CREST_DIVISORS: [usize; 3] = [1, 2, 4];
+/// Each may take one part in this many of what is left of the work, and then what is laid around one as well; few items
+/// not more than a limit.
+const CREST_SHARE: u64 = 8;
+const CREST_UNITS_MAX: u64 = 10_000_000;
+/// A crest is left out where less than this is left for each item.
+const CREST_ITEM_UNITS: u64 = 500;
 /// A fit pass that may cost more than one part in this many of what is left of the work is left out.
 const FIT_SHARE: u64 = 16;
 /// The pass of the hints may always cost this: some ten thousand items.
 const HINT_UNITS: u64 = 1 << 23;
 
-/// Those first that reach most for their cost. Area alone is enough for most orders of real networks; the skylines by
-/// peak and by first step win on small problems without slack; the fits are for what the skylines waste below long items.
-const PORTFOLIO: [Pass; 14] = [
-    Pass::Skyline(Priority::Area),
-    Pass::Skyline(Priority::Size),
-    Pass::Skyline(Priority::PeakWidth),
-    Pass::Skyline(Priority::First),
-    Pass::Skyline(Priority::PeakArea),
-    Pass::Skyline(Priority::Width),
-    Pass::Skyline(Priority::Padding),
+/// Those first that reach most for their cost. Area alone is enough for most orders of real networks; those by need win
+/// where much is tight, and by peak and by first step on small problems without slack; the fits are for what the
+/// skylines waste below long items.
+const PORTFOLIO: [Pass; 19] = [
+    Pass::Skyline(Fill::InOrder, Priority::Area),
+    Pass::Glue,
+    Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
+    Pass::Skyline(Fill::ByNeed, Priority::Size),
+    Pass::Skyline(Fill::ByNeed, Priority::First),
+    Pass::Skyline(Fill::ByNeed, Priority::Area),
+    Pass::Skyline(Fill::InOrder, Priority::Size),
+    Pass::Skyline(Fill::InOrder, Priority::PeakWidth),
+    Pass::Skyline(Fill::InOrder, Priority::First),
+    Pass::Skyline(Fill::InOrder, Priority::PeakArea),
+    Pass::Skyline(Fill::InOrder, Priority::Width),
+    Pass::Skyline(Fill::InOrder, Priority::Padding),
+    Pass::Fit(Rule::Best, Priority::Size),
+    Pass::Fit(Rule::First, Priority::Size),
+    Pass::Fit(Rule::Best, Priority::Area),
+    Pass::Fit(Rule::First, Priority::Area),
+    Pass::Fit(Rule::Best, Priority::Width),
+    Pass::Fit(Rule::First, Priority::Width),
+    Pass::Fit(Rule::Best, Priority::First),
+];
+
+/// The same where there are too many items for an exact search. Windows often do the rest.
+const PORTFOLIO_OF_MANY: [Pass; 21] = [
+    Pass::Skyline(Fill::InOrder, Priority::Area),
+    Pass::Glue,
+    Pass::Crests,
+    Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
+    Pass::Windows,
+    Pass::Skyline(Fill::InOrder, Priority::First),
+    Pass::Windows,
+    Pass::Skyline(Fill::ByNeed, Priority::First),
+    Pass::Skyline(Fill::ByNeed, Priority::Area),
+    Pass::Skyline(Fill::InOrder, Priority::PeakWidth),
+    Pass::Skyline(Fill::InOrder, Priority::PeakArea),
+    Pass::Skyline(Fill::InOrder, Priority::Width),
+    Pass::Windows,
+    Pass::Skyline(Fill::InOrder, Priority::Padding),
     Pass::Fit(Rule::Best, Priority::Size),
     Pass::Fit(Rule::First, Priority::Size),
     Pass::Fit(Rule::Best, Priority::Area),
@@ -269,42 +368,113 @@ const PORTFOLIO: [Pass; 14] = [
 
 /// Offsets by item, and the height they need together with all that is not an item.
 pub(crate) struct Packing {
-    /// The order in which the pass that found it took the items.
-    pub(crate) order: Vec<u32>,
     pub(crate) offsets: Vec<u64>,
     pub(crate) height: u64,
+}
+
+impl Packing {
+    pub(crate) fn new(instance: &Instance, offsets: Vec<u64>) -> Packing {
+        let height = instance.height(&offsets);
+        Packing { offsets, height }
+    }
+}
+
+/// How low is low enough, and what is known already.
+#[derive(Clone, Copy)]
+struct Goals {
+    /// A height that ends all efforts.
+    good_enough: u64,
+    /// No placement is lower than this.
+    least: u64,
+    /// The capacity, where nothing below it is wanted.
+    capacity: Option<u64>,
+}
+
+impl Goals {
+    /// Whether a height leaves nothing to look for.
+    fn are_settled(&self, height: u64) -> bool {
+        height <= self.good_enough.max(self.least) || self.capacity.is_some_and(|capacity| capacity < self.least)
+    }
+}
+
+/// The lowest packing that all passes and searches find, and what no packing can go below.
+fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<(Packing, u64)> {
+    let mut goals = goals;
+    let mut best = run_portfolio(problem, instance, goals.good_enough, work)?;
+    if ITEMS_MAX < instance.items.len() {
+        if goals.good_enough < best.height {
+            best = repair(instance, best, goals.good_enough, work);
+            best = lower_tops(instance, &best, goals.good_enough, work).unwrap_or(best);
+        }
+        return Some((best, goals.least));
+    }
+    let mut part = work.part(work.left() / SEARCH_SHARE);
+    best = search(instance, best, &mut goals, &mut part.work);
+    work.spend_part(part);
+    if !goals.are_settled(best.height) && !work.is_spent() {
+        best = run_crests(problem, instance, goals.good_enough, best.height - 1, work).unwrap_or(best);
+    }
+    best = search(instance, best, &mut goals, work);
+    Some((best, goals.least))
+}
+
+/// The same packing or a lower one, and what is ruled out on the way.
+fn search(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work) -> Packing {
+    if goals.are_settled(best.height) {
+        return best;
+    }
+    let improvement = improve(instance, best.height, goals.least, goals.capacity, work);
+    goals.least = improvement.least;
+    improvement.found.map_or(best, |(offsets, height)| Packing { offsets, height })
 }
 
 /// The lowest packing of the portfolio, or the first not above `good_enough`; `None` if no pass stays below 2^64.
 ///
 /// Orders that have been tried are passed over, and what cannot be paid as the last pass was.
-fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
+fn run_portfolio(problem: &Problem, instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
     let mut best: Option<Packing> = None;
-    let mut tried: Vec<Vec<u32>> = Vec::new();
+    let mut tried: Vec<(Fill, Vec<u32>)> = Vec::new();
     let mut pass_units = 0;
     let hinted = instance.has_hints().then_some(Pass::Fit(Rule::First, Priority::Hint));
-    for pass in hinted.into_iter().chain(PORTFOLIO) {
+    let portfolio: &[Pass] = if instance.items.len() <= ITEMS_MAX { &PORTFOLIO } else { &PORTFOLIO_OF_MANY };
+    // The height that windows did not lower.
+    let mut settled = None;
+    for pass in hinted.into_iter().chain(portfolio.iter().copied()) {
         let order = match pass {
+            // What is cheaper than a skyline may still be tried.
+            Pass::Skyline(Fill::InOrder, _) | Pass::Glue if best.is_some() && work.left() < pass_units => continue,
+            Pass::Skyline(Fill::ByNeed, _) if work.left() / NEED_FACTOR < pass_units => continue,
             Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
-            Pass::Fit(_, priority) | Pass::Skyline(priority) => instance.order(priority),
+            Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
+            Pass::Windows if settled == best.as_ref().map(|best| best.height) => continue,
+            Pass::Glue | Pass::Windows | Pass::Crests => Vec::new(),
         };
-        if let Pass::Skyline(_) = pass {
-            if tried.contains(&order) {
+        if let Pass::Skyline(fill, _) = pass {
+            if tried.iter().any(|(other, tried)| *other == fill && *tried == order) {
                 continue;
             }
-            tried.push(order.clone());
+            tried.push((fill, order.clone()));
         }
         // `good_enough < height` holds for the best so far, so there is room for one less.
         let limit = best.as_ref().map_or(u64::MAX, |best| best.height - 1);
-        let found = match best {
-            None => {
+        let found = match (pass, &best) {
+            (Pass::Windows, Some(low)) => {
+                let mut part = work.part(work.left() / WINDOWS_SHARE);
+                let found = lower_tops(instance, low, good_enough, &mut part.work);
+                work.spend_part(part);
+                settled = Some(found.as_ref().map_or(low.height, |found| found.height));
+                found
+            }
+            (Pass::Crests, _) => run_crests(problem, instance, good_enough, limit, work),
+            (Pass::Glue, _) => run_glued(instance, good_enough, limit, work),
+            (_, None) => {
                 let mut unlimited = Work::new(u64::MAX);
-                let found = run_pass(instance, pass, order, limit, &mut unlimited);
+                let found = run_pass(instance, pass, &order, limit, &mut unlimited);
                 pass_units = u64::MAX - unlimited.left();
                 work.spend(usize::try_from(pass_units).unwrap_or(usize::MAX));
                 found
             }
-            Some(_) => run_pass(instance, pass, order, limit, work),
+            (_, Some(_)) => run_pass(instance, pass, &order, limit, work),
         };
         if let Some(found) = found {
             let is_done = found.height <= good_enough;
@@ -312,9 +482,6 @@ fn run_portfolio(instance: &Instance, good_enough: u64, work: &mut Work) -> Opti
             if is_done {
                 break;
             }
-        }
-        if best.is_some() && work.left() < pass_units {
-            break;
         }
     }
     best
@@ -326,12 +493,75 @@ fn affordable(best: &Option<Packing>, work: &Work) -> u64 {
     if best.is_none() { share.max(HINT_UNITS) } else { share }
 }
 
-fn run_pass(instance: &Instance, pass: Pass, order: Vec<u32>, limit: u64, work: &mut Work) -> Option<Packing> {
+fn run_pass(instance: &Instance, pass: Pass, order: &[u32], limit: u64, work: &mut Work) -> Option<Packing> {
     let offsets = match pass {
-        Pass::Skyline(_) => skyline(instance, &order, limit, work),
-        Pass::Fit(rule, _) => fit(instance, rule, &order, limit, work),
+        Pass::Skyline(Fill::InOrder, _) => skyline(instance, order, None, limit, work),
+        Pass::Skyline(Fill::ByNeed, _) => skyline(instance, order, Some(instance.need()), limit, work),
+        Pass::Fit(rule, _) => fit(instance, rule, order, limit, work),
+        _ => unreachable!("this is no pass over items in an order"),
     }?;
-    let height = instance.height(&offsets);
-    debug_assert!(height <= limit);
-    Some(Packing { order, offsets, height })
+    let packing = Packing::new(instance, offsets);
+    debug_assert!(packing.height <= limit);
+    Some(packing)
+}
+
+/// The items glued to blocks, and those placed by all that is known here: few blocks by a search as well.
+fn run_glued(instance: &Instance, good_enough: u64, limit: u64, work: &mut Work) -> Option<Packing> {
+    let glued = glue(instance, work)?;
+    let blocks = Instance::new(&glued.problem);
+    let mut part = work.part((GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX));
+    let goals = Goals { good_enough, least: good_enough, capacity: None };
+    let best = pack(&glued.problem, &blocks, goals, &mut part.work);
+    work.spend_part(part);
+    let packing = Packing::new(instance, glued.offsets(&best?.0.offsets));
+    (packing.height <= limit).then_some(packing)
+}
+
+/// Crests placed by themselves, by all that is known here, and the others around each that comes out low enough, or
+/// else around that which comes out lowest.
+fn run_crests(
+    problem: &Problem,
+    instance: &Instance,
+    good_enough: u64,
+    limit: u64,
+    work: &mut Work,
+) -> Option<Packing> {
+    let mut best: Option<Packing> = None;
+    let mut lowest: Option<(u64, Problem)> = None;
+    let around = |rest: &Problem, height: u64, work: &mut Work| {
+        let (offsets, _) = pack_part(rest, good_enough.max(height), work)?;
+        Some(Packing::new(instance, instance.items.iter().map(|item| offsets[item.buffer.index()]).collect()))
+    };
+    for divisor in CREST_DIVISORS {
+        if work.left() < CREST_ITEM_UNITS * instance.items.len() as u64 {
+            break;
+        }
+        let Some(crest) = Crest::new(problem, instance, divisor) else { break };
+        let Some((offsets, height)) = pack_part(&crest.problem, good_enough, work) else { break };
+        let rest = crest.fixed_in(problem, &offsets);
+        if good_enough < height {
+            lowest = lowest.into_iter().chain([(height, rest)]).min_by_key(|(height, _)| *height);
+            continue;
+        }
+        best = best.into_iter().chain(around(&rest, height, work)).min_by_key(|packing| packing.height);
+        if best.as_ref().is_some_and(|best| best.height <= good_enough) {
+            break;
+        }
+    }
+    if let (None, Some((height, rest))) = (&best, lowest.filter(|(height, _)| *height <= limit)) {
+        best = around(&rest, height, work);
+    }
+    best.filter(|packing| packing.height <= limit)
+}
+
+/// Offsets by buffer for a part of a problem and their height, found with a share of the work.
+fn pack_part(problem: &Problem, good_enough: u64, work: &mut Work) -> Option<(Vec<u64>, u64)> {
+    let instance = Instance::new(problem);
+    let units = work.left() / CREST_SHARE;
+    let mut part = work.part(if instance.items.len() <= ITEMS_MAX { units.min(CREST_UNITS_MAX) } else { units });
+    let goals = Goals { good_enough, least: good_enough, capacity: None };
+    let packed = pack(problem, &instance, goals, &mut part.work);
+    work.spend_part(part);
+    let (packing, _) = packed?;
+    Some((instance.offsets(problem, &packing.offsets), packing.height))
 }

@@ -2,7 +2,8 @@
 //!
 //! Time is counted in steps and all intervals of time are half-open. A buffer occupies, at each step of its lifetime,
 //! the bytes `[offset, offset + size)`; a gap takes some steps out, or leaves only a window of those bytes. No two
-//! buffers occupy the same byte at the same step. Whatever the gaps say, the whole of every buffer lies inside the arena.
+//! buffers occupy the same byte at the same step. Whatever the gaps say, the whole of every buffer lies inside the
+//! arena.
 //!
 //! ```text
 //!              size +---------+    +------+         Buffer { lifetime: 0..9, size: 4, gaps: [
@@ -14,6 +15,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use types::{Bytes, EntityId};
 
@@ -94,16 +96,14 @@ pub struct Problem {
 }
 
 /// Why a problem has no answer, whatever the planner does: the fault of whoever stated it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemError {
     /// An alignment of zero.
-    #[error("buffer `{buffer}` has alignment `0`; the least alignment is 1")]
     ZeroAlignment {
         /// Whose.
         buffer: BufferIx,
     },
     /// A lifetime that ends before it begins.
-    #[error("buffer `{buffer}` ends at step `{end}`, before its first step `{first}`")]
     EndBeforeFirst {
         /// Whose.
         buffer: BufferIx,
@@ -113,7 +113,6 @@ pub enum ProblemError {
         end: u32,
     },
     /// A gap that leaves the lifetime, ends before it begins, meets another gap, or whose window leaves the buffer.
-    #[error("gap `{gap}` of buffer `{buffer}` must lie inside the buffer's lifetime and size and meet no other gap")]
     BadGap {
         /// Whose.
         buffer: BufferIx,
@@ -121,7 +120,6 @@ pub enum ProblemError {
         gap: usize,
     },
     /// A fixed offset that is not a multiple of the buffer's alignment.
-    #[error("buffer `{buffer}` is fixed at `{}`, which is not a multiple of its alignment `{}`", offset.0, alignment.0)]
     FixedMisaligned {
         /// Whose.
         buffer: BufferIx,
@@ -131,7 +129,6 @@ pub enum ProblemError {
         alignment: Bytes,
     },
     /// A fixed buffer whose last byte has no 64-bit address.
-    #[error("buffer `{buffer}` of `{}` bytes is fixed at `{}`: its end passes 2^64", size.0, offset.0)]
     FixedTooHigh {
         /// Whose.
         buffer: BufferIx,
@@ -141,7 +138,6 @@ pub enum ProblemError {
         size: Bytes,
     },
     /// Two fixed buffers that occupy the same byte at the same step.
-    #[error("buffers `{a}` and `{b}` are fixed on the same bytes at step `{step}`")]
     FixedCollision {
         /// The one with the lower position.
         a: BufferIx,
@@ -151,6 +147,49 @@ pub enum ProblemError {
         step: u32,
     },
 }
+
+impl ProblemError {
+    /// What is wrong, each buffer called what its owner calls it.
+    pub fn text(&self, name: impl Fn(BufferIx) -> String) -> String {
+        match *self {
+            ProblemError::ZeroAlignment { buffer } => {
+                format!("buffer `{}` has alignment `0`; the least alignment is 1", name(buffer))
+            }
+            ProblemError::EndBeforeFirst { buffer, first, end } => {
+                format!("buffer `{}` ends at step `{end}`, before its first step `{first}`", name(buffer))
+            }
+            ProblemError::BadGap { buffer, gap } => format!(
+                "gap `{gap}` of buffer `{}` must lie inside the buffer's lifetime and size and meet no other gap",
+                name(buffer)
+            ),
+            ProblemError::FixedMisaligned { buffer, offset, alignment } => format!(
+                "buffer `{}` is fixed at `{}`, which is not a multiple of its alignment `{}`",
+                name(buffer),
+                offset.0,
+                alignment.0
+            ),
+            ProblemError::FixedTooHigh { buffer, offset, size } => {
+                format!(
+                    "buffer `{}` of `{}` bytes is fixed at `{}`: its end passes 2^64",
+                    name(buffer),
+                    size.0,
+                    offset.0
+                )
+            }
+            ProblemError::FixedCollision { a, b, step } => {
+                format!("buffers `{}` and `{}` are fixed on the same bytes at step `{step}`", name(a), name(b))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProblemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(|buffer| buffer.to_string()))
+    }
+}
+
+impl std::error::Error for ProblemError {}
 
 impl Buffer {
     /// A buffer with alignment 1, a free offset and no gaps.

@@ -1,7 +1,8 @@
 //! [`Runs`]: the skyline, a row of heights as runs of neighbouring sections of equal height.
 //!
 //! A run bears the number of its first section; of two neighbouring runs neither has the height of the other. A
-//! [`Runs::stamp`] changes whenever a run or a neighbour of it does, so that what was found out about it is known to be old.
+//! [`Runs::stamp`] changes whenever a run or a neighbour of it does, so that what was found out about it is known to be
+//! old.
 
 /// The runs of a row of sections.
 pub(crate) struct Runs {

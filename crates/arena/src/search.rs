@@ -1,16 +1,18 @@
-//! [`Search`]: is there a placement within a capacity? Depth first over what lies lowest, exact when it comes to an end.
+//! [`Search`]: is there a placement within a capacity? Depth first over what lies lowest, exact when it comes to an
+//! end.
 //!
-//! All of it happens on rectangles ([`Rect`]) over sections of time. Every section has a *floor*: what is below is decided,
-//! taken or given up. A rectangle can lie no lower than the highest floor under it, rounded up to its alignment: its *low*.
+//! All of it happens on rectangles ([`Rect`]) over sections of time. Every section has a *floor*: what is below is
+//! decided, taken or given up. A rectangle can lie no lower than the highest floor under it, rounded up to its
+//! alignment: its *low*.
 //!
 //! **What is looked for.** If there is a placement at all, there is one in which nothing can be moved down: every
 //! rectangle lies on another, on the ground, or where it is fixed. Only those are looked for, bottom up.
 //!
-//! **Where to branch.** A *niche* is a run of sections with equal floors between higher ones. Whatever lies at a niche's
-//! level lies wholly in the niche, so for one section of it there are few cases: one of the rectangles over the section
-//! whose low is the niche's level lies right there, or none does and the bytes up to the next level that any of them can
-//! reach are wasted. These cases exclude each other and leave out nothing. The section with the fewest of them is taken;
-//! one case is no choice and costs no branch.
+//! **Where to branch.** A *niche* is a run of sections with equal floors between higher ones. Whatever lies at a
+//! niche's level lies wholly in the niche, so for one section of it there are few cases: one of the rectangles over the
+//! section whose low is the niche's level lies right there, or none does and the bytes up to the next level that any of
+//! them can reach are wasted. These cases exclude each other and leave out nothing. The section with the fewest of them
+//! is taken; one case is no choice and costs no branch.
 //!
 //! ```text
 //!      |#####|                 |          The niche is sections 2 to 4. x and y fit into it, z does not: over section 3
@@ -20,14 +22,14 @@
 //!         1     2     3     4     5
 //! ```
 //!
-//! **What is known at once.** A section's floor rises to the least low of the rectangles over it: nothing will lie below.
-//! Where a floor and the bytes that are still to come pass the capacity, the branch is dead. That, and not running out of
-//! rectangles, is how nearly all branches end. A section remembers how often it ended one, and sections with a record
-//! are branched on sooner ([`Choice::Failures`], known from constraint solving as *dom/wdeg*).
+//! **What is known at once.** A section's floor rises to the least low of the rectangles over it: nothing will lie
+//! below. Where a floor and the bytes that are still to come pass the capacity, the branch is dead. That, and not
+//! running out of rectangles, is how nearly all branches end. A section remembers how often it ended one, and sections
+//! with a record are branched on sooner ([`Choice::Failures`], known from constraint solving as *dom/wdeg*).
 //!
 //! **What is not done twice.** When no rectangle spans some boundary the parts beside it are solved one by one. States
-//! that failed are kept in a table by a 128-bit hash of floors, tops and rectangles left, for this capacity; it outlives
-//! restarts. Of equal rectangles with equal lifetimes only one is tried.
+//! that failed are kept in a table by a 128-bit hash of floors, tops and rectangles left, for this capacity; it
+//! outlives restarts. Of equal rectangles with equal lifetimes only one is tried.
 
 use types::Random;
 

@@ -1,25 +1,32 @@
 //! The skyline pass: always place next the item that can lie lowest. The head of `place.rs` tells the rule and why.
 //!
 //! Almost all items are *plain*: one piece, all of their bytes. For them the floor is kept as runs of sections of equal
-//! height (`runs.rs`). A *niche* is a run that is lower than its neighbours. A plain item that can lie lowest lies within
-//! the lowest niche, at its height, so nobody need look at long items again and again while the floor rises under them:
-//! the niche asks the stock (`stock.rs`) for the first in order among the items within its sections. If there is one,
-//! it is placed, and what is left of the niche and the runs beside it ask again. If there is none, nothing will ever lie
-//! there, so the niche rises to its lower neighbour and becomes one with it. Each of these steps places an item or takes
-//! a run away, so there are O(n) of them; each costs a query, O(log n) for short ranges.
+//! height (`runs.rs`). A *niche* is a run that is lower than its neighbours. A plain item that can lie lowest lies
+//! within the lowest niche, at its height, so nobody need look at long items again and again while the floor rises
+//! under them: the niche asks the stock (`stock.rs`) for the first in order among the items within its sections. If
+//! there is one, it is placed, and what is left of the niche and the runs beside it ask again. If there is none,
+//! nothing will ever lie there, so the niche rises to its lower neighbour and becomes one with it. Each of these steps
+//! places an item or takes a run away, so there are O(n) of them; each costs a query, O(log n) for short ranges.
+//!
+//! **By need.** A niche that rises wastes the bytes it rises by, in each of its sections. The *need* of a section
+//! (`need.rs`) is the sum of the bytes that live in it and of those wasted in it so far: the height it will reach if no
+//! more is wasted. A pass by need asks a niche for its section of the greatest need, and the stock for the first in
+//! order among the items that lie within the niche and live in that section; only if there is none, for the first of
+//! all within. So what must not waste is filled first, and the slack of other sections pays for it.
 //!
 //! All that can happen next waits in one heap, by rising offset: a niche's first item, by rank; a niche that rises,
 //! before items at the height to which it rises; and items one by one, by rank. These are the items that are not plain,
 //! from the start, and those found first in a niche that cannot lie on its floor because of their alignment or a fixed
-//! buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen they go back in. The tree
-//! is kept only where there may be such items. Tops are rounded up to the greatest common divisor of all alignments and
-//! lower ends of windows: no item can begin in between.
+//! buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen they go back in. The
+//! tree is kept only where there may be such items. Tops are rounded up to the greatest common divisor of all
+//! alignments and lower ends of windows: no item can begin in between.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::floor::Floor;
 use crate::instance::{Instance, Item, Work};
+use crate::need::Need;
 use crate::runs::Runs;
 use crate::stock::{Stock, TAKEN};
 
@@ -27,15 +34,24 @@ use crate::stock::{Stock, TAKEN};
 const LOOK_UNITS: usize = 16;
 /// What one step costs besides: the heap, the runs, and taking an item from the stock.
 const STEP_UNITS: usize = 16;
+/// What it costs to ask for a need, or to add to it.
+const NEED_UNITS: usize = 40;
 
 /// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
 ///
-/// `order` names every item once; among items that can lie equally low the earlier one goes first.
-pub(crate) fn skyline(instance: &Instance, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
+/// `order` names every item once; among items that can lie equally low the earlier one goes first. With a need, one
+/// over the section of its niche that needs most goes before the others.
+pub(crate) fn skyline(
+    instance: &Instance,
+    order: &[u32],
+    need: Option<Need>,
+    limit: u64,
+    work: &mut Work,
+) -> Option<Vec<u64>> {
     if order.is_empty() {
         return Some(Vec::new());
     }
-    Pass::new(instance, order, limit)?.run(work)
+    Pass::new(instance, order, need, limit)?.run(work)
 }
 
 /// What may happen next, in this order: lowest first.
@@ -60,16 +76,17 @@ struct Pass<'a> {
     limit: u64,
     runs: Runs,
     stock: Stock<'a>,
+    need: Option<Need>,
     /// If every item can always lie on the floor of its niche, there is none.
     floor: Option<Floor>,
     events: BinaryHeap<Reverse<Event>>,
     offsets: Vec<u64>,
-    /// Nodes seen in the stock since work was last spent.
+    /// Nodes of trees seen since work was last spent.
     n_seen: usize,
 }
 
 impl<'a> Pass<'a> {
-    fn new(instance: &'a Instance, order: &'a [u32], limit: u64) -> Option<Pass<'a>> {
+    fn new(instance: &'a Instance, order: &'a [u32], need: Option<Need>, limit: u64) -> Option<Pass<'a>> {
         let mut rank = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, item)| rank[*item as usize] = place as u32);
         let mut pass = Pass {
@@ -78,6 +95,7 @@ impl<'a> Pass<'a> {
             limit,
             runs: Runs::new(instance.n_sections),
             stock: Stock::new(&instance.stock, &rank),
+            need,
             floor: (!instance.is_plain).then(|| Floor::new(instance.n_sections)),
             events: BinaryHeap::new(),
             offsets: vec![0; order.len()],
@@ -86,7 +104,8 @@ impl<'a> Pass<'a> {
         if let Some(floor) = &pass.floor {
             for (item, rank) in instance.items.iter().zip(rank) {
                 if !instance.is_item_plain(item) {
-                    let offset = lowest(instance, floor, item)?;
+                    let (offset, n_seen) = lowest(instance, floor, item)?;
+                    pass.n_seen += n_seen;
                     pass.events.push(Reverse(Event { offset, turn: rank + 1, run: ALONE, stamp: 0 }));
                 }
             }
@@ -105,7 +124,12 @@ impl<'a> Pass<'a> {
                 continue;
             }
             let Some(rank) = turn.checked_sub(1) else {
-                let merged = self.runs.set(run, self.runs.end(run), offset);
+                let (height, end) = (self.runs.height(run), self.runs.end(run));
+                if let Some(need) = &mut self.need {
+                    need.add(run, end, offset - height);
+                    self.n_seen += NEED_UNITS;
+                }
+                let merged = self.runs.set(run, end, offset);
                 self.ask(merged);
                 continue;
             };
@@ -114,8 +138,9 @@ impl<'a> Pass<'a> {
             let found = match &self.floor {
                 None => offset,
                 Some(floor) => {
-                    work.spend(item.pieces.len() * LOOK_UNITS + self.instance.fixed.len());
-                    lowest(self.instance, floor, item)?
+                    let (found, n_seen) = lowest(self.instance, floor, item)?;
+                    work.spend(item.pieces.len() * LOOK_UNITS + n_seen);
+                    found
                 }
             };
             if run != ALONE {
@@ -161,7 +186,16 @@ impl<'a> Pass<'a> {
         if rim.is_some_and(|rim| rim < height) {
             return;
         }
-        let (rank, n_seen) = self.stock.first_within(run, self.runs.end(run));
+        let end = self.runs.end(run);
+        let (mut rank, mut n_seen) = (TAKEN, 0);
+        if let Some(need) = &self.need {
+            (rank, n_seen) = self.stock.first_over(run, end, need.greatest(run, end));
+            n_seen += NEED_UNITS;
+        }
+        if rank == TAKEN {
+            let (first, n_more) = self.stock.first_within(run, end);
+            (rank, n_seen) = (first, n_seen + n_more);
+        }
         self.n_seen += n_seen;
         if rank != TAKEN {
             self.events.push(Reverse(Event { offset: height, turn: rank + 1, run, stamp }));
@@ -171,30 +205,29 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The lowest offset on the floor, clear of fixed buffers; `None` if its top passes 64 bits.
-fn lowest(instance: &Instance, floor: &Floor, item: &Item) -> Option<u64> {
+/// The lowest offset on the floor, clear of fixed buffers, and how many nodes of their tree were seen; `None` if its
+/// top passes 64 bits.
+fn lowest(instance: &Instance, floor: &Floor, item: &Item) -> Option<(u64, usize)> {
     let pieces = instance.pieces(item);
     let rests =
         pieces.iter().map(|piece| floor.height(piece.first as usize, piece.end as usize).saturating_sub(piece.low));
     let mut offset = item.lift(rests.max().unwrap_or(0))?;
-    if instance.fixed.is_empty() {
-        return Some(offset);
+    let mut n_seen = 0;
+    if instance.obstacles.is_empty() {
+        return Some((offset, n_seen));
     }
-    // A lift for one piece may push another into an obstacle, hence until nothing moves.
+    // A lift may push any piece into another obstacle, hence until nothing moves.
     loop {
         let before = offset;
         for piece in pieces {
-            for slot in &instance.fixed {
-                if offset + piece.high <= slot.start {
-                    break;
-                }
-                if offset + piece.low < slot.top && slot.first < piece.end && piece.first < slot.end {
-                    offset = item.lift(slot.top - piece.low)?;
-                }
+            let (top, n_nodes) = instance.obstacles.top_of_met(piece.at(offset));
+            n_seen += n_nodes;
+            if 0 < top {
+                offset = item.lift(top - piece.low)?;
             }
         }
         if offset == before {
-            return Some(offset);
+            return Some((offset, n_seen));
         }
     }
 }
@@ -213,7 +246,7 @@ mod tests {
         let mut left = order.to_vec();
         let mut offsets = vec![0; order.len()];
         while !left.is_empty() {
-            let all = left.iter().map(|item| lowest(instance, &floor, &instance.items[*item as usize]).unwrap());
+            let all = left.iter().map(|item| lowest(instance, &floor, &instance.items[*item as usize]).unwrap().0);
             let (at, offset) = all.enumerate().min_by_key(|(at, offset)| (*offset, *at)).unwrap();
             let item_ix = left.remove(at) as usize;
             offsets[item_ix] = offset;
@@ -255,6 +288,64 @@ mod tests {
         Problem { buffers, capacity: None }
     }
 
+    /// The rule for plain items of alignment 1, word for word: look at the whole skyline for its lowest niche.
+    fn plain_rule_by_need(instance: &Instance, order: &[u32]) -> Vec<u64> {
+        let mut need: Vec<u64> = instance.totals().iter().map(|total| *total as u64).collect();
+        let mut floor = vec![0_u64; instance.n_sections];
+        let mut left = order.to_vec();
+        let mut offsets = vec![0; order.len()];
+        while !left.is_empty() {
+            // Of what can happen to niches next, the lowest: rises first, then items by rank.
+            let mut next: Option<(u64, usize, usize, usize)> = None;
+            let mut first = 0;
+            while first < floor.len() {
+                let level = floor[first];
+                let end = (first..floor.len()).find(|at| floor[*at] != level).unwrap_or(floor.len());
+                let walls = [first.checked_sub(1), Some(end)].into_iter().flatten();
+                let rim = walls.filter_map(|at| floor.get(at)).min().copied();
+                if rim.is_none_or(|rim| level < rim) {
+                    let hull = |item: u32| instance.items[item as usize].hull.clone();
+                    let is_within = |item: u32| first <= hull(item).start as usize && hull(item).end as usize <= end;
+                    let most = need[first..end].iter().max().unwrap();
+                    let tight = (first..end).find(|at| need[*at] == *most).unwrap() as u32;
+                    let over = left.iter().find(|item| is_within(**item) && hull(**item).contains(&tight));
+                    let item = over.or_else(|| left.iter().find(|item| is_within(**item)));
+                    let turn = item.map(|item| (level, 1 + order.iter().position(|one| one == item).unwrap()));
+                    if let Some((offset, turn)) = turn.or(rim.map(|rim| (rim, 0))) {
+                        next = next.into_iter().chain([(offset, turn, first, end)]).min();
+                    }
+                }
+                first = end;
+            }
+            let (offset, turn, first, end) = next.unwrap();
+            if turn == 0 {
+                need[first..end].iter_mut().for_each(|need| *need += offset - floor[first]);
+                floor[first..end].fill(offset);
+            } else {
+                let item_ix = order[turn - 1];
+                left.retain(|item| *item != item_ix);
+                offsets[item_ix as usize] = offset;
+                let item = &instance.items[item_ix as usize];
+                floor[item.hull.start as usize..item.hull.end as usize].fill(offset + item.size);
+            }
+        }
+        offsets
+    }
+
+    #[test]
+    fn the_pass_by_need_follows_the_plain_rule() {
+        let mut random = Random::new(10);
+        for _ in 0..2000 {
+            let problem = random_problem(&mut random, &[1], false, false);
+            let instance = Instance::new(&problem);
+            for priority in [Priority::Area, Priority::PeakWidth] {
+                let order = instance.order(priority);
+                let found = skyline(&instance, &order, Some(instance.need()), u64::MAX, &mut Work::new(u64::MAX));
+                assert_eq!(found.unwrap(), plain_rule_by_need(&instance, &order), "{problem:#?}");
+            }
+        }
+    }
+
     #[test]
     fn the_pass_follows_the_plain_rule() {
         let mut random = Random::new(6);
@@ -264,7 +355,7 @@ mod tests {
             let instance = Instance::new(&problem);
             for priority in [Priority::Area, Priority::First] {
                 let order = instance.order(priority);
-                let found = skyline(&instance, &order, u64::MAX, &mut Work::new(u64::MAX)).unwrap();
+                let found = skyline(&instance, &order, None, u64::MAX, &mut Work::new(u64::MAX)).unwrap();
                 assert_eq!(found, plain_rule(&instance, &order), "{problem:#?}");
             }
         }

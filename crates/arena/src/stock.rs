@@ -1,11 +1,12 @@
-//! [`Stock`]: the items that are still to be placed, and the question which of those that lie within a range of sections
-//! comes first.
+//! [`Stock`]: the items that are still to be placed, and the question which of those that lie within a range of
+//! sections comes first.
 //!
-//! An item is a point (first section, end). Points are cut in halves of equal count, by first section and by end in turn,
-//! until eight or fewer are left: a complete binary tree in an array, the children of node `i` being `2i` and `2i + 1`.
-//! A node knows the box around its points, which never changes, and the least rank among those still there. "Within
-//! `l..r`" means `l <= first` and `end <= r`: a node wholly inside answers at once, one wholly outside or without a rank
-//! below the best so far is passed over, and of two children the one with the lower rank is entered first.
+//! An item is a point (first section, end). Points are cut in halves of equal count, by first section and by end in
+//! turn, until eight or fewer are left: a complete binary tree in an array, the children of node `i` being `2i` and `2i
+//! + 1`. A node knows the box around its points, which never changes, and the least rank among those still there.
+//! "Within `l..r`" means `l <= first` and `end <= r`: a node wholly inside answers at once, one wholly outside or
+//! without a rank below the best so far is passed over, and of two children the one with the lower rank is entered
+//! first.
 
 /// How many points a leaf holds at most.
 const LEAF_POINTS: usize = 8;
@@ -87,6 +88,47 @@ impl StockTree {
         self.split(right, depth + 1, leaf + n_leaves / 2, n_leaves / 2);
     }
 
+    /// Calls for each point whose sections meet a range.
+    pub(crate) fn each_meeting(&self, first: u32, end: u32, mut call: impl FnMut(Point)) {
+        self.visit(
+            |span| end <= span.first_min || span.end_max <= first,
+            |point| {
+                if point.first < end && first < point.end {
+                    call(point);
+                }
+                true
+            },
+        );
+    }
+
+    /// How many points lie within a range; `max` if there are at least as many.
+    pub(crate) fn count_inside(&self, first: u32, end: u32, max: usize) -> usize {
+        let mut count = 0;
+        self.visit(
+            |span| span.first_max < first || end < span.end_min,
+            |point| {
+                count += usize::from(first <= point.first && point.end <= end);
+                count < max
+            },
+        );
+        count
+    }
+
+    /// Calls for points until that says no, leaving out what lies under nodes of some spans.
+    fn visit(&self, is_out: impl Fn(&Span) -> bool, mut call: impl FnMut(Point) -> bool) {
+        let mut stack = vec![1];
+        while let Some(node) = stack.pop() {
+            if is_out(&self.spans[node]) {
+                continue;
+            }
+            if node < self.n_leaves {
+                stack.extend([2 * node + 1, 2 * node]);
+            } else if !self.points[self.slots(node - self.n_leaves)].iter().all(|point| call(*point)) {
+                return;
+            }
+        }
+    }
+
     /// The slots of a leaf, counted from the first leaf.
     fn slots(&self, leaf: usize) -> std::ops::Range<usize> {
         leaf * self.n_points / self.n_leaves..(leaf + 1) * self.n_points / self.n_leaves
@@ -118,6 +160,16 @@ impl<'a> Stock<'a> {
 
     /// The least rank within `first..end`, or [`TAKEN`], and how many nodes it took to find it.
     pub(crate) fn first_within(&mut self, first: u32, end: u32) -> (u32, usize) {
+        self.first_among(first, end, u32::MAX, 0)
+    }
+
+    /// The same of those that live in a section.
+    pub(crate) fn first_over(&mut self, first: u32, end: u32, section: u32) -> (u32, usize) {
+        self.first_among(first, end, section, section + 1)
+    }
+
+    /// The least rank of a point whose first section is in `first..=first_max` and whose end in `end_min..=end`.
+    fn first_among(&mut self, first: u32, end: u32, first_max: u32, end_min: u32) -> (u32, usize) {
         let Stock { tree, least, ranks, stack, .. } = self;
         let (mut best, mut n_nodes) = (TAKEN, 0);
         stack.push(1);
@@ -125,10 +177,18 @@ impl<'a> Stock<'a> {
             let node = node as usize;
             n_nodes += 1;
             let shape = tree.spans[node];
-            if best <= least[node] || shape.first_max < first || end < shape.end_min {
+            let is_out = shape.first_max < first
+                || end < shape.end_min
+                || first_max < shape.first_min
+                || shape.end_max < end_min;
+            if best <= least[node] || is_out {
                 continue;
             }
-            if first <= shape.first_min && shape.end_max <= end {
+            let is_in = first <= shape.first_min
+                && shape.end_max <= end
+                && shape.first_max <= first_max
+                && end_min <= shape.end_min;
+            if is_in {
                 best = least[node];
             } else if node < tree.n_leaves {
                 let (left, right) = (2 * node as u32, 2 * node as u32 + 1);
@@ -137,7 +197,7 @@ impl<'a> Stock<'a> {
             } else {
                 let slots = tree.slots(node - tree.n_leaves);
                 for (point, rank) in tree.points[slots.clone()].iter().zip(&ranks[slots]) {
-                    if first <= point.first && point.end <= end {
+                    if first <= point.first && point.end <= end && point.first <= first_max && end_min <= point.end {
                         best = best.min(*rank);
                     }
                 }

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Instant;
 
-use arena::{Aim, Limits, PlaceError, Placement, check, csv, place};
+use arena::{Aim, BufferIx, Limits, PlaceError, Placement, check, csv, place};
 use compiler::write_whole;
 use plan::Proof;
 use serde_json::json;
-use types::Bytes;
+use types::{Bytes, EntityId};
 
 use crate::Answer;
 use crate::arguments::PlaceFile;
@@ -20,6 +20,7 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
     let text = std::fs::read_to_string(&request.file).map_err(|error| format!("cannot read `{name}`: {error}"))?;
     let table = csv::parse(&text).map_err(|error| format!("`{name}`: {error}"))?;
     let problem = arena::Problem { capacity: request.capacity.map(Bytes), ..table.problem.clone() };
+    let id = |buffer: BufferIx| table.ids[buffer.index()].clone();
     let aim = if request.minimise { Aim::Least } else { Aim::Capacity };
     let work = request.budget.unwrap_or(Limits::default().work);
 
@@ -28,11 +29,12 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
     let seconds = start.elapsed().as_secs_f64();
     let placement = match outcome {
         Ok(placement) => placement,
-        Err(PlaceError::Problem(error)) => return Err(format!("`{name}`: {error}")),
+        Err(PlaceError::Problem(error)) => return Err(format!("`{name}`: {}", error.text(id))),
         Err(error) => return Ok(Answer { text: refusal(request, &error, seconds), yes: false }),
     };
     if let Err(violations) = check(&problem, &placement.offsets, placement.height) {
-        return Err(format!("internal error: the placement is not valid: {violations:?}"));
+        let faults: Vec<String> = violations.iter().map(|violation| violation.text(id)).collect();
+        return Err(format!("internal error: the placement is not valid: {}", faults.join("; ")));
     }
     if let Some(output) = &request.output {
         let text = csv::write(&table, Some(&placement.offsets));

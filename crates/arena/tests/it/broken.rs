@@ -116,3 +116,20 @@ fn random_collisions() {
     }
     assert!(200 < n_broken, "the test must test something");
 }
+
+/// Whoever has names for the buffers passes them in; without, a buffer is called by its position.
+#[test]
+fn verdicts_call_buffers_what_their_owner_does() {
+    let names = ["conv1", "relu1"];
+    let name = |buffer: BufferIx| names[buffer.index()].to_string();
+    let two = problem([buffer(0, 5, 4), buffer(4, 6, 4)]);
+    let violations = check(&two, &[Bytes(0), Bytes(3)], Bytes(8)).expect_err("they share a byte");
+    let [violation] = &violations[..] else { panic!("{violations:?}") };
+    assert_eq!(violation.text(name), "buffers `conv1` and `relu1` share a byte at step `4`");
+    assert_eq!(violation.to_string(), format!("buffers `{}` and `{}` share a byte at step `4`", ix(0), ix(1)));
+
+    let mut two = two;
+    two.buffers[1].alignment = Bytes(0);
+    let error = two.verify().expect_err("no such alignment");
+    assert_eq!(error.text(name), "buffer `relu1` has alignment `0`; the least alignment is 1");
+}

@@ -130,6 +130,37 @@ fn lifetimes_at_random() {
     check_gap(&random_lifetimes(&mut Random::new(42), 4000), 80);
 }
 
+/// Rectangles cut up, so that the optimum is known; most of them become whole again.
+#[test]
+fn many_pieces_of_a_rectangle() {
+    check_gap(&guillotine(&mut Random::new(46), 40_000, 1 << 32, 1000), 0);
+    check_gap(&guillotine(&mut Random::new(47), 40_000, 1 << 32, 8000), 30);
+}
+
+/// Lifetimes of up to 20 steps; the bound is a peak that few other steps come near.
+#[test]
+fn many_short_lifetimes() {
+    let mut random = Random::new(48);
+    let buffers: Vec<Buffer> = (0..20_000)
+        .map(|_| {
+            let first = random.below(20_000) as u32;
+            buffer(first, first + 1 + random.below(20) as u32, 64 * (1 + random.below(4096)))
+        })
+        .collect();
+    check_gap(&problem(buffers), 0);
+}
+
+/// Fixed buffers leave holes of their own sizes all over the arena, which others fill.
+#[test]
+fn many_fixed_buffers() {
+    let mut whole = guillotine(&mut Random::new(49), 10_000, 1 << 24, 6000);
+    let placed = place(&whole, Limits { work: 4_000_000, ..Limits::default() }).expect("there is no limit");
+    for (at, buffer) in whole.buffers.iter_mut().enumerate() {
+        buffer.fixed = (!at.is_multiple_of(4)).then_some(placed.offsets[at]);
+    }
+    check_gap(&whole, 500);
+}
+
 #[test]
 fn a_training_step() {
     check_gap(&nested(&mut Random::new(43), 10_000), 0);

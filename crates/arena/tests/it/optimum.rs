@@ -9,8 +9,8 @@ use crate::{effort, place_and_check, place_and_check_with};
 
 /// The least height, by trying every order and laying each buffer as low as it can lie above those before it.
 ///
-/// Some order is optimal: take an optimal placement and lay its buffers again by rising offset; none comes to lie higher.
-/// That needs "above" to mean the same at all steps, so windows are not allowed.
+/// Some order is optimal: take an optimal placement and lay its buffers again by rising offset; none comes to lie
+/// higher. That needs "above" to mean the same at all steps, so windows are not allowed.
 fn brute_force(problem: &Problem) -> u64 {
     let base = problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0 + buffer.size.0).max();
     let mut search = Search { buffers: &problem.buffers, offsets: Vec::new(), best: u64::MAX };

@@ -66,8 +66,8 @@ fn no_work_means_one_pass() {
     assert_eq!((placement.height.0, placement.certificate.state), (1_521_895_084, State::Gap));
 }
 
-/// With sizes that are multiples of the alignment the bound is the plain sum; otherwise it hopes that the buffer with the
-/// largest padding lies on top.
+/// With sizes that are multiples of the alignment the bound is the plain sum; otherwise it hopes that the buffer with
+/// the largest padding lies on top.
 #[test]
 fn resnet50_training_step_aligned() {
     let mut table = csv::parse(include_str!("../data/resnet50.csv")).expect("a table");

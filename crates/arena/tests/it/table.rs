@@ -47,6 +47,26 @@ fn offsets_of_a_placement() {
     assert_eq!(place_and_check(&parse(&text).unwrap().problem).offsets, placement.offsets, "read back as fixed");
 }
 
+/// A file as others write it, with names, an absence, a window and a fixed offset, comes back with the same rows in the
+/// same order and one more column, which anyone can add up.
+#[test]
+fn names_stay_with_their_offsets() {
+    let text = "id,lower,upper,size,offset,gaps\nconv1#output,0,9,64,,2-4 5-7@0:8\ndata,1,3,32,128,\n\
+                conv1#workspace,2,4,64,,\nfc#output,5,7,56,,\n";
+    let table = parse(text).unwrap();
+    let placement = place_and_check(&table.problem);
+    let placed = write(&table, Some(&placement.offsets));
+    let ids: Vec<&str> = placed.lines().map(|line| line.split(',').next().expect("a field")).collect();
+    assert_eq!(ids, ["id", "conv1#output", "data", "conv1#workspace", "fc#output"]);
+    assert!(placed.lines().any(|line| line == "data,1,3,32,128,"), "what is fixed stays: {placed}");
+    // At steps 2 and 3 the workspace takes the bytes of what is absent, at 5 and 6 `fc` lies beside its window.
+    assert_eq!(placement.height.0, 160, "{placed}");
+    assert!(placed.contains("conv1#workspace,2,4,64,0,"), "{placed}");
+    assert_eq!(parse(&placed).unwrap().ids, table.ids);
+    let again = place_and_check(&parse(&placed).unwrap().problem);
+    assert_eq!(again.offsets, placement.offsets, "all of it is fixed now");
+}
+
 #[test]
 fn round_trip() {
     let kind = Kind {
