@@ -7,6 +7,7 @@ mod executables;
 mod operators;
 mod passes_keep;
 mod reference;
+mod report;
 mod support;
 mod transformers;
 #[path = "../../../crates/load/tests/it/wire.rs"]

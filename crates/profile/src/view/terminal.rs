@@ -1,0 +1,81 @@
+//! Text for terminals: cut, padded, with bars of characters. Widths are counted in characters.
+
+/// At most `width` characters; what is cut from the middle leaves `..`, so that both ends of a path stay.
+pub(crate) fn fit(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_string();
+    }
+    if width < 4 {
+        return text.chars().take(width).collect();
+    }
+    let tail = (width - 2) * 2 / 3;
+    let head = width - 2 - tail;
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(length - tail).collect();
+    format!("{start}..{end}")
+}
+
+/// Cut or filled with spaces to exactly `width` characters.
+pub(crate) fn pad(text: &str, width: usize) -> String {
+    let text = fit(text, width);
+    let missing = width - text.chars().count();
+    text + &" ".repeat(missing)
+}
+
+/// A bar of `part` of `whole` in at most `width` characters.
+pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
+    "#".repeat(scale(part, whole, width))
+}
+
+/// `part` of `whole` scaled to `width`; something never vanishes, and never is more than all.
+pub(crate) fn scale(part: u64, whole: u64, width: usize) -> usize {
+    let scaled = (part as f64 / whole.max(1) as f64 * width as f64).round() as usize;
+    scaled.clamp(usize::from(0 < part), width)
+}
+
+/// `part` of `whole` in percent.
+pub(crate) fn percent(part: i64, whole: i64) -> f64 {
+    100.0 * part as f64 / (whole as f64).abs().max(1.0)
+}
+
+/// Words in lines of at most `width` characters, those after the first indented.
+pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let words = text.trim_start();
+    let mut lines = vec![" ".repeat(text.len() - words.len())];
+    for word in words.split(' ') {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.trim().is_empty() || line.chars().count() + 1 + word.chars().count() <= width {
+            if !line.trim().is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        } else {
+            lines.push(" ".repeat(indent) + word);
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_loses_its_middle() {
+        assert_eq!(fit("layer1/0/conv1", 14), "layer1/0/conv1");
+        assert_eq!(fit("encoder/layer/0/attention", 14), "enco..ttention");
+        assert_eq!(pad("ab", 4), "ab  ");
+        assert_eq!(fit("abcdef", 3), "abc");
+    }
+
+    #[test]
+    fn bars_show_something_where_there_is_something() {
+        assert_eq!((bar(1, 1_000_000, 10), bar(0, 10, 10), bar(10, 10, 4)), ("#".into(), String::new(), "####".into()));
+    }
+
+    #[test]
+    fn lines_are_wrapped_at_words() {
+        assert_eq!(wrap(" one two three", 8, 2), " one two\n  three");
+    }
+}
