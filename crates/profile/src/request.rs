@@ -72,7 +72,7 @@ impl Request {
           --groups FILE.toml      categories by keywords instead: [layer], [data_structure]
           --expected BYTES        what the whole was found to be by other means
           --by peak|byte-steps    what flame graphs measure (default peak)
-          --width N               columns of the text (default 80)
+          --width N               columns of the text, from 72 (default 80)
           --html FILE             the report as a page of its own
           --svg DIR               bars, timeline, map and flame graph as pictures
           --csv FILE              MXNet's form with five columns; --two-column FILE: tag,MiB
@@ -112,7 +112,7 @@ impl Request {
             "expected" => self.options.expected = Some(bytes()?.0.min(i64::MAX as u64)),
             "top" => self.options.rows = number(1)?,
             "depth" => self.options.depth = Depth::Parts(number(1)?),
-            "width" => self.options.width = number(40)?,
+            "width" => self.options.width = number(72)?,
             "by" => {
                 let measure = Measure::named(word);
                 self.options.measure = measure.ok_or_else(|| format!("--by takes peak or byte-steps, not `{word}`"))?;

@@ -24,7 +24,8 @@ fn tag(item: &Item) -> String {
     }
     let name = plain(&item.name);
     match (item.kind, &item.role[..]) {
-        (ItemKind::Hole | ItemKind::OtherBatches, _) => format!("unknown:{name}"),
+        (ItemKind::Hole, _) => "unknown:hole".into(),
+        (ItemKind::OtherBatches, _) => "unknown:constants_of_other_batches".into(),
         (_, "weight" | "constant") => format!("in_arg:{name}"),
         (_, "weight_gradient") => format!("arg_grad:{name}"),
         (_, "state") => format!("aux_state:{name}"),

@@ -147,13 +147,16 @@ const typeText = value => value.dtype + "[" + value.shape.join(",") + "]";
 // Why a buffer is alive at a step; at the peak the report has said it.
 const WHY_AT_PEAK = new Map(P.alive_at_peak.map(row => [row.buffer, row.why.text]));
 function why(ix, step) {
-  const buffer = BUFFERS[ix],
-    reader = buffer.last_reader;
   if (step === P.peak_step && WHY_AT_PEAK.has(ix)) return WHY_AT_PEAK.get(ix);
-  if (buffer.role === "workspace" && !reader) return "scratch of this step";
-  if (buffer.role === "output") return "a result: the caller reads it after the run";
-  if (!reader) return R.origin === "plan" ? "it is written and never read" : "it was allocated";
-  return reader.step <= step
-    ? "this step reads it, the last to do so"
-    : "`" + reader.scope + "` reads it last, at " + reader.step;
+  const buffer = BUFFERS[ix];
+  if (buffer.role === "workspace" && !buffer.last_reader) return "scratch of this step";
+  const held = buffer.values.filter(value => isAlive(value, step)).map(value => value.last_step);
+  const next = buffer.values.filter(value => step < value.first_step).sort((a, b) => a.first_step - b.first_step)[0];
+  if (!held.length && next) return "it waits for `" + next.name + "`, from " + next.first_step + " on";
+  const last = held.length ? Math.max(...held) : buffer.last_step;
+  if (buffer.role === "output" && last === buffer.last_step) return "a result: the caller reads it after the run";
+  const at = last < buffer.last_step ? last : buffer.last_reader ? buffer.last_reader.step : -1;
+  if (at < 0) return R.origin === "plan" ? "it is written and never read" : "it was allocated";
+  if (at <= step) return "this step reads it, the last to do so";
+  return "`" + (P.steps[at] ? P.steps[at].scope : "") + "` reads it last, at " + at;
 }

@@ -212,9 +212,10 @@ fn sharing(sharing: Sharing) -> &'static str {
 
 fn refused(refused: &Refused) -> RefusedRow {
     let Refused { node, of, sharing: wanted, reason } = refused;
+    let at = if node.as_str() == of { String::new() } else { format!(" at `{node}`") };
     let what = match wanted {
-        Sharing::Part => format!("not written inside `{of}` at `{node}`"),
-        _ => format!("not in the bytes of `{of}` at `{node}`"),
+        Sharing::Part => format!("not written inside `{of}`{at}"),
+        _ => format!("not in the bytes of `{of}`{at}"),
     };
     let (reason, why) = match reason {
         Refusal::ReadLater { by } => ("read_later", format!("`{by}` still reads them")),

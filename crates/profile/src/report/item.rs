@@ -58,15 +58,15 @@ pub(crate) fn items(report: &Report) -> Vec<Item> {
         });
     }
     let holes: u64 = planned.holes_at_peak.iter().map(|hole| hole.bytes).sum();
-    for (kind, name, role, bytes) in [
-        (ItemKind::Hole, "hole", "hole", holes),
-        (ItemKind::OtherBatches, "constants of other batches", "constant", planned.constants_other_bytes),
+    for (kind, scope, role, bytes) in [
+        (ItemKind::Hole, "", "hole", holes),
+        (ItemKind::OtherBatches, "(other batches)", "constant", planned.constants_other_bytes),
     ] {
         if 0 < bytes {
             items.push(Item {
                 kind,
-                scope: String::new(),
-                name: name.into(),
+                scope: scope.into(),
+                name: scope.into(),
                 role: role.into(),
                 foreign: None,
                 type_text: String::new(),

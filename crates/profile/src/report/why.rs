@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BufferRow, Planned};
+use super::{BufferRow, Planned, ValueRow};
 
 /// Why a buffer is alive at a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub enum WhyKind {
     SavedForBackward,
     /// The step writes it, and nothing reads it.
     NeverRead,
+    /// No value lies there at the step: its part of a block is yet to be written.
+    Waits,
     /// Another program's profile does not tell.
     NotTold,
 }
@@ -43,19 +45,29 @@ impl Why {
         if buffer.role == "workspace" && buffer.last_reader.is_none() {
             return why(WhyKind::Scratch, Some(step), "scratch of this step".into());
         }
-        if buffer.role == "output" {
+        let is_now = |value: &&ValueRow| (value.first_step..=value.last_step).contains(&step);
+        // Of several values that live there, the one that lives longest holds the buffer.
+        let holds = buffer.values.iter().filter(is_now).max_by_key(|value| (value.last_step, value.first_step));
+        let next = buffer.values.iter().filter(|value| step < value.first_step).min_by_key(|value| value.first_step);
+        if let (None, Some(next)) = (holds, next) {
+            let text = format!("it waits for `{}`, from {} on", next.name, next.first_step);
+            return why(WhyKind::Waits, Some(next.first_step), text);
+        }
+        let last = holds.map(|value| value.last_step);
+        if buffer.role == "output" && last.is_none_or(|last| last == buffer.last_step) {
             return why(WhyKind::Output, None, "a result: the caller reads it after the run".into());
         }
-        let Some(reader) = &buffer.last_reader else {
+        let reader = buffer.last_reader.as_ref().map(|reader| reader.step);
+        let Some(at) = last.filter(|last| Some(*last) != reader && *last < buffer.last_step).or(reader) else {
             return match planned.steps.is_empty() {
                 true => why(WhyKind::NotTold, None, "it was allocated; when it is free is not told".into()),
                 false => why(WhyKind::NeverRead, None, "it is written and never read".into()),
             };
         };
-        let (at, scope) = (reader.step, &reader.scope);
         if at <= step {
             return why(WhyKind::ReadNow, Some(at), "this step reads it, the last to do so".into());
         }
+        let scope = planned.steps.get(at as usize).map_or("", |row| &row.scope);
         match !is_gradient(&buffer.role) && writes_gradient(planned, at) {
             true => why(WhyKind::SavedForBackward, Some(at), format!("saved for backward: `{scope}` reads it at {at}")),
             false => why(WhyKind::ReadLater, Some(at), format!("`{scope}` reads it last, at {at}")),

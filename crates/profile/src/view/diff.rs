@@ -199,7 +199,8 @@ fn tags(a: &Report, b: &Report) -> Vec<TagDelta> {
     let mut sums: BTreeMap<String, [u64; 2]> = BTreeMap::new();
     for (which, report) in [a, b].into_iter().enumerate() {
         for item in items(report) {
-            sums.entry(format!("{}:{}", item.name, item.role)).or_default()[which] += item.bytes;
+            let tag = if item.name.is_empty() { item.role.clone() } else { format!("{}:{}", item.name, item.role) };
+            sums.entry(tag).or_default()[which] += item.bytes;
             sums.entry("padding".into()).or_default()[which] += item.padded_bytes - item.bytes;
         }
     }

@@ -6,7 +6,7 @@ use types::Bytes;
 
 use super::palette::{rank, style};
 use super::svg::Svg;
-use super::terminal::fit;
+use super::terminal::{fit, list};
 use crate::Report;
 use crate::report::BufferRow;
 
@@ -46,8 +46,9 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     let mark: String = mark.into_iter().collect();
     let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns));
     let _ = writeln!(text, "{:>11}  {} peak, step {}", "", mark.trim_end(), planned.peak_step);
-    let legend: Vec<String> = roles(report).iter().map(|role| format!("{} {role}", style(role).letter)).collect();
-    let _ = writeln!(text, "{:>11}  {}  . hole", "", legend.join("  "));
+    let mut legend: Vec<String> = roles(report).iter().map(|role| format!("{} {role}", style(role).letter)).collect();
+    legend.push(". hole".into());
+    let _ = writeln!(text, "{}", list(&legend, width, 13));
     text
 }
 

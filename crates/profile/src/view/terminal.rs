@@ -31,7 +31,7 @@ pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
 /// `part` of `whole` scaled to `width`; something never vanishes, and never is more than all.
 pub(crate) fn scale(part: u64, whole: u64, width: usize) -> usize {
     let scaled = (part as f64 / whole.max(1) as f64 * width as f64).round() as usize;
-    scaled.clamp(usize::from(0 < part), width)
+    scaled.max(usize::from(0 < part)).min(width)
 }
 
 /// `part` of `whole` in percent.
@@ -51,7 +51,22 @@ pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
             }
             line.push_str(word);
         } else {
-            lines.push(" ".repeat(indent) + word);
+            lines.push(" ".repeat(indent) + &fit(word, width.saturating_sub(indent)));
+        }
+    }
+    lines.join("\n")
+}
+
+/// Entries beside each other, in lines of at most `width` characters that are all indented.
+pub(crate) fn list(entries: &[String], width: usize, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for entry in entries {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 2 + entry.chars().count() <= width => {
+                line.push_str("  ");
+                line.push_str(entry);
+            }
+            _ => lines.push(" ".repeat(indent) + entry),
         }
     }
     lines.join("\n")

@@ -6,7 +6,7 @@ use types::Bytes;
 
 use super::palette::{rank, style};
 use super::svg::Svg;
-use super::terminal::fit;
+use super::terminal::{fit, list};
 use crate::Report;
 
 /// The roles of a timeline from the bottom to the top, without holes.
@@ -36,6 +36,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     let steps = report.step_count() as usize;
     let columns = width.saturating_sub(14).clamp(8, 200).min(steps);
     let roles = stacked(report);
+    let actual = actual(report);
     let live = |step: usize| roles.iter().map(|(_, live)| live[step]).sum::<u64>();
     let column_of = |step: usize| step * columns / steps;
     let mut highest: Vec<usize> = Vec::with_capacity(columns);
@@ -63,7 +64,10 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
                     below += live[step];
                     level < below
                 });
-                at.map_or(' ', |(role, _)| style(role).letter)
+                // What lies above what was written is small.
+                let is_written = actual.is_none_or(|actual| level < actual[step]);
+                let letter = |letter: char| if is_written { letter } else { letter.to_ascii_lowercase() };
+                at.map_or(' ', |(role, _)| letter(style(role).letter))
             })
             .collect();
         let _ = writeln!(text, "{}", format!("{label} |{line}").trim_end());
@@ -74,11 +78,16 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns));
     let _ = writeln!(text, "{:>11}  {} peak, step {}", "", mark.trim_end(), planned.peak_step);
     let legend: Vec<String> = roles.iter().map(|(role, _)| format!("{} {role}", style(role).letter)).collect();
-    let _ = writeln!(text, "{:>11}  {}", "", legend.join("  "));
-    if let Some(actual) = actual(report) {
+    let _ = writeln!(text, "{}", list(&legend, width, 13));
+    if let Some(actual) = actual {
         let most = actual.iter().enumerate().max_by_key(|(step, bytes)| (**bytes, usize::MAX - step));
         if let Some((step, bytes)) = most {
-            let _ = writeln!(text, "{:>11}  written of these: at most {} at step {step}", "", Bytes(*bytes));
+            let _ = writeln!(
+                text,
+                "{:>11}  small: planned, not yet written; written at most {} at step {step}",
+                "",
+                Bytes(*bytes)
+            );
         }
     }
     text

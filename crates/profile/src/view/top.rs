@@ -8,7 +8,7 @@ use types::Bytes;
 use super::Options;
 use super::terminal::{fit, wrap};
 use crate::Report;
-use crate::report::{BufferRow, ConstantRow, spans, type_text};
+use crate::report::{BufferRow, ConstantRow, Origin, spans, type_text};
 
 /// A table of two or more lines an entry.
 pub(crate) fn text(report: &Report, options: &Options) -> String {
@@ -36,8 +36,10 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
             let line = format!("{}{line}", " ".repeat(indent));
             let _ = writeln!(text, "{}", wrap(&line, options.width, indent + 2));
         };
-        say(&holds(buffer, step, options.width));
-        say(&format!("alive: {}", row.why.text));
+        if report.origin == Origin::Plan {
+            say(&holds(buffer, step, options.width));
+            say(&format!("alive: {}", row.why.text));
+        }
         buffer.refused.iter().take(2).for_each(|refused| say(&refused.text));
     }
     if options.rows < planned.alive_at_peak.len() {
@@ -77,7 +79,7 @@ fn holds(buffer: &BufferRow, step: u32, width: usize) -> String {
     let idle: u64 = now.iter().filter(|span| span.value.is_none()).map(|span| span.bytes).sum();
     let waits = if 0 < idle { format!(", {} wait to be written or are done with", Bytes(idle)) } else { String::new() };
     match (&values[..], &buffer.values[..]) {
-        ([], []) => "holds scratch".into(),
+        ([], []) if buffer.role == "workspace" => "holds scratch".into(),
         ([], _) => "holds nothing at this step".into(),
         ([one], all) => {
             let value = &all[*one];

@@ -82,7 +82,7 @@ impl WhatIf {
     pub fn text(&self, width: usize) -> String {
         let mut text = format!("{} for {}\n", self.model, self.target);
         let most = self.variants.iter().map(|variant| variant.total_bytes).max().unwrap_or(0);
-        let _ = writeln!(text, "{:>7} {:>12} {:>12} {:>12}  {:<19}", "batch", "arena", "weights", "total", "state");
+        let _ = writeln!(text, "{:>7} {:>12} {:>12} {:>12}  state", "batch", "arena", "weights", "total");
         for variant in &self.variants {
             let size = |bytes: u64| Bytes(bytes).to_string();
             let fits = match variant.fits {

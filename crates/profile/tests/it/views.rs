@@ -36,7 +36,7 @@ fn flame_graph_of_a_small_plan_as_svg() {
 fn texts_keep_to_their_width() {
     for seed in 0..20 {
         let report = Report::new(&random(seed, 1 + 7 * seed as usize, 5 * seed as usize));
-        for width in [60, 80, 120] {
+        for width in [72, 80, 120] {
             let options = Options { width, rows: 5, ..Options::default() };
             for view in [View::Bars, View::Top, View::Timeline, View::Map, View::Flame] {
                 for line in report.text(view, &options).lines() {
