@@ -6,7 +6,7 @@ use types::Bytes;
 
 use super::palette::{rank, style};
 use super::svg::Svg;
-use super::terminal::{fit, list};
+use super::terminal::{columns, fit, list, mark};
 use crate::Report;
 use crate::report::BufferRow;
 
@@ -16,10 +16,10 @@ const ROWS: usize = 20;
 pub(crate) fn text(report: &Report, width: usize) -> String {
     let planned = &report.planned;
     let steps = report.step_count() as usize;
-    let columns = width.saturating_sub(14).clamp(8, 200).min(steps);
+    let columns = columns(steps, width);
     let top = planned.arena_bytes.max(1);
-    let mut cells = vec![vec!['.'; columns]; ROWS];
-    let step_of = |column: usize| (((2 * column + 1) * steps) / (2 * columns)) as u32;
+    let mut cells = vec![vec!['.'; columns.len()]; ROWS];
+    let step_of = |column: usize| ((columns[column].start + columns[column].end - 1) / 2) as u32;
     let row_of = |level: u64| -> usize {
         // The first row whose middle is at or above a level.
         let twice = u128::from(level) * 2 * ROWS as u128;
@@ -41,11 +41,8 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
         let label = if row + 1 == ROWS { Bytes(top).to_string() } else { String::new() };
         let _ = writeln!(text, "{label:>11} |{}", line.iter().collect::<String>());
     }
-    let mut mark = vec![' '; columns];
-    mark[planned.peak_step as usize * columns / steps] = '^';
-    let mark: String = mark.into_iter().collect();
-    let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns));
-    let _ = writeln!(text, "{:>11}  {} peak, step {}", "", mark.trim_end(), planned.peak_step);
+    let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns.len()));
+    let _ = writeln!(text, "{}", mark(&columns, planned.peak_step));
     let mut legend: Vec<String> = roles(report).iter().map(|role| format!("{} {role}", style(role).letter)).collect();
     legend.push(". hole".into());
     let _ = writeln!(text, "{}", list(&legend, width, 13));

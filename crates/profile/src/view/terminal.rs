@@ -1,5 +1,7 @@
 //! Text for terminals: cut, padded, with bars of characters. Widths are counted in characters.
 
+use std::ops::Range;
+
 /// At most `width` characters; what is cut from the middle leaves `..`, so that both ends of a path stay.
 pub(crate) fn fit(text: &str, width: usize) -> String {
     let length = text.chars().count();
@@ -55,6 +57,23 @@ pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// The steps that each column of a picture stands for: a few columns a step where there is room, else some steps a column.
+pub(crate) fn columns(steps: usize, width: usize) -> Vec<Range<usize>> {
+    let room = width.saturating_sub(14).clamp(8, 200);
+    let columns = room.min(steps * (room / steps.max(1)).clamp(1, 6)).max(1);
+    let range = |column: usize| {
+        let first = column * steps / columns;
+        first..((column + 1) * steps / columns).max(first + 1)
+    };
+    (0..columns).map(range).collect()
+}
+
+/// A line with a mark under the first column that stands for a step.
+pub(crate) fn mark(columns: &[Range<usize>], step: u32) -> String {
+    let at = columns.iter().position(|steps| steps.contains(&(step as usize))).unwrap_or(0);
+    format!("{:>11}  {}^ peak, step {step}", "", " ".repeat(at))
 }
 
 /// Entries beside each other, in lines of at most `width` characters that are all indented.

@@ -1,12 +1,13 @@
 //! Live bytes over the steps, stacked by role, with the peak marked and what was written beside.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use types::Bytes;
 
 use super::palette::{rank, style};
 use super::svg::Svg;
-use super::terminal::{fit, list};
+use super::terminal::{columns, fit, list, mark};
 use crate::Report;
 
 /// The roles of a timeline from the bottom to the top, without holes.
@@ -34,19 +35,16 @@ const ROWS: usize = 12;
 pub(crate) fn text(report: &Report, width: usize) -> String {
     let planned = &report.planned;
     let steps = report.step_count() as usize;
-    let columns = width.saturating_sub(14).clamp(8, 200).min(steps);
+    let columns = columns(steps, width);
     let roles = stacked(report);
     let actual = actual(report);
     let live = |step: usize| roles.iter().map(|(_, live)| live[step]).sum::<u64>();
-    let column_of = |step: usize| step * columns / steps;
-    let mut highest: Vec<usize> = Vec::with_capacity(columns);
-    for column in 0..columns {
-        let first = (column * steps).div_ceil(columns);
-        let end = ((column + 1) * steps).div_ceil(columns).min(steps);
-        // The last of equals, so that the peak's own column shows it; the peak itself wins where it is among them.
-        let of_column = (first..end).max_by_key(|&step| (live(step), step == planned.peak_step as usize));
-        highest.push(of_column.unwrap_or(first));
-    }
+    // The step with the most bytes, and of equals the peak's own.
+    let highest = |steps: &Range<usize>| {
+        let most = steps.clone().max_by_key(|&step| (live(step), step == planned.peak_step as usize));
+        most.unwrap_or(steps.start)
+    };
+    let highest: Vec<usize> = columns.iter().map(highest).collect();
     let top = planned.arena_bytes.max(1);
     let mut text = format!("live bytes   over {steps} steps, {} a row\n", Bytes(top.div_ceil(ROWS as u64)));
     for row in (0..ROWS).rev() {
@@ -72,11 +70,8 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
             .collect();
         let _ = writeln!(text, "{}", format!("{label} |{line}").trim_end());
     }
-    let mut mark = vec![' '; columns];
-    mark[column_of(planned.peak_step as usize)] = '^';
-    let mark: String = mark.into_iter().collect();
-    let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns));
-    let _ = writeln!(text, "{:>11}  {} peak, step {}", "", mark.trim_end(), planned.peak_step);
+    let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns.len()));
+    let _ = writeln!(text, "{}", mark(&columns, planned.peak_step));
     let legend: Vec<String> = roles.iter().map(|(role, _)| format!("{} {role}", style(role).letter)).collect();
     let _ = writeln!(text, "{}", list(&legend, width, 13));
     if let Some(actual) = actual {
