@@ -9,10 +9,11 @@
 //! 3. *In place*: a result takes the bytes of an operand that dies with it.
 //!
 //! Rounds 2 and 3 join two classes only where the most bytes alive at once do not grow by it, and never where one value's
-//! bytes would be overwritten while another still needs them.
+//! bytes would be overwritten while another still needs them. What is not joined is noted with the reason, for reports.
 
 use ir::{Graph, NodeId, Reuse, Source, ValueId};
-use types::{EntityId, Map};
+use plan::{Refusal, Sharing};
+use types::{Bytes, EntityId, Map};
 
 use crate::{Call, size};
 
@@ -30,6 +31,20 @@ pub(crate) struct Classes {
     home: Map<ValueId, Home>,
     /// By root; empty for values that are not one.
     class: Map<ValueId, Class>,
+    sharing: Map<ValueId, Sharing>,
+    refusals: Vec<Refused>,
+}
+
+/// Two classes that were not joined.
+pub(crate) struct Refused {
+    /// A value of the class that would have vanished.
+    pub(crate) child: ValueId,
+    /// The node at which it would have.
+    pub(crate) node: NodeId,
+    /// The value whose bytes were wanted.
+    pub(crate) of: ValueId,
+    pub(crate) sharing: Sharing,
+    pub(crate) reason: Refusal,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,6 +68,16 @@ impl Classes {
     pub(crate) fn members(&self, root: ValueId) -> impl Iterator<Item = ValueId> {
         self.class[root].members.iter().copied()
     }
+
+    /// How a value came to lie where it lies.
+    pub(crate) fn sharing(&self, value: ValueId) -> Sharing {
+        self.sharing[value]
+    }
+
+    /// What was not joined.
+    pub(crate) fn refusals(&self) -> &[Refused] {
+        &self.refusals
+    }
 }
 
 /// Decides all classes of a graph whose nodes are done by `calls`.
@@ -75,7 +100,10 @@ pub(crate) fn decide(graph: &Graph, calls: &Map<NodeId, Vec<Call>>) -> Classes {
     }
     for (id, node) in graph.nodes().iter() {
         let Reuse::InPlace(allowed) = graph.reuse(node) else { continue };
-        let [call] = &calls[id][..] else { continue };
+        let [call] = &calls[id][..] else {
+            allowed.iter().for_each(|&ix| state.refuse(id, node.inputs[ix], node.outputs[0], Refusal::Kernel));
+            continue;
+        };
         let apart = |ix: usize| {
             // No other operand may lie on the bytes, unless it is the same value and may be overwritten too.
             let others = (0..node.inputs.len()).filter(|&other| other != ix);
@@ -84,9 +112,21 @@ pub(crate) fn decide(graph: &Graph, calls: &Map<NodeId, Vec<Call>>) -> Classes {
                 twin || !state.share_bytes(node.inputs[other], node.inputs[ix])
             })
         };
-        let candidates: Vec<usize> =
-            allowed.iter().copied().filter(|ix| call.in_place.contains(ix) && apart(*ix)).collect();
-        candidates.into_iter().any(|ix| state.in_place(id, node.inputs[ix], node.outputs[0]));
+        let (candidates, others): (Vec<usize>, Vec<usize>) =
+            allowed.iter().partition(|ix| call.in_place.contains(ix) && apart(**ix));
+        let mut reasons: Vec<(usize, Refusal)> = others.into_iter().map(|ix| (ix, Refusal::Kernel)).collect();
+        let taken = candidates.into_iter().any(|ix| match state.in_place(id, node.inputs[ix], node.outputs[0]) {
+            Ok(()) => true,
+            Err(reason) => {
+                reasons.extend(reason.map(|reason| (ix, reason)));
+                false
+            }
+        });
+        if taken {
+            state.classes.sharing[node.outputs[0]] = Sharing::InPlace;
+        } else {
+            reasons.into_iter().for_each(|(ix, reason)| state.refuse(id, node.inputs[ix], node.outputs[0], reason));
+        }
     }
     state.classes
 }
@@ -119,13 +159,16 @@ impl<'a> Decision<'a> {
             node.inputs.iter().for_each(|&input| last_read[input] = id.index());
         }
         graph.outputs().iter().for_each(|output| last_read[output.value] = graph.nodes().len());
-        let mut state = Decision { graph, classes: Classes { home, class }, born, last_read, peak: 0 };
+        let sharing = graph.values().keys().map(|_| Sharing::Own).collect();
+        let classes = Classes { home, class, sharing, refusals: Vec::new() };
+        let mut state = Decision { graph, classes, born, last_read, peak: 0 };
         state.peak = state.peak_bytes(None);
         state
     }
 
     /// Round 1.
     fn view(&mut self, operand: ValueId, result: ValueId, shift: u64) {
+        self.classes.sharing[result] = Sharing::View;
         match self.classes.home[operand] {
             Home::Known { value, offset } => {
                 self.classes.class[result] = Class::default();
@@ -143,67 +186,119 @@ impl<'a> Decision<'a> {
             && self.owns_block(result)
             && self.classes.home[result] != (Home::Buffer { root, offset })
         {
-            self.join_if_no_worse(result, root, offset - starts[0]);
+            if self.join_if_no_worse(result, root, offset - starts[0]).is_ok() {
+                self.classes.sharing[result] = Sharing::View;
+            }
             return;
         }
         // All at once: each alone would make the whole result live early. Where that is too much, one by one.
         let (home, class) = (self.classes.home.clone(), self.classes.class.clone());
+        let sharing = self.classes.sharing.clone();
+        let mut refused = Vec::new();
         for (&operand, &start) in operands.iter().zip(starts) {
-            if let Some((own, root, at)) = self.movable_part(id, operand, result, start) {
-                self.join(own, root, at);
+            match self.movable_part(id, operand, result, start) {
+                Ok((own, root, at)) => {
+                    self.join(own, root, at);
+                    self.classes.sharing[operand] = Sharing::Part;
+                }
+                Err(reason) => refused.extend(reason.map(|reason| (operand, reason))),
             }
         }
         let peak = self.peak_bytes(None);
         if peak <= self.peak {
             self.peak = peak;
+            refused.into_iter().for_each(|(operand, reason)| self.refuse_part(id, operand, result, reason));
             return;
         }
         (self.classes.home, self.classes.class) = (home, class);
+        operands.iter().for_each(|&operand| self.classes.sharing[operand] = sharing[operand]);
         for (&operand, &start) in operands.iter().zip(starts) {
-            if let Some((own, root, at)) = self.movable_part(id, operand, result, start) {
-                self.join_if_no_worse(own, root, at);
+            let joined = self.movable_part(id, operand, result, start).and_then(|(own, root, at)| {
+                self.join_if_no_worse(own, root, at).map_err(|more| Some(Refusal::Peak { more }))
+            });
+            match joined {
+                Ok(()) => self.classes.sharing[operand] = Sharing::Part,
+                Err(Some(reason)) => self.refuse_part(id, operand, result, reason),
+                Err(None) => {}
             }
         }
     }
 
-    /// The class of an operand that can move into its window of a result, the class it moves into, and where.
+    fn refuse_part(&mut self, node: NodeId, operand: ValueId, result: ValueId, reason: Refusal) {
+        self.classes.refusals.push(Refused { child: operand, node, of: result, sharing: Sharing::Part, reason });
+    }
+
+    /// A result that does not take the bytes of an operand; where there are none to take, that is no refusal.
+    fn refuse(&mut self, node: NodeId, operand: ValueId, result: ValueId, reason: Refusal) {
+        if let Home::Buffer { .. } = self.classes.home[operand]
+            && size(self.graph, operand) == size(self.graph, result)
+        {
+            self.classes.refusals.push(Refused { child: result, node, of: operand, sharing: Sharing::InPlace, reason });
+        }
+    }
+
+    /// The class of an operand that can move into its window of a result, the class it moves into, and where; or why it
+    /// cannot, where it is not there already.
     fn movable_part(
         &self,
         id: NodeId,
         operand: ValueId,
         result: ValueId,
         start: u64,
-    ) -> Option<(ValueId, ValueId, u64)> {
-        let Home::Buffer { root, offset } = self.classes.home[result] else { return None };
-        let Home::Buffer { root: own, .. } = self.classes.home[operand] else { return None };
-        let given = self.classes.members(own).any(|member| self.graph.value(member).source == Source::Input);
+    ) -> Result<(ValueId, ValueId, u64), Option<Refusal>> {
+        let Home::Buffer { root, offset } = self.classes.home[result] else { return Err(None) };
+        let Home::Buffer { root: own, .. } = self.classes.home[operand] else { return Err(Some(Refusal::Given)) };
         let window = offset + start..offset + start + size(self.graph, operand);
-        let moves = own != root && !given && self.owns_block(operand) && self.is_unborn(root, &window, id.index());
-        moves.then_some((own, root, window.start))
+        if own == root {
+            let is_there = self.classes.home[operand] == Home::Buffer { root, offset: window.start };
+            return Err((!is_there).then_some(Refusal::Occupied));
+        }
+        if self.is_given(own) {
+            return Err(Some(Refusal::Given));
+        }
+        if !self.owns_block(operand) || !self.is_unborn(root, &window, id.index()) {
+            return Err(Some(Refusal::Occupied));
+        }
+        Ok((own, root, window.start))
     }
 
-    /// Round 3. Whether the result took the operand's bytes.
-    fn in_place(&mut self, id: NodeId, operand: ValueId, result: ValueId) -> bool {
-        let Home::Buffer { root, offset } = self.classes.home[operand] else { return false };
-        let Home::Buffer { root: result_root, offset: result_offset } = self.classes.home[result] else { return false };
+    /// Whether the caller writes into a class.
+    fn is_given(&self, root: ValueId) -> bool {
+        self.classes.members(root).any(|member| self.graph.value(member).source == Source::Input)
+    }
+
+    /// Round 3. The result takes the operand's bytes, or there is a reason why not; none where there is nothing to take.
+    fn in_place(&mut self, id: NodeId, operand: ValueId, result: ValueId) -> Result<(), Option<Refusal>> {
+        let Home::Buffer { root, offset } = self.classes.home[operand] else { return Err(None) };
+        let Home::Buffer { root: result_root, offset: result_offset } = self.classes.home[result] else {
+            return Err(None);
+        };
         let length = size(self.graph, operand);
         if root == result_root || length != size(self.graph, result) {
-            return false;
+            return Err(None);
         }
         let range = offset..offset + length;
-        let needed_later = |member: &ValueId| self.overlaps(*member, &range) && id.index() < self.last_read[*member];
-        if self.classes.class[root].members.iter().any(needed_later) {
-            return false;
+        let members = self.classes.class[root].members.iter().copied();
+        let needed =
+            members.filter(|member| self.overlaps(*member, &range)).max_by_key(|member| self.last_read[*member]);
+        if let Some(needed) = needed.map(|member| self.last_read[member])
+            && id.index() < needed
+        {
+            let by = self.graph.nodes().values().nth(needed).map(|node| node.scope.clone());
+            return Err(Some(by.map_or(Refusal::Output, |by| Refusal::ReadLater { by })));
         }
+        let peak = |more| Some(Refusal::Peak { more });
         if self.owns_block(result) {
-            return self.join_if_no_worse(result_root, root, offset);
+            return self.join_if_no_worse(result_root, root, offset).map_err(peak);
         }
         let window = result_offset..result_offset + length;
-        let given = self.classes.members(root).any(|member| self.graph.value(member).source == Source::Input);
-        self.owns_block(operand)
-            && !given
-            && self.is_unborn(result_root, &window, id.index())
-            && self.join_if_no_worse(root, result_root, result_offset)
+        if self.is_given(root) {
+            return Err(Some(Refusal::Given));
+        }
+        if !self.owns_block(operand) || !self.is_unborn(result_root, &window, id.index()) {
+            return Err(Some(Refusal::Occupied));
+        }
+        self.join_if_no_worse(root, result_root, result_offset).map_err(peak)
     }
 
     /// Whether known operands aside, all lie one behind the other in one block, as `starts` says.
@@ -242,14 +337,15 @@ impl<'a> Decision<'a> {
         offset < range.end && range.start < offset + size(self.graph, member)
     }
 
-    fn join_if_no_worse(&mut self, child: ValueId, parent: ValueId, shift: u64) -> bool {
+    /// Joins two classes, or tells by how much the peak would grow.
+    fn join_if_no_worse(&mut self, child: ValueId, parent: ValueId, shift: u64) -> Result<(), Bytes> {
         let peak = self.peak_bytes(Some((child, parent)));
         if self.peak < peak {
-            return false;
+            return Err(Bytes(peak - self.peak));
         }
         self.join(child, parent, shift);
         self.peak = peak;
-        true
+        Ok(())
     }
 
     /// Moves a whole class into another.

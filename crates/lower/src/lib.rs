@@ -28,7 +28,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use ir::{Graph, Node, NodeId, Reuse, Source, ValueId};
-use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, Step};
+use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Operand, Place, Plan, Port, Refused, Step};
 use smallvec::SmallVec;
 use types::{Bytes, Layout, Map, Role, Scope, Tag, Tensor};
 
@@ -209,6 +209,12 @@ pub(crate) fn size(graph: &Graph, value: ValueId) -> u64 {
     value.layout.size(&value.ty.shape, value.ty.dtype).0
 }
 
+/// What a value is called in reports: by the node that yields it, or by its own name.
+fn name(graph: &Graph, value: ValueId) -> String {
+    let data = graph.value(value);
+    data.producer().map_or_else(|| data.name.clone(), |node| graph.node(node).scope.to_string())
+}
+
 /// Writes steps, and the buffers and constants they touch.
 struct Writer<'a> {
     graph: &'a Graph,
@@ -218,6 +224,8 @@ struct Writer<'a> {
     constants: Vec<u8>,
     /// The buffer of a class, by its root.
     buffer_of: BTreeMap<ValueId, BufferIx>,
+    /// Where among its buffer's values a value stands that some step touches.
+    held_at: BTreeMap<ValueId, usize>,
     /// Constants already written: of a value, packed in some way (0: as it is).
     constant_of: BTreeMap<(ValueId, u64), ConstantIx>,
 }
@@ -241,6 +249,7 @@ impl<'a> Writer<'a> {
             plan,
             constants: Vec::new(),
             buffer_of: BTreeMap::new(),
+            held_at: BTreeMap::new(),
             constant_of: BTreeMap::new(),
         };
         for &input in graph.inputs() {
@@ -316,6 +325,7 @@ impl<'a> Writer<'a> {
             let port = self.port(&output.name, output.value, last);
             self.plan.outputs.push(port);
         }
+        self.note_refusals();
         self.plan.constants_size = Bytes(self.constants.len() as u64);
         Lowered { plan: self.plan, constants: self.constants }
     }
@@ -344,16 +354,54 @@ impl<'a> Writer<'a> {
                         ix
                     }
                 };
-                let buffer = &mut self.plan.buffers[ix.0 as usize];
-                buffer.last_step = buffer.last_step.max(step);
+                self.touch(value, ix, Bytes(offset), step);
                 Operand { place: Place::Buffer(ix), offset: Bytes(offset), size: length }
             }
         }
     }
 
+    /// A step touches a value: its buffer lives until then, and holds it.
+    fn touch(&mut self, value: ValueId, ix: BufferIx, offset: Bytes, step: u32) {
+        let buffer = &mut self.plan.buffers[ix.0 as usize];
+        buffer.last_step = buffer.last_step.max(step);
+        if let Some(&at) = self.held_at.get(&value) {
+            let held = &mut buffer.values[at];
+            held.last_step = held.last_step.max(step);
+            return;
+        }
+        let data = self.graph.value(value);
+        self.held_at.insert(value, buffer.values.len());
+        buffer.values.push(Held {
+            name: name(self.graph, value),
+            dtype: data.ty.dtype,
+            shape: data.ty.shape.clone(),
+            layout: data.layout,
+            offset,
+            first_step: step,
+            last_step: step,
+            sharing: self.classes.sharing(value),
+        });
+    }
+
     fn push_buffer(&mut self, tag: Tag, size: Bytes, step: u32) -> BufferIx {
-        self.plan.buffers.push(Buffer { tag, size, offset: Bytes::ZERO, first_step: step, last_step: step });
+        let (first_step, last_step) = (step, step);
+        let (values, refused) = (Vec::new(), Vec::new());
+        self.plan.buffers.push(Buffer { tag, size, offset: Bytes::ZERO, first_step, last_step, values, refused });
         BufferIx(self.plan.buffers.len() as u32 - 1)
+    }
+
+    /// Notes at every buffer the sharing that would have made it needless.
+    fn note_refusals(&mut self) {
+        for refused in self.classes.refusals() {
+            let Home::Buffer { root, .. } = self.classes.home(refused.child) else { continue };
+            let Some(ix) = self.buffer_of.get(&root) else { continue };
+            self.plan.buffers[ix.0 as usize].refused.push(Refused {
+                node: self.graph.node(refused.node).scope.clone(),
+                of: name(self.graph, refused.of),
+                sharing: refused.sharing,
+                reason: refused.reason.clone(),
+            });
+        }
     }
 
     /// The name of a class's bytes: results of the graph come first, then inputs, then the root's own node.
@@ -391,7 +439,8 @@ impl<'a> Writer<'a> {
         self.constants.extend_from_slice(bytes);
         let data = self.graph.value(value);
         let tag = Tag { scope: Scope::new(&data.name), role: data.role() };
-        self.plan.constants.push(Constant { tag, offset: start, size: Bytes(bytes.len() as u64) });
+        let (dtype, shape) = (data.ty.dtype, data.ty.shape.clone());
+        self.plan.constants.push(Constant { tag, dtype, shape, offset: start, size: Bytes(bytes.len() as u64) });
         let ix = ConstantIx(self.plan.constants.len() as u32 - 1);
         self.constant_of.insert((value, packing), ix);
         ix

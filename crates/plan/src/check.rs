@@ -2,7 +2,7 @@
 
 use types::Bytes;
 
-use crate::{Arena, BufferIx, ConstantIx, Operand, Order, Place, Plan, Port, Proof};
+use crate::{Arena, BufferIx, ConstantIx, Held, Operand, Order, Place, Plan, Port, Proof};
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +22,8 @@ pub enum Fault {
     PortSize { who: String, want: Bytes, got: Bytes },
     #[error("the lifetime of buffer {buffer} ({first} to {last}) leaves the {steps} steps")]
     Lifetime { buffer: u32, first: u32, last: u32, steps: u32 },
+    #[error("value {value} of buffer {buffer} lies or lives outside of it")]
+    Held { buffer: u32, value: usize },
     #[error("constant {constant} leaves the section of {size}")]
     ConstantOutside { constant: u32, size: Bytes },
     #[error("the placement is wrong: {0}")]
@@ -78,6 +80,18 @@ fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
         if buffer.last_step < buffer.first_step || steps <= buffer.last_step {
             let (first, last) = (buffer.first_step, buffer.last_step);
             faults.push(Fault::Lifetime { buffer: ix as u32, first, last, steps });
+        }
+    }
+    for (ix, buffer) in plan.buffers.iter().enumerate() {
+        let is_inside = |held: &Held| {
+            let end = held.offset.0.checked_add(held.size().0);
+            end.is_some_and(|end| end <= buffer.size.0)
+                && buffer.first_step <= held.first_step
+                && held.first_step <= held.last_step
+                && held.last_step <= buffer.last_step
+        };
+        if let Some(value) = buffer.values.iter().position(|held| !is_inside(held)) {
+            faults.push(Fault::Held { buffer: ix as u32, value });
         }
     }
     if !faults.is_empty() {

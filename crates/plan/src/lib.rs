@@ -26,4 +26,7 @@ mod model;
 
 pub use check::{Fault, check};
 pub use dump::dump;
-pub use model::{Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Order, Place, Plan, Port, Proof, Step};
+pub use model::{
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Operand, Order, Place, Plan, Port, Proof, Refusal, Refused,
+    Sharing, Step,
+};

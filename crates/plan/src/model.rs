@@ -115,6 +115,88 @@ pub struct Buffer {
     pub first_step: u32,
     /// The last such step, itself included.
     pub last_step: u32,
+    /// The values that lie in it at one time or another, in the order in which steps touch them; none in scratch.
+    pub values: Vec<Held>,
+    /// Shared bytes that would have made this buffer needless, and why they are not shared.
+    pub refused: Vec<Refused>,
+}
+
+/// A value that lies in a buffer. Nothing that runs reads this: it is what the buffer's bytes are called.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// The scope of the node that yields it, or the name of the input.
+    pub name: String,
+    /// The dtype of its elements.
+    pub dtype: DType,
+    /// Its extents.
+    pub shape: Shape,
+    /// How its elements lie.
+    pub layout: Layout,
+    /// Where in the buffer.
+    pub offset: Bytes,
+    /// The first step that touches it.
+    pub first_step: u32,
+    /// The last step that touches it, itself included.
+    pub last_step: u32,
+    /// How it came to lie in this buffer.
+    pub sharing: Sharing,
+}
+
+impl Held {
+    /// How many bytes it has.
+    pub fn size(&self) -> Bytes {
+        self.layout.size(&self.shape, self.dtype)
+    }
+}
+
+/// How a value came to lie where it lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sharing {
+    /// The buffer was made for it.
+    #[default]
+    Own,
+    /// It is a part of another value's bytes, read under another shape.
+    View,
+    /// It is written where a concatenation wants it.
+    Part,
+    /// It takes the bytes of an operand that dies with it.
+    InPlace,
+}
+
+/// Bytes that could have been shared and are not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The node at which they would have been shared.
+    pub node: Scope,
+    /// The value whose bytes were wanted.
+    pub of: String,
+    /// What kind of sharing it would have been.
+    pub sharing: Sharing,
+    /// Why not.
+    pub reason: Refusal,
+}
+
+/// Why bytes are not shared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// A later node still reads what lies there.
+    ReadLater {
+        /// The last node that does.
+        by: Scope,
+    },
+    /// What lies there is a result of the model.
+    Output,
+    /// What lies there is written by the caller, or is known and in the image.
+    Given,
+    /// The kernel still reads its operand while it writes its result, or another operand lies on the same bytes.
+    Kernel,
+    /// The bytes lie in a block with others, so that they cannot move.
+    Occupied,
+    /// The most bytes alive at once would grow.
+    Peak {
+        /// By how many.
+        more: Bytes,
+    },
 }
 
 /// The one block of memory that holds all buffers.
@@ -199,6 +281,10 @@ impl Arena {
 pub struct Constant {
     /// Whose bytes these are.
     pub tag: Tag,
+    /// The dtype of the tensor they were packed from.
+    pub dtype: DType,
+    /// The extents of that tensor.
+    pub shape: Shape,
     /// Where in the constants' section.
     pub offset: Bytes,
     /// How many.

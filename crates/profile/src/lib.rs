@@ -1,32 +1,53 @@
-//! Reports: what a plan says about memory, and what a run really used, in one screen of text or as JSON.
+//! Reports: what a plan says about memory, and what a run really used, as text, pictures, a page, and in the forms of other
+//! programs.
 //!
-//! [`MemoryReport`] is the contract of `EXE memory --json`; [`Description`] that of `EXE describe --json`;
-//! [`Latency`] that of `EXE bench --json`, [`StepsReport`] that of `EXE profile --json`. `docs/memory-report.md` explains every field.
+//! [`Report`] is the exact model, of which every view (`view`), every export (`export`) and the page (`page`) is a function;
+//! `import` makes one from other programs' profiles. `docs/memory-report.md` explains every field of its JSON.
+//! [`Description`] is the contract of `EXE describe --json`, [`Latency`] that of `EXE bench --json`, [`StepsReport`] that of
+//! `EXE profile --json`.
 //!
 //! ```
 //! use plan::{Arena, Buffer, Plan};
-//! use prestow_profile::MemoryReport;
+//! use prestow_profile::{Options, Report, View};
 //! use types::{Bytes, Role, Scope, Tag};
 //!
 //! let tag = Tag { scope: Scope::new("conv1"), role: Role::Activation };
+//! let (values, refused) = (Vec::new(), Vec::new());
+//! let size = Bytes(4096);
 //! let plan = Plan {
-//!     buffers: vec![Buffer { tag, size: Bytes(4096), offset: Bytes(0), first_step: 0, last_step: 3 }],
-//!     arena: Arena { size: Bytes(4096), alignment: Bytes(64), lower_bound: Bytes(4096), least: Bytes(4096), ..Arena::default() },
+//!     buffers: vec![Buffer { tag, size, offset: Bytes(0), first_step: 0, last_step: 0, values, refused }],
+//!     arena: Arena { size, alignment: Bytes(64), lower_bound: size, least: size, ..Arena::default() },
 //!     ..Plan::default()
 //! };
-//! let report = MemoryReport::new(&plan);
+//! let report = Report::new(&plan);
 //! assert!(report.planned.optimal);
-//! assert!(report.text(10).contains("conv1:activation"));
+//! assert!(report.text(View::Top, &Options::default()).contains("conv1:activation"));
+//! assert_eq!(prestow_profile::read(report.to_json().as_bytes()), Ok(report));
 //! ```
 
 mod bench;
 mod describe;
-mod memory;
+mod export;
+mod import;
+mod page;
+mod report;
+mod request;
 mod steps;
+mod view;
 
 pub use bench::{BenchReport, Latency};
 pub use describe::{Description, PortReport};
-pub use memory::{
-    Actual, ActualReport, BufferReport, MemoryReport, OrderReport, Planned, Residual, Verdict, placement_csv,
+pub use export::StepTime;
+pub use import::{ImportError, import};
+pub use page::Page;
+pub use report::{
+    Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, Hole, Measured, Order, Origin, Outside,
+    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, VERSION,
+    ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
-pub use steps::{StepReport, StepsReport};
+pub use request::{Form, Request};
+pub use steps::{Peaks, StepReport, StepsReport};
+pub use view::{
+    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Gone, Groups, GroupsError, Measure, Moved, Options, TagDelta,
+    Variant, View, WhatIf,
+};

@@ -29,6 +29,17 @@ pub struct StepReport {
     pub constant_bytes: u64,
     /// Billions of both a second.
     pub gb_per_s: f64,
+    /// The part of the most that memory moves, from 0 to 1; above where operands are still in caches.
+    pub of_bandwidth: f64,
+}
+
+/// What the machine does at most, measured beside the steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Peaks {
+    /// Operations a second of the vector units.
+    pub flop_per_s: f64,
+    /// Bytes a second that memory moves.
+    pub bytes_per_s: f64,
 }
 
 /// What `profile` prints.
@@ -40,6 +51,8 @@ pub struct StepsReport {
     pub ms: f64,
     /// The most that the vector units of all threads do, in billions of operations a second, measured beside the steps.
     pub peak_gflop_per_s: f64,
+    /// The most that memory moves when all threads copy, in billions of bytes a second, read and written.
+    pub peak_gb_per_s: f64,
     /// Runs of which the shortest times are taken, step by step.
     pub iters: usize,
     /// Threads that computed.
@@ -47,8 +60,8 @@ pub struct StepsReport {
 }
 
 impl StepsReport {
-    /// From the shortest seconds of each step of a plan, and the operations a second that the vector units do at most.
-    pub fn new(plan: &Plan, seconds: &[f64], peak: f64, iters: usize, threads: usize) -> StepsReport {
+    /// From the shortest seconds of each step of a plan, and what the machine does at most.
+    pub fn new(plan: &Plan, seconds: &[f64], peaks: Peaks, iters: usize, threads: usize) -> StepsReport {
         let all: f64 = seconds.iter().sum();
         let steps = plan.steps.iter().zip(seconds).map(|(step, &seconds)| {
             let operands = || step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
@@ -66,35 +79,52 @@ impl StepsReport {
                 share: seconds / all.max(1e-9),
                 flops: step.flops,
                 gflop_per_s: per_second(step.flops) / 1e9,
-                of_peak: per_second(step.flops) / peak.max(1.0),
+                of_peak: per_second(step.flops) / peaks.flop_per_s.max(1.0),
                 arena_bytes,
                 constant_bytes,
                 gb_per_s: per_second(arena_bytes + constant_bytes) / 1e9,
+                of_bandwidth: per_second(arena_bytes + constant_bytes) / peaks.bytes_per_s.max(1.0),
             }
         });
-        StepsReport { steps: steps.collect(), ms: all * 1e3, peak_gflop_per_s: peak / 1e9, iters, threads }
+        StepsReport {
+            steps: steps.collect(),
+            ms: all * 1e3,
+            peak_gflop_per_s: peaks.flop_per_s / 1e9,
+            peak_gb_per_s: peaks.bytes_per_s / 1e9,
+            iters,
+            threads,
+        }
     }
 
-    /// The report as a table: every step in order, then each kernel's sum.
-    pub fn text(&self) -> String {
+    /// The report as tables: the slowest steps, then each kernel's sum.
+    pub fn text(&self, slowest: usize) -> String {
         let mut text = format!(
-            "{:>9} {:>6} {:>9} {:>6} {:>9} {:>7}  {:<17} step\n",
-            "ms", "share", "GFLOP/s", "peak", "MiB", "GB/s", "kernel"
+            "{:>9} {:>6} {:>9} {:>6} {:>9} {:>7} {:>6}  {:>5} {:<17} step\n",
+            "ms", "share", "GFLOP/s", "peak", "MiB", "GB/s", "peak", "at", "kernel"
         );
         let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
-        for step in &self.steps {
+        let mut order: Vec<(usize, &StepReport)> = self.steps.iter().enumerate().collect();
+        order.sort_by(|a, b| b.1.ms.total_cmp(&a.1.ms).then(a.0.cmp(&b.0)));
+        for (at, step) in order.iter().take(slowest) {
             text.push_str(&format!(
-                "{:9.4} {:5.1}% {:9.1} {:5.0}% {:9.2} {:7.1}  {:<17} {}  {}\n",
+                "{:9.4} {:5.1}% {:9.1} {:5.0}% {:9.2} {:7.1} {:5.0}%  {at:5} {:<17} {}  {}\n",
                 step.ms,
                 100.0 * step.share,
                 step.gflop_per_s,
                 100.0 * step.of_peak,
                 mib(step.arena_bytes + step.constant_bytes),
                 step.gb_per_s,
+                100.0 * step.of_bandwidth,
                 step.kernel,
                 step.scope,
                 step.label
             ));
+        }
+        if slowest < order.len() {
+            let rest = &order[slowest..];
+            let ms: f64 = rest.iter().map(|(_, step)| step.ms).sum();
+            let share = 100.0 * ms / self.ms.max(1e-9);
+            text.push_str(&format!("{ms:9.4} {share:5.1}%  in {} faster steps; --top K shows more\n", rest.len()));
         }
         text.push('\n');
         for (kernel, ms, flops) in self.kernels() {
@@ -107,13 +137,14 @@ impl StepsReport {
         }
         let flops: u64 = self.steps.iter().map(|step| step.flops).sum();
         text.push_str(&format!(
-            "{:9.4} ms in {} steps, the shortest of {} runs each, {} threads: {:.1} of {:.1} GFLOP/s\n",
+            "{:9.4} ms in {} steps, the shortest of {} runs each, {} threads: {:.1} of {:.1} GFLOP/s, memory moves {:.1} GB/s\n",
             self.ms,
             self.steps.len(),
             self.iters,
             self.threads,
             flops as f64 / 1e6 / self.ms.max(1e-9),
-            self.peak_gflop_per_s
+            self.peak_gflop_per_s,
+            self.peak_gb_per_s
         ));
         text
     }
@@ -155,11 +186,13 @@ mod tests {
             flops: 4_000_000,
         };
         let plan = Plan { steps: vec![step.clone(), Step { flops: 0, ..step }], ..Plan::default() };
-        let report = StepsReport::new(&plan, &[1e-3, 3e-3], 8e9, 5, 2);
+        let report = StepsReport::new(&plan, &[1e-3, 3e-3], Peaks { flop_per_s: 8e9, bytes_per_s: 4e6 }, 5, 2);
         let first = &report.steps[0];
         assert_eq!((first.arena_bytes, first.constant_bytes), (1500, 500));
         assert!((first.gflop_per_s - 4.0).abs() < 1e-9 && (first.of_peak - 0.5).abs() < 1e-9);
         assert!((first.share - 0.25).abs() < 1e-9 && (first.gb_per_s - 2e-3).abs() < 1e-9);
-        assert!(report.text().contains("conv1  3x3") && report.text().contains("4.0000 ms in 2 steps"));
+        assert!((first.of_bandwidth - 0.5).abs() < 1e-9);
+        let text = report.text(1);
+        assert!(text.contains("conv1  3x3") && text.contains("4.0000 ms in 2 steps") && text.contains("1 faster"));
     }
 }

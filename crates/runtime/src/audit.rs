@@ -25,12 +25,25 @@ pub struct Audit {
     pub written_bytes: u64,
     /// Bytes written where the step at hand may not write, summed over steps.
     pub outside_bytes: u64,
-    /// For each buffer of the plan the bytes that were written.
-    pub buffers_written: Vec<u64>,
+    /// What happened to each buffer of the plan.
+    pub buffers: Vec<Touched>,
+    /// After each step, the bytes of buffers alive then that were written by then.
+    pub live_written: Vec<u64>,
     /// The steps that wrote outside, with how many bytes.
     pub outside: Vec<(usize, u64)>,
     /// Whether both patterned runs and a plain one gave the same results, bit by bit.
     pub same_results: bool,
+}
+
+/// What a run did to one buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Bytes that were written.
+    pub written: u64,
+    /// Of these, bytes that no pattern vouches for: whatever wrote them was to find something there.
+    pub assumed: u64,
+    /// Bytes that steps changed while it was alive and was not theirs to write.
+    pub outside: u64,
 }
 
 impl Audit {
@@ -54,45 +67,92 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Option<Audit> {
 
     let arena_bytes = plan.arena.size.0 as usize;
     let (mut planned, mut written) = (vec![false; arena_bytes], vec![false; arena_bytes]);
-    let mut buffers_written = Vec::with_capacity(plan.buffers.len());
+    let mut by_buffer: Vec<Vec<usize>> = vec![Vec::new(); plan.buffers.len()];
+    first.writes.iter().enumerate().for_each(|(at, write)| by_buffer[write.buffer].push(at));
+    let mut buffers = Vec::with_capacity(plan.buffers.len());
+    // How many more bytes of live buffers hold something after a step than before it.
+    let mut changes = vec![0i64; plan.steps.len() + 1];
     for (ix, buffer) in plan.buffers.iter().enumerate() {
         let start = buffer.offset.0 as usize;
         planned[start..start + buffer.size.0 as usize].fill(true);
-        let mut touched = vec![false; buffer.size.0 as usize];
-        for (a, b) in first.writes.iter().zip(&second.writes).filter(|(a, _)| a.buffer == ix) {
-            touched[a.start..a.start + a.length].fill(true);
-            for at in common(&a.untouched, &b.untouched) {
-                // A later step may have written what this one left.
-                touched[a.start + at] = a.in_place;
+        let mut state = vec![Byte::Untouched; buffer.size.0 as usize];
+        let count = |state: &[Byte]| state.iter().filter(|byte| **byte != Byte::Untouched).count() as i64;
+        for &at in &by_buffer[ix] {
+            let (a, b) = (&first.writes[at], &second.writes[at]);
+            let before = count(&state[a.start..a.start + a.length]);
+            for byte in &mut state[a.start..a.start + a.length] {
+                *byte = match a.before {
+                    Before::Operand if *byte == Byte::Untouched => Byte::Assumed,
+                    Before::Operand => *byte,
+                    Before::Pattern | Before::Caller => Byte::Seen,
+                };
             }
+            // A later step may have written what this one left.
+            common(&a.untouched, &b.untouched).into_iter().for_each(|at| state[a.start + at] = Byte::Untouched);
+            let change = count(&state[a.start..a.start + a.length]) - before;
+            changes[a.step] += change;
+            changes[buffer.last_step as usize + 1] -= change;
         }
-        buffers_written.push(touched.iter().filter(|&&touched| touched).count() as u64);
-        touched.iter().enumerate().filter(|(_, touched)| **touched).for_each(|(at, _)| written[start + at] = true);
+        buffers.push(Touched {
+            written: count(&state) as u64,
+            assumed: state.iter().filter(|byte| **byte == Byte::Assumed).count() as u64,
+            outside: first.outside_of[ix] + second.outside_of[ix],
+        });
+        let touched = state.iter().enumerate().filter(|(_, byte)| **byte != Byte::Untouched);
+        touched.for_each(|(at, _)| written[start + at] = true);
     }
     let count = |flags: &[bool]| flags.iter().filter(|&&flag| flag).count() as u64;
+    let mut live = 0i64;
+    let live_written = changes[..plan.steps.len()].iter().map(|change| {
+        live += change;
+        live.max(0) as u64
+    });
     Some(Audit {
         planned_bytes: count(&planned),
         written_bytes: count(&written),
         outside_bytes: first.outside.iter().chain(&second.outside).map(|(_, bytes)| bytes).sum(),
-        buffers_written,
+        buffers,
+        live_written: live_written.collect(),
         outside: first.outside.iter().chain(&second.outside).copied().collect(),
         same_results: first.results == second.results && second.results == plain,
     })
+}
+
+/// What is known of a byte of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Byte {
+    Untouched,
+    Assumed,
+    Seen,
+}
+
+/// What a range held before it was written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// The pattern, so that what was not written shows.
+    Pattern,
+    /// An operand of the step, or what an earlier call of the same node wrote.
+    Operand,
+    /// Anything: the caller writes all of it.
+    Caller,
 }
 
 /// What one patterned run showed.
 struct Seen {
     writes: Vec<Write>,
     outside: Vec<(usize, u64)>,
+    /// By buffer, the bytes of live ones that were written outside.
+    outside_of: Vec<u64>,
     results: Vec<Vec<u8>>,
 }
 
 /// A range that a step, or the caller, was to write.
 struct Write {
+    step: usize,
     buffer: usize,
     start: usize,
     length: usize,
-    in_place: bool,
+    before: Before,
     /// Positions in the range that still hold the pattern.
     untouched: Vec<usize>,
 }
@@ -103,16 +163,17 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
     let mut writes = Vec::new();
     for (ix, bytes) in inputs.iter().enumerate() {
         session.write_input(ix, bytes);
-        writes.extend(write_of(&plan.inputs[ix].operand, true));
+        writes.extend(write_of(0, &plan.inputs[ix].operand, Before::Caller));
     }
     let mut copy = session.arena()?.to_vec();
     let mut outside = Vec::new();
+    let mut outside_of = vec![0; plan.buffers.len()];
     for (ix, step) in plan.steps.iter().enumerate() {
         let mut targets: Vec<(Operand, bool)> = targets(plan, step);
         for (operand, holds) in &mut targets {
             // Several steps may fill one result part by part: what the earlier ones wrote stays.
             let started = |write: &Write| {
-                write_of(operand, false).is_some_and(|own| {
+                write_of(ix, operand, Before::Operand).is_some_and(|own| {
                     let (a, b) = (own.start..own.start + own.length, write.start..write.start + write.length);
                     own.buffer == write.buffer && a.start < b.end && b.start < a.end
                 })
@@ -132,7 +193,8 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
             let range = range(plan, operand)?;
-            if let Some(mut write) = write_of(operand, *in_place) {
+            let before = if *in_place { Before::Operand } else { Before::Pattern };
+            if let Some(mut write) = write_of(ix, operand, before) {
                 if !in_place {
                     let bytes = arena[range.clone()].iter().enumerate();
                     write.untouched = bytes.filter(|(_, byte)| **byte == pattern).map(|(at, _)| at).collect();
@@ -144,6 +206,12 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
         let changed = if *arena == copy { 0 } else { arena.iter().zip(&copy).filter(|(a, b)| a != b).count() };
         if 0 < changed {
             outside.push((ix, changed as u64));
+            let alive = |buffer: &plan::Buffer| (buffer.first_step..=buffer.last_step).contains(&(ix as u32));
+            for (at, buffer) in plan.buffers.iter().enumerate().filter(|(_, buffer)| alive(buffer)) {
+                let range = buffer.offset.0 as usize..(buffer.offset + buffer.size).0 as usize;
+                let pairs = arena[range.clone()].iter().zip(&copy[range]);
+                outside_of[at] += pairs.filter(|(a, b)| a != b).count() as u64;
+            }
             copy.copy_from_slice(arena);
         }
         let last = plan.steps.len() - 1;
@@ -153,7 +221,7 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
             copy[range].fill(pattern);
         }
     }
-    Some(Seen { writes, outside, results: results(session, plan) })
+    Some(Seen { writes, outside, outside_of, results: results(session, plan) })
 }
 
 /// Whether the step before writes to the same range for the same node: a result that is filled by several calls.
@@ -181,10 +249,10 @@ fn range(plan: &Plan, operand: &Operand) -> Option<std::ops::Range<usize>> {
     plan.arena_range(operand).map(|range| range.start as usize..range.end as usize)
 }
 
-fn write_of(operand: &Operand, in_place: bool) -> Option<Write> {
+fn write_of(step: usize, operand: &Operand, before: Before) -> Option<Write> {
     let Place::Buffer(ix) = operand.place else { return None };
     let (start, length) = (operand.offset.0 as usize, operand.size.0 as usize);
-    Some(Write { buffer: ix.0 as usize, start, length, in_place, untouched: Vec::new() })
+    Some(Write { step, buffer: ix.0 as usize, start, length, before, untouched: Vec::new() })
 }
 
 fn results(session: &Session, plan: &Plan) -> Vec<Vec<u8>> {

@@ -33,7 +33,15 @@
 //!     target: "cpu:x86-64".into(),
 //!     outputs: vec![Port { name: "y".into(), dtype: DType::F32, shape: Shape::from([3]), layout: Layout::default(), operand }],
 //!     steps: vec![step],
-//!     buffers: vec![Buffer { tag, size: Bytes(12), offset: Bytes(0), first_step: 0, last_step: 0 }],
+//!     buffers: vec![Buffer {
+//!         tag,
+//!         size: Bytes(12),
+//!         offset: Bytes(0),
+//!         first_step: 0,
+//!         last_step: 0,
+//!         values: Vec::new(),
+//!         refused: Vec::new(),
+//!     }],
 //!     arena: Arena { size: Bytes(12), alignment: Bytes(4), lower_bound: Bytes(12), least: Bytes(12), ..Arena::default() },
 //!     order: Order { bound: Bytes(12), least: Bytes(12), ..Order::default() },
 //!     ..Plan::default()

@@ -20,6 +20,8 @@ pub struct Figures {
 pub struct Item {
     /// What they are.
     pub what: String,
+    /// How that is known.
+    pub method: String,
     /// How many.
     pub bytes: u64,
 }
@@ -40,15 +42,20 @@ pub fn figures(known: &[(&str, Range<usize>)]) -> Option<Figures> {
 /// Sums the mappings of `/proc/PID/smaps` by kind.
 fn parse_smaps(smaps: &str, known: &[(&str, Range<usize>)], exe: &str) -> Figures {
     let mut figures = Figures::default();
-    let mut what = String::new();
+    let (mut what, mut method) = (String::new(), "");
+    // Where a mapping that nobody can touch ends, if it is as short as a guard page: stacks of threads lie above one.
+    let mut guard_end = None;
     for line in smaps.lines() {
         if let Some((range, name)) = parse_header(line) {
-            what = kind(&range, name, known, exe);
+            let is_stack = guard_end == Some(range.start);
+            let is_guard = line.split(' ').nth(1) == Some("---p") && range.len() <= GUARD_MAX && name.is_empty();
+            guard_end = is_guard.then_some(range.end);
+            (what, method) = kind(&range, name, is_stack, known, exe);
         } else if let Some(kib) = field_kib(line, "Rss:") {
             figures.rss_bytes += kib * 1024;
             match figures.items.iter_mut().find(|item| item.what == what) {
                 Some(item) => item.bytes += kib * 1024,
-                None => figures.items.push(Item { what: what.clone(), bytes: kib * 1024 }),
+                None => figures.items.push(Item { what: what.clone(), method: method.to_string(), bytes: kib * 1024 }),
             }
         } else if let Some(kib) = field_kib(line, "Private_Dirty:") {
             figures.private_dirty_bytes += kib * 1024;
@@ -69,19 +76,31 @@ fn parse_header(line: &str) -> Option<(Range<usize>, &str)> {
     Some((range, name))
 }
 
-fn kind(range: &Range<usize>, name: &str, known: &[(&str, Range<usize>)], exe: &str) -> String {
+/// The longest mapping without permissions that is taken for a guard page.
+const GUARD_MAX: usize = 64 << 10;
+
+/// What a mapping is, and how that is known.
+fn kind(
+    range: &Range<usize>,
+    name: &str,
+    is_stack: bool,
+    known: &[(&str, Range<usize>)],
+    exe: &str,
+) -> (String, &'static str) {
     if let Some((what, _)) = known.iter().find(|(_, known)| known.start < range.end && range.start < known.end) {
-        return (*what).to_string();
+        return ((*what).to_string(), "Rss of the mapping that holds its address");
     }
-    match name {
-        "[heap]" => "heap".into(),
-        "[stack]" => "stack of the main thread".into(),
-        "" => "stacks of other threads and anonymous memory".into(),
-        name if name.starts_with('[') => "kernel pages (vdso, vvar)".into(),
-        name if name == exe => "code and data of the executable".into(),
-        name if name.contains(".so") => "shared libraries".into(),
-        _ => "other files".into(),
-    }
+    let (what, method) = match name {
+        "[heap]" => ("heap", "Rss of the mapping [heap]"),
+        "[stack]" => ("stack of the main thread", "Rss of the mapping [stack]"),
+        "" if is_stack => ("stacks of other threads", "Rss of anonymous mappings above a guard page"),
+        "" => ("anonymous memory", "Rss of mappings without a name: large heap blocks, the allocator's own"),
+        name if name.starts_with('[') => ("kernel pages (vdso, vvar)", "Rss of mappings in brackets"),
+        name if name == exe => ("code and data of the executable", "Rss of mappings of its file, the image aside"),
+        name if name.contains(".so") => ("shared libraries", "Rss of mappings of .so files"),
+        _ => ("other files", "Rss of mappings of other files"),
+    };
+    (what.into(), method)
 }
 
 fn field_kib(text: &str, name: &str) -> Option<u64> {
@@ -103,13 +122,23 @@ mod tests {
             a000-b000 rw-p 00000000 00:00 0                          [heap]\n\
             Rss:                  12 kB\nPrivate_Dirty:        12 kB\n\
             c000-d000 r--p 00000000 08:01 43                         /lib/libc.so.6\n\
-            Rss:                  16 kB\nPrivate_Dirty:         0 kB\n";
+            Rss:                  16 kB\nPrivate_Dirty:         0 kB\n\
+            d000-e000 ---p 00000000 00:00 0 \n\
+            Rss:                   0 kB\nPrivate_Dirty:         0 kB\n\
+            e000-f000 rw-p 00000000 00:00 0 \n\
+            Rss:                   2 kB\nPrivate_Dirty:         2 kB\n";
         let figures = parse_smaps(smaps, &[("arena", 0x8000..0x8800)], "/bin/model");
-        assert_eq!((figures.rss_bytes, figures.private_dirty_bytes), (40 * 1024, 16 * 1024));
+        assert_eq!((figures.rss_bytes, figures.private_dirty_bytes), (42 * 1024, 18 * 1024));
         let items: Vec<(&str, u64)> = figures.items.iter().map(|item| (&item.what[..], item.bytes / 1024)).collect();
         assert_eq!(
             items,
-            [("shared libraries", 16), ("heap", 12), ("code and data of the executable", 8), ("arena", 4)]
+            [
+                ("shared libraries", 16),
+                ("heap", 12),
+                ("code and data of the executable", 8),
+                ("arena", 4),
+                ("stacks of other threads", 2)
+            ]
         );
     }
 

@@ -9,30 +9,30 @@ use types::npy;
 use crate::support::{data, difference, root};
 
 /// A program that `cargo xtask test` built beside this test.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("this test has a file");
     let path = own.parent().and_then(Path::parent).expect("tests lie in target/release/deps").join(name);
     assert!(path.exists(), "`{}` is missing; run the tests with `cargo xtask test`", path.display());
     path
 }
 
-fn output_of(command: &mut Command) -> Output {
+pub(crate) fn output_of(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A folder of one test's own.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let path = program("prestow").with_file_name("test-executables").join(name);
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).expect("the target folder is writable");
     path
 }
 
-fn compile(folder: &Path, words: &[&str]) -> PathBuf {
+pub(crate) fn compile(folder: &Path, words: &[&str]) -> PathBuf {
     let exe = folder.join("model");
     let done =
         output_of(Command::new(program("prestow")).arg("compile").args(words).arg("-o").arg(&exe).current_dir(root()));
@@ -40,7 +40,7 @@ fn compile(folder: &Path, words: &[&str]) -> PathBuf {
     exe
 }
 
-fn json(exe: &Path, words: &[&str]) -> Json {
+pub(crate) fn json(exe: &Path, words: &[&str]) -> Json {
     let done = output_of(Command::new(exe).args(words).arg("--json"));
     assert!(done.status.success(), "{words:?}: {}{}", text(&done.stderr), text(&done.stdout));
     serde_json::from_slice(&done.stdout).expect("--json prints JSON")
@@ -145,7 +145,12 @@ fn bad_use_is_refused_and_leaves_nothing_behind() {
     refused(&["run", "--top", "0"], "--top");
     refused(&["bench", "--iters", "x"], "--iters");
     refused(&["fly"], "fly");
-    refused(&["memory", "--html", "x"], "--html");
+    refused(&["memory", "--view", "x"], "`x` is not a view");
+    refused(&["memory", "--fits", "x"], "--fits");
+    refused(&["memory", "--groups", "text.png"], "[layer]");
+    refused(&["memory", "--html", "text.png/x"], "text.png/x");
+    refused(&["bench", "--html", "x"], "--html");
+    refused(&["profile", "--csv", "x"], "--csv");
 }
 
 /// Compiles a trained network and returns its five best classes for a picture of the public data.

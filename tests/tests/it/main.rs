@@ -11,6 +11,7 @@ mod mxnet;
 mod operators;
 mod passes_keep;
 mod reference;
+mod report;
 mod support;
 mod transformers;
 #[path = "../../../crates/load/tests/it/wire.rs"]

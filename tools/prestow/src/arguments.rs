@@ -6,6 +6,7 @@ use compiler::source::{Request, Weights};
 use cpu::Level;
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
+use profile::Request as Report;
 use types::{Bytes, Shape};
 
 /// What is asked of the compiler.
@@ -13,6 +14,9 @@ pub(crate) enum Command {
     Compile(Compile),
     Models { json: bool },
     Arena(PlaceFile),
+    Diff(Box<Compare>),
+    WhatIf(Box<WhatIf>),
+    Profile(Box<Profile>),
     Help,
     Version,
 }
@@ -41,10 +45,51 @@ pub(crate) struct PlaceFile {
     pub(crate) json: bool,
 }
 
-pub(crate) const HELP: &str = "\
+/// Two plans to compare.
+pub(crate) struct Compare {
+    pub(crate) files: [PathBuf; 2],
+    pub(crate) batch: Option<u64>,
+    pub(crate) report: Report,
+    pub(crate) json: bool,
+}
+
+/// One model to plan for several batches.
+pub(crate) struct WhatIf {
+    pub(crate) compile: Compile,
+    pub(crate) report: Report,
+}
+
+/// Profiles in files.
+pub(crate) struct Profile {
+    pub(crate) action: Action,
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) batch: Option<u64>,
+    pub(crate) report: Report,
+    pub(crate) json: bool,
+}
+
+/// What is done with profiles.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The views.
+    Import,
+    /// TBD's sums by keyword.
+    Analysis,
+    /// The largest entries by category.
+    Entries,
+}
+
+pub(crate) const HELP: [&str; 2] = [
+    "\
 usage: prestow compile MODEL|FILE [flags]          write one planned executable; FILE is MODEL.onnx or NET-symbol.json
        prestow models                              the networks that have a name
        prestow arena FILE.csv [flags]              place buffers: id,lower,upper,size[,alignment,offset,gaps]
+       prestow diff A B [flags]                    what B's plan does otherwise; exit code 1 if it does
+       prestow what-if MODEL --batch 1,2,4 [flags] the same model planned for each batch, exactly
+       prestow profile import FILE [flags]         the views of a profile: an executable, a report's JSON, MXNet's CSV
+                                                   (either form), TBD's log
+       prestow profile analysis FILE...            sums by TBD's keywords
+       prestow profile entries FILE [flags]        the largest entries by category
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
@@ -64,9 +109,17 @@ arena:   --capacity BYTES      place within these; exit code 1 where that is imp
          --minimise            go on to the least height, with a proof if there is time (default without --capacity)
          --budget UNITS        how much to search, in units of work: the same on every machine (default 200000000)
          -o, --output FILE     the same table with a column `offset`
-all:     --json                for machines
+what-if: the flags of compile for the model, and
+         --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
+         --csv, --svg, --html FILE
+                               the table, the curve, a page with both and the largest plan that fits
+diff:    --batch N, --top K, --width N, --html FILE
+profile: --batch N             of an executable with several
+",
+    "all:     --json                for machines
          --help, --version
-";
+",
+];
 
 /// Parses a command line.
 pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
@@ -91,7 +144,109 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
             Ok(Command::Models { json })
         }
         "arena" => parse_arena(words),
-        other => Err(format!("`{other}` is not a command; there are compile, models and arena")),
+        "diff" => parse_diff(words),
+        "what-if" => parse_what_if(words),
+        "profile" => parse_profile(words),
+        other => {
+            Err(format!("`{other}` is not a command; there are compile, models, arena, diff, what-if and profile"))
+        }
+    }
+}
+
+/// What commands over finished plans share: files, a batch, the flags of reports.
+#[derive(Default)]
+struct Common {
+    files: Vec<PathBuf>,
+    batch: Option<u64>,
+    report: Report,
+    json: bool,
+}
+
+/// None where help was asked for.
+fn parse_common(mut words: lexopt::Parser) -> Result<Option<Common>, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    let mut common = Common::default();
+    while let Some(word) = words.next().map_err(text)? {
+        match word {
+            Value(word) => common.files.push(word.into()),
+            Long("batch") => common.batch = Some(number("batch", &mut words)?),
+            Long("json") => common.json = true,
+            Long("help") | Short('h') => return Ok(None),
+            Long(flag) if Report::takes(flag) => {
+                let flag = flag.to_string();
+                common.report.set(&flag, words.value().map_err(text)?)?;
+            }
+            other => return Err(text(other.unexpected())),
+        }
+    }
+    Ok(Some(common))
+}
+
+fn parse_diff(words: lexopt::Parser) -> Result<Command, String> {
+    let Some(Common { files, batch, report, json }) = parse_common(words)? else { return Ok(Command::Help) };
+    let count = files.len();
+    let files = files.try_into();
+    let files = files.map_err(|_| format!("diff takes two executables or reports, not {count}: prestow diff A B"))?;
+    only_pages("diff", &report)?;
+    Ok(Command::Diff(Box::new(Compare { files, batch, report, json })))
+}
+
+/// `diff` writes a page and no other form.
+fn only_pages(command: &str, report: &Report) -> Result<(), String> {
+    let pages = report.files.iter().all(|(form, _)| *form == profile::Form::Html);
+    if pages && report.views.is_empty() && report.fits.is_none() {
+        return Ok(());
+    }
+    Err(format!("{command} takes --batch, --top, --width, --html and --json; --help lists what there is"))
+}
+
+fn parse_profile(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    let action = match words.next().map_err(text)? {
+        Some(Value(word)) if word == "import" => Action::Import,
+        Some(Value(word)) if word == "analysis" => Action::Analysis,
+        Some(Value(word)) if word == "entries" => Action::Entries,
+        Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        _ => return Err("profile what? there are `profile import FILE`, `analysis FILE...` and `entries FILE`".into()),
+    };
+    let Some(Common { files, batch, mut report, json }) = parse_common(words)? else { return Ok(Command::Help) };
+    if files.is_empty() || action != Action::Analysis && files.len() != 1 {
+        return Err("name one file; `profile analysis` takes several".into());
+    }
+    if action == Action::Entries && report.options.rows == profile::Options::default().rows {
+        report.options.rows = 20;
+    }
+    Ok(Command::Profile(Box::new(Profile { action, files, batch, report, json })))
+}
+
+/// The words of `compile`, with some of a report's among them.
+fn parse_what_if(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    let mut report = Report::default();
+    let mut rest: Vec<std::ffi::OsString> = vec!["what-if".into()];
+    let mut words = words.raw_args().map_err(text)?;
+    while let Some(word) = words.next() {
+        let flag = word.to_str().and_then(|word| word.strip_prefix("--")).unwrap_or_default().to_string();
+        let (flag, inline) = match flag.split_once('=') {
+            Some((flag, value)) => (flag.to_string(), Some(value.into())),
+            None => (flag, None),
+        };
+        if !["fits", "csv", "svg", "html", "width", "top"].contains(&&flag[..]) {
+            rest.push(word);
+            continue;
+        }
+        let value = inline.or_else(|| words.next()).ok_or_else(|| format!("--{flag} needs a value"))?;
+        report.set(&flag, value)?;
+    }
+    match parse_compile(lexopt::Parser::from_iter(rest))? {
+        Command::Compile(compile) if compile.output.is_some() || compile.runner.is_some() => {
+            Err("what-if writes no executable; leave out -o and --runner".into())
+        }
+        Command::Compile(compile) if compile.budget.is_some() => {
+            Err("what-if plans without a budget; leave out --budget, or ask `compile` with it".into())
+        }
+        Command::Compile(compile) => Ok(Command::WhatIf(Box::new(WhatIf { compile, report }))),
+        other => Ok(other),
     }
 }
 

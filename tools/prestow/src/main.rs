@@ -1,11 +1,14 @@
 //! `prestow`: the command line of the compiler. `cargo xtask compile` builds it and calls it.
 //!
-//! Exit code 0: done; 1: the answer is no (buffers that do not fit); 2: bad use or bad input.
+//! Exit code 0: done; 1: the answer is no (buffers that do not fit, plans that differ); 2: bad use or bad input.
 
 mod arena;
 mod arguments;
 mod compile;
+mod diff;
 mod dump;
+mod profiles;
+mod what_if;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,7 +32,10 @@ fn main() -> ExitCode {
         Command::Compile(request) => compile::compile(&request).map(Answer::from),
         Command::Models { json } => Ok(compile::models(json).into()),
         Command::Arena(request) => arena::arena(&request),
-        Command::Help => Ok(arguments::HELP.to_string().into()),
+        Command::Diff(request) => diff::diff(&request),
+        Command::WhatIf(request) => what_if::what_if(&request),
+        Command::Profile(request) => profiles::profile(&request),
+        Command::Help => Ok(arguments::HELP.join(profile::Request::HELP).into()),
         Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),
     });
     match outcome {

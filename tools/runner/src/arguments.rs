@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use lexopt::prelude::*;
+use profile::Request;
 
 /// What is asked of an executable.
 pub(crate) enum Command {
     Summary(Common),
     Run(Run),
     Bench { common: Common, warmup: usize, iters: usize },
-    Profile { common: Common, warmup: usize, iters: usize },
-    Memory { common: Common, actual: bool, placement: Option<PathBuf> },
+    Profile { common: Common, warmup: usize, iters: usize, slowest: usize, trace: Option<PathBuf> },
+    Memory(Box<Memory>),
     Describe(Common),
     Help,
     Version,
@@ -35,7 +36,18 @@ pub(crate) struct Run {
     pub(crate) top: Option<usize>,
 }
 
-pub(crate) const HELP: &str = "\
+/// The memory report and where it goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) common: Common,
+    pub(crate) actual: bool,
+    pub(crate) placement: Option<PathBuf>,
+    pub(crate) request: Request,
+}
+
+/// What goes before and behind the flags of reports.
+pub(crate) const HELP: [&str; 2] = [
+    "\
 usage: EXE                        what this is, one run, planned against actual memory
        EXE run                    one run on given or made-up inputs
        EXE bench                  latency over many runs
@@ -51,20 +63,36 @@ run:      --image FILE            a PNG or JPEG picture, prepared as the model w
 bench, profile:
           --warmup W              runs that are not counted (default 10)
           --iters N               runs that are counted (default 100)
-memory:   --placement FILE.csv    write every buffer's life and place in minimalloc's form
-          --actual                run under observation; exit code 1 if plan and actual differ
+profile:  --trace FILE.json       time and memory of the steps in one trace, for Chrome and Perfetto
+          --top K                 the K slowest steps (default 20)
+memory:   --actual                run under observation; exit code 1 if plan and actual differ
+          --placement FILE.csv    every buffer's life and place in minimalloc's form
+",
+    "\
 all:      --batch N               which of the batches it was compiled for (default: the first)
           --threads N             threads that compute (default: the processors at hand)
           --json                  for machines
           --help, --version
-";
+",
+];
 
 /// Parses a command line.
 pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
     let (mut name, mut run) = (None::<String>, Run::default());
-    let (mut warmup, mut iters, mut actual, mut placement) = (None, None, false, None);
+    let (mut warmup, mut iters, mut top) = (None, None, None);
+    let mut memory = Memory::default();
+    let mut memory_flag = None;
     while let Some(word) = words.next().map_err(text)? {
+        if let Long(flag) = &word
+            && Request::takes(flag)
+            && *flag != "top"
+        {
+            let flag = flag.to_string();
+            memory.request.set(&flag, words.value().map_err(text)?)?;
+            memory_flag = Some(flag);
+            continue;
+        }
         match word {
             Value(word) if name.is_none() => name = Some(word.string().map_err(text)?),
             Long("json") => run.common.json = true,
@@ -83,22 +111,24 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
                 run.seed = Some(seed.ok_or_else(|| format!("--synthetic takes seed:N, not `{given}`"))?);
             }
             Long("output-dir") => run.output_dir = Some(words.value().map_err(text)?.into()),
-            Long("top") => run.top = Some(count(&mut words, "top", 1)?),
+            Long("top") => top = Some(count(&mut words, "top", 1)?),
             Long("warmup") => warmup = Some(count(&mut words, "warmup", 0)?),
             Long("iters") => iters = Some(count(&mut words, "iters", 1)?),
-            Long("actual") => actual = true,
-            Long("placement") => placement = Some(PathBuf::from(words.value().map_err(text)?)),
+            Long("actual") => {
+                memory.actual = true;
+                memory_flag = Some("actual".into());
+            }
+            Long("placement") => {
+                memory.placement = Some(words.value().map_err(text)?.into());
+                memory_flag = Some("placement".into());
+            }
             Long("help") | Short('h') => return Ok(Command::Help),
             Long("version") | Short('V') => return Ok(Command::Version),
             other => return Err(text(other.unexpected())),
         }
     }
     let name = name.unwrap_or_default();
-    let uses_run = run.image.is_some()
-        || !run.inputs.is_empty()
-        || run.seed.is_some()
-        || run.output_dir.is_some()
-        || run.top.is_some();
+    let uses_run = run.image.is_some() || !run.inputs.is_empty() || run.seed.is_some() || run.output_dir.is_some();
     let misplaced = |flags: &str| Err(format!("{flags} does not go with `{name}`; --help lists what does"));
     if uses_run && name != "run" {
         return misplaced("an input or output flag");
@@ -106,8 +136,18 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     if (warmup.is_some() || iters.is_some()) && !["bench", "profile"].contains(&&*name) {
         return misplaced("--warmup or --iters");
     }
-    if (actual || placement.is_some()) && name != "memory" {
-        return misplaced("--actual or --placement");
+    // `profile` takes one of them: a trace.
+    let is_trace = |flag: &str| flag == "trace" && memory.request.files.len() == 1;
+    if let Some(flag) = memory_flag
+        && !(name == "memory" || name == "profile" && is_trace(&flag))
+    {
+        return misplaced(&format!("--{flag}"));
+    }
+    if top.is_some() && !["run", "profile", "memory"].contains(&&*name) {
+        return misplaced("--top");
+    }
+    if run.common.json && !memory.request.views.is_empty() {
+        return Err("--json has everything; leave out --view".into());
     }
     let ways = [run.image.is_some(), !run.inputs.is_empty(), run.seed.is_some()];
     if 1 < ways.iter().filter(|&&way| way).count() {
@@ -116,10 +156,17 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     let common = run.common.clone();
     match name.as_str() {
         "" => Ok(Command::Summary(common)),
-        "run" => Ok(Command::Run(run)),
+        "run" => Ok(Command::Run(Run { top, ..run })),
         "bench" => Ok(Command::Bench { common, warmup: warmup.unwrap_or(10), iters: iters.unwrap_or(100) }),
-        "profile" => Ok(Command::Profile { common, warmup: warmup.unwrap_or(10), iters: iters.unwrap_or(100) }),
-        "memory" => Ok(Command::Memory { common, actual, placement }),
+        "profile" => {
+            let trace = memory.request.files.pop().map(|(_, path)| path);
+            let (warmup, iters, slowest) = (warmup.unwrap_or(10), iters.unwrap_or(100), top.unwrap_or(20));
+            Ok(Command::Profile { common, warmup, iters, slowest, trace })
+        }
+        "memory" => {
+            memory.request.options.rows = top.unwrap_or(memory.request.options.rows);
+            Ok(Command::Memory(Box::new(Memory { common, ..memory })))
+        }
         "describe" => Ok(Command::Describe(common)),
         other => Err(format!("`{other}` is not a command; there are run, bench, profile, memory and describe")),
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plan::{Plan, Port};
-use profile::{BenchReport, Description, MemoryReport, StepsReport, placement_csv};
+use profile::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
 use runtime::{Host, ImageFile, Session, audit, heap, process};
 use serde_json::json;
 use types::{Tensor, npy};
 
 use crate::arguments::{Command, Common, HELP, Run};
 use crate::files::write_all;
-use crate::{inputs, say};
+use crate::{bandwidth, inputs, memory, say};
 
 /// What a command found.
 pub(crate) enum Answer {
@@ -23,25 +23,27 @@ pub(crate) enum Answer {
 /// Does what a command asks.
 pub(crate) fn execute(command: Command) -> Result<Answer, String> {
     match command {
-        Command::Help => say::out(HELP),
+        Command::Help => say::out(&HELP.join(profile::Request::HELP)),
         Command::Version => say::out(&format!("prestow runner {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Describe(common) => describe(&common)?,
         Command::Summary(common) => return summary(&common),
         Command::Run(run) => self::run(&run)?,
         Command::Bench { common, warmup, iters } => bench(&common, warmup, iters)?,
-        Command::Profile { common, warmup, iters } => steps(&common, warmup, iters)?,
-        Command::Memory { common, actual, placement } => return memory(&common, actual, placement.as_deref()),
+        Command::Profile { common, warmup, iters, slowest, trace } => {
+            steps(&common, warmup, iters, slowest, trace.as_deref())?;
+        }
+        Command::Memory(request) => return memory::memory(&request),
     }
     Ok(Answer::Yes)
 }
 
-fn open_image() -> Result<ImageFile, String> {
+pub(crate) fn open_image() -> Result<ImageFile, String> {
     let path = std::env::current_exe().map_err(|error| format!("cannot find this executable's own file: {error}"))?;
     ImageFile::open(&path).map_err(|error| error.to_string())
 }
 
 /// The plan for the batch that was named, or the first.
-fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, String> {
+pub(crate) fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, String> {
     let Some(batch) = common.batch else { return Ok(image.plans[0].clone()) };
     let found = image.plans.iter().find(|plan| plan.batch == batch);
     found.cloned().ok_or_else(|| {
@@ -50,7 +52,7 @@ fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, String> {
     })
 }
 
-fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
+pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
     let batch = chosen(image, common)?.batch;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let device = Host { threads: common.threads.unwrap_or(processors) };
@@ -92,7 +94,7 @@ fn summary(common: &Common) -> Result<Answer, String> {
     } else {
         say::out(&description.text());
         say::out(&format!("one run      {:.3} ms (the first) on {}\n", seconds * 1e3, session.device()));
-        say::out(&report.text(0));
+        say::out(&report.text(View::Headline, &profile::Options::default()));
         say::out("more         run --help; bench, profile, memory and describe, each with --json\n");
     }
     Ok(if report.agrees() { Answer::Yes } else { Answer::No })
@@ -169,7 +171,7 @@ fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
 /// Rounds of a burst: about as long as a short step.
 const BURST_ROUNDS: usize = 20;
 
-fn steps(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
+fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Option<&Path>) -> Result<(), String> {
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
     let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
@@ -185,35 +187,28 @@ fn steps(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
         let (flops, burst) = timed(|| session.burst(BURST_ROUNDS));
         peak = peak.max(flops as f64 / burst);
     }
-    let report = StepsReport::new(session.plan(), &seconds, peak, iters, session.threads());
+    let peaks = Peaks { flop_per_s: peak, bytes_per_s: bandwidth::measure(session.threads()) };
+    let report = StepsReport::new(session.plan(), &seconds, peaks, iters, session.threads());
+    if let Some(path) = trace {
+        let mut start = 0.0;
+        let time = |seconds: &f64| {
+            let time = StepTime { start_us: start, us: seconds * 1e6 };
+            start += time.us;
+            time
+        };
+        let times: Vec<StepTime> = seconds.iter().map(time).collect();
+        let text = Report::new(session.plan()).trace_json(Some(&times));
+        write_all(&[(path.to_path_buf(), text.into_bytes())])?;
+    }
     match common.json {
         true => print_json(&json!(report)),
-        false => say::out(&report.text()),
+        false => say::out(&report.text(slowest)),
     }
     Ok(())
 }
 
-fn memory(common: &Common, actual: bool, placement: Option<&Path>) -> Result<Answer, String> {
-    let image = open_image()?;
-    if let Some(path) = placement {
-        write_all(&[(path.to_path_buf(), placement_csv(&*chosen(&image, common)?).into_bytes())])?;
-    }
-    let report = if actual {
-        let mut session = open_session(&image, common)?;
-        let tensors = inputs::synthetic(session.plan(), 1);
-        measure(&image, &mut session, &tensors)?
-    } else {
-        MemoryReport::new(&*chosen(&image, common)?)
-    };
-    match common.json {
-        true => print_json(&json!(report)),
-        false => say::out(&report.text(12)),
-    }
-    Ok(if report.agrees() { Answer::Yes } else { Answer::No })
-}
-
 /// The plan's memory with what a run really uses: counted, asked of the system, then observed byte by byte.
-fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tensor]) -> Result<MemoryReport, String> {
+pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tensor]) -> Result<Report, String> {
     let bytes = to_bytes(tensors);
     if !heap::is_counting() {
         return Err("allocations are not counted in this build".into());
@@ -224,11 +219,12 @@ fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tensor]) -> Resu
     let allocations = heap::allocations() - before;
 
     let arena = session.arena().map(|arena| range_of(arena)).unwrap_or_default();
-    let known = [("arena", arena), ("image (plan and weights)", range_of(image.bytes()))];
+    let [in_arena, in_image] = PLANNED_MAPPINGS;
+    let known = [(in_arena, arena), (in_image, range_of(image.bytes()))];
     // Before the audit, whose own copies would count.
     let figures = process::figures(&known).unwrap_or_default();
     let audit = audit::audit(session, &bytes).ok_or("the arena of this device cannot be observed")?;
-    Ok(MemoryReport::new(session.plan()).with_actual(&audit, allocations, &figures))
+    Ok(Report::new(session.plan()).with_actual(&audit, allocations, &figures))
 }
 
 fn range_of(bytes: &[u8]) -> std::ops::Range<usize> {
@@ -246,7 +242,7 @@ fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> f64 {
 
 /// What `work` gives, and how many seconds it took.
 #[expect(clippy::disallowed_methods, reason = "the one clock: how long a run takes")]
-fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
     let done = work();
     (done, start.elapsed().as_secs_f64())
@@ -276,6 +272,6 @@ fn output_file(directory: &Path, port: &Port, tensor: &Tensor) -> (PathBuf, Vec<
     (directory.join(format!("{name}.npy")), npy::write(tensor))
 }
 
-fn print_json(value: &serde_json::Value) {
+pub(crate) fn print_json(value: &serde_json::Value) {
     say::out(&format!("{value:#}\n"));
 }

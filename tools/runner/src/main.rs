@@ -4,9 +4,11 @@
 //! 1: the answer is no (plan and actual differ); 2: bad use or bad input.
 
 mod arguments;
+mod bandwidth;
 mod commands;
 mod files;
 mod inputs;
+mod memory;
 mod picture;
 mod say;
 

@@ -1,0 +1,162 @@
+// What all parts of the page share: the data, numbers for eyes, elements, looks of roles, canvases, the selection.
+const D = JSON.parse(document.getElementById("data").textContent);
+const R = D.report,
+  P = R.planned,
+  BUFFERS = P.buffers;
+const STEPS = Math.max(P.steps.length, 1);
+const byId = id => document.getElementById(id);
+
+function bytes(n) {
+  const sign = n < 0 ? "-" : "";
+  n = Math.abs(n);
+  for (const [unit, name] of [
+    [2 ** 30, "GiB"],
+    [2 ** 20, "MiB"],
+    [2 ** 10, "KiB"],
+  ]) {
+    if (unit <= n) return sign + (n / unit).toFixed(2) + " " + name;
+  }
+  return sign + n + " B";
+}
+const exact = n => n.toLocaleString("en") + " B";
+const percent = (part, whole) => ((100 * part) / (whole || 1)).toFixed(1) + " %";
+
+// An element with attributes and children; texts are never read as HTML.
+function el(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "class") element.className = value;
+    else if (value !== undefined) element.setAttribute(key, value);
+  }
+  element.append(...children.flat().filter(child => child !== null && child !== undefined));
+  return element;
+}
+const clear = (element, ...children) => element.replaceChildren(...children.filter(child => child !== null));
+
+const LOOKS = new Map(D.styles.map(style => [style.name, style]));
+const look = role => LOOKS.get(role.toLowerCase()) || LOOKS.get("unknown");
+const RANK = new Map(D.styles.map((style, ix) => [style.name, ix]));
+const rank = role => (RANK.has(role) ? RANK.get(role) : 99);
+// Looks that neighbouring layers take in turn; their names always stand beside.
+const LAYERS = ["activation", "input", "weight", "workspace", "output", "state"];
+
+function swatch(style) {
+  return el("span", {
+    class: "swatch p-" + style.pattern,
+    style: "background-color:" + style.color,
+    "aria-hidden": "true",
+  });
+}
+function legend(roles) {
+  return roles.map(role => el("span", {}, swatch(look(role)), role));
+}
+const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// Sets a canvas to its size on the screen and returns what to draw with, in units of CSS pixels.
+function surface(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  const box = canvas.getBoundingClientRect();
+  const width = Math.max(1, Math.round(box.width - 2)),
+    height = Math.max(1, Math.round(box.height - 2));
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = "12px system-ui, sans-serif";
+  return { context, width, height };
+}
+
+// The pattern of a role as a canvas paints it, or nothing where it is plain.
+const PATTERNS = new Map();
+function pattern(context, name, color) {
+  const key = name + color;
+  if (!PATTERNS.has(key)) {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 8;
+    const c = tile.getContext("2d");
+    c.strokeStyle = c.fillStyle = color;
+    c.beginPath();
+    if (name === "rising" || name === "crossed") {
+      c.moveTo(-2, 10);
+      c.lineTo(10, -2);
+    }
+    if (name === "falling" || name === "crossed") {
+      c.moveTo(-2, -2);
+      c.lineTo(10, 10);
+    }
+    if (name === "level") {
+      c.moveTo(0, 4);
+      c.lineTo(8, 4);
+    }
+    if (name === "upright") {
+      c.moveTo(4, 0);
+      c.lineTo(4, 8);
+    }
+    if (name === "dotted") c.fillRect(3, 3, 2, 2);
+    c.stroke();
+    PATTERNS.set(key, name === "plain" ? null : context.createPattern(tile, "repeat"));
+  }
+  return PATTERNS.get(key);
+}
+function fill(context, style, x, y, width, height) {
+  context.fillStyle = style.color;
+  context.fillRect(x, y, width, height);
+  const marks = 3 <= width && 3 <= height ? pattern(context, style.pattern, "rgba(0,0,0,.45)") : null;
+  if (marks) {
+    context.fillStyle = marks;
+    context.fillRect(x, y, width, height);
+  }
+}
+
+// A text cut in its middle to a number of pixels.
+function fitted(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let keep = Math.floor((text.length * width) / context.measureText(text).width) - 2;
+  if (keep < 3) return "";
+  const tail = Math.ceil((keep * 2) / 3);
+  return text.slice(0, keep - tail) + "…" + text.slice(text.length - tail);
+}
+
+const tip = byId("tip");
+function showTip(event, text) {
+  tip.textContent = text;
+  tip.hidden = !text;
+  const right = event.clientX + 14 + tip.offsetWidth < innerWidth;
+  tip.style.left = Math.max(4, right ? event.clientX + 14 : event.clientX - 14 - tip.offsetWidth) + "px";
+  tip.style.top = Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 4) + "px";
+}
+const hideTip = () => {
+  tip.hidden = true;
+};
+
+// The step and buffer that are looked at, and what was searched for; every part redraws when they change.
+const state = { step: P.peak_step, buffer: P.alive_at_peak.length ? P.alive_at_peak[0].buffer : -1, matches: null };
+const watchers = [];
+const watch = redraw => watchers.push(redraw);
+function change(what) {
+  Object.assign(state, what);
+  watchers.forEach(redraw => redraw(what));
+}
+
+const isAlive = (buffer, step) => buffer.first_step <= step && step <= buffer.last_step;
+const stepName = step => (P.steps[step] ? P.steps[step].scope + " (" + P.steps[step].kernel + ")" : "");
+const typeText = value => value.dtype + "[" + value.shape.join(",") + "]";
+
+// Why a buffer is alive at a step; at the peak the report has said it.
+const WHY_AT_PEAK = new Map(P.alive_at_peak.map(row => [row.buffer, row.why.text]));
+function why(ix, step) {
+  if (step === P.peak_step && WHY_AT_PEAK.has(ix)) return WHY_AT_PEAK.get(ix);
+  const buffer = BUFFERS[ix];
+  if (buffer.role === "workspace" && !buffer.last_reader) return "scratch of this step";
+  const held = buffer.values.filter(value => isAlive(value, step)).map(value => value.last_step);
+  const next = buffer.values.filter(value => step < value.first_step).sort((a, b) => a.first_step - b.first_step)[0];
+  if (!held.length && next) return "it waits for `" + next.name + "`, from " + next.first_step + " on";
+  const last = held.length ? Math.max(...held) : buffer.last_step;
+  if (buffer.role === "output" && last === buffer.last_step) return "a result: the caller reads it after the run";
+  const at = last < buffer.last_step ? last : buffer.last_reader ? buffer.last_reader.step : -1;
+  if (at < 0) return R.origin === "plan" ? "it is written and never read" : "it was allocated";
+  if (at <= step) return "this step reads it, the last to do so";
+  return "`" + (P.steps[at] ? P.steps[at].scope : "") + "` reads it last, at " + at;
+}

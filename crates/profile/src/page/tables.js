@@ -1,0 +1,325 @@
+// The headline, the card of a buffer, what is alive at a step, what was found, and the tables of the other parts.
+
+function headline() {
+  const card = (value, label, isBad) =>
+    el("div", { class: isBad ? "bad" : "" }, el("b", {}, value), el("span", {}, label));
+  const state = {
+    optimal_by_bound: "optimal: equals its lower bound",
+    optimal_by_search: "optimal: a search ruled out less",
+    gap: "not proved the least possible",
+    not_planned: "of another program",
+  };
+  const cards = [];
+  if (R.origin === "plan") {
+    cards.push(card(bytes(P.arena_bytes), "arena; " + state[P.state]));
+    cards.push(card(bytes(P.lower_bound_bytes), "lower bound of these buffers, at step " + P.peak_step));
+    cards.push(card(bytes(P.order.bound_bytes), "lower bound of any order of the steps"));
+    cards.push(card(bytes(P.weights_bytes), "weights and constants in the image"));
+  } else {
+    cards.push(card(bytes(P.arena_bytes), "allocated, in " + BUFFERS.length + " allocations"));
+    const requested = BUFFERS.reduce((sum, buffer) => sum + buffer.bytes, 0);
+    cards.push(
+      card(
+        bytes(P.arena_bytes - requested),
+        "lost to rounding, " + percent(P.arena_bytes - requested, requested) + " of what was requested",
+      ),
+    );
+    (R.unnamed || []).forEach(row => cards.push(card(bytes(row.bytes), row.what)));
+  }
+  const holes = P.holes_at_peak.reduce((sum, hole) => sum + hole.bytes, 0);
+  cards.push(card(bytes(holes), "holes at the peak, in " + P.holes_at_peak.length + " places"));
+  if (R.actual) {
+    const rest = R.actual.residual.reduce((sum, item) => sum + item.bytes, 0);
+    cards.push(card(R.verdict, "a run against the plan", R.verdict !== "equal"));
+    cards.push(card(bytes(R.actual.peak_rss_bytes), "resident at most"));
+    cards.push(card(bytes(rest), "resident outside of the plan"));
+  }
+  clear(byId("cards"), ...cards);
+}
+
+function drawCard() {
+  const ix = state.buffer,
+    buffer = BUFFERS[ix];
+  if (!buffer) return clear(byId("card"), el("p", {}, "No buffer is chosen."));
+  const row = (name, value) => [el("dt", {}, name), el("dd", {}, value)];
+  const at = isAlive(buffer, state.step) ? state.step : buffer.first_step;
+  const values = buffer.values
+    .slice(0, 12)
+    .map(value =>
+      el(
+        "li",
+        {},
+        value.name + " ",
+        el("b", {}, typeText(value)),
+        (value.layout === "row_major" ? "" : " " + value.layout) +
+          ", steps " +
+          value.first_step +
+          " to " +
+          value.last_step +
+          (value.sharing === "own" ? "" : ", " + value.sharing.replace("_", " ")),
+      ),
+    );
+  if (12 < buffer.values.length) values.push(el("li", {}, buffer.values.length - 12 + " more"));
+  clear(
+    byId("card"),
+    el("h3", {}, swatch(look(buffer.role)), buffer.scope || buffer.tag),
+    el(
+      "dl",
+      {},
+      row("role", buffer.role),
+      row("size", bytes(buffer.bytes) + " (" + exact(buffer.bytes) + ")"),
+      row("padding", exact(buffer.padded_bytes - buffer.bytes)),
+      row("offset", buffer.offset.toLocaleString("en")),
+      row("steps", buffer.first_step + " to " + buffer.last_step),
+      row(
+        "written by",
+        buffer.writer
+          ? buffer.writer.scope + ", step " + buffer.writer.step
+          : R.origin === "plan"
+            ? "the caller"
+            : "not told",
+      ),
+      row(
+        "read last by",
+        buffer.last_reader
+          ? buffer.last_reader.scope + ", step " + buffer.last_reader.step
+          : buffer.role === "output"
+            ? "the caller"
+            : "-",
+      ),
+      row("alive at " + at, why(ix, at)),
+      buffer.actual
+        ? row("actual", buffer.actual.verdict + ": " + exact(buffer.actual.written_bytes) + " written")
+        : [],
+    ),
+    buffer.refused.length
+      ? el(
+          "div",
+          {},
+          el("b", {}, "No shared bytes:"),
+          el(
+            "ul",
+            {},
+            buffer.refused.slice(0, 6).map(row => el("li", {}, row.text)),
+          ),
+        )
+      : null,
+    values.length
+      ? el("div", {}, el("b", {}, values.length === 1 ? "Holds" : "Holds in turn"), el("ul", {}, values))
+      : null,
+  );
+}
+
+// A table whose columns sort: [title, class, text of a row, what to sort by].
+function table(target, columns, rows, act, isOn) {
+  let order = rows.slice();
+  const most = 400;
+  const draw = () => {
+    const head = columns.map(([title, kind, , key]) =>
+      el(
+        "th",
+        { class: kind, scope: "col" },
+        key
+          ? el(
+              "button",
+              {
+                type: "button",
+                onclick: () => {
+                  const sorted = order.slice().sort((a, b) => (key(b) < key(a) ? -1 : key(a) < key(b) ? 1 : 0));
+                  order = sorted.every((row, ix) => row === order[ix]) ? sorted.reverse() : sorted;
+                  draw();
+                },
+              },
+              title,
+            )
+          : title,
+      ),
+    );
+    const body = order.slice(0, most).map(row =>
+      el(
+        "tr",
+        { class: isOn && isOn(row) ? "on" : "" },
+        columns.map(([, kind, text], ix) =>
+          el(
+            "td",
+            { class: kind },
+            ix === 0 && act
+              ? el("button", { type: "button", class: "link", onclick: () => act(row) }, text(row))
+              : text(row),
+          ),
+        ),
+      ),
+    );
+    const more = most < order.length ? el("caption", {}, "the first " + most + " of " + order.length) : null;
+    clear(target, el("table", {}, more, el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
+  };
+  draw();
+}
+const BUFFER_COLUMNS = [
+  ["buffer", "w", ix => BUFFERS[ix].scope || BUFFERS[ix].tag, ix => BUFFERS[ix].scope],
+  ["role", "", ix => el("span", {}, swatch(look(BUFFERS[ix].role)), BUFFERS[ix].role), ix => BUFFERS[ix].role],
+  ["holds", "w", ix => holds(ix), null],
+  ["bytes", "n", ix => bytes(BUFFERS[ix].bytes), ix => BUFFERS[ix].bytes],
+  [
+    "padding",
+    "n",
+    ix => BUFFERS[ix].padded_bytes - BUFFERS[ix].bytes,
+    ix => BUFFERS[ix].padded_bytes - BUFFERS[ix].bytes,
+  ],
+  ["offset", "n", ix => BUFFERS[ix].offset.toLocaleString("en"), ix => BUFFERS[ix].offset],
+  ["steps", "n", ix => BUFFERS[ix].first_step + "–" + BUFFERS[ix].last_step, ix => BUFFERS[ix].first_step],
+];
+function holds(ix) {
+  const values = BUFFERS[ix].values,
+    now = values.filter(value => isAlive(value, state.step));
+  const one = now[now.length - 1] || values[0];
+  if (!one) return BUFFERS[ix].role === "workspace" ? "scratch" : "";
+  return typeText(one) + (1 < values.length ? " (one of " + values.length + " values)" : "");
+}
+function drawAlive() {
+  const alive = BUFFERS.map((_, ix) => ix)
+    .filter(ix => isAlive(BUFFERS[ix], state.step))
+    .sort((a, b) => BUFFERS[b].bytes - BUFFERS[a].bytes);
+  const total = alive.reduce((sum, ix) => sum + BUFFERS[ix].padded_bytes, 0);
+  byId("alivetitle").textContent =
+    "Alive at step " +
+    state.step +
+    (state.step === P.peak_step ? ", the peak" : "") +
+    ": " +
+    alive.length +
+    " buffers, " +
+    bytes(total);
+  const because = [
+    "why it is alive",
+    "w",
+    ix => [why(ix, state.step), ...BUFFERS[ix].refused.slice(0, 1).map(row => row.text)].join("; "),
+    null,
+  ];
+  table(byId("alivetable"), [...BUFFER_COLUMNS, because], alive, select, ix => ix === state.buffer);
+}
+
+const HAYSTACK = BUFFERS.map(buffer =>
+  [buffer.tag, ...buffer.values.map(value => value.name + " " + typeText(value))].join("\n").toLowerCase(),
+);
+function search(text) {
+  const words = text.trim().toLowerCase();
+  if (!words) {
+    byId("results").hidden = true;
+    byId("found").textContent = "";
+    return change({ matches: null });
+  }
+  const found = HAYSTACK.flatMap((hay, ix) => (hay.includes(words) ? [ix] : []));
+  const constants = P.constants.filter(row => (row.tag + " " + typeText(row)).toLowerCase().includes(words));
+  byId("found").textContent = found.length + " buffers, " + constants.length + " constants";
+  byId("results").hidden = false;
+  const list = el("div"),
+    more = el("div");
+  table(list, BUFFER_COLUMNS, found, select, ix => ix === state.buffer);
+  if (constants.length) {
+    table(more, CONSTANT_COLUMNS, constants);
+  }
+  clear(byId("resultlist"), ...(found.length ? [list] : []), ...(constants.length ? [more] : []));
+  change({ matches: new Set(found), ...(found.length ? { buffer: found[0] } : {}) });
+  if (found.length) reveal(found[0]);
+}
+
+const CONSTANT_COLUMNS = [
+  ["constant", "w", row => row.name, row => row.name],
+  ["role", "", row => el("span", {}, swatch(look(row.role)), row.role), row => row.role],
+  ["type", "w", typeText, null],
+  ["packed", "n", row => bytes(row.bytes), row => row.bytes],
+  ["tensor", "n", row => bytes(row.tensor_bytes), row => row.tensor_bytes],
+  ["read first by", "w", row => row.scope, row => row.scope],
+];
+function weights() {
+  if (!P.constants.length) return;
+  byId("weights").hidden = false;
+  const tensors = P.constants.reduce((sum, row) => sum + row.tensor_bytes, 0);
+  byId("weightstitle").textContent =
+    "Constants in the image: " + bytes(P.weights_bytes) + ", packed from " + bytes(tensors);
+  table(
+    byId("weightstable"),
+    CONSTANT_COLUMNS,
+    P.constants.slice().sort((a, b) => b.bytes - a.bytes),
+  );
+}
+
+function actual() {
+  if (!R.actual) return;
+  byId("actual").hidden = false;
+  const target = byId("actualbody"),
+    buffers = el("div", { class: "scroll" }),
+    items = el("div", { class: "scroll" });
+  const rows = BUFFERS.map((_, ix) => ix).filter(ix => BUFFERS[ix].actual);
+  const count = verdict => rows.filter(ix => BUFFERS[ix].actual.verdict === verdict).length;
+  const verdicts = ["equal", "smaller", "outside", "undetermined"]
+    .filter(count)
+    .map(verdict => count(verdict) + " " + verdict);
+  table(
+    buffers,
+    [
+      ["buffer", "w", ix => BUFFERS[ix].tag, ix => BUFFERS[ix].tag],
+      ["verdict", "", ix => BUFFERS[ix].actual.verdict, ix => BUFFERS[ix].actual.verdict],
+      ["planned", "n", ix => exact(BUFFERS[ix].bytes), ix => BUFFERS[ix].bytes],
+      ["written", "n", ix => exact(BUFFERS[ix].actual.written_bytes), ix => BUFFERS[ix].actual.written_bytes],
+      ["by others", "n", ix => exact(BUFFERS[ix].actual.outside_bytes), ix => BUFFERS[ix].actual.outside_bytes],
+    ],
+    rows,
+    select,
+  );
+  const items_rows = [
+    ...R.actual.planned_resident.map(row => ({ ...row, planned: "yes" })),
+    ...R.actual.residual.map(row => ({ ...row, planned: "no" })),
+  ];
+  table(
+    items,
+    [
+      ["what is resident", "w", row => row.what, null],
+      ["bytes", "n", row => exact(row.bytes), row => row.bytes],
+      ["planned", "", row => row.planned, null],
+      ["how that is known", "w", row => row.method, null],
+    ],
+    items_rows,
+  );
+  clear(
+    target,
+    el(
+      "p",
+      {},
+      "The run is " +
+        R.verdict +
+        ": " +
+        exact(R.actual.arena_written_bytes) +
+        " of " +
+        exact(R.actual.arena_planned_bytes) +
+        " planned bytes were written, " +
+        exact(R.actual.outside_bytes) +
+        " outside; " +
+        R.actual.heap_allocations_in_run +
+        " heap allocations in a run. Buffers: " +
+        verdicts.join(", ") +
+        ".",
+    ),
+    items,
+    el("p"),
+    buffers,
+  );
+}
+function steps() {
+  if (!D.steps) return;
+  byId("steps").hidden = false;
+  const rows = D.steps.steps.map((row, ix) => ({ ...row, ix }));
+  table(
+    byId("stepsbody"),
+    [
+      ["step", "w", row => row.ix + " " + row.scope, row => row.ix],
+      ["kernel", "", row => row.kernel, row => row.kernel],
+      ["ms", "n", row => row.ms.toFixed(4), row => row.ms],
+      ["share", "n", row => percent(row.share, 1), row => row.share],
+      ["GFLOP/s", "n", row => row.gflop_per_s.toFixed(1), row => row.gflop_per_s],
+      ["GB/s", "n", row => row.gb_per_s.toFixed(1), row => row.gb_per_s],
+    ],
+    rows.sort((a, b) => b.ms - a.ms),
+    row => change({ step: row.ix }),
+  );
+}

@@ -1,0 +1,301 @@
+//! From a plan to a [`Report`].
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use plan::{Buffer, Held, Operand, Place, Plan, Refusal, Refused, Sharing};
+use types::{Bytes, Layout, Role};
+
+use super::{
+    AtPeak, BufferRow, ConstantRow, FORMAT, Hole, Order, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
+    ValueRow, Why,
+};
+
+impl Report {
+    /// Of a plan alone; the plan has passed its check.
+    pub fn new(plan: &Plan) -> Report {
+        let (arena, order) = (&plan.arena, &plan.order);
+        let touches = Touches::new(plan);
+        let buffers: Vec<BufferRow> =
+            plan.buffers.iter().enumerate().map(|(ix, buffer)| row(plan, ix, buffer, &touches)).collect();
+        let timeline = timeline(&buffers, plan.step_count(), arena.size.0);
+        let live = |step: usize| arena.size.0 - timeline[Role::Hole.name()][step];
+        let steps = plan.steps.iter().enumerate().map(|(ix, step)| StepRow {
+            scope: step.scope.to_string(),
+            kernel: step.kernel.clone(),
+            label: step.label.clone(),
+            flops: step.flops,
+            live_bytes: live(ix),
+        });
+        let section = Section::new(plan);
+        let mut planned = Planned {
+            arena_bytes: arena.size.0,
+            alignment_bytes: arena.alignment.0.max(1),
+            lower_bound_bytes: arena.lower_bound.0,
+            least_bytes: arena.least.0,
+            state: arena.proof.into(),
+            optimal: arena.is_optimal(),
+            order: Order { bound_bytes: order.bound.0, least_bytes: order.least.0, state: order.proof.into() },
+            peak_step: arena.peak_step,
+            weights_bytes: plan.constants_size.0,
+            constants_padding_bytes: section.padding,
+            constants_other_bytes: section.other,
+            by_role: BTreeMap::new(),
+            holes_at_peak: Vec::new(),
+            alive_at_peak: Vec::new(),
+            steps: steps.collect(),
+            timeline,
+            buffers,
+            constants: section.rows,
+        };
+        finish(&mut planned);
+        Report {
+            format: FORMAT.into(),
+            version: VERSION,
+            origin: Origin::Plan,
+            model: plan.model.clone(),
+            target: plan.target.clone(),
+            batch: plan.batch,
+            planned,
+            measured: None,
+            unnamed: Vec::new(),
+        }
+    }
+}
+
+/// What follows from buffers, timeline and constants: roles, holes and buffers at the peak.
+pub(crate) fn finish(planned: &mut Planned) {
+    let step = planned.peak_step;
+    let at_peak = planned.timeline.iter().filter_map(|(role, live)| Some((role.clone(), *live.get(step as usize)?)));
+    let mut by_role: BTreeMap<String, u64> = at_peak.filter(|(_, bytes)| 0 < *bytes).collect();
+    for constant in planned.constants.iter().filter(|constant| 0 < constant.own_bytes) {
+        *by_role.entry(constant.role.clone()).or_default() += constant.own_bytes;
+    }
+    planned.by_role = by_role;
+    planned.holes_at_peak = holes(planned, step);
+    let alive = planned.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_alive(step));
+    let mut alive: Vec<AtPeak> = alive
+        .map(|(ix, buffer)| AtPeak {
+            buffer: ix,
+            tag: buffer.tag.clone(),
+            bytes: buffer.bytes,
+            padded_bytes: buffer.padded_bytes,
+            why: Why::new(planned, buffer, step),
+        })
+        .collect();
+    alive.sort_by_key(|row| (Reverse(row.bytes), planned.buffers[row.buffer].offset));
+    planned.alive_at_peak = alive;
+}
+
+/// Ranges of the arena under no buffer at a step.
+fn holes(planned: &Planned, step: u32) -> Vec<Hole> {
+    let mut live: Vec<(u64, u64)> = planned
+        .buffers
+        .iter()
+        .filter(|buffer| buffer.is_alive(step) && 0 < buffer.padded_bytes)
+        .map(|buffer| (buffer.offset, buffer.offset + buffer.padded_bytes))
+        .collect();
+    live.sort_unstable();
+    live.push((planned.arena_bytes, planned.arena_bytes));
+    let mut end = 0;
+    let mut holes = Vec::new();
+    for (start, next) in live {
+        if end < start {
+            holes.push(Hole { offset: end, bytes: start - end });
+        }
+        end = end.max(next);
+    }
+    holes
+}
+
+/// For each role the bytes alive at each step, padding and holes included.
+pub(crate) fn timeline(buffers: &[BufferRow], steps: u32, arena_bytes: u64) -> BTreeMap<String, Vec<u64>> {
+    let mut changes: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for buffer in buffers {
+        let padding = buffer.padded_bytes - buffer.bytes;
+        for (role, bytes) in [(&buffer.role[..], buffer.bytes), (Role::Padding.name(), padding)] {
+            let changes = changes.entry(role).or_insert_with(|| vec![0; steps as usize + 1]);
+            changes[buffer.first_step as usize] += bytes as i64;
+            changes[buffer.last_step as usize + 1] -= bytes as i64;
+        }
+    }
+    let mut hole = vec![arena_bytes; steps as usize];
+    let mut timeline = BTreeMap::new();
+    for (role, changes) in changes {
+        let mut live = 0i64;
+        let sums = changes[..steps as usize].iter().map(|change| {
+            live += change;
+            live as u64
+        });
+        let sums: Vec<u64> = sums.collect();
+        hole.iter_mut().zip(&sums).for_each(|(hole, live)| *hole -= live);
+        timeline.insert(role.to_string(), sums);
+    }
+    timeline.insert(Role::Hole.name().to_string(), hole);
+    timeline
+}
+
+/// For each buffer the steps that write it first and read it last; for each constant the step that reads it first.
+struct Touches {
+    writer: Vec<Option<u32>>,
+    reader: Vec<Option<u32>>,
+    constant: Vec<Option<u32>>,
+}
+
+impl Touches {
+    fn new(plan: &Plan) -> Touches {
+        let none = vec![None; plan.buffers.len()];
+        let constant = vec![None; plan.constants.len()];
+        let mut touches = Touches { writer: none.clone(), reader: none, constant };
+        let buffer = |operand: &Operand| match operand.place {
+            Place::Buffer(ix) => Some(ix.0 as usize),
+            Place::Constant(_) => None,
+        };
+        for (at, step) in plan.steps.iter().enumerate() {
+            let at = at as u32;
+            for operand in &step.inputs {
+                match operand.place {
+                    Place::Buffer(ix) => touches.reader[ix.0 as usize] = Some(at),
+                    Place::Constant(ix) => {
+                        touches.constant[ix.0 as usize].get_or_insert(at);
+                    }
+                }
+            }
+            for ix in step.outputs.iter().chain(&step.workspace).filter_map(buffer) {
+                touches.writer[ix].get_or_insert(at);
+            }
+        }
+        // What the caller writes is written before any step.
+        plan.inputs.iter().filter_map(|port| buffer(&port.operand)).for_each(|ix| touches.writer[ix] = None);
+        touches
+    }
+}
+
+fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow {
+    let touch = |step: Option<u32>| step.map(|step| Touch { step, scope: plan.steps[step as usize].scope.to_string() });
+    let value = |held: &Held| ValueRow {
+        name: held.name.clone(),
+        dtype: held.dtype.to_string(),
+        shape: held.shape.to_vec(),
+        layout: held.layout.to_string(),
+        offset: held.offset.0,
+        bytes: held.size().0,
+        first_step: held.first_step,
+        last_step: held.last_step,
+        sharing: sharing(held.sharing).into(),
+    };
+    BufferRow {
+        tag: buffer.tag.to_string(),
+        scope: buffer.tag.scope.to_string(),
+        role: buffer.tag.role.name().into(),
+        bytes: buffer.size.0,
+        padded_bytes: buffer.size.align_up(Bytes(plan.arena.alignment.0.max(1))).0,
+        offset: buffer.offset.0,
+        first_step: buffer.first_step,
+        last_step: buffer.last_step,
+        values: buffer.values.iter().map(value).collect(),
+        writer: touch(touches.writer[ix]),
+        last_reader: touch(touches.reader[ix]),
+        refused: buffer.refused.iter().map(refused).collect(),
+        actual: None,
+    }
+}
+
+fn sharing(sharing: Sharing) -> &'static str {
+    match sharing {
+        Sharing::Own => "own",
+        Sharing::View => "view",
+        Sharing::Part => "part",
+        Sharing::InPlace => "in_place",
+    }
+}
+
+fn refused(refused: &Refused) -> RefusedRow {
+    let Refused { node, of, sharing: wanted, reason } = refused;
+    let at = if node.as_str() == of { String::new() } else { format!(" at `{node}`") };
+    let what = match wanted {
+        Sharing::Part => format!("not written inside `{of}`{at}"),
+        _ => format!("not in the bytes of `{of}`{at}"),
+    };
+    let (reason, why) = match reason {
+        Refusal::ReadLater { by } => ("read_later", format!("`{by}` still reads them")),
+        Refusal::Output => ("output", "they are a result of the model".into()),
+        Refusal::Given => ("given", "the caller or the image owns what would have to move".into()),
+        Refusal::Kernel => ("kernel", "the kernel still reads while it writes".into()),
+        Refusal::Occupied => ("occupied", "the block is shared with others and cannot move".into()),
+        Refusal::Peak { more } => ("peak", format!("the peak would grow by {more}")),
+    };
+    let sharing = sharing(*wanted).into();
+    RefusedRow {
+        node: node.to_string(),
+        of: of.clone(),
+        sharing,
+        reason: reason.into(),
+        text: format!("{what}: {why}"),
+    }
+}
+
+/// The constants' section, byte for byte: constants, padding, and what only other batches read.
+struct Section {
+    rows: Vec<ConstantRow>,
+    padding: u64,
+    other: u64,
+}
+
+impl Section {
+    fn new(plan: &Plan) -> Section {
+        let touches = Touches::new(plan);
+        let mut order: Vec<usize> = (0..plan.constants.len()).collect();
+        order.sort_by_key(|&ix| (plan.constants[ix].offset, Reverse(plan.constants[ix].size), ix));
+        let alignment = plan.arena.alignment.0.max(1);
+        let mut section = Section { rows: Vec::new(), padding: 0, other: 0 };
+        let mut end = 0;
+        for ix in order {
+            let constant = &plan.constants[ix];
+            let start = constant.offset.0;
+            section.gap(start.saturating_sub(end), alignment);
+            let stop = start + constant.size.0;
+            let scope = touches.constant[ix].map_or(String::new(), |step| plan.steps[step as usize].scope.to_string());
+            section.rows.push(ConstantRow {
+                tag: constant.tag.to_string(),
+                name: constant.tag.scope.to_string(),
+                role: constant.tag.role.name().into(),
+                scope,
+                dtype: constant.dtype.to_string(),
+                shape: constant.shape.to_vec(),
+                offset: start,
+                tensor_bytes: Layout::RowMajor.size(&constant.shape, constant.dtype).0,
+                bytes: constant.size.0,
+                own_bytes: stop.saturating_sub(end.max(start)),
+                padding_bytes: 0,
+            });
+            end = end.max(stop);
+        }
+        section.gap(plan.constants_size.0.saturating_sub(end), alignment);
+        section
+    }
+
+    /// Less than one alignment is padding of the constant before; more is another batch's.
+    fn gap(&mut self, bytes: u64, alignment: u64) {
+        match self.rows.last_mut() {
+            Some(row) if bytes < alignment => {
+                row.padding_bytes += bytes;
+                self.padding += bytes;
+            }
+            _ => self.other += bytes,
+        }
+    }
+}
+
+/// The plan's placement in minimalloc's form: `id,lower,upper,size,alignment,offset`, sizes rounded up to the alignment,
+/// an id being the buffer's number and its tag. With it anyone can check the arena.
+pub fn placement_csv(plan: &Plan) -> String {
+    let id = |(ix, buffer): (usize, &Buffer)| {
+        let tag: String =
+            buffer.tag.to_string().chars().map(|c| if c == ',' || c.is_control() { '_' } else { c }).collect();
+        format!("{ix} {tag}")
+    };
+    let ids = plan.buffers.iter().enumerate().map(id).collect();
+    let offsets: Vec<Bytes> = plan.buffers.iter().map(|buffer| buffer.offset).collect();
+    arena::csv::write(&arena::csv::Table { ids, problem: plan.problem() }, Some(&offsets))
+}

@@ -1,0 +1,102 @@
+//! [`Item`]s: what the plan's bytes are at its peak, each byte once. They add up to arena and constants.
+
+use super::{BufferRow, Origin, Report, spans, type_text};
+
+/// Some bytes with one name.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Item {
+    pub(crate) kind: ItemKind,
+    /// The node whose bytes these are; of constants, the node that reads them first.
+    pub(crate) scope: String,
+    /// The name of the value or constant.
+    pub(crate) name: String,
+    pub(crate) role: String,
+    /// The name in another program's words, where the report is of its making.
+    pub(crate) foreign: Option<String>,
+    /// Dtype and shape, where there are.
+    pub(crate) type_text: String,
+    /// As kernels use them.
+    pub(crate) bytes: u64,
+    /// With the padding behind them.
+    pub(crate) padded_bytes: u64,
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ItemKind {
+    /// Bytes of a buffer alive at the peak, by its position.
+    Buffer(usize),
+    /// A constant, by its position.
+    Constant(usize),
+    /// Arena bytes under no buffer.
+    Hole,
+    /// Bytes of the constants' section that other batches read.
+    OtherBatches,
+}
+
+/// The items of a report.
+pub(crate) fn items(report: &Report) -> Vec<Item> {
+    let planned = &report.planned;
+    let mut items = Vec::new();
+    for (ix, buffer) in planned.buffers.iter().enumerate().filter(|(_, buffer)| buffer.is_alive(planned.peak_step)) {
+        let mut of_buffer = of_buffer(ix, buffer, planned.peak_step);
+        if report.origin != Origin::Plan {
+            of_buffer.iter_mut().for_each(|item| item.foreign = Some(buffer.tag.clone()));
+        }
+        items.append(&mut of_buffer);
+    }
+    for (ix, constant) in planned.constants.iter().enumerate() {
+        items.push(Item {
+            kind: ItemKind::Constant(ix),
+            scope: constant.scope.clone(),
+            name: constant.name.clone(),
+            role: constant.role.clone(),
+            foreign: None,
+            type_text: type_text(&constant.dtype, &constant.shape),
+            bytes: constant.own_bytes,
+            padded_bytes: constant.own_bytes + constant.padding_bytes,
+        });
+    }
+    let holes: u64 = planned.holes_at_peak.iter().map(|hole| hole.bytes).sum();
+    for (kind, scope, role, bytes) in [
+        (ItemKind::Hole, "", "hole", holes),
+        (ItemKind::OtherBatches, "(other batches)", "constant", planned.constants_other_bytes),
+    ] {
+        if 0 < bytes {
+            items.push(Item {
+                kind,
+                scope: scope.into(),
+                name: scope.into(),
+                role: role.into(),
+                foreign: None,
+                type_text: String::new(),
+                bytes,
+                padded_bytes: bytes,
+            });
+        }
+    }
+    items
+}
+
+/// A buffer's bytes at a step, split by the values that have them then; the padding is the last one's.
+fn of_buffer(ix: usize, buffer: &BufferRow, step: u32) -> Vec<Item> {
+    let spans = spans(buffer).into_iter().filter(|span| (span.first_step..=span.last_step).contains(&step));
+    let item = |span: super::Span| {
+        let value = span.value.map(|value| &buffer.values[value]);
+        Item {
+            kind: ItemKind::Buffer(ix),
+            scope: value.map_or_else(|| buffer.scope.clone(), |value| value.name.clone()),
+            name: value.map_or_else(|| buffer.scope.clone(), |value| value.name.clone()),
+            role: buffer.role.clone(),
+            foreign: None,
+            type_text: value.map(super::ValueRow::type_text).unwrap_or_default(),
+            bytes: span.bytes,
+            padded_bytes: span.bytes,
+        }
+    };
+    let mut items: Vec<Item> = spans.map(item).collect();
+    if let Some(last) = items.last_mut() {
+        last.padded_bytes += buffer.padded_bytes - buffer.bytes;
+    }
+    items
+}

@@ -1,0 +1,101 @@
+//! The report's JSON: written for anyone, read back for `diff` and for the page.
+
+use super::{FORMAT, Report, VERSION};
+
+/// Why a text is not a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// It is no JSON, or not of this kind.
+    NotAReport(String),
+    /// It is of another version.
+    Version(u64),
+    /// Its numbers contradict each other.
+    Inconsistent(&'static str),
+}
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ReadError::NotAReport(why) => write!(f, "not a memory report ({why}); `EXE memory --json` writes one"),
+            ReadError::Version(found) => {
+                write!(f, "a memory report of version {found}, this build reads {VERSION}; write it again")
+            }
+            ReadError::Inconsistent(what) => write!(f, "the report contradicts itself: {what}; write it again"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl Report {
+    /// The versioned JSON, on one line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a report has no maps with other keys than strings")
+    }
+}
+
+/// Reads a report's JSON.
+///
+/// # Errors
+/// Anything that is not one, or contradicts itself. Never panics, whatever the bytes.
+pub fn read(text: &[u8]) -> Result<Report, ReadError> {
+    let value: serde_json::Value =
+        serde_json::from_slice(text).map_err(|error| ReadError::NotAReport(error.to_string()))?;
+    if value["format"] != FORMAT {
+        return Err(ReadError::NotAReport(format!("its `format` is not \"{FORMAT}\"")));
+    }
+    let version = value["version"].as_u64().unwrap_or(0);
+    if version != u64::from(VERSION) {
+        return Err(ReadError::Version(version));
+    }
+    let report: Report = serde_json::from_value(value).map_err(|error| ReadError::NotAReport(error.to_string()))?;
+    check(&report)?;
+    Ok(report)
+}
+
+/// What every function over reports relies on.
+fn check(report: &Report) -> Result<(), ReadError> {
+    let planned = &report.planned;
+    let steps = report.step_count();
+    let in_bounds = |offset: u64, bytes: u64, size: u64| offset.checked_add(bytes).is_some_and(|end| end <= size);
+    for buffer in &planned.buffers {
+        if buffer.last_step < buffer.first_step || steps <= buffer.last_step {
+            return Err(ReadError::Inconsistent("a buffer lives outside of the steps"));
+        }
+        if buffer.padded_bytes < buffer.bytes || !in_bounds(buffer.offset, buffer.padded_bytes, planned.arena_bytes) {
+            return Err(ReadError::Inconsistent("a buffer lies outside of the arena"));
+        }
+        for value in &buffer.values {
+            let lives = buffer.first_step <= value.first_step
+                && value.first_step <= value.last_step
+                && value.last_step <= buffer.last_step;
+            if !lives || !in_bounds(value.offset, value.bytes, buffer.bytes) {
+                return Err(ReadError::Inconsistent("a value lies or lives outside of its buffer"));
+            }
+        }
+    }
+    if steps <= planned.peak_step {
+        return Err(ReadError::Inconsistent("the peak lies behind the last step"));
+    }
+    if planned.alive_at_peak.iter().any(|row| planned.buffers.len() <= row.buffer) {
+        return Err(ReadError::Inconsistent("a buffer at the peak does not exist"));
+    }
+    if planned.timeline.values().any(|live| live.len() != steps as usize) {
+        return Err(ReadError::Inconsistent("the timeline has another length than the steps"));
+    }
+    for step in 0..steps as usize {
+        let sum = planned.timeline.values().try_fold(0u64, |sum, live| sum.checked_add(live[step]));
+        if sum != Some(planned.arena_bytes) {
+            return Err(ReadError::Inconsistent("the roles at a step do not add up to the arena"));
+        }
+    }
+    let own = planned
+        .constants
+        .iter()
+        .try_fold(0u64, |sum, row| sum.checked_add(row.own_bytes)?.checked_add(row.padding_bytes));
+    let section = own.and_then(|own| own.checked_add(planned.constants_other_bytes));
+    if section != Some(planned.weights_bytes) || planned.arena_bytes.checked_add(planned.weights_bytes).is_none() {
+        return Err(ReadError::Inconsistent("the constants do not add up to their section"));
+    }
+    Ok(())
+}

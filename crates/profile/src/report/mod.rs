@@ -1,0 +1,363 @@
+//! [`Report`]: everything the memory report knows, as exact numbers. Every view and every export is a function of it.
+//!
+//! `build` makes one from a plan, `actual` adds what a run really used, `span` says which value has which bytes of a buffer
+//! when, `item` breaks the peak down to items that add up to the plan's bytes, `json` reads and writes the versioned form
+//! that `docs/memory-report.md` describes.
+
+mod actual;
+mod build;
+mod item;
+mod json;
+mod span;
+mod why;
+
+use std::collections::BTreeMap;
+
+use plan::Proof;
+use serde::{Deserialize, Serialize};
+use types::Bytes;
+
+pub use actual::{Actual, BufferActual, Measured, Outside, PLANNED_MAPPINGS, ProcessItem, Verdict};
+pub use build::placement_csv;
+pub(crate) use build::{finish, timeline};
+pub(crate) use item::{Item, ItemKind, items};
+pub use json::{ReadError, read};
+pub(crate) use span::{Span, spans};
+pub use why::{Why, WhyKind};
+
+/// What a report's JSON calls itself.
+pub const FORMAT: &str = "prestow-memory-report";
+/// The version of the report's JSON. It grows by one where a reader of an older one would go wrong.
+pub const VERSION: u32 = 1;
+
+/// Memory as planned, and as used where that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Where the report comes from.
+    pub origin: Origin,
+    /// The model's name.
+    pub model: String,
+    /// What it was compiled for.
+    pub target: String,
+    /// The first extent of its inputs.
+    pub batch: u64,
+    /// What the plan says.
+    pub planned: Planned,
+    /// What a run really used, where it was asked for.
+    #[serde(flatten)]
+    pub measured: Option<Measured>,
+    /// Bytes that another profiler counted outside of what it could name; negative where it named more than there was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unnamed: Vec<Unnamed>,
+}
+
+/// Where a report comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// A plan of ours: exact.
+    Plan,
+    /// MXNet's CSV with five columns: what its pool held when it was written.
+    MxnetCsv,
+    /// The older CSV of tag and MiB: every allocation that was ever made.
+    TwoColumnCsv,
+    /// The log of TBD's profiler: every allocation that was ever made.
+    TbdLog,
+}
+
+/// Bytes that a foreign profile has no name for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Unnamed {
+    /// What they are called there.
+    pub what: String,
+    /// How many.
+    pub bytes: i64,
+}
+
+/// Memory as the plan has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// The size of the arena.
+    pub arena_bytes: u64,
+    /// What offsets and padded sizes are multiples of.
+    pub alignment_bytes: u64,
+    /// The largest sum of live buffers: no placement of these buffers is smaller.
+    pub lower_bound_bytes: u64,
+    /// No placement is smaller than this either: the lower bound, or more where a search has ruled out what is between.
+    pub least_bytes: u64,
+    /// `optimal_by_bound`, `optimal_by_search` or `gap`.
+    pub state: State,
+    /// Whether it is known that no placement of these buffers is smaller.
+    pub optimal: bool,
+    /// What is known about the order of the steps.
+    pub order: Order,
+    /// A step at which the lower bound is reached.
+    pub peak_step: u32,
+    /// The constants' section of the image.
+    pub weights_bytes: u64,
+    /// Of the section, bytes between a constant and the next.
+    pub constants_padding_bytes: u64,
+    /// Of the section, bytes that only the plans for other batches read.
+    pub constants_other_bytes: u64,
+    /// Bytes by role: buffers alive at the peak step with `padding` and `hole`, which add up to the arena; then `weight`
+    /// and `constant` from the image.
+    pub by_role: BTreeMap<String, u64>,
+    /// Ranges of the arena under no buffer at the peak step.
+    pub holes_at_peak: Vec<Hole>,
+    /// The buffers that are alive at the peak step, the largest first, and why.
+    pub alive_at_peak: Vec<AtPeak>,
+    /// The kernel calls.
+    pub steps: Vec<StepRow>,
+    /// For each role the bytes alive at each step; with `padding` and `hole` they add up to the arena at each.
+    pub timeline: BTreeMap<String, Vec<u64>>,
+    /// Every buffer.
+    pub buffers: Vec<BufferRow>,
+    /// Every constant that this plan reads, by offset.
+    pub constants: Vec<ConstantRow>,
+}
+
+/// What is known about the order of the steps: whether another one could have a smaller lower bound.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// No order of these steps has a lower bound below this.
+    pub bound_bytes: u64,
+    /// Nor below this: the bound, or more where a search has ruled out what is between.
+    pub least_bytes: u64,
+    /// `optimal_by_bound`, `optimal_by_search` or `gap`.
+    pub state: State,
+}
+
+/// How sure it is that something is the least possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "the names are those of the plan's proofs")]
+pub enum State {
+    /// It equals a lower bound.
+    OptimalByBound,
+    /// A search has ruled out everything lower.
+    OptimalBySearch,
+    /// It is not known.
+    Gap,
+    /// There is nothing to prove: this is another program's profile.
+    NotPlanned,
+}
+
+impl State {
+    /// The state for eyes.
+    pub fn text(self, size: u64, least: u64) -> String {
+        let proof = match self {
+            State::OptimalByBound => Proof::Bound,
+            State::OptimalBySearch => Proof::Search,
+            State::Gap => Proof::Gap,
+            State::NotPlanned => return "not planned".into(),
+        };
+        proof.text(Bytes(size), Bytes(least))
+    }
+}
+
+impl From<Proof> for State {
+    fn from(proof: Proof) -> State {
+        match proof {
+            Proof::Bound => State::OptimalByBound,
+            Proof::Search => State::OptimalBySearch,
+            Proof::Gap => State::Gap,
+        }
+    }
+}
+
+/// A range of the arena under no buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hole {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// A buffer that is alive at the peak.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AtPeak {
+    /// Its position among the buffers.
+    pub buffer: usize,
+    /// Scope and role.
+    pub tag: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What it takes in the arena.
+    pub padded_bytes: u64,
+    /// Why it is alive then.
+    pub why: Why,
+}
+
+/// One kernel call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRow {
+    /// The node it serves.
+    pub scope: String,
+    /// The kernel's name.
+    pub kernel: String,
+    /// What the kernel does.
+    pub label: String,
+    /// Arithmetic operations.
+    pub flops: u64,
+    /// Bytes of buffers alive at it, padding included.
+    pub live_bytes: u64,
+}
+
+/// One buffer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BufferRow {
+    /// Scope and role.
+    pub tag: String,
+    /// Whose bytes these are.
+    pub scope: String,
+    /// What they are for.
+    pub role: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What it takes in the arena: the size rounded up to the alignment.
+    pub padded_bytes: u64,
+    /// Its place in the arena.
+    pub offset: u64,
+    /// The first step of its life.
+    pub first_step: u32,
+    /// The last step of its life, included.
+    pub last_step: u32,
+    /// The values that lie in it at one time or another.
+    pub values: Vec<ValueRow>,
+    /// The step that writes it first; none where the caller does.
+    pub writer: Option<Touch>,
+    /// The last step that reads it; none where only the caller does, or nobody.
+    pub last_reader: Option<Touch>,
+    /// Sharing that would have made it needless, and why there is none.
+    pub refused: Vec<RefusedRow>,
+    /// What a run did to it, where it was observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actual: Option<BufferActual>,
+}
+
+impl BufferRow {
+    /// Whether it is alive at a step.
+    pub fn is_alive(&self, step: u32) -> bool {
+        (self.first_step..=self.last_step).contains(&step)
+    }
+
+    /// How many steps it lives.
+    pub fn steps(&self) -> u64 {
+        u64::from(self.last_step - self.first_step) + 1
+    }
+}
+
+/// A value that lies in a buffer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ValueRow {
+    /// The scope of the node that yields it, or the name of the input.
+    pub name: String,
+    /// The dtype of its elements.
+    pub dtype: String,
+    /// Its extents.
+    pub shape: Vec<usize>,
+    /// How its elements lie.
+    pub layout: String,
+    /// Where in the buffer.
+    pub offset: u64,
+    /// Its size, the padding of a last block of channels included.
+    pub bytes: u64,
+    /// The first step that touches it.
+    pub first_step: u32,
+    /// The last such step, included.
+    pub last_step: u32,
+    /// `own`, `view`, `part` or `in_place`.
+    pub sharing: String,
+}
+
+impl ValueRow {
+    /// Its dtype and shape, as in `f32[1,64,56,56]`.
+    pub fn type_text(&self) -> String {
+        type_text(&self.dtype, &self.shape)
+    }
+}
+
+/// A step that touches a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touch {
+    /// Its position.
+    pub step: u32,
+    /// The node it serves.
+    pub scope: String,
+}
+
+/// Sharing that there is not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RefusedRow {
+    /// The node at which bytes would have been shared.
+    pub node: String,
+    /// The value whose bytes were wanted.
+    pub of: String,
+    /// `part` or `in_place`.
+    pub sharing: String,
+    /// `read_later`, `output`, `given`, `kernel`, `occupied` or `peak`.
+    pub reason: String,
+    /// The whole of it as a sentence.
+    pub text: String,
+}
+
+/// A constant of the image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConstantRow {
+    /// Its name and role.
+    pub tag: String,
+    /// Its name.
+    pub name: String,
+    /// `weight` or `constant`.
+    pub role: String,
+    /// The node of the first step that reads it: the layer it belongs to.
+    pub scope: String,
+    /// The dtype of the tensor it was packed from.
+    pub dtype: String,
+    /// The extents of that tensor.
+    pub shape: Vec<usize>,
+    /// Its place in the section.
+    pub offset: u64,
+    /// The size of that tensor.
+    pub tensor_bytes: u64,
+    /// Its size as packed for the kernel that reads it.
+    pub bytes: u64,
+    /// Of these, bytes that no constant before it has as well: equal constants lie in the same place.
+    pub own_bytes: u64,
+    /// The padding behind it.
+    pub padding_bytes: u64,
+}
+
+impl Report {
+    /// The bytes of the arena and of the image's constants: all that the plan speaks of.
+    pub fn planned_bytes(&self) -> u64 {
+        self.planned.arena_bytes + self.planned.weights_bytes
+    }
+
+    /// Whether nothing that was measured differs from the plan.
+    pub fn agrees(&self) -> bool {
+        self.measured.as_ref().is_none_or(|measured| measured.verdict == Verdict::Equal)
+    }
+
+    /// The number of steps, with one as the least.
+    pub fn step_count(&self) -> u32 {
+        (self.planned.steps.len() as u32).max(1)
+    }
+
+    /// Bytes that the process holds besides arena and image, or that a foreign profile could not name; where known.
+    pub fn residual_bytes(&self) -> Option<i64> {
+        let measured = self.measured.as_ref().map(|measured| measured.actual.residual_bytes() as i64);
+        measured.or_else(|| (!self.unnamed.is_empty()).then(|| self.unnamed.iter().map(|row| row.bytes).sum()))
+    }
+}
+
+/// A dtype and extents, as in `f32[1,64,56,56]`.
+pub(crate) fn type_text(dtype: &str, shape: &[usize]) -> String {
+    let extents: Vec<String> = shape.iter().map(usize::to_string).collect();
+    format!("{dtype}[{}]", extents.join(","))
+}

@@ -1,0 +1,86 @@
+//! [`Why`]: why a buffer is alive at a step.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BufferRow, Planned, ValueRow};
+
+/// Why a buffer is alive at a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// The kind of reason.
+    pub kind: WhyKind,
+    /// The step that decides it, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// The reason as a sentence.
+    pub text: String,
+}
+
+/// The kinds of reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyKind {
+    /// Scratch of the step itself.
+    Scratch,
+    /// A result of the model.
+    Output,
+    /// The step reads it, for the last time.
+    ReadNow,
+    /// A later step reads it.
+    ReadLater,
+    /// A step of the backward pass reads it.
+    SavedForBackward,
+    /// The step writes it, and nothing reads it.
+    NeverRead,
+    /// No value lies there at the step: its part of a block is yet to be written.
+    Waits,
+    /// Another program's profile does not tell.
+    NotTold,
+}
+
+impl Why {
+    /// Why `buffer` is alive at `step`.
+    pub(crate) fn new(planned: &Planned, buffer: &BufferRow, step: u32) -> Why {
+        let why = |kind, step, text: String| Why { kind, step, text };
+        if buffer.role == "workspace" && buffer.last_reader.is_none() {
+            return why(WhyKind::Scratch, Some(step), "scratch of this step".into());
+        }
+        let is_now = |value: &&ValueRow| (value.first_step..=value.last_step).contains(&step);
+        // Of several values that live there, the one that lives longest holds the buffer.
+        let holds = buffer.values.iter().filter(is_now).max_by_key(|value| (value.last_step, value.first_step));
+        let next = buffer.values.iter().filter(|value| step < value.first_step).min_by_key(|value| value.first_step);
+        if let (None, Some(next)) = (holds, next) {
+            let text = format!("it waits for `{}`, from {} on", next.name, next.first_step);
+            return why(WhyKind::Waits, Some(next.first_step), text);
+        }
+        let last = holds.map(|value| value.last_step);
+        if buffer.role == "output" && last.is_none_or(|last| last == buffer.last_step) {
+            return why(WhyKind::Output, None, "a result: the caller reads it after the run".into());
+        }
+        let reader = buffer.last_reader.as_ref().map(|reader| reader.step);
+        let Some(at) = last.filter(|last| Some(*last) != reader && *last < buffer.last_step).or(reader) else {
+            return match planned.steps.is_empty() {
+                true => why(WhyKind::NotTold, None, "it was allocated; when it is free is not told".into()),
+                false => why(WhyKind::NeverRead, None, "it is written and never read".into()),
+            };
+        };
+        if at <= step {
+            return why(WhyKind::ReadNow, Some(at), "this step reads it, the last to do so".into());
+        }
+        let scope = planned.steps.get(at as usize).map_or("", |row| &row.scope);
+        match !is_gradient(&buffer.role) && writes_gradient(planned, at) {
+            true => why(WhyKind::SavedForBackward, Some(at), format!("saved for backward: `{scope}` reads it at {at}")),
+            false => why(WhyKind::ReadLater, Some(at), format!("`{scope}` reads it last, at {at}")),
+        }
+    }
+}
+
+fn is_gradient(role: &str) -> bool {
+    matches!(role, "weight_gradient" | "activation_gradient")
+}
+
+/// Whether a step writes a gradient first.
+fn writes_gradient(planned: &Planned, step: u32) -> bool {
+    let writes = |buffer: &BufferRow| buffer.writer.as_ref().is_some_and(|writer| writer.step == step);
+    planned.buffers.iter().any(|buffer| is_gradient(&buffer.role) && writes(buffer))
+}

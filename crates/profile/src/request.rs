@@ -1,0 +1,194 @@
+//! [`Request`]: which views of a report go on the screen and which forms of it into files, as command lines say it. The
+//! programs that have such command lines read and write the files.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use types::Bytes;
+
+use crate::view::{Depth, Fit, Groups, Measure, Options, View};
+use crate::{Page, Report};
+
+/// What is asked of a report.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How views are made; the groups are those of the file below, once it is read.
+    pub options: Options,
+    /// A file of groups.
+    pub groups: Option<PathBuf>,
+    /// What it should fit.
+    pub fits: Option<Bytes>,
+    /// The views that were named.
+    pub views: Vec<View>,
+    /// Forms and the files that they go to.
+    pub files: Vec<(Form, PathBuf)>,
+}
+
+/// The forms that a report is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The page.
+    Html,
+    /// A folder of pictures.
+    Svg,
+    /// MXNet's CSV with five columns.
+    Csv,
+    /// The older CSV.
+    TwoColumn,
+    /// PyTorch's snapshot, a pickle where the file's name ends so.
+    Snapshot,
+    /// A trace for Chrome and Perfetto.
+    Trace,
+    /// Collapsed stacks.
+    Collapsed,
+    /// A profile for pprof.
+    Pprof,
+    /// TBD's analysis.
+    Tbd,
+}
+
+const FORMS: [(&str, Form); 9] = [
+    ("html", Form::Html),
+    ("svg", Form::Svg),
+    ("csv", Form::Csv),
+    ("two-column", Form::TwoColumn),
+    ("snapshot", Form::Snapshot),
+    ("trace", Form::Trace),
+    ("collapsed", Form::Collapsed),
+    ("pprof", Form::Pprof),
+    ("tbd", Form::Tbd),
+];
+
+/// What goes on a screen where no views are named.
+const SCREEN: [View; 4] = [View::Headline, View::Bars, View::Top, View::Timeline];
+
+impl Request {
+    /// What the flags do, for a program's help.
+    pub const HELP: &'static str = "\
+          --fits BYTES            whether it fits, as 8GiB; exit code 1 if not
+          --view NAME[,NAME...]   headline, bars, top, timeline, map, flame, actual or all
+          --top K                 rows of tables (default 10)
+          --depth N               parts of a scope that make a layer (default: few layers)
+          --groups FILE.toml      categories by keywords instead: [layer], [data_structure]
+          --expected BYTES        what the whole was found to be by other means
+          --by peak|byte-steps    what flame graphs measure (default peak)
+          --width N               columns of the text, from 72 (default 80)
+          --html FILE             the report as a page of its own
+          --svg DIR               bars, timeline, map and flame graph as pictures
+          --csv FILE              MXNet's form with five columns; --two-column FILE: tag,MiB
+          --snapshot FILE         for PyTorch's memory_viz: JSON, or a pickle if FILE ends so
+          --trace FILE.json       counters and lives, for Chrome and Perfetto
+          --collapsed FILE, --pprof FILE, --tbd FILE
+                                  collapsed stacks, a profile for pprof, TBD's analysis
+";
+
+    /// Whether a flag is one of a request's; each takes a value.
+    pub fn takes(flag: &str) -> bool {
+        const OTHERS: [&str; 8] = ["fits", "view", "top", "depth", "groups", "expected", "by", "width"];
+        OTHERS.contains(&flag) || FORMS.iter().any(|(name, _)| *name == flag)
+    }
+
+    /// Sets a flag's value.
+    ///
+    /// # Errors
+    /// A value that the flag does not take.
+    pub fn set(&mut self, flag: &str, value: OsString) -> Result<(), String> {
+        if let Some((_, form)) = FORMS.iter().find(|(name, _)| *name == flag) {
+            self.files.push((*form, value.into()));
+            return Ok(());
+        }
+        if flag == "groups" {
+            self.groups = Some(value.into());
+            return Ok(());
+        }
+        let word = value.to_str().ok_or_else(|| format!("--{flag} takes text"))?;
+        let number = |least: usize| {
+            let number = word.parse().ok().filter(|number| (least..=1_000_000).contains(number));
+            number.ok_or_else(|| format!("--{flag} takes a number from {least} to 1000000, not `{word}`"))
+        };
+        let bytes = || word.parse::<Bytes>().map_err(|error| format!("--{flag}: {error}"));
+        match flag {
+            "fits" => self.fits = Some(bytes()?),
+            "expected" => self.options.expected = Some(bytes()?.0.min(i64::MAX as u64)),
+            "top" => self.options.rows = number(1)?,
+            "depth" => self.options.depth = Depth::Parts(number(1)?),
+            "width" => self.options.width = number(72)?,
+            "by" => {
+                let measure = Measure::named(word);
+                self.options.measure = measure.ok_or_else(|| format!("--by takes peak or byte-steps, not `{word}`"))?;
+            }
+            _ => self.views = View::list(word)?,
+        }
+        Ok(())
+    }
+
+    /// Takes the groups from their file's text.
+    ///
+    /// # Errors
+    /// A text that is no such file, with the file's name.
+    pub fn set_groups(&mut self, path: &Path, text: &str) -> Result<(), String> {
+        let groups = Groups::parse(text).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        self.options.groups = Some(groups);
+        Ok(())
+    }
+
+    /// Whether the report fits, where that was asked.
+    pub fn fit(&self, report: &Report) -> Option<Fit> {
+        self.fits.map(|capacity| Fit::new(report, capacity.0))
+    }
+
+    /// The text for the screen: the views that were named; without any, the usual ones, or the headline alone where files
+    /// are what was asked for.
+    pub fn text(&self, report: &Report) -> String {
+        let fit = self.fit(report);
+        let views = match (&self.views[..], self.files.is_empty() && fit.is_none()) {
+            ([], true) => &SCREEN[..],
+            ([], false) => &[View::Headline],
+            (views, _) => views,
+        };
+        let texts = views.iter().map(|view| report.text(*view, &self.options));
+        texts.chain(fit.map(|fit| fit.text())).collect()
+    }
+
+    /// The report as JSON, with the answer to whether it fits.
+    pub fn json(&self, report: &Report) -> serde_json::Value {
+        let mut value = serde_json::to_value(report).expect("a report has no maps with other keys than strings");
+        if let Some(fit) = self.fit(report) {
+            value["fit"] = serde_json::json!({
+                "fits": fit.fits(),
+                "need_bytes": fit.need_bytes,
+                "capacity_bytes": fit.capacity_bytes,
+            });
+        }
+        value
+    }
+
+    /// The files that were asked for. `page` is the report's page.
+    pub fn files(&self, page: &Page) -> Vec<(PathBuf, Vec<u8>)> {
+        self.files.iter().flat_map(|(form, path)| self.file(page, *form, path)).collect()
+    }
+
+    fn file(&self, page: &Page, form: Form, path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let report = page.report;
+        let is_pickle = path.extension().is_some_and(|extension| extension == "pickle" || extension == "pkl");
+        let bytes = match form {
+            Form::Html => page.html().into_bytes(),
+            Form::Svg => {
+                let picture = |view: View| {
+                    let text = report.svg(view, &self.options)?;
+                    Some((path.join(format!("{}.svg", view.name())), text.into_bytes()))
+                };
+                return View::ALL.into_iter().filter_map(picture).collect();
+            }
+            Form::Csv => report.mxnet_csv().into_bytes(),
+            Form::TwoColumn => report.two_column_csv().into_bytes(),
+            Form::Snapshot if is_pickle => report.snapshot_pickle(),
+            Form::Snapshot => report.snapshot_json().into_bytes(),
+            Form::Trace => report.trace_json(None).into_bytes(),
+            Form::Collapsed => report.collapsed(self.options.measure).into_bytes(),
+            Form::Pprof => report.pprof(),
+            Form::Tbd => report.tbd_analysis().into_bytes(),
+        };
+        vec![(path.to_path_buf(), bytes)]
+    }
+}

@@ -1,0 +1,134 @@
+//! [`Groups`]: categories by keywords, as people used them with MXNet's profiler, from a TOML file.
+//!
+//! ```toml
+//! [layer]
+//! Attention = ["attention", "/att"]
+//!
+//! [data_structure]
+//! Parameters = ["in_arg", "arg_grad"]
+//! Workspace = ["workspace", "temp_space"]
+//! ```
+//!
+//! Categories are tried in the order of the file and the first that matches takes the bytes: none are counted twice. A
+//! keyword matches where it stands anywhere in the tag as MXNet would write it, or in the tag as we do.
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// Ordered categories.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Groups {
+    /// For the bar by layer.
+    pub layer: Vec<Group>,
+    /// For the bar by data structure.
+    pub data_structure: Vec<Group>,
+}
+
+/// A category.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// What a tag must contain one of.
+    pub keywords: Vec<String>,
+}
+
+/// Why a text is not a file of groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupsError(String);
+
+impl std::fmt::Display for GroupsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; write [layer] and [data_structure] with lines `Name = [\"keyword\", ..]`", self.0)
+    }
+}
+
+impl std::error::Error for GroupsError {}
+
+/// What the rest is called.
+pub(crate) const OTHERS: &str = "Others";
+/// What is expected and has no name.
+pub(crate) const UNTRACKABLE: &str = "Untrackable";
+
+impl Groups {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse(text: &str) -> Result<Groups, GroupsError> {
+        let file: File = basic_toml::from_str(text).map_err(|error| GroupsError(error.to_string()))?;
+        let groups = Groups { layer: file.layer.0, data_structure: file.data_structure.0 };
+        let all = || groups.layer.iter().chain(&groups.data_structure);
+        if let Some(group) = all().find(|group| [OTHERS, UNTRACKABLE].contains(&&group.name[..])) {
+            return Err(GroupsError(format!("`{}` is what the rest is called; choose another name", group.name)));
+        }
+        if let Some(group) = all().find(|group| group.keywords.iter().any(String::is_empty)) {
+            return Err(GroupsError(format!("`{}` has an empty keyword, which every tag contains", group.name)));
+        }
+        Ok(groups)
+    }
+}
+
+/// The first category that has a keyword in one of the tags.
+pub(crate) fn first_match<'a>(groups: &'a [Group], tags: &[&str]) -> Option<&'a str> {
+    let hits = |group: &&Group| group.keywords.iter().any(|word| tags.iter().any(|tag| tag.contains(&word[..])));
+    groups.iter().find(hits).map(|group| &group.name[..])
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    layer: Table,
+    #[serde(default)]
+    data_structure: Table,
+}
+
+/// A table in the order of its lines.
+#[derive(Default)]
+struct Table(Vec<Group>);
+
+impl<'de> Deserialize<'de> for Table {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Table, D::Error> {
+        struct Rows;
+        impl<'de> Visitor<'de> for Rows {
+            type Value = Table;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("lines `Name = [\"keyword\", ..]`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Table, A::Error> {
+                let mut rows = Vec::new();
+                while let Some((name, keywords)) = map.next_entry()? {
+                    rows.push(Group { name, keywords });
+                }
+                Ok(Table(rows))
+            }
+        }
+        deserializer.deserialize_map(Rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_the_file_decides() {
+        let groups = Groups::parse("[layer]\nZ = [\"rnn\"]\nA = [\"rnn/0\", \"att\"]\n").expect("it is TOML");
+        assert_eq!(first_match(&groups.layer, &["rnn/0"]), Some("Z"));
+        assert_eq!(first_match(&groups.layer, &["x", "attention"]), Some("A"));
+        assert_eq!(first_match(&groups.layer, &["conv"]), None);
+    }
+
+    #[test]
+    fn what_is_no_file_of_groups_is_refused() {
+        for text in
+            ["layer = 3", "[lair]\n", "[layer]\nA = \"x\"", "[layer]\nOthers = [\"x\"]", "[layer]\nA=[\"\"]", "["]
+        {
+            let error = Groups::parse(text).expect_err(text).to_string();
+            assert!(error.contains("[layer]"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! [`Svg`]: a picture as text. Standing alone, in light and dark, with the patterns of `palette`.
+
+use std::fmt::Write;
+
+use super::palette::{Pattern, STYLES, style};
+
+/// A picture that grows.
+pub(crate) struct Svg {
+    width: f64,
+    height: f64,
+    body: String,
+}
+
+const STYLE: &str = "\
+text{font:12px system-ui,sans-serif;fill:#1b1b1b}text.small{font-size:10px}text.title{font-size:15px;font-weight:600}\
+text.end{text-anchor:end}text.mid{text-anchor:middle}.paper{fill:#fff}.axis{stroke:#777;fill:none}\
+.edge{stroke:#0006;stroke-width:.5}.peak{stroke:#c00;stroke-width:1.5;stroke-dasharray:5 3;fill:none}\
+.actual{stroke:#000;stroke-width:1.5;fill:none}.ink{stroke:#0007;stroke-width:1.2;fill:none}.dot{fill:#0007}\
+@media(prefers-color-scheme:dark){text{fill:#eee}.paper{fill:#16181c}.axis{stroke:#999}.actual{stroke:#fff}\
+.peak{stroke:#ff6b6b}text.on{fill:#111}}text.on{fill:#111}";
+
+impl Svg {
+    /// An empty picture.
+    pub(crate) fn new(width: f64, height: f64) -> Svg {
+        Svg { width, height, body: String::new() }
+    }
+
+    /// A rectangle filled as a role is, with a text that shows when it is pointed at.
+    pub(crate) fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, role: &str, title: &str) {
+        let style = style(role);
+        let size = format!("x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"");
+        let _ = write!(
+            self.body,
+            "<g><title>{}</title><rect {size} fill=\"{}\" class=\"edge\"/>",
+            escape(title),
+            style.color
+        );
+        if style.pattern != Pattern::Plain {
+            let _ = write!(self.body, "<rect {size} fill=\"url(#{})\"/>", style.pattern.name());
+        }
+        self.body.push_str("</g>\n");
+    }
+
+    /// A text with classes: `small`, `title`, `end`, `mid`, `on` (on a coloured ground).
+    pub(crate) fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
+        let _ = writeln!(self.body, "<text x=\"{x:.2}\" y=\"{y:.2}\" class=\"{class}\">{}</text>", escape(text));
+    }
+
+    /// A line through points.
+    pub(crate) fn line(&mut self, class: &str, points: &[(f64, f64)]) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
+        let _ = writeln!(self.body, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
+    }
+
+    /// A closed shape filled as a role is.
+    pub(crate) fn area(&mut self, points: &[(f64, f64)], role: &str) {
+        let style = style(role);
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
+        let points = points.join(" ");
+        let _ = write!(
+            self.body,
+            "<g><title>{}</title><polygon points=\"{points}\" fill=\"{}\"/>",
+            escape(role),
+            style.color
+        );
+        if style.pattern != Pattern::Plain {
+            let _ = write!(self.body, "<polygon points=\"{points}\" fill=\"url(#{})\"/>", style.pattern.name());
+        }
+        self.body.push_str("</g>\n");
+    }
+
+    /// A row of the roles that a picture shows, at a height.
+    pub(crate) fn legend(&mut self, x: f64, y: f64, roles: &[String]) {
+        let mut at = x;
+        for role in roles {
+            self.rect(at, y, 14.0, 14.0, role, role);
+            self.text(at + 18.0, y + 11.5, "small", role);
+            at += 34.0 + 6.2 * role.len() as f64;
+        }
+    }
+
+    /// The file.
+    pub(crate) fn finish(self) -> String {
+        let (width, height) = (self.width, self.height);
+        let mut defs = String::new();
+        for (_, style) in STYLES {
+            let def = pattern(style.pattern);
+            if !defs.contains(&def) {
+                defs.push_str(&def);
+            }
+        }
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+             height=\"{height}\" role=\"img\">\n<style>{STYLE}</style>\n<defs>{defs}</defs>\n\
+             <rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>\n{}</svg>\n",
+            self.body
+        )
+    }
+}
+
+fn pattern(pattern: Pattern) -> String {
+    let marks = match pattern {
+        Pattern::Plain => return String::new(),
+        Pattern::Rising => "<path class=\"ink\" d=\"M-2,10L10,-2M4,10L10,4M-2,4L4,-2\"/>",
+        Pattern::Falling => "<path class=\"ink\" d=\"M-2,-2L10,10M4,-2L10,4M-2,4L4,10\"/>",
+        Pattern::Crossed => "<path class=\"ink\" d=\"M-2,10L10,-2M-2,-2L10,10\"/>",
+        Pattern::Level => "<path class=\"ink\" d=\"M0,4H8\"/>",
+        Pattern::Upright => "<path class=\"ink\" d=\"M4,0V8\"/>",
+        Pattern::Dotted => "<circle class=\"dot\" cx=\"4\" cy=\"4\" r=\"1.3\"/>",
+    };
+    let name = pattern.name();
+    format!("<pattern id=\"{name}\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">{marks}</pattern>")
+}
+
+/// Text as XML has it.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            // No other control character may stand in XML.
+            c if c.is_control() && c != '\n' && c != '\t' => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

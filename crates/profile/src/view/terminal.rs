@@ -1,0 +1,115 @@
+//! Text for terminals: cut, padded, with bars of characters. Widths are counted in characters.
+
+use std::ops::Range;
+
+/// At most `width` characters; what is cut from the middle leaves `..`, so that both ends of a path stay.
+pub(crate) fn fit(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_string();
+    }
+    if width < 4 {
+        return text.chars().take(width).collect();
+    }
+    let tail = (width - 2) * 2 / 3;
+    let head = width - 2 - tail;
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(length - tail).collect();
+    format!("{start}..{end}")
+}
+
+/// Cut or filled with spaces to exactly `width` characters.
+pub(crate) fn pad(text: &str, width: usize) -> String {
+    let text = fit(text, width);
+    let missing = width - text.chars().count();
+    text + &" ".repeat(missing)
+}
+
+/// A bar of `part` of `whole` in at most `width` characters.
+pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
+    "#".repeat(scale(part, whole, width))
+}
+
+/// `part` of `whole` scaled to `width`; something never vanishes, and never is more than all.
+pub(crate) fn scale(part: u64, whole: u64, width: usize) -> usize {
+    let scaled = (part as f64 / whole.max(1) as f64 * width as f64).round() as usize;
+    scaled.max(usize::from(0 < part)).min(width)
+}
+
+/// `part` of `whole` in percent.
+pub(crate) fn percent(part: i64, whole: i64) -> f64 {
+    100.0 * part as f64 / (whole as f64).abs().max(1.0)
+}
+
+/// Words in lines of at most `width` characters, those after the first indented.
+pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let words = text.trim_start();
+    let mut lines = vec![" ".repeat(text.len() - words.len())];
+    for word in words.split(' ') {
+        let line = lines.last_mut().expect("there is a first line");
+        if line.trim().is_empty() || line.chars().count() + 1 + word.chars().count() <= width {
+            if !line.trim().is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        } else {
+            lines.push(" ".repeat(indent) + &fit(word, width.saturating_sub(indent)));
+        }
+    }
+    lines.join("\n")
+}
+
+/// The steps that each column of a picture stands for: a few columns a step where there is room, else some steps a column.
+pub(crate) fn columns(steps: usize, width: usize) -> Vec<Range<usize>> {
+    let room = width.saturating_sub(14).clamp(8, 200);
+    let columns = room.min(steps * (room / steps.max(1)).clamp(1, 6)).max(1);
+    let range = |column: usize| {
+        let first = column * steps / columns;
+        first..((column + 1) * steps / columns).max(first + 1)
+    };
+    (0..columns).map(range).collect()
+}
+
+/// A line with a mark under the first column that stands for a step.
+pub(crate) fn mark(columns: &[Range<usize>], step: u32) -> String {
+    let at = columns.iter().position(|steps| steps.contains(&(step as usize))).unwrap_or(0);
+    format!("{:>11}  {}^ peak, step {step}", "", " ".repeat(at))
+}
+
+/// Entries beside each other, in lines of at most `width` characters that are all indented.
+pub(crate) fn list(entries: &[String], width: usize, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for entry in entries {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 2 + entry.chars().count() <= width => {
+                line.push_str("  ");
+                line.push_str(entry);
+            }
+            _ => lines.push(" ".repeat(indent) + entry),
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_loses_its_middle() {
+        assert_eq!(fit("layer1/0/conv1", 14), "layer1/0/conv1");
+        assert_eq!(fit("encoder/layer/0/attention", 14), "enco..ttention");
+        assert_eq!(pad("ab", 4), "ab  ");
+        assert_eq!(fit("abcdef", 3), "abc");
+    }
+
+    #[test]
+    fn bars_show_something_where_there_is_something() {
+        assert_eq!((bar(1, 1_000_000, 10), bar(0, 10, 10), bar(10, 10, 4)), ("#".into(), String::new(), "####".into()));
+    }
+
+    #[test]
+    fn lines_are_wrapped_at_words() {
+        assert_eq!(wrap(" one two three", 8, 2), " one two\n  three");
+    }
+}

@@ -1,0 +1,190 @@
+//! Every view and every export adds up to the plan, byte for byte.
+
+use plan::Plan;
+use prestow_profile::{Bars, Depth, Diff, Flame, Measure, Options, Report, read};
+use serde_json::Value;
+
+use crate::exports::pprof_sums;
+use crate::plans::{random, small, small_measured};
+
+fn cases() -> Vec<Plan> {
+    let mut cases = vec![small(), Plan::default()];
+    for seed in 0..60 {
+        cases.push(random(seed, 1 + seed as usize % 37, seed as usize * 3 % 90));
+    }
+    cases
+}
+
+#[test]
+fn every_step_adds_up_to_the_arena() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let planned = &report.planned;
+        for step in 0..report.step_count() as usize {
+            let sum: u64 = planned.timeline.values().map(|live| live[step]).sum();
+            assert_eq!(sum, plan.arena.size.0, "{} at {step}", plan.model);
+            // The slow way: every byte that some buffer covers.
+            let live = plan.buffers.iter().filter(|b| b.first_step <= step as u32 && step as u32 <= b.last_step);
+            let live: u64 = live.map(|buffer| buffer.size.0.next_multiple_of(64)).sum();
+            assert_eq!(plan.arena.size.0 - planned.timeline["hole"][step], live);
+        }
+        let holes: u64 = planned.holes_at_peak.iter().map(|hole| hole.bytes).sum();
+        let alive: u64 = planned.alive_at_peak.iter().map(|row| row.padded_bytes).sum();
+        assert_eq!(alive + holes, plan.arena.size.0);
+        assert_eq!(alive, plan.arena.lower_bound.0);
+    }
+}
+
+#[test]
+fn roles_and_constants_add_up() {
+    for plan in cases() {
+        let planned = Report::new(&plan).planned;
+        let own: u64 = planned.constants.iter().map(|row| row.own_bytes).sum();
+        let section = own + planned.constants_padding_bytes + planned.constants_other_bytes;
+        assert_eq!(section, plan.constants_size.0);
+        let roles: u64 = planned.by_role.values().sum();
+        assert_eq!(roles, plan.arena.size.0 + own);
+    }
+}
+
+#[test]
+fn both_bars_add_up_whatever_makes_a_layer() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let total = (plan.arena.size + plan.constants_size).0 as i64;
+        for depth in [Depth::Auto, Depth::Parts(1), Depth::Parts(9)] {
+            let bars = Bars::new(&report, &Options { depth, ..Options::default() });
+            for bar in [&bars.by_layer, &bars.by_role] {
+                assert_eq!(bar.iter().map(|part| part.bytes).sum::<i64>(), total, "{}", plan.model);
+            }
+            assert_eq!(bars.total_bytes, total);
+        }
+        let options = Options { expected: Some(5), ..Options::default() };
+        let bars = Bars::new(&report, &options);
+        assert_eq!(bars.by_role.iter().map(|part| part.bytes).sum::<i64>(), 5);
+    }
+    // What the process holds besides is a part of both.
+    let bars = Bars::new(&small_measured(), &Options::default());
+    assert_eq!(bars.total_bytes, 832 + 400 + 8_768);
+    assert_eq!(bars.by_layer.iter().map(|part| part.bytes).sum::<i64>(), bars.total_bytes);
+}
+
+#[test]
+fn flame_graphs_add_up_in_both_measures() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let total = u128::from((plan.arena.size + plan.constants_size).0);
+        let steps = u128::from(report.step_count());
+        assert_eq!(Flame::new(&report, Measure::PeakBytes).total(), total);
+        assert_eq!(Flame::new(&report, Measure::ByteSteps).total(), total * steps);
+        for (measure, want) in [(Measure::PeakBytes, total), (Measure::ByteSteps, total * steps)] {
+            let lines = report.collapsed(measure);
+            let amounts = lines.lines().map(|line| line.rsplit(' ').next().expect("an amount").parse::<u128>());
+            assert_eq!(amounts.map(|amount| amount.expect("a number")).sum::<u128>(), want);
+        }
+        let sums = pprof_sums(&report.pprof());
+        assert_eq!(sums.map(u128::from), [total, total * steps]);
+    }
+}
+
+#[test]
+fn tables_for_other_programs_add_up() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let total = (plan.arena.size + plan.constants_size).0;
+        let csv = report.mxnet_csv();
+        let column = |line: &str, ix: usize| line.trim_matches('"').split("\",\"").nth(ix).map(str::to_string);
+        let sum = |ix| csv.lines().skip(1).map(|line| column(line, ix).unwrap().parse::<u64>().unwrap()).sum::<u64>();
+        assert_eq!(sum(3), total);
+        let planned = &report.planned;
+        let padding: u64 = planned.timeline.get("padding").map_or(0, |live| live[planned.peak_step as usize]);
+        assert_eq!(sum(1), total - padding - planned.constants_padding_bytes);
+        let lines = report.two_column_csv();
+        let mib = lines.lines().map(|line| line.rsplit_once(',').unwrap().1.parse::<f64>().unwrap());
+        let bytes: f64 = mib.map(|mib| mib * f64::from(1 << 20)).sum();
+        assert_eq!(bytes, total as f64);
+        let tbd: Value = serde_json::from_str(&report.tbd_analysis()).expect("it is JSON");
+        let totals = tbd.as_object().unwrap().values().map(|row| row[0].as_f64().unwrap());
+        assert_eq!(totals.sum::<f64>(), total as f64);
+    }
+}
+
+#[test]
+fn snapshots_replay_to_the_plan() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let snapshot: Value = serde_json::from_str(&report.snapshot_json()).expect("it is JSON");
+        let segments = snapshot["segments"].as_array().unwrap();
+        let sizes: u64 = segments.iter().map(|segment| segment["total_size"].as_u64().unwrap()).sum();
+        assert_eq!(sizes, (plan.arena.size + plan.constants_size).0);
+        for segment in segments {
+            let mut at = segment["address"].as_u64().unwrap();
+            for block in segment["blocks"].as_array().unwrap() {
+                assert_eq!(block["address"].as_u64().unwrap(), at, "blocks tile their segment");
+                at += block["size"].as_u64().unwrap();
+            }
+            assert_eq!(at, segment["address"].as_u64().unwrap() + segment["total_size"].as_u64().unwrap());
+        }
+        let (mut live, mut most) = (std::collections::BTreeMap::new(), 0);
+        for event in snapshot["device_traces"][0].as_array().unwrap() {
+            let (at, size) = (event["addr"].as_u64().unwrap(), event["size"].as_u64().unwrap());
+            match event["action"].as_str().unwrap() {
+                "alloc" => assert_eq!(live.insert(at, size), None, "twice at one address"),
+                "free_completed" => assert_eq!(live.remove(&at), Some(size)),
+                _ => {}
+            }
+            most = most.max(live.values().sum());
+        }
+        let constants: u64 = report
+            .planned
+            .constants
+            .iter()
+            .filter(|row| 0 < row.own_bytes)
+            .map(|row| row.own_bytes + row.padding_bytes)
+            .sum();
+        assert!(most == plan.arena.lower_bound.0 + constants || most <= 64, "{}: {most}", plan.model);
+        let last: u64 = live.values().sum();
+        let active = segments.iter().map(|segment| segment["allocated_size"].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(last, active, "the end of the events is the state of the segments");
+    }
+}
+
+#[test]
+fn traces_count_the_arena_at_every_step() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let trace: Value = serde_json::from_str(&report.trace_json(None)).expect("it is JSON");
+        let events = trace["traceEvents"].as_array().unwrap();
+        let mut sums = std::collections::BTreeMap::new();
+        for event in events.iter().filter(|event| event["ph"] == "C") {
+            *sums.entry(event["ts"].to_string()).or_insert(0) += event["args"]["bytes"].as_u64().unwrap();
+        }
+        assert!(sums.values().all(|sum| *sum == plan.arena.size.0), "{sums:?}");
+        let slices: Vec<&Value> = events.iter().filter(|event| event["pid"] == 3 && event["ph"] == "X").collect();
+        assert_eq!(slices.len(), plan.buffers.len(), "one slice a buffer");
+        // Slices of one lane follow each other.
+        let mut ends = std::collections::BTreeMap::new();
+        for slice in slices {
+            let (start, lane) = (slice["ts"].as_f64().unwrap(), slice["tid"].as_u64().unwrap());
+            assert!(ends.insert(lane, start + slice["dur"].as_f64().unwrap()).is_none_or(|end| end <= start));
+        }
+    }
+}
+
+#[test]
+fn differences_add_up_to_that_of_the_whole() {
+    let cases: Vec<Report> = cases().iter().map(Report::new).collect();
+    for pair in cases.windows(2) {
+        let diff = Diff::new(&pair[0], &pair[1]);
+        let delta: i64 = diff.tags.iter().map(|tag| tag.b_bytes as i64 - tag.a_bytes as i64).sum();
+        assert_eq!(delta, pair[1].planned_bytes() as i64 - pair[0].planned_bytes() as i64);
+        assert!(Diff::new(&pair[0], &pair[0]).is_same());
+    }
+}
+
+#[test]
+fn json_comes_back_as_it_was() {
+    for report in cases().iter().map(Report::new).chain([small_measured()]) {
+        assert_eq!(read(report.to_json().as_bytes()), Ok(report));
+    }
+}

@@ -1,0 +1,50 @@
+// What a person would do on the page, and what is seen then; run beside the page's own scripts.
+addEventListener("load", async () => {
+  const frame = () => new Promise(done => setTimeout(done, 60));
+  const seen = {};
+  const canvas = document.getElementById("map");
+  const colors = () => {
+    const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data,
+      set = new Set();
+    for (let at = 0; at < data.length; at += 4 * 37) set.add(data[at] + "," + data[at + 1] + "," + data[at + 2]);
+    return set.size;
+  };
+  const card = () => document.querySelector("#card h3").textContent;
+  await frame();
+  seen.title = document.getElementById("model").textContent;
+  seen.colors = colors();
+  seen.step = document.getElementById("stepinfo").textContent;
+  const search = document.getElementById("search");
+  search.value = window.words;
+  search.dispatchEvent(new Event("input", { bubbles: true }));
+  await new Promise(done => setTimeout(done, 250));
+  seen.found = document.getElementById("found").textContent;
+  seen.card = card();
+  const timeline = document.getElementById("timeline"),
+    box = timeline.getBoundingClientRect();
+  timeline.dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: box.left + 80, clientY: box.top + 50 }));
+  await frame();
+  seen.first = document.getElementById("alivetitle").textContent;
+  document.getElementById("peak").click();
+  await frame();
+  seen.peak = document.getElementById("alivetitle").textContent;
+  canvas.focus();
+  seen.focus = document.activeElement.id;
+  canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", bubbles: true }));
+  await frame();
+  seen.next = card();
+  const before = performance.now();
+  for (let turn = 0; turn < 10; turn++) {
+    zoomMiddle(0.8);
+    drawMap();
+  }
+  seen.ms = (performance.now() - before) / 10;
+  seen.outside = performance.getEntriesByType("resource").map(entry => entry.name);
+  seen.sections = [...document.querySelectorAll("nav a")].map(a => a.textContent);
+  seen.wide = document.documentElement.scrollWidth <= innerWidth;
+  seen.faults = faults;
+  const out = document.createElement("pre");
+  out.id = "seen";
+  out.textContent = JSON.stringify(seen);
+  document.body.append(out);
+});

@@ -1,0 +1,167 @@
+//! The memory report as people use it: every form written by an executable, plans compared, batches tried, old profiles read.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value as Json;
+
+use crate::executables::{compile, folder, json, output_of, program, text};
+
+/// What `prestow` says in a folder, with its exit code.
+fn prestow(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
+    let done = output_of(Command::new(program("prestow")).args(words).current_dir(folder));
+    (done.status.code(), text(&done.stdout) + &text(&done.stderr))
+}
+
+#[test]
+fn an_executable_writes_every_form() {
+    let folder = folder("report-forms");
+    let exe = compile(&folder, &["squeezenet1.1"]);
+    let forms = [
+        ("--html", "r.html"),
+        ("--svg", "svg"),
+        ("--csv", "r.csv"),
+        ("--two-column", "r2.csv"),
+        ("--snapshot", "r.pickle"),
+        ("--snapshot", "r.json"),
+        ("--trace", "r.trace"),
+        ("--collapsed", "r.collapsed"),
+        ("--pprof", "r.pb.gz"),
+        ("--tbd", "r_ANALYSIS"),
+        ("--placement", "placement.csv"),
+    ];
+    let words = forms.iter().flat_map(|(flag, file)| [(*flag).to_string(), folder.join(file).display().to_string()]);
+    let done = output_of(Command::new(&exe).args(["memory", "--fits", "1GiB"]).args(words));
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("fits         yes"), "{}", text(&done.stdout));
+    for file in forms.map(|(_, file)| if file == "svg" { "svg/map.svg" } else { file }) {
+        let length = std::fs::metadata(folder.join(file)).unwrap_or_else(|error| panic!("{file}: {error}")).len();
+        assert!(0 < length, "{file} is empty");
+    }
+    let report = json(&exe, &["memory"]);
+    let total =
+        report["planned"]["arena_bytes"].as_u64().unwrap() + report["planned"]["weights_bytes"].as_u64().unwrap();
+    let collapsed = std::fs::read_to_string(folder.join("r.collapsed")).expect("it was written");
+    let sum: u64 = collapsed.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(sum, total);
+
+    let no = output_of(Command::new(&exe).args(["memory", "--fits", "1MiB", "--json"]));
+    assert_eq!(no.status.code(), Some(1));
+    let answer: Json = serde_json::from_slice(&no.stdout).expect("--json prints JSON");
+    assert_eq!((&answer["fit"]["fits"], answer["fit"]["need_bytes"].as_u64()), (&Json::from(false), Some(total)));
+}
+
+#[test]
+fn the_plan_tells_what_lies_where_and_what_was_refused() {
+    let exe = compile(&folder("report-values"), &["densenet121"]);
+    let report = json(&exe, &["memory", "--actual"]);
+    let planned = &report["planned"];
+    let buffers = planned["buffers"].as_array().expect("a list");
+    assert!(
+        buffers.iter().all(|buffer| buffer["role"] == "workspace" || !buffer["values"].as_array().unwrap().is_empty())
+    );
+    let values = || buffers.iter().flat_map(|buffer| buffer["values"].as_array().unwrap());
+    for sharing in ["own", "part"] {
+        assert!(values().any(|value| value["sharing"] == sharing), "dense blocks have `{sharing}` values");
+    }
+    assert!(values().all(|value| !value["shape"].as_array().unwrap().is_empty()));
+    assert!(buffers.iter().all(|buffer| buffer["actual"]["verdict"] == "equal"));
+    assert!(planned["alive_at_peak"].as_array().unwrap().iter().all(|row| row["why"]["text"].is_string()));
+    let written = report["actual"]["live_written_bytes"].as_array().unwrap();
+    let steps = planned["steps"].as_array().unwrap();
+    assert_eq!(written.len(), steps.len());
+    assert!(written.iter().zip(steps).all(|(written, step)| written.as_u64() <= step["live_bytes"].as_u64()));
+}
+
+#[test]
+fn plans_are_compared() {
+    let folder = folder("report-diff");
+    let a = compile(&folder, &["lenet", "--batch", "2,4"]);
+    let b = folder.join("b");
+    std::fs::rename(&a, &b).expect("writable");
+    let a = compile(&folder, &["lenet", "--batch", "2"]);
+    let report = folder.join("a.json");
+    std::fs::write(&report, output_of(Command::new(&a).args(["memory", "--json"])).stdout).expect("writable");
+
+    let (code, said) = prestow(&folder, &["diff", "model", "a.json"]);
+    assert_eq!(code, Some(0), "a report is what its executable says: {said}");
+    let (code, said) = prestow(&folder, &["diff", "b", "b", "--batch", "4"]);
+    assert!(code == Some(0) && said.contains("do not differ"), "{said}");
+    let (code, said) = prestow(&folder, &["diff", "a.json", "b", "--html", "d.html", "--json"]);
+    assert_eq!(code, Some(1), "{said}");
+    let (code, said) = prestow(&folder, &["diff", "a.json"]);
+    assert!(code == Some(2) && said.contains("two"), "{said}");
+    let (code, said) = prestow(&folder, &["diff", "missing", "a.json"]);
+    assert!(code == Some(2) && said.contains("`missing`"), "{said}");
+}
+
+#[test]
+fn batches_are_tried_until_the_largest_that_fits_is_known() {
+    let folder = folder("report-what-if");
+    let words = ["what-if", "lenet", "--batch", "1,8", "--fits", "340KiB", "--json"];
+    let (code, said) = prestow(&folder, &words);
+    let answer: Json = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    let largest = answer["largest_batch"].as_u64().expect("some fit");
+    assert!(code == Some(1) && answer["is_largest"] == true && 1 <= largest && largest < 8, "{said}");
+    for variant in answer["variants"].as_array().unwrap() {
+        assert_eq!(variant["fits"].as_bool().unwrap(), variant["batch"].as_u64().unwrap() <= largest);
+    }
+    // Each is what compiling says.
+    let exe = compile(&folder, &["lenet", "--batch", "8"]);
+    let arena = &json(&exe, &["memory"])["planned"]["arena_bytes"];
+    let variants = answer["variants"].as_array().unwrap();
+    assert_eq!(&variants.iter().find(|row| row["batch"] == 8).unwrap()["arena_bytes"], arena);
+
+    let files = ["--html", "w.html", "--csv", "w.csv", "--svg", "w.svg"];
+    let (code, said) = prestow(&folder, &[&["what-if", "lenet", "--batch", "2,1"], &files[..]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(files.iter().filter(|file| file.starts_with('w')).all(|file| folder.join(file).exists()));
+    let refused = [
+        (&["what-if", "lenet", "--batch", "1", "--dtype", "f16"][..], "--dtype f16"),
+        (&["what-if", "lenet"], "--batch"),
+        (&["what-if", "lenet", "--batch", "1", "-o", "x"], "-o"),
+        (&["what-if", "resnet51", "--batch", "1"], "resnet51"),
+    ];
+    for (words, says) in refused {
+        let (code, said) = prestow(&folder, words);
+        assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn old_profiles_are_read() {
+    let folder = folder("report-import");
+    let log = "[mem] Allocate 4096 bytes GPU memory (in_arg:w).\nnoise\n[mem] Allocate 8192 bytes GPU memory (att).\n";
+    std::fs::write(folder.join("log"), log).expect("writable");
+    std::fs::write(folder.join("old.csv"), "in_arg:w,1.5\ndata_entry:x_oedge0,2\n").expect("writable");
+    std::fs::write(folder.join("g.toml"), "[layer]\nW = [\"in_arg\"]\n").expect("writable");
+    let (code, said) = prestow(&folder, &["profile", "analysis", "log", "old.csv"]);
+    assert!(code == Some(0) && said.contains("Attention Layer") && said.contains("Weights"), "{said}");
+    let (code, said) = prestow(&folder, &["profile", "entries", "old.csv", "--groups", "g.toml", "--expected", "4MiB"]);
+    assert!(code == Some(0) && said.contains("Untrackable") && said.contains("Others = 2.00 MiB"), "{said}");
+    let (code, said) = prestow(&folder, &["profile", "import", "log", "--html", "log.html", "--csv", "log.csv"]);
+    assert!(code == Some(0) && folder.join("log.html").exists(), "{said}");
+    let (code, said) = prestow(&folder, &["profile", "import", "log.csv", "--fits", "12KiB"]);
+    assert!(code == Some(0) && said.contains("yes: 12.00 KiB"), "{said}");
+    std::fs::write(folder.join("none"), "nothing of the kind").expect("writable");
+    let (code, said) = prestow(&folder, &["profile", "import", "none"]);
+    assert!(code == Some(2) && said.contains("`none`") && said.contains("MXNet"), "{said}");
+}
+
+#[test]
+fn time_and_memory_are_one_trace() {
+    let folder = folder("report-trace");
+    let exe = compile(&folder, &["lenet"]);
+    let trace = folder.join("t.json");
+    let words = ["profile", "--warmup", "1", "--iters", "3", "--top", "2", "--trace", trace.to_str().expect("UTF-8")];
+    let done = output_of(Command::new(&exe).args(words));
+    let said = text(&done.stdout);
+    assert!(done.status.success() && said.contains("faster steps") && said.contains("GB/s"), "{said}");
+    let trace: Json = serde_json::from_slice(&std::fs::read(trace).expect("it was written")).expect("JSON");
+    let events = trace["traceEvents"].as_array().unwrap();
+    let steps: Vec<&Json> = events.iter().filter(|event| event["cat"] == "step").collect();
+    let describe = json(&exe, &["describe"]);
+    assert_eq!(Some(steps.len() as u64), describe["steps"].as_u64());
+    assert!(steps.windows(2).all(|pair| pair[0]["ts"].as_f64() < pair[1]["ts"].as_f64()), "steps follow each other");
+    assert!(events.iter().any(|event| event["ph"] == "C") && events.iter().any(|event| event["pid"] == 3));
+}

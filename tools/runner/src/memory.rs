@@ -1,0 +1,40 @@
+//! `EXE memory`: the report, its views on the screen, and its files.
+
+use profile::{Page, Report, View, placement_csv};
+
+use crate::arguments::Memory;
+use crate::commands::{Answer, chosen, measure, open_image, open_session, print_json};
+use crate::files::write_all;
+use crate::{inputs, say};
+
+/// Makes the report, writes its files, prints its views. The answer is no where plan and actual differ or it does not fit.
+pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
+    let mut request = asked.request.clone();
+    if let Some(path) = &asked.request.groups {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+        request.set_groups(path, &text)?;
+    }
+    let image = open_image()?;
+    let plan = chosen(&image, &asked.common)?;
+    let report = if asked.actual {
+        let mut session = open_session(&image, &asked.common)?;
+        let tensors = inputs::synthetic(session.plan(), 1);
+        measure(&image, &mut session, &tensors)?
+    } else {
+        Report::new(&plan)
+    };
+    let mut files = request.files(&Page::new(&report, &request.options));
+    files.extend(asked.placement.iter().map(|path| (path.clone(), placement_csv(&plan).into_bytes())));
+    write_all(&files)?;
+    if asked.common.json {
+        print_json(&request.json(&report));
+    } else {
+        say::out(&request.text(&report));
+        if asked.actual && request.views.is_empty() && files.is_empty() {
+            say::out(&report.text(View::Actual, &request.options));
+        }
+    }
+    let fits = request.fit(&report).is_none_or(|fit| fit.fits());
+    Ok(if report.agrees() && fits { Answer::Yes } else { Answer::No })
+}
