@@ -48,9 +48,8 @@ pub(crate) fn reach(shape: &[usize], strides: &[usize]) -> Option<usize> {
     if axes.clone().any(|(&extent, &stride)| extent == 0 && stride != 0) {
         return Some(0);
     }
-    let last = axes.try_fold(0usize, |sum, (&extent, &stride)| {
-        sum.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
-    })?;
+    let last = axes
+        .try_fold(0usize, |sum, (&extent, &stride)| sum.checked_add(extent.saturating_sub(1).checked_mul(stride)?))?;
     last.checked_add(1)
 }
 

@@ -14,8 +14,8 @@ fn use_all(report: &Report) {
     });
     Flame::new(report, Measure::ByteSteps);
     report.entries(&options);
-    (report.mxnet_csv(), report.two_column_csv(), report.tbd_analysis(), report.snapshot_pickle());
-    (report.trace_json(None), report.pprof(), Page::new(report, &options).html(), report.to_json());
+    drop((report.mxnet_csv(), report.two_column_csv(), report.tbd_analysis(), report.snapshot_pickle()));
+    drop((report.trace_json(None), report.pprof(), Page::new(report, &options).html(), report.to_json()));
 }
 
 #[test]
