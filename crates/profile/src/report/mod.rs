@@ -134,7 +134,6 @@ pub struct Order {
 /// How sure it is that something is the least possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(clippy::enum_variant_names, reason = "the names are those of the plan's proofs")]
 pub enum State {
     /// It equals a lower bound.
     OptimalByBound,
