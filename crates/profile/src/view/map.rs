@@ -42,7 +42,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
         let _ = writeln!(text, "{label:>11} |{}", line.iter().collect::<String>());
     }
     let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns.len()));
-    let _ = writeln!(text, "{}", mark(&columns, planned.peak_step));
+    let _ = writeln!(text, "{}", mark(&columns, planned.peak_step, width));
     let mut legend: Vec<String> = roles(report).iter().map(|role| format!("{} {role}", style(role).letter)).collect();
     legend.push(". hole".into());
     let _ = writeln!(text, "{}", list(&legend, width, 13));

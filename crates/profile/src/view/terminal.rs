@@ -70,10 +70,14 @@ pub(crate) fn columns(steps: usize, width: usize) -> Vec<Range<usize>> {
     (0..columns).map(range).collect()
 }
 
-/// A line with a mark under the first column that stands for a step.
-pub(crate) fn mark(columns: &[Range<usize>], step: u32) -> String {
-    let at = columns.iter().position(|steps| steps.contains(&(step as usize))).unwrap_or(0);
-    format!("{:>11}  {}^ peak, step {step}", "", " ".repeat(at))
+/// A line with a mark under the first column that stands for a step, its text on the side where there is room.
+pub(crate) fn mark(columns: &[Range<usize>], step: u32, width: usize) -> String {
+    let at = 13 + columns.iter().position(|steps| steps.contains(&(step as usize))).unwrap_or(0);
+    let (before, text) = (at - 1, format!("peak, step {step}"));
+    match at + 2 + text.len() <= width {
+        true => format!("{}^ {text}", " ".repeat(at)),
+        false => format!("{text:>before$} ^"),
+    }
 }
 
 /// Entries beside each other, in lines of at most `width` characters that are all indented.

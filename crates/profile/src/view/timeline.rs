@@ -71,7 +71,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
         let _ = writeln!(text, "{}", format!("{label} |{line}").trim_end());
     }
     let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns.len()));
-    let _ = writeln!(text, "{}", mark(&columns, planned.peak_step));
+    let _ = writeln!(text, "{}", mark(&columns, planned.peak_step, width));
     let legend: Vec<String> = roles.iter().map(|(role, _)| format!("{} {role}", style(role).letter)).collect();
     let _ = writeln!(text, "{}", list(&legend, width, 13));
     if let Some(actual) = actual {
