@@ -1,8 +1,8 @@
 //! [`Need`]: how high each section will be at least, when what lies nowhere yet is stacked on what is decided.
 //!
 //! The need of a section is the sum of the bytes that live in it and of the bytes wasted under them so far. Where it is
-//! highest the next wasted byte hurts most. A binary tree in an array, the children of node `i` being `2i` and `2i +
-//! 1`: each node knows what was added to all of its sections at once, and the highest need under it, both without what
+//! highest the next wasted byte hurts most. A binary tree in an array, the children of node `i` being `2i` and
+//! `2i + 1`: each node knows what was added to all of its sections at once, and the highest need under it, both without what
 //! was added to the nodes above.
 
 /// Numbers by section: a range of them can grow, and the greatest of a range be found.

@@ -2,7 +2,7 @@
 //! sections comes first.
 //!
 //! An item is a point (first section, end). Points are cut in halves of equal count, by first section and by end in
-//! turn, until eight or fewer are left: a complete binary tree in an array, in which node `i` has the children `2i` and
+//! turn, until eight or fewer are left: a complete binary tree in an array, the children of node `i` being `2i` and
 //! `2i + 1`. A node knows the box around its points, which never changes, and the least rank among those still there.
 //! "Within `l..r`" means `l <= first` and `end <= r`: a node wholly inside answers at once, one wholly outside or
 //! without a rank below the best so far is passed over, and of two children the one with the lower rank is entered
