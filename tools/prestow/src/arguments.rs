@@ -11,7 +11,7 @@ use types::{Bytes, Shape};
 
 /// What is asked of the compiler.
 pub(crate) enum Command {
-    Compile(Compile),
+    Compile(Box<Compile>),
     Models { json: bool },
     Arena(PlaceFile),
     Diff(Box<Compare>),
@@ -245,7 +245,7 @@ fn parse_what_if(mut words: lexopt::Parser) -> Result<Command, String> {
         Command::Compile(compile) if compile.budget.is_some() => {
             Err("what-if plans without a budget; leave out --budget, or ask `compile` with it".into())
         }
-        Command::Compile(compile) => Ok(Command::WhatIf(Box::new(WhatIf { compile, report }))),
+        Command::Compile(compile) => Ok(Command::WhatIf(Box::new(WhatIf { compile: *compile, report }))),
         other => Ok(other),
     }
 }
@@ -317,7 +317,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     }
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    Ok(Command::Compile(Compile { source: request, output, runner, dump_ir, json, budget, level, exact, batches }))
+    let compile = Compile { source: request, output, runner, dump_ir, json, budget, level, exact, batches };
+    Ok(Command::Compile(Box::new(compile)))
 }
 
 /// The value of a flag, as text.
