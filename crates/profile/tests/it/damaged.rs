@@ -14,8 +14,10 @@ fn use_all(report: &Report) {
     });
     Flame::new(report, Measure::ByteSteps);
     report.entries(&options);
-    drop((report.mxnet_csv(), report.two_column_csv(), report.tbd_analysis(), report.snapshot_pickle()));
-    drop((report.trace_json(None), report.pprof(), Page::new(report, &options).html(), report.to_json()));
+    let texts = [report.mxnet_csv(), report.two_column_csv(), report.tbd_analysis(), report.trace_json(None)];
+    let others = [report.snapshot_pickle(), report.pprof(), Page::new(report, &options).html().into_bytes()];
+    assert!(!texts.is_empty() && others.iter().all(|bytes| !bytes.is_empty()));
+    report.to_json();
 }
 
 #[test]
