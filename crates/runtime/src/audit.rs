@@ -71,7 +71,8 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Option<Audit> {
     first.writes.iter().enumerate().for_each(|(at, write)| by_buffer[write.buffer].push(at));
     let mut buffers = Vec::with_capacity(plan.buffers.len());
     // How many more bytes of live buffers hold something after a step than before it.
-    let mut changes = vec![0i64; plan.steps.len() + 1];
+    // A plan without steps has one moment, at which the caller writes.
+    let mut changes = vec![0i64; plan.steps.len().max(1) + 1];
     for (ix, buffer) in plan.buffers.iter().enumerate() {
         let start = buffer.offset.0 as usize;
         planned[start..start + buffer.size.0 as usize].fill(true);

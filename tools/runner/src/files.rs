@@ -22,7 +22,7 @@ fn write_parts(files: &[(PathBuf, Vec<u8>)], parts: &[PathBuf]) -> Result<(), St
     let failed = |path: &Path, error: Error| format!("cannot write `{}`: {error}", path.display());
     for ((path, bytes), part) in files.iter().zip(parts) {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
+            fs::create_dir_all(directory).map_err(|error| failed(path, error))?;
         }
         fs::write(part, bytes).map_err(|error| failed(path, error))?;
     }
