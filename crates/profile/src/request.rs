@@ -64,8 +64,7 @@ const SCREEN: [View; 4] = [View::Headline, View::Bars, View::Top, View::Timeline
 
 impl Request {
     /// What the flags do, for a program's help.
-    pub const HELP: &'static str = "\
-          --fits BYTES            whether it fits, as 8GiB; exit code 1 if not
+    pub const HELP: &'static str = "          --fits BYTES            whether it fits, as 8GiB; exit code 1 if not
           --view NAME[,NAME...]   headline, bars, top, timeline, map, flame, actual or all
           --top K                 rows of tables (default 10)
           --depth N               parts of a scope that make a layer (default: few layers)
