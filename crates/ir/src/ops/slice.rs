@@ -21,13 +21,15 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// All elements, to be narrowed.
+    pub fn whole(shape: &Shape) -> Slice {
+        let rank = shape.rank();
+        Slice { start: SmallVec::from_elem(0, rank), step: SmallVec::from_elem(1, rank), count: shape.clone() }
+    }
+
     /// Everything but a range along one axis.
     pub fn range(shape: &Shape, axis: usize, start: usize, count: usize) -> Slice {
-        let mut slice = Slice {
-            start: SmallVec::from_elem(0, shape.rank()),
-            step: SmallVec::from_elem(1, shape.rank()),
-            count: shape.clone(),
-        };
+        let mut slice = Slice::whole(shape);
         slice.start[axis] = start;
         slice.count[axis] = count;
         slice

@@ -4,6 +4,7 @@ mod builder;
 mod call;
 mod index;
 mod recurrent;
+mod shape;
 
 use ir::Refusal;
 use smallvec::SmallVec;
@@ -13,6 +14,7 @@ use builder::Fold;
 pub(crate) use builder::{Builder, Operand};
 pub(crate) use call::{Call, Standard};
 pub(crate) use recurrent::Network;
+pub(crate) use shape::Span;
 
 /// Returns a [`Refusal`] with a formatted message.
 macro_rules! refuse {

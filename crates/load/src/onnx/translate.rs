@@ -16,8 +16,8 @@ use crate::build::{self, Builder, Operand, axis};
 /// The newest opset of the default domain that the operators know.
 const OPSET_NEWEST: i64 = 22;
 
-/// Loops are unrolled up to so many turns.
-const TURNS_MAX: i64 = 4096;
+/// All loops of a model together are unrolled up to so many turns: loops in loops multiply theirs.
+const TURNS_MAX: usize = 4096;
 
 /// Subgraphs in subgraphs are followed this deep.
 const DEPTH_MAX: usize = 8;
@@ -34,6 +34,7 @@ pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Optio
         directory,
         unsupported: Vec::new(),
         depth: 0,
+        turns: 0,
     };
     // Since IR 4 inputs and initializers exclude each other; before, every initializer was also an input.
     let initializers: BTreeSet<&str> = graph.initializers.iter().map(|tensor| tensor.name).collect();
@@ -87,6 +88,8 @@ struct Walk<'a> {
     directory: Option<&'a Path>,
     unsupported: Vec<Unsupported>,
     depth: usize,
+    /// Turns of loops so far.
+    turns: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -297,10 +300,8 @@ impl<'a> Walk<'a> {
         if body.inputs.len() != states + 2 || body.outputs.len() < states + 1 {
             return Err(wrong());
         }
-        let mut carried: Vec<Entry> = inputs[2.min(inputs.len())..]
-            .iter()
-            .map(|state| state.map(Entry::Operand).ok_or_else(wrong))
-            .collect::<Result<_, _>>()?;
+        let given: Option<Vec<Operand>> = inputs.iter().skip(2).copied().collect();
+        let mut carried = given.ok_or_else(wrong)?;
         let mut stacks = vec![Vec::new(); body.outputs.len() - states - 1];
         if limit.is_some() && self.number(limit).is_none() {
             return Ok(self.refuse(ix, node, open_count()));
@@ -314,32 +315,21 @@ impl<'a> Walk<'a> {
                 (Some(_), Some(0)) => break,
                 _ => {}
             }
-            if TURNS_MAX <= turn {
-                let reason = format!("it turns more than {TURNS_MAX} times");
-                return Ok(self.refuse(ix, node, Refusal(reason)));
+            if TURNS_MAX <= self.turns {
+                return Ok(self.refuse(ix, node, too_many()));
             }
             let number = self.builder.known("turn", types::Tensor::scalar(turn), false);
             let going_on = match condition {
                 Some(condition) => condition,
                 None => self.builder.known("condition", types::Tensor::scalar(true), false),
             };
-            let entries: Vec<Entry> =
-                [number, going_on].map(Entry::Operand).into_iter().chain(carried.iter().copied()).collect();
-            let mut yielded = self.inline(&body, &entries)?.into_iter();
-            condition = match yielded.next() {
-                Some(Entry::Operand(next)) => Some(next),
-                _ => return Ok(None),
-            };
-            carried = yielded.by_ref().take(states).collect();
-            for (stack, entry) in stacks.iter_mut().zip(yielded) {
-                let Entry::Operand(operand) = entry else { return Ok(None) };
-                stack.push(operand);
-            }
+            let entries: Vec<Operand> = [number, going_on].into_iter().chain(carried.iter().copied()).collect();
+            let Some(mut yielded) = self.turn(&body, &entries)? else { return Ok(None) };
+            condition = Some(yielded.remove(0));
+            carried.clear();
+            note_turn(yielded, states, &mut carried, &mut stacks);
         }
-        match self.stacked(ix, node, stacks, &[], &[]) {
-            Ok(stacks) => Ok(Some(carried.into_iter().chain(stacks).collect())),
-            Err(refusal) => Ok(self.refuse(ix, node, refusal)),
-        }
+        Ok(self.turned(ix, node, carried, stacks, [&[], &[]]))
     }
 
     /// Turns of a `Scan`: one for each slice of its last inputs.
@@ -364,7 +354,7 @@ impl<'a> Walk<'a> {
             return Err(wrong());
         }
         let (axes, directions) = (list("scan_input_axes"), list("scan_input_directions"));
-        let mut carried: Vec<Entry> = all[..states].iter().copied().map(Entry::Operand).collect();
+        let mut carried = all[..states].to_vec();
         let mut stacks = vec![Vec::new(); body.outputs.len() - states];
         let mut turns = None;
         for (at, &operand) in all[states..].iter().enumerate() {
@@ -373,13 +363,15 @@ impl<'a> Walk<'a> {
                 Ok(axis) => axis,
                 Err(refusal) => return Ok(self.refuse(ix, node, refusal)),
             };
-            if *turns.get_or_insert(shape[axis]) != shape[axis] || TURNS_MAX < shape[axis] as i64 {
-                let reason =
-                    format!("its inputs have {shape} to be scanned; at most {TURNS_MAX} slices, as many in each");
+            if *turns.get_or_insert(shape[axis]) != shape[axis] {
+                let reason = format!("its inputs do not have as many slices each: one of {shape} along axis {axis}");
                 return Ok(self.refuse(ix, node, Refusal(reason)));
             }
         }
         for turn in 0..turns.unwrap_or(0) {
+            if TURNS_MAX <= self.turns {
+                return Ok(self.refuse(ix, node, too_many()));
+            }
             let mut entries = carried.clone();
             for (at, &operand) in all[states..].iter().enumerate() {
                 let mut call = build::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
@@ -392,20 +384,40 @@ impl<'a> Walk<'a> {
                     call.reshape(slice, shape)
                 });
                 match slice {
-                    Ok(slice) => entries.push(Entry::Operand(slice)),
+                    Ok(slice) => entries.push(slice),
                     Err(refusal) => return Ok(self.refuse(ix, node, refusal)),
                 }
             }
-            let mut yielded = self.inline(&body, &entries)?.into_iter();
-            carried = yielded.by_ref().take(states).collect();
-            for (stack, entry) in stacks.iter_mut().zip(yielded) {
-                let Entry::Operand(operand) = entry else { return Ok(None) };
-                stack.push(operand);
-            }
+            let Some(yielded) = self.turn(&body, &entries)? else { return Ok(None) };
+            carried.clear();
+            note_turn(yielded, states, &mut carried, &mut stacks);
         }
-        match self.stacked(ix, node, stacks, &list("scan_output_axes"), &list("scan_output_directions")) {
-            Ok(stacks) => Ok(Some(carried.into_iter().chain(stacks).collect())),
-            Err(refusal) => Ok(self.refuse(ix, node, refusal)),
+        Ok(self.turned(ix, node, carried, stacks, [&list("scan_output_axes"), &list("scan_output_directions")]))
+    }
+
+    /// One turn of a loop's body, or none where something in it was refused: once is enough to tell why.
+    fn turn(&mut self, body: &model::Graph<'a>, inputs: &[Operand]) -> Result<Option<Vec<Operand>>, LoadError> {
+        self.turns += 1;
+        let inputs: Vec<Entry> = inputs.iter().copied().map(Entry::Operand).collect();
+        let operand = |entry| match entry {
+            Entry::Operand(operand) => Some(operand),
+            Entry::Refused => None,
+        };
+        Ok(self.inline(body, &inputs)?.into_iter().map(operand).collect())
+    }
+
+    /// What a loop yields behind its last turn.
+    fn turned(
+        &mut self,
+        ix: usize,
+        node: &Node<'a>,
+        carried: Vec<Operand>,
+        stacks: Vec<Vec<Operand>>,
+        [axes, directions]: [&[i64]; 2],
+    ) -> Option<Vec<Entry>> {
+        match self.stacked(ix, node, stacks, axes, directions) {
+            Ok(stacks) => Some(carried.into_iter().chain(stacks).map(Entry::Operand).collect()),
+            Err(refusal) => self.refuse(ix, node, refusal),
         }
     }
 
@@ -417,7 +429,7 @@ impl<'a> Walk<'a> {
         stacks: Vec<Vec<Operand>>,
         axes: &[i64],
         directions: &[i64],
-    ) -> Result<Vec<Entry>, Refusal> {
+    ) -> Result<Vec<Operand>, Refusal> {
         let mut call = build::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
         let mut joined = Vec::new();
         for (at, mut stack) in stacks.into_iter().enumerate() {
@@ -433,10 +445,10 @@ impl<'a> Walk<'a> {
             if directions.get(at) == Some(&1) {
                 stack.reverse();
             }
-            joined.push(Entry::Operand(match stack[..] {
+            joined.push(match stack[..] {
                 [slice] => slice,
                 _ => call.apply(Concat { axis }, &stack)?,
-            }));
+            });
         }
         Ok(joined)
     }
@@ -448,6 +460,17 @@ enum Function {
     Loop,
     Scan,
     Row(ops::Translate),
+}
+
+/// States to the next turn, the rest to their stacks.
+fn note_turn(yielded: Vec<Operand>, states: usize, carried: &mut Vec<Operand>, stacks: &mut [Vec<Operand>]) {
+    let mut yielded = yielded.into_iter();
+    carried.extend(yielded.by_ref().take(states));
+    stacks.iter_mut().zip(yielded).for_each(|(stack, operand)| stack.push(operand));
+}
+
+fn too_many() -> Refusal {
+    Refusal(format!("the model's loops turn more than {TURNS_MAX} times together"))
 }
 
 fn open_count() -> Refusal {

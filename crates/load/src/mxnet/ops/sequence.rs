@@ -3,7 +3,6 @@
 
 use ir::Refusal;
 use ir::ops::{Gather, ReduceKind, Slice};
-use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape};
 
@@ -90,15 +89,7 @@ pub(super) fn reverse(call: &mut Call) -> Yield {
     if axis != 0 {
         refuse!("attribute `axis` is 1; 0 is supported");
     }
-    let Some(lengths) = lengths else {
-        let mut slice = Slice {
-            start: SmallVec::from_elem(0, shape.rank()),
-            step: SmallVec::from_elem(1, shape.rank()),
-            count: shape.clone(),
-        };
-        (slice.start[0], slice.step[0]) = if shape[0] < 2 { (0, 1) } else { (shape[0] - 1, -1) };
-        return Ok(vec![call.apply(slice, &[x])?]);
-    };
+    let Some(lengths) = lengths else { return Ok(vec![call.turned(x, 0)?]) };
     let (seq, batch) = (shape[0], shape[1]);
     let lengths = call.reshape(lengths, Shape::from([1, batch]))?;
     let steps = call.positions(seq, 0, 2)?;

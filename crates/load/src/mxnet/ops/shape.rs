@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
 use super::Yield;
-use crate::build::{Operand, axes, axis, counts, refuse};
+use crate::build::{Operand, Span, axes, axis, counts, refuse};
 use crate::mxnet::call::Call;
 
 pub(super) fn identity(call: &mut Call) -> Yield {
@@ -222,35 +222,6 @@ pub(super) fn slice_channel(call: &mut Call) -> Yield {
     Ok(yielded)
 }
 
-/// The slice of one axis from `begin` to `end`, both open and counted from the end where they are negative.
-fn span(extent: usize, begin: Option<i64>, end: Option<i64>, step: i64) -> Result<(usize, isize, usize), Refusal> {
-    let extent = extent as i64;
-    let counted = |at: i64| if at < 0 { at.saturating_add(extent) } else { at };
-    let (start, span) = match step {
-        0 => refuse!("attribute `step` has the number 0"),
-        1.. => {
-            let start = counted(begin.unwrap_or(0)).clamp(0, extent);
-            (start, end.map_or(extent, counted).clamp(0, extent) - start)
-        }
-        _ => {
-            let start = begin.map_or(extent - 1, counted).clamp(-1, extent - 1);
-            (start, start - end.map_or(-1, counted).clamp(-1, extent - 1))
-        }
-    };
-    let size = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
-    let count = if span <= 0 { 0 } else { (span - 1) / size + 1 };
-    let start = if count == 0 { 0 } else { start as usize };
-    Ok((start, if count <= 1 { 1 } else { step as isize }, count as usize))
-}
-
-fn whole(shape: &Shape) -> Slice {
-    Slice {
-        start: SmallVec::from_elem(0, shape.rank()),
-        step: SmallVec::from_elem(1, shape.rank()),
-        count: shape.clone(),
-    }
-}
-
 pub(super) fn slice(call: &mut Call) -> Yield {
     let x = call.input(0)?;
     let shape = call.shape(x);
@@ -260,10 +231,10 @@ pub(super) fn slice(call: &mut Call) -> Yield {
     if shape.rank() < begin.len() || begin.len() != end.len() || begin.len() < step.len() {
         refuse!("attributes `begin`, `end` and `step` do not fit {shape}");
     }
-    let mut slice = whole(&shape);
+    let mut slice = Slice::whole(&shape);
     for at in 0..begin.len() {
         let step = step.get(at).copied().flatten().unwrap_or(1);
-        (slice.start[at], slice.step[at], slice.count[at]) = span(shape[at], begin[at], end[at], step)?;
+        Span { begin: begin[at], end: end[at], step }.narrow(&mut slice, at, shape[at])?;
     }
     Ok(vec![call.apply(slice, &[x])?])
 }
@@ -273,8 +244,9 @@ pub(super) fn slice_axis(call: &mut Call) -> Yield {
     let shape = call.shape(x);
     let Some(at) = call.int("axis")? else { refuse!("attribute `axis` is missing") };
     let at = axis(at, shape.rank())?;
-    let mut slice = whole(&shape);
-    (slice.start[at], slice.step[at], slice.count[at]) = span(shape[at], call.int("begin")?, call.int("end")?, 1)?;
+    let mut slice = Slice::whole(&shape);
+    let span = Span { begin: call.int("begin")?, end: call.int("end")?, step: 1 };
+    span.narrow(&mut slice, at, shape[at])?;
     Ok(vec![call.apply(slice, &[x])?])
 }
 
@@ -286,7 +258,7 @@ pub(super) fn slice_like(call: &mut Call) -> Yield {
         None => (0..shape.rank()).collect(),
         Some(list) => axes(&list, shape.rank())?,
     };
-    let mut slice = whole(&shape);
+    let mut slice = Slice::whole(&shape);
     for at in along {
         match want.get(at) {
             Some(&extent) if extent <= shape[at] => slice.count[at] = extent,
@@ -297,14 +269,12 @@ pub(super) fn slice_like(call: &mut Call) -> Yield {
 }
 
 pub(super) fn reverse(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
+    let mut x = call.input(0)?;
     let Some(list) = call.ints("axis")? else { refuse!("attribute `axis` is missing") };
-    let mut slice = whole(&shape);
-    for at in axes(&list, shape.rank())? {
-        (slice.start[at], slice.step[at], slice.count[at]) = span(shape[at], None, None, -1)?;
+    for at in axes(&list, call.shape(x).rank())? {
+        x = call.turned(x, at)?;
     }
-    Ok(vec![call.apply(slice, &[x])?])
+    Ok(vec![x])
 }
 
 pub(super) fn pad(call: &mut Call) -> Yield {
@@ -338,19 +308,8 @@ pub(super) fn tile(call: &mut Call) -> Yield {
     while repeats.len() < shape.rank() {
         repeats.insert(0, 1);
     }
-    let (mut split, mut repeated, mut out) = (Shape::scalar(), Shape::scalar(), Shape::scalar());
-    for (&extent, &repeat) in shape.iter().zip(&repeats) {
-        if repeat != 1 {
-            split.push(1);
-            repeated.push(repeat);
-        }
-        split.push(extent);
-        repeated.push(extent);
-        out.push(extent.saturating_mul(repeat));
-    }
-    let x = call.reshape(x, split)?;
-    let x = call.expand(x, repeated)?;
-    Ok(vec![call.reshape(x, out)?])
+    let x = call.reshape(x, shape)?;
+    Ok(vec![call.tiled(x, &repeats)?])
 }
 
 /// Repeats each element; without an axis those of the flat tensor.
@@ -416,34 +375,14 @@ pub(super) fn broadcast_like(call: &mut Call) -> Yield {
     Ok(vec![call.expand(x, shape)?])
 }
 
-fn picture_and_block(call: &Call) -> Result<(Operand, [usize; 4], usize), Refusal> {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
-    match <[usize; 4]>::try_from(&shape[..]) {
-        Ok(extents) => Ok((x, extents, call.count("block_size")?)),
-        Err(_) => refuse!("input {shape} does not have four dimensions"),
-    }
-}
-
 pub(super) fn depth_to_space(call: &mut Call) -> Yield {
-    let (x, [n, c, h, w], block) = picture_and_block(call)?;
-    let cells = block.saturating_mul(block);
-    if !c.is_multiple_of(cells) {
-        refuse!("{c} channels do not make blocks of {block} by {block}");
-    }
-    let x = call.reshape(x, Shape::from([n, block, block, c / cells, h, w]))?;
-    let x = call.transpose(x, &[0, 3, 4, 1, 5, 2])?;
-    Ok(vec![call.reshape(x, Shape::from([n, c / cells, h * block, w * block]))?])
+    let (x, block) = (call.input(0)?, call.count("block_size")?);
+    Ok(vec![call.depth_to_space(x, block, false)?])
 }
 
 pub(super) fn space_to_depth(call: &mut Call) -> Yield {
-    let (x, [n, c, h, w], block) = picture_and_block(call)?;
-    if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
-        refuse!("a picture of {h} by {w} does not fall into blocks of {block} by {block}");
-    }
-    let x = call.reshape(x, Shape::from([n, c, h / block, block, w / block, block]))?;
-    let x = call.transpose(x, &[0, 3, 5, 1, 2, 4])?;
-    Ok(vec![call.reshape(x, Shape::from([n, c * block * block, h / block, w / block]))?])
+    let (x, block) = (call.input(0)?, call.count("block_size")?);
+    Ok(vec![call.space_to_depth(x, block)?])
 }
 
 pub(super) fn shape_array(call: &mut Call) -> Yield {

@@ -100,11 +100,7 @@ fn diagonals(call: &mut Call, mut term: Term) -> Result<Term, Refusal> {
         let inner: Vec<usize> = order[2..].iter().map(|&axis| shape[axis]).collect();
         let flat: Shape = [extent * extent].into_iter().chain(inner.iter().copied()).collect();
         let x = call.reshape(x, flat.clone())?;
-        let mut slice = ops::Slice {
-            start: SmallVec::from_elem(0, flat.rank()),
-            step: SmallVec::from_elem(1, flat.rank()),
-            count: flat,
-        };
+        let mut slice = ops::Slice::whole(&flat);
         (slice.step[0], slice.count[0]) = (if extent < 2 { 1 } else { extent as isize + 1 }, extent);
         term.x = call.apply(slice, &[x])?;
         let name = term.axes[first];

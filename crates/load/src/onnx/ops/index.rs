@@ -1,12 +1,11 @@
 //! Parts of tensors, and tensors from indices.
 
 use ir::{Refusal, ops};
-use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor};
 
 use super::normalize::flat_axis;
-use crate::build::{Operand, axis, counts, refuse};
+use crate::build::{Operand, Span, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
@@ -40,32 +39,11 @@ pub(super) fn slice(call: &mut Call) -> Yield {
     if [ends.len(), along.len(), steps.len()] != [starts.len(); 3] {
         refuse!("`starts`, `ends`, `axes` and `steps` do not have the same length");
     }
-    let mut slice = ops::Slice {
-        start: SmallVec::from_elem(0, shape.rank()),
-        step: SmallVec::from_elem(1, shape.rank()),
-        count: shape.clone(),
-    };
+    let mut slice = ops::Slice::whole(&shape);
     for ix in 0..starts.len() {
         let axis = axis(along[ix], shape.rank())?;
-        let (extent, step) = (shape[axis] as i64, steps[ix]);
-        let counted = |at: i64| if at < 0 { at.saturating_add(extent) } else { at };
-        let (start, end) = (counted(starts[ix]), counted(ends[ix]));
-        let (start, span) = match step {
-            0 => refuse!("`steps` has the number 0"),
-            1.. => {
-                let start = start.clamp(0, extent);
-                (start, end.clamp(0, extent) - start)
-            }
-            _ => {
-                let start = start.clamp(-1, extent - 1);
-                (start, start - end.clamp(-1, extent - 1))
-            }
-        };
-        let step_size = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
-        let count = if span <= 0 { 0 } else { (span - 1) / step_size + 1 };
-        slice.count[axis] = count as usize;
-        slice.start[axis] = if count == 0 { 0 } else { start as usize };
-        slice.step[axis] = if count <= 1 { 1 } else { step as isize };
+        let span = Span { begin: Some(starts[ix]), end: Some(ends[ix]), step: steps[ix] };
+        span.narrow(&mut slice, axis, shape[axis])?;
     }
     if slice.count == shape && slice.step.iter().all(|&step| step == 1) {
         return Ok(vec![x]);

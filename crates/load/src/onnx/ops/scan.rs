@@ -19,27 +19,13 @@ fn moved(call: &mut Call, x: Operand, axis: usize, places: usize) -> Result<Oper
     call.apply(ops::Slice::range(&wide, axis, 0, shape[axis]), &[padded])
 }
 
-fn turned(call: &mut Call, x: Operand, axis: usize) -> Result<Operand, Refusal> {
-    let shape = call.shape(x);
-    if shape[axis] < 2 {
-        return Ok(x);
-    }
-    let mut slice = ops::Slice {
-        start: SmallVec::from_elem(0, shape.rank()),
-        step: SmallVec::from_elem(1, shape.rank()),
-        count: shape.clone(),
-    };
-    (slice.start[axis], slice.step[axis]) = (shape[axis] - 1, -1);
-    call.apply(slice, &[x])
-}
-
 /// By doubling: sums of 2 neighbours, then of 4, up to all.
 pub(super) fn cum_sum(call: &mut Call) -> Yield {
     let mut x = call.input(0)?;
     let at = axis(call.known_number(1, "axis")? as i64, call.shape(x).rank())?;
     let (exclusive, reverse) = (call.flag("exclusive")?, call.flag("reverse")?);
     if reverse {
-        x = turned(call, x, at)?;
+        x = call.turned(x, at)?;
     }
     let extent = call.shape(x)[at];
     if exclusive && 0 < extent {
@@ -51,5 +37,5 @@ pub(super) fn cum_sum(call: &mut Call) -> Yield {
         x = call.binary(Binary::Add, x, before)?;
         places *= 2;
     }
-    Ok(vec![if reverse { turned(call, x, at)? } else { x }])
+    Ok(vec![if reverse { call.turned(x, at)? } else { x }])
 }

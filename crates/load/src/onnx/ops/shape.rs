@@ -91,7 +91,6 @@ pub(super) fn expand(call: &mut Call) -> Yield {
     Ok(vec![call.expand(x, out)?])
 }
 
-/// Each axis gets one of extent 1 in front, which is then expanded: repetition without a concatenation.
 pub(super) fn tile(call: &mut Call) -> Yield {
     if call.opset() < 6 {
         refuse!("the form before opset 6 is not supported");
@@ -102,19 +101,7 @@ pub(super) fn tile(call: &mut Call) -> Yield {
     if repeats.len() != shape.rank() {
         refuse!("`repeats` has {} numbers for {} axes", repeats.len(), shape.rank());
     }
-    let (mut split, mut repeated, mut out) = (Shape::scalar(), Shape::scalar(), Shape::scalar());
-    for (&extent, &repeat) in shape.iter().zip(&repeats) {
-        if repeat != 1 {
-            split.push(1);
-            repeated.push(repeat);
-        }
-        split.push(extent);
-        repeated.push(extent);
-        out.push(extent.saturating_mul(repeat));
-    }
-    let x = call.reshape(x, split)?;
-    let x = call.expand(x, repeated)?;
-    Ok(vec![call.reshape(x, out)?])
+    Ok(vec![call.tiled(x, &repeats)?])
 }
 
 pub(super) fn concat(call: &mut Call) -> Yield {
@@ -180,44 +167,28 @@ pub(super) fn size(call: &mut Call) -> Yield {
     Ok(vec![call.constant(Tensor::scalar(elements as i64))])
 }
 
-/// Extents of an image batch and a block that is at least 1.
-fn image_and_block(call: &Call) -> Result<([usize; 4], usize), Refusal> {
-    let shape = call.shape(call.input(0)?);
-    let Ok(extents) = <[usize; 4]>::try_from(&shape[..]) else {
-        refuse!("input {shape} does not have four dimensions")
-    };
-    let Some(block) = call.int("blocksize")? else { refuse!("attribute `blocksize` is missing") };
-    if !(1..=1 << 16).contains(&block) {
-        refuse!("attribute `blocksize` is {block}");
+/// A block that is at least 1.
+fn block(call: &Call) -> Result<usize, Refusal> {
+    match call.int("blocksize")? {
+        Some(block @ 1..=0x1_0000) => Ok(block as usize),
+        Some(block) => refuse!("attribute `blocksize` is {block}"),
+        None => refuse!("attribute `blocksize` is missing"),
     }
-    Ok((extents, block as usize))
 }
 
 pub(super) fn depth_to_space(call: &mut Call) -> Yield {
-    let ([n, c, h, w], block) = image_and_block(call)?;
-    if !c.is_multiple_of(block * block) {
-        refuse!("{c} channels do not make blocks of {block} by {block}");
-    }
-    let depth = c / (block * block);
-    let (split, order) = match call.text_or("mode", "DCR") {
-        "DCR" => ([n, block, block, depth, h, w], [0, 3, 4, 1, 5, 2]),
-        "CRD" => ([n, depth, block, block, h, w], [0, 1, 4, 2, 5, 3]),
+    let (x, block) = (call.input(0)?, block(call)?);
+    let depth_first = match call.text_or("mode", "DCR") {
+        "DCR" => false,
+        "CRD" => true,
         other => refuse!("attribute `mode` is `{other}`, not `DCR` or `CRD`"),
     };
-    let x = call.reshape(call.input(0)?, Shape::from(split))?;
-    let x = call.transpose(x, &order)?;
-    Ok(vec![call.reshape(x, Shape::from([n, depth, h * block, w * block]))?])
+    Ok(vec![call.depth_to_space(x, block, depth_first)?])
 }
 
 pub(super) fn space_to_depth(call: &mut Call) -> Yield {
-    let ([n, c, h, w], block) = image_and_block(call)?;
-    if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
-        refuse!("an image of {h} by {w} does not fall into blocks of {block} by {block}");
-    }
-    let split = Shape::from([n, c, h / block, block, w / block, block]);
-    let x = call.reshape(call.input(0)?, split)?;
-    let x = call.transpose(x, &[0, 3, 5, 1, 2, 4])?;
-    Ok(vec![call.reshape(x, Shape::from([n, c * block * block, h / block, w / block]))?])
+    let (x, block) = (call.input(0)?, block(call)?);
+    Ok(vec![call.space_to_depth(x, block)?])
 }
 
 /// Cuts or fills up each axis to its extent, as much at both ends; what is odd at the end.
