@@ -2,8 +2,8 @@
 """Networks of gluon's model zoo as symbols with random parameters, an input and what MXNet makes of it.
 
 Needs mxnet==1.9.1 and numpy<1.24; `cargo xtask fetch --with-mxnet` makes an environment with both.
-Use: mxnet_reference.py FOLDER NETWORK... Writes NETWORK-symbol.json, NETWORK-0000.params, NETWORK_input.npy and
-NETWORK_output.npy. Running statistics and scales are drawn as well, as fresh ones would hide what is done with them.
+Use: mxnet_reference.py FOLDER NETWORK... Writes NETWORK-symbol.json, NETWORK-0000.params, NETWORK.params (as
+`save_parameters` does), NETWORK_input.npy and NETWORK_output.npy. Running statistics and scales are drawn as well, as fresh ones would hide what is done with them.
 """
 
 import sys
@@ -31,6 +31,7 @@ def main() -> None:
                     parameter.set_data(mx.nd.array(random.uniform(low, high, parameter.shape)))
         y = net(x)
         net.export(f"{folder}/{name}")
+        net.save_parameters(f"{folder}/{name}.params")
         np.save(f"{folder}/{name}_input.npy", x.asnumpy())
         np.save(f"{folder}/{name}_output.npy", y.asnumpy())
         print(name, y.shape, flush=True)

@@ -11,13 +11,18 @@ use crate::{check, peers, root};
 const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
-    let (mxnet, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| *word == "--with-mxnet");
+    const PEERS: [&str; 2] = ["--with-mxnet", "--with-onnxruntime"];
+    let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| PEERS.contains(&word.as_str()));
+    let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
     let script = root().join("xtask/fetch.py");
     let mut python = Command::new("python3");
     python.arg(script).arg(root().join("data")).args(words);
     check("fetching", &mut python)?;
-    if !mxnet.is_empty() {
+    if wanted("--with-mxnet") {
         peers::environment(&root().join("data/mxnet"), &MXNET)?;
+    }
+    if wanted("--with-onnxruntime") {
+        peers::install("onnxruntime")?;
     }
     Ok(0)
 }

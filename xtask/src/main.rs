@@ -15,14 +15,16 @@ use std::process::{Command, ExitCode};
 const HELP: &str = "\
 usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compile one model (compile --help)
        cargo xtask models                            the networks that have a name
+       cargo xtask export MODEL|FILE -o NET.onnx     the model as ONNX, for other runtimes
        cargo xtask arena FILE.csv [flags]            place buffers alone, with a proof (arena --help)
        cargo xtask diff A B                          how two plans differ (diff --help)
        cargo xtask what-if MODEL --batch 1,2,4       one model planned for each batch (what-if --help)
        cargo xtask profile import FILE               profiles of MXNet and TBD in our views (profile --help)
        cargo xtask test                              every test; ends with a count of passed, failed and skipped
        cargo xtask ci                                formatting, lints, tidy, then all of test
-       cargo xtask fetch [--with-mxnet]              public weights, pictures and test data into data/; MXNet 1.9.1 as
-                                                     well, for the test that exports its networks
+       cargo xtask fetch [--with-mxnet] [--with-onnxruntime]
+                                                     public weights, pictures and test data into data/; the runtimes as
+                                                     well, for the tests that compare with them
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
        cargo xtask bench [NAME]                      criterion benches of networks
        cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     let rest: Vec<String> = words.collect();
     let outcome = match command.as_str() {
-        "compile" | "models" | "arena" | "diff" | "what-if" | "profile" => compile::run(&command, &rest),
+        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" => compile::run(&command, &rest),
         "test" => test::run(&rest),
         "ci" => ci(),
         "fetch" => fetch::run(&rest),

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use compiler::source::{Request, load};
-use prestow_benches::onnx;
 use serde_json::{Value as Json, json};
 use types::{DType, Random, Shape, Tensor, npy};
 
@@ -36,7 +35,7 @@ impl Model {
             let file = folder.join("model.onnx");
             if !options.peers.is_empty() {
                 let graph = load(&request).map_err(|error| error.to_string())?.graph;
-                write(&file, &onnx::export(&graph)?)?;
+                write(&file, &export::onnx(&graph).map_err(|error| error.to_string())?)?;
             }
             file
         };

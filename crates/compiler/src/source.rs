@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ir::TensorType;
 use types::{Shape, Tensor};
-use zoo::{Named, Seeded, ZooError};
+use zoo::{Named, Names, Seeded, ZooError};
 
 use crate::Model;
 
@@ -22,6 +23,8 @@ pub struct Request {
     pub shapes: BTreeMap<String, Shape>,
     /// Where a network of the zoo gets its weights.
     pub weights: Weights,
+    /// A list of names for a file of weights that calls its tensors otherwise ([`zoo::Names`]).
+    pub names: Option<PathBuf>,
     /// Whether trained weights, preprocessing and class names come from `data`.
     pub pretrained: bool,
     /// The folder of public data.
@@ -36,6 +39,7 @@ impl Default for Request {
             batch: None,
             shapes: BTreeMap::new(),
             weights: Weights::default(),
+            names: None,
             pretrained: false,
             data: "data".into(),
         }
@@ -43,8 +47,16 @@ impl Default for Request {
 }
 
 impl Request {
+    /// Whether there are flags about weights that files have themselves.
+    fn has_weights(&self) -> bool {
+        self.weights != Weights::default() || self.names.is_some()
+    }
+
     /// The model's name without folder and extension: what its executable is called.
     pub fn name(&self) -> String {
+        if zoo::is_in_collection(&self.model) {
+            return self.model.replace('/', "-");
+        }
         let path = Path::new(&self.model);
         let name = if is_file(&self.model) { path.file_stem() } else { path.file_name() };
         let name = name.map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
@@ -98,17 +110,29 @@ impl From<ZooError> for SourceError {
 pub struct Listed {
     /// The name.
     pub name: &'static str,
+    /// What people call it.
+    pub title: &'static str,
     /// Learned parameters.
     pub parameters: u64,
+    /// Arithmetic operations of a run at batch 1; a multiply-add counts as two.
+    pub flops: u64,
+    /// Inputs by name, with their types at batch 1.
+    pub inputs: Vec<(&'static str, TensorType)>,
     /// Whether trained weights are among the public data.
     pub pretrained: bool,
 }
 
 /// The networks that have a name.
 pub fn models() -> Vec<Listed> {
+    let input = |input: &zoo::Input| {
+        (input.name, TensorType { dtype: input.dtype, shape: [&[1], input.shape].concat().into_iter().collect() })
+    };
     let row = |spec: &zoo::Spec| Listed {
         name: spec.name,
+        title: spec.title,
         parameters: spec.parameters,
+        flops: spec.flops,
+        inputs: spec.inputs.iter().map(input).collect(),
         pretrained: zoo::pretrained(spec.name).is_some(),
     };
     zoo::list().iter().map(row).collect()
@@ -130,7 +154,7 @@ pub fn load(request: &Request) -> Result<Model, SourceError> {
 }
 
 fn is_file(model: &str) -> bool {
-    model.ends_with(".onnx") || is_symbol(model) || model.contains(['/', '\\'])
+    model.ends_with(".onnx") || is_symbol(model) || model.contains(['/', '\\']) && !zoo::is_in_collection(model)
 }
 
 fn is_symbol(model: &str) -> bool {
@@ -142,8 +166,8 @@ fn read(path: &Path, hint: &'static str) -> Result<Vec<u8>, SourceError> {
 }
 
 fn from_onnx(request: &Request) -> Result<Model, SourceError> {
-    if request.pretrained || request.weights != Weights::default() || request.params.is_some() {
-        let what = "an ONNX file has its own weights; leave out --weights, --params and --pretrained";
+    if request.pretrained || request.has_weights() || request.params.is_some() {
+        let what = "an ONNX file has its own weights; leave out --weights, --names, --params and --pretrained";
         return Err(SourceError::Use(what.into()));
     }
     let path = Path::new(&request.model);
@@ -155,8 +179,8 @@ fn from_onnx(request: &Request) -> Result<Model, SourceError> {
 }
 
 fn from_mxnet(request: &Request) -> Result<Model, SourceError> {
-    if request.pretrained || request.weights != Weights::default() {
-        let what = "an MXNet symbol has its weights from --params FILE; leave out --weights and --pretrained";
+    if request.pretrained || request.has_weights() {
+        let what = "an MXNet symbol has its weights from --params FILE; leave out --weights, --names and --pretrained";
         return Err(SourceError::Use(what.into()));
     }
     let Some(params) = &request.params else {
@@ -176,13 +200,18 @@ fn from_zoo(request: &Request) -> Result<Model, SourceError> {
         let what = "--params goes with an MXNet symbol; a network of the zoo has its weights from --weights FILE";
         return Err(SourceError::Use(what.into()));
     }
-    let options = zoo::Options { side: side(request)?, ..zoo::Options::default() };
+    let options = zoo::Options { shapes: request.shapes.clone(), ..zoo::Options::default() };
     let batch = batch(request);
     let model = match &request.weights {
-        Weights::Seed(seed) => zoo::build(&request.model, batch, &mut Seeded(*seed), options)?,
+        Weights::Seed(_) if request.names.is_some() => {
+            return Err(SourceError::Use(
+                "--names says what a file calls its tensors; name the file: --weights FILE".into(),
+            ));
+        }
+        Weights::Seed(seed) => zoo::build(&request.model, batch, &mut Seeded(*seed), &options)?,
         Weights::File(path) => {
-            let mut named = Named::new(tensors(path, "")?);
-            let model = zoo::build(&request.model, batch, &mut named, options)?;
+            let mut named = Named::new(names(request)?.apply(tensors(path, "")?)?);
+            let model = zoo::build(&request.model, batch, &mut named, &options)?;
             refuse_unused(path, &request.model, &named)?;
             model
         }
@@ -214,30 +243,15 @@ fn tensors(path: &Path, hint: &'static str) -> Result<BTreeMap<String, Tensor>, 
     Ok(load::weights::read(&path.display().to_string(), &read(path, hint)?)?)
 }
 
-/// The batch, also where `--shape` states it.
-fn batch(request: &Request) -> usize {
-    let shaped = request.shapes.get("input").and_then(|shape| shape.first().copied());
-    request.batch.or(shaped).unwrap_or(1)
+fn names(request: &Request) -> Result<Names, SourceError> {
+    let Some(path) = &request.names else { return Ok(Names::default()) };
+    Ok(Names::parse(&String::from_utf8_lossy(&read(path, "")?))?)
 }
 
-/// The side of the pictures, where `--shape input=NxCxSxS` states one.
-fn side(request: &Request) -> Result<Option<usize>, SourceError> {
-    if let Some(other) = request.shapes.keys().find(|name| *name != "input") {
-        return Err(SourceError::Use(format!(
-            "the networks of the zoo have one input, `input`; there is no `{other}`"
-        )));
-    }
-    let Some(shape) = request.shapes.get("input") else { return Ok(None) };
-    let channels = zoo::find(&request.model).map_or(3, |spec| spec.input[0]);
-    match shape[..] {
-        [batch, c, height, width] if c == channels && height == width && request.batch.unwrap_or(batch) == batch => {
-            Ok(Some(height))
-        }
-        _ => Err(SourceError::Use(format!(
-            "--shape input={} does not fit; this network takes [batch, {channels}, side, side]",
-            shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
-        ))),
-    }
+/// The batch, also where `--shape` states it.
+fn batch(request: &Request) -> usize {
+    let shaped = request.shapes.values().find_map(|shape| shape.first().copied());
+    request.batch.or(shaped).unwrap_or(1)
 }
 
 fn refuse_unused(path: &Path, network: &str, named: &Named) -> Result<(), SourceError> {

@@ -18,6 +18,10 @@ pub enum Init {
     BranchScale,
     /// The shift of a batch norm.
     Shift,
+    /// A scale that is 1 and is not learned.
+    One,
+    /// The rows of an embedding.
+    Table,
     /// The running mean of a batch norm.
     Mean,
     /// The running variance of a batch norm.
@@ -37,6 +41,8 @@ impl Init {
             }
             Init::Scale => (0.7, 1.2),
             Init::BranchScale => (0.15, 0.25),
+            Init::One => return Tensor::full(shape.clone(), 1.0f32),
+            Init::Table => (-1.0, 1.0),
             Init::Variance => (0.5, 1.5),
             Init::Bias | Init::Shift | Init::Mean => (-0.05, 0.05),
         };

@@ -1,8 +1,12 @@
 //! Named networks: each is a small function over a [`Builder`] that yields a graph.
 //!
 //! - [`list`] says what there is; [`build`] builds one of them with [`Weights`] from a seed, a file or elsewhere.
-//! - Parameters are called as in torchvision's `state_dict`, so that its files load by name. Scopes are the same paths
-//!   with `/`: the convolution with the weight `layer1.0.conv1.weight` has the scope `layer1/0/conv1`.
+//! - There are torchvision's networks, all of gluon's `model_zoo.vision` (`gluon/resnet50_v1`), those of the Deep Learning
+//!   Benchmarking Suite (`dlbs/resnet50`) and four that read words or patches.
+//! - Parameters are called as where a network comes from (torchvision's `state_dict`, gluon's `save_parameters`, MXNet's
+//!   symbols), so that its files load by name. Scopes are the same paths with `/`: the convolution with the weight
+//!   `layer1.0.conv1.weight` has the scope `layer1/0/conv1`.
+//! - [`Names`] is for files that call their tensors otherwise: a list of patterns.
 //! - [`pretrained`] knows two trained networks of the data folder, with their preprocessing.
 //!
 //! Adding a network: a file under `networks/`, a row in `list.rs`. Nothing here reads files.
@@ -10,100 +14,141 @@
 //! ```
 //! use prestow_zoo::{Options, Seeded, build};
 //!
-//! let model = build("lenet", 1, &mut Seeded(1), Options::default()).unwrap();
+//! let model = build("lenet", 1, &mut Seeded(1), &Options::default()).unwrap();
 //! assert_eq!(model.graph.parameters(), 61_706);
-//! assert!(build("lenat", 1, &mut Seeded(1), Options::default()).unwrap_err().to_string().contains("lenet"));
+//! assert!(build("lenat", 1, &mut Seeded(1), &Options::default()).unwrap_err().to_string().contains("lenet"));
 //! ```
 
 mod builder;
 mod init;
 mod list;
+mod names;
 mod networks;
 mod pretrained;
 mod weights;
 
-use ir::{Graph, Refusal};
+use std::collections::BTreeMap;
+
+use ir::{Graph, Refusal, ValueId};
 use types::{ChannelOrder, DType, Filter, Preprocess, Scope, Shape};
 
 pub use builder::{Builder, Window};
 pub use init::Init;
-pub use list::{Spec, find, list};
+pub use list::{Input, Spec, find, is_in_collection, list};
+pub use names::Names;
 pub use pretrained::{Pretrained, Tensors, labels, pretrained};
 pub use weights::{Named, Seeded, Weights};
 
 /// A built network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// One input `input` of shape `[batch, channels, side, side]`; one output, `logits` or `probabilities`.
+    /// The inputs and the output of its [`Spec`].
     ///
     /// Learned parameters are weights and running statistics of batch norms are constants, so that
     /// [`Graph::parameters`] is the published count.
     pub graph: Graph,
-    /// How a picture becomes the input; none for inputs that are not RGB.
+    /// How a picture becomes the input; none where no picture goes in, or where nobody says how.
     pub preprocess: Option<Preprocess>,
 }
 
 /// What may differ from the published network.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// What stands behind the last layer.
     pub head: Head,
-    /// Rows and columns of the input, where not the published ones. Networks refuse what they cannot take.
-    pub side: Option<usize>,
+    /// Shapes of inputs by name, the batch among them, where not the published ones. Networks refuse what they cannot
+    /// take.
+    pub shapes: BTreeMap<String, Shape>,
 }
 
 /// What stands behind the last layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
-    /// Nothing; the output is named `logits`.
+    /// What the published network has.
     #[default]
-    Logits,
-    /// Softmax; the output is named `probabilities`.
+    Published,
+    /// Softmax, also behind a network that yields logits; the output is named `probabilities`.
     Probabilities,
 }
 
 /// Builds a network of [`list`]. Upper case and `-`, `_`, `.` in `name` do not matter.
 ///
 /// # Errors
-/// A name that is not on the list, weights that are missing or do not fit, an input too small for the network.
-pub fn build(name: &str, batch: usize, weights: &mut dyn Weights, options: Options) -> Result<Model, ZooError> {
+/// A name that is not on the list, weights that are missing or do not fit, a shape that the network does not take.
+pub fn build(name: &str, batch: usize, weights: &mut dyn Weights, options: &Options) -> Result<Model, ZooError> {
     let spec = find(name).ok_or_else(|| list::unknown(name))?;
     let mut model = assemble(spec, batch, weights, options, spec.network)?;
-    model.preprocess = (spec.input[0] == 3).then(|| imagenet(options.side.unwrap_or(spec.input[1])));
+    if spec.imagenet {
+        let input = &model.graph.ty(model.graph.inputs()[0]).shape;
+        model.preprocess = Some(imagenet(input[2], input[3]));
+    }
     Ok(model)
 }
 
-/// Puts an input in front of a network and a head behind it.
+/// Puts inputs in front of a network and a head behind it.
 fn assemble(
     spec: &Spec,
     batch: usize,
     weights: &mut dyn Weights,
-    options: Options,
+    options: &Options,
     network: list::Network,
 ) -> Result<Model, ZooError> {
-    let [channels, height, width] = spec.input;
-    let (height, width) = (options.side.unwrap_or(height), options.side.unwrap_or(width));
-    if batch == 0 || height == 0 {
-        return Err(ZooError::Input { network: spec.name, problem: "batch and side are at least 1".into() });
+    let mut builder = Builder::new(spec.name, spec.dialect, weights);
+    if let Some(other) = options.shapes.keys().find(|name| spec.inputs.iter().all(|input| input.name != **name)) {
+        let names: Vec<String> = spec.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+        return builder.refused(format!("there is no input `{other}`, but {}", names.join(", ")));
     }
-    let mut builder = Builder::new(spec.name, weights);
-    let input = builder.graph.add_input("input", DType::F32, Shape::from([batch, channels, height, width]));
-    let logits = network(&mut builder, input)?;
+    let mut inputs: Vec<ValueId> = Vec::with_capacity(spec.inputs.len());
+    for input in spec.inputs {
+        let shape = input.with_batch(batch, options.shapes.get(input.name));
+        let shape = shape.map_err(|problem| ZooError::Input { network: spec.name, problem })?;
+        inputs.push(builder.graph.add_input(input.name, input.dtype, shape));
+    }
+    let result = network(&mut builder, &inputs)?;
     let (name, output) = match options.head {
-        Head::Logits => ("logits", logits),
-        Head::Probabilities => ("probabilities", builder.softmax(logits, "softmax")?),
+        Head::Probabilities if spec.output == "logits" => ("probabilities", builder.softmax(result, "softmax")?),
+        Head::Probabilities if spec.output != "probabilities" => {
+            return builder.refused(format!("it yields `{}`, not scores of classes", spec.output));
+        }
+        _ => (spec.output, result),
     };
+    let mut outputs = vec![(name, output)];
+    outputs.append(&mut builder.also);
     let mut graph = builder.graph;
-    graph.value_mut(output).name = name.to_string();
-    graph.set_outputs(vec![(name.to_string(), output)]);
+    outputs.iter().for_each(|&(name, value)| graph.value_mut(value).name = name.to_string());
+    graph.set_outputs(outputs.into_iter().map(|(name, value)| (name.to_string(), value)).collect());
     Ok(Model { graph, preprocess: None })
 }
 
-/// The preprocessing that torchvision's classifiers were trained with.
-fn imagenet(side: usize) -> Preprocess {
+impl Input {
+    /// The whole shape, where `asked` does not contradict the network.
+    fn with_batch(&self, batch: usize, asked: Option<&Shape>) -> Result<Shape, String> {
+        let published = Shape::from_iter([&[batch], self.shape].concat());
+        let shape = asked.cloned().unwrap_or_else(|| published.clone());
+        let fits = shape.rank() == published.rank()
+            && shape[0] == batch
+            && self.shape.iter().zip(&shape[1..]).zip(self.open).all(|((have, want), open)| *open || have == want);
+        if fits && !shape.contains(&0) {
+            return Ok(shape);
+        }
+        let free = self.shape.iter().zip(self.open).map(|(extent, open)| match open {
+            true => "any".to_string(),
+            false => extent.to_string(),
+        });
+        let free: Vec<String> = free.collect();
+        Err(format!(
+            "the input `{}` has the shape [batch, {}], not {shape} with a batch of {batch}",
+            self.name,
+            free.join(", ")
+        ))
+    }
+}
+
+/// The preprocessing that the classifiers of torchvision and gluon were trained with.
+fn imagenet(height: usize, width: usize) -> Preprocess {
     Preprocess {
-        height: side,
-        width: side,
+        height,
+        width,
         crop_fraction: 0.875,
         filter: Filter::Bilinear,
         channel_order: ChannelOrder::Rgb,
@@ -165,6 +210,9 @@ pub enum ZooError {
         /// Why not.
         problem: String,
     },
+    /// A list of names is not understood, or does not fit the tensors.
+    #[error("names: {0}")]
+    Names(String),
     /// A file of class names is not understood.
     #[error("class names: {0}")]
     Labels(String),

@@ -6,7 +6,7 @@ use types::{ChannelOrder, Filter, Preprocess, Shape, Tensor};
 
 use crate::list::{Network, find, fold};
 use crate::networks::{efficientnet_lite, squeezenet};
-use crate::{Head, Model, Named, Options, ZooError, assemble};
+use crate::{Head, Model, Named, Names, Options, ZooError, assemble};
 
 /// Tensors by name, as a file has them.
 pub type Tensors = BTreeMap<String, Tensor>;
@@ -51,7 +51,7 @@ const PRETRAINED: [Pretrained; 2] = [
         channel_order: ChannelOrder::Rgb,
         mean: [127.0; 3],
         scale: [128.0; 3],
-        network: efficientnet_lite::build,
+        network: |b, x| efficientnet_lite::build(b, x[0]),
     },
     Pretrained {
         name: "squeezenet1_1",
@@ -64,7 +64,7 @@ const PRETRAINED: [Pretrained; 2] = [
         channel_order: ChannelOrder::Bgr,
         mean: [104.006, 116.669, 122.679],
         scale: [1.0; 3],
-        network: squeezenet::v1_1_full_pools,
+        network: |b, x| squeezenet::v1_1_full_pools(b, x[0]),
     },
 ];
 
@@ -88,9 +88,10 @@ impl Pretrained {
     /// Tensors that are missing or do not fit.
     pub fn build(&self, batch: usize, tensors: Tensors) -> Result<Model, ZooError> {
         let spec = find(self.name).expect("every trained network is on the list");
-        let options = Options { head: Head::Probabilities, side: Some(self.side) };
+        let input = Shape::from([batch, 3, self.side, self.side]);
+        let options = Options { head: Head::Probabilities, shapes: [("input".to_string(), input)].into() };
         let mut weights = Named::new((self.adapt)(tensors)?);
-        let model = assemble(spec, batch, &mut weights, options, self.network)?;
+        let model = assemble(spec, batch, &mut weights, &options, self.network)?;
         Ok(Model { preprocess: Some(self.preprocess()), ..model })
     }
 }
@@ -121,54 +122,10 @@ pub fn labels(json: &str) -> Result<Vec<String>, ZooError> {
     }
 }
 
-/// `fire2/squeeze1x1.0` is the kernel, rows and columns in front, and `.1` the bias of `features.3.squeeze`.
+/// Caffe's names, and kernels with rows and columns in front.
 fn adapt_squeezenet(tensors: Tensors) -> Result<Tensors, ZooError> {
-    let mut adapted = Tensors::new();
-    for (name, tensor) in tensors {
-        let renamed = name.rsplit_once('.').and_then(|(layer, part)| {
-            let part = match part {
-                "0" => "weight",
-                "1" => "bias",
-                _ => return None,
-            };
-            Some(format!("{}.{part}", squeezenet_layer(layer)?))
-        });
-        // A tensor that the network does not have keeps its name, so that messages about it are understood.
-        let renamed = renamed.unwrap_or(name);
-        let tensor = match renamed.ends_with(".weight") {
-            true => channels_first(tensor),
-            false => tensor,
-        };
-        adapted.insert(renamed, tensor);
-    }
-    Ok(adapted)
-}
-
-fn squeezenet_layer(layer: &str) -> Option<String> {
-    match layer {
-        "conv1" => return Some("features.0".into()),
-        "conv10" => return Some("classifier.1".into()),
-        _ => {}
-    }
-    // Caffe counts fires, torchvision counts modules, pools among them.
-    let (fire, layer) = layer.strip_prefix("fire")?.split_once('/')?;
-    let module = match fire {
-        "2" => 3,
-        "3" => 4,
-        "4" => 6,
-        "5" => 7,
-        "6" => 9,
-        "7" => 10,
-        "8" => 11,
-        "9" => 12,
-        _ => return None,
-    };
-    let layer = match layer {
-        "squeeze1x1" => "squeeze",
-        "expand1x1" | "expand3x3" => layer,
-        _ => return None,
-    };
-    Some(format!("features.{module}.{layer}"))
+    let tensors = Names::parse(include_str!("../names/squeezenet1_1.caffe.names"))?.apply(tensors)?;
+    Ok(tensors.into_iter().map(|(name, tensor)| (name, channels_first(tensor))).collect())
 }
 
 /// From rows, columns, inputs, outputs (HWIO) to outputs, inputs, rows, columns (OIHW). What is not a kernel of `f32`

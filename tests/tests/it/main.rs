@@ -7,6 +7,7 @@ mod conformance;
 mod damage;
 mod executables;
 mod executor;
+mod exported;
 mod mxnet;
 mod operators;
 mod passes_keep;

@@ -37,6 +37,10 @@ fn check(name: &str, graph: &Graph, inputs: &[Tensor], want: &[Tensor], relative
         Err(error) => assert!(error.to_string().ends_with("not known before the run"), "{name}: {error}"),
     }
     let executed = results.len() == 2;
+    let file = export::onnx(graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let again = load::onnx::load(&file, None, &load::onnx::Options::default());
+    let again = again.unwrap_or_else(|error| panic!("{name}, written as ONNX: {error}"));
+    results.push(("eval of ONNX", evaluate(&again, inputs).unwrap_or_else(|error| panic!("{name}: {error}"))));
     for (by, got) in results {
         assert_eq!(got.len(), want.len(), "{name}: outputs");
         for (ix, (got, want)) in got.iter().zip(want).enumerate() {
@@ -60,12 +64,13 @@ fn networks_give_what_mxnet_gives() {
 /// Networks of gluon's model zoo as MXNet exports them now, one of each family, where MXNet is at hand.
 #[test]
 fn fresh_networks_give_what_mxnet_gives() {
-    const NETWORKS: [&str; 8] = [
+    const NETWORKS: [&str; 9] = [
         "densenet121",
         "inceptionv3",
         "mobilenet0.25",
         "mobilenetv2_1.0",
         "resnet18_v1",
+        "resnet50_v1",
         "resnet50_v2",
         "squeezenet1.1",
         "vgg11_bn",
@@ -90,11 +95,20 @@ fn fresh_networks_give_what_mxnet_gives() {
         let options = mxnet::Options { batch: None, shapes };
         let graph = mxnet::load(&read(format!("{name}-symbol.json")), arrays, &options)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        let compiled = compiled(graph).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let got = open(&compiled, 2).run_tensors(&[input]).expect("the input fits");
+        // The same network as the zoo has it, with the parameters that gluon saves.
+        let params = format!("{name}.params");
+        let saved = weights::read(&params, &read(params.clone())).unwrap_or_else(|error| panic!("{error}"));
+        let mut saved = zoo::Named::new(saved);
+        let ours = zoo::build(&format!("gluon/{name}"), 1, &mut saved, &zoo::Options::default());
+        let ours = ours.unwrap_or_else(|error| panic!("{name}: {error}")).graph;
+        assert_eq!(saved.unused().count(), 0, "{name}");
         let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
-        // Some hundred layers deep, by other algorithms.
-        assert_eq!(difference(&got[0], &want, 1e-3, 1e-3 * largest), None, "{name}");
+        for (source, graph) in [("its export", graph), ("the zoo", ours)] {
+            let compiled = compiled(graph).unwrap_or_else(|error| panic!("{name} of {source}: {error}"));
+            let got = open(&compiled, 2).run_tensors(std::slice::from_ref(&input)).expect("the input fits");
+            // Some hundred layers deep, by other algorithms.
+            assert_eq!(difference(&got[0], &want, 1e-3, 1e-3 * largest), None, "{name} of {source}");
+        }
     }
     std::fs::remove_dir_all(&folder).expect("it is ours");
 }

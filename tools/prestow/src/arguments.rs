@@ -12,6 +12,7 @@ use types::{Bytes, Shape};
 /// What is asked of the compiler.
 pub(crate) enum Command {
     Compile(Box<Compile>),
+    Export(Box<Compile>),
     Models { json: bool },
     Arena(PlaceFile),
     Diff(Box<Compare>),
@@ -82,7 +83,8 @@ pub(crate) enum Action {
 pub(crate) const HELP: [&str; 2] = [
     "\
 usage: prestow compile MODEL|FILE [flags]          write one planned executable; FILE is MODEL.onnx or NET-symbol.json
-       prestow models                              the networks that have a name
+       prestow models                              the networks that have a name (also `compile --list`)
+       prestow export MODEL|FILE -o NET.onnx       write the model as ONNX, with the flags of compile for the model
        prestow arena FILE.csv [flags]              place buffers: id,lower,upper,size[,alignment,offset,gaps]
        prestow diff A B [flags]                    what B's plan does otherwise; exit code 1 if it does
        prestow what-if MODEL --batch 1,2,4 [flags] the same model planned for each batch, exactly
@@ -94,6 +96,7 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
          --weights FILE|seed:N weights from a safetensors, npz, pth, params or pickle file, or made up (default seed:1)
+         --names FILE          what a weights file calls its tensors, a line each: `its.* ours.*`
          --params FILE         the arrays of an MXNet symbol, NET-0000.params
          --pretrained          weights, preprocessing and class names that `cargo xtask fetch` brought
          --data DIR            where those are (default data)
@@ -132,6 +135,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
     };
     match command.as_str() {
         "compile" => parse_compile(words),
+        "export" => parse_export(words),
         "models" => {
             let mut json = false;
             while let Some(word) = words.next().map_err(text)? {
@@ -147,9 +151,9 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         "diff" => parse_diff(words),
         "what-if" => parse_what_if(words),
         "profile" => parse_profile(words),
-        other => {
-            Err(format!("`{other}` is not a command; there are compile, models, arena, diff, what-if and profile"))
-        }
+        other => Err(format!(
+            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if and profile"
+        )),
     }
 }
 
@@ -250,6 +254,21 @@ fn parse_what_if(mut words: lexopt::Parser) -> Result<Command, String> {
     }
 }
 
+/// The words of `compile` that are about the model.
+fn parse_export(words: lexopt::Parser) -> Result<Command, String> {
+    match parse_compile(words)? {
+        Command::Compile(compile) => {
+            let planned = compile.runner.is_some() || compile.dump_ir.is_some() || compile.budget.is_some();
+            if planned || compile.exact || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
+                let flags = "--target, --budget, --exact, --runner, --dump-ir and several batches";
+                return Err(format!("export writes the model as it is; leave out {flags}"));
+            }
+            Ok(Command::Export(compile))
+        }
+        other => Ok(other),
+    }
+}
+
 fn parse_arena(mut words: lexopt::Parser) -> Result<Command, String> {
     let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
     let mut file = None;
@@ -281,7 +300,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut request = Request::default();
     let mut weights = None;
     let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
-    let (mut budget, mut exact, mut batches) = (None, false, Vec::new());
+    let (mut budget, mut exact, mut batches, mut list) = (None, false, Vec::new(), false);
     let mut level = CpuTarget::new().level;
     while let Some(word) = words.next().map_err(text)? {
         match word {
@@ -294,6 +313,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                 }
             }
             Long("params") => request.params = Some(text_value(&mut words)?.into()),
+            Long("names") => request.names = Some(text_value(&mut words)?.into()),
+            Long("list") => list = true,
             Long("weights") => weights = Some(parse_weights(&text_value(&mut words)?)?),
             Long("pretrained") => request.pretrained = true,
             Long("data") => request.data = text_value(&mut words)?.into(),
@@ -311,6 +332,9 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(text(other.unexpected())),
         }
+    }
+    if list {
+        return Ok(Command::Models { json });
     }
     if weights.is_some() && request.pretrained {
         return Err("--weights and --pretrained exclude each other".into());

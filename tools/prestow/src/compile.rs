@@ -188,16 +188,26 @@ fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
 pub(crate) fn models(json: bool) -> String {
     let models = source::models();
     if json {
-        let rows: Vec<_> = models
-            .iter()
-            .map(|model| json!({ "name": model.name, "parameters": model.parameters, "pretrained": model.pretrained }))
-            .collect();
-        return format!("{:#}\n", json!(rows));
+        let row = |model: &source::Listed| {
+            let input = |(name, ty): &(&str, ir::TensorType)| json!({ "name": name, "dtype": ty.dtype.to_string(), "shape": ty.shape.to_vec() });
+            json!({
+                "name": model.name,
+                "title": model.title,
+                "parameters": model.parameters,
+                "flops": model.flops,
+                "inputs": model.inputs.iter().map(input).collect::<Vec<_>>(),
+                "pretrained": model.pretrained,
+            })
+        };
+        return format!("{:#}\n", json!(models.iter().map(row).collect::<Vec<_>>()));
     }
-    let mut text = String::new();
+    let mut text = format!("{:<24} {:>12} {:>9}  inputs at batch 1\n", "name", "parameters", "GFLOP");
     for model in models {
+        let inputs: Vec<String> = model.inputs.iter().map(|(name, ty)| format!("{name} {ty}")).collect();
         let pretrained = if model.pretrained { "  --pretrained" } else { "" };
-        let _ = writeln!(text, "{:<18} {:>12} parameters{pretrained}", model.name, model.parameters);
+        let gflop = model.flops as f64 / 1e9;
+        let inputs = inputs.join(", ");
+        let _ = writeln!(text, "{:<24} {:>12} {gflop:>9.3}  {inputs}{pretrained}", model.name, model.parameters);
     }
     text
 }

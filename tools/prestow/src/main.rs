@@ -7,6 +7,7 @@ mod arguments;
 mod compile;
 mod diff;
 mod dump;
+mod export;
 mod profiles;
 mod what_if;
 
@@ -30,6 +31,7 @@ impl From<String> for Answer {
 fn main() -> ExitCode {
     let outcome = arguments::parse(lexopt::Parser::from_env()).and_then(|command| match command {
         Command::Compile(request) => compile::compile(&request).map(Answer::from),
+        Command::Export(request) => export::export(&request).map(Answer::from),
         Command::Models { json } => Ok(compile::models(json).into()),
         Command::Arena(request) => arena::arena(&request),
         Command::Diff(request) => diff::diff(&request),

@@ -39,9 +39,11 @@ pub(crate) fn effort() -> usize {
     environment("PRESTOW_FUZZ").and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// How conformance is tried here: by the operators' definitions.
+/// How conformance is tried here: by the operators' definitions, and once more by those of the graph that comes back from
+/// a file that it is written to.
 pub(crate) mod executor {
     use ir::Graph;
+    use load::onnx;
     use types::Tensor;
 
     use crate::conformance::Refusal;
@@ -49,6 +51,20 @@ pub(crate) mod executor {
     pub(crate) const SNAPSHOT: &str = "tests/it/refusals.txt";
 
     pub(crate) fn execute(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
-        ir::evaluate(&graph, inputs).map_err(|error| Refusal::Wrong(error.to_string()))
+        let wrong = |what: &str, error: String| Refusal::Wrong(format!("{what}: {error}"));
+        let results = ir::evaluate(&graph, inputs).map_err(|error| wrong("eval", error.to_string()))?;
+        let file = export::onnx(&graph).map_err(|error| wrong("export", error.to_string()))?;
+        // An extent of 0 is an open one in a file.
+        let ports = graph.inputs().iter().map(|&id| graph.value(id));
+        let shapes = ports.map(|value| (value.name.clone(), value.ty.shape.clone())).collect();
+        let options = onnx::Options { batch: None, shapes };
+        let again = onnx::load(&file, None, &options).map_err(|error| wrong("reload", error.to_string()))?;
+        // What the graph computes with constants alone, loading has computed the second time.
+        let others = ir::evaluate(&again, inputs).map_err(|error| wrong("reloaded eval", error.to_string()))?;
+        let bytes = |tensors: &[Tensor]| tensors.iter().map(Tensor::to_le_bytes).collect::<Vec<_>>();
+        match bytes(&results) == bytes(&others) {
+            true => Ok(results),
+            false => Err(wrong("reload", format!("{others:?} instead of {results:?}"))),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use prestow_zoo::{
-    Head, Init, Model, Named, Options, Seeded, Weights, ZooError, build, find, labels, list, pretrained,
+    Head, Init, Model, Named, Names, Options, Seeded, Spec, Weights, ZooError, build, find, labels, list, pretrained,
 };
 use types::{ChannelOrder, Random, Shape, Tensor};
 
@@ -30,35 +30,67 @@ impl Weights for Recorded {
 
 fn names_and_shapes(name: &str) -> BTreeMap<String, Shape> {
     let mut recorded = Recorded::default();
-    build(name, 1, &mut recorded, Options::default()).unwrap();
+    build(name, 1, &mut recorded, &Options::default()).unwrap();
     recorded.0
 }
 
 fn check_build(name: &str, batch: usize) {
     let spec = find(name).unwrap();
-    let model = build(name, batch, &mut Zeros, Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let model = build(name, batch, &mut Zeros, &Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
     let graph = &model.graph;
     assert_eq!(ir::verify(graph), Ok(()), "{name}");
     assert_eq!(graph.parameters(), spec.parameters, "{name}");
+    // All work is done once for each of the batch, but for what depends on constants alone.
+    let flops = spec.flops * batch as u64;
+    assert!(graph.flops().abs_diff(flops) <= flops / 1000, "{name}: {} FLOPs, listed are {flops}", graph.flops());
+    assert!(batch != 1 || graph.flops() == spec.flops, "{name}: {} FLOPs", graph.flops());
     assert_eq!(graph.name, spec.name);
-    let [input] = graph.inputs() else { panic!("{name} has one input") };
-    assert_eq!(graph.ty(*input).shape, Shape::from([batch, spec.input[0], spec.input[1], spec.input[2]]));
-    let [output] = graph.outputs() else { panic!("{name} has one output") };
-    assert_eq!(output.name, "logits");
-    assert_eq!(graph.ty(output.value).shape, Shape::from([batch, spec.classes]));
-    assert_eq!(model.preprocess.map(|preprocess| preprocess.height), (spec.input[0] == 3).then_some(spec.input[1]));
+    for (input, &id) in spec.inputs.iter().zip(graph.inputs()) {
+        let value = graph.value(id);
+        assert_eq!((value.name.as_str(), value.ty.dtype), (input.name, input.dtype), "{name}");
+        assert_eq!(value.ty.shape[..], [&[batch], input.shape].concat(), "{name}");
+    }
+    assert_eq!(graph.inputs().len(), spec.inputs.len(), "{name}");
+    assert_eq!(graph.outputs()[0].name, spec.output, "{name}");
+    if spec.inputs[0].shape.len() == 3 && name != "dlbs/deep_speech2" {
+        let classes = if name == "lenet" { 10 } else { 1000 };
+        assert_eq!(graph.ty(graph.outputs()[0].value).shape, Shape::from([batch, classes]), "{name}");
+    }
+    let known = name != "lenet" && spec.inputs[0].shape.len() == 3 && !name.starts_with("dlbs/");
+    assert_eq!(model.preprocess.map(|preprocess| preprocess.height), known.then(|| spec.inputs[0].shape[1]), "{name}");
 }
 
 #[test]
 fn every_network_has_its_published_size() {
     assert!(list().is_sorted_by_key(|spec| spec.name));
-    for spec in list() {
-        check_build(spec.name, 2);
-        // The linear layers of a VGG or AlexNet are half a gigabyte and do not depend on the batch.
-        if spec.parameters < 60_000_000 {
-            check_build(spec.name, 1);
-        }
-    }
+    assert_eq!(list().iter().filter(|spec| spec.name.starts_with("gluon/")).count(), 34);
+    assert_eq!(list().iter().filter(|spec| spec.name.starts_with("dlbs/")).count(), 22);
+    // The linear layers of a VGG or AlexNet are half a gigabyte and do not depend on the batch.
+    let check = |spec: &Spec| match spec.parameters < 30_000_000 {
+        true => [1, 2].into_iter().for_each(|batch| check_build(spec.name, batch)),
+        false => check_build(spec.name, 1),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| list().iter().step_by(2).for_each(check));
+        list().iter().skip(1).step_by(2).for_each(check);
+    });
+}
+
+/// Running statistics of batch norms, which are no parameters: MXNet counts them apart.
+#[test]
+fn statistics_are_constants() {
+    let check = |name: &str, want: usize| {
+        let graph = build(name, 1, &mut Zeros, &Options::default()).unwrap().graph;
+        let statistics =
+            graph.values().values().filter(|value| value.name.contains("moving_") || value.name.contains("running_"));
+        assert_eq!(statistics.map(|value| value.ty.shape.elements()).sum::<usize>(), want, "{name}");
+    };
+    check("gluon/resnet50_v1", 53_120);
+    check("gluon/densenet201", 229_056);
+    check("dlbs/resnet269", 252_800);
+    check("dlbs/inception4", 63_168);
+    check("dlbs/inception_resnet_v2", 152_104);
+    check("dlbs/deep_speech2", 128);
 }
 
 #[test]
@@ -80,6 +112,51 @@ fn parameters_are_called_as_in_torchvision() {
     check("inception_v3", "Mixed_7c.branch3x3dbl_3a.conv.weight", &[384, 384, 1, 3]);
     check("efficientnet_lite0", "_blocks.15._project_conv.weight", &[320, 1152, 1, 1]);
     check("lenet", "fc1.weight", &[120, 400]);
+    check("vit_b_16", "encoder.layers.encoder_layer_11.self_attention.in_proj_weight", &[2304, 768]);
+    check("bert_base", "encoder.layer.11.attention.output.LayerNorm.weight", &[768]);
+    check("gpt2", "h.11.mlp.c_fc.weight", &[768, 3072]);
+}
+
+#[test]
+fn collections_keep_their_own_names() {
+    let check = |network: &str, name: &str, shape: &[usize]| {
+        assert_eq!(names_and_shapes(network).get(name), Some(&shape.into()), "{network}: {name}");
+    };
+    check("gluon/resnet50_v1", "features.4.0.body.0.bias", &[64]);
+    check("gluon/resnet50_v2", "features.8.2.bn3.running_var", &[512]);
+    check("gluon/inceptionv3", "features.16.2.1.1.0.0.weight", &[384, 384, 3, 1]);
+    check("gluon/densenet121", "features.10.15.1.5.weight", &[32, 128, 3, 3]);
+    check("gluon/mobilenetv2_0.25", "features.3.out.4.gamma", &[8]);
+    check("gluon/squeezenet1.0", "features.12.1.1.0.bias", &[256]);
+    check("dlbs/resnet50", "stage1_unit1_sc_bn_moving_var", &[256]);
+    check("dlbs/googlenet", "conv_inception_5b_5x5_reduce_weight", &[48, 832, 1, 1]);
+    check("dlbs/inception3", "inception_e1_b5_l1_0_conv_weight", &[192, 2048, 1, 1]);
+    check("dlbs/inception_resnet_v2", "convolution0_bias", &[32]);
+    check("dlbs/deep_speech2", "rnnparameters", &[64_118_784]);
+    check("sockeye", "decoder_rnn_l0_i2h_weight", &[2048, 768]);
+}
+
+/// Gluon's SqueezeNets and AlexNet are torchvision's under other names.
+#[test]
+fn weights_go_from_one_collection_to_the_other() {
+    // Torchvision's convolutions and their relus are apart, and stand behind one another with the dropouts.
+    let alexnet = "features.0.* features.0.*\nfeatures.2.* features.3.*\nfeatures.4.* features.6.*\n\
+        features.5.* features.8.*\nfeatures.6.* features.10.*\nfeatures.9.* classifier.1.*\n\
+        features.11.* classifier.4.*\noutput.* classifier.6.*";
+    let squeezenet = include_str!("../../names/squeezenet.gluon.names");
+    for (from, to, names) in [
+        ("gluon/squeezenet1.1", "squeezenet1_1", squeezenet),
+        ("gluon/squeezenet1.0", "squeezenet1_0", squeezenet),
+        ("gluon/alexnet", "alexnet", alexnet),
+    ] {
+        let names = Names::parse(names).unwrap();
+        let renamed = names_and_shapes(from).into_iter().map(|(name, shape)| (names.rename(&name).unwrap(), shape));
+        assert_eq!(renamed.collect::<BTreeMap<_, _>>(), names_and_shapes(to), "{from}");
+    }
+    let theirs = Names::parse(squeezenet).unwrap().apply(seeded("gluon/squeezenet1.1")).unwrap();
+    let mut named = Named::new(theirs);
+    build("squeezenet1_1", 1, &mut named, &Options::default()).unwrap();
+    assert_eq!(named.unused().count(), 0);
 }
 
 #[test]
@@ -94,7 +171,7 @@ fn names_are_forgiving() {
 
 #[test]
 fn an_unknown_name_lists_near_ones() {
-    let message = |name: &str| build(name, 1, &mut Zeros, Options::default()).unwrap_err().to_string();
+    let message = |name: &str| build(name, 1, &mut Zeros, &Options::default()).unwrap_err().to_string();
     let near = message("resnet51");
     assert!(near.starts_with("no network is called `resnet51`; near are `resnet50`, "), "{near}");
     let all = message("transformer-xl");
@@ -103,7 +180,7 @@ fn an_unknown_name_lists_near_ones() {
 
 #[test]
 fn a_seed_makes_a_graph() {
-    let graph = |seed: u64| build("resnet18", 1, &mut Seeded(seed), Options::default()).unwrap().graph;
+    let graph = |seed: u64| build("resnet18", 1, &mut Seeded(seed), &Options::default()).unwrap().graph;
     let first = graph(1);
     assert!(first == graph(1));
     assert!(first != graph(2));
@@ -113,7 +190,7 @@ fn a_seed_makes_a_graph() {
 fn a_missing_tensor_is_named() {
     let mut tensors = seeded("lenet");
     tensors.remove("conv2.bias");
-    let error = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap_err();
+    let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "the weights have no tensor `conv2.bias` of shape [16]");
 }
 
@@ -121,12 +198,12 @@ fn a_missing_tensor_is_named() {
 fn a_misshapen_tensor_is_named() {
     let mut tensors = seeded("lenet");
     tensors.insert("fc2.weight".into(), Tensor::full(Shape::from([120, 84]), 0.0f32));
-    let error = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap_err();
+    let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "tensor `fc2.weight` has shape [120,84], not [84,120]");
 
     let mut tensors = seeded("lenet");
     tensors.insert("fc2.bias".into(), Tensor::full(Shape::from([84]), 0i64));
-    let error = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap_err();
+    let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "tensor `fc2.bias` holds i64, not floats");
 }
 
@@ -136,30 +213,44 @@ fn tensors_by_name_give_the_same_graph_and_the_rest_is_told() {
     tensors.insert("aux.weight".into(), Tensor::scalar(0.0f32));
     tensors.insert("bn.num_batches_tracked".into(), Tensor::scalar(7i64));
     let mut named = Named::new(tensors);
-    let model = build("lenet", 1, &mut named, Options::default()).unwrap();
-    assert!(model == build("lenet", 1, &mut Seeded(3), Options::default()).unwrap());
+    let model = build("lenet", 1, &mut named, &Options::default()).unwrap();
+    assert!(model == build("lenet", 1, &mut Seeded(3), &Options::default()).unwrap());
     assert_eq!(named.unused().collect::<Vec<_>>(), ["aux.weight"]);
 }
 
 #[test]
 fn an_input_too_small_is_refused_where_it_hurts() {
     let check = |name: &str, side: usize, want: &str| {
-        let options = Options { side: Some(side), ..Options::default() };
-        let error = build(name, 1, &mut Zeros, options).unwrap_err().to_string();
+        let error = build(name, 1, &mut Zeros, &sized(side)).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     };
     check("squeezenet1_1", 2, "`features/0`: ");
     check("inception_v3", 32, "`Mixed_6a/branch3x3/conv`: ");
     check("vgg11", 100, "vgg11: `avgpool` pools to 7x7, which does not divide 3x3");
-    check("resnet18", 0, "side");
-    assert!(build("resnet18", 0, &mut Zeros, Options::default()).is_err());
+    check("resnet18", 0, "the input `input` has the shape [batch, 3, any, any], not [1,3,0,0] with a batch of 1");
+    let asked = |name: &str, shape: &[usize]| Options {
+        shapes: [(name.to_string(), shape.into())].into(),
+        ..Options::default()
+    };
+    let error = |network: &str, options: Options| build(network, 1, &mut Zeros, &options).unwrap_err().to_string();
+    assert_eq!(error("lenet", asked("data", &[1, 1, 28, 28])), "lenet: there is no input `data`, but `input`");
+    assert_eq!(
+        error("bert_base", asked("input_ids", &[1, 64])),
+        "bert_base: its inputs are of one length, at most 512 tokens"
+    );
+    assert_eq!(error("gpt2", asked("input_ids", &[1, 1025])), "gpt2: it takes at most 1024 tokens");
+    assert_eq!(
+        error("vit_b_16", asked("input", &[1, 3, 224, 225])),
+        "vit_b_16: patches of 16x16 do not divide a picture of 224x225"
+    );
+    assert!(build("resnet18", 0, &mut Zeros, &Options::default()).is_err());
 }
 
 #[test]
 fn a_linear_layer_multiplies_by_the_transposed_weight() {
     let tensors = seeded("lenet");
     let weight = tensors["fc3.weight"].to_f64();
-    let model = build("lenet", 1, &mut Named::new(tensors), Options::default()).unwrap();
+    let model = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap();
     let value = model.graph.values().values().find(|value| value.name == "fc3.weight").unwrap();
     assert_eq!(value.ty.shape, Shape::from([84, 10]));
     let items = value.tensor().unwrap().to_f64();
@@ -170,8 +261,7 @@ fn a_linear_layer_multiplies_by_the_transposed_weight() {
 fn activations_from_a_seed_keep_their_size() {
     // Small inputs, because the host's definition of a convolution is slow.
     for (name, side) in [("resnet152", 8), ("mobilenet_v2", 32)] {
-        let options = Options { side: Some(side), ..Options::default() };
-        let model = build(name, 1, &mut Seeded(5), options).unwrap();
+        let model = build(name, 1, &mut Seeded(5), &sized(side)).unwrap();
         let (a, b) = (logits(&model, 1), logits(&model, 2));
         let rms = |items: &[f64]| (items.iter().map(|x| x * x).sum::<f64>() / items.len() as f64).sqrt();
         let difference: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
@@ -184,7 +274,7 @@ fn activations_from_a_seed_keep_their_size() {
 #[test]
 fn the_head_gives_probabilities() {
     let options = Options { head: Head::Probabilities, ..Options::default() };
-    let model = build("lenet", 2, &mut Seeded(1), options).unwrap();
+    let model = build("lenet", 2, &mut Seeded(1), &options).unwrap();
     assert_eq!(model.graph.outputs()[0].name, "probabilities");
     let sum: f64 = logits(&model, 1).iter().sum();
     assert!((sum - 2.0).abs() < 1e-5);
@@ -251,6 +341,11 @@ fn reads_labels() {
     assert!(labels("").is_err());
 }
 
+/// A picture of another size.
+fn sized(side: usize) -> Options {
+    Options { shapes: [("input".to_string(), Shape::from([1, 3, side, side]))].into(), ..Options::default() }
+}
+
 /// The parameters of a network from seed 3, by name.
 fn seeded(name: &str) -> BTreeMap<String, Tensor> {
     struct Kept(BTreeMap<String, Tensor>);
@@ -262,7 +357,7 @@ fn seeded(name: &str) -> BTreeMap<String, Tensor> {
         }
     }
     let mut kept = Kept(BTreeMap::new());
-    build(name, 1, &mut kept, Options::default()).unwrap();
+    build(name, 1, &mut kept, &Options::default()).unwrap();
     kept.0
 }
 

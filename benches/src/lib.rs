@@ -1,3 +1,0 @@
-//! What the benches share: `cargo xtask bench`.
-
-pub mod onnx;

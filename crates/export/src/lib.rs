@@ -1,0 +1,147 @@
+//! Graphs as ONNX files, for other runtimes to run with the same weights: [`onnx`].
+//!
+//! - One message a node of ours where ONNX has the operator, a few where it does not; a graph that a loader or the zoo made
+//!   is written whole. What passes make for the kernels (fused chains, blocked layouts) is refused by name.
+//! - Names of inputs, outputs and parameters are kept; scopes become names of nodes.
+//! - Field numbers are `onnx.proto`'s; operators are those of set 20.
+//!
+//! ```text
+//! graph -> names -> nodes (translate, by operator) -> messages
+//! ```
+
+mod attribute;
+mod message;
+mod names;
+mod pointwise;
+mod translate;
+
+use ir::{Graph, Value};
+use types::{DType, Scope, Shape, Tensor};
+
+use message::Message;
+use names::Names;
+use translate::Translator;
+
+/// The operator set that nodes are written in.
+const OPSET: i64 = 20;
+/// The version of the file format that came with it.
+const IR_VERSION: i64 = 9;
+/// The most bytes that a protobuf message may have.
+const LARGEST: usize = i32::MAX as usize;
+
+/// Why a graph cannot be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// ONNX has no operators for a node.
+    #[error("`{scope}`: {what} has no form in ONNX")]
+    Node {
+        /// Where.
+        scope: Scope,
+        /// The operator and what is special about it.
+        what: String,
+    },
+    /// A file of protobuf cannot be that long.
+    #[error("the file would have {0} bytes; one file of ONNX holds 2 GiB")]
+    TooLarge(usize),
+}
+
+/// Writes a graph as a serialized `ModelProto`.
+///
+/// # Errors
+/// A node that only passes make, one that ONNX cannot say, more than 2 GiB.
+pub fn onnx(graph: &Graph) -> Result<Vec<u8>, ExportError> {
+    let size: usize =
+        graph.values().values().filter_map(|value| value.tensor()).map(|tensor| tensor.size().0 as usize).sum();
+    if LARGEST < size {
+        return Err(ExportError::TooLarge(size));
+    }
+    let names = Names::new(graph);
+    let mut body = Message::default();
+    let mut translator = Translator::new(graph, &names);
+    for node in graph.nodes().values() {
+        for made in translator.translate(node)? {
+            body.message(1, &made);
+        }
+    }
+    for (output, source) in names.copies() {
+        body.message(1, &translate::identity(source, output));
+    }
+    body.text(2, &graph.name);
+    for (name, tensor) in translator.constants() {
+        body.message(5, &initializer(name, tensor));
+    }
+    for (id, value) in graph.values().iter() {
+        if let Some(tensor) = value.tensor() {
+            body.message(5, &initializer(names.of(id), tensor));
+        }
+    }
+    for &id in graph.inputs() {
+        body.message(11, &port(names.of(id), graph.value(id)));
+    }
+    for output in graph.outputs() {
+        body.message(12, &port(&output.name, graph.value(output.value)));
+    }
+
+    let mut opset = Message::default();
+    opset.text(1, "");
+    opset.int(2, OPSET);
+    let mut model = Message::default();
+    model.int(1, IR_VERSION);
+    model.text(2, "prestow");
+    model.text(3, env!("CARGO_PKG_VERSION"));
+    model.message(7, &body);
+    model.message(8, &opset);
+    let bytes = model.into_bytes();
+    if LARGEST < bytes.len() { Err(ExportError::TooLarge(bytes.len())) } else { Ok(bytes) }
+}
+
+/// The element types of `TensorProto`.
+fn element(dtype: DType) -> i64 {
+    match dtype {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::U16 => 4,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::U32 => 12,
+        DType::U64 => 13,
+        DType::Bf16 => 16,
+    }
+}
+
+fn initializer(name: &str, tensor: &Tensor) -> Message {
+    let mut message = Message::default();
+    tensor.shape().iter().for_each(|&extent| message.int(1, extent as i64));
+    message.int(2, element(tensor.dtype()));
+    message.text(8, name);
+    message.bytes(9, &tensor.to_le_bytes());
+    message
+}
+
+/// An input or output of the graph.
+fn port(name: &str, value: &Value) -> Message {
+    let mut tensor = Message::default();
+    tensor.int(1, element(value.ty.dtype));
+    tensor.message(2, &extents(&value.ty.shape));
+    let mut ty = Message::default();
+    ty.message(1, &tensor);
+    let mut port = Message::default();
+    port.text(1, name);
+    port.message(2, &ty);
+    port
+}
+
+fn extents(shape: &Shape) -> Message {
+    let mut extents = Message::default();
+    for &extent in shape.iter() {
+        let mut dimension = Message::default();
+        dimension.int(1, extent as i64);
+        extents.message(1, &dimension);
+    }
+    extents
+}

@@ -1,0 +1,63 @@
+//! [`Names`]: what values are called in the file, each once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ir::{Graph, ValueId};
+use types::EntityId;
+
+/// The names of a graph's values.
+///
+/// Inputs and outputs keep theirs. A value that is several outputs, or an output under another name than its input's, is
+/// copied ([`Names::copies`]).
+pub(crate) struct Names {
+    names: BTreeMap<usize, String>,
+    copies: Vec<(String, String)>,
+}
+
+impl Names {
+    pub(crate) fn new(graph: &Graph) -> Names {
+        let mut names: BTreeMap<usize, String> = BTreeMap::new();
+        let mut taken: BTreeSet<String> = BTreeSet::new();
+        for &id in graph.inputs() {
+            taken.insert(graph.value(id).name.clone());
+            names.insert(id.index(), graph.value(id).name.clone());
+        }
+        let mut copied = Vec::new();
+        for output in graph.outputs() {
+            let stands = names.get(&output.value.index());
+            if stands == Some(&output.name) {
+                continue;
+            }
+            taken.insert(output.name.clone());
+            if stands.is_some() || graph.value(output.value).tensor().is_some() {
+                copied.push((output.name.clone(), output.value));
+            } else {
+                names.insert(output.value.index(), output.name.clone());
+            }
+        }
+        for (id, value) in graph.values().iter() {
+            if names.contains_key(&id.index()) {
+                continue;
+            }
+            let plain = value.name.clone();
+            let name = match !plain.is_empty() && !taken.contains(&plain) {
+                true => plain,
+                false => format!("{plain}:{}", id.index()),
+            };
+            taken.insert(name.clone());
+            names.insert(id.index(), name);
+        }
+        let copies = copied.into_iter().map(|(output, source)| (output, names[&source.index()].clone())).collect();
+        Names { names, copies }
+    }
+
+    /// The name of a value.
+    pub(crate) fn of(&self, id: ValueId) -> &str {
+        &self.names[&id.index()]
+    }
+
+    /// Outputs that are copies, with what they copy.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.copies.iter().map(|(output, source)| (output.as_str(), source.as_str()))
+    }
+}

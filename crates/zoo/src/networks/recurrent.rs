@@ -1,0 +1,163 @@
+//! Recurrent layers from weights as MXNet keeps them: a matrix of the input and one of the state for each direction, a
+//! row for each gate of each unit, and a bias for each matrix.
+
+use ir::ops::{Binary, Epilogue, MatMul, Recurrent};
+use ir::{Op, ValueId};
+use types::recurrent::{Cell, Sweep};
+use types::{Scope, Shape, Tensor, pointwise};
+
+use crate::{Builder, Init, ZooError};
+
+/// What the directions of a layer share.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    pub(crate) cell: Cell,
+    /// For each gate of ours, its place among MXNet's.
+    pub(crate) order: &'static [usize],
+    pub(crate) units: usize,
+}
+
+impl Layer {
+    /// MXNet's LSTM has its gates in the order i, f, c, o.
+    pub(crate) fn lstm(units: usize) -> Layer {
+        Layer { cell: Cell::LSTM, order: &[0, 3, 1, 2], units }
+    }
+
+    fn rows(&self) -> usize {
+        self.order.len() * self.units
+    }
+}
+
+/// The weights of one direction, gates in MXNet's order.
+pub(crate) struct Direction {
+    /// `[g u, in]`
+    input: Tensor,
+    /// `[g u, u]`
+    state: Tensor,
+    /// `[g u]`, of the input's product and of the state's.
+    biases: [Tensor; 2],
+}
+
+impl Direction {
+    /// The parameters `{name}_i2h_weight` and so on.
+    pub(crate) fn take(b: &mut Builder, name: &str, layer: &Layer, inputs: usize) -> Result<Direction, ZooError> {
+        let (rows, units) = (layer.rows(), layer.units);
+        let weight = |fan_in: usize| Init::Weight { fan_in };
+        Ok(Direction {
+            input: b.take(&format!("{name}_i2h_weight"), [rows, inputs], weight(inputs))?,
+            state: b.take(&format!("{name}_h2h_weight"), [rows, units], weight(units))?,
+            biases: [
+                b.take(&format!("{name}_i2h_bias"), [rows], Init::Bias)?,
+                b.take(&format!("{name}_h2h_bias"), [rows], Init::Bias)?,
+            ],
+        })
+    }
+}
+
+/// A layer that walks both ways: `[steps, batch, in]` -> `[steps, batch, 2 u]`, forward states first.
+///
+/// `closed: [steps, batch, 1]` is 1 where a sentence has ended. There the backward direction's input gates are shut, so
+/// that its state is still zero when it comes to the sentence's last word: sentences of different lengths in one batch are
+/// walked as if each were alone. This is for an LSTM whose memory begins as zeros.
+pub(crate) fn bidirectional(
+    b: &mut Builder,
+    x: ValueId,
+    name: &str,
+    layer: &Layer,
+    directions: &[Direction; 2],
+    closed: Option<ValueId>,
+) -> Result<ValueId, ZooError> {
+    let shape = b.shape(x).clone();
+    let (steps, batch, units) = (shape[0], shape[1], layer.units);
+    let input = gates_in_order(layer, directions, |direction| &direction.input);
+    let width = 2 * layer.rows();
+    let input = b.graph.add_weight(&format!("{name}_i2h_weight"), columns(&input, shape[2], width));
+    let state = gates_in_order(layer, directions, |direction| &direction.state);
+    let state = b.graph.add_weight(&format!("{name}_h2h_weight"), tensor([2, layer.rows(), units], state));
+    let [i2h, h2h] = [0, 1].map(|which| {
+        let bias = gates_in_order(layer, directions, |direction| &direction.biases[which]);
+        let part = ["i2h", "h2h"][which];
+        b.graph.add_weight(&format!("{name}_{part}_bias"), tensor([width], bias))
+    });
+    // Both biases are known ahead of time, and so is their sum.
+    let bias = b.add(i2h, h2h, &format!("{name}_bias"))?;
+    let product = MatMul { epilogue: Epilogue::bias(true) };
+    let mut gates = b.node(product, &[x, input, bias], &format!("{name}_i2h"))?;
+    if let Some(closed) = closed {
+        // The sigmoid of this is 0 in f32.
+        const SHUT: f32 = -1e4;
+        let first = layer.rows();
+        let shut =
+            Tensor::from_fn(Shape::from([width]), |at| if (first..first + units).contains(&at) { SHUT } else { 0.0 });
+        let shut = b.graph.add_constant(&format!("{name}_shut"), shut);
+        let shut = b.multiply(closed, shut, &format!("{name}_closed"))?;
+        gates = b.node(Binary(pointwise::Binary::Add), &[gates, shut], &format!("{name}_gates"))?;
+    }
+    let zeros =
+        b.graph.add_constant(&format!("{name}_begin_state"), Tensor::full(Shape::from([2, batch, units]), 0.0f32));
+    let mut operands = vec![gates, state, zeros];
+    if layer.cell.has_memory() {
+        operands.push(zeros);
+    }
+    let op = Op::from(Recurrent { cell: layer.cell.clone(), sweep: Sweep::Both });
+    let scope = Scope::new(name);
+    let outputs = b.graph.add(op, &operands, scope.clone()).map_err(|refusal| ZooError::Refused { scope, refusal })?;
+    let y = b.transpose(outputs[0], &[0, 2, 1, 3], &format!("{name}_batch_first"))?;
+    b.reshape(y, [steps, batch, 2 * units], &format!("{name}_concat"))
+}
+
+/// Layers one behind the other whose parameters are one vector, `{name}parameters`: for each layer and direction the
+/// input's weights and the state's, and behind all of them for each layer and direction the two biases (MXNet's `RNN`).
+pub(crate) fn fused(
+    b: &mut Builder,
+    x: ValueId,
+    name: &str,
+    layer: &Layer,
+    layers: usize,
+) -> Result<ValueId, ZooError> {
+    let (rows, units) = (layer.rows(), layer.units);
+    let widths: Vec<usize> = (0..layers).map(|ix| if ix == 0 { b.shape(x)[2] } else { 2 * units }).collect();
+    let weights: usize = widths.iter().map(|width| 2 * rows * (width + units)).sum();
+    let flat =
+        b.take(&format!("{name}parameters"), [weights + layers * 4 * rows], Init::Weight { fan_in: 2 * units })?;
+    let flat: &[f32] = flat.as_slice().expect("`Weights::take` gives f32");
+    let (mut weights, mut biases) = flat.split_at(weights);
+    let mut x = x;
+    for (ix, width) in widths.into_iter().enumerate() {
+        let directions = [0, 1].map(|_| Direction {
+            input: cut(&mut weights, [rows, width]),
+            state: cut(&mut weights, [rows, units]),
+            biases: [cut(&mut biases, [rows]), cut(&mut biases, [rows])],
+        });
+        x = bidirectional(b, x, &format!("{name}_l{ix}"), layer, &directions, None)?;
+    }
+    Ok(x)
+}
+
+/// Takes a tensor from the front of a vector.
+fn cut(from: &mut &[f32], shape: impl Into<Shape>) -> Tensor {
+    let shape = shape.into();
+    let (items, rest) = from.split_at(shape.elements());
+    *from = rest;
+    tensor(shape, items.to_vec())
+}
+
+/// The rows of both directions, gates in our order.
+fn gates_in_order(layer: &Layer, directions: &[Direction; 2], part: impl Fn(&Direction) -> &Tensor) -> Vec<f32> {
+    let mut out = Vec::new();
+    for direction in directions {
+        let items: &[f32] = part(direction).as_slice().expect("`Weights::take` gives f32");
+        let gate = items.len() / layer.order.len();
+        layer.order.iter().for_each(|&from| out.extend_from_slice(&items[from * gate..(from + 1) * gate]));
+    }
+    out
+}
+
+/// `rows` of `inputs` each, as columns.
+fn columns(items: &[f32], inputs: usize, rows: usize) -> Tensor {
+    Tensor::from_fn(Shape::from([inputs, rows]), |at| items[at % rows * inputs + at / rows])
+}
+
+fn tensor(shape: impl Into<Shape>, items: Vec<f32>) -> Tensor {
+    Tensor::new(shape.into(), items).expect("as many elements as the shape has")
+}

@@ -1,0 +1,39 @@
+//! What networks of attention share (Vaswani et al. 2017).
+
+use ir::ValueId;
+
+use crate::{Builder, ZooError};
+
+/// Queries, keys and values of one attention, `[batch, tokens, width]` each.
+pub(crate) struct Heads {
+    pub(crate) q: ValueId,
+    pub(crate) k: ValueId,
+    pub(crate) v: ValueId,
+    pub(crate) heads: usize,
+}
+
+impl Heads {
+    /// `softmax(q k^T / sqrt(width of a head) + mask) v`, heads beside each other: `[batch, tokens, width]`.
+    pub(crate) fn attend(&self, b: &mut Builder, mask: Option<ValueId>, name: &str) -> Result<ValueId, ZooError> {
+        let shape = b.shape(self.q).clone();
+        let (batch, tokens, width) = (shape[0], shape[1], shape[2]);
+        let [q, k, v] = [(self.q, "q"), (self.k, "k"), (self.v, "v")].map(|(x, part)| {
+            let x = b.reshape(x, [batch, tokens, self.heads, width / self.heads], &format!("{name}.{part}.heads"))?;
+            let order: &[usize] = if part == "k" { &[0, 2, 3, 1] } else { &[0, 2, 1, 3] };
+            b.transpose(x, order, &format!("{name}.{part}.transpose"))
+        });
+        let scores = b.matmul(q?, k?, &format!("{name}.scores"))?;
+        let scale = ((width / self.heads) as f32).sqrt().recip();
+        let mut scores = b.times(scores, scale, &format!("{name}.scale"))?;
+        if let Some(mask) = mask {
+            scores = b.add(scores, mask, &format!("{name}.mask"))?;
+        }
+        let weights = b.softmax(scores, &format!("{name}.softmax"))?;
+        let x = b.matmul(weights, v?, &format!("{name}.context"))?;
+        let x = b.transpose(x, &[0, 2, 1, 3], &format!("{name}.transpose"))?;
+        b.reshape(x, [batch, tokens, width], &format!("{name}.join"))
+    }
+}
+
+/// What is added to a score that must not count: nothing in `f32` stands against it, and sums of two stay finite.
+pub(crate) const NEVER: f32 = -1e30;
