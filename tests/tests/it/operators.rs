@@ -316,7 +316,7 @@ fn moving_cases() -> Vec<Case> {
             antialias: true,
         };
         cases.push(case(&format!("resize {mode:?} antialias"), smooth, &[(F, &[1, 2, 10, 8])]));
-        let parts = smallvec::smallvec![[0.0, 1.0], [0.0, 1.0], [0.4, 1.2], [0.0, 1.0]];
+        let parts = [[0.0, 1.0], [0.0, 1.0], [0.4, 1.2], [0.0, 1.0]].into_iter().collect();
         let region = Resize {
             shape: Shape::from([1, 2, 3, 3]),
             scale: dims(&[1.0, 1.0, 0.75, 1.0]),

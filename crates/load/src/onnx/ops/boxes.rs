@@ -41,7 +41,7 @@ pub(super) fn roi_align(call: &mut Call) -> Yield {
     if samples == 0 {
         refuse!("attribute `sampling_ratio` is 0: as many samples as the boxes are large are not supported");
     }
-    if bins.iter().any(|&bins| !(1..=1 << 20).contains(&bins)) || 1 << 10 < samples {
+    if bins.iter().any(|&bins| !(1..=1 << 12).contains(&bins)) || 1 << 8 < samples {
         refuse!("{bins:?} bins of {samples} by {samples} samples are not supported");
     }
     let places = Shape::from([count, bins[0] * samples, bins[1] * samples]);

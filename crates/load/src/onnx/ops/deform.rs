@@ -37,7 +37,8 @@ pub(super) fn conv(call: &mut Call) -> Yield {
         };
         out[axis] = room / window.stride[axis] + 1;
     }
-    if call.shape(offset)[..] != [n, parts * cells * 2, out[0], out[1]] {
+    let numbers = parts.saturating_mul(cells).saturating_mul(2);
+    if call.shape(offset)[..] != [n, numbers, out[0], out[1]] {
         refuse!("offsets of shape {} are not those of {cells} cells at {out:?} places", call.shape(offset));
     }
     // Each group of channels is a picture of its own.

@@ -53,13 +53,13 @@ fn places(call: &mut Call, x: Operand, pool: &Pool, out: &Shape, row_major: bool
     let shape = call.shape(x);
     let (planes, extents, windows) = (&shape[..2], &shape[2..], &out[2..]);
     let [cells, taps, count] = [extents, &pool.kernel[..], windows].map(|extents| extents.iter().product::<usize>());
+    let table = Shape::from([taps, count]);
+    call.reserve(DType::I64, &table)?;
+    call.reserve(DType::I64, &table)?;
     let mut near = Vec::new();
     for axis in 0..extents.len() {
         near.push(cells_of_windows(pool, axis, extents[axis], windows[axis])?);
     }
-    let table = Shape::from([taps, count]);
-    call.reserve(DType::I64, &table)?;
-    call.reserve(DType::I64, &table)?;
     // The cell that a tap of a window reads, as a number: row by row, or column by column.
     let numbered = |at: usize, row_major: bool| {
         let (mut tap, mut window, mut sum, mut stride) = (at / count, at % count, 0, 1);
@@ -100,15 +100,13 @@ fn cells_of_windows(pool: &Pool, axis: usize, extent: usize, windows: usize) -> 
     let (kernel, stride, dilation) = (pool.kernel[axis], pool.stride[axis], pool.dilation[axis]);
     let mut cells = Vec::new();
     for window in 0..windows {
-        let read = |tap: usize| {
-            let cell = (window * stride + tap * dilation).checked_sub(pool.pad[axis][0]);
-            cell.filter(|&cell| cell < extent)
-        };
+        let reach = |tap: usize| (window * stride).saturating_add(tap.saturating_mul(dilation));
+        let read = |tap: usize| reach(tap).checked_sub(pool.pad[axis][0]).filter(|&cell| cell < extent);
         let inside: Vec<usize> = (0..kernel).filter_map(read).collect();
         let (Some(&first), Some(&last)) = (inside.first(), inside.last()) else {
             refuse!("a window lies in the padding as a whole, where nothing has a place");
         };
-        let is_before = |tap: usize| window * stride + tap * dilation < pool.pad[axis][0];
+        let is_before = |tap: usize| reach(tap) < pool.pad[axis][0];
         cells.extend((0..kernel).map(|tap| read(tap).unwrap_or(if is_before(tap) { first } else { last })));
     }
     Ok(cells)
