@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use types::{DType, Layout, Shape};
 
-use crate::ops::{Concat, Pad, Reduce, Reshape, Resize, Slice};
+use crate::ops::{Concat, Coordinates, Pad, Reduce, Reshape, Resize, Slice};
 use crate::{Graph, Node, Op, Reuse, Source, TensorType, ValueId};
 
 /// An op on row-major tensors that have the bytes of a node's values.
@@ -89,9 +89,12 @@ impl Graph {
                 pad.pad.push([0, 0]);
                 Some(pad.into())
             }
-            Op::Resize(resize) if resize.shape[1] == x()[1] && resize.scale[1] == 1.0 => {
+            Op::Resize(resize) if resize.keeps(1, x()[1]) => {
                 let mut resize = Resize { shape: physical(&resize.shape, block), ..resize.clone() };
                 resize.scale.push(1.0);
+                if let Coordinates::Region(parts) = &mut resize.coordinates {
+                    parts.push([0.0, 1.0]);
+                }
                 Some(resize.into())
             }
             Op::Reduce(Reduce { axes, keep, .. }) if !axes.contains(&1) && (*keep || !axes.contains(&0)) => {
@@ -260,6 +263,7 @@ mod tests {
                 scale: smallvec![1.0, 1.0, 2.0, 2.0],
                 mode,
                 coordinates: Coordinates::HalfPixel,
+                antialias: false,
             };
             check(Op::Resize(resize), &[&picture], &[]);
         }

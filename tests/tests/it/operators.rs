@@ -296,10 +296,35 @@ fn moving_cases() -> Vec<Case> {
             ResizeMode::Linear,
             ResizeMode::Cubic { a: -0.75, exclude_outside: false },
         ] {
-            let op =
-                Resize { shape: Shape::from([1, 2, 7, 6]), scale: dims(&[1.0, 1.0, 1.75, 2.0]), mode, coordinates };
-            cases.push(case(&format!("resize {mode:?} {coordinates:?}"), op, &[(F, &[1, 2, 4, 3])]));
+            let name = format!("resize {mode:?} {coordinates:?}");
+            let op = Resize {
+                shape: Shape::from([1, 2, 7, 6]),
+                scale: dims(&[1.0, 1.0, 1.75, 2.0]),
+                mode,
+                coordinates: coordinates.clone(),
+                antialias: false,
+            };
+            cases.push(case(&name, op, &[(F, &[1, 2, 4, 3])]));
         }
+    }
+    for mode in [ResizeMode::Linear, ResizeMode::Cubic { a: -0.5, exclude_outside: true }] {
+        let smooth = Resize {
+            shape: Shape::from([1, 2, 3, 4]),
+            scale: dims(&[1.0, 1.0, 0.33, 0.5]),
+            mode,
+            coordinates: Coordinates::HalfPixel,
+            antialias: true,
+        };
+        cases.push(case(&format!("resize {mode:?} antialias"), smooth, &[(F, &[1, 2, 10, 8])]));
+        let parts = [[0.0, 1.0], [0.0, 1.0], [0.4, 1.2], [0.0, 1.0]].into_iter().collect();
+        let region = Resize {
+            shape: Shape::from([1, 2, 3, 3]),
+            scale: dims(&[1.0, 1.0, 0.75, 1.0]),
+            mode,
+            coordinates: Coordinates::Region(parts),
+            antialias: false,
+        };
+        cases.push(case(&format!("resize {mode:?} region"), region, &[(F, &[1, 2, 4, 3])]));
     }
     cases
 }

@@ -36,7 +36,7 @@ pub enum Rounding {
 }
 
 /// Which coordinate of the input belongs to an index of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Coordinates {
     /// `(x + 0.5) / scale - 0.5`
@@ -49,6 +49,9 @@ pub enum Coordinates {
     Asymmetric,
     /// `x (in - 1) / (out - 1)`
     AlignCorners,
+    /// As `AlignCorners`, from one part of the axis to another, 0 and 1 being its ends: a pair for each axis. What lies
+    /// outside the tensor is moved to its edge.
+    Region(SmallVec<[[f32; 2]; 4]>),
 }
 
 /// Weighted elements of an axis: output `i` is the sum over `j` of `weight[i * per_output + j] * x[index[..]]`.
@@ -65,7 +68,7 @@ pub struct Taps {
 /// Resizes axes one by one.
 ///
 /// `x: [..]` -> `shape`, same dtype; `f32` unless the mode is nearest. Refuses an empty tensor and another rank. Source:
-/// ONNX `Resize` (without antialiasing and regions of interest).
+/// ONNX `Resize`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resize {
     /// The shape of the result.
@@ -76,16 +79,40 @@ pub struct Resize {
     pub mode: ResizeMode,
     /// Which coordinate belongs to an index.
     pub coordinates: Coordinates,
+    /// Whether the kernel of an axis that shrinks is stretched, so that each element counts.
+    #[serde(default)]
+    pub antialias: bool,
 }
 
 impl Resize {
+    /// Whether an axis of `extent` elements stays as it is.
+    pub fn keeps(&self, axis: usize, extent: usize) -> bool {
+        let whole = match &self.coordinates {
+            Coordinates::Region(parts) => parts[axis] == [0.0, 1.0],
+            _ => true,
+        };
+        whole && self.shape[axis] == extent && self.scale[axis] == 1.0
+    }
+
+    /// Whether the coordinate of output `ix` lies outside an axis of `extent` elements, which only a region's can.
+    pub fn is_outside(&self, axis: usize, extent: usize, ix: usize) -> bool {
+        match &self.coordinates {
+            Coordinates::Region(parts) => {
+                let x = self.coordinate_in(parts[axis], axis, extent, ix);
+                !(0.0..=extent as f32 - 1.0).contains(&x)
+            }
+            _ => false,
+        }
+    }
+
     /// The elements and weights that make each output along an axis of `extent` elements.
     pub fn taps(&self, axis: usize, extent: usize) -> Taps {
         let out = self.shape[axis];
         let mut taps = Taps { index: Vec::new(), weight: Vec::new(), per_output: 1 };
         for ix in 0..out {
             let x = self.coordinate(axis, extent, ix);
-            let cells: SmallVec<[(f64, f64); 4]> = match self.mode {
+            let shrink = if self.antialias { f64::from(self.scale[axis]).min(1.0) } else { 1.0 };
+            let found: SmallVec<[(f64, f64); 4]> = match self.mode {
                 ResizeMode::Nearest(rounding) => {
                     let cell = match rounding {
                         Rounding::HalfDown => (x - 0.5).ceil(),
@@ -95,14 +122,24 @@ impl Resize {
                     };
                     [(cell, 1.0)].into_iter().collect()
                 }
+                ResizeMode::Linear if shrink < 1.0 => {
+                    normalised(cells(x, 1.0, shrink, |distance| (1.0 - distance).max(0.0)))
+                }
                 ResizeMode::Linear => {
                     let part = x - x.floor();
                     [(x.floor(), 1.0 - part), (x.floor() + 1.0, part)].into_iter().collect()
                 }
-                ResizeMode::Cubic { a, exclude_outside } => cubic(x, extent, f64::from(a), exclude_outside),
+                ResizeMode::Cubic { a, exclude_outside } => {
+                    let mut near = cells(x, 2.0, shrink, |distance| keys(distance, f64::from(a)));
+                    if exclude_outside {
+                        let is_outside = |cell: f64| !(0.0..extent as f64).contains(&cell);
+                        near.iter_mut().filter(|(cell, _)| is_outside(*cell)).for_each(|(_, weight)| *weight = 0.0);
+                    }
+                    if exclude_outside || shrink < 1.0 { normalised(near) } else { near }
+                }
             };
-            taps.per_output = cells.len();
-            for (cell, weight) in cells {
+            taps.per_output = found.len();
+            for (cell, weight) in found {
                 taps.index.push(cell.clamp(0.0, extent as f64 - 1.0) as u32);
                 taps.weight.push(weight as f32);
             }
@@ -115,7 +152,7 @@ impl Resize {
         let (x, scale) = (ix as f32, self.scale[axis]);
         let (from, to) = (extent as f32, self.shape[axis] as f32);
         let half_pixel = (x + 0.5) / scale - 0.5;
-        f64::from(match self.coordinates {
+        f64::from(match &self.coordinates {
             Coordinates::HalfPixel => half_pixel,
             Coordinates::HalfPixelSymmetric => {
                 let adjustment = to / (scale * from);
@@ -136,32 +173,42 @@ impl Resize {
                     0.0
                 }
             }
+            Coordinates::Region(parts) => self.coordinate_in(parts[axis], axis, extent, ix).clamp(0.0, from - 1.0),
         })
+    }
+
+    /// The coordinate of output `ix` where the outputs go from one part of an axis to another.
+    fn coordinate_in(&self, [start, end]: [f32; 2], axis: usize, extent: usize, ix: usize) -> f32 {
+        let (last, out) = (extent as f32 - 1.0, self.shape[axis] as f32);
+        if out <= 1.0 {
+            return 0.5 * (start + end) * last;
+        }
+        start * last + ix as f32 * (end - start) * last / (out - 1.0)
     }
 }
 
-fn cubic(x: f64, extent: usize, a: f64, exclude_outside: bool) -> SmallVec<[(f64, f64); 4]> {
-    let kernel = |distance: f64| {
-        let d = distance.abs();
-        if d <= 1.0 {
-            ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
-        } else {
-            ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
-        }
-    };
-    let mut cells: SmallVec<[(f64, f64); 4]> =
-        (-1..=2).map(|shift| x.floor() + f64::from(shift)).map(|cell| (cell, kernel(x - cell))).collect();
-    if exclude_outside {
-        for (cell, weight) in &mut cells {
-            if !(0.0..extent as f64).contains(cell) {
-                *weight = 0.0;
-            }
-        }
-        let sum: f64 = cells.iter().map(|(_, weight)| weight).sum();
-        for (_, weight) in &mut cells {
-            *weight /= sum;
-        }
+/// The cells in reach of a kernel at `x`, with its weights. The kernel is stretched by `1 / shrink`.
+fn cells(x: f64, reach: f64, shrink: f64, kernel: impl Fn(f64) -> f64) -> SmallVec<[(f64, f64); 4]> {
+    let half = (reach / shrink).ceil() as i64;
+    let cell = |shift: i64| x.floor() + shift as f64;
+    (1 - half..=half).map(|shift| (cell(shift), kernel((x - cell(shift)).abs() * shrink))).collect()
+}
+
+/// Keys' kernel (1981), which is 0 from 2 on.
+fn keys(d: f64, a: f64) -> f64 {
+    if d <= 1.0 {
+        ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    } else if d < 2.0 {
+        ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+    } else {
+        0.0
     }
+}
+
+/// Weights that sum to 1.
+fn normalised(mut cells: SmallVec<[(f64, f64); 4]>) -> SmallVec<[(f64, f64); 4]> {
+    let sum: f64 = cells.iter().map(|(_, weight)| weight).sum();
+    cells.iter_mut().for_each(|(_, weight)| *weight /= sum);
     cells
 }
 
@@ -176,6 +223,14 @@ impl Operator for Resize {
         }
         if x.shape.elements() == 0 || self.scale.iter().any(|&scale| scale.is_nan() || scale <= 0.0) {
             refuse!("an empty tensor and scales that are not positive cannot be resized");
+        }
+        if let Coordinates::Region(parts) = &self.coordinates
+            && (parts.len() != self.shape.rank() || parts.iter().flatten().any(|part| !part.is_finite()))
+        {
+            refuse!("{parts:?} is not a finite part of each of {} axes", self.shape.rank());
+        }
+        if self.antialias && matches!(self.mode, ResizeMode::Nearest(_)) {
+            refuse!("the nearest element is one, which nothing can smooth");
         }
         if x.dtype != DType::F32 && !matches!(self.mode, ResizeMode::Nearest(_)) {
             refuse!("interpolates in f32, not in {}", x.dtype);
@@ -194,7 +249,7 @@ impl Operator for Resize {
         }
         let (mut items, mut shape) = (x.to_f64(), x.shape().clone());
         for axis in 0..shape.rank() {
-            if shape[axis] == self.shape[axis] && self.scale[axis] == 1.0 {
+            if self.keeps(axis, shape[axis]) {
                 continue;
             }
             let taps = self.taps(axis, shape[axis]);
@@ -237,6 +292,7 @@ mod tests {
             scale: [0.6f32].into_iter().collect(),
             mode: ResizeMode::Nearest(Rounding::Floor),
             coordinates: Coordinates::Asymmetric,
+            antialias: false,
         };
         assert_eq!(resize.taps(0, 10).index, [0, 1, 3, 5, 6, 8]);
     }

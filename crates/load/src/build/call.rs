@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Scope, Shape, Tensor};
 
-use super::{Builder, Fold, Operand};
+use super::{Builder, Fold, Operand, refuse};
 
 /// One node being translated, in the form that a format has for it.
 pub(crate) struct Call<'t, N> {
@@ -178,10 +178,33 @@ impl<N> Call<'_, N> {
     }
 }
 
+/// Products of matrices.
+impl<N> Call<'_, N> {
+    /// A product of batches of matrices. In `f64`, which the op does not compute in, each result is a sum of products.
+    pub(crate) fn mat_mul(&mut self, a: Operand, b: Operand) -> Result<Operand, Refusal> {
+        const PRODUCTS_MAX: usize = 1 << 28;
+        let (mut a_shape, mut b_shape) = (self.shape(a), self.shape(b));
+        if self.dtype(a) != DType::F64 || a_shape.rank() < 2 || b_shape.rank() < 2 {
+            return self.apply_f32(ops::MatMul::default(), &[a, b]);
+        }
+        let products = a_shape.elements().saturating_mul(b_shape[b_shape.rank() - 1]);
+        if PRODUCTS_MAX < products {
+            refuse!("a product of {a_shape} and {b_shape} in f64 is too large; convert the model to f32");
+        }
+        a_shape.push(1);
+        b_shape.insert(b_shape.rank() - 2, 1);
+        let (a, b) = (self.reshape(a, a_shape)?, self.reshape(b, b_shape)?);
+        let products = self.binary(Binary::Mul, a, b)?;
+        let inner = self.shape(products).rank() - 2;
+        self.reduce(ops::ReduceKind::Sum, products, SmallVec::from_slice(&[inner]), false)
+    }
+}
+
 /// What [`Call::standardize`] finds on its way.
 pub(crate) struct Standard {
     pub(crate) y: Operand,
     pub(crate) mean: Operand,
+    pub(crate) variance: Operand,
     pub(crate) inverse: Operand,
 }
 
@@ -204,7 +227,7 @@ impl<N> Call<'_, N> {
         let deviation = self.unary(Unary::Sqrt, shifted)?;
         let inverse = self.unary(Unary::Reciprocal, deviation)?;
         let y = self.binary(Binary::Mul, centred, inverse)?;
-        Ok(Standard { y, mean, inverse })
+        Ok(Standard { y, mean, variance, inverse })
     }
 
     /// `y * scale + shift`, both given for axis `at`.

@@ -13,19 +13,43 @@ use crate::build::{self, Operand, refuse};
 /// One node being translated.
 pub(super) type Call<'t, 'a> = build::Call<'t, Called<'t, 'a>>;
 
+/// What a name stands for.
+#[derive(Clone)]
+pub(super) enum Entry {
+    Operand(Operand),
+    /// Tensors in a row, which may differ in shape: how many there are is known.
+    Sequence(Vec<Operand>),
+    /// An optional that holds nothing; one that holds something is that.
+    Nothing,
+    /// What a node that was refused would have yielded.
+    Refused,
+}
+
+impl Entry {
+    /// What it is, for messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Entry::Operand(_) => "a tensor",
+            Entry::Sequence(_) => "a sequence",
+            Entry::Nothing => "an optional",
+            Entry::Refused => "refused",
+        }
+    }
+}
+
 /// A node with its operands.
 pub(super) struct Called<'t, 'a> {
     node: &'t Node<'a>,
     /// The version of the operator set.
     opset: i64,
-    operands: Vec<Option<Operand>>,
+    entries: Vec<Option<Entry>>,
     /// Which attributes were read, a bit each; those behind the 64th count as read.
     read: Cell<u64>,
 }
 
 impl<'t, 'a> Called<'t, 'a> {
-    pub(super) fn new(node: &'t Node<'a>, opset: i64, operands: Vec<Option<Operand>>) -> Called<'t, 'a> {
-        Called { node, opset, operands, read: Cell::new(0) }
+    pub(super) fn new(node: &'t Node<'a>, opset: i64, entries: Vec<Option<Entry>>) -> Called<'t, 'a> {
+        Called { node, opset, entries, read: Cell::new(0) }
     }
 }
 
@@ -38,20 +62,47 @@ impl Call<'_, '_> {
 
     /// An operand that the operator cannot do without.
     pub(super) fn input(&self, ix: usize) -> Result<Operand, Refusal> {
-        self.optional(ix).ok_or_else(|| Refusal(format!("input {ix} is missing")))
+        match self.entry(ix) {
+            None => refuse!("input {ix} is missing"),
+            Some(Entry::Operand(operand)) => Ok(*operand),
+            Some(other) => refuse!("input {ix} is {}, not a tensor", other.kind()),
+        }
     }
 
     /// An operand that may be left out.
     pub(super) fn optional(&self, ix: usize) -> Option<Operand> {
-        self.node.operands.get(ix).copied().flatten()
+        match self.entry(ix) {
+            Some(Entry::Operand(operand)) => Some(*operand),
+            _ => None,
+        }
+    }
+
+    /// What the node gets, whatever it is.
+    pub(super) fn entry(&self, ix: usize) -> Option<&Entry> {
+        self.node.entries.get(ix)?.as_ref()
+    }
+
+    /// The tensors of a sequence.
+    pub(super) fn sequence(&self, ix: usize) -> Result<Vec<Operand>, Refusal> {
+        match self.entry(ix) {
+            None => refuse!("input {ix} is missing"),
+            Some(Entry::Sequence(list)) => Ok(list.clone()),
+            Some(other) => refuse!("input {ix} is {}, not a sequence", other.kind()),
+        }
+    }
+
+    /// Refuses whatever is not a tensor.
+    pub(super) fn only_tensors(&self) -> Result<(), Refusal> {
+        let given = (0..self.node.entries.len()).filter(|&ix| self.entry(ix).is_some());
+        given.map(|ix| self.input(ix)).try_for_each(|input| input.map(drop))
     }
 
     /// All operands, of which there is at least one.
     pub(super) fn all_inputs(&self) -> Result<Vec<Operand>, Refusal> {
-        if self.node.operands.is_empty() {
+        if self.node.entries.is_empty() {
             refuse!("takes at least one input");
         }
-        (0..self.node.operands.len()).map(|ix| self.input(ix)).collect()
+        (0..self.node.entries.len()).map(|ix| self.input(ix)).collect()
     }
 
     /// How many outputs are named.
@@ -70,6 +121,13 @@ impl Call<'_, '_> {
             Refusal(format!(
                 "`{what}` must be known when the model is loaded, but follows from an input; export the model with it fixed"
             ))
+        })
+    }
+
+    /// [`Call::known`], where the result has as many elements as the operand's elements say.
+    pub(super) fn known_for_shape(&self, ix: usize, what: &str) -> Result<Arc<Tensor>, Refusal> {
+        self.peek(self.input(ix)?).ok_or_else(|| {
+            Refusal(format!("the shape of the result depends on the elements of `{what}`, which follow from an input"))
         })
     }
 

@@ -4,10 +4,11 @@
 //! node by node (`translate`) through one flat table of operators (`ops`). Whatever is known without the inputs is
 //! computed on the way by the operators' own definitions (`build`).
 //!
-//! Accepts opsets 1 to 22 of the default domain. The only I/O is reading external data beside the model.
+//! Accepts opsets 1 to 22 of the default domain, and some operators of two others. The only I/O is reading external data beside the model.
 //!
 //! A *known* is a tensor whose elements are known while loading; it becomes a weight or a constant of the graph when
-//! something that stays in the graph reads it.
+//! something that stays in the graph reads it. *Sequences* and *optionals* are taken apart on the way: which tensors they
+//! hold is known, and only those reach the graph.
 
 mod bind;
 mod call;
@@ -75,6 +76,8 @@ pub enum LoadError {
     UnknownInput { name: String, inputs: Vec<String> },
     #[error("input `{input}`: {reason}")]
     Input { input: String, reason: String },
+    #[error("output `{output}`: {reason}")]
+    Output { output: String, reason: String },
     #[error("tensor `{tensor}`: {reason}")]
     Tensor { tensor: String, reason: String },
     #[error("external data of tensor `{tensor}`: {reason}")]

@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_load::onnx::{self, Options};
-use types::Random;
+use types::{Random, Tensor};
 
 use crate::models::small;
+use crate::wire::{fix_inputs, input_names};
 use crate::{data, effort};
 
 /// Loads bytes and, if they are a model, verifies it.
@@ -80,6 +81,44 @@ fn a_model_cut_anywhere_is_an_error() {
 #[test]
 fn mutations_of_a_small_model_never_panic() {
     mutations(&small().write(), &Options::default(), 20_000, 1, "small");
+}
+
+/// Operators that compute much while loading, with their inputs fixed so that they do.
+#[test]
+fn mutations_of_what_is_folded_never_panic() {
+    const CASES: &[&str] = &[
+        "node/test_adagrad",
+        "node/test_ai_onnx_ml_array_feature_extractor",
+        "node/test_ai_onnx_ml_tree_ensemble_set_membership",
+        "node/test_batchnorm_example_training_mode",
+        "node/test_deform_conv_with_mask_bias",
+        "node/test_dequantizelinear_blocked",
+        "node/test_maxpool_with_argmax_2d_precomputed_pads",
+        "node/test_maxunpool_export_with_output_shape",
+        "node/test_nonmaxsuppression_two_classes",
+        "node/test_resize_downsample_scales_cubic_antialias",
+        "node/test_resize_tf_crop_and_resize",
+        "node/test_roialign_aligned_true",
+        "node/test_scan_sum",
+        "node/test_tfidfvectorizer_tf_batch_uniandbigrams_skip5",
+        "node/test_unique_sorted_with_axis_3d",
+        "simple/test_sequence_model1",
+        "simple/test_sequence_model7",
+    ];
+    let Some(root) = data("mutations_of_what_is_folded_never_panic", "onnx-test-data") else { return };
+    for name in CASES {
+        let model = std::fs::read(root.join(name).join("model.onnx")).expect("each test has a model");
+        let input = |ix: usize| std::fs::read(root.join(name).join(format!("test_data_set_0/input_{ix}.pb")));
+        let names = input_names(&model);
+        let inputs: Vec<Tensor> = (0..names.len())
+            .map(|ix| onnx::tensor(&input(ix).expect("each input has its data")).expect("a tensor"))
+            .collect();
+        let fixed: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&inputs).collect();
+        // Some inputs stay, so that there is a graph as well.
+        for (from, seed) in [(0, 4), (1, 5)] {
+            mutations(&fix_inputs(&model, &fixed[from..]), &Options::default(), 300, seed, name);
+        }
+    }
 }
 
 #[test]

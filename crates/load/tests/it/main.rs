@@ -4,7 +4,9 @@ mod conformance;
 mod damaged;
 mod models;
 mod mxnet;
+mod operators;
 mod real;
+mod subgraphs;
 mod wire;
 
 extern crate prestow_load as load;

@@ -492,7 +492,7 @@ fn resized(node: &View, resize: &ir::ops::Resize) -> Call {
         return call(cpu::Remap { element_size, shape: x.to_vec(), tables }, label, node.values());
     }
     let axis_taps = |axis: usize| {
-        if x[axis] == resize.shape[axis] && resize.scale[axis] == 1.0 {
+        if resize.keeps(axis, x[axis]) {
             let index: Vec<u32> = (0..x[axis] as u32).collect();
             return cpu::AxisTaps { weight: vec![1.0; index.len()], index, per_output: 1 };
         }

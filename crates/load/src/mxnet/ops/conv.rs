@@ -227,6 +227,7 @@ pub(super) fn up_sampling(call: &mut Call) -> Yield {
                 scale: smallvec![1.0, 1.0, scale as f32, scale as f32],
                 mode: ResizeMode::Nearest(Rounding::Floor),
                 coordinates: Coordinates::Asymmetric,
+                antialias: false,
             };
             Ok(vec![call.apply(resize, &[x])?])
         }
@@ -300,6 +301,7 @@ pub(super) fn bilinear_resize(call: &mut Call) -> Yield {
         scale: smallvec![1.0, 1.0, out[0] as f32 / height as f32, out[1] as f32 / width as f32],
         mode: ResizeMode::Linear,
         coordinates: if aligned { Coordinates::AlignCorners } else { Coordinates::HalfPixel },
+        antialias: false,
     };
     Ok(vec![call.apply_f32(resize, &[x])?])
 }

@@ -45,15 +45,14 @@ fn fill(value: &Tensor, shape: Shape) -> Tensor {
     each_data!(value.data(), items => run(items, shape))
 }
 
-pub(super) fn identity(call: &mut Call) -> Yield {
-    Ok(vec![call.input(0)?])
-}
-
-/// Does nothing: the loader reads models for inference. The mask says that nothing is dropped.
+/// Does nothing, in inference and where nothing is dropped. The mask says so.
 pub(super) fn dropout(call: &mut Call) -> Yield {
     call.ignore(&["ratio", "is_test", "seed"]);
     if call.optional(2).is_some() && call.known_number(2, "training_mode")? != 0.0 {
-        refuse!("training mode is not supported; export the model for inference");
+        let ratio = if call.optional(1).is_some() { call.known_number(1, "ratio")? } else { 0.5 };
+        if ratio != 0.0 {
+            refuse!("training mode drops elements at random, which is not supported; export the model for inference");
+        }
     }
     let x = call.input(0)?;
     if !call.wants(1) {
@@ -156,15 +155,9 @@ pub(super) fn trilu(call: &mut Call) -> Yield {
     Ok(vec![call.select(mask, x, zero)?])
 }
 
-/// An optional operand that is a tensor has its element always; one that is left out has none.
-pub(super) fn optional_has_element(call: &mut Call) -> Yield {
-    let has_element = call.optional(0).is_some();
-    Ok(vec![call.constant(Tensor::scalar(has_element))])
-}
-
 /// The positions of what is known not to be 0, `[rank, count]`.
 pub(super) fn non_zero(call: &mut Call) -> Yield {
-    let x = call.known(0, "X")?;
+    let x = call.known_for_shape(0, "X")?;
     let (items, strides) = (x.to_f64(), x.shape().row_major_strides());
     let places: Vec<usize> = (0..items.len()).filter(|&at| items[at] != 0.0).collect();
     let rank = x.shape().rank();

@@ -149,7 +149,7 @@ fn joined(call: &mut Call, a: Term, b: Term, later: &[char]) -> Result<Term, Ref
     let right = arranged(call, &b, [&batch, &inner, &columns], [&batches, &inners, &column_extents])?;
     let left = call.reshape(left, Shape::from([size(&batches), size(&row_extents), size(&inners)]))?;
     let right = call.reshape(right, Shape::from([size(&batches), size(&inners), size(&column_extents)]))?;
-    let y = call.apply_f32(ops::MatMul::default(), &[left, right])?;
+    let y = call.mat_mul(left, right)?;
     let shape: Shape = batches.iter().chain(&row_extents).chain(&column_extents).copied().collect();
     let x = call.reshape(y, shape)?;
     Ok(Term { x, axes: [batch, rows, columns].concat() })

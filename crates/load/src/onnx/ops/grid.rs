@@ -52,25 +52,28 @@ pub(super) fn affine(call: &mut Call) -> Yield {
 
 /// What a place outside the picture shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outside {
+pub(super) enum Outside {
     Zeros,
     Border,
-    Reflection,
+    /// Folded back at the middle of the outermost cells if `aligned`, else at their edge.
+    Reflection {
+        aligned: bool,
+    },
 }
 
-struct Sampler {
+/// Pictures from which cells are taken at places.
+pub(super) struct Sampler {
     /// `[n * cells, c]`: a row for each cell of each picture.
     table: Operand,
-    /// Where each picture begins there, as `i64` that broadcasts to the places.
+    /// Where the picture of each place begins there, as `i64` that broadcasts to the places.
     starts: Operand,
     extents: SmallVec<[usize; 3]>,
     outside: Outside,
-    aligned: bool,
 }
 
 /// One cell along an axis for each place, and how much it weighs.
 #[derive(Clone, Copy)]
-struct Tap {
+pub(super) struct Tap {
     /// In `f32`, whole.
     cell: Operand,
     weight: Option<Operand>,
@@ -92,10 +95,11 @@ pub(super) fn sample(call: &mut Call) -> Yield {
     {
         refuse!("{}{shape} sampled by {}{grid_shape} is not supported", call.dtype(x), call.dtype(grid));
     }
+    let aligned = call.flag("align_corners")?;
     let outside = match call.text_or("padding_mode", "zeros") {
         "zeros" => Outside::Zeros,
         "border" => Outside::Border,
-        "reflection" => Outside::Reflection,
+        "reflection" => Outside::Reflection { aligned },
         other => refuse!("attribute `padding_mode` is `{other}`"),
     };
     let mode = match call.text_or("mode", "linear") {
@@ -104,71 +108,84 @@ pub(super) fn sample(call: &mut Call) -> Yield {
         "cubic" | "bicubic" => Mode::Cubic,
         other => refuse!("attribute `mode` is `{other}`"),
     };
-    let aligned = call.flag("align_corners")?;
-    let extents: SmallVec<[usize; 3]> = shape[2..].into();
-    let (cells, channels) = (extents.iter().product::<usize>(), shape[1]);
-    let table = call.reshape(x, Shape::from([shape[0], channels, cells]))?;
-    let table = call.transpose(table, &[0, 2, 1])?;
-    let table = call.reshape(table, Shape::from([shape[0] * cells, channels]))?;
     let places: Shape = grid_shape[..rank - 1].into();
     let batch = call.positions(shape[0], 0, places.rank())?;
-    let width = call.number(cells as f64, DType::I64);
-    let starts = call.binary(Binary::Mul, batch, width)?;
-    let sampler = Sampler { table, starts, extents, outside, aligned };
+    let sampler = Sampler::new(call, x, batch, outside)?;
     let mut taps = Vec::new();
     for axis in 0..spatial {
         let part = ops::Slice::range(&grid_shape, rank - 1, spatial - 1 - axis, 1);
         let part = call.apply(part, &[grid])?;
         let part = call.reshape(part, places.clone())?;
-        let at = sampler.place(call, part, axis)?;
+        let at = sampler.place(call, part, axis, aligned)?;
         taps.push(mode.taps(call, at)?);
     }
-    let mut sum = None;
-    for choice in 0..taps.iter().map(Vec::len).product::<usize>() {
-        let mut rest = choice;
-        let chosen: Vec<Tap> = taps
-            .iter()
-            .map(|taps| {
-                let tap = taps[rest % taps.len()];
-                rest /= taps.len();
-                tap
-            })
-            .collect();
-        let part = sampler.weighted(call, &chosen, &places)?;
-        sum = Some(match sum {
-            None => part,
-            Some(sum) => call.binary(Binary::Add, sum, part)?,
-        });
-    }
-    let y = sum.ok_or_else(|| Refusal("there is nothing to sample".into()))?;
+    let y = sampler.sampled(call, &taps, &places, Binary::Add)?;
     let order: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
     Ok(vec![call.transpose(y, &order)?])
 }
 
 impl Sampler {
-    /// Coordinates in cells along an axis.
-    fn place(&self, call: &mut Call, grid: Operand, axis: usize) -> Result<Operand, Refusal> {
+    /// Pictures `x: [n, c, ..]`, and for each place the number of its picture.
+    pub(super) fn new(call: &mut Call, x: Operand, picture: Operand, outside: Outside) -> Result<Sampler, Refusal> {
+        let shape = call.shape(x);
+        let extents: SmallVec<[usize; 3]> = shape[2..].into();
+        let (cells, channels) = (extents.iter().product::<usize>(), shape[1]);
+        let table = call.reshape(x, Shape::from([shape[0], channels, cells]))?;
+        let table = call.transpose(table, &[0, 2, 1])?;
+        let table = call.reshape(table, Shape::from([shape[0] * cells, channels]))?;
+        let width = call.number(cells as f64, DType::I64);
+        let starts = call.binary(Binary::Mul, picture, width)?;
+        Ok(Sampler { table, starts, extents, outside })
+    }
+
+    /// `[..places, c]`: for each choice of one tap an axis its cell times its weights, all of them joined.
+    pub(super) fn sampled(
+        &self,
+        call: &mut Call,
+        taps: &[Vec<Tap>],
+        places: &Shape,
+        join: Binary,
+    ) -> Result<Operand, Refusal> {
+        let mut joined = None;
+        for choice in 0..taps.iter().map(Vec::len).product::<usize>() {
+            let mut rest = choice;
+            let chosen: Vec<Tap> = taps
+                .iter()
+                .map(|taps| {
+                    let tap = taps[rest % taps.len()];
+                    rest /= taps.len();
+                    tap
+                })
+                .collect();
+            let part = self.weighted(call, &chosen, places)?;
+            joined = Some(match joined {
+                None => part,
+                Some(joined) => call.binary(join, joined, part)?,
+            });
+        }
+        joined.ok_or_else(|| Refusal("there is nothing to sample".into()))
+    }
+
+    /// Coordinates in cells along an axis; `aligned` where -1 and 1 are the middles of the outermost cells.
+    fn place(&self, call: &mut Call, grid: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
         let extent = self.extents[axis] as f64;
         // `(x + 1) / 2 * (extent - 1)`, or `((x + 1) * extent - 1) / 2`.
-        let (factor, term) = if self.aligned {
-            ((extent - 1.0) / 2.0, (extent - 1.0) / 2.0)
-        } else {
-            (extent / 2.0, (extent - 1.0) / 2.0)
-        };
+        let (factor, term) =
+            if aligned { ((extent - 1.0) / 2.0, (extent - 1.0) / 2.0) } else { (extent / 2.0, (extent - 1.0) / 2.0) };
         let (factor, term) = (call.number(factor, DType::F32), call.number(term, DType::F32));
         let scaled = call.binary(Binary::Mul, grid, factor)?;
         let at = call.binary(Binary::Add, scaled, term)?;
         match self.outside {
             Outside::Zeros => Ok(at),
             Outside::Border => call.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at),
-            Outside::Reflection => self.reflected(call, at, axis),
+            Outside::Reflection { aligned } => self.reflected(call, at, axis, aligned),
         }
     }
 
     /// Folds coordinates back at the middle of the outermost cells, or at their edge.
-    fn reflected(&self, call: &mut Call, at: Operand, axis: usize) -> Result<Operand, Refusal> {
+    fn reflected(&self, call: &mut Call, at: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
         let extent = self.extents[axis] as f64;
-        let (low, high) = if self.aligned { (0.0, extent - 1.0) } else { (-0.5, extent - 0.5) };
+        let (low, high) = if aligned { (0.0, extent - 1.0) } else { (-0.5, extent - 0.5) };
         let range = high - low;
         if range == 0.0 {
             let zero = call.number(0.0, DType::F32);
@@ -194,7 +211,7 @@ impl Sampler {
             let last = self.extents[axis] as f32 - 1.0;
             // Taps of a place may lie beyond the picture where the place itself does not.
             let cell = match self.outside {
-                Outside::Reflection => self.reflected(call, tap.cell, axis)?,
+                Outside::Reflection { aligned } => self.reflected(call, tap.cell, axis, aligned)?,
                 _ => tap.cell,
             };
             let held = call.unary(Unary::Clip { min: 0.0, max: last }, cell)?;
@@ -233,7 +250,7 @@ impl Sampler {
 
 /// How a value between cells is found.
 #[derive(Clone, Copy)]
-enum Mode {
+pub(super) enum Mode {
     Nearest,
     Linear,
     Cubic,
@@ -241,7 +258,7 @@ enum Mode {
 
 impl Mode {
     /// The cells along an axis that a coordinate has a part of.
-    fn taps(self, call: &mut Call, at: Operand) -> Result<Vec<Tap>, Refusal> {
+    pub(super) fn taps(self, call: &mut Call, at: Operand) -> Result<Vec<Tap>, Refusal> {
         if let Mode::Nearest = self {
             return Ok(vec![Tap { cell: call.unary(Unary::Round, at)?, weight: None }]);
         }

@@ -4,7 +4,7 @@ use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
-use crate::build::{Operand, axis, refuse};
+use crate::build::{Operand, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
@@ -18,7 +18,7 @@ pub(super) fn mat_mul(call: &mut Call) -> Yield {
     }
     let row = if a_shape.rank() == 1 { call.reshape(a, Shape::from([1, a_shape[0]]))? } else { a };
     let column = if b_shape.rank() == 1 { call.reshape(b, Shape::from([b_shape[0], 1]))? } else { b };
-    let mut y = call.apply_f32(ops::MatMul::default(), &[row, column])?;
+    let mut y = call.mat_mul(row, column)?;
     let mut shape = call.shape(y);
     if b_shape.rank() == 1 {
         shape.remove(shape.rank() - 1);
@@ -104,9 +104,12 @@ fn row(call: &mut Call, x: Operand, columns: usize) -> Result<Operand, Refusal> 
     if last == columns { Ok(x) } else { call.apply_always(ops::Expand { shape: Shape::from([columns]) }, &[x]) }
 }
 
-/// Scale and zero point broadcast along one axis, or as they are.
+/// Scale and zero point broadcast along one axis, in blocks there, or as they are.
 fn along_axis(call: &mut Call, x: Operand, part: Operand) -> Result<Operand, Refusal> {
     let (shape, part_shape) = (call.shape(x), call.shape(part));
+    if call.int_or("block_size", 0)? != 0 {
+        return in_blocks(call, &shape, part);
+    }
     match part_shape.rank() {
         0 => Ok(part),
         1 if part_shape[0] == 1 => call.reshape(part, Shape::scalar()),
@@ -114,18 +117,35 @@ fn along_axis(call: &mut Call, x: Operand, part: Operand) -> Result<Operand, Ref
             let at = axis(call.int_or("axis", 1)?, shape.rank())?;
             call.aligned(part, at, shape.rank())
         }
-        _ => refuse!("scales in blocks are not supported"),
+        _ => refuse!("scales of shape {part_shape} without `block_size` are not supported"),
     }
 }
 
+/// One number for each block along an axis, repeated for each element.
+fn in_blocks(call: &mut Call, shape: &Shape, part: Operand) -> Result<Operand, Refusal> {
+    let at = axis(call.int_or("axis", 1)?, shape.rank())?;
+    let block = counts(&[call.int_or("block_size", 0)?], "block_size")?[0];
+    let mut blocks = shape.clone();
+    blocks[at] = shape[at].div_ceil(block);
+    if call.shape(part) != blocks {
+        refuse!("scales of shape {} are not those of blocks of {block} along axis {at} of {shape}", call.shape(part));
+    }
+    let mut spread = blocks.clone();
+    spread.insert(at + 1, 1);
+    let part = call.reshape(part, spread.clone())?;
+    spread[at + 1] = block;
+    let part = call.expand(part, spread)?;
+    blocks[at] = blocks[at].saturating_mul(block);
+    let part = call.reshape(part, blocks.clone())?;
+    // The last block may hang over.
+    if blocks == *shape { Ok(part) } else { call.apply(ops::Slice::range(&blocks, at, 0, shape[at]), &[part]) }
+}
+
 pub(super) fn dequantize(call: &mut Call) -> Yield {
-    call.ignore(&["axis"]);
+    call.ignore(&["axis", "block_size"]);
     let (x, scale) = (call.input(0)?, call.input(1)?);
     if !matches!(call.dtype(x), DType::I8 | DType::U8 | DType::I16 | DType::U16) || call.dtype(scale) != DType::F32 {
         refuse!("{} with scales of {} is not supported", call.dtype(x), call.dtype(scale));
-    }
-    if call.int_or("block_size", 0)? != 0 {
-        refuse!("scales in blocks are not supported");
     }
     let mut y = call.cast(x, DType::F32)?;
     if let Some(zero) = call.optional(2) {
@@ -142,6 +162,9 @@ pub(super) fn quantize(call: &mut Call) -> Yield {
     let (x, scale) = (call.input(0)?, call.input(1)?);
     let declared = if call.int_or("output_dtype", 0)? == 0 { None } else { call.dtype_attribute("output_dtype")? };
     let dtype = call.optional(2).map(|zero| call.dtype(zero)).or(declared).unwrap_or(DType::U8);
+    if declared.is_some_and(|declared| declared != dtype) {
+        refuse!("attribute `output_dtype` is not {dtype}, the zero point's dtype");
+    }
     let (min, max) = match dtype {
         DType::I8 => (-128.0, 127.0),
         DType::U8 => (0.0, 255.0),
@@ -151,9 +174,6 @@ pub(super) fn quantize(call: &mut Call) -> Yield {
     };
     if call.dtype(x) != DType::F32 || call.dtype(scale) != DType::F32 {
         refuse!("{} with scales of {} is not supported", call.dtype(x), call.dtype(scale));
-    }
-    if call.int_or("block_size", 0)? != 0 {
-        refuse!("scales in blocks are not supported");
     }
     let scale = along_axis(call, x, scale)?;
     let mut y = call.binary(Binary::Div, x, scale)?;

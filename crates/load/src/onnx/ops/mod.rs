@@ -1,16 +1,20 @@
-//! The operators of ONNX's default domain, by theme, and the one table that finds them.
+//! The operators by theme, and the tables that find them: one for the default domain, and one for each other that is known.
 //!
 //! A new operator is one function and one row. A function reads operands and attributes off its [`Call`], as the opset
 //! at hand defines them, applies ops, and yields the node's outputs. What it cannot express it refuses with a reason.
 
+mod boxes;
 mod constant;
 mod conv;
+mod deform;
 mod einsum;
 mod grid;
 mod index;
 mod linear;
 mod loss;
+mod ml;
 mod normalize;
+mod optimizer;
 mod pointwise;
 mod pool;
 mod quantized;
@@ -19,25 +23,99 @@ mod reduce;
 mod resize;
 mod scan;
 mod scatter;
+mod sequence;
 mod shape;
 mod signal;
+mod text;
+mod tree;
+mod unique;
 mod window;
 
 use ir::Refusal;
 
-use super::call::Call;
+use super::call::{Call, Entry};
 use crate::build::Operand;
 
-/// Translates one node.
-pub(super) type Translate = fn(&mut Call) -> Result<Vec<Operand>, Refusal>;
+/// Translates one node, which takes and yields tensors.
+type Translate = fn(&mut Call) -> Result<Vec<Operand>, Refusal>;
+
+/// Translates one node, which may also take and yield sequences and optionals.
+type TranslateEntries = fn(&mut Call) -> Result<Vec<Entry>, Refusal>;
 
 /// The function of an operator.
-pub(super) fn find(op_type: &str) -> Option<Translate> {
-    let ix = TABLE.binary_search_by_key(&op_type, |row| row.0).ok()?;
-    Some(TABLE[ix].1)
+#[derive(Clone, Copy)]
+pub(super) enum Row {
+    Tensors(Translate),
+    Entries(TranslateEntries),
 }
 
-// One row an operator, sorted. `If`, `Loop` and `Scan` are the walk's own.
+impl Row {
+    /// What the node yields.
+    pub(super) fn translate(self, call: &mut Call) -> Result<Vec<Entry>, Refusal> {
+        match self {
+            Row::Entries(function) => function(call),
+            Row::Tensors(function) => {
+                call.only_tensors()?;
+                Ok(function(call)?.into_iter().map(Entry::Operand).collect())
+            }
+        }
+    }
+}
+
+/// Whether there are operators of a domain; the default one is empty.
+pub(super) fn knows_domain(domain: &str) -> bool {
+    !table(domain).is_empty()
+}
+
+/// The function of an operator.
+pub(super) fn find(domain: &str, op_type: &str) -> Option<Row> {
+    if let Some(row) = found(if domain.is_empty() { ENTRIES } else { &[] }, op_type) {
+        return Some(Row::Entries(row));
+    }
+    found(table(domain), op_type).map(Row::Tensors)
+}
+
+fn table(domain: &str) -> &'static [(&'static str, Translate)] {
+    match domain {
+        "" => TABLE,
+        "ai.onnx.ml" => ML,
+        "ai.onnx.preview.training" => TRAINING,
+        _ => &[],
+    }
+}
+
+fn found<F: Copy>(table: &[(&str, F)], op_type: &str) -> Option<F> {
+    let ix = table.binary_search_by_key(&op_type, |row| row.0).ok()?;
+    Some(table[ix].1)
+}
+
+/// Of the default domain, what is about more than tensors.
+const ENTRIES: &[(&str, TranslateEntries)] = &[
+    ("ConcatFromSequence", sequence::concat),
+    ("Identity", sequence::identity),
+    ("Optional", sequence::optional),
+    ("OptionalGetElement", sequence::optional_get_element),
+    ("OptionalHasElement", sequence::optional_has_element),
+    ("SequenceAt", sequence::at),
+    ("SequenceConstruct", sequence::construct),
+    ("SequenceEmpty", sequence::empty),
+    ("SequenceErase", sequence::erase),
+    ("SequenceInsert", sequence::insert),
+    ("SequenceLength", sequence::length),
+    ("SplitToSequence", sequence::split),
+];
+
+const ML: &[(&str, Translate)] = &[
+    ("ArrayFeatureExtractor", ml::array_feature_extractor),
+    ("Binarizer", ml::binarizer),
+    ("LabelEncoder", ml::label_encoder),
+    ("TreeEnsemble", tree::ensemble),
+];
+
+const TRAINING: &[(&str, Translate)] =
+    &[("Adagrad", optimizer::adagrad), ("Adam", optimizer::adam), ("Momentum", optimizer::momentum)];
+
+// One row an operator, sorted. `If`, `Loop`, `Scan` and `SequenceMap` are the walk's own.
 #[rustfmt::skip]
 const TABLE: &[(&str, Translate)] = &[
     ("Abs", pointwise::abs),
@@ -78,6 +156,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Cosh", pointwise::cosh),
     ("CumSum", scan::cum_sum),
     ("DFT", signal::dft),
+    ("DeformConv", deform::conv),
     ("DepthToSpace", shape::depth_to_space),
     ("DequantizeLinear", linear::dequantize),
     ("Det", linear::det),
@@ -111,7 +190,6 @@ const TABLE: &[(&str, Translate)] = &[
     ("HardSigmoid", pointwise::hard_sigmoid),
     ("HardSwish", pointwise::hard_swish),
     ("Hardmax", index::hardmax),
-    ("Identity", constant::identity),
     ("InstanceNormalization", normalize::instance),
     ("IsInf", pointwise::is_inf),
     ("IsNaN", pointwise::is_nan),
@@ -129,6 +207,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("MatMulInteger", quantized::mat_mul_integer),
     ("Max", pointwise::max),
     ("MaxPool", pool::max),
+    ("MaxUnpool", scatter::max_unpool),
     ("Mean", pointwise::mean),
     ("MeanVarianceNormalization", normalize::mean_variance),
     ("MelWeightMatrix", signal::mel_weights),
@@ -138,11 +217,10 @@ const TABLE: &[(&str, Translate)] = &[
     ("Mul", pointwise::mul),
     ("Neg", pointwise::neg),
     ("NegativeLogLikelihoodLoss", loss::negative_log_likelihood),
+    ("NonMaxSuppression", boxes::non_max_suppression),
     ("NonZero", constant::non_zero),
     ("Not", pointwise::not),
     ("OneHot", index::one_hot),
-    ("OptionalGetElement", constant::identity),
-    ("OptionalHasElement", constant::optional_has_element),
     ("Or", pointwise::or),
     ("PRelu", pointwise::prelu),
     ("Pad", shape::pad),
@@ -167,6 +245,7 @@ const TABLE: &[(&str, Translate)] = &[
     ("Reshape", shape::reshape),
     ("Resize", resize::resize),
     ("ReverseSequence", index::reverse_sequence),
+    ("RoiAlign", boxes::roi_align),
     ("Round", pointwise::round),
     ("STFT", signal::stft),
     ("Scatter", scatter::elements),
@@ -193,11 +272,13 @@ const TABLE: &[(&str, Translate)] = &[
     ("Sum", pointwise::sum),
     ("Tan", pointwise::tan),
     ("Tanh", pointwise::tanh),
+    ("TfIdfVectorizer", text::tf_idf),
     ("ThresholdedRelu", pointwise::thresholded_relu),
     ("Tile", shape::tile),
     ("TopK", index::top_k),
     ("Transpose", shape::transpose),
     ("Trilu", constant::trilu),
+    ("Unique", unique::unique),
     ("Unsqueeze", shape::unsqueeze),
     ("Upsample", resize::upsample),
     ("Where", pointwise::select),
@@ -209,9 +290,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted() {
-        assert!(TABLE.is_sorted_by(|a, b| a.0 < b.0), "the table is searched by halves");
-        assert!(find("Conv").is_some());
-        assert!(find("conv").is_none());
+    fn tables_are_sorted() {
+        for table in [TABLE, ML, TRAINING] {
+            assert!(table.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by halves");
+        }
+        assert!(ENTRIES.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by halves");
+        assert!(find("", "Conv").is_some());
+        assert!(find("", "conv").is_none());
+        assert!(find("ai.onnx.ml", "Conv").is_none());
     }
 }

@@ -48,15 +48,43 @@ pub(super) fn flat_axis(call: &Call, shape: &Shape) -> Result<usize, Refusal> {
 
 pub(super) fn batch(call: &mut Call) -> Yield {
     let epsilon = call.float_or("epsilon", 1e-5)?;
-    call.ignore(&["momentum", "is_test"]);
+    call.ignore(&["is_test"]);
+    let momentum = call.float_or("momentum", 0.9)?;
     if call.int_or("spatial", 1)? != 1 {
         refuse!("attribute `spatial` is 0: statistics for each cell are not supported");
     }
-    if call.flag("training_mode")? || (1..5).any(|ix| call.wants(ix)) {
-        refuse!("training mode is not supported; export the model for inference");
-    }
     let inputs: Vec<Operand> = (0..5).map(|ix| call.input(ix)).collect::<Result<_, _>>()?;
+    if call.flag("training_mode")? {
+        return batch_in_training(call, &inputs, epsilon, momentum);
+    }
+    if (1..5).any(|ix| call.wants(ix)) {
+        refuse!("training mode before opset 14 is not supported; export the model for inference");
+    }
     Ok(vec![call.apply_f32(BatchNorm { epsilon }, &inputs)?])
+}
+
+/// Normalised by the batch's own mean and variance, which then move those of the file a little.
+fn batch_in_training(call: &mut Call, inputs: &[Operand], epsilon: f32, momentum: f32) -> Yield {
+    let dtypes: Vec<_> = inputs.iter().map(|&input| call.dtype(input)).collect();
+    let (inputs, _) = call.widen(inputs)?;
+    let shape = call.shape(inputs[0]);
+    if shape.rank() < 2 || shape.elements() == 0 {
+        refuse!("input {shape} has no channels");
+    }
+    let axes = (0..shape.rank()).filter(|&axis| axis != 1).collect();
+    let Standard { y, mean, variance, .. } = call.standardize(inputs[0], axes, epsilon)?;
+    let y = call.scale_shift(y, [inputs[1], inputs[2]], 1)?;
+    let mut yielded = vec![call.cast(y, dtypes[0])?];
+    for (ix, statistic) in [(3, mean), (4, variance)] {
+        let (dtype, channels) = (call.dtype(inputs[ix]), call.shape(inputs[ix]));
+        let statistic = call.reshape(statistic, channels)?;
+        let (old, new) = (call.number(f64::from(momentum), dtype), call.number(1.0 - f64::from(momentum), dtype));
+        let old = call.binary(Binary::Mul, inputs[ix], old)?;
+        let new = call.binary(Binary::Mul, statistic, new)?;
+        let moved = call.binary(Binary::Add, old, new)?;
+        yielded.push(call.cast(moved, dtypes[ix])?);
+    }
+    Ok(yielded)
 }
 
 pub(super) fn lrn(call: &mut Call) -> Yield {
@@ -88,7 +116,7 @@ pub(super) fn layer(call: &mut Call) -> Yield {
     let first = axis(call.int_or("axis", -1)?, rank)?;
     let dtype = call.dtype(x);
     let (widened, _) = call.widen(&[x, scale])?;
-    let Standard { mut y, mean, inverse } = call.standardize(widened[0], (first..rank).collect(), epsilon)?;
+    let Standard { mut y, mean, inverse, .. } = call.standardize(widened[0], (first..rank).collect(), epsilon)?;
     y = call.binary(Binary::Mul, y, widened[1])?;
     if let Some(shift) = call.optional(2) {
         let (shift, _) = call.widen(&[shift])?;

@@ -1,10 +1,10 @@
 //! Windows reduced to one element each.
 
-use ir::Refusal;
 use ir::ops::{Pool, PoolKind, ReduceKind};
+use ir::{Refusal, ops};
 use smallvec::SmallVec;
-use types::DType;
 use types::pointwise::{Binary, Unary};
+use types::{DType, Shape, Tensor};
 
 use super::window::Window;
 use crate::build::{Operand, refuse};
@@ -24,21 +24,92 @@ fn pool(call: &Call, kind: PoolKind) -> Result<Pool, Refusal> {
 }
 
 pub(super) fn max(call: &mut Call) -> Yield {
-    // The order in which indices are counted; there are none.
-    call.ignore(&["storage_order"]);
+    let row_major = call.int_or("storage_order", 0)? == 0;
     let pool = pool(call, PoolKind::Max)?;
     let x = call.input(0)?;
     let dtype = call.dtype(x);
-    if !matches!(dtype, DType::I8 | DType::U8) {
-        return Ok(vec![call.apply_f32(pool, &[x])?]);
-    }
+    let is_byte = matches!(dtype, DType::I8 | DType::U8);
     // Bytes go through f32 without loss, but a window in the padding only has no byte to stand for it.
-    if (0..pool.kernel.len()).any(|axis| pool.pad[axis].iter().any(|&pad| pool.kernel[axis] <= pad)) {
+    if is_byte && (0..pool.kernel.len()).any(|axis| pool.pad[axis].iter().any(|&pad| pool.kernel[axis] <= pad)) {
         refuse!("the padding is as wide as the window, which has no meaning for {dtype}");
     }
-    let x = call.cast(x, DType::F32)?;
-    let y = call.apply(pool, &[x])?;
-    Ok(vec![call.cast(y, dtype)?])
+    let x = match dtype {
+        DType::F16 | DType::Bf16 | DType::I8 | DType::U8 => call.cast(x, DType::F32)?,
+        _ => x,
+    };
+    let largest = call.apply(pool.clone(), &[x])?;
+    let mut yielded = vec![call.cast(largest, dtype)?];
+    if call.wants(1) {
+        let out = call.shape(largest);
+        yielded.push(places(call, x, &pool, &out, row_major)?);
+    }
+    Ok(yielded)
+}
+
+/// Where the largest cell of each window stands in the flat tensor, the first of equal ones; planes by rows or by columns.
+///
+/// All cells of each window are gathered side by side.
+fn places(call: &mut Call, x: Operand, pool: &Pool, out: &Shape, row_major: bool) -> Result<Operand, Refusal> {
+    let shape = call.shape(x);
+    let (planes, extents, windows) = (&shape[..2], &shape[2..], &out[2..]);
+    let [cells, taps, count] = [extents, &pool.kernel[..], windows].map(|extents| extents.iter().product::<usize>());
+    let table = Shape::from([taps, count]);
+    call.reserve(DType::I64, &table)?;
+    call.reserve(DType::I64, &table)?;
+    let mut near = Vec::new();
+    for axis in 0..extents.len() {
+        near.push(cells_of_windows(pool, axis, extents[axis], windows[axis])?);
+    }
+    // The cell that a tap of a window reads, as a number: row by row, or column by column.
+    let numbered = |at: usize, row_major: bool| {
+        let (mut tap, mut window, mut sum, mut stride) = (at / count, at % count, 0, 1);
+        let mut cell: SmallVec<[usize; 3]> = SmallVec::new();
+        for axis in (0..extents.len()).rev() {
+            cell.insert(0, near[axis][tap % pool.kernel[axis] + window % windows[axis] * pool.kernel[axis]]);
+            tap /= pool.kernel[axis];
+            window /= windows[axis];
+        }
+        for ix in 0..extents.len() {
+            let axis = if row_major { extents.len() - 1 - ix } else { ix };
+            sum += cell[axis] * stride;
+            stride *= extents[axis];
+        }
+        sum as i64
+    };
+    let index = call.constant(Tensor::from_fn(table.clone(), |at| numbered(at, true)));
+    let numbers = call.constant(Tensor::from_fn(Shape::from([taps * count]), |at| numbered(at, row_major)));
+    let flat = call.reshape(x, Shape::from([planes[0], planes[1], cells]))?;
+    let side_by_side = call.apply(ops::Gather { axis: 2 }, &[flat, index])?;
+    let best = call.apply(ops::ArgExtreme { axis: 2, keep: false, max: true, last: false }, &[side_by_side])?;
+    // Row `best` of the table, in the window's column.
+    let width = call.number(count as f64, DType::I64);
+    let rows = call.binary(Binary::Mul, best, width)?;
+    let columns = call.positions(count, 2, 3)?;
+    let at = call.binary(Binary::Add, rows, columns)?;
+    let cell = call.rows(numbers, at)?;
+    let plane = Shape::from([planes[0], planes[1], 1]);
+    call.reserve(DType::I64, &plane)?;
+    let starts = call.constant(Tensor::from_fn(plane, |plane| (plane * cells) as i64));
+    let place = call.binary(Binary::Add, cell, starts)?;
+    call.reshape(place, out.clone())
+}
+
+/// For each window along an axis the cells that its taps read. A tap in the padding reads the cell of the window that is
+/// next to it, which changes nothing: that cell stands there already, and stays the first of its kind.
+fn cells_of_windows(pool: &Pool, axis: usize, extent: usize, windows: usize) -> Result<Vec<usize>, Refusal> {
+    let (kernel, stride, dilation) = (pool.kernel[axis], pool.stride[axis], pool.dilation[axis]);
+    let mut cells = Vec::new();
+    for window in 0..windows {
+        let reach = |tap: usize| (window * stride).saturating_add(tap.saturating_mul(dilation));
+        let read = |tap: usize| reach(tap).checked_sub(pool.pad[axis][0]).filter(|&cell| cell < extent);
+        let inside: Vec<usize> = (0..kernel).filter_map(read).collect();
+        let (Some(&first), Some(&last)) = (inside.first(), inside.last()) else {
+            refuse!("a window lies in the padding as a whole, where nothing has a place");
+        };
+        let is_before = |tap: usize| reach(tap) < pool.pad[axis][0];
+        cells.extend((0..kernel).map(|tap| read(tap).unwrap_or(if is_before(tap) { first } else { last })));
+    }
+    Ok(cells)
 }
 
 pub(super) fn average(call: &mut Call) -> Yield {

@@ -3,7 +3,7 @@
 use ir::Refusal;
 use ir::ops::{Coordinates, Resize, ResizeMode, Rounding};
 use smallvec::SmallVec;
-use types::Shape;
+use types::{DType, Shape, Tensor};
 
 use crate::build::{Operand, axis, counts, refuse};
 use crate::onnx::call::Call;
@@ -39,6 +39,7 @@ pub(super) fn resize(call: &mut Call) -> Yield {
         "pytorch_half_pixel" => Coordinates::PytorchHalfPixel,
         "asymmetric" => Coordinates::Asymmetric,
         "align_corners" => Coordinates::AlignCorners,
+        "tf_crop_and_resize" => Coordinates::Region(regions(call, &shape)?),
         other => refuse!("attribute `coordinate_transformation_mode` is `{other}`, which is not supported"),
     };
     let rounding = match call.text_or("nearest_mode", "round_prefer_floor") {
@@ -59,14 +60,55 @@ pub(super) fn resize(call: &mut Call) -> Yield {
     if exclude_outside && mode == ResizeMode::Linear {
         refuse!("attribute `exclude_outside` is supported for cubic interpolation only");
     }
-    // Only `tf_crop_and_resize`, which is refused above, reads beyond the tensor.
-    call.ignore(&["extrapolation_value"]);
+    let beyond = call.float_or("extrapolation_value", 0.0)?;
     let target = target(call, &shape)?;
-    let shrinks = target.scale.iter().any(|&scale| scale < 1.0);
-    if call.flag("antialias")? && shrinks && !matches!(mode, ResizeMode::Nearest(_)) {
-        refuse!("attribute `antialias` is not supported where the tensor shrinks");
+    let antialias = call.flag("antialias")? && !matches!(mode, ResizeMode::Nearest(_));
+    let resize = Resize { shape: target.shape, scale: target.scale, mode, coordinates, antialias };
+    let y = resized(call, x, &resize)?;
+    Ok(vec![extrapolated(call, y, &resize, &shape, beyond)?])
+}
+
+/// The parts of all axes that are resized, from operand 1: first where they begin, then where they end.
+fn regions(call: &Call, shape: &Shape) -> Result<SmallVec<[[f32; 2]; 4]>, Refusal> {
+    let along = axes_of(call, shape)?;
+    let ends = known_floats(call, 1, "roi")?;
+    if ends.len() != 2 * along.len() {
+        refuse!("`roi` has {} numbers, not two for each of {} axes", ends.len(), along.len());
     }
-    resized(call, x, target, mode, coordinates)
+    let mut parts = SmallVec::from_elem([0.0, 1.0], shape.rank());
+    for (ix, &axis) in along.iter().enumerate() {
+        parts[axis] = [ends[ix], ends[along.len() + ix]];
+    }
+    Ok(parts)
+}
+
+/// Puts a number wherever the coordinate along some axis lies outside the tensor.
+fn extrapolated(call: &mut Call, y: Operand, resize: &Resize, from: &Shape, beyond: f32) -> Result<Operand, Refusal> {
+    let (mut y, rank) = (y, from.rank());
+    if !matches!(resize.coordinates, Coordinates::Region(_)) {
+        return Ok(y);
+    }
+    for axis in 0..rank {
+        let extent = resize.shape[axis];
+        call.reserve(DType::Bool, &Shape::from([extent]))?;
+        let outside: Vec<bool> = (0..extent).map(|ix| resize.is_outside(axis, from[axis], ix)).collect();
+        if !outside.contains(&true) {
+            continue;
+        }
+        let outside = call.constant(Tensor::vector(outside));
+        let outside = call.aligned(outside, axis, rank)?;
+        let beyond = call.number(f64::from(beyond), call.dtype(y));
+        y = call.select(outside, beyond, y)?;
+    }
+    Ok(y)
+}
+
+/// The axes that scales, sizes and regions are about.
+fn axes_of(call: &Call, shape: &Shape) -> Result<SmallVec<[usize; 4]>, Refusal> {
+    match call.ints("axes")? {
+        Some(list) => list.iter().map(|&item| axis(item, shape.rank())).collect(),
+        None => Ok((0..shape.rank()).collect()),
+    }
 }
 
 /// Where a resize leads.
@@ -77,10 +119,7 @@ struct Target {
 
 /// Reads scales or sizes, for all axes or for some.
 fn target(call: &Call, shape: &Shape) -> Result<Target, Refusal> {
-    let along: SmallVec<[usize; 4]> = match call.ints("axes")? {
-        Some(list) => list.iter().map(|&item| axis(item, shape.rank())).collect::<Result<_, _>>()?,
-        None => (0..shape.rank()).collect(),
-    };
+    let along = axes_of(call, shape)?;
     let policy = call.text_or("keep_aspect_ratio_policy", "stretch");
     let mut target = Target { shape: shape.clone(), scale: SmallVec::from_elem(1.0, shape.rank()) };
     // An operand without elements is one left out.
@@ -139,21 +178,21 @@ fn asymmetric(call: &mut Call, scale: &[f32]) -> Yield {
         refuse!("`scales` has {} numbers for {} axes", scale.len(), shape.rank());
     }
     let out = shape.iter().zip(scale).map(|(&extent, &scale)| scaled(extent, scale)).collect();
-    let target = Target { shape: out, scale: scale.into() };
-    resized(call, x, target, mode, Coordinates::Asymmetric)
+    let coordinates = Coordinates::Asymmetric;
+    let resize = Resize { shape: out, scale: scale.into(), mode, coordinates, antialias: false };
+    Ok(vec![resized(call, x, &resize)?])
 }
 
-fn resized(call: &mut Call, x: Operand, target: Target, mode: ResizeMode, coordinates: Coordinates) -> Yield {
-    let Target { shape, scale } = target;
-    if shape == call.shape(x) && scale.iter().all(|&scale| scale == 1.0) {
-        return Ok(vec![x]);
+fn resized(call: &mut Call, x: Operand, resize: &Resize) -> Result<Operand, Refusal> {
+    let shape = call.shape(x);
+    if resize.scale.iter().any(|scale| !scale.is_finite()) {
+        refuse!("`scales` are {:?}", resize.scale);
     }
-    if scale.iter().any(|scale| !scale.is_finite()) {
-        refuse!("`scales` are {scale:?}");
+    if (0..shape.rank()).all(|axis| resize.keeps(axis, shape[axis])) {
+        return Ok(x);
     }
-    let resize = Resize { shape, scale, mode, coordinates };
-    match mode {
-        ResizeMode::Nearest(_) => Ok(vec![call.apply(resize, &[x])?]),
-        _ => Ok(vec![call.apply_f32(resize, &[x])?]),
+    match resize.mode {
+        ResizeMode::Nearest(_) => call.apply(resize.clone(), &[x]),
+        _ => call.apply_f32(resize.clone(), &[x]),
     }
 }

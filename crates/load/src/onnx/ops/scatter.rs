@@ -9,7 +9,8 @@ use ir::{Refusal, ops};
 use types::pointwise::Binary;
 use types::{DType, Shape, Tensor, strides};
 
-use crate::build::{Operand, axis, refuse};
+use super::window::Window;
+use crate::build::{Operand, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;
@@ -87,6 +88,49 @@ pub(super) fn nd(call: &mut Call) -> Yield {
     }
     let reduction = reduction(call)?;
     written(call, data, updates, &writes, reduction)
+}
+
+/// Cells written to where a pool found them, zeros elsewhere. A shape that is larger than the pool's gets zeros behind.
+pub(super) fn max_unpool(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let (shape, dtype) = (call.shape(x), call.dtype(x));
+    let window = Window::read(call, None)?;
+    if shape.rank() != window.kernel.len() + 2 || call.shape(call.input(1)?) != shape {
+        refuse!("indices {} and {shape} do not fit a window {:?}", call.shape(call.input(1)?), window.kernel);
+    }
+    let index = call.known_ints(1, "I")?;
+    let pads = window.pads(&shape[2..])?;
+    let mut out: Shape = shape[..2].into();
+    for axis in 0..window.kernel.len() {
+        let covered = shape[axis + 2].saturating_sub(1).saturating_mul(window.stride[axis]);
+        let Some(extent) = covered.saturating_add(window.kernel[axis]).checked_sub(pads[axis][0] + pads[axis][1])
+        else {
+            refuse!("the padding {pads:?} is larger than what the window covers");
+        };
+        out.push(extent);
+    }
+    call.reserve(dtype, &out)?;
+    let size = out.elements();
+    let writes: Vec<(usize, usize)> = index
+        .iter()
+        .enumerate()
+        .map(|(update, &to)| Ok((usize::try_from(to).ok().filter(|&to| to < size).ok_or(to)?, update)))
+        .collect::<Result<_, i64>>()
+        .map_err(|to| Refusal(format!("index {to} lies outside {out}")))?;
+    let zeros = call.constant(Tensor::full(out.clone(), 0.0f32).cast(dtype));
+    let y = written(call, zeros, x, &writes, None)?;
+    let wanted = match call.optional(2) {
+        None => out.clone(),
+        Some(_) => counts(&call.known_ints(2, "output_shape")?, "output_shape")?.into_iter().collect(),
+    };
+    if wanted.rank() != out.rank() || wanted.iter().zip(out.iter()).any(|(wanted, extent)| wanted < extent) {
+        refuse!("`output_shape` {wanted} does not hold {out}");
+    }
+    if wanted == out {
+        return Ok(y);
+    }
+    let pad = wanted.iter().zip(out.iter()).map(|(&wanted, &extent)| [0, (wanted - extent) as isize]).collect();
+    Ok(vec![call.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &y)?])
 }
 
 /// Data with pairs of a place there and an update, both flat.

@@ -1,0 +1,188 @@
+//! Boxes in pictures: which of them to keep, and what they show.
+
+use ir::ops::ReduceKind;
+use ir::{Refusal, ops};
+use smallvec::smallvec;
+use types::pointwise::{Binary, Compare, Unary};
+use types::{DType, Shape, Tensor};
+
+use super::grid::{Mode, Outside, Sampler};
+use crate::build::{Operand, counts, refuse};
+use crate::onnx::call::Call;
+
+type Yield = Result<Vec<Operand>, Refusal>;
+
+/// `x: [n, c, h, w]`, `boxes: [r, 4]` from corner to corner, `pictures: [r]` -> `[r, c, output_height, output_width]`: each
+/// box is cut into bins, and each bin is the mean or the largest of samples at a grid in it.
+pub(super) fn roi_align(call: &mut Call) -> Yield {
+    let (x, boxes, pictures) = (call.input(0)?, call.input(1)?, call.input(2)?);
+    let (shape, count) = (call.shape(x), call.shape(boxes)[..].first().copied().unwrap_or(0));
+    if shape.rank() != 4 || call.shape(boxes)[..] != [count, 4] || call.shape(pictures)[..] != [count] {
+        refuse!("boxes {} and their pictures {} do not fit {shape}", call.shape(boxes), call.shape(pictures));
+    }
+    if [x, boxes].iter().any(|&operand| call.dtype(operand) != DType::F32) || shape.elements() == 0 {
+        refuse!("{}{shape} is not supported, only f32 with elements is", call.dtype(x));
+    }
+    let (kind, join) = match call.text_or("mode", "avg") {
+        "avg" => (ReduceKind::Mean, Binary::Add),
+        // By ONNX's definition the largest of the four weighted cells, not of their sums.
+        "max" => (ReduceKind::Max, Binary::Max),
+        other => refuse!("attribute `mode` is `{other}`"),
+    };
+    let default = if call.opset() < 16 { "output_half_pixel" } else { "half_pixel" };
+    let half_pixel = match call.text_or("coordinate_transformation_mode", default) {
+        "half_pixel" => true,
+        "output_half_pixel" => false,
+        other => refuse!("attribute `coordinate_transformation_mode` is `{other}`"),
+    };
+    let scale = f64::from(call.float_or("spatial_scale", 1.0)?);
+    let bins = counts(&[call.int_or("output_height", 1)?, call.int_or("output_width", 1)?], "output_height")?;
+    let samples = counts(&[call.int_or("sampling_ratio", 0)?], "sampling_ratio")?[0];
+    if samples == 0 {
+        refuse!("attribute `sampling_ratio` is 0: as many samples as the boxes are large are not supported");
+    }
+    if bins.iter().any(|&bins| !(1..=1 << 12).contains(&bins)) || 1 << 8 < samples {
+        refuse!("{bins:?} bins of {samples} by {samples} samples are not supported");
+    }
+    let places = Shape::from([count, bins[0] * samples, bins[1] * samples]);
+    let (mut taps, mut inside) = (Vec::new(), None);
+    for axis in 0..2 {
+        // Columns are left, upper, right and lower.
+        let corner = |call: &mut Call, column: usize| {
+            let corner = call.apply(ops::Slice::range(&Shape::from([count, 4]), 1, column, 1), &[boxes])?;
+            let (scale, half) = (call.number(scale, DType::F32), call.number(0.5, DType::F32));
+            let corner = call.binary(Binary::Mul, corner, scale)?;
+            if half_pixel { call.binary(Binary::Sub, corner, half) } else { Ok(corner) }
+        };
+        let (start, end) = (corner(call, 1 - axis)?, corner(call, 3 - axis)?);
+        let mut size = call.binary(Binary::Sub, end, start)?;
+        if !half_pixel {
+            let one = call.number(1.0, DType::F32);
+            size = call.binary(Binary::Max, size, one)?;
+        }
+        let whole = call.number(bins[axis] as f64, DType::F32);
+        let bin = call.binary(Binary::Div, size, whole)?;
+        let steps = Shape::from([1, places[axis + 1]]);
+        call.reserve(DType::F32, &steps)?;
+        let steps = call.constant(Tensor::from_fn(steps, |at| (at as f32 + 0.5) / samples as f32));
+        let way = call.binary(Binary::Mul, bin, steps)?;
+        let at = call.binary(Binary::Add, start, way)?;
+        let mut spread = Shape::from([count, 1, 1]);
+        spread[axis + 1] = places[axis + 1];
+        let at = call.reshape(at, spread)?;
+        // Up to one cell outside counts as the edge, what is farther as 0.
+        let extent = shape[axis + 2] as f64;
+        let (low, high) = (call.number(-1.0, DType::F32), call.number(extent, DType::F32));
+        let is_behind = call.compare(Compare::GreaterOrEqual, at, low)?;
+        let is_before = call.compare(Compare::LessOrEqual, at, high)?;
+        let is_inside = call.binary(Binary::And, is_behind, is_before)?;
+        inside = Some(match inside {
+            None => is_inside,
+            Some(other) => call.binary(Binary::And, other, is_inside)?,
+        });
+        let held = call.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at)?;
+        taps.push(Mode::Linear.taps(call, held)?);
+    }
+    let pictures = call.cast(pictures, DType::I64)?;
+    let pictures = call.reshape(pictures, Shape::from([count, 1, 1]))?;
+    let sampler = Sampler::new(call, x, pictures, Outside::Border)?;
+    let mut y = sampler.sampled(call, &taps, &places, join)?;
+    if let Some(inside) = inside {
+        let mut spread = places;
+        spread.push(1);
+        let (inside, zero) = (call.reshape(inside, spread)?, call.number(0.0, DType::F32));
+        y = call.select(inside, y, zero)?;
+    }
+    let y = call.reshape(y, Shape::from([count, bins[0], samples, bins[1], samples, shape[1]]))?;
+    let y = call.reduce(kind, y, smallvec![2, 4], false)?;
+    Ok(vec![call.transpose(y, &[0, 3, 1, 2])?])
+}
+
+/// Corners in increasing order: upper, left, lower, right.
+#[derive(Clone, Copy)]
+struct Rectangle {
+    low: [f32; 2],
+    high: [f32; 2],
+}
+
+impl Rectangle {
+    /// Two corners that lie opposite each other, or the middle with width and height.
+    fn read(numbers: &[f32], is_middle: bool) -> Rectangle {
+        let (a, b, c, d) = (numbers[0], numbers[1], numbers[2], numbers[3]);
+        match is_middle {
+            true => Rectangle { low: [b - d / 2.0, a - c / 2.0], high: [b + d / 2.0, a + c / 2.0] },
+            false => Rectangle { low: [a.min(c), b.min(d)], high: [a.max(c), b.max(d)] },
+        }
+    }
+
+    fn area(&self) -> f32 {
+        (self.high[0] - self.low[0]) * (self.high[1] - self.low[1])
+    }
+
+    /// The part of both together that both have.
+    fn overlap(&self, other: &Rectangle) -> f32 {
+        let both = Rectangle {
+            low: [self.low[0].max(other.low[0]), self.low[1].max(other.low[1])],
+            high: [self.high[0].min(other.high[0]), self.high[1].min(other.high[1])],
+        };
+        if both.high[0] <= both.low[0] || both.high[1] <= both.low[1] {
+            return 0.0;
+        }
+        let (a, b, common) = (self.area(), other.area(), both.area());
+        let union = a + b - common;
+        if a <= 0.0 || b <= 0.0 || union <= 0.0 { 0.0 } else { common / union }
+    }
+}
+
+/// `boxes: [n, b, 4]`, `scores: [n, classes, b]`, both known -> `[kept, 3]`, each batch, class and box: for each class the
+/// boxes with the best scores first, without those that overlap a better one too much.
+pub(super) fn non_max_suppression(call: &mut Call) -> Yield {
+    let (boxes, scores) = (call.known_for_shape(0, "boxes")?, call.known_for_shape(1, "scores")?);
+    let is_middle = match call.int_or("center_point_box", 0)? {
+        0 => false,
+        1 => true,
+        other => refuse!("attribute `center_point_box` is {other}"),
+    };
+    let number = |call: &Call, ix: usize, what: &str| match call.optional(ix) {
+        None => Ok(None),
+        Some(_) => call.known_number(ix, what).map(Some),
+    };
+    let most = number(call, 2, "max_output_boxes_per_class")?.unwrap_or(0.0).max(0.0) as usize;
+    let overlap_most = number(call, 3, "iou_threshold")?.unwrap_or(0.0) as f32;
+    let score_least = number(call, 4, "score_threshold")?.map(|least| least as f32);
+    let (&[n, count, 4], &[batches, classes, others]) = (&boxes.shape()[..], &scores.shape()[..]) else {
+        refuse!("boxes {} and scores {} do not fit", boxes.shape(), scores.shape());
+    };
+    let (Some(boxes), Some(scores)) = (boxes.as_slice::<f32>(), scores.as_slice::<f32>()) else {
+        refuse!("boxes and scores are not both f32");
+    };
+    if [batches, others] != [n, count] {
+        refuse!("{n} times {count} boxes have scores for {batches} times {others}");
+    }
+    let work = [n, classes, count, most.min(count)].iter().fold(1usize, |product, &size| product.saturating_mul(size));
+    if 1 << 28 < work {
+        refuse!("{classes} classes of {count} boxes are too many to be compared while loading");
+    }
+    let mut kept = Vec::new();
+    for (row, scores) in scores.chunks_exact(count.max(1)).enumerate() {
+        let (batch, class) = (row / classes, row % classes);
+        let rectangle = |ix: usize| Rectangle::read(&boxes[(batch * count + ix) * 4..][..4], is_middle);
+        let mut candidates: Vec<usize> =
+            (0..count).filter(|&ix| score_least.is_none_or(|least| least < scores[ix])).collect();
+        // The first of equal ones first.
+        candidates.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let mut chosen: Vec<Rectangle> = Vec::new();
+        for ix in candidates {
+            if most <= chosen.len() {
+                break;
+            }
+            let candidate = rectangle(ix);
+            if chosen.iter().all(|better| better.overlap(&candidate) <= overlap_most) {
+                chosen.push(candidate);
+                kept.extend([batch as i64, class as i64, ix as i64]);
+            }
+        }
+    }
+    let kept = Tensor::new(Shape::from([kept.len() / 3, 3]), kept).map_err(|error| Refusal(error.to_string()))?;
+    Ok(vec![call.constant(kept)])
+}

@@ -1,0 +1,173 @@
+//! Texts whose words are numbers.
+
+use ir::ops::ReduceKind;
+use ir::{Refusal, ops};
+use smallvec::smallvec;
+use types::pointwise::{Binary, Compare};
+use types::{DType, Shape, Tensor};
+
+use crate::build::{Operand, counts, refuse};
+use crate::onnx::call::Call;
+
+type Yield = Result<Vec<Operand>, Refusal>;
+
+/// `x: [words]` or `[n, words]`, integers -> `f32` with a column for each group of words (n-gram) that is looked for: how
+/// often it occurs, with up to so many words left out between two of its own.
+pub(super) fn tf_idf(call: &mut Call) -> Yield {
+    if call.texts("pool_strings")?.is_some() {
+        refuse!("attribute `pool_strings`: strings are not supported");
+    }
+    let x = call.input(0)?;
+    let shape = call.shape(x);
+    if !matches!(shape.rank(), 1 | 2) || !matches!(call.dtype(x), DType::I32 | DType::I64) {
+        refuse!("{}{shape} is no row of words", call.dtype(x));
+    }
+    let list = |name: &str| match call.ints(name)? {
+        Some(list) => Ok(list),
+        None => refuse!("attribute `{name}` is missing"),
+    };
+    let number = |name: &str| match call.int(name)? {
+        Some(number) => Ok(counts(&[number], name)?[0]),
+        None => refuse!("attribute `{name}` is missing"),
+    };
+    let (shortest, longest, skips) =
+        (number("min_gram_length")?, number("max_gram_length")?, number("max_skip_count")?);
+    let (pool, starts) = (list("pool_int64s")?, counts(&list("ngram_counts")?, "ngram_counts")?);
+    let columns = counts(&list("ngram_indexes")?, "ngram_indexes")?;
+    let weights = call.floats("weights")?.map(<[f32]>::to_vec);
+    let mode = call.text_or("mode", "").to_string();
+    let groups = groups(&pool, &starts, shortest, longest)?;
+    if shortest == 0 || longest < shortest || starts.len() < longest || columns.len() != groups.count {
+        refuse!(
+            "groups of {shortest} to {longest} words do not fit {} indexes and {} counts",
+            columns.len(),
+            starts.len()
+        );
+    }
+    let width = columns.iter().max().map_or(0, |&last| last.saturating_add(1));
+    let mut sorted = columns.clone();
+    sorted.sort_unstable();
+    if sorted.windows(2).any(|pair| pair[0] == pair[1]) || 1 << 24 < width || 64 < skips {
+        refuse!("{} groups in {width} columns, up to {skips} words left out, are not supported", columns.len());
+    }
+    // By the operator's text weights belong to groups, by its definition to columns.
+    if weights.is_some() && !columns.iter().copied().eq(0..columns.len()) {
+        refuse!("attribute `weights` is supported only where each group has the column of its own number");
+    }
+    let (rows, words) = if shape.rank() == 2 { (shape[0], shape[1]) } else { (1, shape[0]) };
+    let x = call.reshape(x, Shape::from([rows, 1, words]))?;
+    // The numbers of all groups, length by length, and where each stands in the result.
+    let (mut parts, mut places) = (Vec::new(), Vec::new());
+    for (length, ids, items) in groups.by_length {
+        let mut sum = None;
+        // A single word has nothing between its words.
+        let steps = if length == 1 { 1 } else { skips + 1 };
+        for step in 1..=steps {
+            let Some(begins) = words.checked_sub(step * (length - 1)).filter(|&begins| 0 < begins) else { continue };
+            let found = occurrences(call, x, (length, step, begins), &items)?;
+            sum = Some(match sum {
+                None => found,
+                Some(sum) => call.binary(Binary::Add, sum, found)?,
+            });
+        }
+        if let Some(sum) = sum {
+            parts.push(sum);
+            places.extend(ids.iter().map(|&id| columns[id]));
+        }
+    }
+    // What was not counted is 0, which stands behind all others.
+    let zeros = Shape::from([rows, 1]);
+    call.reserve(DType::F32, &Shape::from([rows.max(1), width]))?;
+    parts.push(call.constant(Tensor::full(zeros, 0.0f32)));
+    let mut order = vec![places.len() as i64; width];
+    for (from, &to) in places.iter().enumerate() {
+        order[to] = from as i64;
+    }
+    let table = if parts.len() == 1 { parts[0] } else { call.apply(ops::Concat { axis: 1 }, &parts)? };
+    let order = call.constant(Tensor::vector(order));
+    let counted = call.apply(ops::Gather { axis: 1 }, &[table, order])?;
+    let y = weighted(call, counted, &mode, weights, width)?;
+    let out = if shape.rank() == 2 { Shape::from([rows, width]) } else { Shape::from([width]) };
+    Ok(vec![call.reshape(y, out)?])
+}
+
+/// The groups of words that are looked for.
+struct Groups {
+    /// How many there are, those of other lengths included.
+    count: usize,
+    /// For each length the numbers of the groups and their words, one group behind the other.
+    by_length: Vec<(usize, Vec<usize>, Vec<i64>)>,
+}
+
+/// The pool holds all groups of one word, then all of two; `starts` tells where each length begins.
+fn groups(pool: &[i64], starts: &[usize], shortest: usize, longest: usize) -> Result<Groups, Refusal> {
+    let mut groups = Groups { count: 0, by_length: Vec::new() };
+    for (ix, &start) in starts.iter().enumerate() {
+        let (length, end) = (ix + 1, starts.get(ix + 1).copied().unwrap_or(pool.len()));
+        let Some(items) = pool.get(start..end).filter(|items| items.len().is_multiple_of(length)) else {
+            refuse!("attribute `ngram_counts` does not cut {} words into groups", pool.len());
+        };
+        let count = items.len() / length;
+        let mut sorted: Vec<&[i64]> = items.chunks_exact(length).collect();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            refuse!("attribute `pool_int64s` has a group of {length} words twice");
+        }
+        if (shortest..=longest).contains(&length) && count != 0 {
+            groups.by_length.push((length, (groups.count..groups.count + count).collect(), items.to_vec()));
+        }
+        groups.count += count;
+    }
+    Ok(groups)
+}
+
+/// `[rows, groups]`: at how many places each group of so many words begins, of which each stands `step` behind the last.
+fn occurrences(
+    call: &mut Call,
+    x: Operand,
+    (length, step, begins): (usize, usize, usize),
+    items: &[i64],
+) -> Result<Operand, Refusal> {
+    let (shape, dtype) = (call.shape(x), call.dtype(x));
+    let mut all = None;
+    for word in 0..length {
+        let part = call.apply(ops::Slice::range(&shape, 2, word * step, begins), &[x])?;
+        let wanted: Vec<i64> = items.iter().copied().skip(word).step_by(length).collect();
+        let wanted = Tensor::new(Shape::from([wanted.len(), 1]), wanted).map_err(|error| Refusal(error.to_string()))?;
+        let wanted = call.constant(wanted.cast(dtype));
+        let same = call.compare(Compare::Equal, part, wanted)?;
+        all = Some(match all {
+            None => same,
+            Some(all) => call.binary(Binary::And, all, same)?,
+        });
+    }
+    let Some(all) = all else { refuse!("a group has words") };
+    let hot = call.cast(all, DType::F32)?;
+    call.reduce(ReduceKind::Sum, hot, smallvec![2], false)
+}
+
+/// Counts, whether there are any, or counts with weights.
+fn weighted(
+    call: &mut Call,
+    counted: Operand,
+    mode: &str,
+    weights: Option<Vec<f32>>,
+    width: usize,
+) -> Result<Operand, Refusal> {
+    let found = match mode {
+        "TF" => return Ok(counted),
+        "TFIDF" => counted,
+        "IDF" => {
+            let zero = call.number(0.0, DType::F32);
+            let is_there = call.compare(Compare::Greater, counted, zero)?;
+            call.cast(is_there, DType::F32)?
+        }
+        other => refuse!("attribute `mode` is `{other}`"),
+    };
+    let Some(weights) = weights else { return Ok(found) };
+    if weights.len() != width {
+        refuse!("attribute `weights` has {} numbers for {width} columns", weights.len());
+    }
+    let weights = call.constant_of_file(Tensor::vector(weights));
+    call.binary(Binary::Mul, found, weights)
+}

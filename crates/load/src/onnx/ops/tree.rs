@@ -1,0 +1,261 @@
+//! Ensembles of decision trees: all conditions are decided at once, and a product tells which leaves are reached.
+//!
+//! A leaf is reached where every condition on the way to it came out as the way wants it. With 1 for what holds and 0 for
+//! what does not, the conditions of the way that are to hold, minus those that are not to, sum up to how many are to hold
+//! exactly there.
+
+use ir::ops::ReduceKind;
+use ir::{Refusal, ops};
+use smallvec::smallvec;
+use types::pointwise::{Binary, Compare, Unary};
+use types::{DType, Shape, Tensor};
+
+use crate::build::{Operand, counts, refuse};
+use crate::onnx::call::Call;
+
+type Yield = Result<Vec<Operand>, Refusal>;
+
+/// How a feature is compared with a split, by the numbers that files have for it.
+const MODES: [&str; 7] = ["<=", "<", ">=", ">", "==", "!=", "in"];
+
+/// What the attributes say of the nodes, an entry each.
+struct Nodes {
+    features: Vec<usize>,
+    modes: Vec<usize>,
+    splits: Tensor,
+    /// Whether what is missing (NaN) counts as if the condition held.
+    missing: Vec<bool>,
+    /// Which node or leaf follows where the condition holds, and where it does not.
+    next: Vec<[Next; 2]>,
+    /// Of nodes that ask whether a feature is among some numbers, those numbers.
+    members: Vec<Vec<f64>>,
+}
+
+#[derive(Clone, Copy)]
+enum Next {
+    Node(usize),
+    Leaf(usize),
+}
+
+/// The way to a leaf: nodes, and whether their condition is to hold.
+struct Way {
+    leaf: usize,
+    conditions: Vec<(usize, bool)>,
+}
+
+/// `x: [n, features]` -> `[n, targets]`: the weights of the leaves that are reached, summed for each target.
+pub(super) fn ensemble(call: &mut Call) -> Yield {
+    let x = call.input(0)?;
+    let (shape, dtype) = (call.shape(x), call.dtype(x));
+    let &[rows, features] = &shape[..] else { refuse!("input {shape} is not a matrix") };
+    if !matches!(dtype, DType::F32 | DType::F64) {
+        refuse!("features of {dtype} are not supported, only f32 and f64 are");
+    }
+    call.ignore(&["nodes_hitrates"]);
+    if call.int_or("post_transform", 0)? != 0 {
+        refuse!("attribute `post_transform` is not 0, which is not supported");
+    }
+    let is_mean = match call.int_or("aggregate_function", 1)? {
+        0 => true,
+        1 => false,
+        other => refuse!("attribute `aggregate_function` is {other}; 0 (mean) and 1 (sum) are supported"),
+    };
+    let nodes = Nodes::read(call, features)?;
+    let roots = indices(call, "tree_roots", nodes.next.len())?;
+    let targets = counts(&[call.int_or("n_targets", 0)?], "n_targets")?[0];
+    let leaf_targets = indices(call, "leaf_targetids", targets)?;
+    let Some(weights) = call.tensor_attribute("leaf_weights")? else { refuse!("attribute `leaf_weights` is missing") };
+    if weights.elements() != leaf_targets.len() || weights.dtype() != dtype {
+        refuse!("{} weights of {} for {} leaves", weights.elements(), weights.dtype(), leaf_targets.len());
+    }
+    if targets == 0 || weights.to_f64().iter().any(|weight| !weight.is_finite()) {
+        refuse!("{targets} targets, or weights that are not finite, are not supported");
+    }
+    let ways = nodes.ways(&roots, leaf_targets.len())?;
+    let decided = nodes.decided(call, x)?;
+    // Which nodes stand on the way to which leaf.
+    let (height, width) = (nodes.next.len(), ways.len());
+    for extents in [[height, width], [width, targets]] {
+        call.reserve(DType::F64, &Shape::from(extents))?;
+    }
+    let (mut signs, mut wanted) = (vec![0.0f32; height * width], vec![0.0f32; width]);
+    for (column, way) in ways.iter().enumerate() {
+        for &(node, holds) in &way.conditions {
+            signs[node * width + column] = if holds { 1.0 } else { -1.0 };
+            wanted[column] += if holds { 1.0 } else { 0.0 };
+        }
+    }
+    let signs = Tensor::new(Shape::from([height, width]), signs).map_err(|error| Refusal(error.to_string()))?;
+    let signs = call.constant_of_file(signs);
+    let met = call.apply(ops::MatMul::default(), &[decided, signs])?;
+    let wanted = call.constant(Tensor::vector(wanted));
+    let is_reached = call.compare(Compare::Equal, met, wanted)?;
+    // A leaf's weight stands in its target's column.
+    let share = if is_mean { 1.0 / roots.len() as f64 } else { 1.0 };
+    let numbers = weights.to_f64();
+    let table = Tensor::from_fn(Shape::from([width, targets]), |at| {
+        let leaf = ways[at / targets].leaf;
+        if leaf_targets[leaf] == at % targets { numbers[leaf] * share } else { 0.0 }
+    });
+    let table = call.constant_of_file(table.cast(dtype));
+    let reached = call.cast(is_reached, dtype)?;
+    let y = call.mat_mul(reached, table)?;
+    Ok(vec![call.reshape(y, Shape::from([rows, targets]))?])
+}
+
+/// A list of numbers below a count.
+fn indices(call: &Call, name: &str, count: usize) -> Result<Vec<usize>, Refusal> {
+    let Some(list) = call.ints(name)? else { refuse!("attribute `{name}` is missing") };
+    match list.iter().find(|&&item| usize::try_from(item).map_or(true, |item| count <= item)) {
+        Some(item) => refuse!("attribute `{name}` has the number {item}, of {count}"),
+        None => Ok(list.into_iter().map(|item| item as usize).collect()),
+    }
+}
+
+impl Nodes {
+    fn read(call: &Call, features: usize) -> Result<Nodes, Refusal> {
+        let tensor = |name: &str| match call.tensor_attribute(name)? {
+            Some(tensor) => Ok(tensor),
+            None => refuse!("attribute `{name}` is missing"),
+        };
+        let (splits, modes) = (tensor("nodes_splits")?, tensor("nodes_modes")?.to_i64());
+        let count = modes.len();
+        let Some(leaves) = call.ints("leaf_targetids")? else { refuse!("attribute `leaf_targetids` is missing") };
+        let features = indices(call, "nodes_featureids", features)?;
+        let next = |ids: &str, kinds: &str| -> Result<Vec<Next>, Refusal> {
+            let kinds = indices(call, kinds, 2)?;
+            let ids = indices(call, ids, count.max(leaves.len()))?;
+            let pair = |(&id, &is_leaf): (&usize, &usize)| match is_leaf {
+                0 if id < count => Ok(Next::Node(id)),
+                1 if id < leaves.len() => Ok(Next::Leaf(id)),
+                _ => refuse!("there is no node or leaf {id}"),
+            };
+            ids.iter().zip(&kinds).map(pair).collect()
+        };
+        let (holds, fails) =
+            (next("nodes_truenodeids", "nodes_trueleafs")?, next("nodes_falsenodeids", "nodes_falseleafs")?);
+        let missing = match call.ints("nodes_missing_value_tracks_true")? {
+            Some(list) => list.iter().map(|&item| item != 0).collect(),
+            None => vec![false; count],
+        };
+        let modes: Vec<usize> = modes.iter().map(|&mode| usize::try_from(mode).unwrap_or(usize::MAX)).collect();
+        if let Some(mode) = modes.iter().find(|&&mode| MODES.len() <= mode) {
+            refuse!("attribute `nodes_modes` has the number {mode}");
+        }
+        let lengths = [splits.elements(), features.len(), holds.len(), fails.len(), missing.len()];
+        if lengths != [count; 5] || count == 0 {
+            refuse!("the attributes are about {lengths:?} nodes, not about {count}");
+        }
+        // Lists of members stand one behind the other, each with NaN behind it.
+        let members = call.tensor_attribute("membership_values")?.map(|tensor| tensor.to_f64()).unwrap_or_default();
+        let members: Vec<Vec<f64>> =
+            members.split_inclusive(|number| number.is_nan()).map(|list| list.to_vec()).collect();
+        let asking = modes.iter().filter(|&&mode| MODES[mode] == "in").count();
+        if members.len() != asking || members.iter().any(|list| list.last().is_none_or(|last| !last.is_nan())) {
+            refuse!("attribute `membership_values` does not have a list for each of {asking} nodes");
+        }
+        let members = members.into_iter().map(|list| list[..list.len() - 1].to_vec()).collect();
+        let next = holds.into_iter().zip(fails).map(|(holds, fails)| [holds, fails]).collect();
+        Ok(Nodes { features, modes, splits, missing, next, members })
+    }
+
+    /// The ways from the roots to all leaves. Each node and each leaf is on one tree, once.
+    fn ways(&self, roots: &[usize], leaves: usize) -> Result<Vec<Way>, Refusal> {
+        let mut ways = Vec::new();
+        let (mut seen_nodes, mut seen_leaves) = (vec![false; self.next.len()], vec![false; leaves]);
+        // A way is copied at each of its nodes: trees are not deep.
+        const DEPTH_MAX: usize = 1000;
+        for &root in roots {
+            // A tree that is one leaf has a node whose ways both lead there.
+            let mut open = vec![(Next::Node(root), Vec::new())];
+            if let [Next::Leaf(a), Next::Leaf(b)] = self.next[root]
+                && a == b
+            {
+                seen_nodes[root] = true;
+                open = vec![(Next::Leaf(a), Vec::new())];
+            }
+            while let Some((next, conditions)) = open.pop() {
+                let seen = match next {
+                    Next::Node(node) => &mut seen_nodes[node],
+                    Next::Leaf(leaf) => &mut seen_leaves[leaf],
+                };
+                if std::mem::replace(seen, true) || DEPTH_MAX < conditions.len() {
+                    refuse!("its nodes are not trees");
+                }
+                match next {
+                    Next::Leaf(leaf) => ways.push(Way { leaf, conditions }),
+                    Next::Node(node) => {
+                        for (holds, &next) in [true, false].into_iter().zip(&self.next[node]) {
+                            let mut longer = conditions.clone();
+                            longer.push((node, holds));
+                            open.push((next, longer));
+                        }
+                    }
+                }
+            }
+        }
+        if ways.is_empty() { refuse!("there is no tree") } else { Ok(ways) }
+    }
+
+    /// `[n, nodes]`: 1 where a node's condition holds, in `f32`.
+    fn decided(&self, call: &mut Call, x: Operand) -> Result<Operand, Refusal> {
+        let (count, rows) = (self.next.len(), call.shape(x)[0]);
+        let features = call.constant(Tensor::vector(self.features.iter().map(|&feature| feature as i64).collect()));
+        let asked = call.apply(ops::Gather { axis: 1 }, &[x, features])?;
+        let dtype = call.dtype(x);
+        let splits = call.constant_of_file(Tensor::vector(self.splits.to_f64()).cast(dtype));
+        let mut decided = None;
+        for (mode, name) in MODES.iter().enumerate().filter(|(mode, _)| self.modes.contains(mode)) {
+            let holds = match *name {
+                "<=" => call.compare(Compare::LessOrEqual, asked, splits)?,
+                "<" => call.compare(Compare::Less, asked, splits)?,
+                ">=" => call.compare(Compare::GreaterOrEqual, asked, splits)?,
+                ">" => call.compare(Compare::Greater, asked, splits)?,
+                "==" => call.compare(Compare::Equal, asked, splits)?,
+                "!=" => {
+                    let equal = call.compare(Compare::Equal, asked, splits)?;
+                    call.unary(Unary::Not, equal)?
+                }
+                _ => self.is_member(call, asked, rows)?,
+            };
+            decided = Some(match decided {
+                None => holds,
+                Some(others) => {
+                    let mask = Tensor::vector(self.modes.iter().map(|&other| other == mode).collect::<Vec<bool>>());
+                    let mask = call.constant(mask);
+                    call.select(mask, holds, others)?
+                }
+            });
+        }
+        let Some(mut decided) = decided else { refuse!("there are no nodes") };
+        if self.missing.contains(&true) {
+            let equal = call.compare(Compare::Equal, asked, asked)?;
+            let is_missing = call.unary(Unary::Not, equal)?;
+            let mask = call.constant(Tensor::vector(self.missing.clone()));
+            let tracks = call.binary(Binary::And, is_missing, mask)?;
+            decided = call.binary(Binary::Or, decided, tracks)?;
+        }
+        let decided = call.cast(decided, DType::F32)?;
+        call.reshape(decided, Shape::from([rows, count]))
+    }
+
+    /// Whether a feature is among a node's numbers; of nodes that do not ask for it, nothing.
+    fn is_member(&self, call: &mut Call, asked: Operand, rows: usize) -> Result<Operand, Refusal> {
+        let (count, dtype) = (self.next.len(), call.dtype(asked));
+        let longest = self.members.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let shape = Shape::from([longest, count]);
+        call.reserve(DType::F64, &shape)?;
+        let mut lists = vec![f64::NAN; longest * count];
+        let asking = (0..count).filter(|&node| MODES[self.modes[node]] == "in");
+        for (node, list) in asking.zip(&self.members) {
+            for (row, &number) in list.iter().enumerate() {
+                lists[row * count + node] = number;
+            }
+        }
+        let lists = Tensor::new(shape, lists).map_err(|error| Refusal(error.to_string()))?;
+        let lists = call.constant_of_file(lists.cast(dtype));
+        let asked = call.reshape(asked, Shape::from([rows, 1, count]))?;
+        let equal = call.compare(Compare::Equal, asked, lists)?;
+        call.reduce(ReduceKind::Max, equal, smallvec![1], false)
+    }
+}

@@ -1,0 +1,278 @@
+//! The walk over the model's nodes: names become operands, and all that cannot be translated is told at once.
+
+mod unroll;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ir::{Graph, Refusal};
+use types::Scope;
+
+use super::bind::bind;
+use super::call::{Call, Called, Entry};
+use super::model::{self, Model, Node};
+use super::{LoadError, Options, Unsupported, ops, tensor};
+use crate::build::{Builder, Operand, refuse};
+
+/// The newest opset of the default domain that the operators know.
+const OPSET_NEWEST: i64 = 22;
+
+/// Translates a model.
+pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Options) -> Result<Graph, LoadError> {
+    let graph = &model.graph;
+    let mut walk = Walk {
+        builder: Builder::new(graph.name),
+        names: BTreeMap::new(),
+        defined: Vec::new(),
+        opset: default_opset(model)?,
+        opsets: model.opsets.iter().map(|opset| (opset.domain, opset.version)).collect(),
+        directory,
+        unsupported: Vec::new(),
+        depth: 0,
+        turns: 0,
+    };
+    // Since IR 4 inputs and initializers exclude each other; before, every initializer was also an input.
+    let initializers: BTreeSet<&str> = graph.initializers.iter().map(|tensor| tensor.name).collect();
+    let infos: Vec<_> = graph.inputs.iter().filter(|info| !initializers.contains(info.name)).collect();
+    let inputs = match bind(&infos, options) {
+        Ok(inputs) => inputs,
+        // A model that has no translation anyway had better say so first.
+        Err(error) => return Err(walk.unknown_operators(graph).unwrap_or(error)),
+    };
+    for input in inputs {
+        let id = walk.builder.graph.add_input(input.name, input.dtype, input.shape);
+        walk.define(input.name, Entry::Operand(Operand::Value(id)))?;
+    }
+    let outputs = walk.graph(graph)?;
+    if !walk.unsupported.is_empty() {
+        return Err(LoadError::Unsupported(walk.unsupported));
+    }
+    let mut named: Vec<(String, ir::ValueId)> = Vec::new();
+    for (info, entry) in graph.outputs.iter().zip(outputs) {
+        let operand = match entry {
+            Entry::Operand(operand) => operand,
+            Entry::Refused => unreachable!("what is refused is in the list of unsupported nodes"),
+            Entry::Sequence(_) | Entry::Nothing => {
+                let reason = format!("it is {}; only tensors are supported", entry.kind());
+                return Err(LoadError::Output { output: info.name.to_string(), reason });
+            }
+        };
+        if named.iter().any(|(name, _)| name == info.name) {
+            return Err(malformed(format!("two outputs are named `{}`", info.name)));
+        }
+        named.push((info.name.to_string(), walk.builder.value(operand)));
+    }
+    if named.is_empty() {
+        return Err(malformed("the graph has no outputs".to_string()));
+    }
+    walk.builder.graph.set_outputs(named);
+    Ok(walk.builder.graph)
+}
+
+struct Walk<'a> {
+    builder: Builder,
+    names: BTreeMap<&'a str, Entry>,
+    /// The keys of `names`, in the order of definition.
+    defined: Vec<&'a str>,
+    /// The version of the default domain.
+    opset: i64,
+    opsets: BTreeMap<&'a str, i64>,
+    directory: Option<&'a Path>,
+    unsupported: Vec<Unsupported>,
+    depth: usize,
+    /// Turns of loops so far.
+    turns: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// Initializers, nodes and outputs of a graph whose inputs are defined.
+    fn graph(&mut self, graph: &model::Graph<'a>) -> Result<Vec<Entry>, LoadError> {
+        if graph.sparse {
+            return Err(malformed("sparse initializers are not supported".to_string()));
+        }
+        for proto in &graph.initializers {
+            let tensor = tensor::read(proto, self.directory).map_err(|problem| problem.of(proto.name))?;
+            let is_learned = tensor.dtype().is_float();
+            let operand = self.builder.known(proto.name, tensor, is_learned);
+            self.define(proto.name, Entry::Operand(operand))?;
+        }
+        for (ix, node) in graph.nodes.iter().enumerate() {
+            self.node(ix, node)?;
+        }
+        graph.outputs.iter().map(|info| self.lookup(info.name, "an output of the graph")).collect()
+    }
+
+    fn define(&mut self, name: &'a str, entry: Entry) -> Result<(), LoadError> {
+        self.defined.push(name);
+        match self.names.insert(name, entry) {
+            None => Ok(()),
+            Some(_) => Err(malformed(format!("`{name}` is defined twice"))),
+        }
+    }
+
+    fn lookup(&self, name: &str, reader: &str) -> Result<Entry, LoadError> {
+        let missing = || malformed(format!("{reader} reads `{name}`, which nothing in front of it yields"));
+        self.names.get(name).cloned().ok_or_else(missing)
+    }
+
+    fn node(&mut self, ix: usize, node: &Node<'a>) -> Result<(), LoadError> {
+        let reader = || format!("node `{}`", node_name(ix, node));
+        let inputs: Vec<Option<Entry>> = node
+            .inputs
+            .iter()
+            .map(|name| if name.is_empty() { Ok(None) } else { self.lookup(name, &reader()).map(Some) })
+            .collect::<Result<_, _>>()?;
+        let mut outputs = self.outputs(ix, node, inputs)?.unwrap_or_default().into_iter();
+        for name in &node.outputs {
+            let entry = outputs.next().unwrap_or(Entry::Refused);
+            if !name.is_empty() {
+                self.define(name, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a node yields, or none if it has no translation or reads what has none.
+    fn outputs(
+        &mut self,
+        ix: usize,
+        node: &Node<'a>,
+        inputs: Vec<Option<Entry>>,
+    ) -> Result<Option<Vec<Entry>>, LoadError> {
+        let function = match self.function(node) {
+            Ok(function) => function,
+            Err(refusal) => return Ok(self.refuse(ix, node, refusal)),
+        };
+        // Why it is not known was told at the node that was refused.
+        if inputs.iter().flatten().any(|input| matches!(input, Entry::Refused)) {
+            return Ok(None);
+        }
+        let row = match function {
+            Function::If => return self.inline_if(ix, node, &inputs),
+            Function::Loop => return self.unroll_loop(ix, node, &inputs),
+            Function::Scan => return self.unroll_scan(ix, node, &inputs),
+            Function::SequenceMap => return self.map_sequence(ix, node, &inputs),
+            Function::Row(row) => row,
+        };
+        let (values_before, knowns_before) = (self.builder.graph.values().len(), self.builder.knowns.len());
+        let called = Called::new(node, self.version(node), inputs);
+        let mut call = Call::new(&mut self.builder, called, Scope::new(&node_name(ix, node)));
+        let yielded = row.translate(&mut call).and_then(|yielded| {
+            call.refuse_unread_attributes()?;
+            let used = node.outputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+            match yielded.len() < used {
+                true => Err(Refusal(format!("output {} (`{}`) is not supported", used - 1, node.outputs[used - 1]))),
+                false => Ok(yielded),
+            }
+        });
+        match yielded {
+            Err(refusal) => Ok(self.refuse(ix, node, refusal)),
+            Ok(yielded) => {
+                for (name, entry) in node.outputs.iter().zip(&yielded).filter(|(name, _)| !name.is_empty()) {
+                    if let Entry::Operand(operand) = entry {
+                        self.rename(name, *operand, values_before, knowns_before);
+                    }
+                }
+                Ok(Some(yielded))
+            }
+        }
+    }
+
+    /// Gives what a node made the name that the file has for it; what only passed through keeps its own.
+    fn rename(&mut self, name: &str, operand: Operand, values_before: usize, knowns_before: usize) {
+        use types::EntityId;
+        match operand {
+            Operand::Value(id) if values_before <= id.index() => {
+                self.builder.graph.value_mut(id).name = name.to_string();
+            }
+            Operand::Known(id) if knowns_before <= id.index() => self.builder.knowns[id].name = name.to_string(),
+            _ => {}
+        }
+    }
+
+    /// Notes a node that has no translation.
+    fn refuse<T>(&mut self, ix: usize, node: &Node, refusal: Refusal) -> Option<T> {
+        self.unsupported.push(Unsupported {
+            node: node_name(ix, node),
+            operator: node.op_type.to_string(),
+            opset: self.version(node),
+            domain: if is_default_domain(node.domain) { String::new() } else { node.domain.to_string() },
+            reason: refusal.0,
+        });
+        None
+    }
+
+    /// The version of the operator set that a node is of; 0 where the model imports none.
+    fn version(&self, node: &Node) -> i64 {
+        match is_default_domain(node.domain) {
+            true => self.opset,
+            false => self.opsets.get(node.domain).copied().unwrap_or(0),
+        }
+    }
+
+    fn function(&self, node: &Node) -> Result<Function, Refusal> {
+        let domain = if is_default_domain(node.domain) { "" } else { node.domain };
+        match (domain, node.op_type) {
+            ("", "If") => return Ok(Function::If),
+            ("", "Loop") => return Ok(Function::Loop),
+            ("", "Scan") => return Ok(Function::Scan),
+            ("", "SequenceMap") => return Ok(Function::SequenceMap),
+            _ => {}
+        }
+        if !ops::knows_domain(domain) {
+            refuse!("operators of domain `{domain}` are not supported");
+        }
+        if self.version(node) == 0 {
+            refuse!("the model does not say which version of domain `{domain}` it uses");
+        }
+        match ops::find(domain, node.op_type) {
+            Some(row) => Ok(Function::Row(row)),
+            None => refuse!("the operator is not supported"),
+        }
+    }
+
+    /// All nodes whose operator is not known, as an error.
+    fn unknown_operators(mut self, graph: &model::Graph) -> Option<LoadError> {
+        for (ix, node) in graph.nodes.iter().enumerate() {
+            if let Err(refusal) = self.function(node) {
+                self.refuse::<()>(ix, node, refusal);
+            }
+        }
+        (!self.unsupported.is_empty()).then_some(LoadError::Unsupported(self.unsupported))
+    }
+}
+
+/// How a node is translated.
+enum Function {
+    If,
+    Loop,
+    Scan,
+    SequenceMap,
+    Row(ops::Row),
+}
+
+fn is_default_domain(domain: &str) -> bool {
+    domain.is_empty() || domain == "ai.onnx"
+}
+
+fn default_opset(model: &Model) -> Result<i64, LoadError> {
+    let version = match model.opsets.iter().find(|opset| is_default_domain(opset.domain)) {
+        Some(opset) => opset.version,
+        // Before IR 3 there was one operator set only.
+        None if model.ir_version < 3 => 1,
+        None if model.graph.nodes.iter().all(|node| !is_default_domain(node.domain)) => 1,
+        None => return Err(malformed("the model does not say which operator set it uses".to_string())),
+    };
+    match (1..=OPSET_NEWEST).contains(&version) {
+        true => Ok(version),
+        false => Err(LoadError::Opset { version, newest: OPSET_NEWEST }),
+    }
+}
+
+fn node_name(ix: usize, node: &Node) -> String {
+    if node.name.is_empty() { format!("{}_{ix}", node.op_type) } else { node.name.to_string() }
+}
+
+fn malformed(what: String) -> LoadError {
+    LoadError::Malformed { what }
+}
