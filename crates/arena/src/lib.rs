@@ -46,6 +46,7 @@ mod exact;
 mod fit;
 mod floor;
 mod glue;
+mod handful;
 mod instance;
 mod need;
 mod obstacles;

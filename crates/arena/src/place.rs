@@ -63,6 +63,9 @@
 //! **Search** (`exact.rs`, `search.rs`). What is left between the lowest pass and the bound goes, up to some
 //! thousand items, to an exact search, height by height, until the least is found and proved or the work is spent.
 //!
+//! **Orders** (`handful.rs`). Of a dozen items and fewer, every order is tried, as far as it can still come to
+//! something.
+//!
 //! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
 //! other skylines, fits, then a short search, crests, and the search again. With more items: skyline by area, glue,
 //! crests, by need, windows, the other skylines with windows in between, fits, then repair, then windows with all that
@@ -78,6 +81,7 @@ use crate::crest::Crest;
 use crate::exact::{ITEMS_MAX, improve};
 use crate::fit::{Rule, fit, fit_units};
 use crate::glue::glue;
+use crate::handful::{HANDFUL, least};
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
 use crate::repair::repair;
@@ -301,6 +305,8 @@ const GLUE_UNITS: u64 = 200;
 const GLUE_UNITS_MAX: u64 = 2_000_000;
 /// A skyline by need costs about so many in order.
 const NEED_FACTOR: u64 = 3;
+/// Work for the orders of a handful of items.
+const HANDFUL_UNITS: u64 = 20_000_000;
 /// A search takes one part in this many of what is left of the work before crests are tried.
 const SEARCH_SHARE: u64 = 8;
 /// Crests of these sizes may be tried: one part in so many of the largest.
@@ -408,6 +414,13 @@ fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -
         }
         return Some((best, goals.least));
     }
+    if instance.items.len() <= HANDFUL && !goals.are_settled(best.height) {
+        let (lowest, all) = by_orders(instance, best, &mut goals, work);
+        best = lowest;
+        if all || goals.are_settled(best.height) {
+            return Some((best, goals.least));
+        }
+    }
     let mut part = work.part(work.left() / SEARCH_SHARE);
     best = search(instance, best, &mut goals, &mut part.work);
     work.spend_part(part);
@@ -416,6 +429,19 @@ fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -
     }
     best = search(instance, best, &mut goals, work);
     Some((best, goals.least))
+}
+
+/// The same packing or a lower one by trying the orders of a handful of items, and whether all of them were tried.
+fn by_orders(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work) -> (Packing, bool) {
+    let enough = goals.capacity.unwrap_or(0).max(goals.good_enough).max(goals.least);
+    let mut part = work.part(HANDFUL_UNITS);
+    let orders = least(instance, best.height, enough, &mut part.work);
+    work.spend_part(part);
+    let best = orders.found.map_or(best, |(offsets, height)| Packing { offsets, height });
+    if orders.proves && enough < best.height {
+        goals.least = best.height;
+    }
+    (best, orders.all)
 }
 
 /// The same packing or a lower one, and what is ruled out on the way.

@@ -13,6 +13,7 @@ mod attribute;
 mod message;
 mod names;
 mod pointwise;
+mod resize;
 mod translate;
 
 use ir::{Graph, Value};

@@ -1,8 +1,7 @@
 //! [`Translator`]: a node of ours as nodes of ONNX.
 
 use ir::ops::{
-    Conv, ConvTranspose, Coordinates, Epilogue, LayerNorm, Pad, PadMode, Pool, PoolKind, Recurrent, Reduce, ReduceKind,
-    Resize, ResizeMode, Rounding, Slice,
+    Conv, ConvTranspose, Epilogue, LayerNorm, Pad, PadMode, Pool, PoolKind, Recurrent, Reduce, ReduceKind, Slice,
 };
 use ir::{Graph, Node, Op, TensorType, ValueId};
 use types::pointwise::Unary;
@@ -101,7 +100,7 @@ impl Made<'_> {
         self.push_all(kind, inputs.into(), attributes)
     }
 
-    fn push_all(&mut self, kind: &'static str, inputs: Vec<String>, attributes: Vec<Attribute>) -> String {
+    pub(crate) fn push_all(&mut self, kind: &'static str, inputs: Vec<String>, attributes: Vec<Attribute>) -> String {
         let output = format!("{}~{}", self.name, self.nodes.len());
         self.nodes.push(Entry { kind, inputs, outputs: vec![output.clone()], attributes });
         output
@@ -119,7 +118,7 @@ impl Made<'_> {
         self.constant(Tensor::new(Shape::from([items.len()]), items).expect("as many elements as it has"))
     }
 
-    fn extents(&mut self, items: &[usize]) -> String {
+    pub(crate) fn extents(&mut self, items: &[usize]) -> String {
         self.numbers(items.iter().map(|&item| item as i64))
     }
 
@@ -316,56 +315,6 @@ impl Made<'_> {
         self.push(kind, [x, axes], attributes);
     }
 
-    fn resize(&mut self, op: &Resize, x: String, from: &Shape) -> Result<(), String> {
-        let mut attributes = vec![Attribute::text(
-            "coordinate_transformation_mode",
-            match op.coordinates {
-                Coordinates::HalfPixel => "half_pixel",
-                Coordinates::HalfPixelSymmetric => "half_pixel_symmetric",
-                Coordinates::PytorchHalfPixel => "pytorch_half_pixel",
-                Coordinates::Asymmetric => "asymmetric",
-                Coordinates::AlignCorners => "align_corners",
-            },
-        )];
-        match op.mode {
-            ResizeMode::Nearest(rounding) => {
-                attributes.push(Attribute::text("mode", "nearest"));
-                attributes.push(Attribute::text(
-                    "nearest_mode",
-                    match rounding {
-                        Rounding::HalfDown => "round_prefer_floor",
-                        Rounding::HalfUp => "round_prefer_ceil",
-                        Rounding::Floor => "floor",
-                        Rounding::Ceil => "ceil",
-                    },
-                ));
-            }
-            ResizeMode::Linear => attributes.push(Attribute::text("mode", "linear")),
-            ResizeMode::Cubic { a, exclude_outside } => {
-                attributes.push(Attribute::text("mode", "cubic"));
-                attributes.push(Attribute::float("cubic_coeff_a", a));
-                attributes.push(Attribute::flag("exclude_outside", exclude_outside));
-            }
-        }
-        let absent = String::new;
-        let inputs = match Target::of(op, from)? {
-            Target::Sizes => vec![x, absent(), absent(), self.extents(&op.shape)],
-            Target::Scales => {
-                let scales = op.scale.to_vec();
-                let scales = Tensor::new(Shape::from([scales.len()]), scales).expect("as many elements as it has");
-                vec![x, absent(), self.constant(scales)]
-            }
-            Target::Policy(policy, axes) => {
-                attributes.push(Attribute::text("keep_aspect_ratio_policy", policy));
-                attributes.push(Attribute::ints("axes", axes.iter().copied()));
-                let sizes: Vec<usize> = axes.iter().map(|&axis| op.shape[axis]).collect();
-                vec![x, absent(), absent(), self.extents(&sizes)]
-            }
-        };
-        self.push_all("Resize", inputs, attributes);
-        Ok(())
-    }
-
     fn slice(&mut self, op: &Slice, x: String) {
         let mut ends = Vec::with_capacity(op.start.len());
         for ((&start, &step), &count) in op.start.iter().zip(&op.step).zip(&op.count[..]) {
@@ -429,41 +378,6 @@ impl Made<'_> {
         attributes.extend(activations(&functions, directions)?);
         self.push_all(kind, operands, attributes);
         Ok(())
-    }
-}
-
-/// How a file says to what a tensor is resized: extents and scales, of which the other follows.
-enum Target {
-    /// Scales are quotients of extents.
-    Sizes,
-    /// Extents are those of the input, scaled and rounded down.
-    Scales,
-    /// One scale for some axes, the largest or the least quotient of extents that were asked for.
-    Policy(&'static str, Vec<usize>),
-}
-
-impl Target {
-    fn of(op: &Resize, from: &Shape) -> Result<Target, String> {
-        let all = || from.iter().zip(&op.shape[..]).zip(&op.scale);
-        if all().all(|((&from, &to), &scale)| to as f32 / from as f32 == scale) {
-            return Ok(Target::Sizes);
-        }
-        if all().all(|((&from, &to), &scale)| (from as f32 * scale) as usize == to) {
-            return Ok(Target::Scales);
-        }
-        let axes: Vec<usize> = (0..from.rank()).filter(|&axis| op.scale[axis] != 1.0).collect();
-        let scale = axes.first().map_or(1.0, |&axis| op.scale[axis]);
-        let quotients = axes.iter().map(|&axis| op.shape[axis] as f32 / from[axis] as f32);
-        let rounded = |axis: usize| (from[axis] as f32 * scale + 0.5) as usize == op.shape[axis];
-        let policy = match (quotients.clone().reduce(f32::min), quotients.reduce(f32::max)) {
-            (Some(least), _) if least == scale => "not_larger",
-            (_, Some(largest)) if largest == scale => "not_smaller",
-            _ => "",
-        };
-        match !policy.is_empty() && axes.iter().all(|&axis| op.scale[axis] == scale && rounded(axis)) {
-            true => Ok(Target::Policy(policy, axes)),
-            false => Err("a resize to extents that do not follow from its scales".into()),
-        }
     }
 }
 
