@@ -157,7 +157,7 @@ function table(target, columns, rows, act, isOn) {
 }
 const BUFFER_COLUMNS = [
   ["buffer", "w", ix => BUFFERS[ix].scope || BUFFERS[ix].tag, ix => BUFFERS[ix].scope],
-  ["role", "", ix => el("span", {}, swatch(look(BUFFERS[ix].role)), BUFFERS[ix].role), ix => BUFFERS[ix].role],
+  ["role", "", ix => el("span", { class: "role" }, swatch(look(BUFFERS[ix].role)), BUFFERS[ix].role), ix => BUFFERS[ix].role],
   ["holds", "w", ix => holds(ix), null],
   ["bytes", "n", ix => bytes(BUFFERS[ix].bytes), ix => BUFFERS[ix].bytes],
   [
@@ -225,7 +225,7 @@ function search(text) {
 
 const CONSTANT_COLUMNS = [
   ["constant", "w", row => row.name, row => row.name],
-  ["role", "", row => el("span", {}, swatch(look(row.role)), row.role), row => row.role],
+  ["role", "", row => el("span", { class: "role" }, swatch(look(row.role)), row.role), row => row.role],
   ["type", "w", typeText, null],
   ["packed", "n", row => bytes(row.bytes), row => row.bytes],
   ["tensor", "n", row => bytes(row.tensor_bytes), row => row.tensor_bytes],
