@@ -131,6 +131,7 @@ fn collections_keep_their_own_names() {
     check("dlbs/resnet50", "stage1_unit1_sc_bn_moving_var", &[256]);
     check("dlbs/googlenet", "conv_inception_5b_5x5_reduce_weight", &[48, 832, 1, 1]);
     check("dlbs/inception3", "inception_e1_b5_l1_0_conv_weight", &[192, 2048, 1, 1]);
+    check("dlbs/inception4", "incept_v4_a0_b3_l1_0_conv_weight", &[96, 384, 1, 1]);
     check("dlbs/inception_resnet_v2", "convolution0_bias", &[32]);
     check("dlbs/deep_speech2", "rnnparameters", &[64_118_784]);
     check("sockeye", "decoder_rnn_l0_i2h_weight", &[2048, 768]);

@@ -145,13 +145,13 @@ pub(crate) fn v4(b: &mut Builder, x: ValueId) -> Result<ValueId, ZooError> {
     net.add("incept_v4_sc", &[&[halving(192)], &[Max(HALVE)]])?;
     for _ in 0..4 {
         let double = [one(64), three(96), three(96)];
-        net.add("inception_v4_a", &[&[one(96)], &[one(64), three(96)], &double, &[Mean(AROUND), one(96)]])?;
+        net.add("incept_v4_a", &[&[one(96)], &[one(64), three(96)], &double, &[Mean(AROUND), one(96)]])?;
     }
     net.add("incept_v4_ra", &[&[halving(384)], &[one(192), three(224), halving(256)], &[Max(HALVE)]])?;
     for _ in 0..7 {
         let single = [one(192), wide(224, 7), tall(256, 7)];
         let double = [one(192), tall(192, 7), wide(224, 7), tall(224, 7), wide(256, 7)];
-        net.add("inception_v4_b", &[&[one(384)], &single, &double, &[Mean(AROUND), one(128)]])?;
+        net.add("incept_v4_b", &[&[one(384)], &single, &double, &[Mean(AROUND), one(128)]])?;
     }
     let seven = [one(256), wide(256, 7), tall(320, 7), halving(320)];
     net.add("incept_v4_rb", &[&[one(192), halving(192)], &seven, &[Max(HALVE)]])?;
@@ -164,7 +164,7 @@ pub(crate) fn v4(b: &mut Builder, x: ValueId) -> Result<ValueId, ZooError> {
             &[Share, Share, Share, tall(256, 3)],
             &[Mean(AROUND), one(256)],
         ];
-        net.add("inception_v4_c", &branches)?;
+        net.add("incept_v4_c", &branches)?;
     }
     net.finish()
 }
