@@ -2,7 +2,7 @@
 """Runs files by onnxruntime, for the tests to compare with.
 
 Needs onnxruntime and numpy; `cargo xtask fetch --with-onnxruntime` makes an environment with both.
-Use: onnxruntime_run.py FOLDER NAME... Reads NAME.onnx and NAME_input0.npy, .. in the order of its inputs, and writes
+Use: onnxruntime_run.py FOLDER NAME... Reads NAME.onnx and NAME_PORT.npy for each of its inputs, and writes
 NAME_output0.npy, .. in the order of its outputs.
 """
 
@@ -18,7 +18,7 @@ def main() -> None:
     options.log_severity_level = 3
     for name in names:
         session = onnxruntime.InferenceSession(f"{folder}/{name}.onnx", options, providers=["CPUExecutionProvider"])
-        inputs = {port.name: np.load(f"{folder}/{name}_input{ix}.npy") for ix, port in enumerate(session.get_inputs())}
+        inputs = {port.name: np.load(f"{folder}/{name}_{port.name}.npy") for port in session.get_inputs()}
         for ix, output in enumerate(session.run(None, inputs)):
             np.save(f"{folder}/{name}_output{ix}.npy", output)
 

@@ -21,6 +21,8 @@ pub struct Request {
     pub batch: Option<usize>,
     /// Shapes of inputs by name.
     pub shapes: BTreeMap<String, Shape>,
+    /// Inputs of an ONNX file that are numbers known already.
+    pub fixed: BTreeMap<String, f64>,
     /// Where a network of the zoo gets its weights.
     pub weights: Weights,
     /// A list of names for a file of weights that calls its tensors otherwise ([`zoo::Names`]).
@@ -38,6 +40,7 @@ impl Default for Request {
             params: None,
             batch: None,
             shapes: BTreeMap::new(),
+            fixed: BTreeMap::new(),
             weights: Weights::default(),
             names: None,
             pretrained: false,
@@ -143,6 +146,9 @@ pub fn models() -> Vec<Listed> {
 /// # Errors
 /// A file or name that is not there or not right, or flags that do not go with the model.
 pub fn load(request: &Request) -> Result<Model, SourceError> {
+    if !request.fixed.is_empty() && (!is_file(&request.model) || is_symbol(&request.model)) {
+        return Err(SourceError::Use("--fix goes with an ONNX file".into()));
+    }
     let mut model = match (is_file(&request.model), request.pretrained) {
         (true, _) if is_symbol(&request.model) => from_mxnet(request)?,
         (true, _) => from_onnx(request)?,
@@ -172,7 +178,8 @@ fn from_onnx(request: &Request) -> Result<Model, SourceError> {
     }
     let path = Path::new(&request.model);
     let bytes = read(path, "")?;
-    let options = load::onnx::Options { batch: request.batch, shapes: request.shapes.clone() };
+    let options =
+        load::onnx::Options { batch: request.batch, shapes: request.shapes.clone(), fixed: request.fixed.clone() };
     let graph = load::onnx::load(&bytes, path.parent(), &options)
         .map_err(|error| SourceError::Onnx { path: request.model.clone(), error: Box::new(error) })?;
     Ok(Model { graph, preprocess: None, labels: Vec::new() })

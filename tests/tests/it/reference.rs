@@ -126,7 +126,7 @@ fn check_ocr(name: &str, shape: [usize; 4]) {
     let test = format!("reference::{name}");
     let Some(path) = data(&test, &format!("models/ppocrv4/{name}.onnx")) else { return };
     let bytes = std::fs::read(path).expect("the file is there");
-    let options = onnx::Options { batch: None, shapes: [("x".to_string(), Shape::from(shape))].into() };
+    let options = onnx::Options { shapes: [("x".to_string(), Shape::from(shape))].into(), ..onnx::Options::default() };
     let graph = onnx::load(&bytes, None, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
     check(name, graph, 1e-4);
 }
@@ -187,6 +187,7 @@ fn speech_detection() {
     let name = "silero_vad_16k_sequence";
     let Some(path) = data("reference::speech_detection", &format!("models/silero/{name}.onnx")) else { return };
     let bytes = std::fs::read(path).expect("the file is there");
-    let options = onnx::Options { batch: None, shapes: [("input".to_string(), Shape::from([20, 576]))].into() };
+    let options =
+        onnx::Options { shapes: [("input".to_string(), Shape::from([20, 576]))].into(), ..onnx::Options::default() };
     check_all_outputs(name, &bytes, &options, 2e-5);
 }

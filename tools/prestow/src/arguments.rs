@@ -95,6 +95,7 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
+         --fix NAME=NUMBER     an input of an ONNX file that is always this number; repeat for several
          --weights FILE|seed:N weights from a safetensors, npz, pth, params or pickle file, or made up (default seed:1)
          --names FILE          what a weights file calls its tensors, a line each: `its.* ours.*`
          --params FILE         the arrays of an MXNet symbol, NET-0000.params
@@ -312,6 +313,12 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                     return Err(format!("--shape is given twice for `{name}`"));
                 }
             }
+            Long("fix") => {
+                let (name, value) = parse_fixed(&text_value(&mut words)?)?;
+                if request.fixed.insert(name.clone(), value).is_some() {
+                    return Err(format!("--fix is given twice for `{name}`"));
+                }
+            }
             Long("params") => request.params = Some(text_value(&mut words)?.into()),
             Long("names") => request.names = Some(text_value(&mut words)?.into()),
             Long("list") => list = true,
@@ -368,6 +375,12 @@ fn parse_shape(given: &str) -> Result<(String, Shape), String> {
     let (name, extents) = given.rsplit_once('=').ok_or_else(wrong)?;
     let extents = extents.split('x').map(|extent| extent.parse().map_err(|_| wrong()));
     Ok((name.to_string(), extents.collect::<Result<Shape, String>>()?))
+}
+
+fn parse_fixed(given: &str) -> Result<(String, f64), String> {
+    let (name, value) = given.rsplit_once('=').ok_or_else(|| format!("--fix takes NAME=NUMBER, not `{given}`"))?;
+    let value = value.parse().map_err(|_| format!("--fix takes NAME=NUMBER, not `{given}`"))?;
+    Ok((name.to_string(), value))
 }
 
 fn parse_weights(given: &str) -> Result<Weights, String> {

@@ -1,6 +1,6 @@
 //! The shapes of the model's inputs: what the file declares, completed by what the caller says.
 
-use types::{DType, Shape};
+use types::{DType, Shape, Tensor};
 
 use super::model::{Dim, Type, ValueInfo};
 use super::{LoadError, Options, Unbound, tensor};
@@ -11,13 +11,18 @@ pub(super) struct Input<'a> {
     pub(super) name: &'a str,
     pub(super) dtype: DType,
     pub(super) shape: Shape,
+    /// Its only element, if that is known already.
+    pub(super) fixed: Option<Tensor>,
 }
 
 /// Settles all inputs, or tells every dimension that stays open.
 pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Vec<Input<'a>>, LoadError> {
-    if let Some(name) = options.shapes.keys().find(|name| !infos.iter().any(|info| info.name == name.as_str())) {
-        let inputs = infos.iter().map(|info| info.name.to_string()).collect();
-        return Err(LoadError::UnknownInput { name: name.clone(), inputs });
+    let named = [("shape", options.shapes.keys().collect::<Vec<_>>()), ("fix", options.fixed.keys().collect())];
+    for (flag, names) in named {
+        if let Some(name) = names.into_iter().find(|name| !infos.iter().any(|info| info.name == name.as_str())) {
+            let inputs = infos.iter().map(|info| info.name.to_string()).collect();
+            return Err(LoadError::UnknownInput { flag, name: name.clone(), inputs });
+        }
     }
     let mut inputs = Vec::new();
     let mut open = Vec::new();
@@ -30,12 +35,28 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
         };
         let dtype = tensor::dtype(element).map_err(refused)?;
         match shape(info.name, dims, options)? {
-            Ok(shape) if !is_too_large(&shape) => inputs.push(Input { name: info.name, dtype, shape }),
+            Ok(shape) if !is_too_large(&shape) => {
+                let fixed = options.fixed.get(info.name).map(|&value| fixed(info.name, value, dtype, &shape));
+                inputs.push(Input { name: info.name, dtype, fixed: fixed.transpose()?, shape });
+            }
             Ok(shape) => return Err(refused(format!("{shape} has more than 2^40 elements"))),
             Err(unbound) => open.extend(unbound),
         }
     }
     if open.is_empty() { Ok(inputs) } else { Err(LoadError::UnboundDimension(open)) }
+}
+
+/// The tensor of an input that the caller knows.
+fn fixed(name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Tensor, LoadError> {
+    let refused = |reason: String| Err(LoadError::NotFixed { input: name.to_string(), value, reason });
+    if shape.elements() != 1 {
+        return refused(format!("the input has the shape {shape}, not one element"));
+    }
+    let tensor = Tensor::full(shape.clone(), value).cast(dtype);
+    match dtype.is_float() || tensor.to_f64() == [value] {
+        true => Ok(tensor),
+        false => refused(format!("the input is of {dtype}, which has no such number")),
+    }
 }
 
 /// The shape of one input, or its open dimensions.

@@ -26,12 +26,15 @@ use ir::Graph;
 use types::{Shape, Tensor};
 
 /// What the caller decides about a model's open dimensions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// The extent of the first dimension of every input: `--batch 8`.
     pub batch: Option<usize>,
     /// Whole shapes by input: `--shape x=1x3x224x224`. They win over `batch`.
     pub shapes: BTreeMap<String, Shape>,
+    /// Inputs of one element that are known already, and so are none of the graph: `--fix sr=16000`. What depends on them
+    /// alone is computed while loading, the conditions of `If` among it.
+    pub fixed: BTreeMap<String, f64>,
 }
 
 /// Reads a model to a graph with static shapes. `directory` is where its external data lies.
@@ -53,7 +56,7 @@ pub fn tensor(bytes: &[u8]) -> Result<Tensor, LoadError> {
 }
 
 /// Why a model cannot be loaded. All of it is about the file or about what the caller said of its inputs.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum LoadError {
     #[error("not an ONNX model: the file does not begin with a version of the format")]
@@ -72,8 +75,10 @@ pub enum LoadError {
     ShapeConflict { input: String, given: Shape, declared: String },
     #[error("`--batch {batch}`: the first dimension of input `{input}` is {extent} in the model and cannot be changed")]
     BatchConflict { input: String, extent: i64, batch: usize },
-    #[error("`--shape {name}=`: the model has no such input; its inputs are {}", quoted(.inputs))]
-    UnknownInput { name: String, inputs: Vec<String> },
+    #[error("`--{flag} {name}=`: the model has no such input; its inputs are {}", quoted(.inputs))]
+    UnknownInput { flag: &'static str, name: String, inputs: Vec<String> },
+    #[error("`--fix {input}={value}`: {reason}")]
+    NotFixed { input: String, value: f64, reason: String },
     #[error("input `{input}`: {reason}")]
     Input { input: String, reason: String },
     #[error("output `{output}`: {reason}")]

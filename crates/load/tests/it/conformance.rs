@@ -185,7 +185,7 @@ pub(crate) enum Refusal {
 }
 
 fn run(bytes: &[u8], shapes: BTreeMap<String, types::Shape>, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
-    let options = Options { batch: None, shapes };
+    let options = Options { shapes, ..Options::default() };
     let graph = onnx::load(bytes, None, &options).map_err(|error| Refusal::Load(error.to_string()))?;
     ir::verify(&graph).map_err(|errors| Refusal::Wrong(format!("does not verify: {errors:?}")))?;
     let inputs: Vec<Tensor> =

@@ -132,7 +132,8 @@ fn mutations_of_real_models_never_panic() {
     for (path, input, shape) in real {
         let Some(found) = data("mutations_of_real_models_never_panic", path) else { continue };
         let bytes = std::fs::read(found).expect("readable");
-        let options = Options { batch: None, shapes: [(input.to_string(), shape.into())].into_iter().collect() };
+        let options =
+            Options { shapes: [(input.to_string(), shape.into())].into_iter().collect(), ..Options::default() };
         mutations(&bytes, &options, 1000, 2, path);
         // Where the input's name is hit, a model with static shapes still goes on without this.
         mutations(&bytes, &Options::default(), 300, 3, path);

@@ -59,7 +59,7 @@ pub(crate) mod executor {
         // An extent of 0 is an open one in a file.
         let ports = graph.inputs().iter().map(|&id| graph.value(id));
         let shapes = ports.map(|value| (value.name.clone(), value.ty.shape.clone())).collect();
-        let options = onnx::Options { batch: None, shapes };
+        let options = onnx::Options { shapes, ..onnx::Options::default() };
         let again = onnx::load(&file, None, &options).map_err(|error| wrong("reload", error.to_string()))?;
         // What the graph computes with constants alone, loading has computed the second time.
         let others = ir::evaluate(&again, inputs).map_err(|error| wrong("reloaded eval", error.to_string()))?;

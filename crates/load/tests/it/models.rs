@@ -194,18 +194,24 @@ fn open_dimensions_are_bound_by_the_caller() {
     );
     let error = load(Options { batch: Some(2), ..Options::default() }).unwrap_err();
     assert!(matches!(error, LoadError::UnboundDimension(open) if open.len() == 2));
-    let graph = load(Options { batch: Some(9), shapes: shapes(&[2, 3, 4, 5]) }).unwrap();
+    let graph = load(Options { batch: Some(9), shapes: shapes(&[2, 3, 4, 5]), ..Options::default() }).unwrap();
     assert_eq!(graph.ty(graph.inputs()[0]).shape, Shape::from([2, 3, 4, 5]));
     assert_eq!(
-        load(Options { batch: None, shapes: shapes(&[2, 4, 4, 5]) }).unwrap_err().to_string(),
+        load(Options { shapes: shapes(&[2, 4, 4, 5]), ..Options::default() }).unwrap_err().to_string(),
         "`--shape x=` gives [2,4,4,5], but the model has [N,3,H,W]; only open dimensions can be chosen"
     );
     assert_eq!(
-        load(Options { batch: None, shapes: [("z".to_string(), Shape::from([1]))].into_iter().collect() })
+        load(Options { shapes: [("z".to_string(), Shape::from([1]))].into_iter().collect(), ..Options::default() })
             .unwrap_err()
             .to_string(),
         "`--shape z=`: the model has no such input; its inputs are `x`"
     );
+    let fix = |name: &str| {
+        let fixed = [(name.to_string(), 1.5)].into();
+        load(Options { shapes: shapes(&[2, 3, 4, 5]), fixed, ..Options::default() }).unwrap_err().to_string()
+    };
+    assert_eq!(fix("z"), "`--fix z=`: the model has no such input; its inputs are `x`");
+    assert_eq!(fix("x"), "`--fix x=1.5`: the input has the shape [2,3,4,5], not one element");
 }
 
 #[test]

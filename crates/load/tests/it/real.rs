@@ -10,8 +10,8 @@ fn describe(test: &str, path: &str, shape: Option<(&str, [usize; 4])>) -> Option
     let found = data(test, path)?;
     let bytes = std::fs::read(found).expect("readable");
     let shapes = shape.map(|(name, shape)| (name.to_string(), Shape::from(shape))).into_iter().collect();
-    let graph =
-        onnx::load(&bytes, None, &Options { batch: None, shapes }).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let graph = onnx::load(&bytes, None, &Options { shapes, ..Options::default() })
+        .unwrap_or_else(|error| panic!("{path}: {error}"));
     ir::verify(&graph).unwrap_or_else(|errors| panic!("{path}: {errors:?}"));
     let outputs: Vec<String> = graph.outputs().iter().map(|output| graph.ty(output.value).to_string()).collect();
     Some(format!(

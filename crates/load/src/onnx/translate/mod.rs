@@ -40,8 +40,11 @@ pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Optio
         Err(error) => return Err(walk.unknown_operators(graph).unwrap_or(error)),
     };
     for input in inputs {
-        let id = walk.builder.graph.add_input(input.name, input.dtype, input.shape);
-        walk.define(input.name, Entry::Operand(Operand::Value(id)))?;
+        let operand = match input.fixed {
+            Some(tensor) => walk.builder.known(input.name, tensor, false),
+            None => Operand::Value(walk.builder.graph.add_input(input.name, input.dtype, input.shape)),
+        };
+        walk.define(input.name, Entry::Operand(operand))?;
     }
     let outputs = walk.graph(graph)?;
     if !walk.unsupported.is_empty() {
