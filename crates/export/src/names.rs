@@ -39,12 +39,10 @@ impl Names {
             if names.contains_key(&id.index()) {
                 continue;
             }
-            let plain = value.name.clone();
-            let name = match !plain.is_empty() && !taken.contains(&plain) {
-                true => plain,
-                false => format!("{plain}:{}", id.index()),
-            };
-            taken.insert(name.clone());
+            let mut name = value.name.clone();
+            while name.is_empty() || !taken.insert(name.clone()) {
+                name = format!("{name}:{}", id.index());
+            }
             names.insert(id.index(), name);
         }
         let copies = copied.into_iter().map(|(output, source)| (output, names[&source.index()].clone())).collect();

@@ -4,8 +4,8 @@
 //! family's [`Dialect`] has it; its scope is the same path with `/`.
 
 use ir::ops::{
-    BatchNorm, Binary, Concat, Conv, Epilogue, Gather, LayerNorm, Lrn, MatMul, Pool, PoolKind, Reduce, ReduceKind,
-    Reshape, Slice, Softmax, Transpose,
+    BatchNorm, Binary, Concat, Conv, Epilogue, Gather, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape,
+    Slice, Softmax, Transpose,
 };
 use ir::{Graph, Op, ValueId, ops};
 use smallvec::{SmallVec, smallvec};
@@ -298,6 +298,12 @@ impl<'w> Builder<'w> {
         self.node(Binary(pointwise::Binary::Mul), &[a, b], name)
     }
 
+    /// `1 - x`
+    pub fn one_minus(&mut self, x: ValueId, name: &str) -> Result<ValueId, ZooError> {
+        let one = self.graph.add_constant(&format!("{name}.one"), Tensor::scalar(1.0f32));
+        self.node(Binary(pointwise::Binary::Sub), &[one, x], name)
+    }
+
     /// The product with a number.
     pub fn times(&mut self, x: ValueId, factor: f32, name: &str) -> Result<ValueId, ZooError> {
         let factor = self.graph.add_constant(&format!("{name}.factor"), Tensor::scalar(factor));
@@ -355,11 +361,6 @@ impl<'w> Builder<'w> {
     /// The table of an embedding.
     pub fn table(&mut self, name: &str, rows: usize, width: usize) -> Result<ValueId, ZooError> {
         self.parameter(name, Part::Weight, Shape::from([rows, width]), Init::Table)
-    }
-
-    /// Local response normalisation over `size` channels (Krizhevsky et al. 2012).
-    pub fn local_response_norm(&mut self, x: ValueId, name: &str, lrn: Lrn) -> Result<ValueId, ZooError> {
-        self.node(lrn, &[x], name)
     }
 
     /// The largest cell of each window.
@@ -444,7 +445,7 @@ impl<'w> Builder<'w> {
 }
 
 /// A matrix of `f32` with rows and columns exchanged, in tiles that stay in the cache.
-fn transposed(matrix: &Tensor) -> Tensor {
+pub(crate) fn transposed(matrix: &Tensor) -> Tensor {
     const TILE: usize = 16;
     let (rows, columns) = (matrix.shape()[0], matrix.shape()[1]);
     let items: &[f32] = matrix.as_slice().expect("`Weights::take` gives f32");

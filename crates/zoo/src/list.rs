@@ -4,6 +4,7 @@ use ir::ValueId;
 use types::DType;
 
 use crate::builder::Dialect;
+use crate::networks::residual::Unit;
 use crate::networks::{
     alexnet, bert, densenet, dlbs, efficientnet_lite, gluon, googlenet, gpt2, inception, lenet, mobilenet, resnet,
     sockeye, squeezenet, vgg, vit,
@@ -59,7 +60,8 @@ pub fn find(name: &str) -> Option<&'static Spec> {
 
 /// Whether a name is one of a collection's, as `gluon/resnet50_v1` is, and no path.
 pub fn is_in_collection(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(collection, _)| ["dlbs", "gluon"].contains(&&*fold(collection)))
+    let collection = |name: &str| name.split_once('/').map(|(collection, _)| fold(collection));
+    collection(name).is_some_and(|asked| NETWORKS.iter().any(|spec| collection(spec.name).as_ref() == Some(&asked)))
 }
 
 const fn picture(shape: &'static [usize]) -> Input {
@@ -151,25 +153,25 @@ const NETWORKS: &[Spec] = &[
         ..dlbs("dlbs/overfeat", "Overfeat", 145_920_872, 5_605_057_416, |b, x| dlbs::alexnet::overfeat(b, x[0]))
     },
     dlbs("dlbs/resnet101", "ResNet101", 44_549_160, 15_660_844_424, |b, x| {
-        dlbs::resnet::build(b, x[0], dlbs::resnet::Unit::Bottleneck, [3, 4, 23, 3])
+        dlbs::resnet::build(b, x[0], Unit::Bottleneck, [3, 4, 23, 3])
     }),
     dlbs("dlbs/resnet152", "ResNet152", 60_192_808, 23_108_468_104, |b, x| {
-        dlbs::resnet::build(b, x[0], dlbs::resnet::Unit::Bottleneck, [3, 8, 36, 3])
+        dlbs::resnet::build(b, x[0], Unit::Bottleneck, [3, 8, 36, 3])
     }),
     dlbs("dlbs/resnet18", "ResNet18", 11_693_736, 3_664_102_792, |b, x| {
-        dlbs::resnet::build(b, x[0], dlbs::resnet::Unit::Basic, [2, 2, 2, 2])
+        dlbs::resnet::build(b, x[0], Unit::Basic, [2, 2, 2, 2])
     }),
     dlbs("dlbs/resnet200", "ResNet200", 64_673_832, 30_131_502_472, |b, x| {
-        dlbs::resnet::build(b, x[0], dlbs::resnet::Unit::Bottleneck, [3, 24, 36, 3])
+        dlbs::resnet::build(b, x[0], Unit::Bottleneck, [3, 24, 36, 3])
     }),
     dlbs("dlbs/resnet269", "ResNet269", 102_073_384, 40_205_588_872, |b, x| {
-        dlbs::resnet::build(b, x[0], dlbs::resnet::Unit::Bottleneck, [3, 30, 48, 8])
+        dlbs::resnet::build(b, x[0], Unit::Bottleneck, [3, 30, 48, 8])
     }),
     dlbs("dlbs/resnet34", "ResNet34", 21_801_896, 7_367_869_320, |b, x| {
-        dlbs::resnet::build(b, x[0], dlbs::resnet::Unit::Basic, [3, 4, 6, 3])
+        dlbs::resnet::build(b, x[0], Unit::Basic, [3, 4, 6, 3])
     }),
     dlbs("dlbs/resnet50", "ResNet50", 25_557_032, 8_217_636_232, |b, x| {
-        dlbs::resnet::build(b, x[0], dlbs::resnet::Unit::Bottleneck, [3, 4, 6, 3])
+        dlbs::resnet::build(b, x[0], Unit::Bottleneck, [3, 4, 6, 3])
     }),
     Spec {
         inputs: &[vector(&[784])],
@@ -212,34 +214,34 @@ const NETWORKS: &[Spec] = &[
     }),
     gluon("gluon/mobilenetv2_1.0", "MobileNet v2 1.0", 3_504_960, 648_184_000, |b, x| gluon::mobilenet::v2(b, x[0], 4)),
     gluon("gluon/resnet101_v1", "ResNet-101 v1", 44_589_800, 15_208_002_024, |b, x| {
-        gluon::resnet::v1(b, x[0], gluon::resnet::Unit::Bottleneck, [3, 4, 23, 3])
+        gluon::resnet::v1(b, x[0], Unit::Bottleneck, [3, 4, 23, 3])
     }),
     gluon("gluon/resnet101_v2", "ResNet-101 v2", 44_541_614, 15_658_733_032, |b, x| {
-        gluon::resnet::v2(b, x[0], gluon::resnet::Unit::Bottleneck, [3, 4, 23, 3])
+        gluon::resnet::v2(b, x[0], Unit::Bottleneck, [3, 4, 23, 3])
     }),
     gluon("gluon/resnet152_v1", "ResNet-152 v1", 60_252_648, 22_660_894_184, |b, x| {
-        gluon::resnet::v1(b, x[0], gluon::resnet::Unit::Bottleneck, [3, 8, 36, 3])
+        gluon::resnet::v1(b, x[0], Unit::Bottleneck, [3, 8, 36, 3])
     }),
     gluon("gluon/resnet152_v2", "ResNet-152 v2", 60_185_262, 23_106_356_712, |b, x| {
-        gluon::resnet::v2(b, x[0], gluon::resnet::Unit::Bottleneck, [3, 8, 36, 3])
+        gluon::resnet::v2(b, x[0], Unit::Bottleneck, [3, 8, 36, 3])
     }),
     gluon("gluon/resnet18_v1", "ResNet-18 v1", 11_689_512, 3_638_007_272, |b, x| {
-        gluon::resnet::v1(b, x[0], gluon::resnet::Unit::Basic, [2, 2, 2, 2])
+        gluon::resnet::v1(b, x[0], Unit::Basic, [2, 2, 2, 2])
     }),
     gluon("gluon/resnet18_v2", "ResNet-18 v2", 11_687_854, 3_638_559_208, |b, x| {
-        gluon::resnet::v2(b, x[0], gluon::resnet::Unit::Basic, [2, 2, 2, 2])
+        gluon::resnet::v2(b, x[0], Unit::Basic, [2, 2, 2, 2])
     }),
     gluon("gluon/resnet34_v1", "ResNet-34 v1", 21_797_672, 7_341_773_800, |b, x| {
-        gluon::resnet::v1(b, x[0], gluon::resnet::Unit::Basic, [3, 4, 6, 3])
+        gluon::resnet::v1(b, x[0], Unit::Basic, [3, 4, 6, 3])
     }),
     gluon("gluon/resnet34_v2", "ResNet-34 v2", 21_796_014, 7_342_325_736, |b, x| {
-        gluon::resnet::v2(b, x[0], gluon::resnet::Unit::Basic, [3, 4, 6, 3])
+        gluon::resnet::v2(b, x[0], Unit::Basic, [3, 4, 6, 3])
     }),
     gluon("gluon/resnet50_v1", "ResNet-50 v1", 25_575_912, 7_760_528_872, |b, x| {
-        gluon::resnet::v1(b, x[0], gluon::resnet::Unit::Bottleneck, [3, 4, 6, 3])
+        gluon::resnet::v1(b, x[0], Unit::Bottleneck, [3, 4, 6, 3])
     }),
     gluon("gluon/resnet50_v2", "ResNet-50 v2", 25_549_486, 8_215_524_840, |b, x| {
-        gluon::resnet::v2(b, x[0], gluon::resnet::Unit::Bottleneck, [3, 4, 6, 3])
+        gluon::resnet::v2(b, x[0], Unit::Bottleneck, [3, 4, 6, 3])
     }),
     gluon("gluon/squeezenet1.0", "SqueezeNet 1.0", 1_248_424, 1_651_688_440, |b, x| gluon::squeezenet::v1_0(b, x[0])),
     gluon("gluon/squeezenet1.1", "SqueezeNet 1.1", 1_235_496, 706_623_160, |b, x| gluon::squeezenet::v1_1(b, x[0])),

@@ -3,7 +3,7 @@
 
 use ir::ValueId;
 use ir::ops::{self, Cast};
-use types::{DType, Shape, Tensor, pointwise};
+use types::{DType, pointwise};
 
 use super::transformer::{Heads, NEVER};
 use crate::{Builder, ZooError};
@@ -45,8 +45,7 @@ pub(crate) fn base(b: &mut Builder, inputs: &[ValueId]) -> Result<ValueId, ZooEr
 /// 0 for words and [`NEVER`] for padding.
 fn mask(b: &mut Builder, present: ValueId, shape: [usize; 4]) -> Result<ValueId, ZooError> {
     let present = b.node(Cast { to: DType::F32 }, &[present], "mask.cast")?;
-    let one = b.graph.add_constant("mask.one", Tensor::full(Shape::scalar(), 1.0f32));
-    let absent = b.node(ops::Binary(pointwise::Binary::Sub), &[one, present], "mask.absent")?;
+    let absent = b.one_minus(present, "mask.absent")?;
     let mask = b.times(absent, NEVER, "mask.scale")?;
     b.reshape(mask, shape, "mask.shape")
 }

@@ -2,10 +2,11 @@
 //! Python package `transformers` (`GPT2Model`); the classes' weights are the words'.
 
 use ir::ValueId;
-use ir::ops::{self, Epilogue, MatMul};
+use ir::ops;
 use types::{Shape, Tensor, pointwise};
 
-use super::transformer::{Heads, NEVER};
+use super::transformer::{Heads, NEVER, projections};
+use crate::builder::transposed;
 use crate::{Builder, Init, ZooError};
 
 const WIDTH: usize = 768;
@@ -41,7 +42,10 @@ pub(crate) fn small(b: &mut Builder, inputs: &[ValueId]) -> Result<ValueId, ZooE
 
 fn block(b: &mut Builder, x: ValueId, mask: ValueId, name: &str) -> Result<ValueId, ZooError> {
     let y = b.layer_norm(x, &format!("{name}.ln_1"), EPSILON)?;
-    let [q, k, v] = projections(b, y, &format!("{name}.attn.c_attn"))?;
+    let joint = format!("{name}.attn.c_attn");
+    let [weight, bias] = weights(b, y, &joint, 3 * WIDTH)?;
+    // The joint matrix has queries, keys and values in thirds of its columns.
+    let [q, k, v] = projections(b, y, &joint, &transposed(&weight), &bias)?;
     let y = Heads { q, k, v, heads: HEADS }.attend(b, Some(mask), &format!("{name}.attn"))?;
     let y = conv1d(b, y, &format!("{name}.attn.c_proj"), WIDTH)?;
     let x = b.add(x, y, &format!("{name}.attn.add"))?;
@@ -55,34 +59,13 @@ fn block(b: &mut Builder, x: ValueId, mask: ValueId, name: &str) -> Result<Value
 /// A linear layer whose weights are `[in, out]`.
 fn conv1d(b: &mut Builder, x: ValueId, name: &str, out: usize) -> Result<ValueId, ZooError> {
     let [weight, bias] = weights(b, x, name, out)?;
-    product(b, x, name, weight, bias)
+    let weight = b.graph.add_weight(&format!("{name}.weight"), weight);
+    let bias = b.graph.add_weight(&format!("{name}.bias"), bias);
+    b.linear_with(x, weight, bias, name)
 }
 
 fn weights(b: &mut Builder, x: ValueId, name: &str, out: usize) -> Result<[Tensor; 2], ZooError> {
     let fan_in = b.shape(x)[2];
     let weight = b.take(&format!("{name}.weight"), [fan_in, out], Init::Weight { fan_in })?;
     Ok([weight, b.take(&format!("{name}.bias"), [out], Init::Bias)?])
-}
-
-fn product(b: &mut Builder, x: ValueId, name: &str, weight: Tensor, bias: Tensor) -> Result<ValueId, ZooError> {
-    let weight = b.graph.add_weight(&format!("{name}.weight"), weight);
-    let bias = b.graph.add_weight(&format!("{name}.bias"), bias);
-    b.node(MatMul { epilogue: Epilogue::bias(true) }, &[x, weight, bias], name)
-}
-
-/// Queries, keys and values, whose weights are the thirds of one matrix's columns.
-fn projections(b: &mut Builder, x: ValueId, name: &str) -> Result<[ValueId; 3], ZooError> {
-    let [weight, bias] = weights(b, x, name, 3 * WIDTH)?;
-    let items = [&weight, &bias].map(|tensor| tensor.as_slice::<f32>().expect("`Weights::take` gives f32"));
-    let third = |part: usize| {
-        let columns = |shape: Shape, items: &[f32]| {
-            Tensor::from_fn(shape, |at| items[at / WIDTH * 3 * WIDTH + part * WIDTH + at % WIDTH])
-        };
-        (columns(Shape::from([WIDTH, WIDTH]), items[0]), columns(Shape::from([WIDTH]), items[1]))
-    };
-    let mut one = |part: usize, letter: &str| {
-        let (weight, bias) = third(part);
-        product(b, x, &format!("{name}.{letter}"), weight, bias)
-    };
-    Ok([one(0, "q")?, one(1, "k")?, one(2, "v")?])
 }

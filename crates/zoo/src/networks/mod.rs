@@ -13,6 +13,7 @@ pub(crate) mod inception;
 pub(crate) mod lenet;
 pub(crate) mod mobilenet;
 pub(crate) mod recurrent;
+pub(crate) mod residual;
 pub(crate) mod resnet;
 pub(crate) mod sockeye;
 pub(crate) mod squeezenet;

@@ -1,11 +1,12 @@
 //! Recurrent layers from weights as MXNet keeps them: a matrix of the input and one of the state for each direction, a
 //! row for each gate of each unit, and a bias for each matrix.
 
-use ir::ops::{Binary, Epilogue, MatMul, Recurrent};
+use ir::ops::Recurrent;
 use ir::{Op, ValueId};
 use types::recurrent::{Cell, Sweep};
-use types::{Scope, Shape, Tensor, pointwise};
+use types::{Scope, Shape, Tensor};
 
+use crate::builder::transposed;
 use crate::{Builder, Init, ZooError};
 
 /// What the directions of a layer share.
@@ -71,7 +72,8 @@ pub(crate) fn bidirectional(
     let (steps, batch, units) = (shape[0], shape[1], layer.units);
     let input = gates_in_order(layer, directions, |direction| &direction.input);
     let width = 2 * layer.rows();
-    let input = b.graph.add_weight(&format!("{name}_i2h_weight"), columns(&input, shape[2], width));
+    let input = transposed(&tensor([width, shape[2]], input));
+    let input = b.graph.add_weight(&format!("{name}_i2h_weight"), input);
     let state = gates_in_order(layer, directions, |direction| &direction.state);
     let state = b.graph.add_weight(&format!("{name}_h2h_weight"), tensor([2, layer.rows(), units], state));
     let [i2h, h2h] = [0, 1].map(|which| {
@@ -81,8 +83,7 @@ pub(crate) fn bidirectional(
     });
     // Both biases are known ahead of time, and so is their sum.
     let bias = b.add(i2h, h2h, &format!("{name}_bias"))?;
-    let product = MatMul { epilogue: Epilogue::bias(true) };
-    let mut gates = b.node(product, &[x, input, bias], &format!("{name}_i2h"))?;
+    let mut gates = b.linear_with(x, input, bias, &format!("{name}_i2h"))?;
     if let Some(closed) = closed {
         // The sigmoid of this is 0 in f32.
         const SHUT: f32 = -1e4;
@@ -91,7 +92,7 @@ pub(crate) fn bidirectional(
             Tensor::from_fn(Shape::from([width]), |at| if (first..first + units).contains(&at) { SHUT } else { 0.0 });
         let shut = b.graph.add_constant(&format!("{name}_shut"), shut);
         let shut = b.multiply(closed, shut, &format!("{name}_closed"))?;
-        gates = b.node(Binary(pointwise::Binary::Add), &[gates, shut], &format!("{name}_gates"))?;
+        gates = b.add(gates, shut, &format!("{name}_gates"))?;
     }
     let zeros =
         b.graph.add_constant(&format!("{name}_begin_state"), Tensor::full(Shape::from([2, batch, units]), 0.0f32));
@@ -151,11 +152,6 @@ fn gates_in_order(layer: &Layer, directions: &[Direction; 2], part: impl Fn(&Dir
         layer.order.iter().for_each(|&from| out.extend_from_slice(&items[from * gate..(from + 1) * gate]));
     }
     out
-}
-
-/// `rows` of `inputs` each, as columns.
-fn columns(items: &[f32], inputs: usize, rows: usize) -> Tensor {
-    Tensor::from_fn(Shape::from([inputs, rows]), |at| items[at % rows * inputs + at / rows])
 }
 
 fn tensor(shape: impl Into<Shape>, items: Vec<f32>) -> Tensor {

@@ -60,7 +60,7 @@ struct Encoded {
 
 fn encode(b: &mut Builder, source: ValueId, present: ValueId, sizes: Sizes) -> Result<Encoded, ZooError> {
     let (batch, length) = (b.shape(source)[0], b.shape(source)[1]);
-    let absent = opposite(b, present, "source_absent")?;
+    let absent = b.one_minus(present, "source_absent")?;
     let x = b.embedding(source, "source_embed", sizes.source_words, sizes.embed)?;
     let x = b.transpose(x, &[1, 0, 2], "source_time_first")?;
     let closed = b.transpose(absent, &[1, 0], "source_absent_time_first")?;
@@ -89,12 +89,6 @@ fn encode(b: &mut Builder, source: ValueId, present: ValueId, sizes: Sizes) -> R
     let mask = b.times(absent, NEVER, "attention_mask")?;
     let mask = b.reshape(mask, [batch, 1, length], "attention_mask_row")?;
     Ok(Encoded { states, keys, last, mask })
-}
-
-/// `1 - x`
-fn opposite(b: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, ZooError> {
-    let one = b.graph.add_constant(&format!("{name}_one"), Tensor::full(Shape::scalar(), 1.0f32));
-    b.node(Binary(pointwise::Binary::Sub), &[one, x], name)
 }
 
 /// The attentional states of all steps, `[batch, t, hidden]`.

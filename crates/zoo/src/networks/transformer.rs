@@ -1,7 +1,9 @@
 //! What networks of attention share (Vaswani et al. 2017).
 
 use ir::ValueId;
+use types::{Shape, Tensor};
 
+use crate::builder::transposed;
 use crate::{Builder, ZooError};
 
 /// Queries, keys and values of one attention, `[batch, tokens, width]` each.
@@ -37,3 +39,26 @@ impl Heads {
 
 /// What is added to a score that must not count: nothing in `f32` stands against it, and sums of two stay finite.
 pub(crate) const NEVER: f32 = -1e30;
+
+/// Queries, keys and values of `x`, whose weights are the thirds of one matrix's rows, `[3 width, width]`, and of one
+/// bias. They are products of their own, so that each is where attention reads it.
+pub(crate) fn projections(
+    b: &mut Builder,
+    x: ValueId,
+    name: &str,
+    weight: &Tensor,
+    bias: &Tensor,
+) -> Result<[ValueId; 3], ZooError> {
+    let [weight, bias] = [weight, bias].map(|tensor| tensor.as_slice::<f32>().expect("`Weights::take` gives f32"));
+    let width = bias.len() / 3;
+    let mut one = |part: usize, letter: &str| {
+        let name = format!("{name}.{letter}");
+        let rows = weight[part * width * width..(part + 1) * width * width].to_vec();
+        let rows = Tensor::new(Shape::from([width, width]), rows).expect("a third of the rows");
+        let weight = b.graph.add_weight(&format!("{name}.weight"), transposed(&rows));
+        let bias = Tensor::vector(bias[part * width..(part + 1) * width].to_vec());
+        let bias = b.graph.add_weight(&format!("{name}.bias"), bias);
+        b.linear_with(x, weight, bias, &name)
+    };
+    Ok([one(0, "q")?, one(1, "k")?, one(2, "v")?])
+}

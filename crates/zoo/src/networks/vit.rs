@@ -2,10 +2,9 @@
 
 use ir::ValueId;
 use ir::ops::{self, Expand};
-use ir::ops::{Epilogue, MatMul};
-use types::{Shape, Tensor, pointwise};
+use types::{Shape, pointwise};
 
-use super::transformer::Heads;
+use super::transformer::{Heads, projections};
 use crate::{Builder, Init, Window, ZooError};
 
 const WIDTH: usize = 768;
@@ -43,7 +42,10 @@ pub(crate) fn b_16(b: &mut Builder, inputs: &[ValueId]) -> Result<ValueId, ZooEr
 
 fn encoder_layer(b: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, ZooError> {
     let y = b.layer_norm(x, &format!("{name}.ln_1"), EPSILON)?;
-    let [q, k, v] = projections(b, y, &format!("{name}.self_attention"))?;
+    let joint = format!("{name}.self_attention");
+    let weight = b.take(&format!("{joint}.in_proj_weight"), [3 * WIDTH, WIDTH], Init::Weight { fan_in: WIDTH })?;
+    let bias = b.take(&format!("{joint}.in_proj_bias"), [3 * WIDTH], Init::Bias)?;
+    let [q, k, v] = projections(b, y, &joint, &weight, &bias)?;
     let y = Heads { q, k, v, heads: HEADS }.attend(b, None, &format!("{name}.self_attention"))?;
     let y = b.linear(y, &format!("{name}.self_attention.out_proj"), WIDTH)?;
     let x = b.add(y, x, &format!("{name}.self_attention.add"))?;
@@ -52,21 +54,4 @@ fn encoder_layer(b: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, Zoo
     let y = b.node(ops::Unary(pointwise::Unary::Gelu), &[y], &format!("{name}.mlp.1"))?;
     let y = b.linear(y, &format!("{name}.mlp.3"), WIDTH)?;
     b.add(x, y, &format!("{name}.mlp.add"))
-}
-
-/// Queries, keys and values, whose weights are the thirds of one matrix's rows.
-fn projections(b: &mut Builder, x: ValueId, name: &str) -> Result<[ValueId; 3], ZooError> {
-    let weight = b.take(&format!("{name}.in_proj_weight"), [3 * WIDTH, WIDTH], Init::Weight { fan_in: WIDTH })?;
-    let bias = b.take(&format!("{name}.in_proj_bias"), [3 * WIDTH], Init::Bias)?;
-    let [weight, bias] = [&weight, &bias].map(|tensor| tensor.as_slice::<f32>().expect("`Weights::take` gives f32"));
-    let mut one = |part: usize, letter: &str| {
-        let name = format!("{name}.{letter}");
-        let rows = &weight[part * WIDTH * WIDTH..(part + 1) * WIDTH * WIDTH];
-        let turned = Tensor::from_fn(Shape::from([WIDTH, WIDTH]), |at| rows[at % WIDTH * WIDTH + at / WIDTH]);
-        let bias = Tensor::from_fn(Shape::from([WIDTH]), |at| bias[part * WIDTH + at]);
-        let weight = b.graph.add_weight(&format!("{name}.weight"), turned);
-        let bias = b.graph.add_weight(&format!("{name}.bias"), bias);
-        b.node(MatMul { epilogue: Epilogue::bias(true) }, &[x, weight, bias], &name)
-    };
-    Ok([one(0, "q")?, one(1, "k")?, one(2, "v")?])
 }

@@ -26,7 +26,7 @@ fn tower(b: &mut Builder, x: ValueId, channels: [usize; 5], normalize: bool) -> 
     for (number, (out, window)) in (1..).zip(channels.into_iter().zip(windows)) {
         x = conv(b, x, number, out, window)?;
         if normalize && number <= 2 {
-            x = b.local_response_norm(x, &format!("norm{number}"), LRN)?;
+            x = b.node(LRN, &[x], &format!("norm{number}"))?;
         }
         if [1, 2, 5].contains(&number) {
             x = b.max_pool(x, &format!("pool{number}"), Window::square(3).stride(2))?;

@@ -10,10 +10,10 @@ pub(crate) fn build(b: &mut Builder, x: ValueId) -> Result<ValueId, ZooError> {
     let halve = Window::square(3).stride(2);
     let x = conv(b, x, "conv1/7x7_s2", 64, Window::square(7).stride(2).pad(3))?;
     let x = b.max_pool(x, "pool1/3x3_s2", halve)?;
-    let x = b.local_response_norm(x, "pool1/norm1", LRN)?;
+    let x = b.node(LRN, &[x], "pool1/norm1")?;
     let x = conv(b, x, "conv2/3x3_reduce", 64, Window::square(1))?;
     let x = conv(b, x, "conv2/3x3", 192, Window::square(3).centred())?;
-    let x = b.local_response_norm(x, "conv2/norm2", LRN)?;
+    let x = b.node(LRN, &[x], "conv2/norm2")?;
     let x = b.max_pool(x, "pool2/3x3_s2", halve)?;
     let x = inception(b, x, "inception_3a", 64, [96, 128], [16, 32], 32)?;
     let x = inception(b, x, "inception_3b", 128, [128, 192], [32, 96], 64)?;
