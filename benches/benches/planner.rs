@@ -291,16 +291,9 @@ fn saving(ours: u64, theirs: u64) -> f64 {
     100.0 * (1.0 - ours as f64 / theirs as f64)
 }
 
-/// What MXNet's zoo calls the network; widths and layers are the same, apart from what `docs/measurements` says.
-fn mxnet_name(name: &str) -> String {
-    match name {
-        "inception_v3" => "inceptionv3".into(),
-        "mobilenet_v2" => "mobilenetv2_1.0".into(),
-        "squeezenet1_0" => "squeezenet1.0".into(),
-        "squeezenet1_1" => "squeezenet1.1".into(),
-        name if name.starts_with("resnet") => format!("{name}_v1"),
-        name => name.into(),
-    }
+/// What MXNet's zoo calls the network: the networks of gluon are the very same.
+fn mxnet_name(name: &str) -> &str {
+    name.strip_prefix("gluon/").unwrap_or("-")
 }
 
 /// Places buffers in an order, each into the smallest hole among those that live at the same time, else on top.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::epilogue::Epilogue;
 use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::panels::{Panels, Weights};
 use crate::shared::{SharedMut, for_each_chunk};
 use crate::vector::{Vector, with_vector};
 use crate::{Pool, Window};
@@ -19,7 +20,7 @@ use crate::{Pool, Window};
 /// The most `k` of one block.
 const K_BLOCK_MAX: usize = 512;
 
-/// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights; then by the epilogue a bias and a
+/// Convolution of `x: [batch, in_channels, rows, columns]` with weights; then by the epilogue a bias and a
 /// residual. Output: `[batch, out_channels, rows, columns]`. All `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
@@ -33,6 +34,8 @@ pub struct Conv {
     pub groups: usize,
     /// Rows and columns.
     pub window: Window,
+    /// How the weights come.
+    pub weights: Weights,
     /// What happens to each result.
     pub epilogue: Epilogue,
     /// Elements of a block of patches at most; one strip of them is the least there is.
@@ -62,19 +65,12 @@ impl Conv {
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+        self.panels().pack(weights)
+    }
+
+    fn panels(&self) -> Panels {
         let Blocks { m, k, .. } = self.blocks();
-        assert_eq!(weights.len(), self.groups * m * k, "the weights have the kernel's shape");
-        let panels = m.div_ceil(ROWS);
-        let mut packed = vec![0.0; self.groups * panels * ROWS * k];
-        for group in 0..self.groups {
-            for row in 0..m {
-                let panel = (group * panels + row / ROWS) * ROWS * k;
-                for p in 0..k {
-                    packed[panel + p * ROWS + row % ROWS] = weights[(group * m + row) * k + p];
-                }
-            }
-        }
-        packed
+        Panels { groups: self.groups, m, k, row_stride: k, k_stride: 1 }
     }
 
     fn blocks(&self) -> Blocks {
@@ -156,12 +152,15 @@ impl KernelFn for Conv {
         let output = product(&[*batch, *out_channels, window.output[0], window.output[1]]);
         let x = product(&[*batch, *in_channels, window.input[0], window.input[1]]);
         let k = product(&[in_channels / groups, window.kernel[0], window.kernel[1]]);
-        let rows = (out_channels / groups).checked_next_multiple_of(ROWS);
-        let weights = k.zip(rows).and_then(|(k, rows)| product(&[*groups, rows, k]));
+        let [plain, packed] = Panels::elements(*groups, Some(out_channels / groups), k);
         // Everything that is multiplied below fits where these do.
-        Sizes::new(&[x, weights], output, 4)?;
+        Sizes::new(&[x, packed], output, 4)?;
         let Blocks { k_block, strips, n, .. } = self.blocks();
-        let workspace = if n == 0 || k == Some(0) { Some(0) } else { product(&[k_block, strips, COLUMNS]) };
+        let block = if n == 0 || k == Some(0) { Some(0) } else { product(&[k_block, strips, COLUMNS]) };
+        let (weights, workspace) = match self.weights {
+            Weights::Packed => (packed, block),
+            Weights::Dynamic => (plain, block.zip(packed).and_then(|(block, packed)| block.checked_add(packed))),
+        };
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operands(*out_channels, output));
         Sizes::with_workspace(&inputs, output, workspace, 4)
@@ -179,8 +178,10 @@ impl KernelFn for Conv {
         let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let Args { outputs, workspace, .. } = args;
         let out: &mut [f32] = elements_mut(outputs[0]);
-        let scratch: &mut [f32] = elements_mut(workspace);
         let blocks = self.blocks();
+        let block = if blocks.n == 0 || blocks.k == 0 { 0 } else { blocks.k_block * blocks.strips * COLUMNS };
+        let (scratch, own) = elements_mut(workspace).split_at_mut(block);
+        let weights = self.panels().ready(self.weights, weights, own, pool);
         let store = Store { conv: self, bias, residual, plane: self.window.output_plane() };
         if blocks.k == 0 {
             self.run_empty(&store, out, pool);

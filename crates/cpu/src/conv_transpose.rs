@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::epilogue::Epilogue;
 use crate::gemm::{COLUMNS, ROWS, Rows, multiply};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
+use crate::panels::{Panels, Weights};
 use crate::shared::{SharedMut, for_each_chunk};
 use crate::vector::{Vector, with_vector};
 use crate::{Pool, Window};
 
-/// `x: [batch, in_channels, rows, columns]` spread through packed weights; then by the epilogue a bias. Output:
+/// `x: [batch, in_channels, rows, columns]` spread through weights; then by the epilogue a bias. Output:
 /// `[batch, out_channels, rows, columns]`. `window` is that of the convolution this transposes: its `input` is our
 /// output and its `output` our input. All `f32`; no residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub struct ConvTranspose {
     pub groups: usize,
     /// Rows and columns, seen from the output.
     pub window: Window,
+    /// How the weights come.
+    pub weights: Weights,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -35,19 +38,12 @@ impl ConvTranspose {
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+        self.panels().pack(weights)
+    }
+
+    fn panels(&self) -> Panels {
         let (m, k) = self.product();
-        assert_eq!(weights.len(), self.groups * m * k, "the weights have the kernel's shape");
-        let panels = m.div_ceil(ROWS);
-        let mut packed = vec![0.0; self.groups * panels * ROWS * k];
-        for group in 0..self.groups {
-            for row in 0..m {
-                for p in 0..k {
-                    let at = (group * panels + row / ROWS) * ROWS * k + p * ROWS + row % ROWS;
-                    packed[at] = weights[(group * k + p) * m + row];
-                }
-            }
-        }
-        packed
+        Panels { groups: self.groups, m, k, row_stride: 1, k_stride: m }
     }
 
     /// Rows (output channel x kernel cell) and terms (input channels) of one group's product.
@@ -60,7 +56,7 @@ impl KernelFn for ConvTranspose {
     const NAME: &'static str = "conv_transpose";
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
-        let ConvTranspose { batch, in_channels, out_channels, groups, window, epilogue } = self;
+        let ConvTranspose { batch, in_channels, out_channels, groups, window, epilogue, .. } = self;
         window.check()?;
         if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 || epilogue.residual {
             return Err(Misfit("the groups divide the channels, and there is no residual"));
@@ -68,13 +64,16 @@ impl KernelFn for ConvTranspose {
         let x = product(&[*batch, *in_channels, window.output[0], window.output[1]]);
         let output = product(&[*batch, *out_channels, window.input[0], window.input[1]]);
         let m = product(&[out_channels / groups, window.kernel[0], window.kernel[1]]);
-        let rows = m.and_then(|m| m.checked_next_multiple_of(ROWS));
-        let weights = rows.and_then(|rows| product(&[rows, *in_channels]));
+        let [plain, panels] = Panels::elements(*groups, m, Some(in_channels / groups));
         // The patches of one picture: the product's rows, padded strips of its pixels, and a strip of packed input.
         let columns = window.output_plane().checked_next_multiple_of(COLUMNS);
         let spread = m.zip(columns).and_then(|(m, columns)| product(&[m, columns]));
         let packed = columns.and_then(|columns| product(&[in_channels / groups, columns]));
-        let workspace = spread.zip(packed).and_then(|(spread, packed)| spread.checked_add(packed));
+        let patches = spread.zip(packed).and_then(|(spread, packed)| spread.checked_add(packed));
+        let (weights, workspace) = match self.weights {
+            Weights::Packed => (panels, patches),
+            Weights::Dynamic => (plain, patches.zip(panels).and_then(|(patches, panels)| patches.checked_add(panels))),
+        };
         let empty = x == Some(0) || output == Some(0);
         let mut inputs = vec![x, weights];
         inputs.extend(epilogue.operands(*out_channels, output));
@@ -104,7 +103,9 @@ impl KernelFn for ConvTranspose {
             });
             return;
         }
-        let (spread, packed) = scratch.split_at_mut(m * columns);
+        let (spread, scratch) = scratch.split_at_mut(m * columns);
+        let (packed, own) = scratch.split_at_mut(k * columns);
+        let weights = self.panels().ready(self.weights, weights, own, pool);
         for image in 0..self.batch {
             for group in 0..self.groups {
                 let source = &x[(image * self.in_channels + group * k) * pixels..][..k * pixels];

@@ -20,20 +20,12 @@ use types::recurrent::{Cell, Reset, Sweep};
 
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::math;
+use crate::panels::Weights;
 use crate::relay::{PARTS_MAX, Stages, relay};
 use crate::shared::SharedMut;
 use crate::tile::{Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool};
-
-/// How the recurrent weights come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RecurrentWeights {
-    /// Packed by [`Recurrent::pack`].
-    Packed,
-    /// As they are, and packed into the scratch.
-    Dynamic,
-}
 
 /// `gates: [seq, batch, d g u]`, `weight: [d, g u, u]` in its form, first states `h` and for an LSTM `c`, both
 /// `[d, batch, u]`, and where the cell has extras `[d, extras u]`; for `d` directions, `g` gates, `u` units. Outputs: states
@@ -51,7 +43,7 @@ pub struct Recurrent {
     /// Units.
     pub units: usize,
     /// How the recurrent weights come.
-    pub weights: RecurrentWeights,
+    pub weights: Weights,
 }
 
 /// Gates of a tile.
@@ -138,14 +130,14 @@ impl KernelFn for Recurrent {
         let state = product(&[directions, self.batch, self.units]);
         let memories = usize::from(self.cell.has_memory());
         let mut inputs = vec![product(&[self.seq, self.batch, directions, gates, self.units])];
-        inputs.push(if self.weights == RecurrentWeights::Packed { packed } else { plain });
+        inputs.push(if self.weights == Weights::Packed { packed } else { plain });
         inputs.resize(3 + memories, state);
         if 0 < self.cell.extras() {
             inputs.push(product(&[directions, self.cell.extras(), self.units]));
         }
         // The update gates and the states that are reset, between the phases.
         let between = if 1 < self.phases().len() { product(&[2, directions, self.batch, self.units]) } else { Some(0) };
-        let own = if self.weights == RecurrentWeights::Packed { Some(0) } else { packed };
+        let own = if self.weights == Weights::Packed { Some(0) } else { packed };
         let workspace = between.zip(own).and_then(|(between, own)| between.checked_add(own));
         let y = product(&[self.seq, directions, self.batch, self.units]);
         let mut sizes = Sizes::with_workspace(&inputs, y, workspace, 4)?;
@@ -173,10 +165,10 @@ impl KernelFn for Recurrent {
         let scratch: &mut [f32] = elements_mut(workspace);
         let between = if 1 < self.phases().len() { 2 * h.len() } else { 0 };
         let (between, own) = scratch.split_at_mut(between);
-        if self.weights == RecurrentWeights::Dynamic {
+        if self.weights == Weights::Dynamic {
             self.pack_into(weight, own);
         }
-        let weight = if self.weights == RecurrentWeights::Dynamic { &*own } else { weight };
+        let weight = if self.weights == Weights::Dynamic { &*own } else { weight };
         let walk = Walk {
             kernel: self,
             isa: pool.isa(),

@@ -151,6 +151,8 @@ fn conv_cases() -> Vec<Case> {
         let extent: Vec<usize> =
             (0..spatial).map(|axis| (kernel[axis] - 1) * dilation[axis] + pick(&mut random, &[1, 2, 7, 13])).collect();
         let (bias, residual) = (random.below(2) == 0, random.below(3) == 0);
+        // Weights that come with the run are packed by the run.
+        let weights_come = ix % 4 == 3;
         let activation = match random.below(3) {
             0 => vec![pointwise::Unary::Relu],
             1 => vec![pointwise::Unary::Sigmoid, pointwise::Unary::Clip { min: 0.2, max: 0.9 }],
@@ -171,10 +173,13 @@ fn conv_cases() -> Vec<Case> {
         let out = Op::Conv(bare).infer(&[&types[0], &types[1]]).expect("the extents fit the kernel")[0].shape.clone();
         let mut graph = Graph::new(&name);
         let mut ids = vec![graph.add_input("x", F, Shape::from(&x[..]))];
-        let mut tensor = |shape: Shape| Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0));
-        ids.push(graph.add_weight("w", tensor(Shape::from(&weight[..]))));
+        let mut add_weight = |graph: &mut Graph, name: &str, shape: Shape| match weights_come {
+            true => graph.add_input(name, F, shape),
+            false => graph.add_weight(name, Tensor::from_fn(shape, |_| random.uniform(-1.0, 1.0))),
+        };
+        ids.push(add_weight(&mut graph, "w", Shape::from(&weight[..])));
         if bias {
-            ids.push(graph.add_weight("b", tensor(Shape::from([cout]))));
+            ids.push(add_weight(&mut graph, "b", Shape::from([cout])));
         }
         if residual {
             ids.push(graph.add_input("r", F, out));
@@ -196,7 +201,14 @@ fn conv_cases() -> Vec<Case> {
             epilogue: Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]) },
         };
         let name = format!("conv_transpose stride {stride} groups {groups}");
-        cases.push(with_weights(&name, op, &[2, 4, 5, 7], &[&[4, 3, 3, 2], &[3 * groups]]));
+        cases.push(with_weights(&name, op.clone(), &[2, 4, 5, 7], &[&[4, 3, 3, 2], &[3 * groups]]));
+        let types = [(F, &[2, 4, 5, 7][..]), (F, &[4, 3, 3, 2]), (F, &[3 * groups])];
+        cases.push(case(&format!("{name}, weights with the run"), op, &types));
+    }
+    for rank in 2..5 {
+        let x = &[2, 3, 5, 4][..rank];
+        let types = [(F, x), (F, &[3]), (F, &[3]), (F, &[3]), (F, &[3])];
+        cases.push(case(&format!("statistics with the run, rank {rank}"), BatchNorm { epsilon: 1.5 }, &types));
     }
     cases
 }

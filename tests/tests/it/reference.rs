@@ -122,6 +122,23 @@ fn light_vgg19() {
     check_light("light_vgg19");
 }
 
+/// As PyTorch's exporter leaves it (`tests/peers/torch_export.py`): shape arithmetic and `Pad` before each convolution,
+/// normalisations apart. The weights of the checkpoint take the place of the graph's other inputs.
+#[test]
+fn efficientnet_as_it_is_exported() {
+    let name = "efficientnet_lite0";
+    let checkpoint = "efficientnet-lite0-57934424.pth";
+    let Some(path) = data("reference::efficientnet_as_it_is_exported", &format!("models/{checkpoint}")) else { return };
+    let file = std::fs::read(root().join(format!("tests/data/onnxruntime/{name}.onnx"))).expect("it is checked in");
+    let weights = load::weights::read(checkpoint, &std::fs::read(path).expect("the file is there"));
+    let weights = weights.expect("it is a checkpoint");
+    let names = wire::input_names(&file);
+    let known: Vec<(&str, &Tensor)> =
+        names.iter().skip(1).map(|name| (name.as_str(), weights.get(name).expect("the checkpoint has it"))).collect();
+    let graph = onnx::load(&wire::fix_inputs(&file, &known), None, &onnx::Options::default());
+    check(name, graph.unwrap_or_else(|error| panic!("{name}: {error}")), 1e-5);
+}
+
 fn check_ocr(name: &str, shape: [usize; 4]) {
     let test = format!("reference::{name}");
     let Some(path) = data(&test, &format!("models/ppocrv4/{name}.onnx")) else { return };

@@ -4,7 +4,7 @@ use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
     DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Gather, HeadStrides, Instruction, InvertedBottleneck,
     Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Recurrent,
-    RecurrentWeights, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Window, Winograd,
+    Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Reset, Sweep};
@@ -122,6 +122,10 @@ fn copy(random: &mut Random) -> Copy {
     }
 }
 
+fn weights(random: &mut Random) -> Weights {
+    pick(random, &[Weights::Packed, Weights::Dynamic])
+}
+
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
     match random.below(25) {
@@ -131,6 +135,7 @@ fn kernel(random: &mut Random) -> Kernel {
             out_channels: number(random),
             groups: pick(random, &[1, 1, 1, 2, 0]),
             window: window(random),
+            weights: weights(random),
             epilogue: epilogue(random),
             scratch: pick(random, &[0, 1, 100, Conv::SCRATCH, usize::MAX]),
         }
@@ -149,6 +154,7 @@ fn kernel(random: &mut Random) -> Kernel {
             out_channels: number(random),
             groups: pick(random, &[1, 1, 1, 2, 0]),
             window: window(random),
+            weights: weights(random),
             epilogue: epilogue(random),
         }
         .into(),
@@ -288,7 +294,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 seq: number(random),
                 batch: number(random),
                 units: if random.below(3) == 0 { random.below(70) as usize } else { number(random) },
-                weights: pick(random, &[RecurrentWeights::Packed, RecurrentWeights::Dynamic]),
+                weights: weights(random),
             }
             .into()
         }

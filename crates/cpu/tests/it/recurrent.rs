@@ -1,6 +1,6 @@
 //! Recurrent networks against their formulas in `f64`, by every family of instructions and any number of threads.
 
-use prestow_cpu::{Isa, Pool, Recurrent, RecurrentWeights};
+use prestow_cpu::{Isa, Pool, Recurrent, Weights};
 use types::Random;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
@@ -92,8 +92,8 @@ impl Case {
     /// What the kernel makes over memory that holds NaN.
     fn run(&self, pool: &Pool) -> Vec<Vec<f32>> {
         let packed = match self.kernel.weights {
-            RecurrentWeights::Packed => self.kernel.pack(&self.weight),
-            RecurrentWeights::Dynamic => self.weight.clone(),
+            Weights::Packed => self.kernel.pack(&self.weight),
+            Weights::Dynamic => self.weight.clone(),
         };
         let mut operands = vec![&self.gates, &packed, &self.h];
         if self.kernel.cell.has_memory() {
@@ -133,7 +133,7 @@ fn every_cell_keeps_to_its_formulas() {
     for (ix, [seq, batch, units]) in shapes.into_iter().enumerate() {
         for (number, cell) in cells().into_iter().enumerate() {
             let sweep = [Sweep::Forward, Sweep::Reverse, Sweep::Both][(ix + number) % 3];
-            let weights = [RecurrentWeights::Packed, RecurrentWeights::Dynamic][(ix / 2 + number) % 2];
+            let weights = [Weights::Packed, Weights::Dynamic][(ix / 2 + number) % 2];
             let kernel = Recurrent { cell, sweep, seq, batch, units, weights };
             let case = Case::new(kernel, &mut random);
             let want = case.want();

@@ -334,20 +334,16 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
 
 fn recurrent(node: &View, op: &ir::ops::Recurrent) -> Call {
     let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
-    let is_known = node.known(1).is_some();
     let kernel = cpu::Recurrent {
         cell: op.cell.clone(),
         sweep: op.sweep,
         seq: gates[0],
         batch: gates[1],
         units,
-        weights: if is_known { cpu::RecurrentWeights::Packed } else { cpu::RecurrentWeights::Dynamic },
+        weights: windows::weights(node),
     };
-    let mut inputs = node.values();
-    if is_known {
-        let kernel = kernel.clone();
-        inputs[1] = packed(1, move |items| kernel.pack(items));
-    }
+    let packing = kernel.clone();
+    let inputs = windows::with_weights(node, move |items| packing.pack(items));
     let way = match op.sweep {
         Sweep::Forward => "",
         Sweep::Reverse => " reverse",

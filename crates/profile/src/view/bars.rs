@@ -9,7 +9,7 @@ use types::Bytes;
 
 use super::groups::{OTHERS, UNTRACKABLE, first_match};
 use super::palette::rank;
-use super::svg::Svg;
+use super::svg::{Amount, Svg};
 use super::terminal::{bar, fit, pad, percent};
 use super::{Groups, Options};
 use crate::Report;
@@ -129,7 +129,7 @@ impl Bars {
                 let style = if row.style.is_empty() { LAYER_STYLES[at % LAYER_STYLES.len()] } else { &row.style };
                 let share = percent(row.bytes, self.total_bytes);
                 let text = format!("{} {} ({share:.1} %)", row.name, signed(row.bytes));
-                svg.rect(x, y, 120.0, height, style, &text);
+                svg.rect([x, y, 120.0, height], style, &text, Amount::Bytes(row.bytes.into()));
                 // A label stands beside its part; those of the thinnest parts are left to the pointer.
                 let middle = y + height / 2.0 + 4.0;
                 if 3.0 <= height && label_end <= middle - 9.0 {

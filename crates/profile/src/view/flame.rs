@@ -7,7 +7,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use types::Bytes;
 
-use super::svg::Svg;
+use super::svg::{Amount, Svg};
 use super::terminal::{bar, fit, pad, percent};
 use crate::Report;
 use crate::report::{ItemKind, items, spans};
@@ -146,7 +146,11 @@ impl Boxes<'_> {
         let y = self.bottom - self.row * level as f64;
         let share = percent(flame.total as i64, root.total as i64);
         let title = format!("{name}: {} ({share:.1} %)", root.amount(flame.total));
-        self.svg.rect(x, y, width, self.row - 1.0, look, &title);
+        let amount = match root.is_byte_steps {
+            true => Amount::ByteSteps(flame.total),
+            false => Amount::Bytes(flame.total as i128),
+        };
+        self.svg.rect([x, y, width, self.row - 1.0], look, &title, amount);
         if 24.0 <= width {
             self.svg.text(x + 3.0, y + 13.0, "small on", &fit(name, (width / 6.2) as usize));
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use types::Bytes;
 
 use super::palette::{rank, style};
-use super::svg::Svg;
+use super::svg::{Amount, Svg};
 use super::terminal::{columns, fit, list, mark};
 use crate::Report;
 use crate::report::BufferRow;
@@ -65,14 +65,14 @@ pub(crate) fn svg(report: &Report) -> String {
     let mut svg = Svg::new(left + width + 30.0, top + height + 80.0);
     svg.text(20.0, 28.0, "title", &format!("{}: arena of {}", fit(&report.model, 60), Bytes(planned.arena_bytes)));
     let most = planned.arena_bytes.max(1) as f64;
-    svg.rect(left, top, width, height, "hole", "hole: under no buffer");
+    svg.rect([left, top, width, height], "hole", "hole: under no buffer", Amount::None);
     for (ix, buffer) in planned.buffers.iter().enumerate() {
         let x = left + width * f64::from(buffer.first_step) / steps;
         let wide = width * buffer.steps() as f64 / steps;
         let high = height * buffer.bytes as f64 / most;
         let y = top + height * (1.0 - (buffer.offset + buffer.bytes) as f64 / most);
         let card = card(ix, buffer);
-        svg.rect(x, y, wide, high, &buffer.role, &card);
+        svg.rect([x, y, wide, high], &buffer.role, &card, Amount::Bytes(buffer.bytes.into()));
         // About six units a character.
         let name = fit(&buffer.scope, (wide / 6.0) as usize);
         if 12.0 <= high && 30.0 <= wide {

@@ -1,6 +1,6 @@
 //! [`Svg`]: a picture as text. Standing alone, in light and dark, with the patterns of `palette`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use super::palette::{Pattern, STYLES, style};
 
@@ -19,6 +19,27 @@ text.end{text-anchor:end}text.mid{text-anchor:middle}.paper{fill:#fff}.axis{stro
 @media(prefers-color-scheme:dark){text{fill:#eee}.paper{fill:#16181c}.axis{stroke:#999}.actual{stroke:#fff}\
 .peak{stroke:#ff6b6b}text.on{fill:#111}}text.on{fill:#111}";
 
+/// What a shape stands for; written at it exactly, so that pictures can be added up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Amount {
+    /// Nothing that is counted.
+    None,
+    /// Bytes, as `data-bytes`; negative only for what is not trackable.
+    Bytes(i128),
+    /// Bytes times the steps for which they are held, as `data-byte-steps`.
+    ByteSteps(u128),
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::None => Ok(()),
+            Amount::Bytes(bytes) => write!(f, " data-bytes=\"{bytes}\""),
+            Amount::ByteSteps(byte_steps) => write!(f, " data-byte-steps=\"{byte_steps}\""),
+        }
+    }
+}
+
 impl Svg {
     /// An empty picture.
     pub(crate) fn new(width: f64, height: f64) -> Svg {
@@ -26,12 +47,12 @@ impl Svg {
     }
 
     /// A rectangle filled as a role is, with a text that shows when it is pointed at.
-    pub(crate) fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, role: &str, title: &str) {
+    pub(crate) fn rect(&mut self, [x, y, width, height]: [f64; 4], role: &str, title: &str, amount: Amount) {
         let style = style(role);
         let size = format!("x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"");
         let _ = write!(
             self.body,
-            "<g><title>{}</title><rect {size} fill=\"{}\" class=\"edge\"/>",
+            "<g{amount}><title>{}</title><rect {size} fill=\"{}\" class=\"edge\"/>",
             escape(title),
             style.color
         );
@@ -53,13 +74,13 @@ impl Svg {
     }
 
     /// A closed shape filled as a role is.
-    pub(crate) fn area(&mut self, points: &[(f64, f64)], role: &str) {
+    pub(crate) fn area(&mut self, points: &[(f64, f64)], role: &str, amount: Amount) {
         let style = style(role);
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
         let points = points.join(" ");
         let _ = write!(
             self.body,
-            "<g><title>{}</title><polygon points=\"{points}\" fill=\"{}\"/>",
+            "<g{amount}><title>{}</title><polygon points=\"{points}\" fill=\"{}\"/>",
             escape(role),
             style.color
         );
@@ -73,7 +94,7 @@ impl Svg {
     pub(crate) fn legend(&mut self, x: f64, y: f64, roles: &[String]) {
         let mut at = x;
         for role in roles {
-            self.rect(at, y, 14.0, 14.0, role, role);
+            self.rect([at, y, 14.0, 14.0], role, role, Amount::None);
             self.text(at + 18.0, y + 11.5, "small", role);
             at += 34.0 + 6.2 * role.len() as f64;
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use types::Bytes;
 
 use super::palette::{rank, style};
-use super::svg::Svg;
+use super::svg::{Amount, Svg};
 use super::terminal::{columns, fit, list, mark};
 use crate::Report;
 
@@ -108,7 +108,8 @@ pub(crate) fn svg(report: &Report) -> String {
         };
         let mut points = edge(&above);
         points.extend(edge(&below).into_iter().rev());
-        svg.area(&points, role);
+        let byte_steps = live.iter().map(|bytes| u128::from(*bytes)).sum();
+        svg.area(&points, role, Amount::ByteSteps(byte_steps));
         below = above;
     }
     if let Some(actual) = actual(report) {

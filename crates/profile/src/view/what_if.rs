@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 use types::Bytes;
 
-use super::svg::Svg;
+use super::svg::{Amount, Svg};
 use super::terminal::bar;
 use crate::Report;
 use crate::report::State;
@@ -149,7 +149,8 @@ impl WhatIf {
         for variant in &self.variants {
             let (x, y) = (x(variant.batch), y(variant.total_bytes));
             let title = format!("batch {}: {}", variant.batch, Bytes(variant.total_bytes));
-            svg.rect(x - 4.0, y - 4.0, 8.0, 8.0, if variant.fits == Some(false) { "hole" } else { "weight" }, &title);
+            let look = if variant.fits == Some(false) { "hole" } else { "weight" };
+            svg.rect([x - 4.0, y - 4.0, 8.0, 8.0], look, &title, Amount::None);
         }
         let mut labelled = f64::NEG_INFINITY;
         for variant in self.variants.iter().filter(|variant| variant.asked) {

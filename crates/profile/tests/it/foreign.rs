@@ -66,13 +66,21 @@ fn pytorch_opens_the_snapshot() {
         return;
     }
     let path = folder("torch").join("s.pickle");
-    std::fs::write(&path, Report::new(&small()).snapshot_pickle()).expect("writable");
+    let report = Report::new(&small());
+    std::fs::write(&path, report.snapshot_pickle()).expect("writable");
+    // The pages, the list of events, and the lines of which it makes its flame graphs.
     let script = "import pickle, sys\n\
         from torch.cuda import _memory_viz as viz\n\
         snapshot = pickle.load(open(sys.argv[1], 'rb'))\n\
-        print(len(viz.trace_plot(snapshot)) > 1000, len(viz.segment_plot(snapshot)) > 1000, 'conv1' in viz.trace(snapshot))";
+        assert len(viz.trace_plot(snapshot)) > 1000 and len(viz.segment_plot(snapshot)) > 1000\n\
+        events = snapshot['device_traces'][0]\n\
+        assert f'{len(events)} entries' in viz.trace(snapshot)\n\
+        assert 'segments: 2' in viz.segsum(snapshot)\n\
+        lines = viz.memory(snapshot, lambda lines: lines).splitlines()\n\
+        assert any('block1/conv1:activation' in line for line in lines)\n\
+        print(sum(int(line.rsplit(' ', 1)[1]) for line in lines if line))";
     let said = python(test, script, &[path.to_str().expect("UTF-8")]);
-    assert_eq!(said.as_deref(), Some("True True True"));
+    assert_eq!(said, Some(report.planned_bytes().to_string()));
 }
 
 #[test]

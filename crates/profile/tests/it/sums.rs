@@ -1,7 +1,7 @@
 //! Every view and every export adds up to the plan, byte for byte.
 
 use plan::Plan;
-use prestow_profile::{Bars, Depth, Diff, Flame, Measure, Options, Report, read};
+use prestow_profile::{Bars, Depth, Diff, Flame, Measure, Options, Report, View, read};
 use serde_json::Value;
 
 use crate::exports::pprof_sums;
@@ -85,6 +85,134 @@ fn flame_graphs_add_up_in_both_measures() {
         let sums = pprof_sums(&report.pprof());
         assert_eq!(sums.map(u128::from), [total, total * steps]);
     }
+}
+
+/// A rectangle of a picture that stands for bytes: where it is, and how many.
+struct Block {
+    at: [f64; 4],
+    bytes: i64,
+}
+
+/// The number behind `name="`.
+fn number(text: &str, name: &str) -> f64 {
+    let (_, rest) = text.split_once(&format!("{name}=\"")).expect("the attribute is there");
+    rest.split('"').next().and_then(|number| number.parse().ok()).expect("it is a number")
+}
+
+fn blocks(svg: &str, attribute: &str) -> Vec<Block> {
+    let mark = format!("<g {attribute}=\"");
+    let groups = svg.split(&mark).skip(1);
+    let block = |group: &str| {
+        let bytes = group.split('"').next().and_then(|bytes| bytes.parse().ok()).expect("whole bytes");
+        let (_, rect) = group.split_once("<rect ").expect("a rectangle");
+        Block { at: ["x", "y", "width", "height"].map(|name| number(&format!(" {rect}"), &format!(" {name}"))), bytes }
+    };
+    groups.map(block).collect()
+}
+
+fn sum<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> i64 {
+    blocks.into_iter().map(|block| block.bytes).sum()
+}
+
+/// Coordinates have two digits behind the point.
+const NEAR: f64 = 0.011;
+
+#[test]
+fn bars_in_pictures_add_up_in_bytes_and_in_height() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let svg = report.svg(View::Bars, &Options::default()).expect("it has a picture");
+        let blocks = blocks(&svg, "data-bytes");
+        let total = (plan.arena.size + plan.constants_size).0 as i64;
+        for x in [20.0, 400.0] {
+            let bar: Vec<&Block> = blocks.iter().filter(|block| block.at[0] == x).collect();
+            assert_eq!(sum(bar.iter().copied()), total, "{}", plan.model);
+            for block in bar {
+                let want = 480.0 * block.bytes as f64 / total as f64;
+                assert!((block.at[3] - want).abs() < NEAR, "{}", plan.model);
+            }
+        }
+        let of_bars = blocks.iter().filter(|block| [20.0, 400.0].contains(&block.at[0])).count();
+        assert_eq!(of_bars, blocks.len());
+    }
+}
+
+#[test]
+fn the_map_shows_every_byte_in_its_place() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let svg = report.svg(View::Map, &Options::default()).expect("it has a picture");
+        let blocks = blocks(&svg, "data-bytes");
+        assert_eq!(blocks.len(), plan.buffers.len());
+        assert_eq!(sum(&blocks), plan.buffers.iter().map(|buffer| buffer.size.0 as i64).sum::<i64>());
+        let steps = f64::from(report.step_count());
+        let arena = plan.arena.size.0.max(1) as f64;
+        for (block, buffer) in blocks.iter().zip(&plan.buffers) {
+            let [x, y, width, height] = block.at;
+            let want = [
+                80.0 + 900.0 * f64::from(buffer.first_step) / steps,
+                900.0 * f64::from(buffer.last_step - buffer.first_step + 1) / steps,
+                530.0 - 480.0 * buffer.offset.0 as f64 / arena,
+                480.0 * buffer.size.0 as f64 / arena,
+            ];
+            for (got, want) in [x, width, y + height, height].into_iter().zip(want) {
+                assert!((got - want).abs() < 2.0 * NEAR, "{}: {got} instead of {want}", plan.model);
+            }
+        }
+        // What the dashed line crosses is what is alive at the peak.
+        let (_, peak) = svg.split_once("class=\"peak\" points=\"").expect("the peak is marked");
+        let peak: f64 = peak.split(',').next().and_then(|x| x.parse().ok()).expect("it has a place");
+        let crossed = blocks.iter().filter(|block| block.at[0] < peak && peak < block.at[0] + block.at[2]);
+        let alive: u64 = report.planned.alive_at_peak.iter().map(|row| row.bytes).sum();
+        assert_eq!(sum(crossed), alive as i64, "{}", plan.model);
+    }
+}
+
+#[test]
+fn timelines_and_flame_graphs_in_pictures_add_up() {
+    for plan in cases() {
+        let report = Report::new(&plan);
+        let steps = u64::from(report.step_count());
+        let svg = report.svg(View::Timeline, &Options::default()).expect("it has a picture");
+        let areas = svg.split("data-byte-steps=\"").skip(1).map(|rest| rest.split('"').next().expect("a number"));
+        let live: u64 = areas.map(|area| area.parse::<u64>().expect("whole")).sum();
+        let holes: u64 = report.planned.timeline["hole"].iter().sum();
+        assert_eq!(live + holes, plan.arena.size.0 * steps, "{}", plan.model);
+
+        let total = (plan.arena.size + plan.constants_size).0;
+        for (measure, attribute, total) in
+            [(Measure::PeakBytes, "data-bytes", total), (Measure::ByteSteps, "data-byte-steps", total * steps)]
+        {
+            let options = Options { measure, ..Options::default() };
+            let blocks = blocks(&report.svg(View::Flame, &options).expect("it has a picture"), attribute);
+            if total == 0 {
+                continue;
+            }
+            assert_eq!(blocks[0].bytes, total as i64, "the whole is at the bottom");
+            // What stands upon a box adds up to it, apart from what is too thin to be drawn.
+            for below in &blocks {
+                let [x, y, width, _] = below.at;
+                let upon: Vec<&Block> = blocks
+                    .iter()
+                    .filter(|block| (y - block.at[1] - 20.0).abs() < 1.0)
+                    .filter(|block| x - NEAR < block.at[0] && block.at[0] + block.at[2] < x + width + 3.0 * NEAR)
+                    .collect();
+                let left_out = below.bytes - sum(upon.iter().copied());
+                let pixels = 980.0 * left_out as f64 / total as f64;
+                assert!(upon.is_empty() || (0 <= left_out && pixels <= 0.3 * blocks.len() as f64), "{}", plan.model);
+                assert!((width - 980.0 * below.bytes as f64 / total as f64).abs() < NEAR, "{}", plan.model);
+            }
+        }
+    }
+    // Nothing is too thin in a small plan: the uppermost boxes are all bytes.
+    let svg = Report::new(&small()).svg(View::Flame, &Options::default()).expect("it has a picture");
+    let blocks = blocks(&svg, "data-bytes");
+    let is_leaf = |below: &&Block| {
+        let middle = |block: &Block| block.at[0] + block.at[2] / 2.0;
+        let within = |block: &Block| below.at[0] < middle(block) && middle(block) < below.at[0] + below.at[2];
+        !blocks.iter().any(|block| (below.at[1] - block.at[1] - 20.0).abs() < 1.0 && within(block))
+    };
+    assert_eq!(sum(blocks.iter().filter(is_leaf)), blocks[0].bytes);
 }
 
 #[test]
