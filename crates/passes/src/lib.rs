@@ -39,6 +39,7 @@ mod layer_norm;
 mod layout;
 mod norm;
 pub mod order;
+mod planes;
 mod pointwise;
 mod schedule;
 
@@ -54,6 +55,7 @@ pub use idiom::find_idioms;
 pub use layer_norm::find_norms;
 pub use layout::{Wishes, assign_layouts};
 pub use norm::{fold_scales, split_norms};
+pub use planes::flatten_windows;
 pub use pointwise::fuse_pointwise;
 pub use schedule::{Footprint, Scheduled, live_bytes, schedule, tasks};
 
@@ -76,6 +78,7 @@ pub const PIPELINE: &[Pass] = &[
     Pass { name: "remove_dead", run: remove_dead },
     Pass { name: "split_norms", run: split_norms },
     Pass { name: "fold_scales", run: fold_scales },
+    Pass { name: "flatten_windows", run: flatten_windows },
     Pass { name: "fuse_epilogues", run: fuse_epilogues },
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
 ];

@@ -205,10 +205,65 @@ fn conv_cases() -> Vec<Case> {
         let types = [(F, &[2, 4, 5, 7][..]), (F, &[4, 3, 3, 2]), (F, &[3 * groups])];
         cases.push(case(&format!("{name}, weights with the run"), op, &types));
     }
+    cases.extend(deep_cases());
     for rank in 2..5 {
         let x = &[2, 3, 5, 4][..rank];
         let types = [(F, x), (F, &[3]), (F, &[3]), (F, &[3]), (F, &[3])];
         cases.push(case(&format!("statistics with the run, rank {rank}"), BatchNorm { epsilon: 1.5 }, &types));
+    }
+    cases
+}
+
+/// Windows over three dimensions.
+fn deep_cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut random = Random::new(23);
+    let mut pick = |of: &[usize]| of[random.below(of.len() as u64) as usize];
+    for ix in 0..24 {
+        let mut numbers = |of: &[usize]| (0..3).map(|_| pick(of)).collect::<Vec<usize>>();
+        let (kernel, stride, dilation) = (numbers(&[1, 2, 3]), numbers(&[1, 2]), numbers(&[1, 1, 2]));
+        let pad: Vec<[usize; 2]> = numbers(&[0, 1]).into_iter().zip(numbers(&[0, 0, 1])).map(Into::into).collect();
+        let reach: Vec<usize> = (0..3).map(|axis| (kernel[axis] - 1) * dilation[axis] + 1).collect();
+        let extents: Vec<usize> = reach.iter().map(|reach| reach + pick(&[0, 1, 3])).collect();
+        let groups = pick(&[1, 1, 2]);
+        let (cin, cout) = (groups * pick(&[1, 3]), groups * pick(&[2, 5]));
+        let x = [&[pick(&[1, 2]), cin], &extents[..]].concat();
+        let epilogue = Epilogue { bias: ix % 3 != 0, residual: false, activation: dims(&[]) };
+        let (stride, dilation, pad) = (dims(&stride), dims(&dilation), dims(&pad));
+        let name = format!("deep {ix}: {x:?} kernel {kernel:?} groups {groups}");
+        let bias = [cout];
+        let ends =
+            |weight: &[usize]| if epilogue.bias { vec![weight.to_vec(), bias.to_vec()] } else { vec![weight.to_vec()] };
+        let mut add = |name: &str, op: Op, weight: &[usize]| {
+            let shapes = ends(weight);
+            let shapes: Vec<&[usize]> = shapes.iter().map(|shape| &shape[..]).collect();
+            match ix % 2 {
+                0 => cases.push(with_weights(name, op, &x, &shapes)),
+                _ => {
+                    let types: Vec<(DType, &[usize])> =
+                        [&x[..]].into_iter().chain(shapes).map(|shape| (F, shape)).collect();
+                    cases.push(case(name, op, &types));
+                }
+            }
+        };
+        let conv = Conv { stride, dilation, pad, groups, epilogue: epilogue.clone() };
+        add(&format!("conv {name} {conv:?}"), conv.clone().into(), &[&[cout, cin / groups], &kernel[..]].concat());
+        let Conv { stride, dilation, pad, .. } = conv;
+        let transposed = ConvTranspose {
+            output_pad: stride.iter().map(|stride| stride - 1).collect(),
+            stride: stride.clone(),
+            dilation: dilation.clone(),
+            pad: pad.iter().zip(&reach).map(|(pad, reach)| pad.map(|pad| pad.min(reach - 1))).collect(),
+            groups,
+            epilogue: epilogue.clone(),
+        };
+        let weight = [&[cin, cout / groups], &kernel[..]].concat();
+        add(&format!("transposed {name} {transposed:?}"), transposed.into(), &weight);
+        let kind = [PoolKind::Max, PoolKind::Mean, PoolKind::MeanWithPadding][ix % 3];
+        // A window lies on the picture somewhere.
+        let pad = pad.iter().zip(&kernel).map(|(pad, kernel)| pad.map(|pad| pad.min(kernel / 2))).collect();
+        let pool = Pool { kind, kernel: dims(&kernel), stride, dilation, pad, ceil: ix % 4 == 0 };
+        cases.push(case(&format!("pool {name} {pool:?}"), pool, &[(F, &x)]));
     }
     cases
 }

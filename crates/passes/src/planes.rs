@@ -1,0 +1,268 @@
+//! [`flatten_windows`]: windows over three dimensions become windows over two, for which targets have kernels.
+//!
+//! A convolution over depth, rows and columns is a sum over the kernel's depth of convolutions over rows and columns. With
+//! the depth brought in front of the channels, each tap reads some of the planes, which are pictures of a batch:
+//!
+//! ```text
+//! [n, c, d, h, w] -> [n, d, c, h, w] -> tap t: planes t, t + stride, ..: [n * d', c, h, w] -> conv -> [n * d', o, h', w']
+//!                                                                       sum over taps -> [n, d', o, h', w'] -> [n, o, d', h', w']
+//! ```
+//!
+//! A transposed convolution is the same over planes with zeros between them, its taps from the last to the first. A maximum
+//! or mean of a box is one along its depth of those of its planes; what a mean divides by is a product of extents.
+
+use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, Reshape, Slice, Transpose};
+use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
+use smallvec::{SmallVec, smallvec};
+use types::pointwise::Binary as Function;
+use types::{Scope, Shape, Tensor};
+
+use crate::common::Uses;
+
+/// Replaces convolutions, transposed ones and pools that slide over more than two dimensions.
+pub fn flatten_windows(graph: &Graph) -> Graph {
+    let uses = Uses::new(graph);
+    rewrite(graph, |context, id| {
+        let node = graph.node(id);
+        let rank = graph.ty(*node.inputs.first()?).shape.rank();
+        if rank < 5 {
+            return None;
+        }
+        let x = context.value(node.inputs[0]);
+        let mut builder = Builder { context, scope: &node.scope };
+        let y = match &node.op {
+            Op::Conv(op) if is_plain(&op.epilogue) => {
+                let kernel = Kernel::new(&mut builder, &uses, node);
+                builder.conv(x, kernel, op)
+            }
+            Op::ConvTranspose(op) if is_plain(&op.epilogue) => {
+                let kernel = Kernel::new(&mut builder, &uses, node);
+                builder.conv_transpose(x, kernel, op)
+            }
+            Op::Pool(op) => builder.pool(x, op),
+            _ => return None,
+        };
+        Some(smallvec![y])
+    })
+}
+
+/// Nothing but a bias: others are added by later passes.
+fn is_plain(epilogue: &Epilogue) -> bool {
+    !epilogue.residual && epilogue.activation.is_empty()
+}
+
+/// The weights `[.., .., depth, ..]` of a convolution and its bias.
+#[derive(Clone)]
+struct Kernel {
+    weight: Weight,
+    bias: Option<ValueId>,
+}
+
+#[derive(Clone)]
+enum Weight {
+    Known(String, Tensor),
+    Computed(ValueId),
+}
+
+impl Kernel {
+    fn new(builder: &mut Builder, uses: &Uses, node: &Node) -> Kernel {
+        let weight = match uses.known(node.inputs[1]) {
+            Some(tensor) => Weight::Known(uses.graph.value(node.inputs[1]).name.clone(), tensor.clone()),
+            None => Weight::Computed(builder.context.value(node.inputs[1])),
+        };
+        Kernel { weight, bias: node.inputs.get(2).map(|&bias| builder.context.value(bias)) }
+    }
+
+    fn shape(&self, builder: &Builder) -> Shape {
+        match &self.weight {
+            Weight::Known(_, tensor) => tensor.shape().clone(),
+            Weight::Computed(value) => builder.shape(*value),
+        }
+    }
+
+    /// What the kernel has at a depth; only the first that is added up has the bias.
+    fn tap(&self, builder: &mut Builder, tap: usize, is_first: bool) -> Kernel {
+        let whole = self.shape(builder);
+        let mut shape = whole.clone();
+        shape.remove(2);
+        let weight = match &self.weight {
+            Weight::Known(name, tensor) => {
+                let inner: usize = whole[3..].iter().product();
+                let source = |at: usize| (at / inner * whole[2] + tap) * inner + at % inner;
+                let items = tensor.as_slice::<f32>().expect("windows compute in f32");
+                Weight::Known(format!("{name}.{tap}"), Tensor::from_fn(shape, |at| items[source(at)]))
+            }
+            Weight::Computed(value) => {
+                let slice = builder.add(Slice::range(&whole, 2, tap, 1), &[*value]);
+                Weight::Computed(builder.reshape(slice, shape))
+            }
+        };
+        Kernel { weight, bias: self.bias.filter(|_| is_first) }
+    }
+
+    /// The operands of the convolution of `x`.
+    fn operands(self, builder: &mut Builder, x: ValueId) -> SmallVec<[ValueId; 3]> {
+        let weight = match self.weight {
+            Weight::Known(name, tensor) => builder.context.new.add_weight(&name, tensor),
+            Weight::Computed(value) => value,
+        };
+        [x, weight].into_iter().chain(self.bias).collect()
+    }
+
+    fn epilogue(&self) -> Epilogue {
+        Epilogue { bias: self.bias.is_some(), ..Epilogue::default() }
+    }
+}
+
+struct Builder<'a, 'b> {
+    context: &'a mut Rewrite<'b>,
+    scope: &'a Scope,
+}
+
+impl Builder<'_, '_> {
+    fn add(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        self.context.add(op, inputs, self.scope).expect("parts of an op that was accepted are accepted")
+    }
+
+    fn shape(&self, value: ValueId) -> Shape {
+        self.context.new.ty(value).shape.clone()
+    }
+
+    fn reshape(&mut self, value: ValueId, shape: Shape) -> ValueId {
+        self.add(Reshape { shape }, &[value])
+    }
+
+    /// Swaps axes 1 and 2.
+    fn swap(&mut self, value: ValueId) -> ValueId {
+        let mut order: SmallVec<[usize; 6]> = (0..self.shape(value).rank()).collect();
+        order.swap(1, 2);
+        self.add(Transpose { order }, &[value])
+    }
+
+    /// Zeros in front of and behind an axis; fewer elements where a number is negative.
+    fn pad(&mut self, value: ValueId, axis: usize, by: [isize; 2]) -> ValueId {
+        if by == [0, 0] {
+            return value;
+        }
+        let mut pad: SmallVec<[[isize; 2]; 4]> = smallvec![[0, 0]; self.shape(value).rank()];
+        pad[axis] = by;
+        self.add(Pad { mode: PadMode::Constant(0.0), pad }, &[value])
+    }
+
+    fn conv(&mut self, x: ValueId, kernel: Kernel, op: &Conv) -> ValueId {
+        if op.stride.len() <= 2 {
+            let op = Conv { epilogue: kernel.epilogue(), ..op.clone() };
+            let operands = kernel.operands(self, x);
+            return self.add(op, &operands);
+        }
+        let inner = Conv {
+            stride: op.stride[1..].into(),
+            dilation: op.dilation[1..].into(),
+            pad: op.pad[1..].into(),
+            groups: op.groups,
+            epilogue: Epilogue::default(),
+        };
+        let planes = self.swap(x);
+        let planes = self.pad(planes, 1, op.pad[0].map(|pad| pad as isize));
+        let depth = kernel.shape(self)[2];
+        let reach = (depth - 1) * op.dilation[0];
+        let count = (self.shape(planes)[1] - reach - 1) / op.stride[0] + 1;
+        let starts = (0..depth).map(|tap| tap * op.dilation[0]);
+        self.over_taps(planes, kernel, starts, op.stride[0], count, |builder, x, kernel| {
+            builder.conv(x, kernel, &inner)
+        })
+    }
+
+    fn conv_transpose(&mut self, x: ValueId, kernel: Kernel, op: &ConvTranspose) -> ValueId {
+        if op.stride.len() <= 2 {
+            let op = ConvTranspose { epilogue: kernel.epilogue(), ..op.clone() };
+            let operands = kernel.operands(self, x);
+            return self.add(op, &operands);
+        }
+        let inner = ConvTranspose {
+            stride: op.stride[1..].into(),
+            dilation: op.dilation[1..].into(),
+            pad: op.pad[1..].into(),
+            output_pad: op.output_pad[1..].into(),
+            groups: op.groups,
+            epilogue: Epilogue::default(),
+        };
+        let mut planes = self.swap(x);
+        if 1 < op.stride[0] {
+            // Zeros between the planes, none behind the last.
+            let shape = self.shape(planes);
+            let (mut apart, mut joined) = (shape.clone(), shape);
+            apart.insert(2, 1);
+            joined[1] *= op.stride[0];
+            planes = self.reshape(planes, apart);
+            planes = self.pad(planes, 2, [0, op.stride[0] as isize - 1]);
+            planes = self.reshape(planes, joined);
+            planes = self.pad(planes, 1, [0, 1 - op.stride[0] as isize]);
+        }
+        let depth = kernel.shape(self)[2];
+        let reach = (depth - 1) * op.dilation[0];
+        let [front, back] = op.pad[0].map(|pad| reach as isize - pad as isize);
+        planes = self.pad(planes, 1, [front, back + op.output_pad[0] as isize]);
+        let count = self.shape(planes)[1] - reach;
+        let starts = (0..depth).map(|tap| reach - tap * op.dilation[0]);
+        self.over_taps(planes, kernel, starts, 1, count, |builder, x, kernel| builder.conv_transpose(x, kernel, &inner))
+    }
+
+    /// The sum over a kernel's depth: `count` planes from each tap's start on, `step` apart, convolved with what the kernel
+    /// has there. From `[n, d, c, ..]` to `[n, o, count, ..]`.
+    fn over_taps(
+        &mut self,
+        planes: ValueId,
+        kernel: Kernel,
+        starts: impl Iterator<Item = usize>,
+        step: usize,
+        count: usize,
+        convolve: impl Fn(&mut Self, ValueId, Kernel) -> ValueId,
+    ) -> ValueId {
+        let shape = self.shape(planes);
+        let mut sum = None;
+        for (tap, start) in starts.enumerate() {
+            let mut slice = Slice::range(&shape, 1, start, count);
+            slice.step[1] = step as isize;
+            let part = self.add(slice, &[planes]);
+            let part = self.reshape(part, [&[shape[0] * count], &shape[2..]].concat()[..].into());
+            let kernel = kernel.tap(self, tap, tap == 0);
+            let term = convolve(self, part, kernel);
+            sum = Some(match sum {
+                Some(sum) => self.add(Binary(Function::Add), &[term, sum]),
+                None => term,
+            });
+        }
+        let sum = sum.expect("a kernel has a tap");
+        let out = self.shape(sum);
+        let apart = self.reshape(sum, [&[shape[0], count], &out[1..]].concat()[..].into());
+        self.swap(apart)
+    }
+
+    fn pool(&mut self, x: ValueId, op: &Pool) -> ValueId {
+        let part = |axes: std::ops::Range<usize>| Pool {
+            kind: op.kind,
+            kernel: op.kernel[axes.clone()].into(),
+            stride: op.stride[axes.clone()].into(),
+            dilation: op.dilation[axes.clone()].into(),
+            pad: op.pad[axes].into(),
+            ceil: op.ceil,
+        };
+        if op.kernel.len() <= 2 {
+            return self.add(part(0..op.kernel.len()), &[x]);
+        }
+        // Along the depth, what is behind it in one row.
+        let shape = self.shape(x);
+        let (behind, rest) = (shape[3..].iter().product(), part(1..op.kernel.len()));
+        let x = self.reshape(x, Shape::from([shape[0], shape[1], shape[2], behind]));
+        let mut along = part(0..1);
+        (along.kernel.push(1), along.stride.push(1), along.dilation.push(1), along.pad.push([0, 0]));
+        let x = self.add(along, &[x]);
+        // Then over each plane, depths beside channels.
+        let depth = self.shape(x)[2];
+        let x = self.reshape(x, [&[shape[0], shape[1] * depth], &shape[3..]].concat()[..].into());
+        let x = self.pool(x, &rest);
+        let planes = self.shape(x);
+        self.reshape(x, [&[shape[0], shape[1], depth], &planes[2..]].concat()[..].into())
+    }
+}
