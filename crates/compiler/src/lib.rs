@@ -14,6 +14,7 @@ pub mod source;
 
 use arena::{Aim, Limits};
 use ir::{Graph, NodeId};
+use lower::cpu::{CpuTarget, Layer};
 use lower::{FREE_SCRATCH, Lowered, Target};
 use passes::order::Certificate;
 use passes::{Footprint, Scheduled, Wishes};
@@ -104,6 +105,14 @@ pub fn compile(
     (plan.parameters, plan.flops) = (parameters, flops);
     (plan.preprocess, plan.labels) = (model.preprocess, model.labels);
     Ok(compiled)
+}
+
+/// The layers of a model that the CPU can compute in several ways, for someone to measure.
+///
+/// # Errors
+/// A bug of ours: a pass left a graph that is not one.
+pub fn tunable(graph: Graph, target: &CpuTarget) -> Result<Vec<Layer>, CompileError> {
+    Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?, target))
 }
 
 /// Gives values the layouts that the target's kernels are fastest with, and joins what is faster as one step.

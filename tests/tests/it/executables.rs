@@ -260,6 +260,61 @@ fn a_budget_is_kept_or_the_smallest_arena_is_named() {
 }
 
 #[test]
+fn layers_are_measured_once_and_the_file_decides() {
+    let folder = folder("tune");
+    let cache = folder.join("tuned.tsv");
+    let tuned = |name: &str| {
+        let exe = folder.join(name);
+        let words = ["compile", "squeezenet1_1", "--tune=0.5", "--tune-threads", "1", "--json", "--tune-cache"];
+        let mut command = Command::new(program("prestow"));
+        let done = output_of(command.args(words).arg(&cache).arg("-o").arg(&exe).current_dir(root()));
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let report: Json = serde_json::from_slice(&done.stdout).expect("--json prints JSON");
+        (std::fs::read(&exe).expect("it was written"), report["tuned"].clone(), text(&done.stderr))
+    };
+    let (first, report, said) = tuned("first");
+    let layers = report["layers"].as_u64().expect("a number");
+    assert!(3 <= layers && report["measured"] == layers, "{report}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("tuning ")).count() as u64, layers);
+    let rows = std::fs::read_to_string(&cache).expect("it was written");
+    assert_eq!(rows.lines().filter(|line| !line.starts_with('#')).count() as u64, layers);
+
+    // The same file, the same bytes, and nothing is measured.
+    let (again, report, said) = tuned("again");
+    assert_eq!((first == again, &report["measured"], &said[..]), (true, &Json::from(0), ""));
+
+    // What the file says is done.
+    let outputs: Vec<String> = ["direct", "winograd-2", "winograd-6"]
+        .map(|algorithm| {
+            let line = |line: &str| match line.split('\t').collect::<Vec<_>>()[..] {
+                [processor, family, threads, batch, layer, _, times] => {
+                    [processor, family, threads, batch, layer, algorithm, times].join("\t")
+                }
+                _ => line.to_string(),
+            };
+            std::fs::write(&cache, rows.lines().map(line).collect::<Vec<_>>().join("\n")).expect("writable");
+            tuned(algorithm);
+            let exe = folder.join(algorithm);
+            let profile = json(&exe, &["profile", "--warmup", "0", "--iters", "1"]);
+            let steps = profile["steps"].as_array().expect("a list");
+            let winograd = steps.iter().filter(|step| step["kernel"] == "winograd").count() as u64;
+            // squeezenet1_1 has each of its shapes twice.
+            assert_eq!(winograd, if algorithm == "direct" { 0 } else { 2 * layers }, "{algorithm}");
+            let out = folder.join(format!("{algorithm}.out"));
+            let done = output_of(Command::new(&exe).arg("run").arg("--output-dir").arg(&out));
+            assert!(done.status.success(), "{}", text(&done.stderr));
+            out.join("logits.npy").display().to_string()
+        })
+        .into();
+    let results = outputs.iter().map(|path| npy::read(&std::fs::read(path).expect("it was written")));
+    let results: Vec<_> = results.map(|result| result.expect("it is npy")).collect();
+    let largest = results[0].to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
+    for result in &results[1..] {
+        assert_eq!(difference(result, &results[0], 0.0, 1e-4 * largest), None);
+    }
+}
+
+#[test]
 fn the_placer_answers_on_its_own() {
     let folder = folder("arena");
     let table = root().join("crates/arena/tests/data/A.1048576.csv");

@@ -34,7 +34,21 @@ pub(crate) struct Compile {
     pub(crate) exact: bool,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
+    pub(crate) tune: Option<Tune>,
 }
+
+/// How layers are measured.
+pub(crate) struct Tune {
+    /// For about so long, all layers together.
+    pub(crate) seconds: f64,
+    /// None: as many as there are cores.
+    pub(crate) threads: Option<usize>,
+    /// None: in the user's folder of caches.
+    pub(crate) cache: Option<PathBuf>,
+}
+
+/// How long measuring takes if nobody says how long.
+const TUNE_SECONDS: f64 = 20.0;
 
 /// A placement problem in a file.
 pub(crate) struct PlaceFile {
@@ -105,6 +119,9 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
                                cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64
          --dtype f32           the dtype of weights and activations
          --exact               no algorithm that trades rounding for speed (Winograd's)
+         --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds)
+         --tune-threads N      with so many threads (default: as many as there are cores)
+         --tune-cache FILE     keep and take what was measured there (default ~/.cache/prestow/tuned.tsv)
          --budget BYTES        the most that the arena may take, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits
          -o, --output PATH     the executable (default target/prestow/NAME)
          --dump-ir DIR         write the graph's text form after each pass
@@ -247,6 +264,7 @@ fn parse_what_if(mut words: lexopt::Parser) -> Result<Command, String> {
         Command::Compile(compile) if compile.output.is_some() || compile.runner.is_some() => {
             Err("what-if writes no executable; leave out -o and --runner".into())
         }
+        Command::Compile(compile) if compile.tune.is_some() => Err("what-if measures no time; leave out --tune".into()),
         Command::Compile(compile) if compile.budget.is_some() => {
             Err("what-if plans without a budget; leave out --budget, or ask `compile` with it".into())
         }
@@ -259,9 +277,12 @@ fn parse_what_if(mut words: lexopt::Parser) -> Result<Command, String> {
 fn parse_export(words: lexopt::Parser) -> Result<Command, String> {
     match parse_compile(words)? {
         Command::Compile(compile) => {
-            let planned = compile.runner.is_some() || compile.dump_ir.is_some() || compile.budget.is_some();
+            let planned = compile.runner.is_some()
+                || compile.dump_ir.is_some()
+                || compile.budget.is_some()
+                || compile.tune.is_some();
             if planned || compile.exact || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
-                let flags = "--target, --budget, --exact, --runner, --dump-ir and several batches";
+                let flags = "--target, --budget, --exact, --tune, --runner, --dump-ir and several batches";
                 return Err(format!("export writes the model as it is; leave out {flags}"));
             }
             Ok(Command::Export(compile))
@@ -302,6 +323,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut weights = None;
     let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
     let (mut budget, mut exact, mut batches, mut list) = (None, false, Vec::new(), false);
+    let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
     let mut level = CpuTarget::new().level;
     while let Some(word) = words.next().map_err(text)? {
         match word {
@@ -333,6 +355,12 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                 budget = Some(word.parse().map_err(|error| format!("--budget: {error}"))?);
             }
             Long("exact") => exact = true,
+            Long("tune") => {
+                let seconds = words.optional_value().map(parse_seconds).transpose()?;
+                tune = Some(seconds.unwrap_or(TUNE_SECONDS));
+            }
+            Long("tune-threads") => tune_threads = Some(parse_threads(&text_value(&mut words)?)?),
+            Long("tune-cache") => tune_cache = Some(PathBuf::from(text_value(&mut words)?)),
             Long("runner") => runner = Some(PathBuf::from(text_value(&mut words)?)),
             Long("dump-ir") => dump_ir = Some(PathBuf::from(text_value(&mut words)?)),
             Long("json") => json = true,
@@ -346,9 +374,16 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if weights.is_some() && request.pretrained {
         return Err("--weights and --pretrained exclude each other".into());
     }
+    if tune.is_none() && (tune_threads.is_some() || tune_cache.is_some()) {
+        return Err("--tune-threads and --tune-cache say how to --tune, which is missing".into());
+    }
+    if tune.is_some() && exact {
+        return Err("--tune chooses among algorithms that --exact excludes; leave out one of them".into());
+    }
+    let tune = tune.map(|seconds| Tune { seconds, threads: tune_threads, cache: tune_cache });
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    let compile = Compile { source: request, output, runner, dump_ir, json, budget, level, exact, batches };
+    let compile = Compile { source: request, output, runner, dump_ir, json, budget, level, exact, batches, tune };
     Ok(Command::Compile(Box::new(compile)))
 }
 
@@ -368,6 +403,17 @@ fn parse_batches(given: &str) -> Result<Vec<usize>, String> {
         batches.push(batch);
     }
     Ok(batches)
+}
+
+fn parse_seconds(given: std::ffi::OsString) -> Result<f64, String> {
+    let text = given.to_string_lossy();
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.0..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| format!("--tune takes seconds up to a day, as --tune=60, not `{text}`"))
+}
+
+fn parse_threads(given: &str) -> Result<usize, String> {
+    let threads = given.parse().ok().filter(|threads| (1..=1024).contains(threads));
+    threads.ok_or_else(|| format!("--tune-threads takes a number from 1 to 1024, not `{given}`"))
 }
 
 fn parse_shape(given: &str) -> Result<(String, Shape), String> {

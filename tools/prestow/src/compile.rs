@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use compiler::{Fit, Program, Region, source};
 use cpu::Level;
+use lower::cpu::CpuTarget;
 use plan::Plan;
 use serde_json::json;
 use types::Bytes;
 
 use crate::arguments::Compile;
 use crate::dump::Dump;
+use crate::tune::{self, Outcome};
 
 /// Compiles and says what came of it.
 #[expect(clippy::disallowed_methods, reason = "how long compiling takes is told, and goes nowhere else")]
@@ -20,7 +22,11 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
-    let target = lower::cpu::CpuTarget { level: request.level, exact: request.exact };
+    let mut target = CpuTarget { level: request.level, exact: request.exact, ..CpuTarget::new() };
+    let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &target)).transpose()?;
+    if let Some(tuning) = &tuning {
+        target.tuned = tuning.tuned.clone();
+    }
     let batches = match &request.batches[..] {
         [] => vec![None],
         batches => batches.iter().copied().map(Some).collect(),
@@ -49,8 +55,8 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     compiler::write_executable(&output, &runner, &program).map_err(|error| error.to_string())?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(match request.json {
-        true => as_json(&program, &fits, &output, seconds),
-        false => as_text(&program, &fits, &output, seconds),
+        true => as_json(&program, &fits, tuning.as_ref(), &output, seconds),
+        false => as_text(&program, &fits, tuning.as_ref(), &output, seconds),
     })
 }
 
@@ -103,12 +109,16 @@ fn output_path(request: &Compile) -> Result<PathBuf, String> {
     Ok(output)
 }
 
-fn as_json(program: &Program, fits: &[Option<Fit>], output: &Path, seconds: f64) -> String {
+fn as_json(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, output: &Path, seconds: f64) -> String {
     let plans = program.plans.iter().zip(fits).map(|(plan, fit)| plan_json(plan, fit.as_ref()));
     let mut plans: Vec<serde_json::Value> = plans.collect();
     let mut report = plans[0].take();
     report["output"] = json!(output);
     report["compile_ms"] = json!(seconds * 1e3);
+    if let Some(Outcome { measured, known, changed, cache, .. }) = tuning {
+        let layers = measured + known;
+        report["tuned"] = json!({ "layers": layers, "measured": measured, "changed": changed, "cache": cache });
+    }
     if 1 < plans.len() {
         report["other_batches"] = json!(plans[1..]);
         report["shared_arena_bytes"] = json!(shared_arena(program).0);
@@ -139,7 +149,7 @@ fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
     })
 }
 
-fn as_text(program: &Program, fits: &[Option<Fit>], output: &Path, seconds: f64) -> String {
+fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, output: &Path, seconds: f64) -> String {
     let mut text = String::new();
     for (plan, fit) in program.plans.iter().zip(fits) {
         let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
@@ -164,6 +174,14 @@ fn as_text(program: &Program, fits: &[Option<Fit>], output: &Path, seconds: f64)
     }
     if 1 < program.plans.len() {
         let _ = writeln!(text, "one arena for all: {}", shared_arena(program));
+    }
+    if let Some(Outcome { measured, known, changed, cache, .. }) = tuning {
+        let layers = measured + known;
+        let _ = writeln!(
+            text,
+            "tuned: {layers} layers, {measured} of them measured, {known} known from {}; {changed} otherwise than without",
+            cache.display()
+        );
     }
     let _ = writeln!(text, "wrote {} in {:.2} s; run it", output.display(), seconds);
     text

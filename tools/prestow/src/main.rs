@@ -9,6 +9,7 @@ mod diff;
 mod dump;
 mod export;
 mod profiles;
+mod tune;
 mod what_if;
 
 use std::io::Write;

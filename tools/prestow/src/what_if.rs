@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use compiler::source;
+use lower::cpu::CpuTarget;
 use profile::{Form, Page, Report, Variant};
 use serde_json::json;
 
@@ -66,7 +67,7 @@ impl Planner<'_> {
     /// Plans one batch exactly; whether it fits.
     fn plan(&mut self, batch: u64, asked: bool) -> Result<bool, String> {
         let compile = &self.asked.compile;
-        let target = lower::cpu::CpuTarget { level: compile.level, exact: compile.exact };
+        let target = CpuTarget { level: compile.level, exact: compile.exact, ..CpuTarget::new() };
         let request = source::Request { batch: usize::try_from(batch).ok(), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
         let done = compiler::compile(model, &target, None, |_, _| {});

@@ -6,7 +6,7 @@ use ir::{Graph, Node, Op, ValueId};
 use types::{Bytes, DType, Layout, Shape};
 
 use super::windows::{label, rows_columns, window};
-use super::{View, around, call, epilogue, packed, suffix};
+use super::{Algorithm, CpuTarget, Layer, View, around, call, epilogue, packed, suffix};
 use crate::{Call, CallInput, FREE_SCRATCH};
 
 /// Channels of a block: the lanes of a vector.
@@ -55,7 +55,13 @@ enum ConvKernel {
 }
 
 /// The fastest kernel of a convolution with at most `scratch` bytes of workspace.
-fn conv_kernel(graph: &Graph, node: &Node, conv: &Conv, scratch: Bytes, exact: bool) -> Result<ConvKernel, String> {
+fn conv_kernel(
+    graph: &Graph,
+    node: &Node,
+    conv: &Conv,
+    scratch: Bytes,
+    target: &CpuTarget,
+) -> Result<ConvKernel, String> {
     let ty = |ix: usize| &graph.ty(node.inputs[ix]).shape;
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
     let known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
@@ -70,16 +76,56 @@ fn conv_kernel(graph: &Graph, node: &Node, conv: &Conv, scratch: Bytes, exact: b
     let input_blocked = reads_blocked(graph, node, 0);
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
     let direct = cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue };
-    let winograd = if exact { None } else { winograd(&direct, scratch) };
+    if target.exact {
+        return Ok(ConvKernel::Direct(direct));
+    }
+    let algorithm = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct));
+    let winograd = match algorithm {
+        Algorithm::Direct => None,
+        Algorithm::Winograd { tile } => winograd(&direct, tile, scratch),
+    };
     Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
 }
 
-/// Winograd's algorithm for a convolution, where it is one of 3 x 3 and that is faster.
-fn winograd(direct: &cpu::ConvBlocked, scratch: Bytes) -> Option<cpu::Winograd> {
+/// What a convolution's time depends on, the batch apart.
+fn layer_name(conv: &cpu::ConvBlocked) -> String {
+    let cpu::ConvBlocked { in_channels, out_channels, window, .. } = conv;
+    let [[kernel_rows, kernel_columns], [rows, columns], [out_rows, out_columns]] =
+        [window.kernel, window.input, window.output];
+    format!(
+        "conv {kernel_rows}x{kernel_columns} of {in_channels}x{rows}x{columns} pad {}x{} to \
+         {out_channels}x{out_rows}x{out_columns}",
+        window.pad[0], window.pad[1]
+    )
+}
+
+/// The ways to compute a convolution, where there are several.
+pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv, target: &CpuTarget) -> Option<Layer> {
+    let exact = CpuTarget { exact: true, ..target.clone() };
+    let Ok(ConvKernel::Direct(direct)) = conv_kernel(graph, node, conv, FREE_SCRATCH, &exact) else { return None };
+    let ways = if target.exact { &Algorithm::ALL[..1] } else { &Algorithm::ALL[..] };
+    let kernel = |algorithm: Algorithm| -> Option<cpu::Kernel> {
+        match algorithm {
+            Algorithm::Direct => Some(direct.clone().into()),
+            Algorithm::Winograd { tile } => winograd(&direct, tile, FREE_SCRATCH).map(Into::into),
+        }
+    };
+    let candidates: Vec<_> = ways.iter().filter_map(|&way| kernel(way).map(|kernel| (way, kernel))).collect();
+    (1 < candidates.len()).then(|| Layer { name: layer_name(&direct), modelled: modelled(&direct), candidates })
+}
+
+/// The algorithm that is faster by the model: Winograd's from pictures and channels of some size on.
+fn modelled(direct: &cpu::ConvBlocked) -> Algorithm {
+    let cpu::ConvBlocked { in_channels, out_channels, window, .. } = direct;
+    let large = window.output.iter().all(|&extent| 12 <= extent) && 16 <= *in_channels && 32 <= *out_channels;
+    if large { Algorithm::Winograd { tile: 4 } } else { Algorithm::Direct }
+}
+
+/// Winograd's algorithm for a convolution, where it is one of 3 x 3 and the workspace suffices.
+fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cpu::Winograd> {
     let cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue } = direct;
     let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
-    let large = window.output.iter().all(|&extent| 12 <= extent) && 32 <= *in_channels && 32 <= *out_channels;
-    if !is_3x3 || *groups != 1 || !input_blocked || !large {
+    if !is_3x3 || *groups != 1 || !input_blocked {
         return None;
     }
     let kernel = cpu::Winograd {
@@ -87,7 +133,7 @@ fn winograd(direct: &cpu::ConvBlocked, scratch: Bytes) -> Option<cpu::Winograd> 
         in_channels: *in_channels,
         out_channels: *out_channels,
         window: *window,
-        tile: 4,
+        tile,
         epilogue: epilogue.clone(),
         scratch: cpu::Winograd::SCRATCH.min((scratch.0 / 4) as usize),
     };
@@ -97,7 +143,7 @@ fn winograd(direct: &cpu::ConvBlocked, scratch: Bytes) -> Option<cpu::Winograd> 
 
 pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
     let out = &node.output().shape;
-    let kernel = conv_kernel(node.graph, node.node, conv, node.scratch, node.exact)?;
+    let kernel = conv_kernel(node.graph, node.node, conv, node.scratch, node.target)?;
     let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
     if conv.epilogue.bias {
         inputs[2] = packed(2, |items| padded(items.to_vec()));
@@ -206,7 +252,7 @@ const STEP: u64 = 1000;
 const PER_NANOSECOND: u64 = 1000;
 
 /// The modelled time of a node whose result has a layout; none where there is no kernel for that.
-pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, exact: bool) -> Option<u64> {
+pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarget) -> Option<u64> {
     let blocked = match layout {
         Layout::RowMajor => false,
         LAYOUT => true,
@@ -220,7 +266,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, exact: bool) -> O
     let (flops, moved) = (graph.node_flops(node) * PER_NANOSECOND, moved * PER_NANOSECOND);
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     let work = match (&node.op, blocked) {
-        (Op::Conv(conv), true) => match conv_kernel(graph, node, conv, FREE_SCRATCH, exact).ok()? {
+        (Op::Conv(conv), true) => match conv_kernel(graph, node, conv, FREE_SCRATCH, target).ok()? {
             ConvKernel::Depthwise(kernel) if fits(kernel.clone().into()) => flops / (FLOPS_BLOCKED / 4),
             ConvKernel::Direct(kernel) if fits(kernel.clone().into()) => {
                 let real = kernel.out_channels.max(1) as u64;

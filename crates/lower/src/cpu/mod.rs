@@ -3,7 +3,10 @@
 mod blocked;
 mod bottleneck;
 mod pointwise;
+mod tuned;
 mod windows;
+
+pub use tuned::{Algorithm, Layer, Tuned, layers};
 
 use std::borrow::Cow;
 
@@ -17,19 +20,21 @@ use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 use crate::{Call, CallInput, LowerError, Pack, Target};
 
 /// Plans for processors. One packing serves every family of vector instructions; which is used is decided at `open`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CpuTarget {
     /// Which processors.
     pub level: Level,
     /// Whether convolutions are sums of products and nothing else. Otherwise those of 3 x 3 may be done with fewer
     /// multiplications (Winograd's algorithms), at some more rounding: about 1e-5 of the largest result.
     pub exact: bool,
+    /// What was measured; a model of times decides about the rest.
+    pub tuned: Tuned,
 }
 
 impl CpuTarget {
     /// Any processor of this machine's architecture; of x86-64 where there are no kernels for that.
     pub fn new() -> CpuTarget {
-        CpuTarget { level: Level::here().unwrap_or(Level::ALL[0]), exact: false }
+        CpuTarget { level: Level::here().unwrap_or(Level::ALL[0]), exact: false, tuned: Tuned::default() }
     }
 }
 
@@ -53,7 +58,7 @@ impl Target for CpuTarget {
         let node = graph.node(id);
         let calls = match blocked::misplaced(graph, node) {
             Some(layout) => Err(format!("a value in layout {layout}")),
-            None => select(&View::new(graph, node, scratch, self.exact)),
+            None => select(&View::new(graph, node, scratch, self)),
         };
         calls.map_err(|reason| LowerError::Unsupported {
             scope: node.scope.to_string(),
@@ -68,7 +73,7 @@ impl Target for CpuTarget {
     }
 
     fn time(&self, graph: &Graph, node: NodeId, layout: Layout) -> Option<u64> {
-        blocked::time(graph, graph.node(node), layout, self.exact)
+        blocked::time(graph, graph.node(node), layout, self)
     }
 
     fn reads_blocked(&self, graph: &Graph, node: NodeId, input: usize) -> bool {
@@ -95,12 +100,11 @@ struct View<'a> {
     is_blocked: bool,
     /// The most workspace that is wanted.
     scratch: Bytes,
-    /// See [`CpuTarget::exact`].
-    exact: bool,
+    target: &'a CpuTarget,
 }
 
 impl<'a> View<'a> {
-    fn new(graph: &'a Graph, node: &'a Node, scratch: Bytes, exact: bool) -> View<'a> {
+    fn new(graph: &'a Graph, node: &'a Node, scratch: Bytes, target: &'a CpuTarget) -> View<'a> {
         let (op, inputs, output) = match graph.physical(node) {
             Some(physical) => (physical.op, physical.inputs, physical.output),
             None => {
@@ -109,7 +113,7 @@ impl<'a> View<'a> {
             }
         };
         let is_blocked = graph.value(node.outputs[0]).layout == blocked::LAYOUT;
-        View { graph, node, op, inputs, output, is_blocked, scratch, exact }
+        View { graph, node, op, inputs, output, is_blocked, scratch, target }
     }
 }
 

@@ -1,0 +1,272 @@
+//! `compile --tune`: layers that can be computed in several ways are measured on this machine, and the fastest way is kept
+//! in a file, by processor, threads, batch and shape. What the file knows is not measured again, so that the same file gives
+//! the same executable.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use compiler::source;
+use cpu::{Args, Kernel, Operand, Pool};
+use lower::cpu::{Algorithm, CpuTarget, Layer, Tuned};
+use types::Random;
+
+use crate::arguments::{Compile, Tune};
+
+/// Runs of a candidate: at least, so that one disturbance does not decide, and at most.
+const RUNS_MIN: usize = 3;
+const RUNS_MAX: usize = 100;
+/// A way with more packed weights has to be faster by this factor.
+const WORTHWHILE: f64 = 0.95;
+/// In a network the weights of a layer come from memory: copies of this size together take turns.
+const COLD_BYTES: usize = 64 << 20;
+/// The first line of the file.
+const HEADER: &str = "# prestow: the fastest way to compute a layer, as measured";
+const COLUMNS: &str = "# processor\tfamily\tthreads\tbatch\tlayer\tfastest\tmicroseconds of each";
+
+/// What was found out.
+pub(crate) struct Outcome {
+    pub(crate) tuned: Tuned,
+    /// Layers that were measured, and those that the file knew.
+    pub(crate) measured: usize,
+    pub(crate) known: usize,
+    /// Layers that are computed otherwise than without measuring.
+    pub(crate) changed: usize,
+    pub(crate) cache: PathBuf,
+}
+
+/// Under which conditions a row of the file holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Conditions {
+    processor: String,
+    family: String,
+    threads: usize,
+    batch: usize,
+}
+
+/// The rows of a file: what is fastest, and the measured times as they stand there.
+type Rows = BTreeMap<(Conditions, String), (Algorithm, String)>;
+
+/// Chooses for every layer of a model, from the file or by measuring.
+pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<Outcome, String> {
+    if target.level.arch != std::env::consts::ARCH {
+        return Err(format!(
+            "--tune measures on this machine, which is {}, but --target is {}; tune on a machine of that kind",
+            std::env::consts::ARCH,
+            target.level.name
+        ));
+    }
+    let batch = request.batches.iter().copied().max();
+    let model =
+        source::load(&source::Request { batch, ..request.source.clone() }).map_err(|error| error.to_string())?;
+    let layers = compiler::tunable(model.graph, target).map_err(|error| error.to_string())?;
+    let cache = match &how.cache {
+        Some(path) => path.clone(),
+        None => {
+            usual_cache().ok_or("there is no home directory for what is measured; name a file with --tune-cache")?
+        }
+    };
+    let mut rows = read(&cache)?;
+    let threads = how.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let pool = Pool::with_isa(threads, target.level.isa.min(cpu::Isa::detect()));
+    let conditions = Conditions {
+        processor: processor(),
+        family: pool.isa().to_string(),
+        threads,
+        // No batch given: the model's own, which is the same each time.
+        batch: batch.unwrap_or(1),
+    };
+    let unknown: Vec<&Layer> =
+        layers.iter().filter(|layer| !rows.contains_key(&(conditions.clone(), layer.name.clone()))).collect();
+    for (ix, layer) in unknown.iter().enumerate() {
+        let share = how.seconds / unknown.len() as f64;
+        let (fastest, times) = measure(layer, &pool, share);
+        eprintln!("tuning {}/{}: {}: {fastest} ({times})", ix + 1, unknown.len(), layer.name);
+        rows.insert((conditions.clone(), layer.name.clone()), (fastest, times));
+        // After each layer: what was measured is kept, whatever happens next.
+        write(&cache, &rows)?;
+    }
+    let mut tuned = Tuned::default();
+    let mut changed = 0;
+    for layer in &layers {
+        let (fastest, _) = rows[&(conditions.clone(), layer.name.clone())];
+        changed += usize::from(fastest != layer.modelled);
+        tuned.insert(&layer.name, fastest);
+    }
+    Ok(Outcome { tuned, measured: unknown.len(), known: layers.len() - unknown.len(), changed, cache })
+}
+
+/// The candidates of a layer, each with operands of its own.
+struct Candidate<'a> {
+    algorithm: Algorithm,
+    kernel: &'a Kernel,
+    /// Operand 1, the weights, in copies that take turns.
+    weights: Vec<Vec<u8>>,
+    inputs: Vec<Vec<u8>>,
+    outputs: Vec<Vec<u8>>,
+    workspace: Vec<u8>,
+    least: f64,
+}
+
+/// What bytes of kernels are aligned to in plans.
+const ALIGNMENT: usize = 64;
+
+/// So many bytes, and room to align them.
+fn bytes(count: u64, mut fill: impl FnMut() -> f32) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..count.div_ceil(4)).flat_map(|_| fill().to_le_bytes()).collect();
+    bytes.resize(count as usize + ALIGNMENT, 0);
+    let shift = bytes.as_ptr().align_offset(ALIGNMENT);
+    bytes.rotate_right(shift);
+    bytes
+}
+
+/// The aligned part of such bytes.
+fn aligned(bytes: &[u8]) -> &[u8] {
+    let shift = bytes.as_ptr().align_offset(ALIGNMENT);
+    &bytes[shift..bytes.len() - ALIGNMENT + shift]
+}
+
+fn aligned_mut(bytes: &mut [u8]) -> &mut [u8] {
+    let shift = bytes.as_ptr().align_offset(ALIGNMENT);
+    let end = bytes.len() - ALIGNMENT + shift;
+    &mut bytes[shift..end]
+}
+
+impl<'a> Candidate<'a> {
+    fn new(algorithm: Algorithm, kernel: &'a Kernel) -> Candidate<'a> {
+        let sizes = kernel.sizes().expect("kernels made from verified nodes agree with themselves");
+        let mut random = Random::new(1);
+        let mut uniform = || random.uniform(-1.0, 1.0);
+        let copies = (COLD_BYTES / sizes.inputs[1].max(1) as usize).clamp(1, 64);
+        let weights = bytes(sizes.inputs[1], &mut uniform);
+        Candidate {
+            algorithm,
+            kernel,
+            inputs: sizes.inputs.iter().map(|&size| bytes(size, &mut uniform)).collect(),
+            outputs: sizes.outputs.iter().map(|&size| bytes(size, || 0.0)).collect(),
+            workspace: bytes(sizes.workspace, || 0.0),
+            weights: (0..copies).map(|_| bytes(sizes.inputs[1], || 0.0)).map(|copy| filled(copy, &weights)).collect(),
+            least: f64::INFINITY,
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "what is fastest is measured because that was asked for")]
+    fn run(&mut self, turn: usize, pool: &Pool) {
+        let weights = &self.weights[turn % self.weights.len()];
+        let inputs: Vec<Operand> = (0..self.inputs.len())
+            .map(|ix| Operand::Bytes(aligned(if ix == 1 { weights } else { &self.inputs[ix] })))
+            .collect();
+        let mut outputs: Vec<&mut [u8]> = self.outputs.iter_mut().map(|output| aligned_mut(output)).collect();
+        let args = Args { inputs: &inputs, outputs: &mut outputs, workspace: aligned_mut(&mut self.workspace) };
+        let start = Instant::now();
+        self.kernel.run(args, pool);
+        let seconds = start.elapsed().as_secs_f64();
+        // The first turn touches memory for the first time.
+        if 0 < turn {
+            self.least = self.least.min(seconds);
+        }
+    }
+}
+
+/// A copy of aligned bytes.
+fn filled(mut copy: Vec<u8>, from: &[u8]) -> Vec<u8> {
+    aligned_mut(&mut copy).copy_from_slice(aligned(from));
+    copy
+}
+
+/// The fastest way to compute a layer, and all times, in turns for about some seconds.
+#[expect(clippy::disallowed_methods, reason = "how long is measured is a wish of the caller's")]
+fn measure(layer: &Layer, pool: &Pool, seconds: f64) -> (Algorithm, String) {
+    let start = Instant::now();
+    let mut candidates: Vec<Candidate> =
+        layer.candidates.iter().map(|(algorithm, kernel)| Candidate::new(*algorithm, kernel)).collect();
+    for turn in 0..=RUNS_MAX {
+        if RUNS_MIN < turn && seconds <= start.elapsed().as_secs_f64() {
+            break;
+        }
+        candidates.iter_mut().for_each(|candidate| candidate.run(turn, pool));
+    }
+    let mut best = &candidates[0];
+    for candidate in &candidates[1..] {
+        if candidate.least < best.least * WORTHWHILE {
+            best = candidate;
+        }
+    }
+    let times = candidates.iter().map(|one| format!("{} {:.1}", one.algorithm, one.least * 1e6));
+    (best.algorithm, times.collect::<Vec<_>>().join(", "))
+}
+
+/// The processor's name, as Linux tells it.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
+    name.map_or_else(|| std::env::consts::ARCH.to_string(), |name| name.trim().replace('\t', " "))
+}
+
+/// Where choices are kept if nobody says where.
+fn usual_cache() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
+    Some(caches.join("prestow/tuned.tsv"))
+}
+
+/// Reads the file, which need not be there.
+fn read(path: &Path) -> Result<Rows, String> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Rows::new()),
+        Err(error) => return Err(format!("cannot read `{}`: {error}", path.display())),
+    };
+    let rows = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.is_empty());
+    rows.map(|(ix, line)| {
+        parse(line).ok_or_else(|| {
+            let path = path.display();
+            format!("`{path}`, line {}: not a row of choices; remove the line or the file, or name another", ix + 1)
+        })
+    })
+    .collect()
+}
+
+fn parse(line: &str) -> Option<((Conditions, String), (Algorithm, String))> {
+    let [processor, family, threads, batch, layer, fastest, times] =
+        line.split('\t').collect::<Vec<_>>().try_into().ok()?;
+    let conditions = Conditions {
+        processor: processor.into(),
+        family: family.into(),
+        threads: threads.parse().ok()?,
+        batch: batch.parse().ok()?,
+    };
+    Some(((conditions, layer.into()), (Algorithm::named(fastest)?, times.into())))
+}
+
+fn write(path: &Path, rows: &Rows) -> Result<(), String> {
+    let mut text = format!("{HEADER}\n{COLUMNS}\n");
+    for ((Conditions { processor, family, threads, batch }, layer), (fastest, times)) in rows {
+        let _ = writeln!(text, "{processor}\t{family}\t{threads}\t{batch}\t{layer}\t{fastest}\t{times}");
+    }
+    compiler::write_whole(path, |file| file.write_all(text.as_bytes())).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_and_others_are_told() {
+        let folder = std::env::temp_dir().join(format!("prestow-tune-{}", std::process::id()));
+        let path = folder.join("tuned.tsv");
+        assert_eq!(read(&path).unwrap(), Rows::new());
+        let conditions = Conditions { processor: "A b".into(), family: "avx2".into(), threads: 3, batch: 8 };
+        let rows = Rows::from([((conditions, "conv".into()), (Algorithm::Winograd { tile: 6 }, "direct 2.0".into()))]);
+        write(&path, &rows).unwrap();
+        assert_eq!(read(&path).unwrap(), rows);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (from, to) in [("\t3\t", "\tx\t"), ("winograd-6", "winograd-5"), ("\tdirect 2.0", "")] {
+            std::fs::write(&path, text.replace(from, to)).unwrap();
+            assert!(read(&path).unwrap_err().contains("line 3"), "{from}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
