@@ -256,7 +256,8 @@ impl Builder<'_, '_> {
         let (behind, rest) = (shape[3..].iter().product(), part(1..op.kernel.len()));
         let x = self.reshape(x, Shape::from([shape[0], shape[1], shape[2], behind]));
         let mut along = part(0..1);
-        (along.kernel.push(1), along.stride.push(1), along.dilation.push(1), along.pad.push([0, 0]));
+        [&mut along.kernel, &mut along.stride, &mut along.dilation].into_iter().for_each(|numbers| numbers.push(1));
+        along.pad.push([0, 0]);
         let x = self.add(along, &[x]);
         // Then over each plane, depths beside channels.
         let depth = self.shape(x)[2];
