@@ -49,7 +49,8 @@ struct Conditions {
 /// The rows of a file: what is fastest, and the measured times as they stand there.
 type Rows = BTreeMap<(Conditions, String), (Algorithm, String)>;
 
-/// Chooses for every layer of a model, from the file or by measuring.
+/// Chooses for every layer of a model, from the file or by measuring; where there are several batches, with the largest, so
+/// that all choose alike and share their packed weights.
 pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<Outcome, String> {
     if target.level.arch != std::env::consts::ARCH {
         return Err(format!(
@@ -58,9 +59,12 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
             target.level.name
         ));
     }
-    let batch = request.batches.iter().copied().max();
-    let model =
-        source::load(&source::Request { batch, ..request.source.clone() }).map_err(|error| error.to_string())?;
+    let largest = request.batches.iter().copied().max();
+    let wanted = source::Request { batch: largest, ..request.source.clone() };
+    let model = source::load(&wanted).map_err(|error| error.to_string())?;
+    // As plans count it.
+    let input = model.graph.inputs().first().map(|&input| model.graph.ty(input));
+    let batch = input.and_then(|ty| ty.shape.first().copied()).unwrap_or(1);
     let layers = compiler::tunable(model.graph, target).map_err(|error| error.to_string())?;
     let cache = match &how.cache {
         Some(path) => path.clone(),
@@ -71,13 +75,7 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
     let mut rows = read(&cache)?;
     let threads = how.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let pool = Pool::with_isa(threads, target.level.isa.min(cpu::Isa::detect()));
-    let conditions = Conditions {
-        processor: processor(),
-        family: pool.isa().to_string(),
-        threads,
-        // No batch given: the model's own, which is the same each time.
-        batch: batch.unwrap_or(1),
-    };
+    let conditions = Conditions { processor: processor(), family: pool.isa().to_string(), threads, batch };
     let unknown: Vec<&Layer> =
         layers.iter().filter(|layer| !rows.contains_key(&(conditions.clone(), layer.name.clone()))).collect();
     for (ix, layer) in unknown.iter().enumerate() {
