@@ -343,7 +343,10 @@ fn the_placer_answers_on_its_own() {
     assert!(text(&done.stdout).contains("\"not_found\""), "{}", text(&done.stdout));
 
     std::fs::write(folder.join("bad.csv"), "id,lower\nx,0\n").expect("writable");
-    for (words, says) in [(["bad.csv"], "upper"), (["missing.csv"], "missing.csv")] {
+    let clash = "id,lower,upper,size,offset\nleft wing,0,5,10,0\nright wing,2,4,10,5\n";
+    std::fs::write(folder.join("clash.csv"), clash).expect("writable");
+    let both = "`left wing` and `right wing`";
+    for (words, says) in [(["bad.csv"], "upper"), (["missing.csv"], "missing.csv"), (["clash.csv"], both)] {
         let done = place(&words);
         assert_eq!(done.status.code(), Some(2), "{words:?}");
         assert!(text(&done.stderr).contains(says), "{words:?} says {}", text(&done.stderr));
