@@ -48,6 +48,7 @@ fn each<V: Vector>(function: Unary, items: &mut [f32]) {
     }
     match function {
         Unary::Abs => each_item!(x => x.abs()),
+        Unary::Affine { scale, shift } => each_item!(x => scale * x + shift),
         Unary::Clip { min, max } => each_item!(x => clip(x, min, max)),
         Unary::Exp => lanes!(x => exp(x)),
         Unary::Gelu => lanes!(x => gelu(x)),
@@ -246,6 +247,7 @@ mod tests {
         let of_argument = |x: f64, result: f64| 2e-7 * x.abs().max(result.abs()).max(1.0);
         for function in [
             Unary::Abs,
+            Unary::Affine { scale: -1.7, shift: 0.3 },
             Unary::Clip { min: -0.5, max: 7.25 },
             Unary::HardSwish,
             Unary::HardSigmoid { alpha: 0.2, beta: 0.5 },

@@ -52,7 +52,7 @@ pub(crate) fn plain(function: Unary) -> Option<(&'static str, Vec<Attribute>)> {
         Unary::Tan => ("Tan", vec![]),
         Unary::Tanh => ("Tanh", vec![]),
         Unary::ThresholdedRelu { alpha } => ("ThresholdedRelu", vec![float("alpha", alpha)]),
-        Unary::Clip { .. } | Unary::Not | Unary::Silu => return None,
+        Unary::Affine { .. } | Unary::Clip { .. } | Unary::Not | Unary::Silu => return None,
     })
 }
 
@@ -63,6 +63,11 @@ impl Made<'_> {
             return self.push(kind, [x], attributes);
         }
         match function {
+            Unary::Affine { scale, shift } => {
+                let [scale, shift] = [scale, shift].map(|number| self.constant(Tensor::scalar(number).cast(dtype)));
+                let product = self.push("Mul", [x, scale], vec![]);
+                self.push("Add", [product, shift], vec![])
+            }
             Unary::Clip { min, max } => {
                 let limits = [min, max].map(|limit| self.constant(Tensor::scalar(limit).cast(dtype)));
                 let [min, max] = limits;

@@ -1,7 +1,7 @@
 //! [`fuse_epilogues`]: what follows a convolution or product and needs nothing but its result happens before it is stored.
 
 use ir::ops::{Binary, Epilogue, Unary};
-use ir::{Graph, NodeId, Op, ValueId, rewrite};
+use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Map};
@@ -11,9 +11,9 @@ use crate::common::Uses;
 /// Functions an epilogue takes at most.
 const ACTIVATIONS_MAX: usize = 4;
 
-/// Draws the sum with a tensor of the same shape, then functions of one number, into the convolution or matrix product
-/// that they follow, where nothing else reads what lies between. The joined node stands where the last of them stood, so
-/// that its residual is computed by then.
+/// Draws the sum with a tensor of the same shape, then functions of one number, and products and sums with a known number,
+/// into the convolution or matrix product that they follow, where nothing else reads what lies between. The joined node
+/// stands where the last of them stood, so that its residual is computed by then.
 pub fn fuse_epilogues(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
@@ -85,6 +85,14 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
         if part[next] != Part::Keep {
             break;
         }
+        if let Some(affine) = affine(uses, node, value)
+            && fusion.epilogue.activation.len() < ACTIVATIONS_MAX
+        {
+            push_affine(&mut fusion.epilogue, affine);
+            fusion.absorbed.push(next);
+            fusion.last = next;
+            continue;
+        }
         match node.op {
             Op::Binary(Binary(Function2::Add)) if takes_residual => {
                 let other = node.inputs[usize::from(node.inputs[0] == value)];
@@ -107,6 +115,36 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
         fusion.last = next;
     }
     (fusion.last != id).then_some(fusion)
+}
+
+/// `[scale, shift]` of a product, sum, difference or quotient of `f32` with one known number.
+fn affine(uses: &Uses, node: &Node, value: ValueId) -> Option<[f32; 2]> {
+    let graph = uses.graph;
+    let Op::Binary(Binary(function)) = node.op else { return None };
+    let place = usize::from(node.inputs[0] == value);
+    let number = uses.known_number(node.inputs[place])?;
+    if graph.ty(node.outputs[0]) != graph.ty(value) {
+        return None;
+    }
+    match (function, place) {
+        (Function2::Mul, _) => Some([number, 0.0]),
+        (Function2::Add, _) => Some([1.0, number]),
+        (Function2::Sub, 1) => Some([1.0, -number]),
+        (Function2::Sub, _) => Some([-1.0, number]),
+        (Function2::Div, 1) if number != 0.0 => Some([1.0 / number, 0.0]),
+        _ => None,
+    }
+}
+
+/// Adds `scale x + shift` to an epilogue, joined with one that comes just before it.
+fn push_affine(epilogue: &mut Epilogue, [scale, shift]: [f32; 2]) {
+    match epilogue.activation.last_mut() {
+        Some(Function::Affine { scale: before, shift: offset }) => {
+            *offset = scale * *offset + shift;
+            *before *= scale;
+        }
+        _ => epilogue.activation.push(Function::Affine { scale, shift }),
+    }
 }
 
 fn gives_bool(function: Function) -> bool {

@@ -13,6 +13,11 @@ pub enum Unary {
     Abs,
     Acos,
     Acosh,
+    /// `scale x + shift`.
+    Affine {
+        scale: f32,
+        shift: f32,
+    },
     Asin,
     Asinh,
     Atan,
@@ -94,6 +99,7 @@ impl Unary {
             Unary::Abs => x.abs(),
             Unary::Acos => x.acos(),
             Unary::Acosh => x.acosh(),
+            Unary::Affine { scale, shift } => f64::from(scale) * x + f64::from(shift),
             Unary::Asin => x.asin(),
             Unary::Asinh => x.asinh(),
             Unary::Atan => x.atan(),
@@ -209,6 +215,7 @@ impl Unary {
             Unary::Abs => "abs",
             Unary::Acos => "acos",
             Unary::Acosh => "acosh",
+            Unary::Affine { .. } => "affine",
             Unary::Asin => "asin",
             Unary::Asinh => "asinh",
             Unary::Atan => "atan",

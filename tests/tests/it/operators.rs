@@ -60,6 +60,7 @@ fn pointwise_cases() -> Vec<Case> {
     use pointwise::{Binary as B, Compare as C, Unary as U};
     let unary = [
         U::Abs,
+        U::Affine { scale: 1.7, shift: -0.3 },
         U::Atan,
         U::Ceil,
         U::Celu { alpha: 0.7 },
@@ -153,9 +154,10 @@ fn conv_cases() -> Vec<Case> {
         let (bias, residual) = (random.below(2) == 0, random.below(3) == 0);
         // Weights that come with the run are packed by the run.
         let weights_come = ix % 4 == 3;
-        let activation = match random.below(3) {
+        let activation = match random.below(4) {
             0 => vec![pointwise::Unary::Relu],
             1 => vec![pointwise::Unary::Sigmoid, pointwise::Unary::Clip { min: 0.2, max: 0.9 }],
+            2 => vec![pointwise::Unary::HardSwish, pointwise::Unary::Affine { scale: 0.7, shift: 0.2 }],
             _ => Vec::new(),
         };
         let op = Conv {
