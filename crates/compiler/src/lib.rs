@@ -14,7 +14,7 @@ pub mod source;
 
 use arena::{Aim, Limits};
 use ir::{Graph, NodeId};
-use lower::cpu::{CpuTarget, Layer};
+use lower::cpu::Layer;
 use lower::{FREE_SCRATCH, Lowered, Target};
 use passes::order::Certificate;
 use passes::{Footprint, Scheduled, Wishes};
@@ -111,8 +111,8 @@ pub fn compile(
 ///
 /// # Errors
 /// A bug of ours: a pass left a graph that is not one.
-pub fn tunable(graph: Graph, target: &CpuTarget) -> Result<Vec<Layer>, CompileError> {
-    Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?, target))
+pub fn tunable(graph: Graph) -> Result<Vec<Layer>, CompileError> {
+    Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?))
 }
 
 /// Gives values the layouts that the target's kernels are fastest with, and joins what is faster as one step.

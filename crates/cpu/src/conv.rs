@@ -20,8 +20,8 @@ use crate::{Pool, Window};
 /// The most `k` of one block.
 const K_BLOCK_MAX: usize = 512;
 
-/// Convolution of `x: [batch, in_channels, rows, columns]` with weights; then by the epilogue a bias and a
-/// residual. Output: `[batch, out_channels, rows, columns]`. All `f32`.
+/// Convolution of `x: [batch, in_channels, rows, columns]` with weights; then by the epilogue a bias and a residual.
+/// Output: `[batch, out_channels, rows, columns]`. All `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     /// Pictures.
@@ -152,15 +152,12 @@ impl KernelFn for Conv {
         let output = product(&[*batch, *out_channels, window.output[0], window.output[1]]);
         let x = product(&[*batch, *in_channels, window.input[0], window.input[1]]);
         let k = product(&[in_channels / groups, window.kernel[0], window.kernel[1]]);
-        let [plain, packed] = Panels::elements(*groups, Some(out_channels / groups), k);
+        let elements = Panels::elements(*groups, Some(out_channels / groups), k);
         // Everything that is multiplied below fits where these do.
-        Sizes::new(&[x, packed], output, 4)?;
+        Sizes::new(&[x, elements[1]], output, 4)?;
         let Blocks { k_block, strips, n, .. } = self.blocks();
         let block = if n == 0 || k == Some(0) { Some(0) } else { product(&[k_block, strips, COLUMNS]) };
-        let (weights, workspace) = match self.weights {
-            Weights::Packed => (packed, block),
-            Weights::Dynamic => (plain, block.zip(packed).and_then(|(block, packed)| block.checked_add(packed))),
-        };
+        let (weights, workspace) = self.weights.elements(elements, block);
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operands(*out_channels, output));
         Sizes::with_workspace(&inputs, output, workspace, 4)

@@ -64,16 +64,13 @@ impl KernelFn for ConvTranspose {
         let x = product(&[*batch, *in_channels, window.output[0], window.output[1]]);
         let output = product(&[*batch, *out_channels, window.input[0], window.input[1]]);
         let m = product(&[out_channels / groups, window.kernel[0], window.kernel[1]]);
-        let [plain, panels] = Panels::elements(*groups, m, Some(in_channels / groups));
+        let elements = Panels::elements(*groups, m, Some(in_channels / groups));
         // The patches of one picture: the product's rows, padded strips of its pixels, and a strip of packed input.
         let columns = window.output_plane().checked_next_multiple_of(COLUMNS);
         let spread = m.zip(columns).and_then(|(m, columns)| product(&[m, columns]));
         let packed = columns.and_then(|columns| product(&[in_channels / groups, columns]));
         let patches = spread.zip(packed).and_then(|(spread, packed)| spread.checked_add(packed));
-        let (weights, workspace) = match self.weights {
-            Weights::Packed => (panels, patches),
-            Weights::Dynamic => (plain, patches.zip(panels).and_then(|(patches, panels)| patches.checked_add(panels))),
-        };
+        let (weights, workspace) = self.weights.elements(elements, patches);
         let empty = x == Some(0) || output == Some(0);
         let mut inputs = vec![x, weights];
         inputs.extend(epilogue.operands(*out_channels, output));

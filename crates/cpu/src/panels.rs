@@ -16,6 +16,21 @@ pub enum Weights {
     Dynamic,
 }
 
+impl Weights {
+    /// The elements of the operand, and of the scratch with what is packed into it, from the elements `[plain, packed]` and
+    /// what else the scratch holds.
+    pub(crate) fn elements(
+        self,
+        [plain, packed]: [Option<usize>; 2],
+        scratch: Option<usize>,
+    ) -> (Option<usize>, Option<usize>) {
+        match self {
+            Weights::Packed => (packed, scratch),
+            Weights::Dynamic => (plain, scratch.zip(packed).and_then(|(scratch, packed)| scratch.checked_add(packed))),
+        }
+    }
+}
+
 /// Matrices of `m` rows by `k`, one a group, in panels of 12 rows (the last filled up with zeros); in each panel for each
 /// `k` its 12 elements side by side.
 ///

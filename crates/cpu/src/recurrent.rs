@@ -129,16 +129,14 @@ impl KernelFn for Recurrent {
         let plain = product(&[directions, gates, self.units, self.units]);
         let state = product(&[directions, self.batch, self.units]);
         let memories = usize::from(self.cell.has_memory());
-        let mut inputs = vec![product(&[self.seq, self.batch, directions, gates, self.units])];
-        inputs.push(if self.weights == Weights::Packed { packed } else { plain });
+        // The update gates and the states that are reset, between the phases.
+        let between = if 1 < self.phases().len() { product(&[2, directions, self.batch, self.units]) } else { Some(0) };
+        let (weight, workspace) = self.weights.elements([plain, packed], between);
+        let mut inputs = vec![product(&[self.seq, self.batch, directions, gates, self.units]), weight];
         inputs.resize(3 + memories, state);
         if 0 < self.cell.extras() {
             inputs.push(product(&[directions, self.cell.extras(), self.units]));
         }
-        // The update gates and the states that are reset, between the phases.
-        let between = if 1 < self.phases().len() { product(&[2, directions, self.batch, self.units]) } else { Some(0) };
-        let own = if self.weights == Weights::Packed { Some(0) } else { packed };
-        let workspace = between.zip(own).and_then(|(between, own)| between.checked_add(own));
         let y = product(&[self.seq, directions, self.batch, self.units]);
         let mut sizes = Sizes::with_workspace(&inputs, y, workspace, 4)?;
         let state = sizes.inputs[2];

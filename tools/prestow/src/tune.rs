@@ -65,7 +65,7 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
     // As plans count it.
     let input = model.graph.inputs().first().map(|&input| model.graph.ty(input));
     let batch = input.and_then(|ty| ty.shape.first().copied()).unwrap_or(1);
-    let layers = compiler::tunable(model.graph, target).map_err(|error| error.to_string())?;
+    let layers = compiler::tunable(model.graph).map_err(|error| error.to_string())?;
     let cache = match &how.cache {
         Some(path) => path.clone(),
         None => {
@@ -138,14 +138,14 @@ impl<'a> Candidate<'a> {
         let mut random = Random::new(1);
         let mut uniform = || random.uniform(-1.0, 1.0);
         let copies = (COLD_BYTES / sizes.inputs[1].max(1) as usize).clamp(1, 64);
-        let weights = bytes(sizes.inputs[1], &mut uniform);
+        let inputs: Vec<Vec<u8>> = sizes.inputs.iter().map(|&size| bytes(size, &mut uniform)).collect();
         Candidate {
             algorithm,
             kernel,
-            inputs: sizes.inputs.iter().map(|&size| bytes(size, &mut uniform)).collect(),
             outputs: sizes.outputs.iter().map(|&size| bytes(size, || 0.0)).collect(),
             workspace: bytes(sizes.workspace, || 0.0),
-            weights: (0..copies).map(|_| bytes(sizes.inputs[1], || 0.0)).map(|copy| filled(copy, &weights)).collect(),
+            weights: (0..copies).map(|_| bytes(sizes.inputs[1], || 0.0)).map(|copy| filled(copy, &inputs[1])).collect(),
+            inputs,
             least: f64::INFINITY,
         }
     }

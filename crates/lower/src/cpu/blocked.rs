@@ -62,6 +62,20 @@ fn conv_kernel(
     scratch: Bytes,
     target: &CpuTarget,
 ) -> Result<ConvKernel, String> {
+    let direct = match exact_kernel(graph, node, conv)? {
+        ConvKernel::Direct(direct) if !target.exact => direct,
+        kernel => return Ok(kernel),
+    };
+    let algorithm = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct));
+    let winograd = match algorithm {
+        Algorithm::Direct => None,
+        Algorithm::Winograd { tile } => winograd(&direct, tile, scratch),
+    };
+    Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
+}
+
+/// The kernel of a convolution that computes the sums of products.
+fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, String> {
     let ty = |ix: usize| &graph.ty(node.inputs[ix]).shape;
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
     let known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
@@ -76,15 +90,7 @@ fn conv_kernel(
     let input_blocked = reads_blocked(graph, node, 0);
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
     let direct = cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue };
-    if target.exact {
-        return Ok(ConvKernel::Direct(direct));
-    }
-    let algorithm = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct));
-    let winograd = match algorithm {
-        Algorithm::Direct => None,
-        Algorithm::Winograd { tile } => winograd(&direct, tile, scratch),
-    };
-    Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
+    Ok(ConvKernel::Direct(direct))
 }
 
 /// What a convolution's time depends on, the batch apart.
@@ -100,17 +106,15 @@ fn layer_name(conv: &cpu::ConvBlocked) -> String {
 }
 
 /// The ways to compute a convolution, where there are several.
-pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv, target: &CpuTarget) -> Option<Layer> {
-    let exact = CpuTarget { exact: true, ..target.clone() };
-    let Ok(ConvKernel::Direct(direct)) = conv_kernel(graph, node, conv, FREE_SCRATCH, &exact) else { return None };
-    let ways = if target.exact { &Algorithm::ALL[..1] } else { &Algorithm::ALL[..] };
+pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv) -> Option<Layer> {
+    let Ok(ConvKernel::Direct(direct)) = exact_kernel(graph, node, conv) else { return None };
     let kernel = |algorithm: Algorithm| -> Option<cpu::Kernel> {
         match algorithm {
             Algorithm::Direct => Some(direct.clone().into()),
             Algorithm::Winograd { tile } => winograd(&direct, tile, FREE_SCRATCH).map(Into::into),
         }
     };
-    let candidates: Vec<_> = ways.iter().filter_map(|&way| kernel(way).map(|kernel| (way, kernel))).collect();
+    let candidates: Vec<_> = Algorithm::ALL.iter().filter_map(|&way| kernel(way).map(|kernel| (way, kernel))).collect();
     (1 < candidates.len()).then(|| Layer { name: layer_name(&direct), modelled: modelled(&direct), candidates })
 }
 

@@ -10,7 +10,7 @@ pub use tuned::{Algorithm, Layer, Tuned, layers};
 
 use std::borrow::Cow;
 
-use cpu::{Kernel, Level};
+use cpu::{Kernel, Level, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
@@ -133,6 +133,20 @@ impl View<'_> {
     /// The elements of a known `f32` operand.
     fn known(&self, ix: usize) -> Option<&[f32]> {
         self.graph.value(self.node.inputs[ix]).tensor()?.as_slice()
+    }
+
+    /// How the weights come, operand 1.
+    fn weights(&self) -> Weights {
+        if self.known(1).is_some() { Weights::Packed } else { Weights::Dynamic }
+    }
+
+    /// All operands, the weights packed where they are known.
+    fn with_weights(&self, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> Vec<CallInput> {
+        let mut inputs = self.values();
+        if self.weights() == Weights::Packed {
+            inputs[1] = packed(1, pack);
+        }
+        inputs
     }
 
     fn values(&self) -> Vec<CallInput> {
@@ -344,10 +358,10 @@ fn recurrent(node: &View, op: &ir::ops::Recurrent) -> Call {
         seq: gates[0],
         batch: gates[1],
         units,
-        weights: windows::weights(node),
+        weights: node.weights(),
     };
     let packing = kernel.clone();
-    let inputs = windows::with_weights(node, move |items| packing.pack(items));
+    let inputs = node.with_weights(move |items| packing.pack(items));
     let way = match op.sweep {
         Sweep::Forward => "",
         Sweep::Reverse => " reverse",

@@ -2,14 +2,14 @@
 //!
 //! [`layers`] lists what there is to measure: each convolution of a graph that can be computed in several ways, once for
 //! each shape, as kernels. Whoever runs them on the machine that matters enters the fastest into a [`Tuned`], which a
-//! [`CpuTarget`] follows.
+//! [`CpuTarget`](super::CpuTarget) follows.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use ir::{Graph, Op};
 
-use super::{CpuTarget, blocked};
+use super::blocked;
 
 /// How a convolution is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,11 +78,11 @@ impl Tuned {
 
 /// The convolutions of a graph, after the passes and before layouts, that can be computed in several ways: one a shape, in
 /// the order in which they first occur.
-pub fn layers(graph: &Graph, target: &CpuTarget) -> Vec<Layer> {
+pub fn layers(graph: &Graph) -> Vec<Layer> {
     let mut found: Vec<Layer> = Vec::new();
     for node in graph.nodes().values() {
         let Op::Conv(conv) = &node.op else { continue };
-        let Some(layer) = blocked::candidates(graph, node, conv, target) else { continue };
+        let Some(layer) = blocked::candidates(graph, node, conv) else { continue };
         if found.iter().all(|other| other.name != layer.name) {
             found.push(layer);
         }

@@ -1,11 +1,11 @@
 //! Nodes that slide a window: convolutions and pooling, over one or two spatial dimensions.
 
-use cpu::{Pool2dKind, Weights, Window};
+use cpu::{Pool2dKind, Window};
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
 use types::Shape;
 
-use super::{View, call, epilogue, packed, suffix};
-use crate::{Call, CallInput};
+use super::{View, call, epilogue, suffix};
+use crate::Call;
 
 /// The rows and columns of spatial numbers; one dimension is one row.
 pub(super) fn rows_columns(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
@@ -57,12 +57,12 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
         out_channels: out[1],
         groups: conv.groups,
         window,
-        weights: weights(node),
+        weights: node.weights(),
         epilogue,
         scratch: cpu::Conv::SCRATCH.min((node.scratch.0 / 4) as usize),
     };
     let packing = kernel.clone();
-    let inputs = with_weights(node, move |items| packing.pack(items));
+    let inputs = node.with_weights(move |items| packing.pack(items));
     Ok(call(kernel, label, inputs))
 }
 
@@ -77,26 +77,12 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Call, 
         out_channels: out[1],
         groups: conv.groups,
         window,
-        weights: weights(node),
+        weights: node.weights(),
         epilogue: epilogue(&conv.epilogue),
     };
     let packing = kernel.clone();
-    let inputs = with_weights(node, move |items| packing.pack(items));
+    let inputs = node.with_weights(move |items| packing.pack(items));
     Ok(call(kernel, label, inputs))
-}
-
-/// A node's operands; its weights packed, where they are known.
-pub(super) fn with_weights(node: &View, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> Vec<CallInput> {
-    let mut inputs = node.values();
-    if weights(node) == Weights::Packed {
-        inputs[1] = packed(1, pack);
-    }
-    inputs
-}
-
-/// How a node's weights come.
-pub(super) fn weights(node: &View) -> Weights {
-    if node.known(1).is_some() { Weights::Packed } else { Weights::Dynamic }
 }
 
 pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
