@@ -18,7 +18,7 @@ use crate::matmul::transpose;
 use crate::shared::{SharedMut, zeros};
 use crate::tile::{self, Loop, Nest, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Isa, Pool, math};
+use crate::{Float, Isa, Pool, math};
 
 /// Keys of a block.
 const KEYS: usize = 128;
@@ -252,9 +252,9 @@ impl Group<'_> {
     /// Products of queries with a block of keys, which are transposed in `room`.
     fn scores(&self, block: Range<usize>, room: &mut [f32], scores: &mut Scores) {
         let (isa, width, columns) = (self.isa, self.kernel.width, block.len());
-        let [q_stride, k_stride, _] = self.kernel.strides.map(|strides| strides.token);
+        let [q_stride, k_stride, _] = self.kernel.strides.map(|strides| if width == 0 { 0 } else { strides.token });
         let padded = columns.next_multiple_of(LANES);
-        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * q_stride, out: row * KEYS });
+        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * KEYS });
         // Without elements there is one part of none, whose products are 0.
         for first in (0..width.max(1)).step_by(DEPTH) {
             let depth = DEPTH.min(width - first);
@@ -269,10 +269,12 @@ impl Group<'_> {
                 let x = self.q.get(panel.start * q_stride + first..).unwrap_or_default();
                 for column in (0..padded).step_by(STRIP) {
                     let tile = Tile {
-                        x: x.as_ptr(),
-                        weights: room[column.min(room.len())..].as_ptr(),
+                        factors: Float::F32,
+                        x: x.as_ptr().cast(),
+                        weights: room[column.min(room.len())..].as_ptr().cast(),
                         weight_stride: padded,
-                        out: scores.rows[panel.start * KEYS + column..].as_mut_ptr(),
+                        result: Float::F32,
+                        out: scores.rows[panel.start * KEYS + column..].as_mut_ptr().cast(),
                         rows: &rows[..panel.len()],
                         vectors: STRIP.min(padded - column) / LANES,
                         vector_stride: LANES,
@@ -306,7 +308,7 @@ impl Group<'_> {
                 (weights, weight_stride) = (&*room, vectors * LANES);
             }
             let out_row = if whole { self.out_stride } else { STRIP };
-            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * KEYS, out: row * out_row });
+            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * KEYS, out: row.wrapping_mul(out_row) });
             for panel in self.panels.clone() {
                 let mut beside = [[0.0; STRIP]; tile::ROWS];
                 if !whole && block.start != 0 {
@@ -317,10 +319,12 @@ impl Group<'_> {
                 // SAFETY: results lie in the output (asserted).
                 let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
                 let tile = Tile {
-                    x: scores.rows[panel.start * KEYS..].as_ptr(),
-                    weights: weights.as_ptr(),
+                    factors: Float::F32,
+                    x: scores.rows[panel.start * KEYS..].as_ptr().cast(),
+                    weights: weights.as_ptr().cast(),
                     weight_stride,
-                    out: if whole { results } else { beside.as_mut_ptr().cast() },
+                    result: Float::F32,
+                    out: if whole { results.cast() } else { beside.as_mut_ptr().cast() },
                     rows: &rows[..panel.len()],
                     vectors,
                     vector_stride: LANES,

@@ -22,7 +22,7 @@ use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or
 use crate::shared::SharedMut;
 use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::LANES;
-use crate::{ConvBlocked, DepthwiseBlocked, Isa, Pool, Window};
+use crate::{ConvBlocked, DepthwiseBlocked, Float, Isa, Pool, Window};
 
 /// Blocks of channels that a tile has at most.
 const PANEL: usize = 2;
@@ -72,7 +72,7 @@ impl InvertedBottleneck {
     /// The depthwise convolution as a kernel of its own, which packs its weights.
     pub fn depthwise_kernel(&self) -> DepthwiseBlocked {
         let InvertedBottleneck { batch, channels, window, .. } = *self;
-        DepthwiseBlocked { batch, channels, window, epilogue: self.depthwise.clone() }
+        DepthwiseBlocked { batch, channels, window, float: Float::F32, epilogue: self.depthwise.clone() }
     }
 
     /// The product behind as a kernel of its own, which packs its weights.
@@ -95,6 +95,8 @@ impl InvertedBottleneck {
                 pad: [0, 0],
             },
             input_blocked: true,
+            factors: Float::F32,
+            result: Float::F32,
             epilogue: epilogue.clone(),
         }
     }
@@ -299,11 +301,13 @@ impl Job<'_> {
         }
         let rows = Rows {
             window: &kernel.window,
-            x,
+            float: Float::F32,
+            x: x.cast(),
             weights: layer.weights[block * taps * LANES..][..taps * LANES].as_ptr().cast(),
             bias,
             residual: None,
             limits: limits.unwrap_or(Epilogue::UNLIMITED),
+            functions: &[],
             rows,
             out: results.as_mut_ptr().cast(),
         };
@@ -389,16 +393,18 @@ impl Product {
                 at += 1;
             }
             let tile = Tile {
-                x: self.x,
-                weights: self.weights,
+                factors: Float::F32,
+                x: self.x.cast(),
+                weights: self.weights.cast(),
                 weight_stride: self.vectors * LANES,
-                out: self.out,
+                result: Float::F32,
+                out: self.out.cast(),
                 rows,
                 vectors: self.vectors,
                 vector_stride: self.out_block,
                 nests: &nests[..if rest == 0 { 1 } else { 2 }],
                 start: self.start,
-                residual: self.residual,
+                residual: self.residual.map(|residual| residual.cast()),
                 limits: self.limits,
             };
             // SAFETY: the caller's promise; pads of the last block are not read.

@@ -5,11 +5,10 @@ use std::mem::MaybeUninit;
 use serde::{Deserialize, Serialize};
 use types::pointwise::{Binary, Unary};
 
-use crate::Pool;
 use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, elements_mut, product};
-use crate::math;
 use crate::shared::{for_each_chunk, zeros};
 use crate::vector::{Vector, with_vector};
+use crate::{Float, Pool, float, math};
 
 /// Elements of a register.
 const TILE: usize = 512;
@@ -29,16 +28,21 @@ pub enum Instruction {
     Constant(f32),
 }
 
-/// Applies `program` to each element of `shape`; the last instruction is the result. All `f32`. An input whose strides are
-/// the output's own may be in place.
+/// Applies `program` to each element of `shape`; the last instruction is the result, without one the last input. Inputs are
+/// widened, instructions give `f32`, and the result is rounded. An input that is stored like the output and whose strides
+/// are the output's own may be in place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
     /// Extents of the output.
     pub shape: Vec<usize>,
     /// For each input its distance between neighbours along each extent, in elements; 0 where it is broadcast.
     pub strides: Vec<Vec<usize>>,
+    /// How each input is stored.
+    pub inputs: Vec<Float>,
     /// The instructions.
     pub program: Vec<Instruction>,
+    /// How the result is stored.
+    pub result: Float,
 }
 
 /// The elements that strides reach. An operand is empty where it moves along an extent of 0; one that stands still there is
@@ -77,8 +81,12 @@ impl KernelFn for Chain {
     const NAME: &'static str = "chain";
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
-        if self.program.is_empty() || REGISTERS < self.strides.len() + self.program.len() {
-            return Err(Misfit("a chain has at least one instruction and at most 24 registers"));
+        let registers = self.strides.len() + self.program.len();
+        if !(1..=REGISTERS).contains(&registers) {
+            return Err(Misfit("a chain has at least one register and at most 24"));
+        }
+        if self.inputs.len() != self.strides.len() {
+            return Err(Misfit("each input has its strides"));
         }
         if self.strides.iter().any(|strides| strides.len() != self.shape.len()) {
             return Err(Misfit("strides are given for each extent"));
@@ -94,8 +102,15 @@ impl KernelFn for Chain {
                 return Err(Misfit("an instruction reads a register that is not written yet"));
             }
         }
-        let inputs: Vec<Option<usize>> = self.strides.iter().map(|strides| reach(&self.shape, strides)).collect();
-        Sizes::new(&inputs, product(&self.shape), 4)
+        let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
+        let inputs = self.strides.iter().zip(&self.inputs);
+        let inputs: Vec<_> = inputs.map(|(strides, &float)| bytes(reach(&self.shape, strides), float)).collect();
+        Sizes::new(&inputs, bytes(product(&self.shape), self.result), 1)
+    }
+
+    fn alignment(&self) -> usize {
+        // Each operand's own elements are aligned in any case.
+        if self.inputs.iter().chain([&self.result]).any(|float| float.is_half()) { 2 } else { 4 }
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -108,29 +123,29 @@ impl KernelFn for Chain {
                 fits
             })
         };
-        self.strides.get(input).is_some_and(dense)
+        self.strides.get(input).is_some_and(dense) && self.inputs.get(input) == Some(&self.result)
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let out: &mut [f32] = elements_mut(args.outputs[0]);
-        let inputs = args.inputs;
+        let out: &mut [u8] = args.outputs[0];
+        let (inputs, size) = (args.inputs, self.result.size());
         let (axes, run) = repeated_run(&self.shape, &self.strides);
         if out.is_empty() {
             return;
         }
         let outer = &self.shape[..self.shape.len() - axes];
-        for_each_chunk(pool, out, CHUNK, &|number, cells| {
+        for_each_chunk(pool, out, CHUNK * size, &|number, cells| {
             let mut registers = [const { MaybeUninit::uninit() }; TILE * REGISTERS];
             let registers = zeros(&mut registers, TILE * (self.strides.len() + self.program.len()));
-            let mut at = 0;
-            while at < cells.len() {
+            let (mut at, count) = (0, cells.len() / size);
+            while at < count {
                 let position = number * CHUNK + at;
                 let (row, column) = (position / run, position % run);
-                let length = (run - column).min(TILE).min(cells.len() - at);
+                let length = (run - column).min(TILE).min(count - at);
                 let place = Place { outer, row, column, axes };
-                let (chain, cells) = (self, &mut cells[at..at + length]);
+                let (chain, cells) = (self, &mut cells[at * size..(at + length) * size]);
                 with_vector!(pool.isa(), run_tile(
-                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, registers: &mut [f32], cells: &mut [f32]
+                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, registers: &mut [f32], cells: &mut [u8]
                 ));
                 at += length;
             }
@@ -153,18 +168,17 @@ fn run_tile<V: Vector>(
     inputs: &[Operand<'_>],
     place: Place<'_>,
     registers: &mut [f32],
-    cells: &mut [f32],
+    cells: &mut [u8],
 ) {
-    let length = cells.len();
+    let length = cells.len() / chain.result.size();
     // Inputs that lie side by side are read where they are, the others and all results so far in registers.
     let mut direct: [Option<&[f32]>; REGISTERS] = [None; REGISTERS];
-    for (ix, (input, strides)) in inputs.iter().zip(&chain.strides).enumerate() {
+    for (ix, ((input, strides), &float)) in inputs.iter().zip(&chain.strides).zip(&chain.inputs).enumerate() {
         let register = &mut registers[ix * TILE..][..length];
         let Operand::Bytes(bytes) = input else {
-            register.copy_from_slice(cells);
+            float::widen(V::ISA, float, cells, register);
             continue;
         };
-        let items: &[f32] = elements(bytes);
         let (mut rest, mut start) = (place.row, 0);
         for (&extent, &stride) in place.outer.iter().zip(strides).rev() {
             start += rest % extent * stride;
@@ -172,21 +186,29 @@ fn run_tile<V: Vector>(
         }
         let inner = chain.shape.len() - place.axes;
         let run: usize = chain.shape[inner..].iter().product();
+        let items = |start: usize, count: usize| &bytes[start * float.size()..(start + count) * float.size()];
         match period(&chain.shape[inner..], &strides[inner..]) {
-            Some(1) => register.fill(items[start]),
+            Some(1) => {
+                float::widen(V::ISA, float, items(start, 1), &mut register[..1]);
+                register.fill(register[0]);
+            }
             Some(period) if period < run => {
                 // Tiles begin where a period does: runs, tasks and tiles are multiples of it.
-                for part in register.chunks_mut(period) {
-                    part.copy_from_slice(&items[start..start + part.len()]);
-                }
+                let (first, others) = register.split_at_mut(period.min(length));
+                float::widen(V::ISA, float, items(start, first.len()), first);
+                others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
             }
-            _ => direct[ix] = Some(&items[start + place.column..][..length]),
+            _ if float == Float::F32 => direct[ix] = Some(elements(items(start + place.column, length))),
+            _ => float::widen(V::ISA, float, items(start + place.column, length), register),
         }
     }
     for (ix, instruction) in chain.program.iter().enumerate() {
         let (known, rest) = registers.split_at_mut((inputs.len() + ix) * TILE);
         let is_last = ix + 1 == chain.program.len();
-        let result = if is_last { &mut *cells } else { &mut rest[..length] };
+        let result = match is_last && chain.result == Float::F32 {
+            true => elements_mut(cells),
+            false => &mut rest[..length],
+        };
         let operand = |number: usize| direct[number].unwrap_or_else(|| &known[number * TILE..][..length]);
         match *instruction {
             Instruction::Unary(function, a) => {
@@ -199,6 +221,11 @@ fn run_tile<V: Vector>(
             }
             Instruction::Constant(number) => result.fill(number),
         }
+    }
+    if chain.program.is_empty() || chain.result.is_half() {
+        let last = inputs.len() + chain.program.len() - 1;
+        let result = direct[last].unwrap_or(&registers[last * TILE..][..length]);
+        float::narrow(V::ISA, chain.result, result, cells);
     }
 }
 
@@ -225,7 +252,7 @@ mod tests {
             let shape = vec![1, blocks, plane, 16];
             let strides = vec![vec![blocks * plane * 16, plane * 16, 16, 1], vec![0, 16, 0, 1]];
             let program = vec![Instruction::Binary(Binary::Add, 0, 1)];
-            let chain = Chain { shape, strides, program };
+            let chain = Chain { shape, strides, inputs: vec![Float::F32; 2], program, result: Float::F32 };
             let x: Vec<f32> = (0..blocks * plane * 16).map(|ix| ix as f32).collect();
             let along: Vec<f32> = (0..blocks * 16).map(|ix| 0.25 * ix as f32).collect();
             let mut out = vec![0.0f32; x.len()];

@@ -22,12 +22,12 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
-use crate::epilogue::Epilogue;
-use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::epilogue::{self, Epilogue};
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, input, input_or_in_place, product};
 use crate::shared::SharedMut;
-use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile, Word};
 use crate::vector::LANES;
-use crate::{Isa, Pool, Window, math};
+use crate::{Float, Isa, Pool, Window};
 
 /// Channels of a panel, and of a tile.
 const PANEL: usize = 2 * LANES;
@@ -45,9 +45,9 @@ const CHANNELS_BY_TAPS: usize = 128;
 
 /// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights; then by the epilogue a bias (with an
 /// element for each lane of the output's blocks) and a residual. Output: `[batch, out_channels, rows, columns]` in blocks
-/// of sixteen channels, as is the residual. All `f32`.
+/// of sixteen channels, as is the residual. The bias is `f32`, and what a result is before it is rounded.
 ///
-/// Refuses: groups whose channels do not fill their blocks.
+/// Refuses: groups whose channels do not fill their blocks, halves of an odd number of channels or row-major ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvBlocked {
     /// Pictures.
@@ -62,6 +62,10 @@ pub struct ConvBlocked {
     pub window: Window,
     /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
     pub input_blocked: bool,
+    /// How `x` and the weights are stored.
+    pub factors: Float,
+    /// How the residual and the results are stored.
+    pub result: Float,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -74,8 +78,8 @@ struct Panel {
     blocks: usize,
     /// Where its weights begin.
     weights: usize,
-    /// The first input channel of its group.
-    in_channel: usize,
+    /// The first word of its group's input channels.
+    in_word: usize,
 }
 
 /// How outputs are cut into parts of whole pictures or of rows of one.
@@ -91,45 +95,54 @@ struct Split {
 impl ConvBlocked {
     /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group panels of 32
     /// output channels (the last may have 16, and is filled up with zeros); in each panel for each block of 16 input
-    /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel.
+    /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel. Of
+    /// halves the weights of two channels are neighbours.
     ///
     /// # Panics
     /// Another number of weights.
-    pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+    pub fn pack(&self, weights: &[f32]) -> Vec<u8> {
         let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
-        let taps = self.window.taps();
+        let (taps, per_word) = (self.window.taps(), self.factors.per_word());
+        let in_block = self.in_block() * per_word;
         assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights have the kernel's shape");
         let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
         for group in 0..self.groups {
             for first in (0..outs).step_by(PANEL) {
                 let width = PANEL.min(outs.next_multiple_of(LANES) - first);
-                for block in (0..ins).step_by(self.in_block()) {
+                for block in (0..ins).step_by(in_block) {
                     for tap in 0..taps {
-                        for channel in block..ins.min(block + self.in_block()) {
-                            packed.extend((first..first + width).map(|out| match out < outs {
-                                true => weights[((group * outs + out) * ins + channel) * taps + tap],
-                                false => 0.0,
-                            }));
+                        for word in (block..ins.min(block + in_block)).step_by(per_word) {
+                            for out in first..first + width {
+                                packed.extend((word..word + per_word).map(|channel| match out < outs {
+                                    true => weights[((group * outs + out) * ins + channel) * taps + tap],
+                                    false => 0.0,
+                                }));
+                            }
                         }
                     }
                 }
             }
         }
-        packed
+        self.factors.bytes(&packed)
     }
 
-    /// Channels of the input that lie side by side.
+    /// Words of the input that lie side by side: a block of channels.
     fn in_block(&self) -> usize {
-        if self.input_blocked { LANES } else { 1 }
+        if self.input_blocked { LANES / self.factors.per_word() } else { 1 }
+    }
+
+    /// Words of a group's input channels.
+    fn in_words(&self) -> usize {
+        self.in_channels / self.groups / self.factors.per_word()
     }
 
     fn out_blocks(&self) -> usize {
         self.out_channels.div_ceil(LANES)
     }
 
-    /// Elements of a picture.
+    /// Words of a picture.
     fn input_image(&self) -> usize {
-        self.in_channels.next_multiple_of(self.in_block()) * self.window.input_plane()
+        self.in_channels.div_ceil(self.factors.per_word()).next_multiple_of(self.in_block()) * self.window.input_plane()
     }
 
     /// The window; where each output sees the one pixel at its own place, a picture is one column.
@@ -146,14 +159,14 @@ impl ConvBlocked {
     }
 
     fn panel(&self, number: usize) -> Panel {
-        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
+        let (ins, outs) = (self.in_words(), self.out_channels / self.groups);
         let (group, first) = (number / outs.div_ceil(PANEL), number % outs.div_ceil(PANEL) * PANEL);
         let channel = group * outs.next_multiple_of(LANES) + first;
         Panel {
             block: channel / LANES,
             blocks: (outs - first).div_ceil(LANES).min(2),
             weights: channel * ins * self.window.taps(),
-            in_channel: group * ins,
+            in_word: group * ins,
         }
     }
 
@@ -192,7 +205,8 @@ impl ConvBlocked {
         let padded = [0, 1]
             .iter()
             .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
-        window.output_plane() < PLANE_SMALL
+        !self.result.is_half()
+            && window.output_plane() < PLANE_SMALL
             && CHANNELS_BY_TAPS <= self.in_channels / self.groups
             && padded
             && covering_cell(window).is_some()
@@ -200,7 +214,7 @@ impl ConvBlocked {
 
     /// The terms of the outputs of a region.
     fn nests(&self, window: &Window, panel: Panel, region: &Region) -> [Nest; 2] {
-        let (ins, plane, pixel) = (self.in_channels / self.groups, window.input_plane(), self.in_block());
+        let (ins, plane, pixel) = (self.in_words(), window.input_plane(), self.in_block());
         let width = panel.blocks * LANES;
         let (row_taps, column_taps) = (&region.rows.taps, &region.columns.taps);
         let nest = |first: usize, blocks: usize, depth: usize| {
@@ -212,7 +226,7 @@ impl ConvBlocked {
             };
             let mut column = Loop { turns: column_taps.len(), x: window.dilation[1] * pixel, weights: depth * width };
             let cell = row_taps.start * window.kernel[1] + column_taps.start;
-            let x = (panel.in_channel + first) * plane;
+            let x = (panel.in_word + first) * plane;
             let weights = panel.weights + (first * window.taps() + cell * depth) * width;
             let mut depth = depth;
             // Where neighbours in a row of the kernel are neighbours in memory too, they need no loop.
@@ -243,17 +257,28 @@ impl KernelFn for ConvBlocked {
             return Err(Misfit("the groups do not divide the channels"));
         }
         let (ins, outs) = (in_channels / groups, out_channels / groups);
-        if 1 < *groups && (ins % self.in_block() != 0 || outs % LANES != 0) {
+        if 1 < *groups && (self.in_words() % self.in_block() != 0 || outs % LANES != 0) {
             return Err(Misfit("the groups' channels do not fill their blocks"));
         }
+        if self.factors.is_half() && (ins % self.factors.per_word() != 0 || !self.input_blocked) {
+            return Err(Misfit("halves come in pairs, from blocks"));
+        }
         let lanes = product(&[self.out_blocks(), LANES]).ok_or(Misfit("its sizes overflow"))?;
-        let output = product(&[*batch, lanes, window.output[0], window.output[1]]);
-        let in_blocks = in_channels.div_ceil(self.in_block());
-        let x = product(&[*batch, in_blocks, self.in_block(), window.input[0], window.input[1]]);
-        let weights = product(&[lanes, ins, window.kernel[0], window.kernel[1]]);
+        let bytes = |elements: &[usize], float: Float| product(elements)?.checked_mul(float.size());
+        let output = bytes(&[*batch, lanes, window.output[0], window.output[1]], self.result);
+        let lanes_in =
+            if self.input_blocked { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
+        let lanes_in = lanes_in.ok_or(Misfit("its sizes overflow"))?;
+        let x = bytes(&[*batch, lanes_in, window.input[0], window.input[1]], self.factors);
+        let weights = bytes(&[lanes, ins, window.kernel[0], window.kernel[1]], self.factors);
         let mut inputs = vec![x, weights];
-        inputs.extend(self.epilogue.operands(lanes, output));
-        Sizes::new(&inputs, output, 4)
+        inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
+        Sizes::new(&inputs, output, 1)
+    }
+
+    fn alignment(&self) -> usize {
+        // Each operand's own elements are aligned in any case.
+        if self.factors.is_half() || self.result.is_half() { 2 } else { 4 }
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -262,26 +287,23 @@ impl KernelFn for ConvBlocked {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let x: &[f32] = input(&args, 0);
-        let weights: &[f32] = input(&args, 1);
+        let x: &[Word] = input(&args, 0);
+        let weights: &[Word] = input(&args, 1);
         let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
-        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
-        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let residual: Option<Option<&[u8]>> =
+            self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let out: &mut [u8] = args.outputs[0];
         if out.is_empty() {
             return;
         }
         let lanes = self.out_blocks() * LANES;
         assert_eq!(x.len(), self.batch * self.input_image(), "the input has its size");
-        assert_eq!(weights.len(), lanes * (self.in_channels / self.groups) * self.window.taps(), "and the weights");
-        assert_eq!(out.len(), self.batch * lanes * self.window.output_plane(), "and the output");
+        assert_eq!(weights.len(), lanes * self.in_words() * self.window.taps(), "and the weights");
+        assert_eq!(out.len(), self.batch * lanes * self.window.output_plane() * self.result.size(), "and the output");
         assert!(bias.is_none_or(|bias| bias.len() == lanes), "and the bias");
         assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
 
-        let (limits, functions) = match *self.epilogue.activation {
-            [Unary::Relu, ref rest @ ..] => (Some([0.0, f32::INFINITY]), rest),
-            [Unary::Clip { min, max }, ref rest @ ..] => (Some([min, max]), rest),
-            ref functions => (None, functions),
-        };
+        let (limits, functions) = self.epilogue.limits_and_functions();
         let (window, split, panels) = (self.geometry(), self.split(), self.panels());
         let out = SharedMut::new(out);
         let job = Job { conv: self, window, isa: pool.isa(), x, weights, bias, residual, limits, functions, out };
@@ -305,15 +327,15 @@ struct Job<'a> {
     conv: &'a ConvBlocked,
     window: Window,
     isa: Isa,
-    x: &'a [f32],
-    weights: &'a [f32],
+    x: &'a [Word],
+    weights: &'a [Word],
     bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
-    residual: Option<Option<&'a [f32]>>,
+    residual: Option<Option<&'a [u8]>>,
     limits: Option<[f32; 2]>,
     /// What is applied after the limits.
     functions: &'a [Unary],
-    out: SharedMut<'a, f32>,
+    out: SharedMut<'a, u8>,
 }
 
 impl Job<'_> {
@@ -351,9 +373,11 @@ impl Job<'_> {
         let nests = conv.nests(window, panel, region);
         let bias = || self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[panel.block * LANES..].as_ptr()));
         let tile = Tile {
+            factors: conv.factors,
             x: self.x.as_ptr(),
             weights: self.weights.as_ptr(),
             weight_stride: panel.blocks * LANES,
+            result: conv.result,
             out: self.out.start(),
             rows: &[],
             vectors: panel.blocks,
@@ -362,7 +386,7 @@ impl Job<'_> {
             start: if pass.first { bias() } else { Start::Output },
             // The output may hold it, so it is added before other sums take its place.
             residual: match self.residual {
-                Some(items) if pass.first => Some(items.map_or(self.out.start().cast_const(), <[f32]>::as_ptr)),
+                Some(items) if pass.first => Some(items.map_or(self.out.start().cast_const(), <[u8]>::as_ptr)),
                 _ => None,
             },
             limits: if pass.last { self.limits } else { None },
@@ -386,31 +410,10 @@ impl Job<'_> {
             // element for each tap, channel and output of the panel. Its outputs are this task's alone: tasks differ in
             // panel, picture or row.
             unsafe {
-                let residual = tile.residual.map(|residual| residual.add(base.out));
-                let tile = Tile { x: tile.x.add(base.x), out: tile.out.add(base.out), rows, residual, ..tile };
-                tile::multiply(self.isa, &tile);
-                if pass.last && !self.functions.is_empty() {
-                    self.activate(&tile);
-                }
-            }
-        }
-    }
-
-    /// Applies functions to the outputs of a tile.
-    ///
-    /// # Safety
-    /// They are the task's own, and written.
-    unsafe fn activate(&self, tile: &Tile) {
-        for run in tile.rows.chunk_by(|row, next| row.out + LANES == next.out) {
-            for vector in 0..tile.vectors {
-                // SAFETY: the caller's promise; the run's outputs are neighbours.
-                let items = unsafe {
-                    let start = tile.out.add(run[0].out + vector * tile.vector_stride);
-                    std::slice::from_raw_parts_mut(start, run.len() * LANES)
-                };
-                for &function in self.functions {
-                    math::apply(self.isa, function, items);
-                }
+                let start = base.out * conv.result.size();
+                let residual = tile.residual.map(|residual| residual.add(start));
+                let tile = Tile { x: tile.x.add(base.x), out: tile.out.add(start), rows, residual, ..tile };
+                epilogue::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
             }
         }
     }
@@ -545,7 +548,7 @@ mod tests {
     use types::Random;
 
     use super::*;
-    use crate::{Kernel, Operand};
+    use crate::{Kernel, Operand, float};
 
     /// Row-major pictures in blocks of sixteen channels, `pad` in the lanes without a channel.
     fn block(items: &[f32], batch: usize, channels: usize, plane: usize, pad: f32) -> Vec<f32> {
@@ -590,10 +593,15 @@ mod tests {
         let (in_plane, out_plane) = (window.input_plane(), window.output_plane());
         let ins = conv.in_channels / conv.groups;
         let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
-        let mut x = numbers(conv.batch * conv.in_channels * in_plane);
-        let weights = numbers(conv.out_channels * ins * window.taps());
+        let rounded = |float: Float, items: Vec<f32>| -> Vec<f32> {
+            let mut rounded = vec![0.0; items.len()];
+            float::widen(Isa::Portable, float, &float.bytes(&items), &mut rounded);
+            rounded
+        };
+        let mut x = rounded(conv.factors, numbers(conv.batch * conv.in_channels * in_plane));
+        let weights = rounded(conv.factors, numbers(conv.out_channels * ins * window.taps()));
         let bias = numbers(conv.out_channels);
-        let residual = numbers(conv.batch * conv.out_channels * out_plane);
+        let residual = rounded(conv.result, numbers(conv.batch * conv.out_channels * out_plane));
         if strange && !x.is_empty() {
             for strange in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let at = random.below(x.len() as u64) as usize;
@@ -609,40 +617,42 @@ mod tests {
         let pads = block(&vec![0.0; want.len()], conv.batch, conv.out_channels, out_plane, 1.0);
         let packed = conv.pack(&weights);
         let x = if conv.input_blocked { block(&x, conv.batch, conv.in_channels, in_plane, f32::NAN) } else { x };
+        let x = conv.factors.bytes(&x);
         let bias = block(&bias, 1, conv.out_channels, 1, 0.0);
-        let residual = block(&residual, conv.batch, conv.out_channels, out_plane, f32::NAN);
+        let residual = conv.result.bytes(&block(&residual, conv.batch, conv.out_channels, out_plane, f32::NAN));
         let kernel = Kernel::from(conv.clone());
         let sizes = kernel.sizes().expect("consistent parameters");
         let tolerance = 1e-6 * (4 + ins * window.taps()) as f64;
+        let rounding = [0.0, 1.0 / 2048.0, 1.0 / 256.0][conv.result as usize];
         for isa in Isa::available() {
-            let mut first: Option<Vec<u32>> = None;
+            let mut first: Option<Vec<u8>> = None;
             for (threads, in_place) in [(1, false), (2, true), (3, false)] {
                 let pool = Pool::with_isa(threads, isa);
-                let mut out = if in_place { residual.clone() } else { vec![f32::NAN; residual.len()] };
-                let mut inputs: Vec<Operand> = vec![Operand::Bytes(bytemuck::cast_slice(&x))];
-                inputs.push(Operand::Bytes(bytemuck::cast_slice(&packed)));
+                let mut out = if in_place { residual.clone() } else { vec![0xff; residual.len()] };
+                let mut inputs: Vec<Operand> = vec![Operand::Bytes(&x), Operand::Bytes(&packed)];
                 inputs.extend(conv.epilogue.bias.then_some(Operand::Bytes(bytemuck::cast_slice(&bias))));
                 if conv.epilogue.residual {
-                    let bytes = Operand::Bytes(bytemuck::cast_slice(&residual));
-                    inputs.push(if in_place { Operand::InPlace(0) } else { bytes });
+                    inputs.push(if in_place { Operand::InPlace(0) } else { Operand::Bytes(&residual) });
                 }
-                let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
-                assert_eq!(sizes.outputs[0] as usize, bytes.len());
+                assert_eq!(sizes.outputs[0] as usize, out.len());
                 for (size, input) in sizes.inputs.iter().zip(&inputs) {
                     assert!(matches!(input, Operand::InPlace(_) | Operand::Bytes(_)));
                     if let Operand::Bytes(bytes) = input {
                         assert_eq!(*size as usize, bytes.len(), "{conv:?}");
                     }
                 }
-                kernel.run(Args { inputs: &inputs, outputs: &mut [bytes], workspace: &mut [] }, &pool);
-                for (ix, ((&got, &want), &pad)) in out.iter().zip(&want_blocked).zip(&pads).enumerate() {
+                kernel.run(Args { inputs: &inputs, outputs: &mut [&mut out], workspace: &mut [] }, &pool);
+                let mut got = vec![0.0; out.len() / conv.result.size()];
+                float::widen(Isa::Portable, conv.result, &out, &mut got);
+                for (ix, ((&got, &want), &pad)) in got.iter().zip(&want_blocked).zip(&pads).enumerate() {
                     let got = f64::from(got);
-                    let same = got.is_nan() && want.is_nan() || got == want || (got - want).abs() <= tolerance;
+                    let same = got.is_nan() && want.is_nan()
+                        || got == want
+                        || (got - want).abs() <= tolerance + rounding * want.abs();
                     assert!(same || pad == 1.0, "{conv:?}, {isa}, {ix}: {got} for {want}");
                 }
-                let bits: Vec<u32> = out.iter().map(|item| item.to_bits()).collect();
-                let first = first.get_or_insert_with(|| bits.clone());
-                assert!(*first == bits, "{conv:?}, {isa}: other bits on {threads} threads");
+                let first = first.get_or_insert_with(|| out.clone());
+                assert!(*first == out, "{conv:?}, {isa}: other bits on {threads} threads");
             }
         }
     }
@@ -654,7 +664,7 @@ mod tests {
     #[test]
     fn random_shapes_agree_with_the_definition() {
         let mut random = Random::new(17);
-        for case in 0..80 {
+        for case in 0..160 {
             let random = &mut random;
             let two = |random: &mut Random, of: &[usize]| [pick(random, of), pick(random, of)];
             let (input_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 2, 3]));
@@ -674,7 +684,10 @@ mod tests {
             });
             let activations =
                 [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
+            let pairs = input_blocked && in_channels / groups % 2 == 0;
             let conv = ConvBlocked {
+                factors: if pairs { pick(random, &Float::ALL) } else { Float::F32 },
+                result: pick(random, &Float::ALL),
                 batch: pick(random, &[1, 1, 2, 5]),
                 in_channels,
                 out_channels,
@@ -708,6 +721,8 @@ mod tests {
                 pad,
             },
             input_blocked: LANES <= channels[0],
+            factors: Float::F32,
+            result: Float::F32,
             epilogue: Epilogue { bias: true, residual: false, activation: [Unary::Relu].into_iter().collect() },
         }
     }
@@ -736,6 +751,9 @@ mod tests {
             plain([3, 64], [60, 60], [7, 7], 2),
             ConvBlocked { batch: 32, ..plain([64, 64], [3, 3], [1, 1], 1) },
             ConvBlocked { batch: 9, ..plain([24, 32], [8, 8], [3, 3], 1) },
+            ConvBlocked { factors: Float::Bf16, result: Float::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
+            ConvBlocked { factors: Float::F16, result: Float::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
+            ConvBlocked { factors: Float::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
         ] {
             check(&conv, &mut random, false);
         }

@@ -11,16 +11,19 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
 
 use crate::blocked::{Pixel, padded, rows_of_a_task};
 use crate::epilogue::Epilogue;
+use crate::float::{Item, with_item};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Isa, Pool, Window};
+use crate::{Float, Isa, Pool, Window, math};
 
 /// Convolution of blocked `x: [batch, ceil(channels / 16), rows, columns, 16]` with packed weights, each channel with its
-/// own kernel; then by the epilogue a bias and a residual. The output is blocked. All `f32`.
+/// own kernel; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`, and what a
+/// result is before it is rounded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DepthwiseBlocked {
     /// Pictures.
@@ -29,6 +32,8 @@ pub struct DepthwiseBlocked {
     pub channels: usize,
     /// Rows and columns.
     pub window: Window,
+    /// How `x`, the residual and the results are stored.
+    pub float: Float,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -61,9 +66,11 @@ impl KernelFn for DepthwiseBlocked {
         let x = product(&[self.batch, channels, self.window.input[0], self.window.input[1]]);
         let weights = product(&[channels, self.window.kernel[0], self.window.kernel[1]]);
         let output = product(&[self.batch, channels, self.window.output[0], self.window.output[1]]);
-        let mut inputs = vec![x, weights];
-        inputs.extend(self.epilogue.operands(channels, output));
-        Sizes::new(&inputs, output, 4)
+        let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
+        let output = bytes(output, self.float);
+        let mut inputs = vec![bytes(x, self.float), bytes(weights, Float::F32)];
+        inputs.extend(self.epilogue.operand_bytes(Some(channels), output));
+        Sizes::new(&inputs, output, 1)
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -72,43 +79,53 @@ impl KernelFn for DepthwiseBlocked {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let x: &[Pixel] = input(&args, 0);
+        let x: &[u8] = input(&args, 0);
         let weights: &[Pixel] = input(&args, 1);
         let bias: Option<&[Pixel]> = self.epilogue.bias.then(|| input(&args, 2));
-        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
-        let out: &mut [Pixel] = elements_mut(args.outputs[0]);
+        let residual: Option<Option<&[u8]>> =
+            self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let pixel = LANES * self.float.size();
         let limits = self.epilogue.limits();
+        // Of `f32` a whole task's results at a time, of halves before they are rounded.
+        let functions = match limits {
+            None if self.float.is_half() => &self.epilogue.activation[..],
+            _ => &[],
+        };
         let (window, blocks) = (&self.window, self.channels.div_ceil(LANES));
         let ([rows, columns], taps) = (window.output, window.taps());
-        let row_bytes = size_of::<Pixel>() * columns.max(window.input_plane() / rows);
-        let chunk = rows_of_a_task(out.len() / columns, row_bytes);
-        for_each_chunk(pool, out, chunk * columns, &|number, mut cells: &mut [Pixel]| {
+        let row_bytes = pixel * columns.max(window.input_plane() / rows);
+        let out: &mut [u8] = args.outputs[0];
+        let chunk = rows_of_a_task(out.len() / pixel / columns, row_bytes);
+        for_each_chunk(pool, out, chunk * columns * pixel, &|number, mut cells: &mut [u8]| {
             // Rows are counted over all planes; a task may have the end of one plane and the start of the next.
             let mut first = number * chunk;
             while !cells.is_empty() {
                 let (plane, row) = (first / rows, first % rows);
-                let count = (rows - row).min(cells.len() / columns);
-                let (part, rest) = cells.split_at_mut(count * columns);
-                let residual: Option<*const Pixel> = residual.map(|residual| match residual {
-                    Some(residual) => residual[first * columns..][..part.len()].as_ptr(),
+                let count = (rows - row).min(cells.len() / pixel / columns);
+                let (part, rest) = cells.split_at_mut(count * columns * pixel);
+                let residual: Option<*const u8> = residual.map(|residual| match residual {
+                    Some(residual) => residual[first * columns * pixel..][..part.len()].as_ptr(),
                     None => part.as_ptr(),
                 });
                 let block = plane % blocks;
+                let plane_bytes = window.input_plane() * pixel;
                 let rows = Rows {
                     window,
-                    x: x[plane * window.input_plane()..][..window.input_plane()].as_ptr(),
+                    float: self.float,
+                    x: x[plane * plane_bytes..][..plane_bytes].as_ptr(),
                     weights: weights[block * taps..][..taps].as_ptr(),
                     bias: bias.map_or([0.0; LANES], |bias| bias[block]),
                     residual,
                     limits: limits.unwrap_or(Epilogue::UNLIMITED),
+                    functions,
                     rows: row..row + count,
                     out: part.as_mut_ptr(),
                 };
                 // SAFETY: the plane read, its block's kernel, the cells and their residual are slices of the sizes that
                 // the window states, and the cells are this task's alone.
                 unsafe { rows.run(pool.isa()) };
-                if limits.is_none() {
-                    self.epilogue.activate(pool.isa(), part.as_flattened_mut());
+                if limits.is_none() && functions.is_empty() {
+                    self.epilogue.activate(pool.isa(), elements_mut(part));
                 }
                 (cells, first) = (rest, first + count);
             }
@@ -119,18 +136,22 @@ impl KernelFn for DepthwiseBlocked {
 /// Some rows of one block's output.
 pub(crate) struct Rows<'a> {
     pub(crate) window: &'a Window,
+    /// How pictures are stored.
+    pub(crate) float: Float,
     /// The plane that is read; only the rows that the kernel reaches from `rows` need to be there.
-    pub(crate) x: *const Pixel,
+    pub(crate) x: *const u8,
     /// The block's kernel.
     pub(crate) weights: *const Pixel,
     pub(crate) bias: Pixel,
     /// Added to the sums; lies like the output, and may be the output.
-    pub(crate) residual: Option<*const Pixel>,
+    pub(crate) residual: Option<*const u8>,
     /// Limits of the results, the lower first.
     pub(crate) limits: [f32; 2],
+    /// What is applied after that.
+    pub(crate) functions: &'a [Unary],
     pub(crate) rows: Range<usize>,
     /// Where the first of the rows goes.
-    pub(crate) out: *mut Pixel,
+    pub(crate) out: *mut u8,
 }
 
 impl Rows<'_> {
@@ -144,107 +165,120 @@ impl Rows<'_> {
         let rows = self;
         // Each is compiled on its own, so that its loops get all registers.
         let near = window.pad[1] < window.kernel[1] && window.dilation[1] == 1;
-        match (near, window.kernel[1], window.stride[1]) {
-            (true, 3, 1) => with_vector!(isa, three(rows: &Rows<'_>)),
-            (true, 3, 2) => with_vector!(isa, three_by_twos(rows: &Rows<'_>)),
-            (true, 5, 1) => with_vector!(isa, five(rows: &Rows<'_>)),
-            (true, 5, 2) => with_vector!(isa, five_by_twos(rows: &Rows<'_>)),
-            _ => with_vector!(isa, any(rows: &Rows<'_>)),
-        }
+        with_item!(self.float, T => match (near, window.kernel[1], window.stride[1]) {
+            (true, 3, 1) => with_vector!(isa, three<T>(rows: &Rows<'_>)),
+            (true, 3, 2) => with_vector!(isa, three_by_twos<T>(rows: &Rows<'_>)),
+            (true, 5, 1) => with_vector!(isa, five<T>(rows: &Rows<'_>)),
+            (true, 5, 2) => with_vector!(isa, five_by_twos<T>(rows: &Rows<'_>)),
+            _ => with_vector!(isa, any<T>(rows: &Rows<'_>)),
+        });
     }
 }
 
 #[inline(always)]
-fn three<V: Vector>(rows: &Rows) {
-    holeless::<V, 3, 1>(rows);
+fn three<V: Vector, T: Item>(rows: &Rows) {
+    holeless::<V, T, 3, 1>(rows);
 }
 
 #[inline(always)]
-fn three_by_twos<V: Vector>(rows: &Rows) {
-    holeless::<V, 3, 2>(rows);
+fn three_by_twos<V: Vector, T: Item>(rows: &Rows) {
+    holeless::<V, T, 3, 2>(rows);
 }
 
 #[inline(always)]
-fn five<V: Vector>(rows: &Rows) {
-    holeless::<V, 5, 1>(rows);
+fn five<V: Vector, T: Item>(rows: &Rows) {
+    holeless::<V, T, 5, 1>(rows);
 }
 
 #[inline(always)]
-fn five_by_twos<V: Vector>(rows: &Rows) {
-    holeless::<V, 5, 2>(rows);
+fn five_by_twos<V: Vector, T: Item>(rows: &Rows) {
+    holeless::<V, T, 5, 2>(rows);
 }
 
 #[inline(always)]
-fn holeless<V: Vector, const K: usize, const S: usize>(rows: &Rows) {
+fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
     let add = Holeless::<K, S>;
     // Sums that leave registers for the weights and an item: of 32 of AVX-512, of 16 of the others, which need several
     // for one vector.
     match V::ISA {
-        Isa::Avx512 => run::<V, 14>(rows, add),
-        Isa::Avx2 => run::<V, 4>(rows, add),
-        Isa::Portable => run::<V, 2>(rows, add),
+        Isa::Avx512 => run::<V, T, 14>(rows, add),
+        Isa::Avx2 => run::<V, T, 4>(rows, add),
+        Isa::Portable => run::<V, T, 2>(rows, add),
     }
 }
 
 #[inline(always)]
-fn any<V: Vector>(rows: &Rows) {
+fn any<V: Vector, T: Item>(rows: &Rows) {
     match V::ISA {
-        Isa::Avx512 => run::<V, 14>(rows, AnyKernel(rows.window)),
-        Isa::Avx2 => run::<V, 4>(rows, AnyKernel(rows.window)),
-        Isa::Portable => run::<V, 2>(rows, AnyKernel(rows.window)),
+        Isa::Avx512 => run::<V, T, 14>(rows, AnyKernel(rows.window)),
+        Isa::Avx2 => run::<V, T, 4>(rows, AnyKernel(rows.window)),
+        Isa::Portable => run::<V, T, 2>(rows, AnyKernel(rows.window)),
     }
 }
 
-/// Goes over rows in tiles of `T` sums. Called by [`Rows::run`] alone, whose callers promise that all addresses hold.
+/// Goes over rows in tiles of `N` sums. Called by [`Rows::run`] alone, whose callers promise that all addresses hold.
 #[inline(always)]
-fn run<V: Vector, const T: usize>(task: &Rows, kernel: impl KernelRow) {
+fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) {
     let window = task.window;
     let ([_, width], [_, columns], [_, kernel_columns]) = (window.input, window.output, window.kernel);
     let (stride, pad) = (window.stride[1], window.pad[1]);
     let (low, high) = (V::splat(task.limits[0]), V::splat(task.limits[1]));
-    let reach = (T - 1) * stride + (kernel_columns - 1) * window.dilation[1] + 1;
+    let reach = (N - 1) * stride + (kernel_columns - 1) * window.dilation[1] + 1;
     let mut at = 0;
     for oy in task.rows.clone() {
         let taps = window.taps_inside(0, oy);
         let iy = (oy * window.stride[0] + taps.start * window.dilation[0]).wrapping_sub(window.pad[0]);
-        let x = task.x.wrapping_add(iy.wrapping_mul(width));
+        let x = task.x.cast::<[T; LANES]>().wrapping_add(iy.wrapping_mul(width));
         let row_weights = task.weights.wrapping_add(taps.start * kernel_columns);
-        for ox in (0..columns).step_by(T) {
+        for ox in (0..columns).step_by(N) {
             let base = (ox * stride).wrapping_sub(pad);
             // A base in front of the picture has wrapped.
             let inside = base <= width && reach <= width - base;
             let (mut source, mut weights) = (x, row_weights);
-            let mut sums = [V::read(&task.bias); T];
+            let mut sums = [V::read(&task.bias); N];
             for _ in taps.clone() {
                 // SAFETY: the row is one that the kernel's row lies on, and its items are read inside of it alone.
                 unsafe {
                     match inside {
-                        true => kernel.add::<V, T, true>(source, base, width, weights, &mut sums),
-                        false => kernel.add::<V, T, false>(source, base, width, weights, &mut sums),
+                        true => kernel.add::<V, T, N, true>(source, base, width, weights, &mut sums),
+                        false => kernel.add::<V, T, N, false>(source, base, width, weights, &mut sums),
                     }
                 }
                 source = source.wrapping_add(window.dilation[0] * width);
                 weights = weights.wrapping_add(kernel_columns);
             }
-            // All loops run over the constant `T`: sums in registers have no index at run time.
-            let count = T.min(columns - ox);
+            // All loops run over the constant `N`: sums in registers have no index at run time.
+            let count = N.min(columns - ox);
             if let Some(residual) = task.residual {
                 for (ix, sum) in sums.iter_mut().enumerate() {
                     if ix < count {
                         // SAFETY: the residual has an item for each output.
-                        *sum = sum.add(unsafe { V::load(residual.add(at + ix).cast()) });
+                        *sum = sum.add(unsafe { T::load(residual.cast::<T>().add((at + ix) * LANES)) });
                     }
                 }
+            }
+            if !task.functions.is_empty() {
+                sums = applied(task.functions, sums);
             }
             for (ix, sum) in sums.iter().enumerate() {
                 if ix < count {
                     // SAFETY: there are `count` outputs more in this row.
-                    unsafe { high.min(low.max(*sum)).store(task.out.add(at + ix).cast()) };
+                    unsafe { T::store(high.min(low.max(*sum)), task.out.cast::<T>().add((at + ix) * LANES)) };
                 }
             }
             at += count;
         }
     }
+}
+
+/// Functions of sums, by way of memory.
+#[inline(always)]
+fn applied<V: Vector, const N: usize>(functions: &[Unary], mut sums: [V; N]) -> [V; N] {
+    let mut cells = [[0.0; LANES]; N];
+    cells.iter_mut().zip(sums).for_each(|(cell, sum)| sum.write(cell));
+    functions.iter().for_each(|&function| math::apply(V::ISA, function, cells.as_flattened_mut()));
+    sums.iter_mut().zip(&cells).for_each(|(sum, cell)| *sum = V::read(cell));
+    sums
 }
 
 /// How a row of the kernel is added to sums of neighbours.
@@ -254,13 +288,13 @@ trait KernelRow: Copy {
     ///
     /// # Safety
     /// The row and the weights can be read. `INSIDE`: no column is outside.
-    unsafe fn add<V: Vector, const T: usize, const INSIDE: bool>(
+    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
         self,
-        row: *const Pixel,
+        row: *const [T; LANES],
         base: usize,
         width: usize,
         weights: *const Pixel,
-        sums: &mut [V; T],
+        sums: &mut [V; N],
     );
 }
 
@@ -282,13 +316,13 @@ macro_rules! unrolled {
 impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
     #[inline(always)]
     #[expect(clippy::absurd_extreme_comparisons, reason = "one of the unrolled columns is 0")]
-    unsafe fn add<V: Vector, const T: usize, const INSIDE: bool>(
+    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
         self,
-        row: *const Pixel,
+        row: *const [T; LANES],
         base: usize,
         width: usize,
         weights: *const Pixel,
-        sums: &mut [V; T],
+        sums: &mut [V; N],
     ) {
         let mut kernel = [V::zero(); K];
         for (ix, register) in kernel.iter_mut().enumerate() {
@@ -300,15 +334,15 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
         let (start, end) = (base.wrapping_neg() as isize, (width as isize).wrapping_sub(base as isize));
         'columns: {
             unrolled! { AT in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 =>
-                if AT < (T - 1) * S + K {
+                if AT < (N - 1) * S + K {
                     if !INSIDE && end <= AT as isize {
                         break 'columns;
                     }
                     if INSIDE || K - 1 <= AT || start <= AT as isize {
                         // SAFETY: the column lies in the row, as the comparisons say or the caller.
-                        let item = unsafe { V::load(source.wrapping_add(AT).cast()) };
+                        let item = unsafe { T::load::<V>(source.wrapping_add(AT).cast()) };
                         for (kx, &weight) in kernel.iter().enumerate() {
-                            if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < T {
+                            if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < N {
                                 let sum = &mut sums[(AT - kx) / S];
                                 *sum = item.mul_add(weight, *sum);
                             }
@@ -326,13 +360,13 @@ struct AnyKernel<'a>(&'a Window);
 
 impl KernelRow for AnyKernel<'_> {
     #[inline(always)]
-    unsafe fn add<V: Vector, const T: usize, const INSIDE: bool>(
+    unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
         self,
-        row: *const Pixel,
+        row: *const [T; LANES],
         base: usize,
         width: usize,
         weights: *const Pixel,
-        sums: &mut [V; T],
+        sums: &mut [V; N],
     ) {
         let window = self.0;
         for kx in 0..window.kernel[1] {
@@ -342,7 +376,7 @@ impl KernelRow for AnyKernel<'_> {
             for sum in sums.iter_mut() {
                 if INSIDE || column < width {
                     // SAFETY: the column lies in the row.
-                    let item = unsafe { V::load(row.add(column).cast()) };
+                    let item = unsafe { T::load::<V>(row.add(column).cast()) };
                     *sum = item.mul_add(weight, *sum);
                 }
                 column = column.wrapping_add(window.stride[1]);

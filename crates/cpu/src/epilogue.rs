@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::pointwise::Unary;
 
-use crate::{Isa, math};
+use crate::float::{Item, with_item};
+use crate::tile::{self, ROWS, Row, Tile};
+use crate::vector::{LANES, Vector, with_vector};
+use crate::{Float, Isa, math};
 
 /// Add a bias, add a residual, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +28,13 @@ impl Epilogue {
         bias.into_iter().chain(residual).collect()
     }
 
+    /// The same in bytes, where results take `output` bytes in all. A bias is `f32` in any case.
+    pub(crate) fn operand_bytes(&self, channels: Option<usize>, output: Option<usize>) -> SmallVec<[Option<usize>; 2]> {
+        let bias = self.bias.then_some(channels.and_then(|channels| channels.checked_mul(4)));
+        let residual = self.residual.then_some(output);
+        bias.into_iter().chain(residual).collect()
+    }
+
     /// Limits that limit nothing.
     pub(crate) const UNLIMITED: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
 
@@ -39,10 +49,86 @@ impl Epilogue {
         }
     }
 
+    /// The functions as limits, where they begin so, and those that follow.
+    pub(crate) fn limits_and_functions(&self) -> (Option<[f32; 2]>, &[Unary]) {
+        match *self.activation {
+            [Unary::Relu, ref rest @ ..] => (Some([0.0, f32::INFINITY]), rest),
+            [Unary::Clip { min, max }, ref rest @ ..] => (Some([min, max]), rest),
+            ref functions => (None, functions),
+        }
+    }
+
     /// Applies the functions.
     pub(crate) fn activate(&self, isa: Isa, items: &mut [f32]) {
         for &function in &self.activation {
             math::apply(isa, function, items);
+        }
+    }
+}
+
+/// Computes a tile and applies functions to its results, which are rounded once, after that.
+///
+/// # Safety
+/// As [`tile::multiply`].
+pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
+    if functions.is_empty() {
+        // SAFETY: the caller's promise.
+        return unsafe { tile::multiply(isa, tile) };
+    }
+    if tile.result == Float::F32 {
+        // SAFETY: the caller's promise; the results are the tile's own.
+        return unsafe {
+            tile::multiply(isa, tile);
+            for run in tile.rows.chunk_by(|row, next| row.out + LANES == next.out) {
+                for vector in 0..tile.vectors {
+                    let start = tile.out.cast::<f32>().add(run[0].out + vector * tile.vector_stride);
+                    apply(isa, functions, std::slice::from_raw_parts_mut(start, run.len() * LANES));
+                }
+            }
+        };
+    }
+    let mut beside = [[0.0; LANES]; 2 * ROWS];
+    let rows: [Row; ROWS] =
+        std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
+    let sums = Tile {
+        result: Float::F32,
+        out: beside.as_mut_ptr().cast(),
+        rows: &rows[..tile.rows.len()],
+        vector_stride: ROWS * LANES,
+        residual: None,
+        limits: None,
+        ..*tile
+    };
+    // SAFETY: the caller's promise; the sums have room in `beside`.
+    unsafe { tile::multiply(isa, &sums) };
+    let beside = &mut beside;
+    with_item!(tile.result, T => with_vector!(isa, finish<T>(tile: &Tile<'_>, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS])));
+}
+
+fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
+    functions.iter().for_each(|&function| math::apply(isa, function, items));
+}
+
+/// Residual, limits and functions of sums that lie beside their tile, and its results. Called by [`multiply`] alone, whose
+/// caller promises that the tile's rows hold.
+#[inline(always)]
+fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS]) {
+    let [low, high] = tile.limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
+    for vector in 0..tile.vectors {
+        let sums = &mut beside[vector * ROWS..][..tile.rows.len()];
+        let place = |row: &Row| row.out + vector * tile.vector_stride;
+        for (sum, row) in sums.iter_mut().zip(tile.rows) {
+            let mut lanes = V::read(sum);
+            if let Some(residual) = tile.residual {
+                // SAFETY: the residual has an element for each result.
+                lanes = lanes.add(unsafe { T::load(residual.cast::<T>().add(place(row))) });
+            }
+            high.min(low.max(lanes)).write(sum);
+        }
+        apply(V::ISA, functions, sums.as_flattened_mut());
+        for (sum, row) in sums.iter().zip(tile.rows) {
+            // SAFETY: the results are the tile's own.
+            unsafe { T::store(V::read(sum), tile.out.cast::<T>().add(place(row))) };
         }
     }
 }

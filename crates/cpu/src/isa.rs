@@ -7,7 +7,7 @@ use std::fmt;
 pub enum Isa {
     /// What every processor of the architecture has.
     Portable,
-    /// AVX2 with FMA.
+    /// AVX2 with FMA, and F16C, which every processor that has them has.
     Avx2,
     /// AVX-512 F.
     Avx512,
@@ -18,7 +18,8 @@ impl Isa {
     pub fn detect() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx2 =
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
             if avx2 && is_x86_feature_detected!("avx512f") {
                 return Isa::Avx512;
             }

@@ -3,17 +3,18 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::Pool;
+use crate::float::{Item, with_item};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
 use crate::vector::{LANES, Vector, with_vector};
+use crate::{Float, Pool};
 
 /// Elements of a task.
 const TASK: usize = 1 << 13;
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + bias` for each row of `x: [rows, columns]`, whose mean and (biased)
 /// variance these are. Operands: `x`, which may be in place, then `scale` and `bias` of `columns` elements, where there
-/// are such. `f32`.
+/// are such, which are `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
     /// Extents in front.
@@ -26,6 +27,8 @@ pub struct LayerNorm {
     pub scale: bool,
     /// Whether something is added, to each column its own number.
     pub bias: bool,
+    /// How `x` and the results are stored.
+    pub float: Float,
 }
 
 impl KernelFn for LayerNorm {
@@ -33,9 +36,15 @@ impl KernelFn for LayerNorm {
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
         let elements = product(&[self.rows, self.columns]);
-        let mut inputs: SmallVec<[Option<usize>; 3]> = SmallVec::from_slice(&[elements]);
-        inputs.extend([self.scale, self.bias].into_iter().filter(|&is| is).map(|_| Some(self.columns)));
-        Sizes::new(&inputs, elements, 4)
+        let output = elements.and_then(|elements| elements.checked_mul(self.float.size()));
+        let mut inputs: SmallVec<[Option<usize>; 3]> = SmallVec::from_slice(&[output]);
+        inputs.extend([self.scale, self.bias].into_iter().filter(|&is| is).map(|_| self.columns.checked_mul(4)));
+        Sizes::new(&inputs, output, 1)
+    }
+
+    fn alignment(&self) -> usize {
+        // Each operand's own elements are aligned in any case.
+        self.float.size()
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -44,40 +53,42 @@ impl KernelFn for LayerNorm {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let x: Option<&[f32]> = input_or_in_place(&args, 0);
         let scale = self.scale.then(|| &input(&args, 1)[..self.columns]);
         let bias = self.bias.then(|| &input(&args, args.inputs.len() - 1)[..self.columns]);
-        let out: &mut [f32] = elements_mut(args.outputs[0]);
         let chunk = (TASK / self.columns.max(1)).max(1) * self.columns;
-        for_each_chunk(pool, out, chunk, &|number, cells| {
-            if let Some(x) = x {
-                // The sums then read what they are about to write, from the first cache where it is a row's.
-                cells.copy_from_slice(&x[number * chunk..][..cells.len()]);
-            }
-            let kernel = self;
-            with_vector!(pool.isa(), run_rows(
-                kernel: &LayerNorm, scale: Option<&[f32]>, bias: Option<&[f32]>, cells: &mut [f32]
-            ));
+        with_item!(self.float, T => {
+            let x: Option<&[T]> = input_or_in_place(&args, 0);
+            let out: &mut [T] = elements_mut(args.outputs[0]);
+            for_each_chunk(pool, out, chunk, &|number, cells| {
+                if let Some(x) = x {
+                    // The sums then read what they are about to write, from the first cache where it is a row's.
+                    cells.copy_from_slice(&x[number * chunk..][..cells.len()]);
+                }
+                let kernel = self;
+                with_vector!(pool.isa(), run_rows<T>(
+                    kernel: &LayerNorm, scale: Option<&[f32]>, bias: Option<&[f32]>, cells: &mut [T]
+                ));
+            });
         });
     }
 }
 
 #[inline(always)]
-fn run_rows<V: Vector>(kernel: &LayerNorm, scale: Option<&[f32]>, bias: Option<&[f32]>, cells: &mut [f32]) {
+fn run_rows<V: Vector, T: Item>(kernel: &LayerNorm, scale: Option<&[f32]>, bias: Option<&[f32]>, cells: &mut [T]) {
     let count = kernel.columns as f32;
     for row in cells.chunks_exact_mut(kernel.columns) {
-        let mean = sum::<V>(row) / count;
+        let mean = sum::<V, T>(row) / count;
         let centre = V::splat(mean);
-        let factor = V::splat(1.0 / (squares::<V>(row, mean) / count + kernel.epsilon).sqrt());
+        let factor = V::splat(1.0 / (squares::<V, T>(row, mean) / count + kernel.epsilon).sqrt());
         for (ix, cells) in row.chunks_mut(LANES).enumerate() {
-            let mut items = V::read_part(cells, 0.0).sub(centre).mul(factor);
+            let mut items = T::read_part::<V>(cells, 0.0).sub(centre).mul(factor);
             if let Some(scale) = scale {
                 items = items.mul(V::read_part(&scale[ix * LANES..][..cells.len()], 0.0));
             }
             if let Some(bias) = bias {
                 items = items.add(V::read_part(&bias[ix * LANES..][..cells.len()], 0.0));
             }
-            items.write_part(cells);
+            T::write_part(items, cells);
         }
     }
 }
@@ -87,11 +98,11 @@ const PARTS: usize = 4;
 
 /// The sum of a row.
 #[inline(always)]
-fn sum<V: Vector>(row: &[f32]) -> f32 {
+fn sum<V: Vector, T: Item>(row: &[T]) -> f32 {
     let mut parts = [V::zero(); PARTS];
     for items in row.chunks(PARTS * LANES) {
         for (part, items) in parts.iter_mut().zip(items.chunks(LANES)) {
-            *part = part.add(V::read_part(items, 0.0));
+            *part = part.add(T::read_part(items, 0.0));
         }
     }
     joined(parts)
@@ -99,11 +110,11 @@ fn sum<V: Vector>(row: &[f32]) -> f32 {
 
 /// The sum of the squares of what a row differs by from a number.
 #[inline(always)]
-fn squares<V: Vector>(row: &[f32], from: f32) -> f32 {
+fn squares<V: Vector, T: Item>(row: &[T], from: f32) -> f32 {
     let (mut parts, centre) = ([V::zero(); PARTS], V::splat(from));
     for items in row.chunks(PARTS * LANES) {
         for (part, items) in parts.iter_mut().zip(items.chunks(LANES)) {
-            let difference = V::read_part(items, from).sub(centre);
+            let difference = T::read_part::<V>(items, from).sub(centre);
             *part = difference.mul_add(difference, *part);
         }
     }

@@ -22,6 +22,7 @@ mod pool;
 
 mod blocked;
 mod epilogue;
+mod float;
 mod gemm;
 mod math;
 mod panels;
@@ -72,6 +73,7 @@ pub use depthwise_blocked::DepthwiseBlocked;
 pub use elementwise::{Elementwise, ElementwiseFn};
 pub use epilogue::Epilogue;
 pub use fill::Fill;
+pub use float::Float;
 pub use gather::Gather;
 pub use isa::{Isa, Level};
 pub use kernel::{Args, Kernel, KernelFn, Misfit, Operand, Sizes};

@@ -17,13 +17,14 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
 
-use crate::epilogue::Epilogue;
-use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::epilogue::{self, Epilogue};
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements, input, input_or_in_place, product};
 use crate::shared::{SharedMut, zeros};
-use crate::tile::{self, Loop, Nest, Row, Start, Tile};
+use crate::tile::{self, Loop, Nest, Row, Start, Tile, Word};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Isa, Pool};
+use crate::{Float, Isa, Pool, float};
 
 /// Columns of a strip.
 const STRIP: usize = 2 * LANES;
@@ -52,7 +53,10 @@ pub enum MatMulB {
 }
 
 /// `a: [matrices, m, k]` times `b: [matrices, k, n]`, matrices numbered by `batch` with strides of 0 where one serves for
-/// several; then by the epilogue a bias `[n]` and a residual. Output: `[batch.., m, n]`. All `f32`.
+/// several; then by the epilogue a bias `[n]` and a residual. Output: `[batch.., m, n]`. The bias is `f32`, and what a result
+/// is before it is rounded.
+///
+/// Refuses: halves that are not an even number of columns of `a`; products of or to halves whose `b` is not packed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
     /// Extents of the batch; empty for one product.
@@ -69,28 +73,40 @@ pub struct MatMul {
     pub n: usize,
     /// How the right factor comes.
     pub b: MatMulB,
+    /// How both factors are stored.
+    pub factors: Float,
+    /// How the residual and the results are stored.
+    pub result: Float,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
 
 impl MatMul {
-    /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last one of 16 or 32, filled up with zeros.
+    /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last one of 16 or 32, filled up with zeros. Of
+    /// halves those of two rows are neighbours.
     ///
     /// # Panics
     /// Another number of elements.
-    pub fn pack(&self, b: &[f32]) -> Vec<f32> {
+    pub fn pack(&self, b: &[f32]) -> Vec<u8> {
         assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
+        let per_word = self.factors.per_word();
         let mut packed = vec![0.0; self.k * self.n.next_multiple_of(LANES)];
-        if b.is_empty() {
-            return packed;
-        }
-        for (strip, cells) in packed.chunks_mut(self.k * STRIP).enumerate() {
+        for (strip, cells) in packed.chunks_mut((self.k * STRIP).max(1)).enumerate() {
             let columns = STRIP.min(self.n - strip * STRIP);
-            for (row, cells) in b.chunks_exact(self.n).zip(cells.chunks_exact_mut(columns.next_multiple_of(LANES))) {
-                cells[..columns].copy_from_slice(&row[strip * STRIP..][..columns]);
+            let width = columns.next_multiple_of(LANES);
+            for (row, items) in b.chunks_exact(self.n).enumerate() {
+                let cells = &mut cells[row / per_word * per_word * width + row % per_word..];
+                for (cell, item) in cells.iter_mut().step_by(per_word).zip(&items[strip * STRIP..][..columns]) {
+                    *cell = *item;
+                }
             }
         }
-        packed
+        self.factors.bytes(&packed)
+    }
+
+    /// Words of a row of `a`, and of a column of `b`.
+    fn words(&self) -> usize {
+        self.k / self.factors.per_word()
     }
 
     /// One past the highest matrix that strides reach.
@@ -122,6 +138,12 @@ impl KernelFn for MatMul {
         if self.b == MatMulB::Packed && self.b_strides.iter().any(|&stride| stride != 0) {
             return Err(Misfit("a packed factor is one matrix"));
         }
+        if self.k % self.factors.per_word() != 0 {
+            return Err(Misfit("halves come in pairs"));
+        }
+        if self.b != MatMulB::Packed && (self.factors.is_half() || self.result.is_half()) {
+            return Err(Misfit("a product of or to halves has its right factor packed"));
+        }
         let count = product(&self.batch);
         let several = |matrix: Option<usize>, strides: &[usize]| match count {
             // Nothing is read where there is no product, but the factors have their sizes all the same.
@@ -134,9 +156,16 @@ impl KernelFn for MatMul {
         };
         let a = several(product(&[self.m, self.k]), &self.a_strides);
         let output = count.and_then(|count| product(&[count, self.m, self.n]));
-        let mut inputs = vec![a, b];
-        inputs.extend(self.epilogue.operands(self.n, output));
-        Sizes::new(&inputs, output, 4)
+        let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
+        let output = bytes(output, self.result);
+        let mut inputs = vec![bytes(a, self.factors), bytes(b, self.factors)];
+        inputs.extend(self.epilogue.operand_bytes(Some(self.n), output));
+        Sizes::new(&inputs, output, 1)
+    }
+
+    fn alignment(&self) -> usize {
+        // Each operand's own elements are aligned in any case.
+        if self.factors.is_half() || self.result.is_half() { 2 } else { 4 }
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -145,21 +174,23 @@ impl KernelFn for MatMul {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let a: &[f32] = input(&args, 0);
-        let b: &[f32] = input(&args, 1);
+        let a: &[Word] = input(&args, 0);
+        let b: &[Word] = input(&args, 1);
         let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
-        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
-        let out = SharedMut::new(elements_mut(args.outputs[0]));
+        let residual: Option<Option<&[u8]>> =
+            self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let out: SharedMut<u8> = SharedMut::new(args.outputs[0]);
         if out.len() == 0 {
             return;
         }
-        let matrices = out.len() / (self.m * self.n);
-        let fits = |items: &[f32], count: usize| assert_eq!(items.len(), count, "operands have the sizes stated");
-        bias.iter().for_each(|bias| fits(bias, self.n));
-        residual.iter().flatten().for_each(|residual| fits(residual, out.len()));
-        let work = Product { kernel: self, a, b, bias, residual, out, limits: self.epilogue.limits() };
+        let matrices = out.len() / (self.m * self.n * self.result.size());
+        let fits = |have: usize, count: usize| assert_eq!(have, count, "operands have the sizes stated");
+        bias.iter().for_each(|bias| fits(bias.len(), self.n));
+        residual.iter().flatten().for_each(|residual| fits(residual.len(), out.len()));
+        let (limits, functions) = self.epilogue.limits_and_functions();
+        let work = Product { kernel: self, a, b, bias, residual, out, limits, functions };
         let work = &work;
-        if self.m <= FEW_ROWS && self.b == MatMulB::Packed {
+        if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.factors == Float::F32 {
             let strips = self.n.div_ceil(STRIP);
             let strips_per_task = (FEW_ROWS_BYTES / STRIP / 4 / self.k.max(1)).clamp(1, strips);
             let tasks = strips.div_ceil(strips_per_task);
@@ -245,43 +276,44 @@ impl MatMul {
 /// A run's operands, of the sizes stated.
 struct Product<'a> {
     kernel: &'a MatMul,
-    a: &'a [f32],
-    b: &'a [f32],
+    a: &'a [Word],
+    b: &'a [Word],
     bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
-    residual: Option<Option<&'a [f32]>>,
-    out: SharedMut<'a, f32>,
-    /// Where the epilogue's functions are no more than that.
+    residual: Option<Option<&'a [u8]>>,
+    out: SharedMut<'a, u8>,
     limits: Option<[f32; 2]>,
+    /// What is applied after the limits.
+    functions: &'a [Unary],
 }
 
 /// A block of a strip, as the microkernel reads it.
 #[derive(Clone, Copy)]
 struct Block {
-    start: *const f32,
-    /// Elements from row to row.
+    start: *const Word,
+    /// Words from row to row.
     stride: usize,
 }
 
 /// Where a tile is.
 struct Place<'a> {
     /// The rows of the left factor.
-    a: &'a [f32],
+    a: &'a [Word],
     /// The first element of the output.
     start: usize,
     rows: &'a [Row],
     strip: usize,
-    /// The terms of the sums that are added now.
+    /// The words of terms of the sums that are added now.
     terms: Range<usize>,
 }
 
 impl<'a> Product<'a> {
-    fn a(&self, matrix: usize) -> &'a [f32] {
-        let size = self.kernel.m * self.kernel.k;
+    fn a(&self, matrix: usize) -> &'a [Word] {
+        let size = self.kernel.m * self.kernel.words();
         &self.a[self.kernel.matrix(matrix, &self.kernel.a_strides) * size..][..size]
     }
 
-    fn b(&self, matrix: usize) -> &'a [f32] {
+    fn b(&self, matrix: usize) -> &'a [Word] {
         if self.kernel.b == MatMulB::Packed {
             return self.b;
         }
@@ -295,13 +327,15 @@ impl<'a> Product<'a> {
     }
 
     fn part(&self, isa: Isa, part: Part) {
-        let MatMul { m, k, n, b: form, .. } = *self.kernel;
-        let (a, b) = (self.a(part.matrix), self.b(part.matrix));
+        let MatMul { m, n, b: form, .. } = *self.kernel;
+        let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
+        // Sums that have been rounded cannot go on.
+        let depth = if self.kernel.result.is_half() { k } else { DEPTH };
         let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * k, out: row * n });
         let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
         let room = zeros(&mut room, if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
         for strip in part.strips {
-            let blocks = k.div_ceil(DEPTH).max(1);
+            let blocks = k.div_ceil(depth.max(1)).max(1);
             for number in 0..blocks {
                 let terms = number * k / blocks..(number + 1) * k / blocks;
                 let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
@@ -322,8 +356,9 @@ impl<'a> Product<'a> {
     }
 
     /// The rows `terms` of a strip of the matrix `b`: where they lie, or in `room`.
-    fn block(&self, isa: Isa, b: &[f32], strip: usize, terms: Range<usize>, panels: usize, room: &mut [f32]) -> Block {
-        let MatMul { k, n, b: form, .. } = *self.kernel;
+    fn block(&self, isa: Isa, b: &[Word], strip: usize, terms: Range<usize>, panels: usize, room: &mut [f32]) -> Block {
+        let MatMul { n, b: form, .. } = *self.kernel;
+        let k = self.kernel.words();
         let (first, columns) = (strip * STRIP, self.columns(strip));
         let stride = columns.next_multiple_of(LANES);
         match form {
@@ -337,6 +372,7 @@ impl<'a> Product<'a> {
                 return Block { start: rows.as_ptr(), stride: n };
             }
             MatMulB::Dynamic => {
+                let b = numbers(b);
                 for (row, cells) in b[terms.start * n..].chunks(n).zip(room.chunks_exact_mut(stride)).take(terms.len())
                 {
                     match row[first..].first_chunk::<STRIP>() {
@@ -346,12 +382,12 @@ impl<'a> Product<'a> {
                 }
             }
             MatMulB::Transposed => {
-                let (rows, depth) = (&b[first * k + terms.start..], terms.len());
+                let (rows, depth) = (numbers(&b[first * k + terms.start..]), terms.len());
                 let room = &mut room[..depth * stride];
                 with_vector!(isa, transpose(rows: &[f32], k: usize, columns: usize, depth: usize, room: &mut [f32]));
             }
         }
-        Block { start: room.as_ptr(), stride }
+        Block { start: room.as_ptr().cast(), stride }
     }
 
     /// Computes a tile, or adds further terms to it.
@@ -360,19 +396,24 @@ impl<'a> Product<'a> {
     /// `block` has as many rows as `place` terms, each of the strip's columns filled up to whole vectors. No other task
     /// uses the tile's part of the output.
     unsafe fn tile(&self, isa: Isa, place: &Place, block: Block) {
-        let MatMul { k, n, .. } = *self.kernel;
+        let MatMul { n, factors, result, .. } = *self.kernel;
+        let (k, size) = (self.kernel.words(), result.size());
         let (column, columns) = (place.strip * STRIP, self.columns(place.strip));
         let (start, count, vectors) = (place.start, place.rows.len(), columns.div_ceil(LANES));
-        assert!(count * k <= place.a.len() && start + (count - 1) * n + columns <= self.out.len(), "a tile fits");
+        let end = (start + (count - 1) * n + columns) * size;
+        assert!(count * k <= place.a.len() && end <= self.out.len(), "a tile fits");
         let (is_first, is_last) = (place.terms.start == 0, place.terms.end == k);
         let nests = [Nest { x: place.terms.start, weights: 0, loops: [Loop::ONCE; 3], depth: place.terms.len() }];
         let limits = self.limits.filter(|_| is_last);
+        let functions = if is_last { self.functions } else { &[] };
         let mut tile = Tile {
+            factors,
             x: place.a.as_ptr(),
             weights: block.start,
             weight_stride: block.stride,
+            result,
             // SAFETY: an element of the output (asserted above).
-            out: unsafe { self.out.start().add(start) },
+            out: unsafe { self.out.start().add(start * size) },
             rows: place.rows,
             vectors,
             vector_stride: LANES,
@@ -381,57 +422,55 @@ impl<'a> Product<'a> {
             residual: None,
             limits,
         };
-        let activates = is_last && self.limits.is_none();
         if columns == vectors * LANES {
             if is_first {
                 tile.start = self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[column..][..columns].as_ptr()));
-                let residual = |residual: Option<&[f32]>| residual.map(|residual| residual[start..].as_ptr());
+                let residual = |residual: Option<&[u8]>| residual.map(|residual| residual[start * size..].as_ptr());
                 tile.residual = self.residual.map(|items| residual(items).unwrap_or(tile.out.cast_const()));
             }
             // SAFETY: rows of `a` have the terms, the block has them (the caller's promise), and the tile lies in the
             // output (asserted), whose length bias and residual fit (`run` asserts that).
-            unsafe { tile::multiply(isa, &tile) };
-            if activates {
-                for row in 0..count {
-                    // SAFETY: the tile is this task's own.
-                    let cells = unsafe { self.out.part(start + row * n, columns) };
-                    self.kernel.epilogue.activate(isa, cells);
-                }
-            }
+            unsafe { epilogue::multiply(isa, &tile, functions) };
             return;
         }
         // Vectors that are wider than what is left of the output: through a tile beside it.
         let mut cells = [[0.0; STRIP]; tile::ROWS];
         for (row, cells) in cells.iter_mut().enumerate().take(count) {
             // SAFETY: the tile is this task's own.
-            let results = unsafe { self.out.part(start + row * n, columns) };
+            let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
             match is_first {
-                true => self.begin(start + row * n, column, results, &mut cells[..columns]),
-                false => cells[..columns].copy_from_slice(results),
+                true => self.begin(isa, start + row * n, column, results, &mut cells[..columns]),
+                false => float::widen(isa, result, results, &mut cells[..columns]),
             }
         }
         let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * k, out: row * STRIP });
-        (tile.rows, tile.out) = (&rows[..count], cells.as_mut_ptr().cast());
+        (tile.rows, tile.out, tile.result) = (&rows[..count], cells.as_mut_ptr().cast(), Float::F32);
         // SAFETY: as above; the results go to `cells`.
-        unsafe { tile::multiply(isa, &tile) };
-        for (row, cells) in cells.iter_mut().enumerate().take(count) {
-            let cells = &mut cells[..columns];
-            if activates {
-                self.kernel.epilogue.activate(isa, cells);
-            }
+        unsafe { epilogue::multiply(isa, &tile, functions) };
+        for (row, cells) in cells.iter().enumerate().take(count) {
             // SAFETY: the tile is this task's own.
-            unsafe { self.out.part(start + row * n, columns) }.copy_from_slice(cells);
+            let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
+            float::narrow(isa, result, &cells[..columns], results);
         }
     }
 
     /// What sums begin with: bias and residual. The results' old contents are the residual where it is in place.
-    fn begin(&self, start: usize, column: usize, results: &[f32], cells: &mut [f32]) {
+    fn begin(&self, isa: Isa, start: usize, column: usize, results: &[u8], cells: &mut [f32]) {
+        let result = self.kernel.result;
+        if let Some(residual) = self.residual {
+            let own = start * result.size()..(start + cells.len()) * result.size();
+            let residual = residual.map_or(results, |residual| &residual[own]);
+            float::widen(isa, result, residual, cells);
+        }
         if let Some(bias) = self.bias {
             cells.iter_mut().zip(&bias[column..]).for_each(|(cell, bias)| *cell += bias);
         }
-        let residual = self.residual.map(|residual| residual.map_or(results, |residual| &residual[start..]));
-        residual.iter().for_each(|residual| cells.iter_mut().zip(*residual).for_each(|(cell, more)| *cell += more));
     }
+}
+
+/// Words that are numbers.
+fn numbers(words: &[Word]) -> &[f32] {
+    elements(bytemuck::cast_slice(words))
 }
 
 /// The transpose of `columns` rows of `depth` elements, `stride` from row to row, as `depth` rows of whole vectors.
@@ -461,7 +500,7 @@ pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize,
 /// All rows by a strip, of which there are at most [`FEW_ROWS`].
 #[inline(always)]
 fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
-    let MatMul { m, n, .. } = *work.kernel;
+    let MatMul { m, n, result, .. } = *work.kernel;
     let (column, columns) = (strip * STRIP, work.columns(strip));
     let mut sums = [[0.0; STRIP]; FEW_ROWS];
     // Sums that do not wait for each other, as many as registers allow.
@@ -484,13 +523,13 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
     for (row, sums) in sums.iter().enumerate().take(m) {
         let start = (matrix * m + row) * n + column;
         // SAFETY: a strip of a matrix is its task's own.
-        let results = unsafe { work.out.part(start, columns) };
+        let results = unsafe { work.out.part(start * result.size(), columns * result.size()) };
         let mut cells = [0.0; STRIP];
         let cells = &mut cells[..columns];
-        work.begin(start, column, results, cells);
+        work.begin(V::ISA, start, column, results, cells);
         cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum);
         work.kernel.epilogue.activate(V::ISA, cells);
-        results.copy_from_slice(cells);
+        float::narrow(V::ISA, result, cells, results);
     }
 }
 
@@ -508,8 +547,8 @@ fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
     let k = work.kernel.k;
     let width = work.columns(strip).next_multiple_of(LANES);
     let a = work.a(matrix);
-    let rows: [&[f32]; R] = from_fn(|row| &a[row * k..][..k]);
-    let cells = &work.b[strip * STRIP * k..][..width * k];
+    let rows: [&[f32]; R] = from_fn(|row| numbers(&a[row * k..][..k]));
+    let cells = numbers(&work.b[strip * STRIP * k..][..width * k]);
     assert!((vector + N) * LANES <= width, "the vectors lie in the strip");
     let mut parts = [[[V::zero(); N]; R]; S];
     for at in (0..k / S * S).step_by(S) {

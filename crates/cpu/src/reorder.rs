@@ -4,17 +4,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Pool;
-use crate::blocked::{Pixel, padded};
+use crate::blocked::padded;
+use crate::float::{Item, with_item};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::shared::{SharedMut, for_each_chunk};
 use crate::vector::{LANES, Vector, with_vector};
+use crate::{Float, Pool};
 
 /// Pixels of one block that a task moves; a multiple of the lanes.
 const TASK_PIXELS: usize = 512;
 
 /// Brings `[batch, channels, plane]` to blocks of sixteen channels, `[batch, ceil(channels / 16), plane, 16]`, or back.
-/// The pads of the blocked result are 0; those of a blocked operand are not read. `f32`.
+/// The pads of the blocked result are 0; those of a blocked operand are not read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reorder {
     /// Pictures.
@@ -25,6 +26,8 @@ pub struct Reorder {
     pub plane: usize,
     /// Whether the result is the blocked one.
     pub to_blocked: bool,
+    /// How both are stored.
+    pub float: Float,
 }
 
 impl KernelFn for Reorder {
@@ -35,61 +38,69 @@ impl KernelFn for Reorder {
         let rows = product(&[self.batch, self.channels, self.plane]);
         let blocked = product(&[self.batch, padded, self.plane]);
         let (from, to) = if self.to_blocked { (rows, blocked) } else { (blocked, rows) };
-        Sizes::new(&[from], to, 4)
+        Sizes::new(&[from], to, self.float.size())
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        // Pixels of a task: a part of one plane, or several planes where they are small.
-        let chunk = match self.plane {
-            0..TASK_PIXELS => self.plane * (TASK_PIXELS / self.plane.max(1)),
-            _ => TASK_PIXELS,
-        };
-        let blocks = self.channels.div_ceil(LANES);
-        if self.to_blocked {
-            let rows: &[f32] = input(&args, 0);
-            let out: &mut [Pixel] = elements_mut(args.outputs[0]);
-            // Chunks start at multiples of sixteen pixels within a plane, wherever its neighbours end.
-            let per_plane = self.plane.div_ceil(chunk);
-            if per_plane <= 1 {
-                for_each_chunk(pool, out, chunk, &|number, pixels| {
-                    let first = number * (chunk / self.plane);
-                    for (ix, pixels) in pixels.chunks_exact_mut(self.plane).enumerate() {
-                        let source = &rows[self.start_of(first + ix)..];
-                        let channels = self.channels_of(first + ix);
-                        self.to_pixels(pool, source, channels, pixels);
+        with_item!(self.float, T => {
+            // Pixels of a task: a part of one plane, or several planes where they are small.
+            let chunk = match self.plane {
+                0..TASK_PIXELS => self.plane * (TASK_PIXELS / self.plane.max(1)),
+                _ => TASK_PIXELS,
+            };
+            let blocks = self.channels.div_ceil(LANES);
+            if self.to_blocked {
+                let rows: &[T] = input(&args, 0);
+                let to_pixels = |source: &[T], channels: usize, pixels: &mut [[T; LANES]]| {
+                    let plane = self.plane;
+                    with_vector!(pool.isa(), to_pixels<T>(
+                        source: &[T], plane: usize, channels: usize, pixels: &mut [[T; LANES]]
+                    ));
+                };
+                let out: &mut [[T; LANES]] = elements_mut(args.outputs[0]);
+                // Chunks start at multiples of sixteen pixels within a plane, wherever its neighbours end.
+                let per_plane = self.plane.div_ceil(chunk);
+                if per_plane <= 1 {
+                    for_each_chunk(pool, out, chunk, &|number, pixels| {
+                        let first = number * (chunk / self.plane);
+                        for (ix, pixels) in pixels.chunks_exact_mut(self.plane).enumerate() {
+                            let source = &rows[self.start_of(first + ix)..];
+                            let channels = self.channels_of(first + ix);
+                            to_pixels(source, channels, pixels);
+                        }
+                    });
+                    return;
+                }
+                let out = SharedMut::new(out);
+                pool.run(self.batch * blocks * per_plane, &|task| {
+                    let (block, start) = (task / per_plane, task % per_plane * chunk);
+                    let count = chunk.min(self.plane - start);
+                    // SAFETY: the parts of a plane are disjoint, and so are planes; each task has its own.
+                    let pixels = unsafe { out.part(block * self.plane + start, count) };
+                    let source = &rows[self.start_of(block) + start..];
+                    to_pixels(source, self.channels_of(block), pixels);
+                });
+            } else {
+                let pixels: &[[T; LANES]] = input(&args, 0);
+                let out = SharedMut::new(elements_mut(args.outputs[0]));
+                let per_plane = self.plane.div_ceil(chunk);
+                let planes = (chunk / self.plane).max(1);
+                pool.run((self.batch * blocks).div_ceil(planes) * per_plane, &|task| {
+                    let (first, start) = (task / per_plane * planes, task % per_plane * chunk);
+                    let count = chunk.min(self.plane - start);
+                    for block in first..(first + planes).min(self.batch * blocks) {
+                        let pixels = &pixels[block * self.plane + start..][..count];
+                        let place = Rows {
+                            start: self.start_of(block) + start,
+                            channels: self.channels_of(block),
+                            plane: self.plane,
+                        };
+                        let out = &out;
+                        with_vector!(pool.isa(), to_rows<T>(pixels: &[[T; LANES]], place: Rows, out: &SharedMut<'_, T>));
                     }
                 });
-                return;
             }
-            let out = SharedMut::new(out);
-            pool.run(self.batch * blocks * per_plane, &|task| {
-                let (block, start) = (task / per_plane, task % per_plane * chunk);
-                let count = chunk.min(self.plane - start);
-                // SAFETY: the parts of a plane are disjoint, and so are planes; each task has its own.
-                let pixels = unsafe { out.part(block * self.plane + start, count) };
-                let source = &rows[self.start_of(block) + start..];
-                self.to_pixels(pool, source, self.channels_of(block), pixels);
-            });
-        } else {
-            let pixels: &[Pixel] = input(&args, 0);
-            let out = SharedMut::new(elements_mut(args.outputs[0]));
-            let per_plane = self.plane.div_ceil(chunk);
-            let planes = (chunk / self.plane).max(1);
-            pool.run((self.batch * blocks).div_ceil(planes) * per_plane, &|task| {
-                let (first, start) = (task / per_plane * planes, task % per_plane * chunk);
-                let count = chunk.min(self.plane - start);
-                for block in first..(first + planes).min(self.batch * blocks) {
-                    let pixels = &pixels[block * self.plane + start..][..count];
-                    let place = Rows {
-                        start: self.start_of(block) + start,
-                        channels: self.channels_of(block),
-                        plane: self.plane,
-                    };
-                    let out = &out;
-                    with_vector!(pool.isa(), to_rows(pixels: &[Pixel], place: Rows, out: &SharedMut<'_, f32>));
-                }
-            });
-        }
+        });
     }
 }
 
@@ -104,11 +115,6 @@ impl Reorder {
     fn channels_of(&self, block: usize) -> usize {
         (self.channels - block % self.channels.div_ceil(LANES) * LANES).min(LANES)
     }
-
-    fn to_pixels(&self, pool: &Pool, source: &[f32], channels: usize, pixels: &mut [Pixel]) {
-        let plane = self.plane;
-        with_vector!(pool.isa(), to_pixels(source: &[f32], plane: usize, channels: usize, pixels: &mut [Pixel]));
-    }
 }
 
 /// Where the channels of a block lie in a row-major value.
@@ -121,24 +127,24 @@ struct Rows {
 
 /// Channel `c` of the pixels starts at `source[c * plane]`.
 #[inline(always)]
-fn to_pixels<V: Vector>(source: &[f32], plane: usize, channels: usize, pixels: &mut [Pixel]) {
+fn to_pixels<V: Vector, T: Item>(source: &[T], plane: usize, channels: usize, pixels: &mut [[T; LANES]]) {
     let count = pixels.len();
     let (tiles, rest) = pixels.as_chunks_mut::<LANES>();
     for (ix, tile) in tiles.iter_mut().enumerate() {
         let mut rows = [V::zero(); LANES];
         for (channel, row) in rows.iter_mut().enumerate() {
             if channel < channels {
-                *row = V::read(&source[channel * plane + ix * LANES..][..LANES]);
+                *row = T::read(&source[channel * plane + ix * LANES..][..LANES]);
             }
         }
         let columns = V::transpose(rows);
         for (pixel, column) in tile.iter_mut().zip(&columns) {
-            column.write(pixel);
+            T::write(*column, pixel);
         }
     }
     let start = count - rest.len();
     for (ix, pixel) in rest.iter_mut().enumerate() {
-        *pixel = [0.0; LANES];
+        *pixel = [T::zeroed(); LANES];
         for (channel, item) in pixel.iter_mut().enumerate().take(channels) {
             *item = source[channel * plane + start + ix];
         }
@@ -146,7 +152,7 @@ fn to_pixels<V: Vector>(source: &[f32], plane: usize, channels: usize, pixels: &
 }
 
 #[inline(always)]
-fn to_rows<V: Vector>(pixels: &[Pixel], place: Rows, out: &SharedMut<'_, f32>) {
+fn to_rows<V: Vector, T: Item>(pixels: &[[T; LANES]], place: Rows, out: &SharedMut<'_, T>) {
     let (tiles, rest) = pixels.as_chunks::<LANES>();
     // SAFETY: a task has some pixels of a block to itself, and these are their places in the rows of its channels.
     let part = |channel: usize, pixel: usize, count: usize| unsafe {
@@ -155,12 +161,12 @@ fn to_rows<V: Vector>(pixels: &[Pixel], place: Rows, out: &SharedMut<'_, f32>) {
     for (ix, tile) in tiles.iter().enumerate() {
         let mut rows = [V::zero(); LANES];
         for (row, pixel) in rows.iter_mut().zip(tile) {
-            *row = V::read(pixel);
+            *row = T::read(pixel);
         }
         let rows = V::transpose(rows);
         for (channel, row) in rows.iter().enumerate() {
             if channel < place.channels {
-                row.write(part(channel, ix * LANES, LANES));
+                T::write(*row, part(channel, ix * LANES, LANES));
             }
         }
     }

@@ -13,6 +13,9 @@
 //! multiplied into both vectors. Pixels may lie anywhere: each has an offset of its own, so that a tile may run over
 //! several rows of a picture, with any stride. What `k` runs over is a list of [`Nest`]s.
 //!
+//! Factors may be halves: then two neighbours of a pixel are one word of four bytes, as are the two weights that they meet
+//! in a lane, and nothing else here is different ([`Factors`]). Sums are `f32` in any case; results are rounded once.
+//!
 //! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512` and `avx2` in
 //! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
 //!
@@ -20,8 +23,14 @@
 //! read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
 //! partial sums: a kernel whose results are the same for any number of threads cuts its tiles by its shape alone.
 
-use crate::Isa;
+use types::{bf16, f16};
+
+use crate::float::{Item, with_item};
 use crate::vector::{LANES, Portable, Vector};
+use crate::{Float, Isa};
+
+/// What is multiplied: an `f32`, or two halves. It lies where a half may.
+pub(crate) type Word = [u16; 2];
 
 /// The most rows of a tile.
 pub(crate) const ROWS: usize = 14;
@@ -34,7 +43,7 @@ pub(crate) fn rows_max(isa: Isa) -> usize {
     }
 }
 
-/// A loop around a product: how often, and how far each turn goes on in `x` and in the weights.
+/// A loop around a product: how often, and how far each turn goes on in `x` and in the weights, in words.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loop {
     pub(crate) turns: usize,
@@ -47,17 +56,17 @@ impl Loop {
     pub(crate) const ONCE: Loop = Loop { turns: 1, x: 0, weights: 0 };
 }
 
-/// Terms of a sum: `depth` neighbours in `x`, with as many rows of weights, in three loops (the outermost first).
+/// Terms of a sum: `depth` neighbouring words in `x`, with as many rows of weights, in three loops (the outermost first).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nest {
-    /// Where the first term is, in elements from the tile's `x` and `weights`.
+    /// Where the first term is, in words from the tile's `x` and `weights`.
     pub(crate) x: usize,
     pub(crate) weights: usize,
     pub(crate) loops: [Loop; 3],
     pub(crate) depth: usize,
 }
 
-/// Where a row reads and writes, in elements from the tile's `x` and `out`.
+/// Where a row reads, in words from the tile's `x`, and writes, in elements from its `out`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) x: usize,
@@ -70,20 +79,25 @@ pub(crate) enum Start {
     Zero,
     /// A number for each channel of the tile.
     Bias(*const f32),
-    /// What lies in the output.
+    /// What lies in the output, which is `f32`.
     Output,
 }
 
 /// A tile of sums: for each row `r`, vector `v`, and term `k` of the nests,
-/// `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x] * weights[k.weights + v * 16 + lane]`.
+/// `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x] * weights[k.weights + v * 16 + lane]`, where the product of
+/// two words of halves is `low * low + high * high`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
-    pub(crate) x: *const f32,
+    /// What the words of `x` and the weights hold.
+    pub(crate) factors: Float,
+    pub(crate) x: *const Word,
     /// A row for each `k`.
-    pub(crate) weights: *const f32,
-    /// Elements from row to row, `16 * vectors` where they are packed.
+    pub(crate) weights: *const Word,
+    /// Words from row to row, `16 * vectors` where they are packed.
     pub(crate) weight_stride: usize,
-    pub(crate) out: *mut f32,
+    /// What the results are rounded to; the residual has the same type.
+    pub(crate) result: Float,
+    pub(crate) out: *mut u8,
     /// 1 to [`ROWS`].
     pub(crate) rows: &'a [Row],
     /// Vectors of a row, 1 or 2.
@@ -93,7 +107,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) nests: &'a [Nest],
     pub(crate) start: Start,
     /// Added to the sums; lies like the output, and may be the output.
-    pub(crate) residual: Option<*const f32>,
+    pub(crate) residual: Option<*const u8>,
     /// Limits of the results, the lower first; what is no number stays so.
     pub(crate) limits: Option<[f32; 2]>,
 }
@@ -109,31 +123,62 @@ pub(crate) struct Tile<'a> {
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
     assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
+    assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
     // SAFETY: the caller's promise; the parts below are rows and vectors of the tile.
     unsafe {
-        match isa {
+        match (isa, tile.factors) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => match tile.vectors {
+            (Isa::Avx512, Float::F32) => match tile.vectors {
                 1 => x86::AVX512_NARROW[tile.rows.len() - 1](tile, tile.rows, 0),
                 _ => x86::AVX512[tile.rows.len() - 1](tile, tile.rows, 0),
             },
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => in_parts(tile, &x86::AVX2),
-            _ => in_parts(tile, &PORTABLE),
+            (Isa::Avx512, Float::Bf16) if has_dot() => match tile.vectors {
+                1 => x86::DOT_NARROW[tile.rows.len() - 1](tile, tile.rows, 0),
+                _ => x86::DOT[tile.rows.len() - 1](tile, tile.rows, 0),
+            },
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, Float::Bf16) => match tile.vectors {
+                1 => in_parts(tile, 1, &x86::AVX512_BF16_NARROW),
+                _ => in_parts(tile, 2, &x86::AVX512_BF16),
+            },
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, Float::F16) => match tile.vectors {
+                1 => in_parts(tile, 1, &x86::AVX512_F16_NARROW),
+                _ => in_parts(tile, 2, &x86::AVX512_F16),
+            },
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Float::F32) => in_parts(tile, 1, &x86::AVX2),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Float::Bf16) => in_parts(tile, 1, &x86::AVX2_BF16),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Float::F16) => in_parts(tile, 1, &x86::AVX2_F16),
+            (_, Float::F32) => in_parts(tile, 1, &PORTABLE),
+            (_, Float::Bf16) => in_parts(tile, 1, &PORTABLE_BF16),
+            (_, Float::F16) => in_parts(tile, 1, &PORTABLE_F16),
         }
     }
+}
+
+/// Whether the processor multiplies pairs of `bf16` (AVX512-BF16). Results differ a little from those of other processors:
+/// what is less than the least normal number counts as 0.
+pub(crate) fn has_dot() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// A function for some rows of a tile and some of its vectors, from the one given on.
 type Part = unsafe fn(&Tile, &[Row], usize);
 
-/// Takes a tile vector by vector, each in parts of nearly as many rows.
+/// Takes a tile by so many vectors at a time, each in parts of nearly as many rows.
 ///
 /// # Safety
 /// As [`multiply`]; `parts[n - 1]` is for `n` rows.
-unsafe fn in_parts(tile: &Tile, parts: &[Part]) {
+unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
     let count = tile.rows.len().div_ceil(parts.len());
-    for vector in 0..tile.vectors {
+    for vector in (0..tile.vectors).step_by(vectors) {
         let mut rest = tile.rows;
         for part in 0..count {
             let rows;
@@ -146,16 +191,26 @@ unsafe fn in_parts(tile: &Tile, parts: &[Part]) {
 
 /// # Safety
 /// As [`multiply`].
-unsafe fn portable<const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+unsafe fn portable<F: Factors<Portable>, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     // SAFETY: the caller's promise.
-    unsafe { part::<Portable, R, 1, 1>(tile, rows, vector) }
+    unsafe { part::<Portable, F, R, 1, 1>(tile, rows, vector) }
 }
 
-const PORTABLE: [Part; 4] = [portable::<1>, portable::<2>, portable::<3>, portable::<4>];
+macro_rules! portable_by_rows {
+    ($factors:ty) => {
+        [portable::<$factors, 1>, portable::<$factors, 2>, portable::<$factors, 3>, portable::<$factors, 4>]
+    };
+}
+
+const PORTABLE: [Part; 4] = portable_by_rows!(f32);
+const PORTABLE_BF16: [Part; 4] = portable_by_rows!(bf16);
+const PORTABLE_F16: [Part; 4] = portable_by_rows!(f16);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Part, ROWS, Row, Tile, part};
+    use types::{bf16, f16};
+
+    use super::{Dot, Factors, Part, ROWS, Row, Tile, part};
     use crate::vector::x86::{Avx2, Avx512};
 
     // Never inlined: each is compiled on its own, so that its sums get all registers.
@@ -163,32 +218,237 @@ mod x86 {
     /// # Safety
     /// As [`super::multiply`], and the processor has AVX-512 F.
     #[inline(never)]
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512<const R: usize, const N: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    #[target_feature(enable = "avx512f,avx2,fma,f16c")]
+    unsafe fn avx512<F: Factors<Avx512>, const R: usize, const N: usize, const U: usize>(
+        tile: &Tile,
+        rows: &[Row],
+        vector: usize,
+    ) {
         // SAFETY: the caller's promise.
-        unsafe { part::<Avx512, R, N, U>(tile, rows, vector) }
+        unsafe { part::<Avx512, F, R, N, U>(tile, rows, vector) }
+    }
+
+    /// # Safety
+    /// As [`super::multiply`], and the processor has AVX512-BF16.
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bf16,avx2,fma,f16c")]
+    unsafe fn dot<F: Factors<Avx512>, const R: usize, const N: usize, const U: usize>(
+        tile: &Tile,
+        rows: &[Row],
+        vector: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { part::<Avx512, F, R, N, U>(tile, rows, vector) }
     }
 
     /// # Safety
     /// As [`super::multiply`], and the processor has AVX2 and FMA.
     #[inline(never)]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn avx2<const R: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn avx2<F: Factors<Avx2>, const R: usize, const N: usize, const U: usize>(
+        tile: &Tile,
+        rows: &[Row],
+        vector: usize,
+    ) {
         // SAFETY: the caller's promise.
-        unsafe { part::<Avx2, R, 1, U>(tile, rows, vector) }
+        unsafe { part::<Avx2, F, R, N, U>(tile, rows, vector) }
     }
 
     macro_rules! by_rows {
-        ($vectors:literal: $($rows:literal of $partial:literal)*) => {
-            [$(avx512::<$rows, $vectors, $partial>),*]
+        ($family:ident $factors:ty, $vectors:literal: $($rows:literal of $partial:literal)*) => {
+            [$($family::<$factors, $rows, $vectors, $partial>),*]
         };
     }
 
     // Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
-    pub(super) const AVX512: [Part; ROWS] = by_rows!(2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1);
-    pub(super) const AVX512_NARROW: [Part; ROWS] = by_rows!(1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1);
-    pub(super) const AVX2: [Part; 6] =
-        [avx2::<1, 4>, avx2::<2, 2>, avx2::<3, 1>, avx2::<4, 1>, avx2::<5, 1>, avx2::<6, 1>];
+    macro_rules! fourteen {
+        ($family:ident $factors:ty) => {
+            by_rows!($family $factors, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+        };
+    }
+    macro_rules! fourteen_narrow {
+        ($family:ident $factors:ty) => {
+            by_rows!($family $factors, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+        };
+    }
+    pub(super) const AVX512: [Part; ROWS] = fourteen!(avx512 f32);
+    pub(super) const AVX512_NARROW: [Part; ROWS] = fourteen_narrow!(avx512 f32);
+    pub(super) const AVX2: [Part; 6] = by_rows!(avx2 f32, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+
+    pub(super) const DOT: [Part; ROWS] = fourteen!(dot Dot);
+    pub(super) const DOT_NARROW: [Part; ROWS] = fourteen_narrow!(dot Dot);
+
+    // Widened halves have two sums for each vector.
+    macro_rules! six {
+        ($family:ident $factors:ty) => {
+            by_rows!($family $factors, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
+        };
+    }
+    macro_rules! seven_narrow {
+        ($family:ident $factors:ty) => {
+            by_rows!($family $factors, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
+        };
+    }
+    pub(super) const AVX512_BF16: [Part; 6] = six!(avx512 bf16);
+    pub(super) const AVX512_BF16_NARROW: [Part; 7] = seven_narrow!(avx512 bf16);
+    pub(super) const AVX512_F16: [Part; 6] = six!(avx512 f16);
+    pub(super) const AVX512_F16_NARROW: [Part; 7] = seven_narrow!(avx512 f16);
+    pub(super) const AVX2_BF16: [Part; 2] = by_rows!(avx2 bf16, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_F16: [Part; 2] = by_rows!(avx2 f16, 1: 1 of 1 2 of 1);
+}
+
+/// What words hold and how they are multiplied, in one family of instructions.
+trait Factors<V: Vector> {
+    /// A word of `x` beside all lanes, the weights of sixteen lanes, and their sums.
+    type Item: Copy;
+    type Weights: Copy;
+    type Sum: Copy;
+
+    /// # Safety
+    /// It can be read.
+    unsafe fn item(from: *const Word) -> Self::Item;
+
+    /// # Safety
+    /// Sixteen words can be read.
+    unsafe fn weights(from: *const Word) -> Self::Weights;
+
+    fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum;
+
+    /// A sum that is a number in each lane so far.
+    fn sum(lanes: V) -> Self::Sum;
+
+    fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum;
+
+    /// The sum of each lane.
+    fn lanes(sum: Self::Sum) -> V;
+}
+
+impl<V: Vector> Factors<V> for f32 {
+    type Item = V;
+    type Weights = V;
+    type Sum = V;
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> V {
+        // SAFETY: the caller's promise.
+        V::splat(unsafe { from.cast::<f32>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: V, weights: V, sum: V) -> V {
+        item.mul_add(weights, sum)
+    }
+
+    #[inline(always)]
+    fn sum(lanes: V) -> V {
+        lanes
+    }
+
+    #[inline(always)]
+    fn add(sum: V, other: V) -> V {
+        sum.add(other)
+    }
+
+    #[inline(always)]
+    fn lanes(sum: V) -> V {
+        sum
+    }
+}
+
+/// Halves that are widened: a word's two in turns, by the two weights of eight lanes, so that a lane's sum is that of two
+/// neighbours in the end.
+macro_rules! widened {
+    ($half:ident, $splat:ident, $load:ident) => {
+        impl<V: Vector> Factors<V> for $half {
+            type Item = V;
+            type Weights = [V; 2];
+            type Sum = [V; 2];
+
+            #[inline(always)]
+            unsafe fn item(from: *const Word) -> V {
+                // SAFETY: the caller's promise; two halves need no more than their own alignment.
+                V::$splat(unsafe { from.cast::<u32>().read_unaligned() })
+            }
+
+            #[inline(always)]
+            unsafe fn weights(from: *const Word) -> [V; 2] {
+                // SAFETY: the caller's promise: 32 halves.
+                unsafe { [V::$load(from.cast()), V::$load(from.add(LANES / 2).cast())] }
+            }
+
+            #[inline(always)]
+            fn mul_add(item: V, weights: [V; 2], sum: [V; 2]) -> [V; 2] {
+                [item.mul_add(weights[0], sum[0]), item.mul_add(weights[1], sum[1])]
+            }
+
+            #[inline(always)]
+            fn sum(lanes: V) -> [V; 2] {
+                lanes.zip(V::zero())
+            }
+
+            #[inline(always)]
+            fn add(sum: [V; 2], other: [V; 2]) -> [V; 2] {
+                [sum[0].add(other[0]), sum[1].add(other[1])]
+            }
+
+            #[inline(always)]
+            fn lanes(sum: [V; 2]) -> V {
+                sum[0].pair_sums(sum[1])
+            }
+        }
+    };
+}
+
+widened!(bf16, splat_bf16, load_bf16);
+widened!(f16, splat_f16, load_f16);
+
+/// Pairs of `bf16` that the processor multiplies and adds in one instruction.
+#[cfg(target_arch = "x86_64")]
+struct Dot;
+
+#[cfg(target_arch = "x86_64")]
+impl Factors<crate::vector::x86::Avx512> for Dot {
+    type Item = crate::vector::x86::Avx512;
+    type Weights = crate::vector::x86::Avx512;
+    type Sum = crate::vector::x86::Avx512;
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> Self::Item {
+        // SAFETY: the caller's promise; two halves need no more than their own alignment. The bits are no number here.
+        Vector::splat(f32::from_bits(unsafe { from.cast::<u32>().read_unaligned() }))
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> Self::Weights {
+        // SAFETY: the caller's promise.
+        unsafe { Vector::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum {
+        sum.add_dot(item, weights)
+    }
+
+    #[inline(always)]
+    fn sum(lanes: Self::Sum) -> Self::Sum {
+        lanes
+    }
+
+    #[inline(always)]
+    fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum {
+        Vector::add(sum, other)
+    }
+
+    #[inline(always)]
+    fn lanes(sum: Self::Sum) -> Self::Sum {
+        sum
+    }
 }
 
 /// R rows of N vectors of a tile, from `vector` on, with U partial sums each.
@@ -197,31 +457,35 @@ mod x86 {
 /// As [`multiply`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-unsafe fn part<V: Vector, const R: usize, const N: usize, const U: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+unsafe fn part<V: Vector, F: Factors<V>, const R: usize, const N: usize, const U: usize>(
+    tile: &Tile,
+    rows: &[Row],
+    vector: usize,
+) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
-    let (width, stride) = (tile.weight_stride, tile.vector_stride);
-    let mut sums = [[V::zero(); N]; R];
-    let mut partial = [[[V::zero(); N]; R]; U];
+    let width = tile.weight_stride;
+    let mut sums = [[F::sum(V::zero()); N]; R];
+    let mut partial = [[[F::sum(V::zero()); N]; R]; U];
     // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
     // `vector` on.
     unsafe {
         let weights = tile.weights.add(vector * LANES);
-        let out = tile.out.add(vector * stride);
         match tile.start {
             Start::Zero => {}
             Start::Bias(bias) => {
-                let bias: [V; N] = std::array::from_fn(|v| V::load(bias.add((vector + v) * LANES)));
+                let bias: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(bias.add((vector + v) * LANES))));
                 sums = [bias; R];
             }
             Start::Output => {
+                let out: *const f32 = tile.out.cast_const().cast::<f32>().add(vector * tile.vector_stride);
                 for r in 0..R {
                     for v in 0..N {
-                        sums[r][v] = V::load(out.add(rows[r].out + v * stride));
+                        sums[r][v] = F::sum(V::load(out.add(rows[r].out + v * tile.vector_stride)));
                     }
                 }
             }
         }
-        let x: [*const f32; R] = std::array::from_fn(|r| tile.x.add(rows[r].x));
+        let x: [*const Word; R] = std::array::from_fn(|r| tile.x.add(rows[r].x));
         for nest in tile.nests {
             let [outer, middle, inner] = nest.loops;
             for turn in 0..outer.turns {
@@ -234,13 +498,13 @@ unsafe fn part<V: Vector, const R: usize, const N: usize, const U: usize>(tile: 
                         if 1 < U {
                             for _ in 0..nest.depth / U {
                                 for u in 0..U {
-                                    partial[u] = term(partial[u], x, at + u, weights.add(u * width));
+                                    partial[u] = term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
                                 }
                                 (at, weights) = (at + U, weights.add(U * width));
                             }
                         }
                         for _ in 0..if 1 < U { nest.depth % U } else { nest.depth } {
-                            sums = term(sums, x, at, weights);
+                            sums = term::<V, F, R, N>(sums, x, at, weights);
                             (at, weights) = (opaque(at + 1), weights.add(width));
                         }
                         (shift, place) = (shift + inner.x, place + inner.weights);
@@ -252,16 +516,41 @@ unsafe fn part<V: Vector, const R: usize, const N: usize, const U: usize>(tile: 
             for r in 0..R {
                 for v in 0..N {
                     for u in 0..U {
-                        sums[r][v] = sums[r][v].add(partial[u][r][v]);
+                        sums[r][v] = F::add(sums[r][v], partial[u][r][v]);
                     }
                 }
             }
         }
+        let mut results = [[V::zero(); N]; R];
+        for r in 0..R {
+            for v in 0..N {
+                results[r][v] = F::lanes(sums[r][v]);
+            }
+        }
+        with_item!(tile.result, T => finish::<V, T, R, N>(tile, rows, vector, results));
+    }
+}
+
+/// Adds the residual, limits and writes the results of a part.
+///
+/// # Safety
+/// As [`multiply`]; `T` is the tile's type of results.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each result in a register")]
+unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(
+    tile: &Tile,
+    rows: &[Row; R],
+    vector: usize,
+    mut results: [[V; N]; R],
+) {
+    let stride = tile.vector_stride;
+    // SAFETY: the caller's promise.
+    unsafe {
         if let Some(residual) = tile.residual {
-            let residual = residual.add(vector * stride);
+            let residual: *const T = residual.cast::<T>().add(vector * stride);
             for r in 0..R {
                 for v in 0..N {
-                    sums[r][v] = sums[r][v].add(V::load(residual.add(rows[r].out + v * stride)));
+                    results[r][v] = results[r][v].add(T::load(residual.add(rows[r].out + v * stride)));
                 }
             }
         }
@@ -269,21 +558,22 @@ unsafe fn part<V: Vector, const R: usize, const N: usize, const U: usize>(tile: 
             let low = V::splat(low);
             for r in 0..R {
                 for v in 0..N {
-                    sums[r][v] = low.max(sums[r][v]);
+                    results[r][v] = low.max(results[r][v]);
                 }
             }
             if high < f32::INFINITY {
                 let high = V::splat(high);
                 for r in 0..R {
                     for v in 0..N {
-                        sums[r][v] = high.min(sums[r][v]);
+                        results[r][v] = high.min(results[r][v]);
                     }
                 }
             }
         }
+        let out: *mut T = tile.out.cast::<T>().add(vector * stride);
         for r in 0..R {
             for v in 0..N {
-                sums[r][v].store(out.add(rows[r].out + v * stride));
+                T::store(results[r][v], out.add(rows[r].out + v * stride));
             }
         }
     }
@@ -306,24 +596,24 @@ fn opaque(number: usize) -> usize {
     number
 }
 
-/// One term more: the element at `at` of each row's `x` by the vectors of weights.
+/// One term more: the word at `at` of each row's `x` by the vectors of weights.
 ///
 /// # Safety
 /// Both can be read.
 #[inline(always)]
-unsafe fn term<V: Vector, const R: usize, const N: usize>(
-    mut sums: [[V; N]; R],
-    x: [*const f32; R],
+unsafe fn term<V: Vector, F: Factors<V>, const R: usize, const N: usize>(
+    mut sums: [[F::Sum; N]; R],
+    x: [*const Word; R],
     at: usize,
-    weights: *const f32,
-) -> [[V; N]; R] {
+    weights: *const Word,
+) -> [[F::Sum; N]; R] {
     // SAFETY: the caller's promise.
     unsafe {
-        let weights: [V; N] = std::array::from_fn(|v| V::load(weights.add(v * LANES)));
+        let weights: [F::Weights; N] = std::array::from_fn(|v| F::weights(weights.add(v * LANES)));
         for r in 0..R {
-            let item = V::splat(*x[r].add(at));
+            let item = F::item(x[r].add(at));
             for v in 0..N {
-                sums[r][v] = item.mul_add(weights[v], sums[r][v]);
+                sums[r][v] = F::mul_add(item, weights[v], sums[r][v]);
             }
         }
     }
@@ -339,15 +629,25 @@ mod tests {
         let mut random = types::Random::new(3);
         for isa in Isa::available() {
             for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
-                check(isa, count, vectors, &mut random);
+                for factors in Float::ALL {
+                    check(isa, count, vectors, factors, &mut random);
+                }
             }
         }
     }
 
+    /// Numbers stored as they are, and what they are after that.
+    fn stored(float: Float, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
+        let bytes = float.bytes(&numbers);
+        let mut rounded = vec![0.0; numbers.len()];
+        crate::float::widen(Isa::Portable, float, &bytes, &mut rounded);
+        (bytes, rounded)
+    }
+
     /// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
     #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
-    fn check(isa: Isa, count: usize, vectors: usize, random: &mut types::Random) {
-        let width = LANES * vectors;
+    fn check(isa: Isa, count: usize, vectors: usize, factors: Float, random: &mut types::Random) {
+        let (width, word) = (LANES * vectors, factors.per_word());
         let depths = [16, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
         let (mut nests, mut x_len, mut terms) = (Vec::new(), 0, 0);
         for (depth, outer, inner) in depths {
@@ -363,30 +663,37 @@ mod tests {
             }
         }
         let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
-        let x = numbers(x_len + 3 * count);
-        let (weights, bias, before) = (numbers(terms * width), numbers(width), numbers(count * width));
+        let (x_bytes, x) = stored(factors, numbers((x_len + 3 * count) * word));
+        let (weight_bytes, weights) = stored(factors, numbers(terms * width * word));
+        let bias = numbers(width);
         let rows: Vec<Row> = (0..count).map(|r| Row { x: (r * 5) % count * 3, out: (count - 1 - r) * LANES }).collect();
-        for (start, residual, limits) in [
-            (Start::Zero, false, None),
-            (Start::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
-            (Start::Output, false, None),
+        for (result, start, residual, limits) in [
+            (Float::F32, Start::Zero, false, None),
+            (factors, Start::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
+            (Float::Bf16, Start::Zero, true, None),
+            (Float::F32, Start::Output, false, None),
         ] {
-            let mut out = before.clone();
+            let (before_bytes, before) = stored(result, numbers(count * width));
+            let mut out = before_bytes.clone();
             let tile = Tile {
-                x: x.as_ptr(),
-                weights: weights.as_ptr(),
+                factors,
+                x: x_bytes.as_ptr().cast(),
+                weights: weight_bytes.as_ptr().cast(),
                 weight_stride: width,
+                result,
                 out: out.as_mut_ptr(),
                 rows: &rows,
                 vectors,
                 vector_stride: count * LANES,
                 nests: &nests,
                 start,
-                residual: residual.then_some(before.as_ptr()),
+                residual: residual.then_some(before_bytes.as_ptr()),
                 limits,
             };
             // SAFETY: the slices have the lengths that the rows and nests ask for.
             unsafe { multiply(isa, &tile) };
+            let mut got = vec![0.0; count * width];
+            crate::float::widen(Isa::Portable, result, &out, &mut got);
             for (r, row) in rows.iter().enumerate() {
                 for channel in 0..width {
                     let at = row.out + channel / LANES * count * LANES + channel % LANES;
@@ -400,8 +707,10 @@ mod tests {
                         for (a, b) in (0..outer.turns).flat_map(|a| (0..inner.turns).map(move |b| (a, b))) {
                             for k in 0..nest.depth {
                                 let place = nest.weights + a * outer.weights + b * inner.weights + k * width + channel;
-                                let item = x[row.x + nest.x + a * outer.x + b * inner.x + k];
-                                want += f64::from(item) * f64::from(weights[place]);
+                                let item = row.x + nest.x + a * outer.x + b * inner.x + k;
+                                for part in 0..word {
+                                    want += f64::from(x[item * word + part]) * f64::from(weights[place * word + part]);
+                                }
                             }
                         }
                     }
@@ -411,7 +720,9 @@ mod tests {
                     if let Some([low, high]) = limits {
                         want = want.clamp(f64::from(low), f64::from(high));
                     }
-                    assert!((f64::from(out[at]) - want).abs() < 1e-5, "{isa} {count} x {vectors}, row {r}");
+                    let rounding = want.abs() * [0.0, 1.0 / 2048.0, 1.0 / 256.0][result as usize];
+                    let error = (f64::from(got[at]) - want).abs();
+                    assert!(error < 1e-5 + rounding, "{isa} {factors:?} {count} x {vectors}, row {r}: {error}");
                 }
             }
         }

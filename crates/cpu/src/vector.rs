@@ -4,6 +4,8 @@
 //! every family and picks one. Sixteen lanes are one register of AVX-512, two of AVX2, four of NEON: blocked layouts and
 //! packed weights are the same bytes for all.
 
+use types::{bf16, f16};
+
 use crate::Isa;
 
 /// Lanes of a vector, and channels of a block.
@@ -70,6 +72,39 @@ pub(crate) trait Vector: Copy {
 
     /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
+
+    /// Sixteen elements of `bf16`, given by their bits.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_bf16(from: *const u16) -> Self;
+
+    /// Sixteen elements of `f16`, given by their bits.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_f16(from: *const u16) -> Self;
+
+    /// Two elements of `bf16` in turns, the one at the lower place in even lanes.
+    fn splat_bf16(pair: u32) -> Self;
+
+    /// Two elements of `f16` in turns.
+    fn splat_f16(pair: u32) -> Self;
+
+    /// Rounds to nearest, ties to even, and writes sixteen elements of `bf16`.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store_bf16(self, to: *mut u16);
+
+    /// Rounds to nearest, ties to even, and writes sixteen elements of `f16`.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store_f16(self, to: *mut u16);
+
+    /// The sums of neighbours: those of `self` in the first lanes, those of `other` behind them.
+    fn pair_sums(self, other: Self) -> Self;
 
     /// All lanes 0.
     #[inline(always)]
@@ -180,6 +215,49 @@ impl Vector for Portable {
     const ISA: Isa = Isa::Portable;
 
     #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        Portable(unsafe { from.cast::<[bf16; LANES]>().read_unaligned() }.map(bf16::to_f32))
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        Portable(unsafe { from.cast::<[f16; LANES]>().read_unaligned() }.map(f16::to_f32))
+    }
+
+    #[inline(always)]
+    fn splat_bf16(pair: u32) -> Self {
+        let pair = [pair, pair >> 16].map(|bits| bf16::from_bits(bits as u16).to_f32());
+        Portable(std::array::from_fn(|lane| pair[lane % 2]))
+    }
+
+    #[inline(always)]
+    fn splat_f16(pair: u32) -> Self {
+        let pair = [pair, pair >> 16].map(|bits| f16::from_bits(bits as u16).to_f32());
+        Portable(std::array::from_fn(|lane| pair[lane % 2]))
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[bf16; LANES]>().write_unaligned(self.0.map(bf16::from_f32)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut u16) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f16; LANES]>().write_unaligned(self.0.map(f16::from_f32)) }
+    }
+
+    #[inline(always)]
+    fn pair_sums(self, other: Self) -> Self {
+        let half = LANES / 2;
+        let from = |lane: usize| if lane < half { self.0 } else { other.0 };
+        Portable(std::array::from_fn(|lane| from(lane)[lane % half * 2] + from(lane)[lane % half * 2 + 1]))
+    }
+
+    #[inline(always)]
     fn splat(number: f32) -> Self {
         Portable([number; LANES])
     }
@@ -279,6 +357,7 @@ impl Vector for Portable {
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86 {
     use std::arch::x86_64::*;
+    use std::mem::transmute;
 
     use super::{Isa, LANES, Vector};
 
@@ -293,6 +372,62 @@ pub(crate) mod x86 {
     // SAFETY of every block below: the trait's contract, only code compiled for the family calls these.
     impl Vector for Avx512 {
         const ISA: Isa = Isa::Avx512;
+
+        #[inline(always)]
+        unsafe fn load_bf16(from: *const u16) -> Self {
+            // SAFETY: the caller's promise, and the family's.
+            unsafe { wide_bf16(_mm256_loadu_si256(from.cast())) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_f16(from: *const u16) -> Self {
+            // SAFETY: the caller's promise, and the family's.
+            Avx512(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) })
+        }
+
+        #[inline(always)]
+        fn splat_bf16(pair: u32) -> Self {
+            // SAFETY: the family's instructions are there.
+            unsafe { wide_bf16(_mm256_set1_epi32(pair.cast_signed())) }
+        }
+
+        #[inline(always)]
+        fn splat_f16(pair: u32) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx512(unsafe { _mm512_cvtph_ps(_mm256_set1_epi32(pair.cast_signed())) })
+        }
+
+        #[inline(always)]
+        unsafe fn store_bf16(self, to: *mut u16) {
+            // SAFETY: the caller's promise, and the family's.
+            unsafe {
+                let bits = _mm512_castps_si512(self.0);
+                let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+                let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+                // What is no number stays none.
+                let none = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+                let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x40_0000));
+                let halves = _mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(none, rounded, quiet));
+                _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(halves));
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store_f16(self, to: *mut u16) {
+            // SAFETY: the caller's promise, and the family's.
+            unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
+        }
+
+        #[inline(always)]
+        fn pair_sums(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            unsafe {
+                let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+                let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+                let [even, odd] = [even, odd].map(|lanes| _mm512_permutex2var_ps(self.0, lanes, other.0));
+                Avx512(_mm512_add_ps(even, odd))
+            }
+        }
 
         #[inline(always)]
         fn splat(number: f32) -> Self {
@@ -446,6 +581,25 @@ pub(crate) mod x86 {
         }
     }
 
+    impl Avx512 {
+        /// `self + a * b`, where lanes of `a` and `b` are pairs of `bf16`. For code compiled for AVX512-BF16 alone.
+        #[inline(always)]
+        pub(crate) fn add_dot(self, a: Avx512, b: Avx512) -> Avx512 {
+            // SAFETY: the instruction is there; a vector's bits are those of 32 halves.
+            Avx512(unsafe {
+                _mm512_dpbf16_ps(self.0, transmute::<__m512, __m512bh>(a.0), transmute::<__m512, __m512bh>(b.0))
+            })
+        }
+    }
+
+    /// # Safety
+    /// The processor has AVX-512 F.
+    #[inline(always)]
+    unsafe fn wide_bf16(halves: __m256i) -> Avx512 {
+        // SAFETY: the caller's promise.
+        Avx512(unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) })
+    }
+
     /// A bit for each of the first lanes.
     #[inline(always)]
     fn first(lanes: usize) -> u16 {
@@ -461,6 +615,79 @@ pub(crate) mod x86 {
 
     impl Vector for Avx2 {
         const ISA: Isa = Isa::Avx2;
+
+        #[inline(always)]
+        unsafe fn load_bf16(from: *const u16) -> Self {
+            // SAFETY: the caller's promise, and the family's.
+            let half = |ix: usize| unsafe {
+                let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(ix * LANES / 2).cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+            };
+            Avx2([half(0), half(1)])
+        }
+
+        #[inline(always)]
+        unsafe fn load_f16(from: *const u16) -> Self {
+            // SAFETY: the caller's promise, and the family's.
+            let half = |ix: usize| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.add(ix * LANES / 2).cast())) };
+            Avx2([half(0), half(1)])
+        }
+
+        #[inline(always)]
+        fn splat_bf16(pair: u32) -> Self {
+            // SAFETY: the family's instructions are there.
+            let wide = unsafe {
+                let halves = _mm256_cvtepu16_epi32(_mm_set1_epi32(pair.cast_signed()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+            };
+            Avx2([wide; 2])
+        }
+
+        #[inline(always)]
+        fn splat_f16(pair: u32) -> Self {
+            // SAFETY: the family's instructions are there.
+            Avx2([unsafe { _mm256_cvtph_ps(_mm_set1_epi32(pair.cast_signed())) }; 2])
+        }
+
+        #[inline(always)]
+        unsafe fn store_bf16(self, to: *mut u16) {
+            // SAFETY: the caller's promise, and the family's.
+            unsafe {
+                let [low, high] = self.0.map(|lanes| {
+                    let bits = _mm256_castps_si256(lanes);
+                    let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+                    let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+                    // What is no number stays none.
+                    let none = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(lanes, lanes));
+                    let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+                    _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, none))
+                });
+                // Packing keeps to quarters, which are then put in order.
+                let halves = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(low, high));
+                _mm256_storeu_si256(to.cast(), halves);
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store_f16(self, to: *mut u16) {
+            for (ix, lanes) in self.0.into_iter().enumerate() {
+                // SAFETY: the caller's promise, and the family's.
+                unsafe {
+                    let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(lanes);
+                    _mm_storeu_si128(to.add(ix * LANES / 2).cast(), halves);
+                }
+            }
+        }
+
+        #[inline(always)]
+        fn pair_sums(self, other: Self) -> Self {
+            // SAFETY: the family's instructions are there.
+            let sums = |a: __m256, b: __m256| unsafe {
+                let sums = _mm256_castps_pd(_mm256_hadd_ps(a, b));
+                _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(sums))
+            };
+            Avx2([sums(self.0[0], self.0[1]), sums(other.0[0], other.0[1])])
+        }
 
         #[inline(always)]
         fn splat(number: f32) -> Self {
@@ -619,31 +846,32 @@ pub(crate) mod x86 {
     }
 }
 
-/// Runs an `#[inline(always)]` function `fn name<V: Vector>(..)` compiled for the family given.
+/// Runs an `#[inline(always)]` function `fn name<V: Vector>(..)` compiled for the family given. Further type parameters of
+/// the function follow its name, and are not those of a function around it.
 macro_rules! with_vector {
-    ($isa:expr, $name:ident($($arg:ident: $type:ty),* $(,)?)) => {{
+    ($isa:expr, $name:ident $(<$($more:ty),*>)? ($($arg:ident: $type:ty),* $(,)?)) => {{
         #[cfg(target_arch = "x86_64")]
         {
-            #[target_feature(enable = "avx2,fma")]
+            #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2($($arg: $type),*) {
-                $name::<$crate::vector::x86::Avx2>($($arg),*)
+                $name::<$crate::vector::x86::Avx2 $($(, $more)*)?>($($arg),*)
             }
-            #[target_feature(enable = "avx512f,avx2,fma")]
+            #[target_feature(enable = "avx512f,avx2,fma,f16c")]
             fn avx512($($arg: $type),*) {
-                $name::<$crate::vector::x86::Avx512>($($arg),*)
+                $name::<$crate::vector::x86::Avx512 $($(, $more)*)?>($($arg),*)
             }
             match $isa {
                 // SAFETY: only pools hand out a family, and only one that the processor has.
                 $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
                 $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::Isa::Portable => $name::<$crate::vector::Portable>($($arg),*),
+                $crate::Isa::Portable => $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
             let _ = $isa;
-            $name::<$crate::vector::Portable>($($arg),*)
+            $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*)
         }
     }};
 }

@@ -134,5 +134,5 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
         operand.push((node.outputs[0], inputs.len() + steps.len() - 1));
     }
     let fits = inputs.len() <= Chain::MAX_INPUTS && inputs.len() + steps.len() <= Chain::MAX_OPERANDS;
-    fits.then_some((inputs, Chain { steps }))
+    fits.then_some((inputs, Chain { steps, result: None }))
 }

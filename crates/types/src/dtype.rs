@@ -80,6 +80,11 @@ impl DType {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::Bf16)
     }
 
+    /// Whether this is one of the floating-point types of two bytes.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::Bf16)
+    }
+
     /// Whether this is a signed or unsigned integer; `bool` is not one.
     pub fn is_integer(self) -> bool {
         !self.is_float() && self != DType::Bool

@@ -2,24 +2,23 @@
 //! threads. Pads of operands are no numbers.
 
 use prestow_cpu::{
-    DepthwiseBlocked, Epilogue, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Window,
+    DepthwiseBlocked, Epilogue, Float, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Window,
 };
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{bits, blocked, pools, run_over, unblocked};
+use crate::common::{bits, blocked, numbers_of, pools, rounded, rounding, run_bytes, unblocked};
 
 /// Runs a kernel in all pools, with its last operand in place in some of them; results of one family are equal in every
 /// bit. One result a family.
-fn run_all(kernel: &Kernel, inputs: &[Vec<f32>], in_place: bool, pools: &[[Pool; 3]]) -> Vec<Vec<f32>> {
-    let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+fn run_all(kernel: &Kernel, result: Float, inputs: &[Vec<u8>], in_place: bool, pools: &[[Pool; 3]]) -> Vec<Vec<f32>> {
     let family = |pools: &[Pool; 3]| {
-        let first = run_over(kernel, &inputs, None, 7.0, &pools[0]).swap_remove(0);
+        let first = run_bytes(kernel, inputs, None, 7.0, &pools[0]).swap_remove(0);
         for pool in pools {
-            let other = run_over(kernel, &inputs, in_place.then(|| inputs.len() - 1), f32::NAN, pool);
-            assert!(bits(&other[0]) == bits(&first), "{kernel:?} differs with {} threads", pool.threads());
+            let other = run_bytes(kernel, inputs, in_place.then(|| inputs.len() - 1), f32::NAN, pool);
+            assert!(other[0] == first, "{kernel:?} differs with {} threads", pool.threads());
         }
-        first
+        numbers_of(result, &first)
     };
     pools.iter().map(family).collect()
 }
@@ -150,13 +149,15 @@ fn reorder_moves_every_element() {
         let channels = pick(&mut random, &[1, 3, 15, 16, 17, 32, 40, 131]);
         let plane = pick(&mut random, &[1, 2, 16, 49, 63, 196, 511, 512, 513, 1037]);
         let (batch, channels, plane) = if round == 0 { (0, 3, 5) } else { (batch, channels, plane) };
-        let rows = numbers(&mut random, batch * channels * plane, true);
-        let to_blocked = Kernel::from(Reorder { batch, channels, plane, to_blocked: true });
-        let back = Kernel::from(Reorder { batch, channels, plane, to_blocked: false });
-        for got in run_all(&to_blocked, std::slice::from_ref(&rows), false, &pools) {
+        let float = pick(&mut random, &Float::ALL);
+        let rows = rounded(float, numbers(&mut random, batch * channels * plane, true));
+        let to_blocked = Kernel::from(Reorder { batch, channels, plane, to_blocked: true, float });
+        let back = Kernel::from(Reorder { batch, channels, plane, to_blocked: false, float });
+        for got in run_all(&to_blocked, float, &[float.bytes(&rows)], false, &pools) {
             assert!(bits(&got) == bits(&blocked(&rows, channels, plane, 0.0)), "{to_blocked:?}");
         }
-        for got in run_all(&back, &[blocked(&rows, channels, plane, f32::NAN)], false, &pools) {
+        let pixels = float.bytes(&blocked(&rows, channels, plane, f32::NAN));
+        for got in run_all(&back, float, &[pixels], false, &pools) {
             assert!(bits(&got) == bits(&rows), "{back:?}");
         }
     }
@@ -170,25 +171,27 @@ fn depthwise_sums_its_windows() {
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
         let (window, wild) = (window(&mut random), random.below(4) == 0);
         let epilogue = epilogue(&mut random, true);
-        let kernel = DepthwiseBlocked { batch, channels, window, epilogue: epilogue.clone() };
+        let float = pick(&mut random, &Float::ALL);
+        let kernel = DepthwiseBlocked { batch, channels, window, float, epilogue: epilogue.clone() };
         let [input_plane, plane] = planes(&window);
         let taps = window.kernel[0] * window.kernel[1];
-        let x = numbers(&mut random, batch * channels * input_plane, wild);
+        let x = rounded(float, numbers(&mut random, batch * channels * input_plane, wild));
         let weights = numbers(&mut random, channels * taps, wild);
         let bias = numbers(&mut random, channels, false);
-        let residual = numbers(&mut random, batch * channels * plane, false);
+        let residual = rounded(float, numbers(&mut random, batch * channels * plane, false));
         let mut want = depthwise(&wide(&x), &window, channels, &weights);
         finish(&mut want, plane, &epilogue, &bias, &residual);
-        let mut inputs = vec![blocked(&x, channels, input_plane, f32::NAN), kernel.pack(&weights)];
+        let pictures = |items: &[f32], plane: usize| float.bytes(&blocked(items, channels, plane, f32::NAN));
+        let mut inputs = vec![pictures(&x, input_plane), Float::F32.bytes(&kernel.pack(&weights))];
         if epilogue.bias {
-            inputs.push(blocked(&bias, channels, 1, 0.0));
+            inputs.push(Float::F32.bytes(&blocked(&bias, channels, 1, 0.0)));
         }
         if epilogue.residual {
-            inputs.push(blocked(&residual, channels, plane, f32::NAN));
+            inputs.push(pictures(&residual, plane));
         }
         let kernel = Kernel::from(kernel);
-        for got in run_all(&kernel, &inputs, epilogue.residual, &pools) {
-            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-5);
+        for got in run_all(&kernel, float, &inputs, epilogue.residual, &pools) {
+            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-5 + rounding(float));
         }
     }
 }
@@ -216,7 +219,8 @@ fn pools_fold_their_windows() {
         let kind = pick(&mut random, &kinds);
         let [input_plane, plane] = planes(&window);
         let wild = random.below(2) == 0;
-        let x = numbers(&mut random, batch * channels * input_plane, wild);
+        let float = pick(&mut random, &Float::ALL);
+        let x = rounded(float, numbers(&mut random, batch * channels * input_plane, wild));
         let counted = |axis: usize, at: usize| {
             let reach = |tap: usize| at * window.stride[axis] + tap * window.dilation[axis];
             let end = window.pad[axis] + window.input[axis] + pad_end[axis];
@@ -233,9 +237,10 @@ fn pools_fold_their_windows() {
                 Pool2dKind::MeanWithPadding { .. } => items.sum::<f64>() / (counted(0, oy) * counted(1, ox)) as f64,
             });
         }
-        let kernel = Kernel::from(PoolBlocked { kind, batch, channels, window });
-        for got in run_all(&kernel, &[blocked(&x, channels, input_plane, f32::NAN)], false, &pools) {
-            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-6);
+        let kernel = Kernel::from(PoolBlocked { kind, batch, channels, window, float });
+        let pictures = float.bytes(&blocked(&x, channels, input_plane, f32::NAN));
+        for got in run_all(&kernel, float, &[pictures], false, &pools) {
+            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-6 + rounding(float));
         }
     }
 }
@@ -262,30 +267,31 @@ fn bottlenecks_are_their_three_parts() {
         let ([input_plane, plane], taps) = (planes(&window), window.kernel[0] * window.kernel[1]);
         let wild = random.below(4) == 0;
         let x = numbers(&mut random, batch * ins * input_plane, wild);
-        let mut inputs = vec![blocked(&x, ins, input_plane, f32::NAN)];
+        let plain = |items: &[f32]| Float::F32.bytes(items);
+        let mut inputs = vec![plain(&blocked(&x, ins, input_plane, f32::NAN))];
         let mut want = wide(&x);
         if let (Some(epilogue), Some(expand)) = (&kernel.expand, kernel.expand_kernel()) {
             let (weights, bias) = (numbers(&mut random, channels * ins, false), numbers(&mut random, channels, false));
             want = pointwise(&want, ins, channels, input_plane, &weights);
             finish(&mut want, input_plane, epilogue, &bias, &[]);
             inputs.push(expand.pack(&weights));
-            inputs.extend(epilogue.bias.then(|| blocked(&bias, channels, 1, 0.0)));
+            inputs.extend(epilogue.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
         }
         let (weights, bias) = (numbers(&mut random, channels * taps, false), numbers(&mut random, channels, false));
         want = depthwise(&want, &window, channels, &weights);
         finish(&mut want, plane, &kernel.depthwise, &bias, &[]);
-        inputs.push(kernel.depthwise_kernel().pack(&weights));
-        inputs.extend(kernel.depthwise.bias.then(|| blocked(&bias, channels, 1, 0.0)));
+        inputs.push(plain(&kernel.depthwise_kernel().pack(&weights)));
+        inputs.extend(kernel.depthwise.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
         let (weights, bias) = (numbers(&mut random, outs * channels, false), numbers(&mut random, outs, false));
         let residual = numbers(&mut random, batch * outs * plane, false);
         want = pointwise(&want, channels, outs, plane, &weights);
         finish(&mut want, plane, &kernel.project, &bias, &residual);
         inputs.push(kernel.project_kernel().pack(&weights));
-        inputs.extend(kernel.project.bias.then(|| blocked(&bias, outs, 1, 0.0)));
-        inputs.extend(kernel.project.residual.then(|| blocked(&residual, outs, plane, f32::NAN)));
+        inputs.extend(kernel.project.bias.then(|| plain(&blocked(&bias, outs, 1, 0.0))));
+        inputs.extend(kernel.project.residual.then(|| plain(&blocked(&residual, outs, plane, f32::NAN))));
         let in_place = kernel.project.residual;
         let kernel = Kernel::from(kernel);
-        for got in run_all(&kernel, &inputs, in_place, &pools) {
+        for got in run_all(&kernel, Float::F32, &inputs, in_place, &pools) {
             check(&kernel, &unblocked(&got, batch, outs, plane), &want, 1e-4);
         }
     }

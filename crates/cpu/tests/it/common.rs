@@ -1,6 +1,7 @@
 //! Runs of kernels on elements, between guard pages, and judges' comparisons.
 
-use prestow_cpu::{Args, Isa, Kernel, Operand, Pool};
+use prestow_cpu::{Args, Float, Isa, Kernel, Operand, Pool};
+use types::{bf16, f16};
 
 use crate::guarded::{Guarded, Touch};
 
@@ -28,15 +29,54 @@ pub(crate) fn run_over(
     before: f32,
     pool: &Pool,
 ) -> Vec<Vec<f32>> {
+    let inputs: Vec<Vec<u8>> = inputs.iter().map(|input| Float::F32.bytes(input)).collect();
+    let outputs = run_bytes(kernel, &inputs, in_place, before, pool);
+    outputs.iter().map(|output| numbers_of(Float::F32, output)).collect()
+}
+
+/// The numbers that an operand's bytes stand for.
+pub(crate) fn numbers_of(float: Float, bytes: &[u8]) -> Vec<f32> {
+    let halves = || bytes.chunks_exact(2).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
+    match float {
+        Float::F32 => {
+            bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
+        }
+        Float::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+        Float::Bf16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+    }
+}
+
+/// What is left of numbers that are stored.
+pub(crate) fn rounded(float: Float, items: Vec<f32>) -> Vec<f32> {
+    numbers_of(float, &float.bytes(&items))
+}
+
+/// How far a number may be from what it is rounded to, as a part of it.
+pub(crate) fn rounding(float: Float) -> f64 {
+    match float {
+        Float::F32 => 0.0,
+        Float::F16 => 1.0 / 2048.0,
+        Float::Bf16 => 1.0 / 256.0,
+    }
+}
+
+/// [`run_over`] with operands of any type.
+pub(crate) fn run_bytes(
+    kernel: &Kernel,
+    inputs: &[Vec<u8>],
+    in_place: Option<usize>,
+    before: f32,
+    pool: &Pool,
+) -> Vec<Vec<u8>> {
     let sizes = kernel.sizes().expect("the case is consistent");
-    let got: Vec<u64> = inputs.iter().map(|input| 4 * input.len() as u64).collect();
+    let got: Vec<u64> = inputs.iter().map(|input| input.len() as u64).collect();
     assert_eq!(got, sizes.inputs[..], "{kernel:?}");
-    let guarded: Vec<Guarded> =
-        inputs.iter().map(|input| Guarded::of(bytemuck::cast_slice(input), Touch::Behind)).collect();
+    let guarded: Vec<Guarded> = inputs.iter().map(|input| Guarded::of(input, Touch::Behind)).collect();
     let mut operands: Vec<Operand> = guarded.iter().map(|input| Operand::Bytes(input.bytes())).collect();
     let holds_before = |&size: &u64| {
         let mut bytes = Guarded::filled(size as usize, 0, Touch::Behind);
-        bytes.bytes_mut().chunks_exact_mut(4).for_each(|cell| cell.copy_from_slice(&before.to_ne_bytes()));
+        let cells = bytes.bytes_mut().chunks_mut(4);
+        cells.for_each(|cell| cell.copy_from_slice(&before.to_ne_bytes()[4 - cell.len()..]));
         bytes
     };
     let mut outputs: Vec<Guarded> = sizes.outputs.iter().map(holds_before).collect();
@@ -48,7 +88,7 @@ pub(crate) fn run_over(
     }
     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(Guarded::bytes_mut).collect();
     kernel.run(Args { inputs: &operands, outputs: &mut slices, workspace: workspace.bytes_mut() }, pool);
-    outputs.iter().map(|output| bytemuck::cast_slice(output.bytes()).to_vec()).collect()
+    outputs.iter().map(|output| output.bytes().to_vec()).collect()
 }
 
 /// `[batch, channels, plane]` in blocks of sixteen channels, whose pads are filled with `pad`.

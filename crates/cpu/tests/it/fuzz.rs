@@ -2,9 +2,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
-    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Gather, HeadStrides, Instruction, InvertedBottleneck,
-    Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Recurrent,
-    Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Weights, Window, Winograd,
+    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Float, Gather, HeadStrides, Instruction,
+    InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
+    PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Reset, Sweep};
@@ -99,7 +99,8 @@ fn chain(random: &mut Random) -> Chain {
         }
     });
     let program = program.collect();
-    Chain { shape, strides, program }
+    let inputs = strides.iter().map(|_| pick(random, &Float::ALL)).collect();
+    Chain { shape, strides, inputs, program, result: pick(random, &Float::ALL) }
 }
 
 fn copy(random: &mut Random) -> Copy {
@@ -168,6 +169,8 @@ fn kernel(random: &mut Random) -> Kernel {
                 k: number(random),
                 n: number(random),
                 b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]),
+                factors: pick(random, &Float::ALL),
+                result: pick(random, &Float::ALL),
                 epilogue: epilogue(random),
             }
             .into()
@@ -245,12 +248,14 @@ fn kernel(random: &mut Random) -> Kernel {
             channels: number(random),
             plane: number(random),
             to_blocked: random.below(2) == 0,
+            float: pick(random, &Float::ALL),
         }
         .into(),
         16 => DepthwiseBlocked {
             batch: small(random),
             channels: number(random),
             window: window(random),
+            float: pick(random, &Float::ALL),
             epilogue: epilogue(random),
         }
         .into(),
@@ -262,6 +267,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 batch: small(random),
                 channels: number(random),
                 window: window(random),
+                float: pick(random, &Float::ALL),
             }
             .into()
         }
@@ -305,6 +311,8 @@ fn kernel(random: &mut Random) -> Kernel {
             groups: pick(random, &[1, 1, 1, 2, 0]),
             window: window(random),
             input_blocked: random.below(2) == 0,
+            factors: pick(random, &Float::ALL),
+            result: pick(random, &Float::ALL),
             epilogue: epilogue(random),
         }
         .into(),
@@ -328,6 +336,7 @@ fn kernel(random: &mut Random) -> Kernel {
             epsilon: 1e-5,
             scale: random.below(2) == 0,
             bias: random.below(2) == 0,
+            float: pick(random, &Float::ALL),
         }
         .into(),
         23 => {

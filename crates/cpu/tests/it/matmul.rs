@@ -1,9 +1,9 @@
-use prestow_cpu::{Epilogue, Kernel, MatMul, MatMulB, Operand, Pool};
+use prestow_cpu::{Epilogue, Float, Kernel, MatMul, MatMulB, Operand, Pool};
 use smallvec::SmallVec;
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{assert_close, bits, pools, run, run_over};
+use crate::common::{assert_close, bits, numbers_of, pools, rounded, rounding, run_bytes};
 
 fn below(random: &mut Random, count: usize) -> usize {
     random.below(count as u64) as usize
@@ -19,7 +19,8 @@ fn numbers(random: &mut Random, count: usize) -> Vec<f32> {
 
 fn plain(m: usize, k: usize, n: usize, b: MatMulB) -> MatMul {
     let epilogue = Epilogue::default();
-    MatMul { batch: vec![], a_strides: vec![], b_strides: vec![], m, k, n, b, epilogue }
+    let (factors, result) = (Float::F32, Float::F32);
+    MatMul { batch: vec![], a_strides: vec![], b_strides: vec![], m, k, n, b, factors, result, epilogue }
 }
 
 struct Case {
@@ -60,15 +61,21 @@ fn case(random: &mut Random) -> Case {
     ];
     let activation: SmallVec<[Unary; 2]> = pick(random, &functions).iter().copied().collect();
     let epilogue = Epilogue { bias: below(random, 2) == 0, residual: below(random, 2) == 0, activation };
-    let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, epilogue };
-    let sizes = Kernel::from(MatMul { b: MatMulB::Dynamic, ..kernel.clone() }).sizes().unwrap();
+    let factors = match form {
+        MatMulB::Packed if k % 2 == 0 => pick(random, &Float::ALL),
+        _ => Float::F32,
+    };
+    let result = if form == MatMulB::Packed { pick(random, &Float::ALL) } else { Float::F32 };
+    let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, factors, result, epilogue };
+    let plain = MatMul { b: MatMulB::Dynamic, factors: Float::F32, result: Float::F32, ..kernel.clone() };
+    let sizes = Kernel::from(plain).sizes().unwrap();
     let [a, b] = [0, 1].map(|ix| sizes.inputs[ix] as usize / 4);
     let out = sizes.outputs[0] as usize / 4;
     Case {
-        a: numbers(random, a),
-        b: numbers(random, if form == MatMulB::Packed { k * n } else { b }),
+        a: rounded(factors, numbers(random, a)),
+        b: rounded(factors, numbers(random, if form == MatMulB::Packed { k * n } else { b })),
         bias: numbers(random, n),
-        residual: numbers(random, out),
+        residual: rounded(result, numbers(random, out)),
         kernel,
     }
 }
@@ -112,17 +119,21 @@ impl Case {
     }
 
     fn run(&self, pool: &Pool) -> Vec<f32> {
-        let b = if self.kernel.b == MatMulB::Packed { self.kernel.pack(&self.b) } else { self.b.clone() };
-        let (mut inputs, epilogue) = (vec![&self.a[..], &b], &self.kernel.epilogue);
-        inputs.extend(epilogue.bias.then_some(&self.bias[..]));
-        inputs.extend(epilogue.residual.then_some(&self.residual[..]));
+        let MatMul { factors, result, ref epilogue, .. } = self.kernel;
+        let b = match self.kernel.b {
+            MatMulB::Packed => self.kernel.pack(&self.b),
+            _ => factors.bytes(&self.b),
+        };
+        let mut inputs = vec![factors.bytes(&self.a), b];
+        inputs.extend(epilogue.bias.then(|| Float::F32.bytes(&self.bias)));
+        inputs.extend(epilogue.residual.then(|| result.bytes(&self.residual)));
         let kernel = self.kernel.clone().into();
-        let out = run(&kernel, &inputs, pool);
-        if epilogue.residual && !out.is_empty() {
-            let shared = run_over(&kernel, &inputs, Some(inputs.len() - 1), f32::NAN, pool);
-            assert!(bits(&shared[0]) == bits(&out), "{:?}: in place", self.kernel);
+        let out = run_bytes(&kernel, &inputs, None, f32::NAN, pool);
+        if epilogue.residual && !out[0].is_empty() {
+            let shared = run_bytes(&kernel, &inputs, Some(inputs.len() - 1), f32::NAN, pool);
+            assert!(shared == out, "{:?}: in place", self.kernel);
         }
-        out
+        numbers_of(result, &out[0])
     }
 }
 
@@ -137,8 +148,9 @@ fn products_are_what_the_definition_says() {
             let [one, two, three] = pools.each_ref().map(|pool| case.run(pool));
             let name = format!("{} {:?}", pools[0].isa(), case.kernel);
             assert!(bits(&one) == bits(&two) && bits(&one) == bits(&three), "{name}: threads");
-            // Sums of up to 1024 terms, each addition rounded.
-            assert_close(&one, &want, |ix| scale[ix], 1e-6, &name);
+            // Sums of up to 1024 terms, each addition rounded, and the result.
+            let scale = |ix: usize| scale[ix] + 1e6 * rounding(case.kernel.result) * want[ix].abs();
+            assert_close(&one, &want, scale, 1e-6, &name);
         }
     }
 }
@@ -172,8 +184,9 @@ fn what_is_no_number_stays_in_its_row_and_column() {
             a[(m - 1) * k + 299] = f32::NAN;
             // Column 49 of row 0 of `b`, or the like of its transpose.
             items[if b == MatMulB::Transposed { 49 * k } else { 49 }] = f32::NEG_INFINITY;
-            let packed = if b == MatMulB::Packed { kernel.pack(&items) } else { items };
-            let out = run(&kernel.into(), &[&a, &packed], pool);
+            let packed = if b == MatMulB::Packed { kernel.pack(&items) } else { Float::F32.bytes(&items) };
+            let out = run_bytes(&kernel.into(), &[Float::F32.bytes(&a), packed], None, f32::NAN, pool);
+            let out = numbers_of(Float::F32, &out[0]);
             for (ix, got) in out.into_iter().enumerate() {
                 let (row, column) = (ix / n, ix % n);
                 match (row == m - 1, column == 49) {

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{DType, HeadOrder, Shape, Tensor, broadcast};
+use types::{HeadOrder, Shape, Tensor, broadcast};
 
-use super::common::{arity, broadcast_strides, f32_only, for_each_index, from_f64, one, position};
+use super::common::{arity, broadcast_strides, f32_or_half, for_each_index, from_f64, one, position};
 use crate::op::{Operator, Refusal, TensorType, refuse};
 
 /// `softmax(q k' * scale + mask) v` for each batch and head, the softmax over the keys.
@@ -63,7 +63,7 @@ impl Operator for Attention {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         arity(inputs, 3 + usize::from(self.mask))?;
-        f32_only(inputs)?;
+        f32_or_half(inputs)?;
         let extents = self.extents([0, 1, 2].map(|ix| &inputs[ix].shape))?;
         let scores = extents.scores();
         if let Some(mask) = inputs.get(3)
@@ -72,7 +72,7 @@ impl Operator for Attention {
             refuse!("a mask of shape {} does not broadcast to scores of shape {scores}", mask.shape);
         }
         let shape = self.result.sorted([extents.batch, extents.heads, extents.queries, extents.value_width]);
-        Ok(one(TensorType::new(DType::F32, shape)))
+        Ok(one(TensorType::new(inputs[0].dtype, shape)))
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
@@ -106,7 +106,7 @@ impl Operator for Attention {
                 out[position(&[b, h, query, i], &out_strides)] = (0..keys).map(term).sum();
             }
         });
-        one(from_f64(shape, DType::F32, out))
+        one(from_f64(shape, inputs[0].dtype(), out))
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
@@ -119,6 +119,8 @@ impl Operator for Attention {
 
 #[cfg(test)]
 mod tests {
+    use types::DType;
+
     use super::*;
     use HeadOrder::{HeadsFirst, TokensFirst};
 

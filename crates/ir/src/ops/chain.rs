@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape, Tensor, broadcast};
 
-use super::common::{broadcast_strides, f32_only, for_each_index, from_f64, one, position};
+use super::common::{broadcast_strides, f32_or_half, for_each_index, from_f64, one, position, result_dtype};
 use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// One function of a chain. Operands are numbered: first the inputs, then the steps.
@@ -22,12 +22,15 @@ pub enum ChainStep {
 
 /// Applies a short program to each element, with NumPy broadcasting of the inputs. The last step is the result.
 ///
-/// `x_i: [..]` of `f32` -> the broadcast shape. Made by fusion. Refuses: no step, more than [`Chain::MAX_INPUTS`] inputs
+/// `x_i: [..]` of `f32`, `f16` or `bf16` each -> the broadcast shape. Made by fusion. Refuses: no step, more than [`Chain::MAX_INPUTS`] inputs
 /// or [`Chain::MAX_OPERANDS`] operands, a step that reads a later one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
-    /// The program.
+    /// The program. Nothing in between is rounded to less than `f32`.
     pub steps: Vec<ChainStep>,
+    /// The dtype of the result, where it is not `f32`: `f16` or `bf16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<DType>,
 }
 
 impl Chain {
@@ -46,7 +49,7 @@ impl Operator for Chain {
     const NAME: &'static str = "chain";
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
-        f32_only(inputs)?;
+        f32_or_half(inputs)?;
         let operands = inputs.len() + self.steps.len();
         if inputs.is_empty() || self.steps.is_empty() {
             refuse!("a chain has at least one input and one step");
@@ -65,7 +68,8 @@ impl Operator for Chain {
                 refuse!("step {ix} reads an operand that does not exist yet");
             }
         }
-        Ok(one(TensorType { dtype: DType::F32, shape: Chain::shape(inputs.iter().map(|ty| &ty.shape))? }))
+        let shape = Chain::shape(inputs.iter().map(|ty| &ty.shape))?;
+        Ok(one(TensorType { dtype: result_dtype(self.result)?, shape }))
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
@@ -85,7 +89,7 @@ impl Operator for Chain {
             }
             out.push(operands[operands.len() - 1]);
         });
-        one(from_f64(shape, DType::F32, out))
+        one(from_f64(shape, self.result.unwrap_or(DType::F32), out))
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

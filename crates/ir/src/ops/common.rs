@@ -29,6 +29,27 @@ pub(super) fn f32_only(inputs: &[&TensorType]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses operands that are not stored as `f32`, `f16` or `bf16`. Whoever takes them computes in `f32` at least and rounds
+/// results once.
+pub(super) fn f32_or_half(inputs: &[&TensorType]) -> Result<(), Refusal> {
+    if let Some(other) = inputs.iter().find(|ty| !is_f32_or_half(ty.dtype)) {
+        refuse!("computes with f32, f16 or bf16, not with {}", other.dtype);
+    }
+    Ok(())
+}
+
+fn is_f32_or_half(dtype: DType) -> bool {
+    dtype == DType::F32 || dtype.is_half()
+}
+
+/// The dtype of results that an attribute may name: `f32` where it does not.
+pub(super) fn result_dtype(named: Option<DType>) -> Result<DType, Refusal> {
+    match named.unwrap_or(DType::F32) {
+        dtype if is_f32_or_half(dtype) => Ok(dtype),
+        other => Err(Refusal(format!("gives f32, f16 or bf16, not {other}"))),
+    }
+}
+
 /// Refuses an axis that the shape does not have.
 pub(super) fn axis_in(axis: usize, shape: &Shape) -> Result<(), Refusal> {
     if axis >= shape.rank() {
@@ -108,6 +129,9 @@ pub struct Epilogue {
     /// Functions applied in sequence.
     #[serde(default)]
     pub activation: SmallVec<[Unary; 2]>,
+    /// The dtype that results are rounded to, where it is not `f32`: `f16` or `bf16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<DType>,
 }
 
 impl Epilogue {
@@ -121,23 +145,36 @@ impl Epilogue {
         usize::from(self.bias) + usize::from(self.residual)
     }
 
-    /// Refuses operands behind the two factors that do not fit an output of `shape` with `channels` biases.
-    pub(super) fn infer(&self, inputs: &[&TensorType], shape: &Shape, channels: usize) -> Result<(), Refusal> {
+    /// The type of an output of `shape`, or a refusal of operands behind the two factors that do not fit it and its
+    /// `channels` biases. A residual has the output's dtype, so that it may be in place.
+    pub(super) fn infer(
+        &self,
+        inputs: &[&TensorType],
+        shape: Shape,
+        channels: usize,
+    ) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         if inputs.len() != 2 + self.operands() {
             refuse!("takes {} inputs, not {}", 2 + self.operands(), inputs.len());
         }
-        f32_only(inputs)?;
+        f32_or_half(inputs)?;
+        let output = TensorType { dtype: result_dtype(self.result)?, shape };
         if self.bias && inputs[2].shape[..] != [channels] {
             refuse!("the bias has shape {}, not [{channels}]", inputs[2].shape);
         }
-        if self.residual && inputs[inputs.len() - 1].shape != *shape {
-            refuse!("the residual has shape {}, not {shape}", inputs[inputs.len() - 1].shape);
+        if self.residual && *inputs[inputs.len() - 1] != output {
+            refuse!("the residual is {}, not {output}", inputs[inputs.len() - 1]);
         }
-        Ok(())
+        Ok(one(output))
     }
 
-    /// Applies bias, residual and functions to `out`, whose bias index is `channel(flat position)`.
-    pub(super) fn eval(&self, out: &mut [f64], inputs: &[&Tensor], channel: impl Fn(usize) -> usize) {
+    /// Applies bias, residual and functions to `out`, whose bias index is `channel(flat position)`, and rounds it.
+    pub(super) fn eval(
+        &self,
+        shape: Shape,
+        mut out: Vec<f64>,
+        inputs: &[&Tensor],
+        channel: impl Fn(usize) -> usize,
+    ) -> SmallVec<[Tensor; 1]> {
         let bias = self.bias.then(|| inputs[2].to_f64());
         let residual = self.residual.then(|| inputs[inputs.len() - 1].to_f64());
         for (at, item) in out.iter_mut().enumerate() {
@@ -145,6 +182,7 @@ impl Epilogue {
             *item += residual.as_ref().map_or(0.0, |residual| residual[at]);
             *item = self.activation.iter().fold(*item, |x, function| function.eval(x));
         }
+        one(from_f64(shape, self.result.unwrap_or(DType::F32), out))
     }
 
     /// Arithmetic operations for an output of `elements`.

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor};
+use types::{Shape, Tensor};
 
-use super::common::{Epilogue, for_each_index, from_f64, one, position, window_places};
+use super::common::{Epilogue, for_each_index, position, window_places};
 use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Slides `weight` over `x`.
 ///
 /// `x: [n, c, ..spatial]`, `weight: [m, c / groups, ..kernel]`, then by the epilogue `bias: [m]` and `residual` of the
-/// output's shape -> `[n, m, ..out]`, all `f32`. Refuses: spatial rank 0 or above 3, channels that the groups do not
+/// output's shape -> `[n, m, ..out]`, of `f32`, `f16` or `bf16` each. Refuses: spatial rank 0 or above 3, channels that the groups do not
 /// divide, a kernel larger than the padded input. Source: ONNX `Conv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
@@ -68,8 +68,8 @@ impl Operator for Conv {
             refuse!("takes an input and a weight");
         }
         let shape = self.output_shape(&inputs[0].shape, &inputs[1].shape)?;
-        self.epilogue.infer(inputs, &shape, shape[1])?;
-        Ok(one(TensorType { dtype: DType::F32, shape }))
+        let channels = shape[1];
+        self.epilogue.infer(inputs, shape, channels)
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
@@ -96,8 +96,8 @@ impl Operator for Conv {
             out.push(sum);
         });
         let plane: usize = shape[2..].iter().product::<usize>().max(1);
-        self.epilogue.eval(&mut out, inputs, |at| at / plane % shape[1]);
-        one(from_f64(shape, DType::F32, out))
+        let channels = shape[1];
+        self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {

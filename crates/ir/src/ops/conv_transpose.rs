@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor};
+use types::{Shape, Tensor};
 
-use super::common::{Epilogue, for_each_index, from_f64, one, position};
+use super::common::{Epilogue, for_each_index, position};
 use crate::op::{Operator, Refusal, TensorType, refuse};
 
 /// Spreads each element of `x` over the output through `weight`.
@@ -74,8 +74,8 @@ impl Operator for ConvTranspose {
             refuse!("takes no residual");
         }
         let shape = self.output_shape(&inputs[0].shape, &inputs[1].shape)?;
-        self.epilogue.infer(inputs, &shape, shape[1])?;
-        Ok(one(TensorType { dtype: DType::F32, shape }))
+        let channels = shape[1];
+        self.epilogue.infer(inputs, shape, channels)
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
@@ -104,8 +104,8 @@ impl Operator for ConvTranspose {
             });
         });
         let plane: usize = shape[2..].iter().product::<usize>().max(1);
-        self.epilogue.eval(&mut out, inputs, |at| at / plane % shape[1]);
-        one(from_f64(shape, DType::F32, out))
+        let channels = shape[1];
+        self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
     }
 
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
-use super::common::{arity, axis_in, f32_only, from_f64, one};
+use super::common::{arity, axis_in, f32_or_half, from_f64, one};
 use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift`, mean and (biased) variance over all dimensions from `axis` on.
@@ -29,7 +29,7 @@ impl Operator for LayerNorm {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         arity(inputs, 1 + usize::from(self.scale) + usize::from(self.shift))?;
-        f32_only(inputs)?;
+        f32_or_half(inputs)?;
         axis_in(self.axis, &inputs[0].shape)?;
         let row: Shape = inputs[0].shape[self.axis..].into();
         if let Some(other) = inputs[1..].iter().find(|ty| ty.shape != row) {

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor, broadcast};
+use types::{Shape, Tensor, broadcast};
 
-use super::common::{Epilogue, broadcast_strides, for_each_index, from_f64, one, position};
+use super::common::{Epilogue, broadcast_strides, for_each_index, position};
 use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Multiplies matrices; dimensions in front of the last two broadcast.
 ///
 /// `a: [.., m, k]`, `b: [.., k, n]`, then by the epilogue `bias: [n]` and `residual` of the output's shape ->
-/// `[.., m, n]`, all `f32`. Refuses: rank below 2, different `k`, batches that do not broadcast.
+/// `[.., m, n]`, of `f32`, `f16` or `bf16` each. Refuses: rank below 2, different `k`, batches that do not broadcast.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
     /// What happens to each result before it is stored.
@@ -44,8 +44,8 @@ impl Operator for MatMul {
             refuse!("takes two factors");
         }
         let shape = MatMul::output_shape(&inputs[0].shape, &inputs[1].shape)?;
-        self.epilogue.infer(inputs, &shape, shape[shape.rank() - 1])?;
-        Ok(one(TensorType { dtype: DType::F32, shape }))
+        let columns = shape[shape.rank() - 1];
+        self.epilogue.infer(inputs, shape, columns)
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
@@ -66,8 +66,7 @@ impl Operator for MatMul {
                 }
             }
         });
-        self.epilogue.eval(&mut out, inputs, |at| at % n);
-        one(from_f64(shape, DType::F32, out))
+        self.epilogue.eval(shape, out, inputs, |at| at % n)
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {

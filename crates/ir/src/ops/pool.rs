@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor};
+use types::{Shape, Tensor};
 
-use super::common::{arity, f32_only, for_each_index, from_f64, one, window_places};
+use super::common::{arity, f32_or_half, for_each_index, from_f64, one, window_places};
 use crate::op::{Operator, Refusal, TensorType, refuse};
 
 /// What is taken from each window.
@@ -81,11 +81,11 @@ impl Operator for Pool {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         arity(inputs, 1)?;
-        f32_only(inputs)?;
+        f32_or_half(inputs)?;
         if self.kernel.iter().chain(&self.stride).chain(&self.dilation).any(|&count| count == 0) {
             refuse!("kernel, stride and dilation are at least 1");
         }
-        Ok(one(TensorType { dtype: DType::F32, shape: self.output_shape(&inputs[0].shape)? }))
+        Ok(one(TensorType { dtype: inputs[0].dtype, shape: self.output_shape(&inputs[0].shape)? }))
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
@@ -121,7 +121,7 @@ impl Operator for Pool {
                 PoolKind::MeanWithPadding => sum / padded as f64,
             });
         });
-        one(from_f64(shape, DType::F32, out))
+        one(from_f64(shape, x.dtype(), out))
     }
 
     fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

@@ -1,0 +1,285 @@
+//! [`Float`]: how the numbers of an operand are stored; [`Item`]: the same as a type, for loops that are compiled for it.
+//!
+//! Kernels compute in `f32`. Those that take halves widen them when they read and round once when they write.
+
+use bytemuck::Pod;
+use serde::{Deserialize, Serialize};
+use types::{DType, bf16, f16};
+
+use crate::Isa;
+use crate::kernel::{elements, elements_mut};
+use crate::vector::{LANES, Vector, with_vector};
+
+/// A floating-point type that operands are stored in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Float {
+    #[default]
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Float {
+    /// All of them.
+    pub const ALL: [Float; 3] = [Float::F32, Float::F16, Float::Bf16];
+
+    /// The type of a dtype, if it is one of these.
+    pub fn of(dtype: DType) -> Option<Float> {
+        match dtype {
+            DType::F32 => Some(Float::F32),
+            DType::F16 => Some(Float::F16),
+            DType::Bf16 => Some(Float::Bf16),
+            _ => None,
+        }
+    }
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Float::F32 => 4,
+            Float::F16 | Float::Bf16 => 2,
+        }
+    }
+
+    /// Whether an element has two bytes.
+    pub fn is_half(self) -> bool {
+        self != Float::F32
+    }
+
+    /// Elements of a word of four bytes.
+    pub(crate) fn per_word(self) -> usize {
+        4 / self.size()
+    }
+
+    /// Numbers as the bytes of elements, each rounded to the nearest one.
+    pub fn bytes(self, items: &[f32]) -> Vec<u8> {
+        match self {
+            Float::F32 => bytemuck::cast_slice(items).to_vec(),
+            Float::F16 => items.iter().flat_map(|&item| f16::from_f32(item).to_le_bytes()).collect(),
+            Float::Bf16 => items.iter().flat_map(|&item| bf16::from_f32(item).to_le_bytes()).collect(),
+        }
+    }
+}
+
+/// An element as kernels read and write it.
+pub(crate) trait Item: Pod + Send + Sync {
+    /// Sixteen elements from `from` on.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load<V: Vector>(from: *const Self) -> V;
+
+    /// Rounds to sixteen elements from `to` on.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store<V: Vector>(lanes: V, to: *mut Self);
+
+    /// One element.
+    fn widen(self) -> f32;
+
+    /// Rounds to one element.
+    fn narrow(number: f32) -> Self;
+
+    /// The first sixteen elements of a slice.
+    ///
+    /// # Panics
+    /// A shorter slice.
+    #[inline(always)]
+    fn read<V: Vector>(from: &[Self]) -> V {
+        let from: &[Self; LANES] = from.first_chunk().expect("a block has sixteen elements");
+        // SAFETY: sixteen elements are there.
+        unsafe { Self::load(from.as_ptr()) }
+    }
+
+    /// Writes the first sixteen elements of a slice.
+    ///
+    /// # Panics
+    /// A shorter slice.
+    #[inline(always)]
+    fn write<V: Vector>(lanes: V, to: &mut [Self]) {
+        let to: &mut [Self; LANES] = to.first_chunk_mut().expect("a block has sixteen elements");
+        // SAFETY: sixteen elements are there.
+        unsafe { Self::store(lanes, to.as_mut_ptr()) }
+    }
+
+    /// Up to sixteen elements of a slice; `rest` in the lanes behind them.
+    #[inline(always)]
+    fn read_part<V: Vector>(from: &[Self], rest: f32) -> V {
+        if let Some(from) = from.first_chunk::<LANES>() {
+            return Self::read(from);
+        }
+        let mut lanes = [rest; LANES];
+        lanes.iter_mut().zip(from).for_each(|(lane, &item)| *lane = item.widen());
+        V::read(&lanes)
+    }
+
+    /// Writes as many lanes as the slice has room for, up to sixteen.
+    #[inline(always)]
+    fn write_part<V: Vector>(lanes: V, to: &mut [Self]) {
+        if let Some(to) = to.first_chunk_mut::<LANES>() {
+            return Self::write(lanes, to);
+        }
+        to.iter_mut().zip(lanes.to_array()).for_each(|(item, lane)| *item = Self::narrow(lane));
+    }
+}
+
+impl Item for f32 {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const f32) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store<V: Vector>(lanes: V, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { lanes.store(to) }
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn narrow(number: f32) -> f32 {
+        number
+    }
+
+    #[inline(always)]
+    fn read_part<V: Vector>(from: &[f32], rest: f32) -> V {
+        V::read_part(from, rest)
+    }
+
+    #[inline(always)]
+    fn write_part<V: Vector>(lanes: V, to: &mut [f32]) {
+        lanes.write_part(to);
+    }
+}
+
+macro_rules! half_item {
+    ($item:ident, $load:ident, $store:ident) => {
+        impl Item for $item {
+            #[inline(always)]
+            unsafe fn load<V: Vector>(from: *const $item) -> V {
+                // SAFETY: the caller's promise; a half is its bits.
+                unsafe { V::$load(from.cast()) }
+            }
+
+            #[inline(always)]
+            unsafe fn store<V: Vector>(lanes: V, to: *mut $item) {
+                // SAFETY: the caller's promise; a half is its bits.
+                unsafe { lanes.$store(to.cast()) }
+            }
+
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                self.to_f32()
+            }
+
+            #[inline(always)]
+            fn narrow(number: f32) -> $item {
+                $item::from_f32(number)
+            }
+        }
+    };
+}
+
+half_item!(f16, load_f16, store_f16);
+half_item!(bf16, load_bf16, store_bf16);
+
+/// Evaluates an expression in which a name stands for the type of a [`Float`].
+macro_rules! with_item {
+    ($float:expr, $item:ident => $body:expr) => {
+        match $float {
+            $crate::Float::F32 => {
+                type $item = f32;
+                $body
+            }
+            $crate::Float::F16 => {
+                type $item = types::f16;
+                $body
+            }
+            $crate::Float::Bf16 => {
+                type $item = types::bf16;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_item;
+
+/// Copies elements to numbers.
+///
+/// # Panics
+/// Other lengths.
+pub(crate) fn widen(isa: Isa, float: Float, from: &[u8], to: &mut [f32]) {
+    with_item!(float, T => {
+        let from: &[T] = elements(from);
+        assert_eq!(from.len(), to.len(), "a number for each element");
+        with_vector!(isa, widen_all<T>(from: &[T], to: &mut [f32]));
+    });
+}
+
+#[inline(always)]
+fn widen_all<V: Vector, T: Item>(from: &[T], to: &mut [f32]) {
+    for (from, to) in from.chunks(LANES).zip(to.chunks_mut(LANES)) {
+        T::read_part::<V>(from, 0.0).write_part(to);
+    }
+}
+
+/// Rounds numbers to elements.
+///
+/// # Panics
+/// Other lengths.
+pub(crate) fn narrow(isa: Isa, float: Float, from: &[f32], to: &mut [u8]) {
+    with_item!(float, T => {
+        let to: &mut [T] = elements_mut(to);
+        assert_eq!(from.len(), to.len(), "a number for each element");
+        with_vector!(isa, narrow_all<T>(from: &[f32], to: &mut [T]));
+    });
+}
+
+#[inline(always)]
+fn narrow_all<V: Vector, T: Item>(from: &[f32], to: &mut [T]) {
+    for (from, to) in from.chunks(LANES).zip(to.chunks_mut(LANES)) {
+        T::write_part(V::read_part(from, 0.0), to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All halves, and numbers between and beyond them, against the definition.
+    #[test]
+    fn every_family_widens_and_rounds_alike() {
+        let halves: Vec<u16> = (0..=u16::MAX).collect();
+        let mut random = types::Random::new(5);
+        let mut numbers: Vec<f32> = (0..100_000).map(|_| f32::from_bits(random.bits() as u32)).collect();
+        // Ties, and what overflows by rounding.
+        numbers.extend([1.0 + 1.0 / 2048.0, 1.0 + 3.0 / 2048.0, 65519.9, 65520.0, -65520.0, 1e-8, 3.0e-8, 0.0, -0.0]);
+        numbers.extend([1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN]);
+        for isa in Isa::available() {
+            check::<f16>(isa, Float::F16, bytemuck::cast_slice(&halves), &numbers);
+            check::<bf16>(isa, Float::Bf16, bytemuck::cast_slice(&halves), &numbers);
+        }
+    }
+
+    fn check<T: Item>(isa: Isa, float: Float, halves: &[T], numbers: &[f32]) {
+        let mut wide = vec![0.0; halves.len()];
+        widen(isa, float, bytemuck::cast_slice(halves), &mut wide);
+        for (&half, got) in halves.iter().zip(wide) {
+            let want = half.widen();
+            assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");
+        }
+        let mut narrowed = vec![T::zeroed(); numbers.len()];
+        narrow(isa, float, numbers, bytemuck::cast_slice_mut(&mut narrowed));
+        for (&number, got) in numbers.iter().zip(narrowed) {
+            let (got, want) = (got.widen(), T::narrow(number).widen());
+            assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{isa}: {got} for {number}");
+        }
+    }
+}
