@@ -87,7 +87,12 @@ pub fn compile(
     mut watch: impl FnMut(&'static str, &Graph),
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
-    let graph = passes::run(model.graph, &mut watch)?;
+    let mut graph = passes::run(model.graph, &mut watch)?;
+    if target.dtype().is_half() {
+        graph = passes::store_halves(&graph, target.dtype(), &|graph, node| target.halves(graph, node));
+        ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "store_halves", errors })?;
+        watch("store_halves", &graph);
+    }
     let laid_out = assign_layouts(&graph, target)?;
     watch("assign_layouts", &laid_out);
     let scheduled = schedule(&laid_out, target, FREE_SCRATCH)?;
@@ -96,6 +101,10 @@ pub fn compile(
     if let Some(budget) = budget
         && budget < compiled.plan.arena.size
     {
+        if target.dtype().is_half() {
+            // Bands have no layouts of their own yet, and kernels take halves from blocks.
+            return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size });
+        }
         // Bands are cut before there are layouts: a band has layouts of its own.
         let plain = schedule(&graph, target, FREE_SCRATCH)?;
         compiled = budget::within(&plain.graph, target, budget, compiled.plan.arena.size)?;

@@ -66,12 +66,12 @@ impl Epilogue {
     }
 }
 
-/// Computes a tile and applies functions to its results, which are rounded once, after that.
+/// Computes a tile, whose results may be of any type, and applies functions to them before they are rounded.
 ///
 /// # Safety
 /// As [`tile::multiply`].
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
-    if functions.is_empty() {
+    if functions.is_empty() && [Float::F32, tile.factors].contains(&tile.result) {
         // SAFETY: the caller's promise.
         return unsafe { tile::multiply(isa, tile) };
     }

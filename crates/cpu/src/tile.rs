@@ -25,7 +25,7 @@
 
 use types::{bf16, f16};
 
-use crate::float::{Item, with_item};
+use crate::float::Item;
 use crate::vector::{LANES, Portable, Vector};
 use crate::{Float, Isa};
 
@@ -95,7 +95,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) weights: *const Word,
     /// Words from row to row, `16 * vectors` where they are packed.
     pub(crate) weight_stride: usize,
-    /// What the results are rounded to; the residual has the same type.
+    /// What the results are rounded to: `f32`, or halves like the factors. The residual has the same type.
     pub(crate) result: Float,
     pub(crate) out: *mut u8,
     /// 1 to [`ROWS`].
@@ -123,39 +123,42 @@ pub(crate) struct Tile<'a> {
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
     assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
+    assert!([Float::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
     assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
     // SAFETY: the caller's promise; the parts below are rows and vectors of the tile.
     unsafe {
+        let halves = tile.result.is_half();
         match (isa, tile.factors) {
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::F32) => match tile.vectors {
-                1 => x86::AVX512_NARROW[tile.rows.len() - 1](tile, tile.rows, 0),
-                _ => x86::AVX512[tile.rows.len() - 1](tile, tile.rows, 0),
+            (Isa::Avx512, Float::F32) => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, Float::Bf16) if has_dot() => match halves {
+                true => whole(tile, &x86::DOT_NARROW, &x86::DOT),
+                false => whole(tile, &x86::DOT_NARROW_TO_F32, &x86::DOT_TO_F32),
             },
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::Bf16) if has_dot() => match tile.vectors {
-                1 => x86::DOT_NARROW[tile.rows.len() - 1](tile, tile.rows, 0),
-                _ => x86::DOT[tile.rows.len() - 1](tile, tile.rows, 0),
-            },
+            (Isa::Avx512, Float::Bf16) if halves => by_vectors(tile, &x86::AVX512_BF16_NARROW, &x86::AVX512_BF16),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::Bf16) => match tile.vectors {
-                1 => in_parts(tile, 1, &x86::AVX512_BF16_NARROW),
-                _ => in_parts(tile, 2, &x86::AVX512_BF16),
-            },
+            (Isa::Avx512, Float::Bf16) => by_vectors(tile, &x86::AVX512_BF16_NARROW_TO_F32, &x86::AVX512_BF16_TO_F32),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::F16) => match tile.vectors {
-                1 => in_parts(tile, 1, &x86::AVX512_F16_NARROW),
-                _ => in_parts(tile, 2, &x86::AVX512_F16),
-            },
+            (Isa::Avx512, Float::F16) if halves => by_vectors(tile, &x86::AVX512_F16_NARROW, &x86::AVX512_F16),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, Float::F16) => by_vectors(tile, &x86::AVX512_F16_NARROW_TO_F32, &x86::AVX512_F16_TO_F32),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, Float::F32) => in_parts(tile, 1, &x86::AVX2),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2, Float::Bf16) => in_parts(tile, 1, &x86::AVX2_BF16),
+            (Isa::Avx2, Float::Bf16) if halves => in_parts(tile, 1, &x86::AVX2_BF16),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2, Float::F16) => in_parts(tile, 1, &x86::AVX2_F16),
+            (Isa::Avx2, Float::Bf16) => in_parts(tile, 1, &x86::AVX2_BF16_TO_F32),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Float::F16) if halves => in_parts(tile, 1, &x86::AVX2_F16),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Float::F16) => in_parts(tile, 1, &x86::AVX2_F16_TO_F32),
             (_, Float::F32) => in_parts(tile, 1, &PORTABLE),
-            (_, Float::Bf16) => in_parts(tile, 1, &PORTABLE_BF16),
-            (_, Float::F16) => in_parts(tile, 1, &PORTABLE_F16),
+            (_, Float::Bf16) if halves => in_parts(tile, 1, &PORTABLE_BF16),
+            (_, Float::Bf16) => in_parts(tile, 1, &PORTABLE_BF16_TO_F32),
+            (_, Float::F16) if halves => in_parts(tile, 1, &PORTABLE_F16),
+            (_, Float::F16) => in_parts(tile, 1, &PORTABLE_F16_TO_F32),
         }
     }
 }
@@ -172,10 +175,29 @@ pub(crate) fn has_dot() -> bool {
 /// A function for some rows of a tile and some of its vectors, from the one given on.
 type Part = unsafe fn(&Tile, &[Row], usize);
 
+/// Takes a tile as it is: of one vector, or of two.
+///
+/// # Safety
+/// As [`multiply`]; `one[n - 1]` is for `n` rows of one vector, `two[n - 1]` for those of two.
+unsafe fn whole(tile: &Tile, one: &[Part; ROWS], two: &[Part; ROWS]) {
+    let parts = if tile.vectors == 1 { one } else { two };
+    // SAFETY: the caller's promise.
+    unsafe { parts[tile.rows.len() - 1](tile, tile.rows, 0) };
+}
+
+/// Takes a tile in parts of nearly as many rows: of one vector, or of two.
+///
+/// # Safety
+/// As [`whole`], but for so many rows as there are parts.
+unsafe fn by_vectors(tile: &Tile, one: &[Part], two: &[Part]) {
+    // SAFETY: the caller's promise.
+    unsafe { in_parts(tile, tile.vectors, if tile.vectors == 1 { one } else { two }) };
+}
+
 /// Takes a tile by so many vectors at a time, each in parts of nearly as many rows.
 ///
 /// # Safety
-/// As [`multiply`]; `parts[n - 1]` is for `n` rows.
+/// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, of which the tile has a multiple.
 unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
     let count = tile.rows.len().div_ceil(parts.len());
     for vector in (0..tile.vectors).step_by(vectors) {
@@ -191,110 +213,105 @@ unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
 
 /// # Safety
 /// As [`multiply`].
-unsafe fn portable<F: Factors<Portable>, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+unsafe fn portable<F: Factors<Portable>, T: Item, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     // SAFETY: the caller's promise.
-    unsafe { part::<Portable, F, R, 1, 1>(tile, rows, vector) }
+    unsafe { part::<Portable, F, T, R, 1, 1>(tile, rows, vector) }
 }
 
 macro_rules! portable_by_rows {
-    ($factors:ty) => {
-        [portable::<$factors, 1>, portable::<$factors, 2>, portable::<$factors, 3>, portable::<$factors, 4>]
+    ($factors:ty => $item:ty) => {
+        [
+            portable::<$factors, $item, 1>,
+            portable::<$factors, $item, 2>,
+            portable::<$factors, $item, 3>,
+            portable::<$factors, $item, 4>,
+        ]
     };
 }
 
-const PORTABLE: [Part; 4] = portable_by_rows!(f32);
-const PORTABLE_BF16: [Part; 4] = portable_by_rows!(bf16);
-const PORTABLE_F16: [Part; 4] = portable_by_rows!(f16);
+const PORTABLE: [Part; 4] = portable_by_rows!(f32 => f32);
+const PORTABLE_BF16: [Part; 4] = portable_by_rows!(bf16 => bf16);
+const PORTABLE_BF16_TO_F32: [Part; 4] = portable_by_rows!(bf16 => f32);
+const PORTABLE_F16: [Part; 4] = portable_by_rows!(f16 => f16);
+const PORTABLE_F16_TO_F32: [Part; 4] = portable_by_rows!(f16 => f32);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use types::{bf16, f16};
 
-    use super::{Dot, Factors, Part, ROWS, Row, Tile, part};
+    use super::{Dot, Factors, Item, Part, ROWS, Row, Tile, part};
     use crate::vector::x86::{Avx2, Avx512};
 
     // Never inlined: each is compiled on its own, so that its sums get all registers.
-
-    /// # Safety
-    /// As [`super::multiply`], and the processor has AVX-512 F.
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx2,fma,f16c")]
-    unsafe fn avx512<F: Factors<Avx512>, const R: usize, const N: usize, const U: usize>(
-        tile: &Tile,
-        rows: &[Row],
-        vector: usize,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { part::<Avx512, F, R, N, U>(tile, rows, vector) }
+    macro_rules! family {
+        ($name:ident, $vector:ty, $features:literal) => {
+            /// # Safety
+            /// As [`super::multiply`], and the processor has the family's features.
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe fn $name<F: Factors<$vector>, T: Item, const R: usize, const N: usize, const U: usize>(
+                tile: &Tile,
+                rows: &[Row],
+                vector: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { part::<$vector, F, T, R, N, U>(tile, rows, vector) }
+            }
+        };
     }
-
-    /// # Safety
-    /// As [`super::multiply`], and the processor has AVX512-BF16.
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bf16,avx2,fma,f16c")]
-    unsafe fn dot<F: Factors<Avx512>, const R: usize, const N: usize, const U: usize>(
-        tile: &Tile,
-        rows: &[Row],
-        vector: usize,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { part::<Avx512, F, R, N, U>(tile, rows, vector) }
-    }
-
-    /// # Safety
-    /// As [`super::multiply`], and the processor has AVX2 and FMA.
-    #[inline(never)]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn avx2<F: Factors<Avx2>, const R: usize, const N: usize, const U: usize>(
-        tile: &Tile,
-        rows: &[Row],
-        vector: usize,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { part::<Avx2, F, R, N, U>(tile, rows, vector) }
-    }
+    family!(avx512, Avx512, "avx512f,avx2,fma,f16c");
+    family!(dot, Avx512, "avx512f,avx512bf16,avx2,fma,f16c");
+    family!(avx2, Avx2, "avx2,fma,f16c");
 
     macro_rules! by_rows {
-        ($family:ident $factors:ty, $vectors:literal: $($rows:literal of $partial:literal)*) => {
-            [$($family::<$factors, $rows, $vectors, $partial>),*]
+        ($family:ident $factors:ty => $item:ty, $vectors:literal: $($rows:literal of $partial:literal)*) => {
+            [$($family::<$factors, $item, $rows, $vectors, $partial>),*]
         };
     }
 
     // Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
-    macro_rules! fourteen {
-        ($family:ident $factors:ty) => {
-            by_rows!($family $factors, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+    macro_rules! wide {
+        ($family:ident $factors:ty => $item:ty) => {
+            by_rows!($family $factors => $item, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
         };
     }
-    macro_rules! fourteen_narrow {
-        ($family:ident $factors:ty) => {
-            by_rows!($family $factors, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+    macro_rules! narrow {
+        ($family:ident $factors:ty => $item:ty) => {
+            by_rows!($family $factors => $item, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
         };
     }
-    pub(super) const AVX512: [Part; ROWS] = fourteen!(avx512 f32);
-    pub(super) const AVX512_NARROW: [Part; ROWS] = fourteen_narrow!(avx512 f32);
-    pub(super) const AVX2: [Part; 6] = by_rows!(avx2 f32, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+    pub(super) const AVX512: [Part; ROWS] = wide!(avx512 f32 => f32);
+    pub(super) const AVX512_NARROW: [Part; ROWS] = narrow!(avx512 f32 => f32);
+    pub(super) const AVX2: [Part; 6] = by_rows!(avx2 f32 => f32, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
-    pub(super) const DOT: [Part; ROWS] = fourteen!(dot Dot);
-    pub(super) const DOT_NARROW: [Part; ROWS] = fourteen_narrow!(dot Dot);
+    pub(super) const DOT: [Part; ROWS] = wide!(dot Dot => bf16);
+    pub(super) const DOT_NARROW: [Part; ROWS] = narrow!(dot Dot => bf16);
+    pub(super) const DOT_TO_F32: [Part; ROWS] = wide!(dot Dot => f32);
+    pub(super) const DOT_NARROW_TO_F32: [Part; ROWS] = narrow!(dot Dot => f32);
 
     // Widened halves have two sums for each vector.
-    macro_rules! six {
-        ($family:ident $factors:ty) => {
-            by_rows!($family $factors, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
+    macro_rules! widened {
+        ($factors:ty => $item:ty) => {
+            by_rows!(avx512 $factors => $item, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
         };
     }
-    macro_rules! seven_narrow {
-        ($family:ident $factors:ty) => {
-            by_rows!($family $factors, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
+    macro_rules! widened_narrow {
+        ($factors:ty => $item:ty) => {
+            by_rows!(avx512 $factors => $item, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
         };
     }
-    pub(super) const AVX512_BF16: [Part; 6] = six!(avx512 bf16);
-    pub(super) const AVX512_BF16_NARROW: [Part; 7] = seven_narrow!(avx512 bf16);
-    pub(super) const AVX512_F16: [Part; 6] = six!(avx512 f16);
-    pub(super) const AVX512_F16_NARROW: [Part; 7] = seven_narrow!(avx512 f16);
-    pub(super) const AVX2_BF16: [Part; 2] = by_rows!(avx2 bf16, 1: 1 of 1 2 of 1);
-    pub(super) const AVX2_F16: [Part; 2] = by_rows!(avx2 f16, 1: 1 of 1 2 of 1);
+    pub(super) const AVX512_BF16: [Part; 6] = widened!(bf16 => bf16);
+    pub(super) const AVX512_BF16_TO_F32: [Part; 6] = widened!(bf16 => f32);
+    pub(super) const AVX512_BF16_NARROW: [Part; 7] = widened_narrow!(bf16 => bf16);
+    pub(super) const AVX512_BF16_NARROW_TO_F32: [Part; 7] = widened_narrow!(bf16 => f32);
+    pub(super) const AVX512_F16: [Part; 6] = widened!(f16 => f16);
+    pub(super) const AVX512_F16_TO_F32: [Part; 6] = widened!(f16 => f32);
+    pub(super) const AVX512_F16_NARROW: [Part; 7] = widened_narrow!(f16 => f16);
+    pub(super) const AVX512_F16_NARROW_TO_F32: [Part; 7] = widened_narrow!(f16 => f32);
+    pub(super) const AVX2_BF16: [Part; 2] = by_rows!(avx2 bf16 => bf16, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_BF16_TO_F32: [Part; 2] = by_rows!(avx2 bf16 => f32, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_F16: [Part; 2] = by_rows!(avx2 f16 => f16, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_F16_TO_F32: [Part; 2] = by_rows!(avx2 f16 => f32, 1: 1 of 1 2 of 1);
 }
 
 /// What words hold and how they are multiplied, in one family of instructions.
@@ -457,7 +474,7 @@ impl Factors<crate::vector::x86::Avx512> for Dot {
 /// As [`multiply`].
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-unsafe fn part<V: Vector, F: Factors<V>, const R: usize, const N: usize, const U: usize>(
+unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize, const U: usize>(
     tile: &Tile,
     rows: &[Row],
     vector: usize,
@@ -527,7 +544,7 @@ unsafe fn part<V: Vector, F: Factors<V>, const R: usize, const N: usize, const U
                 results[r][v] = F::lanes(sums[r][v]);
             }
         }
-        with_item!(tile.result, T => finish::<V, T, R, N>(tile, rows, vector, results));
+        finish::<V, T, R, N>(tile, rows, vector, results);
     }
 }
 
@@ -670,7 +687,7 @@ mod tests {
         for (result, start, residual, limits) in [
             (Float::F32, Start::Zero, false, None),
             (factors, Start::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
-            (Float::Bf16, Start::Zero, true, None),
+            (factors, Start::Zero, true, None),
             (Float::F32, Start::Output, false, None),
         ] {
             let (before_bytes, before) = stored(result, numbers(count * width));

@@ -35,7 +35,7 @@ mod verify;
 pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate};
 pub use graph::{Graph, Node, NodeId, Output, Source, Value, ValueId};
-pub use op::{Op, Operator, Refusal, Reuse, TensorType};
+pub use op::{Halves, Op, Operator, Refusal, Reuse, TensorType};
 pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};
 pub use verify::{VerifyError, verify};

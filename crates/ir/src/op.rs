@@ -49,6 +49,19 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
+/// How a target's kernels for a node whose values are `f32` take halves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Halves {
+    /// Not at all.
+    No,
+    /// These operands are read as halves, whatever they were before. The result is a half or not, and a residual is like
+    /// it; other operands are `f32`.
+    Read(SmallVec<[usize; 2]>),
+    /// The result is stored like the first operand, or like one of those of a concatenation. Chains read and write
+    /// anything.
+    Follow,
+}
+
 /// Which bytes an op's first output may share with its inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reuse {

@@ -61,9 +61,9 @@ impl Graph {
             return None;
         }
         match &node.op {
-            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) => {
+            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
                 let all = node.inputs.iter().all(|&input| self.is_blockable(input, out));
-                (all && self.ty(node.outputs[0]).dtype == DType::F32).then(|| node.op.clone())
+                (all && is_f32_or_half(self.ty(node.outputs[0]).dtype)).then(|| node.op.clone())
             }
             Op::Concat(Concat { axis }) => {
                 let (_, front) = node.inputs.split_last()?;
@@ -137,12 +137,16 @@ impl Graph {
         let ty = self.ty(input);
         let known = matches!(self.value(input).source, Source::Weight(_) | Source::Constant(_));
         let alike = ty.shape.rank() == out.rank() && ty.shape[1] == out[1];
-        ty.dtype == DType::F32 && (known || alike || ty.shape.elements() == 1)
+        is_f32_or_half(ty.dtype) && (known || alike || ty.shape.elements() == 1)
     }
 
     fn all_computed(&self, values: &[ValueId]) -> bool {
         values.iter().all(|&value| self.value(value).tensor().is_none())
     }
+}
+
+fn is_f32_or_half(dtype: DType) -> bool {
+    dtype == DType::F32 || dtype.is_half()
 }
 
 fn physical(shape: &Shape, block: u16) -> Shape {

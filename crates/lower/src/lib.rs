@@ -27,17 +27,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use ir::{Graph, Node, NodeId, Reuse, Source, ValueId};
+use ir::{Graph, Halves, Node, NodeId, Reuse, Source, ValueId};
 use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Operand, Place, Plan, Port, Refused, Step};
 use smallvec::SmallVec;
-use types::{Bytes, Layout, Map, Role, Scope, Tag, Tensor};
+use types::{Bytes, DType, Layout, Map, Role, Scope, Tag, Tensor};
 
 use crate::alias::{Classes, Home};
 
 /// What is compiled for: the choice of kernels.
 pub trait Target {
-    /// The name that plans carry, as in `cpu:x86-64-v4`.
-    fn name(&self) -> &str;
+    /// The name that plans carry, as in `cpu:x86-64-v4`, or `cpu:x86-64-v4+bf16` with what is stored between kernels.
+    fn name(&self) -> String;
 
     /// What buffers and constants are aligned to.
     fn alignment(&self) -> Bytes;
@@ -63,6 +63,16 @@ pub trait Target {
     /// Whether a node with a blocked result reads this operand blocked.
     fn reads_blocked(&self, _graph: &Graph, _node: NodeId, _input: usize) -> bool {
         false
+    }
+
+    /// What is stored between kernels where there are kernels for it: `f32`, `f16` or `bf16`.
+    fn dtype(&self) -> DType {
+        DType::F32
+    }
+
+    /// How there are kernels for a node of `f32` values that take them as [`Target::dtype`].
+    fn halves(&self, _graph: &Graph, _node: NodeId) -> Halves {
+        Halves::No
     }
 
     /// Whether convolutions in a row, each read by the next alone and in their final layouts, are faster as one step.
@@ -235,7 +245,7 @@ impl<'a> Writer<'a> {
         let batch = graph.inputs().first().and_then(|&input| graph.ty(input).shape.first().copied()).unwrap_or(1);
         let plan = Plan {
             model: graph.name.clone(),
-            target: target.name().to_string(),
+            target: target.name(),
             batch: batch as u64,
             parameters: graph.parameters(),
             flops: graph.flops(),

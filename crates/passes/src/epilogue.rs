@@ -57,7 +57,7 @@ struct Fusion {
     last: NodeId,
 }
 
-fn epilogue_of(op: &Op) -> Option<&Epilogue> {
+pub(crate) fn epilogue_of(op: &Op) -> Option<&Epilogue> {
     match op {
         Op::Conv(conv) => Some(&conv.epilogue),
         Op::ConvTranspose(conv) => Some(&conv.epilogue),
@@ -66,7 +66,7 @@ fn epilogue_of(op: &Op) -> Option<&Epilogue> {
     }
 }
 
-fn epilogue_mut(op: &mut Op) -> Option<&mut Epilogue> {
+pub(crate) fn epilogue_mut(op: &mut Op) -> Option<&mut Epilogue> {
     match op {
         Op::Conv(conv) => Some(&mut conv.epilogue),
         Op::ConvTranspose(conv) => Some(&mut conv.epilogue),

@@ -3,7 +3,7 @@
 //! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
-//! [`assign_layouts`] decides which values have their channels in blocks, by what a target's kernels like, and
+//! [`store_halves`] has results stored as `f16` or `bf16` where a target's kernels take those. [`assign_layouts`] decides which values have their channels in blocks, by what a target's kernels like, and
 //! [`fuse_convs`] which convolutions run in one step with the ones behind them.
 //!
 //! Two more take what a target adds to a graph's bytes, its [`Footprint`]: [`schedule`] puts the nodes in the order with
@@ -34,6 +34,7 @@ mod dead;
 mod epilogue;
 mod flow;
 mod fold;
+mod halves;
 mod idiom;
 mod layer_norm;
 mod layout;
@@ -51,6 +52,7 @@ pub use convs::fuse_convs;
 pub use dead::remove_dead;
 pub use epilogue::fuse_epilogues;
 pub use fold::fold_constants;
+pub use halves::store_halves;
 pub use idiom::find_idioms;
 pub use layer_norm::find_norms;
 pub use layout::{Wishes, assign_layouts};

@@ -8,7 +8,8 @@ use types::{Bytes, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
 pub struct Plan {
     /// The model's name.
     pub model: String,
-    /// What the plan was compiled for, as in `cpu:x86-64-v4`.
+    /// What the plan was compiled for, as in `cpu:x86-64-v4`; behind a `+` what is stored between kernels, where it is
+    /// not `f32`.
     pub target: String,
     /// The first extent of the inputs.
     pub batch: u64,

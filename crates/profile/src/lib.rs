@@ -48,6 +48,6 @@ pub use report::{
 pub use request::{Form, Request};
 pub use steps::{Peaks, StepReport, StepsReport};
 pub use view::{
-    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Gone, Groups, GroupsError, Measure, Moved, Options, TagDelta,
-    Variant, View, WhatIf,
+    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Gone, Groups, GroupsError, Largest, Measure, Moved, Options,
+    TagDelta, Variant, View, WhatIf,
 };

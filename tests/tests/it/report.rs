@@ -104,8 +104,8 @@ fn batches_are_tried_until_the_largest_that_fits_is_known() {
     let words = ["what-if", "lenet", "--batch", "1,8", "--fits", "500KiB", "--json"];
     let (code, said) = prestow(&folder, &words);
     let answer: Json = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
-    let largest = answer["largest_batch"].as_u64().expect("some fit");
-    assert!(code == Some(1) && answer["is_largest"] == true && (1..8).contains(&largest), "{said}");
+    let largest = answer["largest"][0]["batch"].as_u64().expect("some fit");
+    assert!(code == Some(1) && answer["largest"][0]["is_largest"] == true && (1..8).contains(&largest), "{said}");
     for variant in answer["variants"].as_array().unwrap() {
         assert_eq!(variant["fits"].as_bool().unwrap(), variant["batch"].as_u64().unwrap() <= largest);
     }
@@ -120,7 +120,8 @@ fn batches_are_tried_until_the_largest_that_fits_is_known() {
     assert_eq!(code, Some(0), "{said}");
     assert!(files.iter().filter(|file| file.starts_with('w')).all(|file| folder.join(file).exists()));
     let refused = [
-        (&["what-if", "lenet", "--batch", "1", "--dtype", "f16"][..], "--dtype f16"),
+        (&["what-if", "lenet", "--batch", "1", "--dtype", "f32,i8"][..], "--dtype f32,i8"),
+        (&["what-if", "lenet", "--batch", "1", "--dtype", "f16,f16"], "twice"),
         (&["what-if", "lenet"], "--batch"),
         (&["what-if", "lenet", "--batch", "1", "-o", "x"], "-o"),
         (&["what-if", "resnet51", "--batch", "1"], "resnet51"),

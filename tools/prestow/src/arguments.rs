@@ -7,7 +7,7 @@ use cpu::Level;
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
 use profile::Request as Report;
-use types::{Bytes, Shape};
+use types::{Bytes, DType, Shape};
 
 /// What is asked of the compiler.
 pub(crate) enum Command {
@@ -32,6 +32,8 @@ pub(crate) struct Compile {
     pub(crate) budget: Option<Bytes>,
     pub(crate) level: Level,
     pub(crate) exact: bool,
+    /// What is stored between kernels; several, distinct ones, for what-if alone.
+    pub(crate) dtypes: Vec<DType>,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
     pub(crate) tune: Option<Tune>,
@@ -117,7 +119,8 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --data DIR            where those are (default data)
          --target cpu          what is compiled for: cpu (any of this architecture), cpu:native, cpu:x86-64,
                                cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64
-         --dtype f32           the dtype of weights and activations
+         --dtype f32           how weights, and results between kernels, are stored: f32, f16 or bf16; kernels compute
+                               in f32, inputs and outputs stay as they are
          --exact               no algorithm that trades rounding for speed (Winograd's)
          --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds)
          --tune-threads N      with so many threads (default: as many as there are cores)
@@ -130,7 +133,7 @@ arena:   --capacity BYTES      place within these; exit code 1 where that is imp
          --minimise            go on to the least height, with a proof if there is time (default without --capacity)
          --budget UNITS        how much to search, in units of work: the same on every machine (default 200000000)
          -o, --output FILE     the same table with a column `offset`
-what-if: the flags of compile for the model, and
+what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
@@ -281,8 +284,9 @@ fn parse_export(words: lexopt::Parser) -> Result<Command, String> {
                 || compile.dump_ir.is_some()
                 || compile.budget.is_some()
                 || compile.tune.is_some();
-            if planned || compile.exact || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
-                let flags = "--target, --budget, --exact, --tune, --runner, --dump-ir and several batches";
+            let plain = compile.dtypes == [DType::F32] && !compile.exact;
+            if planned || !plain || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
+                let flags = "--target, --dtype, --budget, --exact, --tune, --runner, --dump-ir and several batches";
                 return Err(format!("export writes the model as it is; leave out {flags}"));
             }
             Ok(Command::Export(compile))
@@ -325,6 +329,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let (mut budget, mut exact, mut batches, mut list) = (None, false, Vec::new(), false);
     let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
     let mut level = CpuTarget::new().level;
+    let mut dtypes = vec![DType::F32];
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
@@ -348,7 +353,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("pretrained") => request.pretrained = true,
             Long("data") => request.data = text_value(&mut words)?.into(),
             Long("target") => level = parse_target(&text_value(&mut words)?)?,
-            Long("dtype") => only("dtype", &text_value(&mut words)?, &["f32"])?,
+            Long("dtype") => dtypes = parse_dtypes(&text_value(&mut words)?)?,
             Long("output") | Short('o') => output = Some(PathBuf::from(text_value(&mut words)?)),
             Long("budget") => {
                 let word = text_value(&mut words)?;
@@ -380,10 +385,20 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if tune.is_some() && exact {
         return Err("--tune chooses among algorithms that --exact excludes; leave out one of them".into());
     }
+    if tune.is_some() && dtypes != [DType::F32] {
+        return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
+    }
+    if budget.is_some() && dtypes != [DType::F32] {
+        return Err(
+            "--budget and --dtype exclude each other: what saves memory at the cost of time is there for f32 alone"
+                .into(),
+        );
+    }
     let tune = tune.map(|seconds| Tune { seconds, threads: tune_threads, cache: tune_cache });
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    let compile = Compile { source: request, output, runner, dump_ir, json, budget, level, exact, batches, tune };
+    let compile =
+        Compile { source: request, output, runner, dump_ir, json, budget, level, exact, dtypes, batches, tune };
     Ok(Command::Compile(Box::new(compile)))
 }
 
@@ -403,6 +418,19 @@ fn parse_batches(given: &str) -> Result<Vec<usize>, String> {
         batches.push(batch);
     }
     Ok(batches)
+}
+
+fn parse_dtypes(given: &str) -> Result<Vec<DType>, String> {
+    let mut dtypes = Vec::new();
+    for name in given.split(',') {
+        let dtype = name.trim().parse().ok().filter(|dtype: &DType| *dtype == DType::F32 || dtype.is_half());
+        let dtype = dtype.ok_or_else(|| format!("--dtype {given} is not supported; there are f32, f16, bf16"))?;
+        if dtypes.contains(&dtype) {
+            return Err(format!("--dtype names {dtype} twice"));
+        }
+        dtypes.push(dtype);
+    }
+    Ok(dtypes)
 }
 
 fn parse_seconds(given: std::ffi::OsString) -> Result<f64, String> {
@@ -447,11 +475,4 @@ fn parse_target(given: &str) -> Result<Level, String> {
     };
     let names = || Level::ALL.map(|level| level.name).join(", ");
     found.ok_or_else(|| format!("--target {given} is not supported; there are cpu, cpu:native, {}", names()))
-}
-
-fn only(flag: &str, given: &str, known: &[&str]) -> Result<(), String> {
-    match known.contains(&given) {
-        true => Ok(()),
-        false => Err(format!("--{flag} {given} is not supported; there is {}", known.join(", "))),
-    }
 }

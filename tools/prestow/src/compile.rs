@@ -19,10 +19,13 @@ use crate::tune::{self, Outcome};
 #[expect(clippy::disallowed_methods, reason = "how long compiling takes is told, and goes nowhere else")]
 pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let start = Instant::now();
+    let [dtype] = request.dtypes[..] else {
+        return Err("--dtype takes one dtype for an executable; what-if takes several".into());
+    };
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
-    let mut target = CpuTarget { level: request.level, exact: request.exact, ..CpuTarget::new() };
+    let mut target = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &target)).transpose()?;
     if let Some(tuning) = &tuning {
         target.tuned = tuning.tuned.clone();

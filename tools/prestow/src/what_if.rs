@@ -1,18 +1,17 @@
-//! `prestow what-if`: one model planned for several batches, each exactly, and the largest that fits.
+//! `prestow what-if`: one model planned for several batches and dtypes, each exactly, and the largest that fits.
 
 use std::path::PathBuf;
 
 use compiler::source;
 use lower::cpu::CpuTarget;
-use profile::{Form, Page, Report, Variant};
+use profile::{Form, Largest, Page, Report, Variant};
 use serde_json::json;
+use types::DType;
 
 use crate::Answer;
 use crate::arguments::WhatIf;
 use crate::profiles::write;
 
-/// The dtype of weights and activations: the only one there is.
-const DTYPE: &str = "f32";
 /// No batch above this is tried.
 const BATCH_MAX: u64 = 65_536;
 
@@ -20,22 +19,31 @@ const BATCH_MAX: u64 = 65_536;
 /// answer is no where one that was asked for does not fit.
 pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     let capacity = asked.report.fits.map(|bytes| bytes.0);
-    let mut planner = Planner { asked, capacity, variants: Vec::new(), report: None };
     let mut batches: Vec<u64> = asked.compile.batches.iter().map(|batch| *batch as u64).collect();
     batches.sort_unstable();
     if batches.is_empty() {
         return Err("name the batches with --batch, as 1,2,4,8".into());
     }
-    for batch in batches {
-        planner.plan(batch, true)?;
+    let (mut variants, mut largest, mut reports) = (Vec::new(), Vec::new(), Vec::new());
+    for &dtype in &asked.compile.dtypes {
+        let mut planner = Planner { asked, dtype, capacity, variants: Vec::new(), report: None };
+        for &batch in &batches {
+            planner.plan(batch, true)?;
+        }
+        let is_largest = planner.search()?;
+        let fitting = planner.variants.iter().filter(|variant| variant.fits == Some(true));
+        largest.push(Largest {
+            dtype: dtype.to_string(),
+            batch: fitting.map(|variant| variant.batch).max(),
+            is_largest,
+        });
+        variants.append(&mut planner.variants);
+        reports.extend(planner.report);
     }
-    let is_largest = planner.search()?;
-    let Planner { variants, report, .. } = planner;
-    let report = report.expect("at least one batch was planned");
-    let fitting = variants.iter().filter(|variant| variant.fits == Some(true));
-    let largest_batch = fitting.map(|variant| variant.batch).max();
-    let (model, target) = (report.model.clone(), report.target.clone());
-    let what_if = profile::WhatIf { model, target, capacity_bytes: capacity, variants, largest_batch, is_largest };
+    // The page shows the plan of the largest batch, of the first dtype that has it.
+    let report = reports.into_iter().rev().max_by_key(|report| report.batch).expect("at least one batch was planned");
+    let target = asked.compile.level.name.to_string();
+    let what_if = profile::WhatIf { model: report.model.clone(), target, capacity_bytes: capacity, variants, largest };
 
     let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
     for (form, path) in &asked.report.files {
@@ -56,6 +64,7 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
 
 struct Planner<'a> {
     asked: &'a WhatIf,
+    dtype: DType,
     capacity: Option<u64>,
     /// By batch.
     variants: Vec<Variant>,
@@ -67,7 +76,8 @@ impl Planner<'_> {
     /// Plans one batch exactly; whether it fits.
     fn plan(&mut self, batch: u64, asked: bool) -> Result<bool, String> {
         let compile = &self.asked.compile;
-        let target = CpuTarget { level: compile.level, exact: compile.exact, ..CpuTarget::new() };
+        let dtype = self.dtype;
+        let target = CpuTarget { level: compile.level, exact: compile.exact, dtype, ..CpuTarget::new() };
         let request = source::Request { batch: usize::try_from(batch).ok(), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
         let done = compiler::compile(model, &target, None, |_, _| {});
@@ -78,7 +88,7 @@ impl Planner<'_> {
                 report.model, report.batch
             ));
         }
-        let variant = Variant::new(&report, DTYPE, self.capacity, asked);
+        let variant = Variant::new(&report, dtype.name(), self.capacity, asked);
         let fits = variant.fits != Some(false);
         let at = self.variants.partition_point(|other| other.batch < batch);
         self.variants.insert(at, variant);

@@ -1,12 +1,12 @@
 //! Kernels whose values have their channels in blocks of sixteen, and what layouts cost.
 
-use cpu::{Pool2dKind, Window};
+use cpu::{Float, Pool2dKind, Window};
 use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
-use ir::{Graph, Node, Op, ValueId};
-use types::{Bytes, DType, Layout, Shape};
+use ir::{Graph, Halves, Node, Op, TensorType, ValueId};
+use types::{Bytes, Layout, Shape};
 
 use super::windows::{label, rows_columns, window};
-use super::{Algorithm, CpuTarget, Layer, View, around, call, epilogue, packed, suffix};
+use super::{Algorithm, CpuTarget, Layer, View, around, call, epilogue, packed, packed_bytes, suffix};
 use crate::{Call, CallInput, FREE_SCRATCH};
 
 /// Channels of a block: the lanes of a vector.
@@ -38,11 +38,11 @@ pub(super) fn padded(mut items: Vec<f32>) -> Vec<f32> {
 
 pub(super) fn relayout(node: &View) -> Result<Call, String> {
     let shape = &node.graph.ty(node.node.inputs[0]).shape;
-    if node.output().dtype != DType::F32 || (node.is_blocked == (node.layout(0) == LAYOUT)) {
-        return Err("it is not between row-major and blocked f32".into());
-    }
+    let Some(float) = Float::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT)) else {
+        return Err("it is not between row-major and blocked floats".into());
+    };
     let (batch, channels, plane) = around(shape, 1);
-    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked };
+    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked, float };
     let to = if node.is_blocked { "to blocks" } else { "from blocks" };
     Ok(call(kernel, format!("{shape} {to}"), node.values()))
 }
@@ -84,13 +84,61 @@ fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, S
     }
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let epilogue = epilogue(&conv.epilogue);
+    let float = |value: ValueId| Float::of(graph.ty(value).dtype).ok_or("it is not of floats");
+    let (factors, result) = (float(node.inputs[0])?, float(node.outputs[0])?);
     if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
-        return Ok(ConvKernel::Depthwise(cpu::DepthwiseBlocked { batch: x[0], channels: x[1], window, epilogue }));
+        if factors != result {
+            return Err("its result is not stored like its input".into());
+        }
+        let (batch, channels) = (x[0], x[1]);
+        return Ok(ConvKernel::Depthwise(cpu::DepthwiseBlocked { batch, channels, window, float: result, epilogue }));
     }
     let input_blocked = reads_blocked(graph, node, 0);
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
-    let direct = cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue };
-    Ok(ConvKernel::Direct(direct))
+    Ok(ConvKernel::Direct(cpu::ConvBlocked {
+        batch,
+        in_channels,
+        out_channels,
+        groups,
+        window,
+        input_blocked,
+        factors,
+        result,
+        epilogue,
+    }))
+}
+
+/// How there are kernels for a convolution of `f32` that take halves.
+pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Float) -> Halves {
+    let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
+    match exact_kernel(graph, node, conv) {
+        Ok(ConvKernel::Depthwise(kernel)) if fits(cpu::DepthwiseBlocked { float: half, ..kernel.clone() }.into()) => {
+            Halves::Follow
+        }
+        Ok(ConvKernel::Direct(direct)) => {
+            let to_half = cpu::ConvBlocked { result: half, ..direct };
+            let of_halves = cpu::ConvBlocked { factors: half, ..to_half.clone() };
+            match (fits(of_halves.into()), fits(to_half.into())) {
+                (true, _) => Halves::Read([0, 1].into_iter().collect()),
+                (false, true) => Halves::Read([].into_iter().collect()),
+                (false, false) => Halves::No,
+            }
+        }
+        _ => Halves::No,
+    }
+}
+
+/// Whether there is a kernel for pooling halves.
+pub(super) fn pools_halves(graph: &Graph, node: &Node, pool: &Pool) -> bool {
+    let kernel = pool_kernel(graph.ty(node.inputs[0]), &graph.ty(node.outputs[0]).shape, pool);
+    kernel.is_ok_and(|kernel| cpu::Kernel::from(kernel).sizes().is_ok())
+}
+
+/// Whether a reduction is one of whole pictures, for which there is a kernel.
+pub(super) fn is_global_pool(graph: &Graph, node: &Node, reduce: &Reduce) -> bool {
+    let x = &graph.ty(node.inputs[0]).shape;
+    let all = reduce.axes.iter().copied().eq(2..x.rank()) && 2 < x.rank();
+    all && matches!(reduce.kind, ReduceKind::Max | ReduceKind::Mean) && !x.contains(&0)
 }
 
 /// What a convolution's time depends on, the batch apart.
@@ -127,9 +175,11 @@ fn modelled(direct: &cpu::ConvBlocked) -> Algorithm {
 
 /// Winograd's algorithm for a convolution, where it is one of 3 x 3 and the workspace suffices.
 fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cpu::Winograd> {
-    let cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, epilogue } = direct;
+    let cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, factors, result, epilogue } =
+        direct;
     let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
-    if !is_3x3 || *groups != 1 || !input_blocked {
+    let halves = factors.is_half() || result.is_half();
+    if !is_3x3 || *groups != 1 || !input_blocked || halves {
         return None;
     }
     let kernel = cpu::Winograd {
@@ -154,20 +204,22 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
     }
     let label = |window: &Window| label(window, out, &suffix(&conv.epilogue));
     macro_rules! packing {
-        ($kernel:expr) => {{
+        ($kernel:expr, $packed:ident) => {{
             let (label, packing) = (label(&$kernel.window), $kernel.clone());
-            inputs[1] = packed(1, move |items| packing.pack(items));
+            inputs[1] = $packed(1, move |items| packing.pack(items));
             call($kernel, label, inputs)
         }};
     }
     Ok(match kernel {
-        ConvKernel::Depthwise(kernel) => packing!(kernel),
-        ConvKernel::Direct(kernel) => packing!(kernel),
-        ConvKernel::Winograd(kernel) => packing!(kernel),
+        ConvKernel::Depthwise(kernel) => packing!(kernel, packed),
+        ConvKernel::Direct(kernel) => packing!(kernel, packed_bytes),
+        ConvKernel::Winograd(kernel) => packing!(kernel, packed),
     })
 }
 
-fn pool_kernel(x: &Shape, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
+fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
+    let float = Float::of(x.dtype).ok_or("it is not of floats")?;
+    let x = &x.shape;
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
     let kind = match pool.kind {
@@ -175,11 +227,11 @@ fn pool_kernel(x: &Shape, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, 
         PoolKind::Mean => Pool2dKind::Mean,
         PoolKind::MeanWithPadding => Pool2dKind::MeanWithPadding { pad_end: rows_columns(&back, 0)? },
     };
-    Ok(cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window })
+    Ok(cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, float })
 }
 
 pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
-    let (x, out) = (&node.graph.ty(node.node.inputs[0]).shape, &node.output().shape);
+    let (x, out) = (node.graph.ty(node.node.inputs[0]), &node.output().shape);
     let kernel = pool_kernel(x, out, pool)?;
     let name = if pool.kind == PoolKind::Max { " max" } else { " mean" };
     let label = label(&kernel.window, out, name);
@@ -194,14 +246,13 @@ pub(super) fn global_pool(node: &View, reduce: &Reduce) -> Option<Call> {
         _ => return None,
     };
     let x = &node.graph.ty(node.node.inputs[0]).shape;
-    let all = reduce.axes.iter().copied().eq(2..x.rank()) && 2 < x.rank();
-    if !node.is_blocked || !all || x.contains(&0) {
+    if !node.is_blocked || !is_global_pool(node.graph, node.node, reduce) {
         return None;
     }
     let cells = [1, x[2..].iter().product()];
     let ones = [1, 1];
     let window = Window { input: cells, output: ones, kernel: cells, stride: ones, dilation: ones, pad: [0, 0] };
-    let kernel = cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window };
+    let kernel = cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, float: Float::of(node.output().dtype)? };
     Some(call(kernel, format!("{:?} of {x}", reduce.kind), node.values()))
 }
 
@@ -282,8 +333,8 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
         },
         (Op::Conv(conv), false) => flops / if 1 < conv.groups { FLOPS_SLOW } else { FLOPS_ROW_MAJOR },
         (Op::Pool(pool), true) => {
-            let shape = |value: ValueId| &graph.ty(value).shape;
-            let kernel = pool_kernel(shape(node.inputs[0]), shape(node.outputs[0]), pool).ok()?;
+            let out = &graph.ty(node.outputs[0]).shape;
+            let kernel = pool_kernel(graph.ty(node.inputs[0]), out, pool).ok()?;
             if !fits(kernel.into()) {
                 return None;
             }
@@ -296,8 +347,14 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
         }
         (_, false) => 0,
     };
-    let only_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
-    (!blocked || only_f32).then_some(work.max(moved / BYTES))
+    let mut values = node.inputs.iter().chain(&node.outputs);
+    let possible = match (&node.op, blocked) {
+        // Sliding windows take halves from blocks alone.
+        (Op::Conv(_) | Op::Pool(_), false) => !values.any(|&value| graph.ty(value).dtype.is_half()),
+        (_, true) => values.all(|&value| Float::of(graph.ty(value).dtype).is_some()),
+        (_, false) => true,
+    };
+    possible.then_some(work.max(moved / BYTES))
 }
 
 /// The modelled time it takes to turn a value from one layout to the other.

@@ -7,7 +7,7 @@ use types::{Bytes, Shape};
 
 use super::blocked::{self, LAYOUT};
 use super::windows::{label, window};
-use super::{View, call, epilogue, packed, suffix};
+use super::{View, call, epilogue, packed, packed_bytes, suffix};
 use crate::{Call, CallInput, FREE_SCRATCH};
 
 /// What lies between the convolutions of a chain is to have more bytes than this, for each picture: about what two
@@ -40,7 +40,9 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> bool {
     let between = run[..run.len() - 1].iter().map(|&id| graph.ty(graph.node(id).outputs[0]));
     let wide = between.map(|ty| LAYOUT.size(&ty.shape, ty.dtype).0 / ty.shape[0].max(1) as u64).max();
     let out = &graph.ty(graph.node(run[run.len() - 1]).outputs[0]).shape;
+    let halves = types.iter().any(|ty| ty.dtype.is_half()) || convs.iter().any(|conv| conv.epilogue.result.is_some());
     blocked(first.inputs[0])
+        && !halves
         && WIDE.0 < wide.unwrap_or(0)
         && kernel_of(&ConvChain { convs }, &types, out, FREE_SCRATCH)
             .is_ok_and(|kernel| cpu::Kernel::from(kernel).sizes().is_ok())
@@ -57,11 +59,11 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
     for (ix, (conv, own)) in chain.parts().enumerate() {
         let packing = kernel.clone();
         inputs[own.start] = match first + ix {
-            0 => packed(own.start, move |items| {
+            0 => packed_bytes(own.start, move |items| {
                 packing.expand_kernel().map(|kernel| kernel.pack(items)).unwrap_or_default()
             }),
             1 => packed(own.start, move |items| packing.depthwise_kernel().pack(items)),
-            _ => packed(own.start, move |items| packing.project_kernel().pack(items)),
+            _ => packed_bytes(own.start, move |items| packing.project_kernel().pack(items)),
         };
         if conv.epilogue.bias {
             inputs[own.start + 1] = packed(own.start + 1, |items| blocked::padded(items.to_vec()));
@@ -143,7 +145,7 @@ mod tests {
         let mut graph = Graph::new("bottleneck");
         let mut value = graph.add_input("x", DType::F32, Shape::from([1, 16, plane, plane]));
         graph.value_mut(value).layout = LAYOUT;
-        let epilogue = Epilogue { bias: true, activation: [Unary::Relu].into_iter().collect(), residual: false };
+        let epilogue = Epilogue { activation: [Unary::Relu].into_iter().collect(), ..Epilogue::bias(true) };
         let depthwise = Conv { groups: channels, ..Conv::square(stride, 1) };
         for (conv, weight) in [
             (Conv::square(1, 0), [channels, 16, 1, 1]),

@@ -2,6 +2,7 @@
 
 mod blocked;
 mod bottleneck;
+mod halves;
 mod pointwise;
 mod tuned;
 mod windows;
@@ -10,9 +11,9 @@ pub use tuned::{Algorithm, Layer, Tuned, layers};
 
 use std::borrow::Cow;
 
-use cpu::{Kernel, Level, Weights};
+use cpu::{Float, Kernel, Level, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
-use ir::{Graph, Node, NodeId, Op, Reuse, TensorType, ValueId};
+use ir::{Graph, Halves, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::recurrent::Sweep;
 use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
@@ -29,12 +30,15 @@ pub struct CpuTarget {
     pub exact: bool,
     /// What was measured; a model of times decides about the rest.
     pub tuned: Tuned,
+    /// What is stored between kernels where there are kernels for it: `f32`, `f16` or `bf16`.
+    pub dtype: DType,
 }
 
 impl CpuTarget {
     /// Any processor of this machine's architecture; of x86-64 where there are no kernels for that.
     pub fn new() -> CpuTarget {
-        CpuTarget { level: Level::here().unwrap_or(Level::ALL[0]), exact: false, tuned: Tuned::default() }
+        let level = Level::here().unwrap_or(Level::ALL[0]);
+        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32 }
     }
 }
 
@@ -45,8 +49,11 @@ impl Default for CpuTarget {
 }
 
 impl Target for CpuTarget {
-    fn name(&self) -> &str {
-        self.level.name
+    fn name(&self) -> String {
+        match self.dtype {
+            DType::F32 => self.level.name.to_string(),
+            dtype => format!("{}+{dtype}", self.level.name),
+        }
     }
 
     fn alignment(&self) -> Bytes {
@@ -63,7 +70,7 @@ impl Target for CpuTarget {
         calls.map_err(|reason| LowerError::Unsupported {
             scope: node.scope.to_string(),
             op: node.op.name(),
-            target: self.level.name.into(),
+            target: self.name(),
             reason,
         })
     }
@@ -78,6 +85,14 @@ impl Target for CpuTarget {
 
     fn reads_blocked(&self, graph: &Graph, node: NodeId, input: usize) -> bool {
         blocked::reads_blocked(graph, graph.node(node), input)
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn halves(&self, graph: &Graph, node: NodeId) -> Halves {
+        halves::halves(graph, graph.node(node), self)
     }
 
     fn fuses(&self, graph: &Graph, run: &[NodeId]) -> bool {
@@ -130,14 +145,19 @@ impl View<'_> {
         self.graph.value(self.node.inputs[ix]).layout
     }
 
-    /// The elements of a known `f32` operand.
-    fn known(&self, ix: usize) -> Option<&[f32]> {
-        self.graph.value(self.node.inputs[ix]).tensor()?.as_slice()
+    /// Whether an operand is known before a run.
+    fn is_known(&self, ix: usize) -> bool {
+        self.graph.value(self.node.inputs[ix]).tensor().is_some()
+    }
+
+    /// How an operand of a kernel for floats is stored.
+    fn float(&self, ix: usize) -> Float {
+        float_of(self.input(ix))
     }
 
     /// How the weights come, operand 1.
     fn weights(&self) -> Weights {
-        if self.known(1).is_some() { Weights::Packed } else { Weights::Dynamic }
+        if self.is_known(1) { Weights::Packed } else { Weights::Dynamic }
     }
 
     /// All operands, the weights packed where they are known.
@@ -157,7 +177,7 @@ impl View<'_> {
     fn value(&self, ix: usize) -> CallInput {
         // In the physical form of an operand that does not vary along the channels, their block has one lane.
         let varies = self.input(ix).shape.last() != Some(&1);
-        if !self.is_blocked || self.known(ix).is_none() || !varies {
+        if !self.is_blocked || !self.is_known(ix) || !varies {
             return CallInput::Value(ix);
         }
         let from = self.graph.ty(self.node.inputs[ix]).shape.clone();
@@ -232,7 +252,8 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::LayerNorm(norm) => {
             let shape = &node.input(0).shape;
             let (rows, columns) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
-            let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale: norm.scale, bias: norm.shift };
+            let (scale, bias, float) = (norm.scale, norm.shift, node.float(0));
+            let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale, bias, float };
             Ok(vec![call(kernel, format!("{rows} x {columns}"), node.values())])
         }
         Op::Attention(attention) => Ok(vec![attended(node, attention)]),
@@ -272,13 +293,23 @@ fn call(kernel: impl Into<Kernel>, label: String, inputs: Vec<CallInput>) -> Cal
     }
 }
 
-/// A known operand as the little-endian bytes of the elements that `pack` makes of it.
+/// A known operand as the `f32` elements that `pack` makes of its numbers.
 fn packed(input: usize, pack: impl Fn(&[f32]) -> Vec<f32> + 'static) -> CallInput {
-    let bytes = move |tensor: &Tensor| {
-        let items = tensor.as_slice().expect("kernels for f32 are asked for f32 only");
-        pack(items).into_iter().flat_map(f32::to_le_bytes).collect()
+    packed_bytes(input, move |items| pack(items).into_iter().flat_map(f32::to_le_bytes).collect())
+}
+
+/// A known operand as the bytes that `pack` makes of its numbers.
+fn packed_bytes(input: usize, pack: impl Fn(&[f32]) -> Vec<u8> + 'static) -> CallInput {
+    let bytes = move |tensor: &Tensor| match tensor.as_slice() {
+        Some(items) => pack(items),
+        None => pack(tensor.cast(DType::F32).as_slice().expect("a half has a number")),
     };
     CallInput::Packed { input, pack: Pack::new(bytes) }
+}
+
+/// How a value of a kernel for floats is stored.
+fn float_of(ty: &TensorType) -> Float {
+    Float::of(ty.dtype).expect("floats are asked for where values are such")
 }
 
 /// The extents in front of an axis, of it, and behind it.
@@ -324,7 +355,7 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
     let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
     let matrices = |shape: &Shape| broadcast_strides(&shape[..shape.rank() - 2].into(), &batch);
     let (mut a_strides, mut b_strides) = (matrices(a), matrices(b));
-    let is_constant = b[..b.rank() - 2].iter().all(|&extent| extent == 1) && node.known(1).is_some();
+    let is_constant = b[..b.rank() - 2].iter().all(|&extent| extent == 1) && node.is_known(1);
     if b_strides.iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
         // One right factor for all: the left ones are one tall matrix.
         m *= batch.elements();
@@ -338,13 +369,15 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
         k,
         n,
         b: cpu::MatMulB::Dynamic,
+        factors: node.float(0),
+        result: float_of(node.output()),
         epilogue: epilogue(&product.epilogue),
     };
     let mut inputs = node.values();
     if is_constant {
         kernel.b = cpu::MatMulB::Packed;
         let kernel = kernel.clone();
-        inputs[1] = packed(1, move |items| kernel.pack(items));
+        inputs[1] = packed_bytes(1, move |items| kernel.pack(items));
     }
     let label = format!("{batch}{m}x{k}x{n}{}", suffix(&product.epilogue));
     call(kernel, label, inputs)

@@ -1,12 +1,12 @@
 //! Pointwise nodes: chains of `f32`, and one function at a time for other dtypes.
 
-use cpu::{ElementwiseFn, Instruction};
+use cpu::{ElementwiseFn, Float, Instruction};
 use ir::Op;
 use ir::ops::ChainStep;
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Shape};
 
-use super::{View, broadcast_strides, call};
+use super::{View, broadcast_strides, call, float_of};
 use crate::Call;
 
 /// The call for a pointwise node.
@@ -19,6 +19,9 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
                 ChainStep::Constant(number) => Instruction::Constant(number),
             });
             Ok(chain_call(node, program.collect()))
+        }
+        Op::Cast(cast) if Float::of(cast.to).is_some() && Float::of(node.input(0).dtype).is_some() => {
+            Ok(chain_call(node, Vec::new()))
         }
         Op::Unary(unary) if is_chain(node, matches!(unary.0, Function::IsNan | Function::IsInf { .. })) => {
             Ok(chain_call(node, vec![Instruction::Unary(unary.0, 0)]))
@@ -60,8 +63,14 @@ fn chain_call(node: &View, program: Vec<Instruction>) -> Call {
             Instruction::Constant(_) => None,
         })
         .collect();
-    let label = format!("{} on {}", names.join(" "), node.output().shape);
-    call(cpu::Chain { shape, strides, program }, label, node.values())
+    let what = match names[..] {
+        [] => format!("{} to {}", node.input(0).dtype, node.output().dtype),
+        _ => names.join(" "),
+    };
+    let label = format!("{what} on {}", node.output().shape);
+    let inputs = (0..strides.len()).map(|ix| node.float(ix)).collect();
+    let result = float_of(node.output());
+    call(cpu::Chain { shape, strides, inputs, program, result }, label, node.values())
 }
 
 fn elementwise(node: &View, function: ElementwiseFn, dtype: DType) -> Call {

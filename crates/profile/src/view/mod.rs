@@ -26,7 +26,7 @@ pub use flame::{Flame, Measure};
 pub use groups::{Groups, GroupsError};
 pub use headline::Fit;
 pub(crate) use palette::STYLES;
-pub use what_if::{Variant, WhatIf};
+pub use what_if::{Largest, Variant, WhatIf};
 
 use crate::Report;
 

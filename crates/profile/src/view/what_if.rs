@@ -1,4 +1,4 @@
-//! [`WhatIf`]: the same model planned for several batches, each exactly.
+//! [`WhatIf`]: the same model planned for several batches and dtypes, each exactly.
 
 use std::fmt::Write;
 
@@ -19,10 +19,19 @@ pub struct WhatIf {
     pub target: String,
     /// What each is asked to fit.
     pub capacity_bytes: Option<u64>,
-    /// The plans, by batch.
+    /// The plans, by dtype and batch.
     pub variants: Vec<Variant>,
+    /// What fits, for each dtype.
+    pub largest: Vec<Largest>,
+}
+
+/// The largest batch of one dtype.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Largest {
+    /// What is stored between kernels.
+    pub dtype: String,
     /// The largest batch that fits, where a capacity is given and one does.
-    pub largest_batch: Option<u64>,
+    pub batch: Option<u64>,
     /// Whether the next larger batch is known not to fit, so that there is no larger one; memory grows with the batch.
     pub is_largest: bool,
 }
@@ -32,7 +41,7 @@ pub struct WhatIf {
 pub struct Variant {
     /// The batch.
     pub batch: u64,
-    /// The dtype.
+    /// What is stored between kernels.
     pub dtype: String,
     /// The arena.
     pub arena_bytes: u64,
@@ -82,7 +91,8 @@ impl WhatIf {
     pub fn text(&self, width: usize) -> String {
         let mut text = format!("{} for {}\n", self.model, self.target);
         let most = self.variants.iter().map(|variant| variant.total_bytes).max().unwrap_or(0);
-        let _ = writeln!(text, "{:>7} {:>12} {:>12} {:>12}  state", "batch", "arena", "weights", "total");
+        let _ =
+            writeln!(text, "{:>7} {:<5} {:>12} {:>12} {:>12}  state", "batch", "dtype", "arena", "weights", "total");
         for variant in &self.variants {
             let size = |bytes: u64| Bytes(bytes).to_string();
             let fits = match variant.fits {
@@ -91,33 +101,43 @@ impl WhatIf {
                 None => "",
             };
             let line = format!(
-                "{:>7} {:>12} {:>12} {:>12}  {:<19} {fits}{}",
+                "{:>7} {:<5} {:>12} {:>12} {:>12}  {:<19} {fits}{}",
                 variant.batch,
+                variant.dtype,
                 size(variant.arena_bytes),
                 size(variant.weights_bytes),
                 size(variant.total_bytes),
                 variant.state.text(variant.arena_bytes, variant.least_bytes),
-                bar(variant.total_bytes, most, width.saturating_sub(74).min(30))
+                bar(variant.total_bytes, most, width.saturating_sub(80).min(30))
             );
             let _ = writeln!(text, "{}", line.trim_end());
         }
         if let Some(capacity) = self.capacity_bytes {
             let capacity = Bytes(capacity);
-            let _ = match (self.largest_batch, self.is_largest) {
-                (Some(batch), true) => {
-                    writeln!(text, "largest      batch {batch} fits into {capacity}, {} does not", batch + 1)
-                }
-                (Some(batch), false) => {
-                    writeln!(text, "largest      batch {batch}, the largest asked for, fits into {capacity}")
-                }
-                (None, _) => writeln!(text, "largest      no batch fits into {capacity}"),
-            };
+            for Largest { dtype, batch, is_largest } in &self.largest {
+                let _ = match (batch, is_largest) {
+                    (Some(batch), true) => {
+                        writeln!(
+                            text,
+                            "largest      {dtype}: batch {batch} fits into {capacity}, {} does not",
+                            batch + 1
+                        )
+                    }
+                    (Some(batch), false) => {
+                        writeln!(
+                            text,
+                            "largest      {dtype}: batch {batch}, the largest asked for, fits into {capacity}"
+                        )
+                    }
+                    (None, _) => writeln!(text, "largest      {dtype}: no batch fits into {capacity}"),
+                };
+            }
             text.push_str("             counted are arena and weights; what a process holds besides is not\n");
         }
         text
     }
 
-    /// One row a batch.
+    /// One row a plan.
     pub fn csv(&self) -> String {
         let mut text =
             String::from("batch,dtype,arena_bytes,lower_bound_bytes,least_bytes,weights_bytes,total_bytes,fits\n");
@@ -133,7 +153,7 @@ impl WhatIf {
         text
     }
 
-    /// A curve of the total over the batch.
+    /// A curve of the total over the batch for each dtype.
     pub fn svg(&self) -> String {
         let (left, top, width, height) = (90.0, 50.0, 640.0, 320.0);
         let mut svg = Svg::new(left + width + 30.0, top + height + 60.0);
@@ -143,17 +163,23 @@ impl WhatIf {
         let widest = self.variants.iter().map(|variant| variant.batch).max().unwrap_or(1).max(1);
         let x = |batch: u64| left + width * batch as f64 / widest as f64;
         let y = |bytes: u64| top + height * (1.0 - bytes as f64 / most.max(1) as f64);
-        let points: Vec<(f64, f64)> =
-            self.variants.iter().map(|variant| (x(variant.batch), y(variant.total_bytes))).collect();
-        svg.line("actual", &points);
+        for Largest { dtype, .. } in &self.largest {
+            let own = self.variants.iter().filter(|variant| variant.dtype == *dtype);
+            let points: Vec<(f64, f64)> = own.map(|variant| (x(variant.batch), y(variant.total_bytes))).collect();
+            svg.line("actual", &points);
+            if let (Some((x, y)), 1..) = (points.last(), self.largest.len() - 1) {
+                svg.text(x - 8.0, y - 8.0, "small end", dtype);
+            }
+        }
         for variant in &self.variants {
             let (x, y) = (x(variant.batch), y(variant.total_bytes));
-            let title = format!("batch {}: {}", variant.batch, Bytes(variant.total_bytes));
+            let title = format!("batch {}, {}: {}", variant.batch, variant.dtype, Bytes(variant.total_bytes));
             let look = if variant.fits == Some(false) { "hole" } else { "weight" };
             svg.rect([x - 4.0, y - 4.0, 8.0, 8.0], look, &title, Amount::None);
         }
         let mut labelled = f64::NEG_INFINITY;
-        for variant in self.variants.iter().filter(|variant| variant.asked) {
+        let first = self.largest.first().map(|largest| &largest.dtype);
+        for variant in self.variants.iter().filter(|variant| variant.asked && Some(&variant.dtype) == first) {
             if labelled + 26.0 <= x(variant.batch) {
                 labelled = x(variant.batch);
                 svg.text(labelled, top + height + 16.0, "small mid", &variant.batch.to_string());

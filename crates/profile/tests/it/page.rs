@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use prestow_profile::{Diff, Options, Page, Report, State, StepReport, StepsReport, Variant, WhatIf};
+use prestow_profile::{Diff, Largest, Options, Page, Report, State, StepReport, StepsReport, Variant, WhatIf};
 use serde_json::Value;
 
 use crate::plans::{folder, random, skip, small, small_measured};
@@ -92,8 +92,7 @@ fn the_page_of_a_small_plan_does_what_it_should() {
         target: "cpu".into(),
         capacity_bytes: Some(2000),
         variants: vec![variant],
-        largest_batch: Some(1),
-        is_largest: false,
+        largest: vec![Largest { dtype: "f32".into(), batch: Some(1), is_largest: false }],
     };
     let page = Page { steps: Some(&steps), diff: Some(&diff), what_if: Some(&what_if), ..Page::new(&report, &options) };
     let Some(seen) = browse("small_page", &page, "conv2") else { return };

@@ -1,6 +1,6 @@
 //! Golden texts and pictures of a small plan, and that texts keep to their width.
 
-use prestow_profile::{Diff, Fit, Options, Report, State, Variant, View, WhatIf};
+use prestow_profile::{Diff, Fit, Largest, Options, Report, State, Variant, View, WhatIf};
 
 use crate::plans::{random, small, small_measured};
 
@@ -110,8 +110,7 @@ fn what_if_as_text_csv_and_curve() {
         target: "cpu:x86-64".into(),
         capacity_bytes: Some(8000),
         variants: vec![variant(1, true, true), variant(3, true, false), variant(4, false, true)],
-        largest_batch: Some(3),
-        is_largest: true,
+        largest: vec![Largest { dtype: "f32".into(), batch: Some(3), is_largest: true }],
     };
     assert!(!what_if.all_fit());
     insta::assert_snapshot!(format!("{}\n{}\n{}", what_if.text(80), what_if.csv(), what_if.svg()));

@@ -29,7 +29,8 @@ impl Device for Host {
         let here = Level::here().map_or("cpu", |level| level.name);
         let mut isa = Isa::detect();
         for plan in plans {
-            match Level::named(&plan.target) {
+            // What is stored between kernels is known to each.
+            match Level::named(plan.target.split('+').next().unwrap_or_default()) {
                 Some(level) if level.arch == ARCH => isa = isa.min(level.isa),
                 _ => return Err(RunError::Target { plan: plan.target.clone(), device: here.into() }),
             }
