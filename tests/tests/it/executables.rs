@@ -153,12 +153,12 @@ fn bad_use_is_refused_and_leaves_nothing_behind() {
     refused(&["profile", "--csv", "x"], "--csv");
 }
 
-/// Compiles a trained network and returns its five best classes for a picture of the public data.
-fn top(test: &str, model: &str, file: &str, image: &str) -> Option<Vec<(String, f64)>> {
+/// Compiles a trained network with further flags and returns its five best classes for a picture of the public data.
+pub(crate) fn top(test: &str, model: &str, flags: &[&str], file: &str, image: &str) -> Option<Vec<(String, f64)>> {
     let image = data(test, &format!("images/{image}"))?;
     data(test, file)?;
-    let folder = folder(&format!("{model}-{}", image.file_stem()?.to_str()?));
-    let exe = compile(&folder, &[model, "--pretrained"]);
+    let folder = folder(&format!("{model}-{}{}", image.file_stem()?.to_str()?, flags.concat()));
+    let exe = compile(&folder, &[&[model, "--pretrained"], flags].concat());
     let found = json(&exe, &["run", "--top", "5", "--image", image.to_str()?]);
     let row = |row: &Json| (row["label"].as_str().unwrap_or("").to_string(), row["score"].as_f64().unwrap_or(0.0));
     Some(found["top"].as_array()?.iter().map(row).collect())
@@ -166,14 +166,14 @@ fn top(test: &str, model: &str, file: &str, image: &str) -> Option<Vec<(String, 
 
 /// The best classes are those named, with those probabilities to 0.01.
 fn expect_top(test: &str, model: &str, file: &str, image: &str, want: &[(&str, f64)]) {
-    let Some(got) = top(test, model, file, image) else { return };
+    let Some(got) = top(test, model, &[], file, image) else { return };
     for ((label, score), (want_label, want_score)) in got.iter().zip(want) {
         assert!(label.contains(want_label), "{image}: {got:?}");
         assert!((score - want_score).abs() <= 0.01, "{image}: {got:?}, not {want:?}");
     }
 }
 
-const SQUEEZENET: &str = "models/squeezenet11_imagenet_hwio.pkl";
+pub(crate) const SQUEEZENET: &str = "models/squeezenet11_imagenet_hwio.pkl";
 const EFFICIENTNET: &str = "models/efficientnet-lite0-57934424.pth";
 
 #[test]

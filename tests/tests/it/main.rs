@@ -7,6 +7,7 @@ mod conformance;
 mod damage;
 mod executables;
 mod executor;
+mod halves;
 mod mxnet;
 mod onnxruntime;
 mod operators;

@@ -120,7 +120,11 @@ fn pointwise_cases() -> Vec<Case> {
         ChainStep::Unary(U::Tanh, 4),
     ];
     for (a, b) in [(&[2, 3, 70][..], &[3, 1][..]), (&[2, 3, 70], &[70]), (&[600], &[600]), (&[1, 1], &[2, 300])] {
-        cases.push(case(&format!("chain {a:?} {b:?}"), Chain { steps: steps.clone() }, &[(F, a), (F, b)]));
+        cases.push(case(
+            &format!("chain {a:?} {b:?}"),
+            Chain { steps: steps.clone(), result: None },
+            &[(F, a), (F, b)],
+        ));
     }
     cases
 }
@@ -165,7 +169,7 @@ fn conv_cases() -> Vec<Case> {
             dilation: dims(&dilation),
             pad: dims(&pad),
             groups,
-            epilogue: Epilogue { bias, residual, activation: dims(&activation) },
+            epilogue: Epilogue { bias, residual, activation: dims(&activation), result: None },
         };
         let name = format!("conv {ix}: {op:?} in {cin} out {cout} kernel {kernel:?} extent {extent:?} batch {batch}");
         let x: Vec<usize> = [batch, cin].into_iter().chain(extent).collect();
@@ -200,7 +204,12 @@ fn conv_cases() -> Vec<Case> {
             pad: dims(&[[1, 0], [0, 1]]),
             output_pad: dims(&[output_pad, 0]),
             groups,
-            epilogue: Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]) },
+            epilogue: Epilogue {
+                bias: true,
+                residual: false,
+                activation: dims(&[pointwise::Unary::Relu]),
+                result: None,
+            },
         };
         let name = format!("conv_transpose stride {stride} groups {groups}");
         cases.push(with_weights(&name, op.clone(), &[2, 4, 5, 7], &[&[4, 3, 3, 2], &[3 * groups]]));
@@ -230,7 +239,7 @@ fn deep_cases() -> Vec<Case> {
         let groups = pick(&[1, 1, 2]);
         let (cin, cout) = (groups * pick(&[1, 3]), groups * pick(&[2, 5]));
         let x = [&[pick(&[1, 2]), cin], &extents[..]].concat();
-        let epilogue = Epilogue { bias: ix % 3 != 0, residual: false, activation: dims(&[]) };
+        let epilogue = Epilogue::bias(ix % 3 != 0);
         let (stride, dilation, pad) = (dims(&stride), dims(&dilation), dims(&pad));
         let name = format!("deep {ix}: {x:?} kernel {kernel:?} groups {groups}");
         let bias = [cout];
@@ -414,7 +423,8 @@ fn product_cases() -> Vec<Case> {
         cases.push(case(&format!("matmul {a:?} {b:?}"), plain.clone(), &[(F, a), (F, b)]));
     }
     for m in [1, 12, 25] {
-        let epilogue = Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]) };
+        let epilogue =
+            Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]), result: None };
         cases.push(with_weights(&format!("linear {m}"), MatMul { epilogue }, &[m, 100], &[&[100, 65], &[65]]));
     }
     cases.push(with_weights("one matrix of three dimensions", plain, &[2, 7, 33], &[&[1, 33, 50]]));

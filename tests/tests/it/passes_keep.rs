@@ -10,7 +10,7 @@ use types::{Bytes, DType, Random, Scope, Shape, Tensor, pointwise};
 use crate::support::{compiled, difference, inputs, open};
 
 /// A random network of convolutions, norms, sums, concatenations, pointwise functions and moves.
-fn random_graph(seed: u64) -> Graph {
+pub(crate) fn random_graph(seed: u64) -> Graph {
     let mut random = Random::new(seed);
     let mut graph = Graph::new(&format!("random {seed}"));
     let channels = 1 + random.below(6) as usize;

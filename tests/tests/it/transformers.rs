@@ -95,7 +95,7 @@ impl Builder {
 }
 
 /// Two layers on a batch, with a mask for each picture of the batch.
-fn transformer(batch: usize) -> Graph {
+pub(crate) fn transformer(batch: usize) -> Graph {
     let mut builder = Builder { graph: Graph::new("transformer"), random: Random::new(8) };
     let x = builder.graph.add_input("x", DType::F32, Shape::from([batch, TOKENS, WIDTH]));
     let seen = builder.graph.add_input("seen", DType::F32, Shape::from([batch, 1, 1, TOKENS]));
