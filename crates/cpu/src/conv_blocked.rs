@@ -257,7 +257,7 @@ impl KernelFn for ConvBlocked {
             return Err(Misfit("the groups do not divide the channels"));
         }
         let (ins, outs) = (in_channels / groups, out_channels / groups);
-        if 1 < *groups && (self.in_words() % self.in_block() != 0 || outs % LANES != 0) {
+        if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(Misfit("the groups' channels do not fill their blocks"));
         }
         if self.factors.is_half() && (ins % self.factors.per_word() != 0 || !self.input_blocked) {

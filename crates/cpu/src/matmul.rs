@@ -138,7 +138,7 @@ impl KernelFn for MatMul {
         if self.b == MatMulB::Packed && self.b_strides.iter().any(|&stride| stride != 0) {
             return Err(Misfit("a packed factor is one matrix"));
         }
-        if self.k % self.factors.per_word() != 0 {
+        if !self.k.is_multiple_of(self.factors.per_word()) {
             return Err(Misfit("halves come in pairs"));
         }
         if self.b != MatMulB::Packed && (self.factors.is_half() || self.result.is_half()) {

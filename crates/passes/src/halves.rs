@@ -95,7 +95,8 @@ impl Writer<'_> {
         let is_half = |ix: &usize| self.is_half(context, node.inputs[*ix]);
         // A table that is looked up is stored as it is wanted.
         let known = followed.iter().all(|&ix| self.graph.value(node.inputs[ix]).tensor().is_some());
-        if !followed.iter().any(is_half) && !(known && wanted) {
+        let to_half = (known && wanted) || followed.iter().any(is_half);
+        if !to_half {
             return self.as_it_was(context, id);
         }
         let steps = match &node.op {

@@ -115,6 +115,13 @@ fn batches_are_tried_until_the_largest_that_fits_is_known() {
     let variants = answer["variants"].as_array().unwrap();
     assert_eq!(&variants.iter().find(|row| row["batch"] == 8).unwrap()["arena_bytes"], arena);
 
+    // Each dtype by itself: halves fit more.
+    let words = ["what-if", "lenet", "--batch", "1,8", "--dtype", "f32,bf16", "--fits", "500KiB", "--json"];
+    let (code, said) = prestow(&folder, &words);
+    let both: Json = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    assert!(code == Some(1) && both["largest"][0] == answer["largest"][0], "{said}");
+    assert!(largest < both["largest"][1]["batch"].as_u64().expect("some fit"), "{said}");
+
     let files = ["--html", "w.html", "--csv", "w.csv", "--svg", "w.svg"];
     let (code, said) = prestow(&folder, &[&["what-if", "lenet", "--batch", "2,1"], &files[..]].concat());
     assert_eq!(code, Some(0), "{said}");

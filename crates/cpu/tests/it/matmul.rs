@@ -35,7 +35,7 @@ struct Case {
 fn case(random: &mut Random) -> Case {
     let extents = [0, 1, 1, 2, 3, 4, 5, 7, 13, 14, 15, 16, 17, 28, 29, 31, 32, 33, 48, 49, 65, 100, 131];
     let [m, n] = [0, 1].map(|_| pick(random, &extents));
-    let k = pick(random, &[0, 1, 2, 3, 5, 16, 17, 31, 64, 255, 256, 257, 515, 600, 1024]);
+    let k: usize = pick(random, &[0, 1, 2, 3, 5, 16, 17, 31, 64, 255, 256, 257, 515, 600, 1024]);
     let form = pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]);
     let batch: Vec<usize> = pick(random, &[vec![], vec![], vec![1], vec![3], vec![2, 2], vec![0], vec![2, 1, 3]]);
     let mut strides = |never: bool| -> Vec<usize> {
@@ -62,7 +62,7 @@ fn case(random: &mut Random) -> Case {
     let activation: SmallVec<[Unary; 2]> = pick(random, &functions).iter().copied().collect();
     let epilogue = Epilogue { bias: below(random, 2) == 0, residual: below(random, 2) == 0, activation };
     let factors = match form {
-        MatMulB::Packed if k % 2 == 0 => pick(random, &Float::ALL),
+        MatMulB::Packed if k.is_multiple_of(2) => pick(random, &Float::ALL),
         _ => Float::F32,
     };
     let result = if form == MatMulB::Packed { pick(random, &Float::ALL) } else { Float::F32 };
