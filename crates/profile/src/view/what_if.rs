@@ -92,7 +92,7 @@ impl WhatIf {
         let mut text = format!("{} for {}\n", self.model, self.target);
         let most = self.variants.iter().map(|variant| variant.total_bytes).max().unwrap_or(0);
         let _ =
-            writeln!(text, "{:>7} {:<5} {:>12} {:>12} {:>12}  state", "batch", "dtype", "arena", "weights", "total");
+            writeln!(text, "{:>7} {:<5} {:>10} {:>10} {:>10}  state", "batch", "dtype", "arena", "weights", "total");
         for variant in &self.variants {
             let size = |bytes: u64| Bytes(bytes).to_string();
             let fits = match variant.fits {
@@ -101,14 +101,14 @@ impl WhatIf {
                 None => "",
             };
             let line = format!(
-                "{:>7} {:<5} {:>12} {:>12} {:>12}  {:<19} {fits}{}",
+                "{:>7} {:<5} {:>10} {:>10} {:>10}  {:<19} {fits}{}",
                 variant.batch,
                 variant.dtype,
                 size(variant.arena_bytes),
                 size(variant.weights_bytes),
                 size(variant.total_bytes),
                 variant.state.text(variant.arena_bytes, variant.least_bytes),
-                bar(variant.total_bytes, most, width.saturating_sub(80).min(30))
+                bar(variant.total_bytes, most, width.saturating_sub(74).min(30))
             );
             let _ = writeln!(text, "{}", line.trim_end());
         }
