@@ -22,6 +22,7 @@
 
 mod alias;
 pub mod cpu;
+pub mod cuda;
 
 use std::collections::BTreeMap;
 use std::fmt;

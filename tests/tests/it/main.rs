@@ -4,6 +4,7 @@
 mod bands;
 #[path = "../../../crates/load/tests/it/conformance.rs"]
 mod conformance;
+mod cuda;
 mod damage;
 mod executables;
 mod executor;

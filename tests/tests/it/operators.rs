@@ -22,9 +22,9 @@ mod smallvec_like {
 const RELATIVE: f64 = 2e-5;
 const ABSOLUTE: f64 = 2e-5;
 
-struct Case {
-    name: String,
-    graph: Graph,
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) graph: Graph,
 }
 
 /// A case of one op on inputs of the given types.
@@ -517,6 +517,19 @@ fn recurrent_cases() -> Vec<Case> {
             cases.push(Case { name, graph });
         }
     }
+    cases
+}
+
+/// Every case.
+pub(crate) fn all_cases() -> Vec<Case> {
+    let mut cases = pointwise_cases();
+    cases.extend(conv_cases());
+    cases.extend(deep_cases());
+    cases.extend(window_cases());
+    cases.extend(moving_cases());
+    cases.extend(product_cases());
+    cases.extend(transformer_cases());
+    cases.extend(recurrent_cases());
     cases
 }
 

@@ -1,0 +1,43 @@
+//! CUDA kernels without a graph: how they are launched, and how CUDA C becomes machine code on a machine without a GPU.
+//!
+//! A [`Launch`] says which function a step calls and for how many threads; plans carry it as bytes. [`nvrtc::Compiler`]
+//! finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`].
+//!
+//! ```
+//! use prestow_cuda::Launch;
+//!
+//! let launch = Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1] };
+//! assert_eq!(Launch::from_code(&launch.code()), Some(launch));
+//! ```
+#![allow(unsafe_code, reason = "libraries are found when the program runs")]
+
+mod library;
+pub mod nvrtc;
+
+use serde::{Deserialize, Serialize};
+
+pub use library::NotFound;
+pub use nvrtc::Cubin;
+
+/// How a function is launched. Its parameters are pointers: to a step's inputs, then to its outputs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Its name.
+    pub entry: String,
+    /// Blocks along each axis.
+    pub grid: [u32; 3],
+    /// Threads of a block along each axis.
+    pub block: [u32; 3],
+}
+
+impl Launch {
+    /// The bytes that plans carry.
+    pub fn code(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("launches are plain data")
+    }
+
+    /// What such bytes say; none where they are no launch.
+    pub fn from_code(code: &[u8]) -> Option<Launch> {
+        postcard::from_bytes(code).ok()
+    }
+}

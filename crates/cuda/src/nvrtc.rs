@@ -1,0 +1,142 @@
+//! [`Compiler`]: CUDA C to machine code by NVRTC, NVIDIA's compiler as a library. It needs no GPU and no driver.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+
+use cudarc::nvrtc::{result, sys};
+
+use crate::NotFound;
+use crate::library::{folders, load};
+
+/// Machine code for one architecture, an ELF file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cubin {
+    /// The architecture, as `sm_90`.
+    pub arch: String,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+/// Where to look for NVRTC, before the system is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Folders with libraries.
+    pub folders: Vec<PathBuf>,
+    /// The root of a CUDA toolkit.
+    pub toolkit: Option<PathBuf>,
+    /// Roots of Python's packages, `site-packages`.
+    pub packages: Vec<PathBuf>,
+}
+
+/// Why there is no machine code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// NVRTC is not there.
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// NVRTC does not know an architecture.
+    #[error("NVRTC {version} has no code for {arch}, but for {}; install another version, or compile for one of these", .known.join(", "))]
+    Arch {
+        /// Which.
+        arch: String,
+        /// NVRTC's version.
+        version: String,
+        /// Those it knows.
+        known: Vec<String>,
+    },
+    /// NVRTC failed at something that cannot fail, or its memory is full.
+    #[error("NVRTC: {0}")]
+    Failed(String),
+    /// The source is not CUDA C: a bug of whoever wrote it.
+    #[error("internal error: the emitted kernels do not compile:\n{0}")]
+    Source(String),
+}
+
+/// NVRTC, loaded into the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiler(());
+
+impl Compiler {
+    /// Finds NVRTC.
+    ///
+    /// # Errors
+    /// It is nowhere; which folders were looked in.
+    pub fn find(places: &Places) -> Result<Compiler, NotFound> {
+        let folders = folders(&places.folders, places.toolkit.as_ref(), &places.packages);
+        load(&folders, &["libnvrtc.so"]).or_else(|error| load(&[], &["libnvrtc.so.13"]).map_err(|_| error))?;
+        // SAFETY: it asks the system's loader for the library that was loaded above.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(NotFound { name: "libnvrtc.so".into(), tried: folders });
+        }
+        Ok(Compiler(()))
+    }
+
+    /// NVRTC's version, as `13.0`.
+    ///
+    /// # Errors
+    /// NVRTC fails.
+    pub fn version(self) -> Result<String, CompileError> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both numbers can be written.
+        unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().map_err(failed)?;
+        Ok(format!("{major}.{minor}"))
+    }
+
+    /// The architectures that it has code for, as `sm_90`.
+    ///
+    /// # Errors
+    /// NVRTC fails.
+    pub fn architectures(self) -> Result<Vec<String>, CompileError> {
+        let mut count = 0;
+        // SAFETY: the number can be written.
+        unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) }.result().map_err(failed)?;
+        let mut numbers = vec![0; usize::try_from(count).unwrap_or_default()];
+        // SAFETY: there is room for as many as NVRTC said.
+        unsafe { sys::nvrtcGetSupportedArchs(numbers.as_mut_ptr()) }.result().map_err(failed)?;
+        Ok(numbers.into_iter().map(|number| format!("sm_{number}")).collect())
+    }
+
+    /// Compiles a source without includes for an architecture.
+    ///
+    /// # Errors
+    /// An architecture that NVRTC does not know; a source that is not CUDA C, with NVRTC's messages.
+    pub fn compile(self, source: &str, arch: &str) -> Result<Cubin, CompileError> {
+        let known = self.architectures()?;
+        if !known.iter().any(|other| other == arch) {
+            return Err(CompileError::Arch { arch: arch.into(), version: self.version()?, known });
+        }
+        let source = CString::new(source).map_err(|error| CompileError::Source(error.to_string()))?;
+        let program = Program(result::create_program(&source, None).map_err(failed)?);
+        let options = [format!("--gpu-architecture={arch}"), "--std=c++17".into(), "--fmad=true".into()];
+        // SAFETY: the program is alive.
+        if let Err(error) = unsafe { result::compile_program(program.0, &options) } {
+            // SAFETY: the program is alive.
+            let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
+            // SAFETY: a byte of a C string has no sign of its own.
+            let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
+            let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
+            return Err(CompileError::Source(format!("{error:?}\n{log}")));
+        }
+        let mut size = 0;
+        // SAFETY: the program is alive and compiled.
+        unsafe { sys::nvrtcGetCUBINSize(program.0, &mut size) }.result().map_err(failed)?;
+        let mut bytes = vec![0u8; size];
+        // SAFETY: there is room for as many bytes as NVRTC said.
+        unsafe { sys::nvrtcGetCUBIN(program.0, bytes.as_mut_ptr().cast()) }.result().map_err(failed)?;
+        Ok(Cubin { arch: arch.into(), bytes })
+    }
+}
+
+fn failed(error: result::NvrtcError) -> CompileError {
+    CompileError::Failed(format!("{error:?}"))
+}
+
+/// A program of NVRTC's, which goes when we go.
+struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: the program is alive, and nobody else has it. What could be said of a failure helps nobody.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}

@@ -1,0 +1,309 @@
+//! The CUDA target: each node becomes kernels in CUDA C, with all extents known to the compiler.
+//!
+//! What kernels share stands in the folder `cuda/` as templates without includes; what is emitted here for a node is one
+//! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
+//! source, each text once, and leaves a [`Launch`] in each step: which function, and how many threads.
+//!
+//! A function's parameters are pointers to the step's inputs, then to its outputs, in this order.
+
+mod moves;
+mod pointwise;
+mod rows;
+mod text;
+mod windows;
+
+use ::cuda::Launch;
+use ir::{Graph, NodeId, Op, TensorType, ValueId};
+use plan::Plan;
+use serde::{Deserialize, Serialize};
+use types::{Bytes, DType, Layout, Shape};
+
+use crate::{Call, CallInput, LowerError, Target};
+use text::ctype;
+
+/// The threads of a block, `THREADS` in `cuda/base.cu`.
+const THREADS: u32 = 256;
+/// Elements are counted in 31 bits.
+const ELEMENTS_MAX: usize = i32::MAX as usize;
+
+/// Plans for GPUs of one architecture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaTarget {
+    arch: &'static str,
+}
+
+impl CudaTarget {
+    /// The architectures that there are, as NVRTC calls them: Ampere, Hopper and two of Blackwell.
+    pub const ARCHITECTURES: [&'static str; 4] = ["sm_80", "sm_90", "sm_100", "sm_120"];
+
+    /// The target with a name, as `cuda:sm_90`.
+    pub fn named(name: &str) -> Option<CudaTarget> {
+        let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
+        Some(CudaTarget { arch })
+    }
+
+    /// The architecture, as NVRTC calls it.
+    pub fn arch(&self) -> &'static str {
+        self.arch
+    }
+}
+
+/// Everything a plan's steps launch, as one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// CUDA C without includes.
+    pub text: String,
+    /// Its functions, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// A function of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// The C types of its parameters.
+    pub parameters: Vec<String>,
+}
+
+impl Source {
+    /// The source for a C++ compiler, behind `cuda/shim.h`, with the table of its functions that `cuda/shim.cpp` reads.
+    pub fn for_shim(&self) -> String {
+        let row = |Entry { name, parameters }: &Entry| {
+            let pointers = parameters.iter().enumerate().map(|(ix, ty)| format!("({ty})a[{ix}]"));
+            format!("    {{\"{name}\", [](void** a) {{ {name}({}); }}}},\n", pointers.collect::<Vec<_>>().join(", "))
+        };
+        let rows: String = self.entries.iter().map(row).collect();
+        let kernel = "struct Kernel {\n    const char* name;\n    void (*call)(void**);\n};\n";
+        format!("{}{kernel}static const Kernel kernels[] = {{\n{rows}}};\n", self.text)
+    }
+}
+
+/// A template of the folder `cuda/`, behind those that it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Template {
+    Base,
+    Pointwise,
+    Product,
+    Window,
+    Convolution,
+    Pool,
+    Rows,
+}
+
+impl Template {
+    const ALL: [(Template, &'static str); 7] = [
+        (Template::Base, include_str!("../../../../cuda/base.cu")),
+        (Template::Pointwise, include_str!("../../../../cuda/pointwise.cu")),
+        (Template::Product, include_str!("../../../../cuda/product.cu")),
+        (Template::Window, include_str!("../../../../cuda/window.cu")),
+        (Template::Convolution, include_str!("../../../../cuda/convolution.cu")),
+        (Template::Pool, include_str!("../../../../cuda/pool.cu")),
+        (Template::Rows, include_str!("../../../../cuda/rows.cu")),
+    ];
+}
+
+/// A kernel as it is emitted, before it has a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Emitted {
+    kind: String,
+    /// C types and names.
+    parameters: Vec<(String, String)>,
+    /// What stands between the braces.
+    body: String,
+    grid: [u32; 3],
+    needs: Vec<Template>,
+}
+
+impl Target for CudaTarget {
+    fn name(&self) -> String {
+        format!("cuda:{}", self.arch)
+    }
+
+    fn alignment(&self) -> Bytes {
+        // What the driver aligns allocations to, and more than any vector load asks for.
+        Bytes(256)
+    }
+
+    fn calls(&self, graph: &Graph, id: NodeId, _scratch: Bytes) -> Result<Vec<Call>, LowerError> {
+        let node = graph.node(id);
+        let view = View { graph, id };
+        let values = || node.inputs.iter().chain(&node.outputs);
+        let large = values().find(|&&value| ELEMENTS_MAX < graph.ty(value).shape.elements());
+        let laid_out = values().find(|&&value| graph.value(value).layout != Layout::RowMajor);
+        let calls = match (large, laid_out) {
+            (Some(&value), _) => Err(format!("{} has more than 2^31 elements", graph.ty(value))),
+            (_, Some(&value)) => Err(format!("a value in layout {}", graph.value(value).layout)),
+            (None, None) => select(&view),
+        };
+        calls.map_err(|reason| LowerError::Unsupported {
+            scope: node.scope.to_string(),
+            op: node.op.name(),
+            target: self.name(),
+            reason,
+        })
+    }
+}
+
+/// A node with the graph around it.
+struct View<'a> {
+    graph: &'a Graph,
+    id: NodeId,
+}
+
+impl<'a> View<'a> {
+    fn node(&self) -> &'a ir::Node {
+        self.graph.node(self.id)
+    }
+
+    fn op(&self) -> &'a Op {
+        &self.node().op
+    }
+
+    fn inputs(&self) -> usize {
+        self.node().inputs.len()
+    }
+
+    fn value(&self, ix: usize) -> ValueId {
+        self.node().inputs[ix]
+    }
+
+    fn input(&self, ix: usize) -> &'a TensorType {
+        self.graph.ty(self.value(ix))
+    }
+
+    fn output(&self) -> &'a TensorType {
+        self.graph.ty(self.node().outputs[0])
+    }
+
+    fn all_f32(&self) -> Result<(), String> {
+        let mut values = self.node().inputs.iter().chain(&self.node().outputs);
+        match values.find(|&&value| self.graph.ty(value).dtype != DType::F32) {
+            Some(&value) => Err(format!("its kernel computes in f32, not with {}", self.graph.ty(value))),
+            None => Ok(()),
+        }
+    }
+
+    /// `const T* a0, ..` for some operands and `T* y` for the result.
+    fn parameters(&self, operands: &[usize]) -> Vec<(String, String)> {
+        let input = |&ix: &usize| (format!("const {}*", ctype(self.input(ix).dtype)), format!("a{ix}"));
+        let output = (format!("{}*", ctype(self.output().dtype)), "y".to_string());
+        operands.iter().map(input).chain([output]).collect()
+    }
+}
+
+/// The calls that do a node's work, or why there are none.
+fn select(node: &View) -> Result<Vec<Call>, String> {
+    match node.op() {
+        Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
+            pointwise::lower(node).map(|call| vec![call])
+        }
+        Op::Conv(conv) => windows::conv(node, conv),
+        Op::ConvTranspose(conv) => windows::conv_transpose(node, conv),
+        Op::Pool(pool) => windows::pool(node, pool),
+        Op::MatMul(product) => rows::matmul(node, product),
+        Op::Softmax(softmax) => rows::softmax(node, softmax),
+        Op::LayerNorm(norm) => rows::layer_norm(node, norm),
+        Op::Attention(attention) => rows::attention(node, attention),
+        Op::Reduce(reduce) => rows::reduce(node, reduce),
+        Op::ArgExtreme(extreme) => rows::arg_extreme(node, extreme),
+        Op::Lrn(lrn) => rows::lrn(node, lrn),
+        Op::Transpose(transpose) => Ok(moves::transposed(node, &transpose.order)),
+        Op::Slice(slice) => Ok(moves::sliced(node, slice)),
+        Op::Expand(expand) => Ok(moves::expanded(node, &expand.shape)),
+        Op::Concat(concat) => Ok(moves::concatenated(node, concat.axis)),
+        Op::Pad(pad) => Ok(moves::padded(node, pad)),
+        Op::Gather(gather) => Ok(moves::gathered(node, gather.axis)),
+        Op::Resize(resize) => moves::resized(node, resize),
+        Op::Reshape(_) => Err("it is always an alias".into()),
+        Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
+        Op::Recurrent(_) => Err("recurrent networks have no CUDA kernel".into()),
+        Op::Relayout(_) | Op::ConvChain(_) => Err("it belongs to processors".into()),
+    }
+}
+
+/// How many blocks it takes for so many elements, one a thread.
+fn blocks(elements: usize) -> [u32; 3] {
+    [(elements.max(1) as u32).div_ceil(THREADS), 1, 1]
+}
+
+/// A call of an emitted kernel that reads these operands.
+fn call(emitted: Emitted, label: String, operands: &[usize], in_place: &[usize]) -> Call {
+    Call {
+        kernel: kind_name(&emitted.kind),
+        label,
+        code: postcard::to_stdvec(&emitted).expect("kernels are plain data"),
+        inputs: operands.iter().map(|&ix| CallInput::Value(ix)).collect(),
+        workspace: Bytes::ZERO,
+        in_place: in_place.iter().copied().collect(),
+        part: None,
+    }
+}
+
+/// The kinds of kernels, as reports name them.
+const KINDS: [&str; 14] = [
+    "cuda_pointwise",
+    "cuda_conv",
+    "cuda_conv_each",
+    "cuda_conv_transpose",
+    "cuda_pool",
+    "cuda_product",
+    "cuda_softmax",
+    "cuda_layer_norm",
+    "cuda_attention",
+    "cuda_reduce",
+    "cuda_search",
+    "cuda_lrn",
+    "cuda_move",
+    "cuda_resize",
+];
+
+fn kind_name(kind: &str) -> &'static str {
+    KINDS.into_iter().find(|name| name.strip_prefix("cuda_") == Some(kind)).expect("the kinds are listed")
+}
+
+/// Brings the functions of the steps of some plans together, and leaves in each step how its function is launched.
+///
+/// # Panics
+/// A plan for another target, or one that was assembled before.
+pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
+    let mut source = Source::default();
+    let mut needs: Vec<Template> = vec![Template::Base];
+    let mut bodies: Vec<(Emitted, usize)> = Vec::new();
+    for step in plans.into_iter().flat_map(|plan| &mut plan.steps) {
+        let emitted: Emitted = postcard::from_bytes(&step.code).expect("the steps are as they were emitted");
+        let same =
+            |(other, _): &&(Emitted, usize)| (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body);
+        let entry = match bodies.iter().find(same) {
+            Some((_, entry)) => *entry,
+            None => {
+                let name = format!("{}_{}", emitted.kind, source.entries.len());
+                let parameters = emitted.parameters.iter().map(|(ty, _)| ty.clone()).collect();
+                source.entries.push(Entry { name, parameters });
+                needs.extend(&emitted.needs);
+                bodies.push((emitted.clone(), source.entries.len() - 1));
+                source.entries.len() - 1
+            }
+        };
+        let launch = Launch { entry: source.entries[entry].name.clone(), grid: emitted.grid, block: [THREADS, 1, 1] };
+        step.code = launch.code();
+    }
+    for (template, text) in Template::ALL {
+        if needs.contains(&template) {
+            source.text.push_str(text);
+            source.text.push('\n');
+        }
+    }
+    for (emitted, entry) in &bodies {
+        let parameters: Vec<String> = emitted.parameters.iter().map(|(ty, name)| format!("{ty} {name}")).collect();
+        let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
+        let head = format!("extern \"C\" __global__ void __launch_bounds__({THREADS}) {name}({parameters})");
+        source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));
+    }
+    source
+}
+
+/// The extents in front of an axis, of it, and behind it.
+fn around(shape: &Shape, axis: usize) -> [usize; 3] {
+    [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()]
+}

@@ -1,0 +1,189 @@
+//! Nodes that move elements: one thread an element of the result.
+
+use ir::Reuse;
+use ir::ops::{Pad, PadMode, Resize, ResizeMode, Slice};
+use types::{DType, Shape};
+
+use super::pointwise::head;
+use super::text::{ctype, number, place};
+use super::{Emitted, View, blocks, call};
+use crate::Call;
+
+fn signed(strides: &[usize]) -> Vec<isize> {
+    strides.iter().map(|&stride| stride as isize).collect()
+}
+
+/// `y[to] = a[from]` for each element of a shape.
+fn moved(node: &View, ix: usize, shape: &[usize], from: &str, to: &str, label: String) -> Call {
+    let elements = shape.iter().product();
+    let body = format!("{}    y[{to}] = a{ix}[{from}];\n", head(elements));
+    emitted(node, &[ix], body, elements, label)
+}
+
+fn emitted(node: &View, operands: &[usize], body: String, elements: usize, label: String) -> Call {
+    let (kind, parameters) = ("move".to_string(), node.parameters(operands));
+    call(Emitted { kind, parameters, body, grid: blocks(elements), needs: Vec::new() }, label, operands, &[])
+}
+
+fn strided(node: &View, strides: &[isize], offset: isize) -> Vec<Call> {
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    vec![moved(node, 0, out, &place(out, strides, offset), "i", format!("{x} to {out}"))]
+}
+
+pub(super) fn transposed(node: &View, order: &[usize]) -> Vec<Call> {
+    let strides = node.input(0).shape.row_major_strides();
+    strided(node, &order.iter().map(|&axis| strides[axis] as isize).collect::<Vec<_>>(), 0)
+}
+
+pub(super) fn sliced(node: &View, slice: &Slice) -> Vec<Call> {
+    let own = node.input(0).shape.row_major_strides();
+    let strides: Vec<isize> = own.iter().zip(&slice.step).map(|(&stride, step)| stride as isize * step).collect();
+    let offset: usize = slice.start.iter().zip(&own).map(|(start, stride)| start * stride).sum();
+    strided(node, &strides, offset as isize)
+}
+
+pub(super) fn expanded(node: &View, shape: &Shape) -> Vec<Call> {
+    let x = &node.input(0).shape;
+    let (own, missing) = (x.row_major_strides(), shape.rank() - x.rank());
+    let stride = |axis: usize| match axis.checked_sub(missing) {
+        Some(axis) if x[axis] != 1 => own[axis] as isize,
+        _ => 0,
+    };
+    strided(node, &(0..shape.rank()).map(stride).collect::<Vec<_>>(), 0)
+}
+
+/// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
+pub(super) fn concatenated(node: &View, axis: usize) -> Vec<Call> {
+    let in_parts = matches!(node.graph.reuse(node.node()), Reuse::Parts(_));
+    let out = &node.output().shape;
+    let strides = signed(&out.row_major_strides());
+    let mut start = 0;
+    (0..node.inputs())
+        .map(|ix| {
+            let x = &node.input(ix).shape;
+            let to = match in_parts {
+                true => "i".to_string(),
+                false => place(x, &strides, start as isize * strides[axis]),
+            };
+            start += x[axis];
+            let call = moved(node, ix, x, "i", &to, format!("part {ix} of {out}"));
+            Call { part: in_parts.then_some(ix), ..call }
+        })
+        .collect()
+}
+
+/// Where each axis of the result lies in an operand: `i / below % extent`.
+fn coordinates(shape: &Shape) -> String {
+    let (mut text, mut below) = (String::new(), 1);
+    for axis in (0..shape.rank()).rev() {
+        text.push_str(&format!("    const int i{axis} = i / {below} % {};\n", shape[axis].max(1)));
+        below *= shape[axis].max(1);
+    }
+    text
+}
+
+fn table(name: &str, ty: &str, items: impl Iterator<Item = String>) -> String {
+    format!("    static const {ty} {name}[] = {{{}}};\n", items.collect::<Vec<_>>().join(", "))
+}
+
+pub(super) fn padded(node: &View, pad: &Pad) -> Vec<Call> {
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    let strides = x.row_major_strides();
+    let mut body = head(out.elements()) + &coordinates(out);
+    let (mut terms, mut inside) = (Vec::new(), Vec::new());
+    for axis in 0..x.rank() {
+        let front = pad.pad[axis][0];
+        let at = match pad.mode {
+            PadMode::Constant(_) => {
+                inside.push(format!("{front} <= i{axis} && i{axis} - ({front}) < {}", x[axis]));
+                format!("(i{axis} - ({front}))")
+            }
+            _ => {
+                let places = (0..out[axis]).map(|ix| pad.source(axis, x[axis], ix).unwrap_or(0).to_string());
+                body.push_str(&table(&format!("t{axis}"), "int", places));
+                format!("t{axis}[i{axis}]")
+            }
+        };
+        terms.push(format!("{at} * {}", strides[axis]));
+    }
+    let at = if terms.is_empty() { "0".into() } else { terms.join(" + ") };
+    match pad.mode {
+        PadMode::Constant(value) => {
+            let inside = if inside.is_empty() { "true".into() } else { inside.join(" && ") };
+            let dtype = node.output().dtype;
+            let value = constant(dtype, value);
+            body.push_str(&format!("    y[i] = {inside} ? a0[{at}] : {value};\n"));
+        }
+        _ => body.push_str(&format!("    y[i] = a0[{at}];\n")),
+    }
+    vec![emitted(node, &[0], body, out.elements(), format!("{x} to {out}"))]
+}
+
+/// A number as an element of a dtype.
+fn constant(dtype: DType, value: f64) -> String {
+    let tensor = types::Tensor::scalar(value).cast(dtype);
+    match dtype {
+        DType::F32 => number(value as f32),
+        DType::F64 => format!("double({value:?})"),
+        DType::F16 | DType::Bf16 => {
+            let bytes = tensor.to_le_bytes();
+            format!("({}){}", ctype(dtype), u16::from_le_bytes([bytes[0], bytes[1]]))
+        }
+        _ => format!("({})({}ll)", ctype(dtype), tensor.to_i64()[0]),
+    }
+}
+
+pub(super) fn gathered(node: &View, axis: usize) -> Vec<Call> {
+    let (table, index) = (&node.input(0).shape, &node.input(1).shape);
+    let [_, extent, inner] = super::around(table, axis);
+    let (count, out) = (index.elements(), &node.output().shape);
+    let mut body = head(out.elements());
+    // Indices below 0 count from the end; those outside are clamped.
+    body.push_str(&format!(
+        "    long long row = a1[i / {inner} % {count}];\n    row += row < 0 ? {extent} : 0;\n    row = row < 0 ? 0 : row < \
+         {extent} ? row : {extent} - 1;\n    y[i] = a0[(i / {}) * {} + row * {inner} + i % {inner}];\n",
+        (inner * count).max(1),
+        extent * inner,
+    ));
+    let body = body.replace("/ 0 %", "/ 1 %").replace("% 0]", "% 1]").replace("% 0;", "% 1;").replace("% 0]", "% 1]");
+    vec![emitted(node, &[0, 1], body, out.elements(), format!("{count} rows"))]
+}
+
+pub(super) fn resized(node: &View, resize: &Resize) -> Result<Vec<Call>, String> {
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    let strides = x.row_major_strides();
+    let nearest = matches!(resize.mode, ResizeMode::Nearest(_));
+    if !nearest {
+        node.all_f32()?;
+    }
+    let mut body = head(out.elements()) + &coordinates(out);
+    let (mut terms, mut loops, mut weights) = (Vec::new(), String::new(), Vec::new());
+    for axis in 0..x.rank() {
+        if resize.keeps(axis, x[axis]) {
+            terms.push(format!("i{axis} * {}", strides[axis]));
+            continue;
+        }
+        let taps = resize.taps(axis, x[axis]);
+        body.push_str(&table(&format!("t{axis}"), "int", taps.index.iter().map(ToString::to_string)));
+        if nearest {
+            terms.push(format!("t{axis}[i{axis}] * {}", strides[axis]));
+            continue;
+        }
+        body.push_str(&table(&format!("w{axis}"), "float", taps.weight.iter().map(|&weight| number(weight))));
+        let (count, place) = (taps.per_output, format!("i{axis} * {} + k{axis}", taps.per_output));
+        loops.push_str(&format!("    for (int k{axis} = 0; k{axis} < {count}; k{axis}++)\n"));
+        terms.push(format!("t{axis}[{place}] * {}", strides[axis]));
+        weights.push(format!("w{axis}[{place}]"));
+    }
+    let at = if terms.is_empty() { "0".into() } else { terms.join(" + ") };
+    match nearest {
+        true => body.push_str(&format!("    y[i] = a0[{at}];\n")),
+        false => {
+            weights.push(format!("a0[{at}]"));
+            let weights = weights.join(" * ");
+            body.push_str(&format!("    float sum = 0.0f;\n{loops}    sum += {weights};\n    y[i] = sum;\n"));
+        }
+    }
+    let call = emitted(node, &[0], body, out.elements(), format!("{x} to {out}"));
+    Ok(vec![call])
+}

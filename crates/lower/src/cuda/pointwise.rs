@@ -1,0 +1,148 @@
+//! Pointwise nodes: one thread an element.
+
+use ir::Op;
+use ir::ops::ChainStep;
+use types::DType;
+use types::pointwise::{Binary, Unary};
+
+use super::text::{binary, comparison, ctype, number, place, unary, unary_of_integer};
+use super::{Emitted, Template, View, blocks, call};
+use crate::Call;
+
+/// The call for a pointwise node.
+pub(super) fn lower(node: &View) -> Result<Call, String> {
+    let (output, operands) = (node.output(), (0..node.inputs()).collect::<Vec<usize>>());
+    let places: Vec<String> = operands.iter().map(|&ix| operand_place(node, ix)).collect();
+    let mut body = head(output.shape.elements());
+    for (ix, place) in places.iter().enumerate() {
+        let ty = ctype(node.input(ix).dtype);
+        body.push_str(&format!("    const {ty} r{ix} = a{ix}[{place}];\n"));
+    }
+    let (what, result) = result(node, &mut body)?;
+    body.push_str(&format!("    y[i] = {result};\n"));
+    let in_place: Vec<usize> =
+        operands.iter().copied().filter(|&ix| places[ix] == "i" && node.input(ix).dtype == output.dtype).collect();
+    let emitted = Emitted {
+        kind: "pointwise".into(),
+        parameters: node.parameters(&operands),
+        body,
+        grid: blocks(output.shape.elements()),
+        needs: vec![Template::Pointwise],
+    };
+    Ok(call(emitted, format!("{what} on {}", output.shape), &operands, &in_place))
+}
+
+/// `i`, the element of the thread, if there is one.
+pub(super) fn head(elements: usize) -> String {
+    format!("    const int i = element();\n    if ({elements} <= i) return;\n")
+}
+
+/// Where a broadcast operand's element lies for element `i` of the result.
+fn operand_place(node: &View, ix: usize) -> String {
+    let (own, out) = (&node.input(ix).shape, &node.output().shape);
+    let missing = out.rank() - own.rank();
+    let strides = own.row_major_strides();
+    let stride = |axis: usize| match axis.checked_sub(missing) {
+        Some(axis) if own[axis] != 1 => strides[axis] as isize,
+        _ => 0,
+    };
+    place(out, &(0..out.rank()).map(stride).collect::<Vec<_>>(), 0)
+}
+
+/// What a node does, and its result in C, after lines that it takes.
+fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
+    let to = node.output().dtype;
+    match node.op() {
+        Op::Chain(chain) => {
+            node.all_f32()?;
+            let mut names = Vec::new();
+            for (ix, step) in chain.steps.iter().enumerate() {
+                let value = match *step {
+                    ChainStep::Unary(function, a) => {
+                        names.push(function.name());
+                        unary(function, &format!("r{a}"), "float")
+                    }
+                    ChainStep::Binary(function, a, b) => {
+                        names.push(function.name());
+                        binary(function, &format!("r{a}"), &format!("r{b}"), 'f')
+                    }
+                    ChainStep::Constant(value) => number(value),
+                };
+                body.push_str(&format!("    const float r{} = {value};\n", node.inputs() + ix));
+            }
+            Ok((names.join(" "), format!("r{}", node.inputs() + chain.steps.len() - 1)))
+        }
+        Op::Unary(function) => {
+            let (name, dtype) = (function.0.name().to_string(), node.input(0).dtype);
+            match kind(dtype)? {
+                Kind::Float if function.0 == Unary::Not => Err("`not` is for bool".into()),
+                Kind::Float => Ok((name, unary(function.0, "r0", ctype(dtype)))),
+                Kind::Integer => Ok((name, cast_integer(&unary_of_integer(function.0, "r0"), to))),
+            }
+        }
+        Op::Binary(function) => {
+            let (name, dtype) = (function.0.name().to_string(), node.input(0).dtype);
+            let bitwise =
+                [Binary::And, Binary::Or, Binary::Xor, Binary::ShiftLeft, Binary::ShiftRight].contains(&function.0);
+            match kind(dtype)? {
+                Kind::Float if bitwise => Err(format!("`{name}` is for integers")),
+                Kind::Float => Ok((name, binary(function.0, "r0", "r1", 'f'))),
+                Kind::Integer => Ok((name, cast_integer(&binary(function.0, "r0", "r1", 'i'), to))),
+            }
+        }
+        Op::Compare(function) => {
+            kind(node.input(0).dtype)?;
+            Ok((function.0.name().into(), format!("r0 {} r1", comparison(function.0))))
+        }
+        Op::Select(_) => Ok(("select".into(), "r0 ? r1 : r2".into())),
+        Op::Cast(cast) => {
+            let from = node.input(0).dtype;
+            Ok((format!("{from} to {}", cast.to), converted(from, cast.to)?))
+        }
+        other => Err(format!("`{}` is not pointwise", other.name())),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Float,
+    Integer,
+}
+
+fn kind(dtype: DType) -> Result<Kind, String> {
+    match dtype {
+        DType::F32 | DType::F64 => Ok(Kind::Float),
+        DType::F16 | DType::Bf16 => Err(format!("its kernel does not compute in {dtype}")),
+        _ => Ok(Kind::Integer),
+    }
+}
+
+/// An integer of 64 bits as one of a dtype: it wraps.
+fn cast_integer(value: &str, to: DType) -> String {
+    match to {
+        DType::Bool => format!("({value}) != 0"),
+        _ => format!("({})({value})", ctype(to)),
+    }
+}
+
+/// `r0` in another dtype.
+fn converted(from: DType, to: DType) -> Result<String, String> {
+    Ok(match (kind(from)?, kind(to)?, to) {
+        (_, _, DType::Bool) => "r0 != 0".into(),
+        (Kind::Integer, Kind::Integer, _) => cast_integer("r0", to),
+        (_, Kind::Float, _) => format!("({})(double)r0", ctype(to)),
+        (Kind::Float, Kind::Integer, DType::U64) => "truncated_unsigned(r0)".into(),
+        (Kind::Float, Kind::Integer, _) => {
+            let [low, high] = match to {
+                DType::I8 => [-128, 127],
+                DType::I16 => [-32_768, 32_767],
+                DType::I32 => [i64::from(i32::MIN), i64::from(i32::MAX)],
+                DType::U8 => [0, 255],
+                DType::U16 => [0, 65_535],
+                DType::U32 => [0, i64::from(u32::MAX)],
+                _ => return Ok("truncated(r0)".into()),
+            };
+            format!("({})truncated(r0, {low}ll, {high}ll)", ctype(to))
+        }
+    })
+}

@@ -1,0 +1,294 @@
+//! Nodes that join many elements to one: products, normalisations, reductions, searches.
+
+use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax};
+use types::{DType, Shape};
+
+use super::pointwise::head;
+use super::text::{ctype, finish, number, place};
+use super::{Emitted, THREADS, Template, View, around, blocks, call};
+use crate::Call;
+
+/// The side of a block's tile, `TILE` in `cuda/product.cu`.
+const TILE: usize = 64;
+/// Keys of which the scores fit a block's shared memory.
+const KEYS_MAX: usize = 8192;
+/// Reductions of fewer elements are one thread's.
+const REDUCED_MIN: usize = 128;
+
+pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    let rank = out.rank();
+    let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
+    let mut batch: Shape = out[..rank - 2].into();
+    let matrices = |shape: &Shape, size: usize| -> Vec<isize> {
+        let own: Shape = shape[..shape.rank() - 2].into();
+        let (strides, missing) = (own.row_major_strides(), batch.rank() - own.rank());
+        let stride = |axis: usize| match axis.checked_sub(missing) {
+            Some(axis) if own[axis] != 1 => (strides[axis] * size) as isize,
+            _ => 0,
+        };
+        (0..batch.rank()).map(stride).collect()
+    };
+    let (mut a_strides, mut b_strides) = (matrices(a, m * k), matrices(b, k * n));
+    if b_strides.iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
+        // One right factor for all: the left ones are one tall matrix.
+        m *= batch.elements();
+        (batch, a_strides, b_strides) = (Shape::scalar(), Vec::new(), Vec::new());
+    }
+    let count = batch.elements();
+    if 65_535 < count {
+        return Err(format!("{count} products at once are more than a grid has"));
+    }
+    let [a_at, b_at] = [&a_strides, &b_strides].map(|strides| place(&batch, strides, 0));
+    let mut body = finish(&product.epilogue);
+    if [&a_at, &b_at].iter().any(|at| **at != "0") {
+        body.push_str("    const int i = blockIdx.z;\n");
+    }
+    body.push_str(&format!("    const float *a = a0 + ({a_at}), *b = a1 + ({b_at});\n"));
+    body.push_str(&format!(
+        "    product<{m}, {n}, {k}>([=](int row, int k) {{ return a[row * {k} + k]; }},\n        [=](int k, int column) \
+         {{ return b[k * {n} + column]; }},\n        [=](int row, int column, float sum) {{\n            const size_t at = \
+         ((size_t)blockIdx.z * {m} + row) * {n} + column;\n            y[at] = finish(sum, column, at);\n        }});\n"
+    ));
+    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let grid = [n.div_ceil(TILE).max(1) as u32, m.div_ceil(TILE).max(1) as u32, count.max(1) as u32];
+    if 65_535 < grid[1] {
+        return Err(format!("{m} rows are more than a grid has"));
+    }
+    let needs = vec![Template::Pointwise, Template::Product];
+    let emitted = Emitted { kind: "product".into(), parameters: node.parameters(&operands), body, grid, needs };
+    let residual = product.epilogue.residual.then_some(node.inputs() - 1);
+    Ok(vec![call(emitted, format!("{batch}{m}x{k}x{n}"), &operands, residual.as_slice())])
+}
+
+/// A kernel of a block for each row.
+fn by_rows(node: &View, kind: &str, rows: usize, body: String, label: String, in_place: &[usize]) -> Vec<Call> {
+    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let (parameters, grid) = (node.parameters(&operands), [rows.max(1) as u32, 1, 1]);
+    let emitted =
+        Emitted { kind: kind.into(), parameters, body, grid, needs: vec![Template::Pointwise, Template::Rows] };
+    vec![call(emitted, label, &operands, in_place)]
+}
+
+pub(super) fn softmax(node: &View, softmax: &Softmax) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let [outer, axis, inner] = around(&node.input(0).shape, softmax.axis);
+    let body = match outer * axis * inner {
+        0 => String::new(),
+        _ => format!("    softmax<{axis}, {inner}, {}>(a0, y);\n", softmax.log),
+    };
+    Ok(by_rows(node, "softmax", outer * inner, body, format!("{outer} x {axis} x {inner}"), &[]))
+}
+
+pub(super) fn layer_norm(node: &View, norm: &LayerNorm) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let shape = &node.input(0).shape;
+    let (rows, columns): (usize, usize) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
+    let mut finish = String::from("v");
+    let mut next = 1;
+    if norm.scale {
+        finish = format!("{finish} * a{next}[column]");
+        next += 1;
+    }
+    if norm.shift {
+        finish = format!("{finish} + a{next}[column]");
+    }
+    let body = match rows * columns {
+        0 => String::new(),
+        _ => format!(
+            "    layer_norm<{columns}>(a0, y, {}, [=](float v, int column) {{ return {finish}; }});\n",
+            number(norm.epsilon)
+        ),
+    };
+    Ok(by_rows(node, "layer_norm", rows, body, format!("{rows} x {columns}"), &[0]))
+}
+
+pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let operand = |ix: usize| {
+        let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
+        let own = shape.row_major_strides();
+        (order.sorted([shape[0], shape[1], shape[2], shape[3]]), order.sorted([own[0], own[1], own[2], own[3]]))
+    };
+    let [(q, q_strides), (k, k_strides), (v, v_strides)] = [0, 1, 2].map(operand);
+    let ([batch, heads, queries, width], keys, value_width) = (q, k[2], v[3]);
+    if KEYS_MAX < keys {
+        return Err(format!("{keys} keys are more than shared memory has room for, which is {KEYS_MAX}"));
+    }
+    let own = node.output().shape.row_major_strides();
+    let y_strides = attention.result.sorted([own[0], own[1], own[2], own[3]]);
+    let at = |strides: [usize; 4]| {
+        format!("(size_t)batch * {} + head * {} + query * {}", strides[0], strides[1], strides[2])
+    };
+    let mut body = format!(
+        "    const int query = blockIdx.x % {queries}, head = blockIdx.x / {queries} % {heads}, batch = blockIdx.x / \
+         {};\n    const float *q = a0 + {}, *k = a1 + {}, *v = a2 + {};\n    float* to = y + {};\n",
+        queries * heads,
+        at(q_strides),
+        at([k_strides[0], k_strides[1], 0, 0]),
+        at([v_strides[0], v_strides[1], 0, 0]),
+        at(y_strides),
+    );
+    let mut mask = String::new();
+    if attention.mask {
+        let (shape, own) = (&node.input(3).shape, node.input(3).shape.row_major_strides());
+        let stride = |axis: usize| match (axis + shape.rank()).checked_sub(4) {
+            Some(axis) if shape[axis] != 1 => own[axis],
+            _ => 0,
+        };
+        let [batch, head, query, key] = [0, 1, 2, 3].map(stride);
+        body.push_str(&format!(
+            "    const float* mask = a3 + (size_t)batch * {batch} + head * {head} + query * {query};\n"
+        ));
+        mask = format!(" + mask[key * {key}]");
+    }
+    let (k_token, v_token) = (k_strides[2], v_strides[2]);
+    body.push_str(&format!(
+        "    attend<{keys}, {value_width}>([=](int key) {{\n        float sum = 0.0f;\n        for (int at = 0; at < \
+         {width}; at++) sum += q[at] * k[(size_t)key * {k_token} + at];\n        return sum * {}{mask};\n    }}, [=](int \
+         key, int at) {{ return v[(size_t)key * {v_token} + at]; }},\n        [=](int at, float mean) {{ to[at] = mean; \
+         }});\n",
+        number(attention.scale)
+    ));
+    let rows = batch * heads * queries;
+    let label = format!("{batch} x {heads} heads, {queries} x {keys} of {width}");
+    Ok(by_rows(node, "attention", rows, if rows == 0 { String::new() } else { body }, label, &[]))
+}
+
+pub(super) fn reduce(node: &View, reduce: &Reduce) -> Result<Vec<Call>, String> {
+    let (x, dtype) = (&node.input(0).shape, node.input(0).dtype);
+    let acc = match dtype {
+        DType::F32 => "float",
+        DType::F64 => "double",
+        DType::F16 | DType::Bf16 => return Err(format!("its kernel does not reduce {dtype}")),
+        _ if matches!(reduce.kind, ReduceKind::L2 | ReduceKind::LogSum | ReduceKind::LogSumExp | ReduceKind::Mean) => {
+            return Err(format!("its kernel does not give {:?} of {dtype}", reduce.kind));
+        }
+        _ => "long long",
+    };
+    let strides: Vec<isize> = x.row_major_strides().iter().map(|&stride| stride as isize).collect();
+    let part = |reduced: bool| -> (Vec<usize>, Vec<isize>) {
+        let axes = (0..x.rank()).filter(|axis| reduce.axes.contains(axis) == reduced);
+        axes.map(|axis| (x[axis], strides[axis])).unzip()
+    };
+    let ((outer, outer_strides), (inner, inner_strides)) = (part(false), part(true));
+    let (rows, count): (usize, usize) = (outer.iter().product(), inner.iter().product());
+    let (start, map, join, end) = match reduce.kind {
+        ReduceKind::Sum => ("0", "v", "a + b", "v"),
+        ReduceKind::Mean => ("0", "v", "a + b", "v / COUNT"),
+        ReduceKind::Prod => ("1", "v", "a * b", "v"),
+        ReduceKind::Max => (least(dtype, true), "v", "a != a || a > b ? a : b", "v"),
+        ReduceKind::Min => (least(dtype, false), "v", "a != a || a < b ? a : b", "v"),
+        ReduceKind::SumSquare => ("0", "v * v", "a + b", "v"),
+        ReduceKind::L1 => ("0", "v < 0 ? -v : v", "a + b", "v"),
+        ReduceKind::L2 => ("0", "v * v", "a + b", "sqrt(v)"),
+        ReduceKind::LogSum => ("0", "v", "a + b", "log(v)"),
+        ReduceKind::LogSumExp => ("0", "exp(v - top)", "a + b", "log(v) + top"),
+    };
+    let end = end.replace("COUNT", &format!("{acc}({count})"));
+    let item = format!("({acc})a0[({}) + first]", place(&inner, &inner_strides, 0));
+    let block = REDUCED_MIN <= count;
+    let fold = |start: &str, map: &str, join: &str| match block {
+        true => format!(
+            "reduced<{count}>({acc}({start}), [=](int i) {{ const {acc} v = {item}; return {acc}({map}); }}, []({acc} a, \
+             {acc} b) {{ return {acc}({join}); }})"
+        ),
+        false => format!(
+            "[=]() {{ {acc} a = {start}; for (int i = 0; i < {count}; i++) {{ const {acc} v = {item}; const {acc} b = \
+             {map}; a = {join}; }} return a; }}()"
+        ),
+    };
+    let first = place(&outer, &outer_strides, 0);
+    let mut body = match block {
+        true => format!("    const int i = blockIdx.x;\n    const size_t first = {first};\n"),
+        false => format!("{}    const size_t first = {first};\n", head(rows)),
+    };
+    if reduce.kind == ReduceKind::LogSumExp {
+        let top = fold(least(dtype, true), "v", "a != a || a > b ? a : b");
+        // Where all are minus infinity the result is that, and not no number.
+        body.push_str(&format!(
+            "    const {acc} largest = {top};\n    const {acc} top = largest - largest == 0 ? largest : {acc}(0);\n"
+        ));
+    }
+    let to = if block { "if (threadIdx.x == 0) y[i]" } else { "y[i]" };
+    let ty = ctype(node.output().dtype);
+    body.push_str(&format!("    const {acc} v = {};\n    {to} = ({ty})({end});\n", fold(start, map, join)));
+    let emitted = Emitted {
+        kind: "reduce".into(),
+        parameters: node.parameters(&[0]),
+        body: if rows == 0 { String::new() } else { body },
+        grid: if block { [rows.max(1) as u32, 1, 1] } else { blocks(rows) },
+        needs: vec![Template::Rows],
+    };
+    Ok(vec![call(emitted, format!("{:?} of {x}", reduce.kind), &[0], &[])])
+}
+
+/// What every number of a dtype is larger than or equal to, or smaller.
+fn least(dtype: DType, least: bool) -> &'static str {
+    match (dtype.is_float(), least) {
+        (true, true) => "-PRESTOW_INFINITY",
+        (true, false) => "PRESTOW_INFINITY",
+        (false, true) => "(-9223372036854775807ll - 1)",
+        (false, false) => "9223372036854775807ll",
+    }
+}
+
+pub(super) fn arg_extreme(node: &View, extreme: &ArgExtreme) -> Result<Vec<Call>, String> {
+    if node.input(0).dtype != DType::F32 {
+        return Err(format!("its kernel searches f32, not {}", node.input(0).dtype));
+    }
+    let [outer, axis, inner] = around(&node.input(0).shape, extreme.axis);
+    let better = match (extreme.max, extreme.last) {
+        (true, true) => "v >= best",
+        (true, false) => "v > best",
+        (false, true) => "v <= best",
+        (false, false) => "v < best",
+    };
+    let ty = ctype(node.output().dtype);
+    // What is no number is better than any, the first or the last of them.
+    let none = if extreme.last { "v != v" } else { "(v != v && best == best)" };
+    let body = format!(
+        "{}    const float* lane = a0 + (size_t)(i / {inner}) * {} + i % {inner};\n    float best = lane[0];\n    int \
+         found = 0;\n    for (int at = 1; at < {axis}; at++) {{\n        const float v = lane[(size_t)at * {inner}];\n        \
+         if ({none} || (best == best && {better})) {{\n            best = v;\n            found = at;\n        }}\n    \
+         }}\n    y[i] = ({ty})found;\n",
+        head(outer * inner),
+        axis * inner
+    );
+    let emitted = Emitted {
+        kind: "search".into(),
+        parameters: node.parameters(&[0]),
+        body: if outer * inner == 0 { String::new() } else { body },
+        grid: blocks(outer * inner),
+        needs: Vec::new(),
+    };
+    Ok(vec![call(emitted, format!("{outer} x {axis} x {inner}"), &[0], &[])])
+}
+
+pub(super) fn lrn(node: &View, lrn: &Lrn) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let shape = &node.input(0).shape;
+    let [_, channels, inner] = around(shape, 1);
+    let (front, back) = ((lrn.size - 1) / 2, lrn.size / 2);
+    let body = format!(
+        "{}    const int channel = i / {inner} % {channels};\n    float sum = 0.0f;\n    for (int at = channel - {front}; at \
+         <= channel + {back}; at++) {{\n        if (at < 0 || {channels} <= at) continue;\n        const float v = a0[i + \
+         (at - channel) * {inner}];\n        sum += v * v;\n    }}\n    y[i] = a0[i] / pow({} + {} * sum / {}.0f, {});\n",
+        head(shape.elements()),
+        number(lrn.bias),
+        number(lrn.alpha),
+        lrn.size,
+        number(lrn.beta)
+    );
+    let emitted = Emitted {
+        kind: "lrn".into(),
+        parameters: node.parameters(&[0]),
+        body: if shape.elements() == 0 { String::new() } else { body },
+        grid: blocks(shape.elements()),
+        needs: Vec::new(),
+    };
+    Ok(vec![call(emitted, format!("{} of {channels} channels", lrn.size), &[0], &[])])
+}
+
+const _: () = assert!(THREADS as usize % 32 == 0);

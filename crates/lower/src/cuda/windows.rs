@@ -1,0 +1,102 @@
+//! Nodes that slide a window over one or two spatial dimensions.
+
+use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
+use types::Shape;
+
+use super::text::finish;
+use super::{Emitted, Template, View, blocks, call};
+use crate::Call;
+
+/// The side of a block's tile, `TILE` in `cuda/product.cu`.
+const TILE: usize = 64;
+/// Groups with fewer output channels are computed output by output.
+const CHANNELS_MIN: usize = 8;
+
+/// Rows and columns of spatial numbers; one dimension is one row.
+fn two(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
+    match *numbers {
+        [columns] => Ok([one, columns]),
+        [rows, columns] => Ok([rows, columns]),
+        _ => Err(format!("{} spatial dimensions; there are kernels for one and two", numbers.len())),
+    }
+}
+
+/// `Window<..>` in C.
+fn window(
+    x: &Shape,
+    out: &Shape,
+    kernel: &[usize],
+    stride: &[usize],
+    dilation: &[usize],
+    pad: &[[usize; 2]],
+) -> Result<String, String> {
+    let front: Vec<usize> = pad.iter().map(|pad| pad[0]).collect();
+    let numbers =
+        [two(&x[2..], 1)?, two(&out[2..], 1)?, two(kernel, 1)?, two(stride, 1)?, two(dilation, 1)?, two(&front, 0)?];
+    Ok(format!("Window<{}>", numbers.concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))
+}
+
+fn label(kernel: &[usize], out: &Shape) -> String {
+    let kernel = kernel.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    format!("{kernel} to {out}")
+}
+
+pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
+    let (ins, outs, groups) = (weight[1], weight[0] / conv.groups, conv.groups);
+    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let pixels: usize = out[2..].iter().product();
+    let product = CHANNELS_MIN <= outs && out[0] * groups <= 65_535;
+    let (kind, grid, function) = match product {
+        true => {
+            let grid =
+                [pixels.div_ceil(TILE).max(1) as u32, outs.div_ceil(TILE) as u32, (out[0] * groups).max(1) as u32];
+            ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>"))
+        }
+        false => {
+            ("conv_each", blocks(out.elements()), format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]))
+        }
+    };
+    let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
+    let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
+    let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, needs };
+    let residual = conv.epilogue.residual.then_some(node.inputs() - 1);
+    Ok(vec![call(emitted, label(&weight[2..], out), &operands, residual.as_slice())])
+}
+
+pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+    let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
+    let (ins, outs, groups) = (x[1] / conv.groups, weight[1], conv.groups);
+    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let function = format!("convolve_transposed<{window}, {}, {ins}, {outs}, {groups}>", x[0]);
+    let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
+    let (kind, grid) = ("conv_transpose".to_string(), blocks(out.elements()));
+    let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
+    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, needs };
+    Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
+}
+
+pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let (x, out) = (&node.input(0).shape, &node.output().shape);
+    let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
+    let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
+    let ([rows, columns], planes) = (two(&back, 0)?, x[0] * x[1]);
+    let function = match pool.kind {
+        PoolKind::Max => format!("pool_max<{window}, {planes}>"),
+        PoolKind::Mean => format!("pool_mean<{window}, {planes}, false, 0, 0>"),
+        PoolKind::MeanWithPadding => format!("pool_mean<{window}, {planes}, true, {rows}, {columns}>"),
+    };
+    let emitted = Emitted {
+        kind: "pool".into(),
+        parameters: node.parameters(&[0]),
+        body: format!("    {function}(a0, y);\n"),
+        grid: blocks(out.elements()),
+        needs: vec![Template::Window, Template::Pool],
+    };
+    Ok(vec![call(emitted, label(&pool.kernel, out), &[0], &[])])
+}

@@ -1,0 +1,56 @@
+// Convolutions of `x: [batch, GROUPS * INS, ..]` with `weights: [GROUPS * OUTS, INS, taps]`. What becomes of a sum says
+// `finish(sum, channel, place in the output)`.
+
+/// As a product: output channels by pixels, for each picture and group (`blockIdx.z`).
+template <class W, int INS, int OUTS, int GROUPS, class Finish>
+__device__ void convolve(const float* x, const float* weights, float* y, Finish finish) {
+    const int group = blockIdx.z % GROUPS;
+    const float* input = x + (size_t)blockIdx.z * INS * W::INPUT;
+    const float* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
+    const auto left = [=](int out, int term) { return kernel[out * (INS * W::TAPS) + term]; };
+    const auto right = [=](int term, int output) {
+        const int pixel = W::pixel(output, term % W::TAPS);
+        return pixel < 0 ? 0.0f : input[term / W::TAPS * W::INPUT + pixel];
+    };
+    product<OUTS, W::OUTPUT, INS * W::TAPS>(left, right, [=](int out, int output, float sum) {
+        const size_t at = ((size_t)blockIdx.z * OUTS + out) * W::OUTPUT + output;
+        y[at] = finish(sum, group * OUTS + out, at);
+    });
+}
+
+/// Output by output, for groups of few channels.
+template <class W, int BATCH, int INS, int OUTS, int GROUPS, class Finish>
+__device__ void convolve_each(const float* x, const float* weights, float* y, Finish finish) {
+    const unsigned at = element();
+    if (BATCH * GROUPS * OUTS * W::OUTPUT <= at) return;
+    const int output = at % W::OUTPUT, channel = at / W::OUTPUT % (GROUPS * OUTS);
+    const int image = at / W::OUTPUT / (GROUPS * OUTS), group = channel / OUTS;
+    const float* input = x + (size_t)(image * GROUPS + group) * INS * W::INPUT;
+    float sum = 0.0f;
+    for (int in = 0; in < INS; in++) {
+        for (int tap = 0; tap < W::TAPS; tap++) {
+            const int pixel = W::pixel(output, tap);
+            if (0 <= pixel) sum += input[in * W::INPUT + pixel] * weights[(channel * INS + in) * W::TAPS + tap];
+        }
+    }
+    y[at] = finish(sum, channel, at);
+}
+
+/// Transposed: `weights: [GROUPS * INS, OUTS, taps]`, and each output gathers what reaches it.
+template <class W, int BATCH, int INS, int OUTS, int GROUPS, class Finish>
+__device__ void convolve_transposed(const float* x, const float* weights, float* y, Finish finish) {
+    const unsigned at = element();
+    if (BATCH * GROUPS * OUTS * W::OUTPUT <= at) return;
+    const int output = at % W::OUTPUT, channel = at / W::OUTPUT % (GROUPS * OUTS);
+    const int image = at / W::OUTPUT / (GROUPS * OUTS), group = channel / OUTS;
+    float sum = 0.0f;
+    for (int tap = 0; tap < W::TAPS; tap++) {
+        const int pixel = W::reaching(output, tap);
+        if (pixel < 0) continue;
+        for (int in = group * INS; in < (group + 1) * INS; in++) {
+            const float weight = weights[(in * OUTS + channel % OUTS) * W::TAPS + tap];
+            sum += x[(size_t)(image * GROUPS * INS + in) * W::INPUT + pixel] * weight;
+        }
+    }
+    y[at] = finish(sum, channel, at);
+}

@@ -1,0 +1,74 @@
+// Kernels that see a whole row: a block a row.
+
+/// `x: [OUTER, AXIS, INNER]` along the axis: exponentials over their sum, or the logarithm of that.
+template <int AXIS, int INNER, bool LOG>
+__device__ void softmax(const float* x, float* y) {
+    __shared__ float room[THREADS / 32];
+    const size_t start = (size_t)(blockIdx.x / INNER) * AXIS * INNER + blockIdx.x % INNER;
+    float top = -PRESTOW_INFINITY;
+    bool none = false;
+    for (int at = threadIdx.x; at < AXIS; at += THREADS) {
+        const float item = x[start + (size_t)at * INNER];
+        none |= item != item;
+        top = item > top ? item : top;
+    }
+    top = join_block(none ? PRESTOW_INFINITY - PRESTOW_INFINITY : top, room, [](float a, float b) { return a != a || a > b ? a : b; });
+    float sum = 0.0f;
+    for (int at = threadIdx.x; at < AXIS; at += THREADS) sum += exp(x[start + (size_t)at * INNER] - top);
+    sum = join_block(sum, room, [](float a, float b) { return a + b; });
+    for (int at = threadIdx.x; at < AXIS; at += THREADS) {
+        const float shifted = x[start + (size_t)at * INNER] - top;
+        y[start + (size_t)at * INNER] = LOG ? shifted - log(sum) : exp(shifted) / sum;
+    }
+}
+
+/// Rows of `x` with a mean of 0 and a variance of 1, then `finish(result, column)`.
+template <int COLUMNS, class Finish>
+__device__ void layer_norm(const float* x, float* y, float epsilon, Finish finish) {
+    __shared__ float room[THREADS / 32];
+    const auto add = [](float a, float b) { return a + b; };
+    const float* row = x + (size_t)blockIdx.x * COLUMNS;
+    float sum = 0.0f;
+    for (int at = threadIdx.x; at < COLUMNS; at += THREADS) sum += row[at];
+    const float mean = join_block(sum, room, add) / COLUMNS;
+    float squares = 0.0f;
+    for (int at = threadIdx.x; at < COLUMNS; at += THREADS) squares += (row[at] - mean) * (row[at] - mean);
+    const float factor = 1.0f / sqrt(join_block(squares, room, add) / COLUMNS + epsilon);
+    for (int at = threadIdx.x; at < COLUMNS; at += THREADS) {
+        y[(size_t)blockIdx.x * COLUMNS + at] = finish((row[at] - mean) * factor, at);
+    }
+}
+
+/// `load(i)` for `i` below `COUNT`, joined by a block; its first thread gets the result.
+template <int COUNT, class T, class Load, class Join>
+__device__ T reduced(T start, Load load, Join join) {
+    __shared__ T room[THREADS / 32];
+    T own = start;
+    for (int at = threadIdx.x; at < COUNT; at += THREADS) own = join(own, load(at));
+    return join_block(own, room, join);
+}
+
+/// A query's mean of values, weighted by the exponentials of its products with the keys. `score(key)` and `value(key, i)`
+/// are numbers, `store(i, result)` takes them.
+template <int KEYS, int WIDTH, class Score, class Value, class Store>
+__device__ void attend(Score score, Value value, Store store) {
+    __shared__ float scores[KEYS == 0 ? 1 : KEYS];
+    __shared__ float room[THREADS / 32];
+    float top = -PRESTOW_INFINITY;
+    for (int key = threadIdx.x; key < KEYS; key += THREADS) {
+        scores[key] = score(key);
+        top = scores[key] > top ? scores[key] : top;
+    }
+    top = join_block(top, room, [](float a, float b) { return a > b ? a : b; });
+    float sum = 0.0f;
+    for (int key = threadIdx.x; key < KEYS; key += THREADS) {
+        scores[key] = exp(scores[key] - top);
+        sum += scores[key];
+    }
+    sum = join_block(sum, room, [](float a, float b) { return a + b; });
+    for (int at = threadIdx.x; at < WIDTH; at += THREADS) {
+        float mean = 0.0f;
+        for (int key = 0; key < KEYS; key++) mean += scores[key] * value(key, at);
+        store(at, KEYS == 0 ? 0.0f : mean / sum);
+    }
+}

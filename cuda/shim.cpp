@@ -1,0 +1,49 @@
+// Runs emitted kernels on a processor: `shim < JOB > RESULTS`. A job is a list of runs; all numbers are 64-bit, little-endian.
+//
+//   runs; of each
+//     blocks of memory; of each its size and its bytes
+//     launches; of each the kernel's number, grid, block, pointers; of each pointer its block and its offset
+//     results; of each its block, offset and size
+//
+// Each block of memory is an allocation of its own, so that the sanitizers see whoever leaves it. Results go to the output,
+// one behind the other.
+
+#include "shim.h"
+
+#include KERNELS
+
+static uint64_t number() {
+    uint64_t value;
+    if (std::fread(&value, sizeof value, 1, stdin) != 1) std::fprintf(stderr, "the job ends too early\n"), std::exit(2);
+    return value;
+}
+
+int main() {
+    for (uint64_t run = 0, runs = number(); run < runs; run++) {
+        std::vector<char*> blocks(number());
+        std::vector<uint64_t> sizes(blocks.size());
+        for (size_t at = 0; at < blocks.size(); at++) {
+            sizes[at] = number();
+            blocks[at] = static_cast<char*>(std::malloc(sizes[at] ? sizes[at] : 1));
+            if (std::fread(blocks[at], 1, sizes[at], stdin) != sizes[at]) return 2;
+        }
+        for (uint64_t launch = 0, launches = number(); launch < launches; launch++) {
+            const Kernel& kernel = kernels[number()];
+            unsigned grid[3], block[3];
+            for (unsigned& extent : grid) extent = number();
+            for (unsigned& extent : block) extent = number();
+            std::vector<void*> pointers(number());
+            for (void*& pointer : pointers) {
+                char* start = blocks[number()];
+                pointer = start + number();
+            }
+            shim::launch(grid, block, [&] { kernel.call(pointers.data()); });
+        }
+        for (uint64_t result = 0, results = number(); result < results; result++) {
+            const uint64_t block = number(), offset = number(), size = number();
+            std::fwrite(blocks[block] + offset, 1, size, stdout);
+        }
+        for (char* block : blocks) std::free(block);
+    }
+    return 0;
+}

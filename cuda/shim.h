@@ -1,0 +1,157 @@
+// CUDA's words for a C++ compiler, so that emitted kernels run on a processor without a GPU, under its sanitizers.
+//
+// A thread of a block is a fiber; blocks run one after the other. A fiber runs until it meets others: at `__syncthreads`
+// all of its block, at a shuffle those of its warp. Whoever waits for one that has ended, or at another place than the
+// others, would hang a GPU or give nonsense there: here the program says so and stops.
+
+#pragma once
+#define PRESTOW_SHIM
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(threads)
+using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atanh, std::ceil, std::cos, std::cosh, std::erf, std::exp,
+    std::expm1, std::fabs, std::floor, std::fmax, std::fmin, std::fmod, std::log, std::log1p, std::pow, std::rint, std::sin,
+    std::sinh, std::sqrt, std::tan, std::tanh, std::size_t;
+
+struct Three {
+    unsigned x, y, z;
+};
+inline Three threadIdx, blockIdx, gridDim, blockDim;
+
+inline float __int_as_float(int bits) {
+    float number;
+    std::memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+namespace shim {
+
+enum class State { Ready, AtBarrier, InWarp, Done };
+
+struct Fiber {
+    ucontext_t context;
+    State state;
+    int place;
+    double given;
+};
+
+inline std::vector<Fiber> fibers;
+inline std::vector<std::vector<char>> stacks;
+inline ucontext_t scheduler;
+inline unsigned current;
+inline std::function<void()> kernel;
+
+inline void stop(const char* why) {
+    std::fprintf(stderr, "block (%u,%u,%u), thread %u: %s\n", blockIdx.x, blockIdx.y, blockIdx.z, current, why);
+    std::exit(3);
+}
+
+inline void body() {
+    kernel();
+    fibers[current].state = State::Done;
+}
+
+inline void wait(State state, int place) {
+    fibers[current].state = state;
+    fibers[current].place = place;
+    swapcontext(&fibers[current].context, &scheduler);
+}
+
+/// Runs fibers until all of a range are done or wait as `state` says; whether some do.
+inline bool settle(unsigned first, unsigned end, State state) {
+    bool waits = false;
+    int place = 0;
+    for (unsigned at = first; at < end; at++) {
+        if (fibers[at].state != state) continue;
+        if (waits && fibers[at].place != place) current = at, stop("waits elsewhere than the others");
+        waits = true;
+        place = fibers[at].place;
+    }
+    for (unsigned at = first; waits && at < end; at++) {
+        if (fibers[at].state == State::Done) current = at, stop("has ended, and others wait for it");
+    }
+    return waits;
+}
+
+inline void run_block(unsigned threads) {
+    for (unsigned at = 0; at < threads; at++) {
+        Fiber& fiber = fibers[at];
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = stacks[at].data();
+        fiber.context.uc_stack.ss_size = stacks[at].size();
+        fiber.context.uc_link = &scheduler;
+        fiber.state = State::Ready;
+        makecontext(&fiber.context, body, 0);
+    }
+    for (;;) {
+        bool ran = false;
+        for (unsigned at = 0; at < threads; at++) {
+            if (fibers[at].state != State::Ready) continue;
+            current = at;
+            threadIdx = {at, 0, 0};
+            ran = true;
+            swapcontext(&scheduler, &fibers[at].context);
+        }
+        if (ran) continue;
+        bool released = false;
+        for (unsigned warp = 0; warp < threads; warp += 32) {
+            const unsigned end = warp + 32 < threads ? warp + 32 : threads;
+            bool whole = true;
+            for (unsigned at = warp; at < end; at++) whole &= fibers[at].state != State::AtBarrier;
+            if (whole && settle(warp, end, State::InWarp)) {
+                for (unsigned at = warp; at < end; at++) fibers[at].state = State::Ready;
+                released = true;
+            }
+        }
+        if (released) continue;
+        for (unsigned at = 0; at < threads; at++) {
+            if (fibers[at].state == State::InWarp) current = at, stop("waits for its warp, of which some wait for the block");
+        }
+        if (!settle(0, threads, State::AtBarrier)) return;
+        for (unsigned at = 0; at < threads; at++) fibers[at].state = State::Ready;
+    }
+}
+
+/// Runs a kernel for a grid.
+inline void launch(const unsigned grid[3], const unsigned block[3], std::function<void()> call) {
+    const unsigned threads = block[0] * block[1] * block[2];
+    fibers.resize(threads);
+    while (stacks.size() < threads) stacks.emplace_back(64 << 10);
+    kernel = std::move(call);
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {block[0], block[1], block[2]};
+    for (unsigned z = 0; z < grid[2]; z++)
+        for (unsigned y = 0; y < grid[1]; y++)
+            for (unsigned x = 0; x < grid[0]; x++) {
+                blockIdx = {x, y, z};
+                run_block(threads);
+            }
+}
+
+}  // namespace shim
+
+inline void sync_at(int line) { shim::wait(shim::State::AtBarrier, line); }
+#define __syncthreads() sync_at(__LINE__)
+
+template <class T>
+T shuffle_at(unsigned mask, T own, int lanes, int line) {
+    if (mask != 0xffffffffu) shim::stop("shuffles with a part of its warp");
+    const unsigned self = shim::current;
+    // Twice: nobody gives a new number before all have read the old one.
+    shim::fibers[self].given = double(own);
+    shim::wait(shim::State::InWarp, line);
+    const T other = T(shim::fibers[self / 32 * 32 + (self % 32 ^ lanes)].given);
+    shim::wait(shim::State::InWarp, line);
+    return other;
+}
+#define __shfl_xor_sync(mask, own, lanes) shuffle_at(mask, own, lanes, __LINE__)

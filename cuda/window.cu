@@ -1,0 +1,35 @@
+// Windows that slide over pictures `[batch, channels, rows, columns]`.
+
+/// The numbers of a window, rows in front of columns.
+template <int INPUT_ROWS, int INPUT_COLUMNS, int OUTPUT_ROWS, int OUTPUT_COLUMNS, int KERNEL_ROWS, int KERNEL_COLUMNS,
+          int STRIDE_ROWS, int STRIDE_COLUMNS, int DILATION_ROWS, int DILATION_COLUMNS, int PAD_ROWS, int PAD_COLUMNS>
+struct Window {
+    static constexpr int INPUT = INPUT_ROWS * INPUT_COLUMNS;
+    static constexpr int OUTPUT = OUTPUT_ROWS * OUTPUT_COLUMNS;
+    static constexpr int TAPS = KERNEL_ROWS * KERNEL_COLUMNS;
+    static constexpr int ROW_TAPS = KERNEL_ROWS, COLUMN_TAPS = KERNEL_COLUMNS;
+
+    /// Which pixel of a plane an output sees with a tap, or -1 where that is padding.
+    static __device__ int pixel(int output, int tap) {
+        const int row = output / OUTPUT_COLUMNS * STRIDE_ROWS + tap / KERNEL_COLUMNS * DILATION_ROWS - PAD_ROWS;
+        const int column = output % OUTPUT_COLUMNS * STRIDE_COLUMNS + tap % KERNEL_COLUMNS * DILATION_COLUMNS - PAD_COLUMNS;
+        const bool inside = 0 <= row && row < INPUT_ROWS && 0 <= column && column < INPUT_COLUMNS;
+        return inside ? row * INPUT_COLUMNS + column : -1;
+    }
+
+    /// Whether an output lies on a tap's place in padding of so many rows and columns behind the picture.
+    static __device__ bool counted(int output, int tap, int rows_behind, int columns_behind) {
+        const int row = output / OUTPUT_COLUMNS * STRIDE_ROWS + tap / KERNEL_COLUMNS * DILATION_ROWS;
+        const int column = output % OUTPUT_COLUMNS * STRIDE_COLUMNS + tap % KERNEL_COLUMNS * DILATION_COLUMNS;
+        return row < PAD_ROWS + INPUT_ROWS + rows_behind && column < PAD_COLUMNS + INPUT_COLUMNS + columns_behind;
+    }
+
+    /// Of a transposed convolution: which pixel of the input reaches an output with a tap, or -1.
+    static __device__ int reaching(int output, int tap) {
+        const int row = output / OUTPUT_COLUMNS + PAD_ROWS - tap / KERNEL_COLUMNS * DILATION_ROWS;
+        const int column = output % OUTPUT_COLUMNS + PAD_COLUMNS - tap % KERNEL_COLUMNS * DILATION_COLUMNS;
+        const bool inside = 0 <= row && row % STRIDE_ROWS == 0 && row / STRIDE_ROWS < INPUT_ROWS && 0 <= column &&
+                            column % STRIDE_COLUMNS == 0 && column / STRIDE_COLUMNS < INPUT_COLUMNS;
+        return inside ? row / STRIDE_ROWS * INPUT_COLUMNS + column / STRIDE_COLUMNS : -1;
+    }
+};

@@ -1,0 +1,186 @@
+//! Emitted CUDA kernels on a processor: compiled as C++ behind the shim, under its sanitizers, against the definition.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use compiler::{Compiled, Model, compile};
+use cuda::Launch;
+use ir::{Graph, evaluate};
+use lower::cuda::{CudaTarget, Source, assemble};
+use plan::{Operand, Place, Plan, Port};
+use types::{DType, Tensor};
+
+use crate::executables::folder;
+use crate::operators::all_cases;
+use crate::support::{difference, inputs, root, skip};
+
+/// Relative and absolute difference allowed, as for the kernels of processors.
+const TOLERANCE: f64 = 4e-5;
+
+fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
+    let target = CudaTarget::named("cuda:sm_90").expect("it is an architecture");
+    compile(Model { graph, preprocess: None, labels: Vec::new() }, &target, None, |_, _| {})
+}
+
+/// A program that runs the kernels of a source, or none after saying that `test` is skipped.
+fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
+    let (kernels, program) = (folder.join("kernels.inc"), folder.join("shim"));
+    std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
+    let mut command = Command::new("c++");
+    command.args(["-std=c++17", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-ffp-contract=off"]).args(flags);
+    command.arg(format!("-DKERNELS=\"{}\"", kernels.display()));
+    command.arg(root().join("cuda/shim.cpp")).arg("-o").arg(&program);
+    let Ok(out) = command.output() else {
+        skip(test, "`c++` is not installed");
+        return None;
+    };
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>());
+    Some(program)
+}
+
+/// The runs of a job, as `cuda/shim.cpp` reads them.
+struct Job<'a> {
+    source: &'a Source,
+    bytes: Vec<u8>,
+    runs: u64,
+}
+
+impl Job<'_> {
+    fn number(&mut self, number: u64) {
+        self.bytes.extend(number.to_le_bytes());
+    }
+
+    fn add(&mut self, plan: &Plan, constants: &[u8], inputs: &[Tensor]) {
+        // Nothing is what it was: who reads before anybody wrote reads no numbers.
+        let mut blocks: Vec<Vec<u8>> = plan.buffers.iter().map(|buffer| vec![0xff; buffer.size.0 as usize]).collect();
+        for (port, tensor) in plan.inputs.iter().zip(inputs) {
+            let [block, start, size] = range(plan, &port.operand);
+            blocks[block as usize][start as usize..(start + size) as usize].copy_from_slice(&tensor.to_le_bytes());
+        }
+        let constant = |constant: &plan::Constant| {
+            constants[constant.offset.0 as usize..(constant.offset + constant.size).0 as usize].to_vec()
+        };
+        blocks.extend(plan.constants.iter().map(constant));
+        self.runs += 1;
+        self.number(blocks.len() as u64);
+        for block in blocks {
+            self.number(block.len() as u64);
+            self.bytes.extend(block);
+        }
+        self.number(plan.steps.len() as u64);
+        for step in &plan.steps {
+            let Launch { entry, grid, block } = Launch::from_code(&step.code).expect("it was assembled");
+            let number = self.source.entries.iter().position(|other| other.name == entry);
+            self.number(number.expect("the source has it") as u64);
+            grid.iter().chain(&block).for_each(|&extent| self.number(u64::from(extent)));
+            self.number((step.inputs.len() + step.outputs.len()) as u64);
+            for operand in step.inputs.iter().chain(&step.outputs) {
+                let [block, start, _] = range(plan, operand);
+                self.number(block);
+                self.number(start);
+            }
+        }
+        self.number(plan.outputs.len() as u64);
+        for port in &plan.outputs {
+            range(plan, &port.operand).into_iter().for_each(|number| self.number(number));
+        }
+    }
+
+    /// The results of all runs, one behind the other.
+    fn run(self, program: &Path) -> Vec<u8> {
+        let mut child = Command::new(program)
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program is there");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        let job = [self.runs.to_le_bytes().to_vec(), self.bytes].concat();
+        let writer = std::thread::spawn(move || stdin.write_all(&job));
+        let out = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>();
+        assert!(out.status.success(), "{}: {said}", out.status);
+        writer.join().expect("it does not panic").expect("the program reads its job");
+        out.stdout
+    }
+}
+
+/// Block, offset and size of an operand: buffers are the first blocks, constants those behind them.
+fn range(plan: &Plan, operand: &Operand) -> [u64; 3] {
+    let block = match operand.place {
+        Place::Buffer(ix) => u64::from(ix.0),
+        Place::Constant(ix) => plan.buffers.len() as u64 + u64::from(ix.0),
+    };
+    [block, operand.offset.0, operand.size.0]
+}
+
+fn results(ports: &[Port], bytes: &mut &[u8]) -> Vec<Tensor> {
+    let result = |port: &Port| {
+        let own;
+        (own, *bytes) = bytes.split_at(port.operand.size.0 as usize);
+        Tensor::from_le_bytes(port.dtype, port.shape.clone(), own).expect("its size is its type's")
+    };
+    ports.iter().map(result).collect()
+}
+
+/// Runs compiled graphs behind the shim and compares their results with the definition.
+fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, flags: &[&str]) {
+    let folder = folder(name);
+    let mut plans: Vec<Compiled> = Vec::new();
+    for (name, graph) in &graphs {
+        plans.push(compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}")));
+    }
+    let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+    let Some(program) = shim(test, &folder, &source, flags) else { return };
+    let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
+    let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
+    for (compiled, given) in plans.iter().zip(&given) {
+        job.add(&compiled.plan, &compiled.constants, given);
+    }
+    let bytes = job.run(&program);
+    let mut rest = &bytes[..];
+    let mut wrong = Vec::new();
+    for (((name, graph), compiled), given) in graphs.iter().zip(&plans).zip(&given) {
+        let want = evaluate(graph, given).expect("the graph verifies");
+        for (got, want) in results(&compiled.plan.outputs, &mut rest).iter().zip(&want) {
+            wrong.extend(difference(got, want, TOLERANCE, TOLERANCE).map(|difference| format!("{name}: {difference}")));
+        }
+    }
+    assert!(rest.is_empty() && wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The cases that the target has kernels for, and how many are refused.
+fn cases() -> (Vec<(String, Graph)>, usize) {
+    let all = all_cases();
+    let count = all.len();
+    let kept: Vec<(String, Graph)> = all
+        .into_iter()
+        .filter(|case| compiled(case.graph.clone()).is_ok())
+        .map(|case| (case.name, case.graph))
+        .collect();
+    let refused = count - kept.len();
+    (kept, refused)
+}
+
+#[test]
+fn kernels_keep_to_their_definitions_under_sanitizers() {
+    let (cases, refused) = cases();
+    // Recurrent networks, windows over three dimensions, halves as operands.
+    assert!(refused < 80 && 300 < cases.len(), "{refused} refused of {}", cases.len());
+    let flags = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    check("cuda::kernels_keep_to_their_definitions_under_sanitizers", "cuda-operators", cases, &flags);
+}
+
+#[test]
+fn refusals_name_what_is_missing() {
+    let mut graph = Graph::new("double");
+    let x = graph.add_input("x", DType::Bf16, types::Shape::from([4]));
+    let op = ir::ops::Unary(types::pointwise::Unary::Exp);
+    let y = graph.add1(op.into(), &[x], types::Scope::new("stage/exp")).expect("it is accepted");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let error = compiled(graph).expect_err("there is no such kernel").to_string();
+    assert!(error.contains("stage/exp") && error.contains("cuda:sm_90") && error.contains("bf16"), "{error}");
+    assert_eq!(CudaTarget::named("cuda:sm_70"), None);
+}
