@@ -10,9 +10,13 @@ use crate::{check, peers, root};
 /// MXNet and what it runs with, for the test that exports its networks.
 const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
 
+/// NVIDIA's compiler as a library, of the version that the oldest drivers of CUDA 13 take code from. Its licence is
+/// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
+const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
+
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
-    const PEERS: [&str; 2] = ["--with-mxnet", "--with-onnxruntime"];
-    let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| PEERS.contains(&word.as_str()));
+    const MORE: [&str; 3] = ["--with-mxnet", "--with-onnxruntime", "--cuda"];
+    let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| MORE.contains(&word.as_str()));
     let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
     let script = root().join("xtask/fetch.py");
     let mut python = Command::new("python3");
@@ -24,5 +28,13 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if wanted("--with-onnxruntime") {
         peers::install("onnxruntime")?;
     }
+    if wanted("--cuda") {
+        cuda()?;
+    }
     Ok(0)
+}
+
+/// NVIDIA's compiler, where `prestow` looks for it.
+pub(crate) fn cuda() -> Result<(), String> {
+    peers::environment(&root().join("data/cuda"), &CUDA).map(drop)
 }

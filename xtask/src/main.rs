@@ -20,11 +20,13 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask diff A B                          how two plans differ (diff --help)
        cargo xtask what-if MODEL --batch 1,2,4       one model planned for each batch (what-if --help)
        cargo xtask profile import FILE               profiles of MXNet and TBD in our views (profile --help)
-       cargo xtask test                              every test; ends with a count of passed, failed and skipped
+       cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
+                                                     that need NVIDIA's compiler run where it is, or is fetched so
        cargo xtask ci                                formatting, lints, tidy, then all of test
-       cargo xtask fetch [--with-mxnet] [--with-onnxruntime]
+       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda]
                                                      public weights, pictures and test data into data/; the runtimes as
-                                                     well, for the tests that compare with them
+                                                     well, for the tests that compare with them; NVIDIA's compiler, for
+                                                     --target cuda:ARCH
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
        cargo xtask bench [NAME]                      criterion benches of networks
        cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks

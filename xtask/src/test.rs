@@ -6,12 +6,16 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::{cargo, check, root, tidy};
+use crate::{cargo, check, fetch, root, tidy};
 
 /// The variable that names the file in which tests say that they were skipped.
 const SKIPPED: &str = "PRESTOW_SKIPPED";
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
+    let (cuda, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| *word == "--cuda-tools");
+    if !cuda.is_empty() {
+        fetch::cuda()?;
+    }
     let tidy = tidy::run();
     let skips = root().join("target/skipped.txt");
     std::fs::create_dir_all(root().join("target")).map_err(|error| format!("cannot make target/: {error}"))?;

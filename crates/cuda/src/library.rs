@@ -8,8 +8,9 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 /// A library that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot load {name}: looked in {}; install it with `cargo xtask fetch --cuda`, or name its folder in PRESTOW_CUDA_LIBS",
-    .tried.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    "cannot load {name}: it is not in {}where the system looks; install it with `cargo xtask fetch --cuda`, or name its \
+     folder in PRESTOW_CUDA_LIBS",
+    .tried.iter().map(|path| format!("{}, nor ", path.display())).collect::<String>()
 )]
 pub struct NotFound {
     /// Its name.

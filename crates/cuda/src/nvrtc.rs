@@ -63,6 +63,8 @@ impl Compiler {
     /// It is nowhere; which folders were looked in.
     pub fn find(places: &Places) -> Result<Compiler, NotFound> {
         let folders = folders(&places.folders, places.toolkit.as_ref(), &places.packages);
+        // NVRTC opens this one by its name when it compiles; where it lies beside NVRTC that works without us.
+        let _ = load(&folders, &["libnvrtc-builtins.so"]);
         load(&folders, &["libnvrtc.so"]).or_else(|error| load(&[], &["libnvrtc.so.13"]).map_err(|_| error))?;
         // SAFETY: it asks the system's loader for the library that was loaded above.
         if !unsafe { sys::is_culib_present() } {

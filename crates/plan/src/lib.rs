@@ -27,6 +27,6 @@ mod model;
 pub use check::{Fault, check};
 pub use dump::dump;
 pub use model::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Operand, Order, Place, Plan, Port, Proof, Refusal, Refused,
-    Sharing, Step,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Module, Operand, Order, Place, Plan, Port, Proof, Refusal,
+    Refused, Sharing, Step,
 };

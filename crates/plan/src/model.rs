@@ -29,6 +29,8 @@ pub struct Plan {
     pub arena: Arena,
     /// What is known about the order of the steps.
     pub order: Order,
+    /// Machine code that steps call, where it is not part of the runner.
+    pub modules: Vec<Module>,
     /// The packed constants, in order of their offsets.
     pub constants: Vec<Constant>,
     /// The size of the section that holds the constants.
@@ -37,6 +39,15 @@ pub struct Plan {
     pub preprocess: Option<Preprocess>,
     /// The names of the classes that the first output scores; empty where there are none.
     pub labels: Vec<String>,
+}
+
+/// Machine code for a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// What it is for, as `sm_90`.
+    pub arch: String,
+    /// A file that the device's driver loads.
+    pub code: Vec<u8>,
 }
 
 /// A position in [`Plan::buffers`].

@@ -6,6 +6,7 @@ use compiler::source::{Request, Weights};
 use cpu::Level;
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
+use lower::cuda::CudaTarget;
 use profile::Request as Report;
 use types::{Bytes, DType, Shape};
 
@@ -31,6 +32,8 @@ pub(crate) struct Compile {
     pub(crate) json: bool,
     pub(crate) budget: Option<Bytes>,
     pub(crate) level: Level,
+    /// The GPUs to plan for, if it is not processors.
+    pub(crate) device: Option<CudaTarget>,
     pub(crate) exact: bool,
     /// What is stored between kernels; several, distinct ones, for what-if alone.
     pub(crate) dtypes: Vec<DType>,
@@ -118,7 +121,8 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --pretrained          weights, preprocessing and class names that `cargo xtask fetch` brought
          --data DIR            where those are (default data)
          --target cpu          what is compiled for: cpu (any of this architecture), cpu:native, cpu:x86-64,
-                               cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64
+                               cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64; or cuda:sm_80, cuda:sm_90, cuda:sm_100,
+                               cuda:sm_120, for which `cargo xtask fetch --cuda` brings the compiler
          --dtype f32           how weights, and results between kernels, are stored: f32, f16 or bf16; kernels compute
                                in f32, inputs and outputs stay as they are
          --exact               no algorithm that trades rounding for speed (Winograd's)
@@ -284,7 +288,7 @@ fn parse_export(words: lexopt::Parser) -> Result<Command, String> {
                 || compile.dump_ir.is_some()
                 || compile.budget.is_some()
                 || compile.tune.is_some();
-            let plain = compile.dtypes == [DType::F32] && !compile.exact;
+            let plain = compile.dtypes == [DType::F32] && !compile.exact && compile.device.is_none();
             if planned || !plain || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
                 let flags = "--target, --dtype, --budget, --exact, --tune, --runner, --dump-ir and several batches";
                 return Err(format!("export writes the model as it is; leave out {flags}"));
@@ -328,7 +332,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let (mut output, mut runner, mut dump_ir, mut json) = (None, None, None, false);
     let (mut budget, mut exact, mut batches, mut list) = (None, false, Vec::new(), false);
     let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
-    let mut level = CpuTarget::new().level;
+    let (mut level, mut device) = (CpuTarget::new().level, None);
     let mut dtypes = vec![DType::F32];
     while let Some(word) = words.next().map_err(text)? {
         match word {
@@ -352,7 +356,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("weights") => weights = Some(parse_weights(&text_value(&mut words)?)?),
             Long("pretrained") => request.pretrained = true,
             Long("data") => request.data = text_value(&mut words)?.into(),
-            Long("target") => level = parse_target(&text_value(&mut words)?)?,
+            Long("target") => (level, device) = parse_target(&text_value(&mut words)?)?,
             Long("dtype") => dtypes = parse_dtypes(&text_value(&mut words)?)?,
             Long("output") | Short('o') => output = Some(PathBuf::from(text_value(&mut words)?)),
             Long("budget") => {
@@ -385,6 +389,9 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if tune.is_some() && exact {
         return Err("--tune chooses among algorithms that --exact excludes; leave out one of them".into());
     }
+    if device.is_some() && (tune.is_some() || budget.is_some() || dtypes != [DType::F32]) {
+        return Err("--target cuda:ARCH goes without --tune, --budget and --dtype, which are for processors".into());
+    }
     if tune.is_some() && dtypes != [DType::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
@@ -398,7 +405,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
     let compile =
-        Compile { source: request, output, runner, dump_ir, json, budget, level, exact, dtypes, batches, tune };
+        Compile { source: request, output, runner, dump_ir, json, budget, level, device, exact, dtypes, batches, tune };
     Ok(Command::Compile(Box::new(compile)))
 }
 
@@ -466,13 +473,19 @@ fn parse_weights(given: &str) -> Result<Weights, String> {
     }
 }
 
-/// `cpu` stands for all processors of this architecture, `cpu:native` for this machine's.
-fn parse_target(given: &str) -> Result<Level, String> {
+/// `cpu` stands for all processors of this architecture, `cpu:native` for this machine's. A GPU's runner is for this
+/// architecture's processors.
+fn parse_target(given: &str) -> Result<(Level, Option<CudaTarget>), String> {
+    let here = CpuTarget::new().level;
     let found = match given {
-        "cpu" => Some(CpuTarget::new().level),
-        "cpu:native" => Level::native(),
-        name => Level::named(name),
+        "cpu" => Some((here, None)),
+        "cpu:native" => Level::native().map(|level| (level, None)),
+        name => match CudaTarget::named(name) {
+            Some(device) => Some((here, Some(device))),
+            None => Level::named(name).map(|level| (level, None)),
+        },
     };
-    let names = || Level::ALL.map(|level| level.name).join(", ");
-    found.ok_or_else(|| format!("--target {given} is not supported; there are cpu, cpu:native, {}", names()))
+    let cpus = || Level::ALL.map(|level| level.name).join(", ");
+    let gpus = || CudaTarget::ARCHITECTURES.map(|arch| format!("cuda:{arch}")).join(", ");
+    found.ok_or_else(|| format!("--target {given} is not supported; there are cpu, cpu:native, {}, {}", cpus(), gpus()))
 }

@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use compiler::{Fit, Program, Region, source};
 use cpu::Level;
+use lower::Target;
 use lower::cpu::CpuTarget;
 use plan::Plan;
 use serde_json::json;
 use types::Bytes;
 
 use crate::arguments::Compile;
+use crate::device::Device;
 use crate::dump::Dump;
 use crate::tune::{self, Outcome};
 
@@ -25,11 +27,16 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
-    let mut target = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
-    let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &target)).transpose()?;
+    let device = request.device.as_ref().map(|device| Device::find(device, &request.source.data)).transpose()?;
+    let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
+    let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {
-        target.tuned = tuning.tuned.clone();
+        processor.tuned = tuning.tuned.clone();
     }
+    let target: &dyn Target = match &device {
+        Some(device) => &device.target,
+        None => &processor,
+    };
     let batches = match &request.batches[..] {
         [] => vec![None],
         batches => batches.iter().copied().map(Some).collect(),
@@ -44,11 +51,19 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
                 dump.show(pass, graph);
             }
         };
-        let done = compiler::compile(model, &target, request.budget, watch);
+        let done = compiler::compile(model, target, request.budget, watch);
         compiled.push(done.map_err(|error| match batches.len() {
             1 => error.to_string(),
             _ => format!("batch {}: {error}", batch.unwrap_or_default()),
         })?);
+    }
+    if let Some(device) = &device {
+        for (ix, compiled) in compiled.iter_mut().enumerate() {
+            let source = device.finish(&mut compiled.plan)?;
+            if let (0, Some(dump)) = (ix, &mut dump) {
+                dump.write("kernels.cu", source.as_bytes())?;
+            }
+        }
     }
     if let Some(dump) = dump {
         dump.finish()?;
@@ -141,6 +156,7 @@ fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
         "state": plan.arena.proof.name(),
         "optimal": plan.arena.is_optimal(),
         "weights_bytes": plan.constants_size.0,
+        "code_bytes": code_bytes(plan).0,
         "steps": plan.steps.len(),
         "parameters": plan.parameters,
         "flops": plan.flops,
@@ -165,6 +181,10 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
         );
         let proof = plan.arena.proof.text(plan.arena.size, plan.arena.least);
         let _ = writeln!(text, "  arena {}, {proof}; weights {}", plan.arena.size, plan.constants_size);
+        if !plan.modules.is_empty() {
+            let planned = plan.arena.size + plan.constants_size;
+            let _ = writeln!(text, "  device memory {planned}; its code takes {} more", code_bytes(plan));
+        }
         for (scope, size) in largest_scopes(plan) {
             let _ = writeln!(text, "  {size:>12}  {scope}");
         }
@@ -188,6 +208,11 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
     }
     let _ = writeln!(text, "wrote {} in {:.2} s; run it", output.display(), seconds);
     text
+}
+
+/// The machine code of a device.
+fn code_bytes(plan: &Plan) -> Bytes {
+    Bytes(plan.modules.iter().map(|module| module.code.len() as u64).sum())
 }
 
 /// The arena that serves whichever plan runs.

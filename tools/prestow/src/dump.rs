@@ -37,6 +37,12 @@ impl Dump {
         }
     }
 
+    /// Writes another file.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        let path = self.directory.join(name);
+        fs::write(&path, bytes).map_err(|error| failed(&path, error))
+    }
+
     /// Writes `tensors.safetensors`: what the texts name by hash.
     pub(crate) fn finish(self) -> Result<(), String> {
         if let Some(error) = self.error {

@@ -5,6 +5,7 @@
 mod arena;
 mod arguments;
 mod compile;
+mod device;
 mod diff;
 mod dump;
 mod export;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use compiler::source;
+use lower::Target;
 use lower::cpu::CpuTarget;
 use profile::{Form, Largest, Page, Report, Variant};
 use serde_json::json;
@@ -42,7 +43,10 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     }
     // The page shows the plan of the largest batch, of the first dtype that has it.
     let report = reports.into_iter().rev().max_by_key(|report| report.batch).expect("at least one batch was planned");
-    let target = asked.compile.level.name.to_string();
+    let target = match &asked.compile.device {
+        Some(device) => device.name(),
+        None => asked.compile.level.name.to_string(),
+    };
     let what_if = profile::WhatIf { model: report.model.clone(), target, capacity_bytes: capacity, variants, largest };
 
     let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
@@ -80,7 +84,11 @@ impl Planner<'_> {
         let target = CpuTarget { level: compile.level, exact: compile.exact, dtype, ..CpuTarget::new() };
         let request = source::Request { batch: usize::try_from(batch).ok(), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
-        let done = compiler::compile(model, &target, None, |_, _| {});
+        let target: &dyn Target = match &compile.device {
+            Some(device) => device,
+            None => &target,
+        };
+        let done = compiler::compile(model, target, None, |_, _| {});
         let report = Report::new(&done.map_err(|error| format!("batch {batch}: {error}"))?.plan);
         if report.batch != batch {
             return Err(format!(
