@@ -1,7 +1,8 @@
 //! CUDA kernels without a graph: how they are launched, and how CUDA C becomes machine code on a machine without a GPU.
 //!
 //! A [`Launch`] says which function a step calls and for how many threads; plans carry it as bytes. [`nvrtc::Compiler`]
-//! finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`].
+//! finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`], which tells the registers that its
+//! functions take.
 //!
 //! ```
 //! use prestow_cuda::Launch;
@@ -11,13 +12,14 @@
 //! ```
 #![allow(unsafe_code, reason = "libraries are found when the program runs")]
 
+mod cubin;
 mod library;
 pub mod nvrtc;
 
 use serde::{Deserialize, Serialize};
 
+pub use cubin::{Cubin, Resources};
 pub use library::NotFound;
-pub use nvrtc::Cubin;
 
 /// How a function is launched. Its parameters are pointers: to a step's inputs, then to its outputs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,17 +5,8 @@ use std::path::PathBuf;
 
 use cudarc::nvrtc::{result, sys};
 
-use crate::NotFound;
 use crate::library::{folders, load};
-
-/// Machine code for one architecture, an ELF file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cubin {
-    /// The architecture, as `sm_90`.
-    pub arch: String,
-    /// The file.
-    pub bytes: Vec<u8>,
-}
+use crate::{Cubin, NotFound};
 
 /// Where to look for NVRTC, before the system is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use compiler::{Compiled, Model, compile};
 use cuda::Launch;
+use cuda::nvrtc::{Compiler, Places};
 use ir::{Graph, evaluate};
 use lower::cuda::{CudaTarget, Source, assemble};
 use plan::{Operand, Place, Plan, Port};
@@ -171,6 +172,100 @@ fn kernels_keep_to_their_definitions_under_sanitizers() {
     assert!(refused < 80 && 300 < cases.len(), "{refused} refused of {}", cases.len());
     let flags = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
     check("cuda::kernels_keep_to_their_definitions_under_sanitizers", "cuda-operators", cases, &flags);
+}
+
+/// NVIDIA's compiler where `cargo xtask fetch --cuda` put it, or none after saying that `test` is skipped.
+fn compiler(test: &str) -> Option<Compiler> {
+    let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
+    let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
+    let found = Compiler::find(&Places { packages, ..Places::default() });
+    if let Err(error) = &found {
+        skip(test, &error.to_string());
+    }
+    found.ok()
+}
+
+/// Every kernel compiles for every architecture, and its numbers stay in registers.
+#[test]
+fn kernels_compile_for_every_architecture_without_spills() {
+    let Some(compiler) = compiler("cuda::kernels_compile_for_every_architecture_without_spills") else { return };
+    let (cases, _) = cases();
+    let mut plans: Vec<Compiled> = cases.into_iter().map(|(_, graph)| compiled(graph).expect("it was")).collect();
+    let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+    let mut first = None;
+    for arch in CudaTarget::ARCHITECTURES {
+        let cubin = compiler.compile(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
+        let resources = cubin.resources().expect("it is what NVRTC writes");
+        for entry in &source.entries {
+            let own = resources.iter().find(|own| own.name == entry.name);
+            let own = own.unwrap_or_else(|| panic!("{arch}: {} is not there", entry.name));
+            // 256 threads of 128 registers are half of a multiprocessor's: two blocks at once.
+            assert!(0 < own.registers && own.registers <= 128, "{arch}: {own:?}");
+            let trigonometry = ["sin", "cos", "tan"]
+                .iter()
+                .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
+            // Eight bytes are the frame of a call; sines of large arguments take a table of their own.
+            assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?}");
+        }
+        if arch == "sm_90" {
+            let again = compiler.compile(&source.text, arch).expect("it did");
+            assert!(again == cubin, "the same source gives the same code");
+            first = Some(cubin);
+        }
+    }
+    assert!(first.is_some());
+    let error = compiler.compile(&source.text, "sm_35").expect_err("that is too old").to_string();
+    assert!(error.contains("sm_35") && error.contains("sm_90"), "{error}");
+    let error = compiler.compile("nonsense", "sm_90").expect_err("that is no source").to_string();
+    assert!(error.contains("nonsense"), "{error}");
+}
+
+/// The text of a function.
+fn body<'a>(source: &'a Source, name: &str) -> &'a str {
+    let start = source.text.find(&format!(" {name}(")).expect("it is there");
+    source.text[start..].split("\n}\n").next().unwrap_or_default()
+}
+
+/// Networks as a whole behind the shim, beside the kernels of processors.
+#[test]
+fn networks_give_what_processors_give() {
+    let test = "cuda::networks_give_what_processors_give";
+    let folder = folder("cuda-networks");
+    let network = |name: &str, shape: &[usize]| {
+        let shapes = [("input".to_string(), types::Shape::from(shape))].into_iter().collect();
+        let request = compiler::source::Request { model: name.into(), shapes, ..Default::default() };
+        (name.to_string(), compiler::source::load(&request).unwrap_or_else(|error| panic!("{name}: {error}")).graph)
+    };
+    let mut graphs = vec![
+        network("squeezenet1.1", &[1, 3, 64, 64]),
+        network("mobilenet_v2", &[1, 3, 64, 64]),
+        network("resnet18", &[2, 3, 40, 48]),
+        network("densenet121", &[1, 3, 32, 32]),
+    ];
+    graphs.push(("transformer".into(), crate::transformers::transformer(2)));
+    graphs.extend((0..20).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed))));
+    let mut plans: Vec<Compiled> = graphs
+        .iter()
+        .map(|(name, graph)| compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}")))
+        .collect();
+    let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+    let Some(program) = shim(test, &folder, &source, &["-O2"]) else { return };
+    let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
+    let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
+    for (compiled, given) in plans.iter().zip(&given) {
+        job.add(&compiled.plan, &compiled.constants, given);
+    }
+    let bytes = job.run(&program);
+    let mut rest = &bytes[..];
+    for (((name, graph), compiled), given) in graphs.iter().zip(&plans).zip(&given) {
+        let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
+        let want = crate::support::open(&processor, 2).run_tensors(given).expect("the inputs fit");
+        for (got, want) in results(&compiled.plan.outputs, &mut rest).iter().zip(&want) {
+            let largest = want.to_f64().into_iter().fold(1e-3f64, |largest, item| largest.max(item.abs()));
+            assert_eq!(difference(got, want, 0.0, 1e-3 * largest), None, "{name}");
+        }
+    }
+    assert!(rest.is_empty());
 }
 
 #[test]
