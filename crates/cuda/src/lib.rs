@@ -2,7 +2,8 @@
 //!
 //! A [`Launch`] says which function a step calls and for how many threads; plans carry it as bytes. [`nvrtc::Compiler`]
 //! finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`], which tells the registers that its
-//! functions take.
+//! functions take. [`driver`] has the
+//! owners of what a GPU lends.
 //!
 //! ```
 //! use prestow_cuda::Launch;
@@ -13,6 +14,7 @@
 #![allow(unsafe_code, reason = "libraries are found when the program runs")]
 
 mod cubin;
+pub mod driver;
 mod library;
 pub mod nvrtc;
 

@@ -61,9 +61,9 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Option<Audit> {
     session.arena()?;
     let first = patterned(session, &plan, inputs, 0xA5)?;
     let second = patterned(session, &plan, inputs, 0x5A)?;
-    inputs.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
-    session.run();
-    let plain = results(session, &plan);
+    inputs.iter().enumerate().try_for_each(|(ix, bytes)| session.write_input(ix, bytes)).ok()?;
+    session.run().ok()?;
+    let plain = results(session, &plan)?;
 
     let arena_bytes = plan.arena.size.0 as usize;
     let (mut planned, mut written) = (vec![false; arena_bytes], vec![false; arena_bytes]);
@@ -163,7 +163,7 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
     arena.fill(pattern);
     let mut writes = Vec::new();
     for (ix, bytes) in inputs.iter().enumerate() {
-        session.write_input(ix, bytes);
+        session.write_input(ix, bytes).ok()?;
         writes.extend(write_of(0, &plan.inputs[ix].operand, Before::Caller));
     }
     let mut copy = session.arena()?.to_vec();
@@ -189,7 +189,7 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
                 copy[range].fill(pattern);
             }
         }
-        session.run_step(ix);
+        session.run_step(ix).ok()?;
 
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
@@ -222,7 +222,7 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
             copy[range].fill(pattern);
         }
     }
-    Some(Seen { writes, outside, outside_of, results: results(session, plan) })
+    Some(Seen { writes, outside, outside_of, results: results(session, plan)? })
 }
 
 /// Whether the step before writes to the same range for the same node: a result that is filled by several calls.
@@ -256,11 +256,11 @@ fn write_of(step: usize, operand: &Operand, before: Before) -> Option<Write> {
     Some(Write { step, buffer: ix.0 as usize, start, length, before, untouched: Vec::new() })
 }
 
-fn results(session: &Session, plan: &Plan) -> Vec<Vec<u8>> {
+fn results(session: &Session, plan: &Plan) -> Option<Vec<Vec<u8>>> {
     let read = |(ix, port): (usize, &plan::Port)| {
         let mut bytes = vec![0; port.operand.size.0 as usize];
-        session.read_output(ix, &mut bytes);
-        bytes
+        session.read_output(ix, &mut bytes).ok()?;
+        Some(bytes)
     };
     plan.outputs.iter().enumerate().map(read).collect()
 }

@@ -1,11 +1,14 @@
-//! [`Device`]: what a plan can be opened on. One module a kind of device; [`Host`] is the CPU.
+//! [`Device`]: what a plan can be opened on. One module a kind of device; [`Host`] is the CPU, [`Gpu`] an
+//! NVIDIA GPU.
 
+mod gpu;
 mod host;
 
 use std::sync::Arc;
 
 use plan::{Operand, Plan};
 
+pub use gpu::Gpu;
 pub use host::Host;
 
 use crate::{RunError, WeightSource};
@@ -22,13 +25,28 @@ pub trait Device {
 /// Plans opened on a device: their arena and their kernels. Nothing here allocates. Plans are named by their position.
 pub trait Backend: Send {
     /// Runs one step.
-    fn step(&mut self, plan: usize, step: usize);
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError>;
+
+    /// Runs all steps.
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn run(&mut self, plan: usize) -> Result<(), RunError>;
 
     /// Copies bytes into the arena.
-    fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]);
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError>;
 
     /// Copies bytes out of the arena or the constants.
-    fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]);
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError>;
 
     /// The arena, where the host can see it.
     fn arena(&mut self) -> Option<&mut [u8]>;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plan::{Plan, Port};
-use types::{Tensor, TensorError};
+use types::Tensor;
 
 use crate::device::{Backend, Device};
 
@@ -29,6 +29,8 @@ pub enum RunError {
     Constants { want: u64, got: u64 },
     #[error("no memory for an arena of {bytes} bytes: {error}")]
     Arena { bytes: u64, error: String },
+    #[error("{0}")]
+    Device(String),
     #[error("step {step} (`{scope}`): {reason}; the file is damaged or of another build, compile the model again")]
     Kernel { step: usize, scope: String, reason: String },
     #[error("there is no input named `{name}`; the inputs are {known}")]
@@ -108,20 +110,27 @@ impl Session {
     ///
     /// # Panics
     /// Another number of bytes than the port has: a caller's bug. [`Session::run_tensors`] checks.
-    pub fn write_input(&mut self, ix: usize, bytes: &[u8]) {
-        self.backend.write(self.selected, &self.plans[self.selected].inputs[ix].operand, bytes);
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    pub fn write_input(&mut self, ix: usize, bytes: &[u8]) -> Result<(), RunError> {
+        self.backend.write(self.selected, &self.plans[self.selected].inputs[ix].operand, bytes)
     }
 
     /// Runs all steps once. Inputs are consumed: they are written again before the next run.
-    pub fn run(&mut self) {
-        for step in 0..self.plan().steps.len() {
-            self.backend.step(self.selected, step);
-        }
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    pub fn run(&mut self) -> Result<(), RunError> {
+        self.backend.run(self.selected)
     }
 
     /// Runs one step, for those who look between steps.
-    pub fn run_step(&mut self, step: usize) {
-        self.backend.step(self.selected, step);
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    pub fn run_step(&mut self, step: usize) -> Result<(), RunError> {
+        self.backend.step(self.selected, step)
     }
 
     /// Nothing but arithmetic on registers, on all threads; returns how many operations that was, a multiply-add counting
@@ -134,8 +143,11 @@ impl Session {
     ///
     /// # Panics
     /// Another number of bytes than the port has: a caller's bug.
-    pub fn read_output(&self, ix: usize, bytes: &mut [u8]) {
-        self.backend.read(self.selected, &self.plan().outputs[ix].operand, bytes);
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    pub fn read_output(&self, ix: usize, bytes: &mut [u8]) -> Result<(), RunError> {
+        self.backend.read(self.selected, &self.plan().outputs[ix].operand, bytes)
     }
 
     /// The arena, where the host can see it. It is as large as the largest plan's.
@@ -146,26 +158,27 @@ impl Session {
     /// Writes all inputs, given by position, runs, and reads all outputs. Convenient; allocates the results.
     ///
     /// # Errors
-    /// An input that is missing or has another dtype or shape than its port.
+    /// An input that is missing or has another dtype or shape than its port; what a device fails at.
     pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
         for (ix, port) in self.plans[self.selected].clone().inputs.iter().enumerate() {
             let tensor = inputs.get(ix).ok_or_else(|| RunError::MissingInput { name: port.name.clone() })?;
             check_input(port, tensor)?;
-            self.write_input(ix, &tensor.to_le_bytes());
+            self.write_input(ix, &tensor.to_le_bytes())?;
         }
-        self.run();
-        Ok(self.outputs().expect("a checked plan's ports have the bytes of their types"))
+        self.run()?;
+        self.outputs()
     }
 
     /// All outputs as tensors.
     ///
     /// # Errors
-    /// None for a plan that passed its check.
-    pub fn outputs(&self) -> Result<Vec<Tensor>, TensorError> {
+    /// The device fails. Processors do not.
+    pub fn outputs(&self) -> Result<Vec<Tensor>, RunError> {
         let read = |(ix, port): (usize, &Port)| {
             let mut bytes = vec![0; port.operand.size.0 as usize];
-            self.read_output(ix, &mut bytes);
-            Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes)
+            self.read_output(ix, &mut bytes)?;
+            let tensor = Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes);
+            Ok(tensor.expect("a checked plan's ports have the bytes of their types"))
         };
         self.plan().outputs.iter().enumerate().map(read).collect()
     }

@@ -8,6 +8,7 @@ mod cuda;
 mod damage;
 mod executables;
 mod executor;
+mod gpu;
 mod halves;
 mod mxnet;
 mod onnxruntime;

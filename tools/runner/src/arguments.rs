@@ -22,6 +22,7 @@ pub(crate) enum Command {
 pub(crate) struct Common {
     pub(crate) json: bool,
     pub(crate) threads: Option<usize>,
+    pub(crate) device: Option<usize>,
     pub(crate) batch: Option<u64>,
 }
 
@@ -71,6 +72,7 @@ memory:   --actual                run under observation; exit code 1 if plan and
     "\
 all:      --batch N               which of the batches it was compiled for (default: the first)
           --threads N             threads that compute (default: the processors at hand)
+          --device N              which GPU, where it is compiled for one (default 0)
           --json                  for machines
           --help, --version
 ",
@@ -98,6 +100,7 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("json") => run.common.json = true,
             Long("threads") => run.common.threads = Some(count(&mut words, "threads", 1)?),
             Long("batch") => run.common.batch = Some(count(&mut words, "batch", 1)? as u64),
+            Long("device") => run.common.device = Some(count(&mut words, "device", 0)?),
             Long("image") => run.image = Some(words.value().map_err(text)?.into()),
             Long("input") => {
                 let given = words.value().and_then(|word| word.string()).map_err(text)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use plan::{Plan, Port};
 use profile::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
-use runtime::{Host, ImageFile, Session, audit, heap, process};
+use runtime::{Device, Gpu, Host, ImageFile, Session, audit, heap, process};
 use serde_json::json;
 use types::{Tensor, npy};
 
@@ -55,8 +55,11 @@ pub(crate) fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, St
 pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session, String> {
     let batch = chosen(image, common)?.batch;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    let device = Host { threads: common.threads.unwrap_or(processors) };
-    let session = runtime::open_all(image.plans.clone(), Arc::new(image.clone()), &device);
+    let host = Host { threads: common.threads.unwrap_or(processors) };
+    let gpu = Gpu { ordinal: common.device.unwrap_or(0) };
+    let is_for_gpu = image.plans.iter().any(|plan| plan.target.starts_with("cuda:"));
+    let device: &dyn Device = if is_for_gpu { &gpu } else { &host };
+    let session = runtime::open_all(image.plans.clone(), Arc::new(image.clone()), device);
     let mut session = session.map_err(|error| error.to_string())?;
     session.select(batch);
     if let Some(remark) = session.remark() {
@@ -86,9 +89,20 @@ fn summary(common: &Common) -> Result<Answer, String> {
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
     let tensors = inputs::synthetic(session.plan(), 1);
-    let seconds = timed_run(&mut session, &to_bytes(&tensors));
-    let report = measure(&image, &mut session, &tensors)?;
+    let seconds = timed_run(&mut session, &to_bytes(&tensors))?;
     let description = description(&image, common)?;
+    if session.arena().is_none() {
+        // What a GPU holds is not seen from here.
+        match common.json {
+            true => print_json(&json!({ "describe": description, "latency_ms": seconds * 1e3 })),
+            false => {
+                say::out(&description.text());
+                say::out(&format!("one run      {:.3} ms (the first) on {}\n", seconds * 1e3, session.device()));
+            }
+        }
+        return Ok(Answer::Yes);
+    }
+    let report = measure(&image, &mut session, &tensors)?;
     if common.json {
         print_json(&json!({ "describe": description, "latency_ms": seconds * 1e3, "memory": report }));
     } else {
@@ -106,7 +120,7 @@ fn run(run: &Run) -> Result<(), String> {
     let tensors = inputs::tensors(plan, run)?;
     check_outputs(plan, run)?;
     let mut session = open_session(&image, &run.common)?;
-    let seconds = timed_run(&mut session, &to_bytes(&tensors));
+    let seconds = timed_run(&mut session, &to_bytes(&tensors))?;
     let outputs = session.outputs().map_err(|error| error.to_string())?;
 
     if let Some(directory) = &run.output_dir {
@@ -156,10 +170,9 @@ fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
     let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
-    (0..warmup).for_each(|_| {
-        timed_run(&mut session, &bytes);
-    });
-    let seconds = (0..iters).map(|_| timed_run(&mut session, &bytes)).collect();
+    (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
+    let seconds: Result<Vec<f64>, String> = (0..iters).map(|_| timed_run(&mut session, &bytes)).collect();
+    let seconds = seconds?;
     let report = BenchReport::new(seconds, session.threads(), session.plan().batch);
     match common.json {
         true => print_json(&json!(report)),
@@ -175,14 +188,14 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
     let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
-    (0..warmup).for_each(|_| {
-        timed_run(&mut session, &bytes);
-    });
+    (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
     let (mut seconds, mut peak) = (vec![f64::INFINITY; session.plan().steps.len()], 0.0f64);
     for _ in 0..iters {
-        bytes.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
+        write_inputs(&mut session, &bytes)?;
         for (step, least) in seconds.iter_mut().enumerate() {
-            *least = least.min(timed(|| session.run_step(step)).1);
+            let (done, seconds) = timed(|| session.run_step(step));
+            done.map_err(|error| error.to_string())?;
+            *least = least.min(seconds);
         }
         let (flops, burst) = timed(|| session.burst(BURST_ROUNDS));
         peak = peak.max(flops as f64 / burst);
@@ -213,9 +226,9 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     if !heap::is_counting() {
         return Err("allocations are not counted in this build".into());
     }
-    bytes.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
+    write_inputs(session, &bytes)?;
     let before = heap::allocations();
-    session.run();
+    session.run().map_err(|error| error.to_string())?;
     let allocations = heap::allocations() - before;
 
     let arena = session.arena().map(|arena| range_of(arena)).unwrap_or_default();
@@ -232,12 +245,18 @@ fn range_of(bytes: &[u8]) -> std::ops::Range<usize> {
     start..start + bytes.len()
 }
 
-fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> f64 {
+fn write_inputs(session: &mut Session, inputs: &[Vec<u8>]) -> Result<(), String> {
+    let mut inputs = inputs.iter().enumerate();
+    inputs.try_for_each(|(ix, bytes)| session.write_input(ix, bytes)).map_err(|error| error.to_string())
+}
+
+fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> Result<f64, String> {
     let run = || {
-        inputs.iter().enumerate().for_each(|(ix, bytes)| session.write_input(ix, bytes));
-        session.run();
+        write_inputs(session, inputs)?;
+        session.run().map_err(|error| error.to_string())
     };
-    timed(run).1
+    let (done, seconds) = timed(run);
+    done.map(|()| seconds)
 }
 
 /// What `work` gives, and how many seconds it took.

@@ -71,10 +71,11 @@ impl Source {
     pub fn for_shim(&self) -> String {
         let row = |Entry { name, parameters }: &Entry| {
             let pointers = parameters.iter().enumerate().map(|(ix, ty)| format!("({ty})a[{ix}]"));
-            format!("    {{\"{name}\", [](void** a) {{ {name}({}); }}}},\n", pointers.collect::<Vec<_>>().join(", "))
+            let call = format!("{name}({})", pointers.collect::<Vec<_>>().join(", "));
+            format!("    {{\"{name}\", {}, [](void** a) {{ {call}; }}}},\n", parameters.len())
         };
         let rows: String = self.entries.iter().map(row).collect();
-        let kernel = "struct Kernel {\n    const char* name;\n    void (*call)(void**);\n};\n";
+        let kernel = "struct Kernel {\n    const char* name;\n    int parameters;\n    void (*call)(void**);\n};\n";
         format!("{}{kernel}static const Kernel kernels[] = {{\n{rows}}};\n", self.text)
     }
 }

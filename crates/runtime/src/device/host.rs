@@ -216,16 +216,22 @@ fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), Stri
 }
 
 impl Backend for HostBackend {
-    fn step(&mut self, plan: usize, step: usize) {
+    fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
         self.plans[plan].steps[step].run(&mut self.arena, self.weights.constants(), &self.pool);
+        Ok(())
     }
 
-    fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) {
+    fn run(&mut self, plan: usize) -> Result<(), RunError> {
+        (0..self.plans[plan].steps.len()).try_for_each(|step| self.step(plan, step))
+    }
+
+    fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError> {
         let range = self.plans[plan].plan.arena_range(operand).expect("a checked plan's inputs lie in the arena");
         self.arena[range.start as usize..range.end as usize].copy_from_slice(bytes);
+        Ok(())
     }
 
-    fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) {
+    fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError> {
         let plan = &self.plans[plan].plan;
         match operand.place {
             Place::Buffer(_) => {
@@ -237,6 +243,7 @@ impl Backend for HostBackend {
                 bytes.copy_from_slice(&self.weights.constants()[start..start + operand.size.0 as usize]);
             }
         }
+        Ok(())
     }
 
     fn arena(&mut self) -> Option<&mut [u8]> {

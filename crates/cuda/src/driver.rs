@@ -1,0 +1,391 @@
+//! A GPU through its driver: owners of a context with a stream, of memory, of modules and of graphs. Nothing is left behind
+//! when they go, also where something failed in between.
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::{result, sys};
+
+use crate::Launch;
+
+/// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
+const VERSION_MIN: i32 = 13_000;
+
+/// What a GPU could not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum DriverError {
+    #[error(
+        "there is no driver for NVIDIA's GPUs: libcuda.so.1 is not where the system looks; install the driver, or compile for --target cpu"
+    )]
+    NoDriver,
+    #[error("the driver is for CUDA {}.{}, and 13.0 is needed; install driver 580 or later", .0 / 1000, .0 % 1000 / 10)]
+    TooOld(i32),
+    #[error("there is no GPU {ordinal}; the driver has {count}")]
+    NoDevice { ordinal: usize, count: i32 },
+    #[error(
+        "{needed} bytes do not fit into {name}: {free} of {total} are free; stop what holds the rest, or take a smaller batch"
+    )]
+    OutOfMemory { name: String, needed: usize, free: usize, total: usize },
+    #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{arch}")]
+    Arch { name: String, arch: String },
+    #[error("the code has no kernel `{0}`; the file is damaged, compile the model again")]
+    NoKernel(String),
+    #[error("the GPU failed at {what}: {why}")]
+    Failed { what: &'static str, why: String },
+}
+
+fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+    move |error| {
+        let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
+        DriverError::Failed { what, why: text.unwrap_or_else(|| format!("error {:?}", error.0)) }
+    }
+}
+
+/// A GPU that is opened: its context, and a stream on which everything happens in order.
+pub struct Gpu {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    name: String,
+    arch: String,
+}
+
+// SAFETY: the driver's handles may be used from any thread, as long as the context is current there: every function below
+// makes it so first.
+unsafe impl Send for Gpu {}
+// SAFETY: as above; the driver takes calls for one stream from several threads.
+unsafe impl Sync for Gpu {}
+
+impl Gpu {
+    /// Opens a GPU by its number.
+    ///
+    /// # Errors
+    /// No driver, one that is too old, no such GPU, or one that does not answer.
+    pub fn open(ordinal: usize) -> Result<Arc<Gpu>, DriverError> {
+        // SAFETY: it asks the system's loader.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(DriverError::NoDriver);
+        }
+        let mut version = 0;
+        // SAFETY: the number can be written. This is the one function that every driver has.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
+        if version < VERSION_MIN {
+            return Err(DriverError::TooOld(version));
+        }
+        result::init().map_err(failed("its start"))?;
+        let count = result::device::get_count().map_err(failed("being counted"))?;
+        let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
+        let number = number.ok_or(DriverError::NoDevice { ordinal, count })?;
+        let device = result::device::get(number).map_err(failed("being opened"))?;
+        let name = result::device::get_name(device).map_err(failed("being asked for its name"))?;
+        let attribute = |attribute| {
+            // SAFETY: the device is one that the driver gave.
+            unsafe { result::device::get_attribute(device, attribute) }.map_err(failed("being asked what it is"))
+        };
+        use sys::CUdevice_attribute_enum::{
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+        };
+        let arch = format!("sm_{}{}", attribute(MAJOR)?, attribute(MINOR)?);
+        // SAFETY: the device is one that the driver gave; `Gpu` releases the context.
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed("making a context"))?;
+        let mut gpu = Gpu { device, context, stream: std::ptr::null_mut(), name, arch };
+        gpu.enter()?;
+        gpu.stream =
+            result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed("making a stream"))?;
+        Ok(Arc::new(gpu))
+    }
+
+    /// Makes the context current for this thread.
+    fn enter(&self) -> Result<(), DriverError> {
+        // SAFETY: the context is alive as long as we are.
+        unsafe { result::ctx::set_current(self.context) }.map_err(failed("taking up its context"))
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its architecture, as `sm_90`.
+    pub fn arch(&self) -> &str {
+        &self.arch
+    }
+
+    /// Bytes that are free, and bytes in all.
+    ///
+    /// # Errors
+    /// The GPU does not answer.
+    pub fn memory(&self) -> Result<(usize, usize), DriverError> {
+        self.enter()?;
+        result::mem_get_info().map_err(failed("being asked for its memory"))
+    }
+
+    /// Waits until everything is done.
+    ///
+    /// # Errors
+    /// What failed in the meantime.
+    pub fn finish(&self) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the stream is alive as long as we are.
+        unsafe { result::stream::synchronize(self.stream) }.map_err(failed("running kernels"))
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // What could be said of a failure helps nobody any more.
+        if self.enter().is_ok() && !self.stream.is_null() {
+            // SAFETY: the stream is ours.
+            let _ = unsafe { result::stream::destroy(self.stream) };
+        }
+        // SAFETY: it was retained once.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+/// A block of a GPU's memory. Several may write to it: the GPU does one after the other.
+pub struct Memory {
+    gpu: Arc<Gpu>,
+    start: sys::CUdeviceptr,
+    size: usize,
+}
+
+impl Memory {
+    /// So many bytes; whether they fit is known before they are asked for.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn new(gpu: &Arc<Gpu>, size: usize) -> Result<Memory, DriverError> {
+        let (free, total) = gpu.memory()?;
+        let full = || DriverError::OutOfMemory { name: gpu.name.clone(), needed: size, free, total };
+        if free < size {
+            return Err(full());
+        }
+        // SAFETY: the context is current; `Memory` frees it. Something has an address, so there is a byte at least.
+        let start = unsafe { result::malloc_sync(size.max(1)) };
+        let start = start.map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => full(),
+            _ => failed("giving memory")(error),
+        })?;
+        Ok(Memory { gpu: gpu.clone(), start, size })
+    }
+
+    /// How many bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Writes bytes from a place on, when all that was begun before is done.
+    ///
+    /// # Errors
+    /// What failed.
+    ///
+    /// # Panics
+    /// Bytes outside.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), DriverError> {
+        assert!(offset <= self.size && bytes.len() <= self.size - offset, "they lie in the block");
+        self.gpu.finish()?;
+        // SAFETY: the bytes lie in the block (asserted), which is ours, and nothing runs.
+        unsafe { result::memcpy_htod_sync(self.start + offset as u64, bytes) }.map_err(failed("taking bytes"))
+    }
+
+    /// Reads bytes from a place on, when all that was begun before is done.
+    ///
+    /// # Errors
+    /// What failed.
+    ///
+    /// # Panics
+    /// Bytes outside.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), DriverError> {
+        assert!(offset <= self.size && bytes.len() <= self.size - offset, "they lie in the block");
+        self.gpu.finish()?;
+        // SAFETY: the bytes lie in the block (asserted), which is ours, and nothing runs.
+        unsafe { result::memcpy_dtoh_sync(bytes, self.start + offset as u64) }.map_err(failed("giving bytes"))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_ok() {
+            // SAFETY: the block is ours.
+            let _ = unsafe { result::free_sync(self.start) };
+        }
+    }
+}
+
+/// Machine code on a GPU.
+pub struct Module {
+    gpu: Arc<Gpu>,
+    module: sys::CUmodule,
+}
+
+// SAFETY: as for `Gpu`, whose context every function makes current.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Module {
+    /// Loads a cubin.
+    ///
+    /// # Errors
+    /// One for another architecture, or one that the driver refuses.
+    pub fn load(gpu: &Arc<Gpu>, cubin: &[u8]) -> Result<Module, DriverError> {
+        gpu.enter()?;
+        // SAFETY: the driver reads a file whose header says how long it is; plans carry whole files with checksums.
+        let module = unsafe { result::module::load_data(cubin.as_ptr().cast()) }.map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU => {
+                DriverError::Arch { name: gpu.name.clone(), arch: gpu.arch.clone() }
+            }
+            _ => failed("loading code")(error),
+        })?;
+        Ok(Module { gpu: gpu.clone(), module })
+    }
+
+    /// A kernel with its arguments, pointers to places in a block of memory, ready to be launched.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    ///
+    /// # Panics
+    /// Places outside the block.
+    pub fn call(
+        self: &Arc<Module>,
+        launch: &Launch,
+        memory: &Arc<Memory>,
+        places: &[usize],
+    ) -> Result<Call, DriverError> {
+        assert!(places.iter().all(|&place| place <= memory.size), "they lie in the block");
+        let missing = || DriverError::NoKernel(launch.entry.clone());
+        let name = CString::new(launch.entry.as_str()).map_err(|_| missing())?;
+        self.gpu.enter()?;
+        // SAFETY: the module is alive.
+        let function = unsafe { result::module::get_function(self.module, name) }.map_err(|_| missing())?;
+        let Launch { grid, block, .. } = launch;
+        let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
+        let (module, memory) = (self.clone(), memory.clone());
+        Ok(Call { module, _memory: memory, function, grid: *grid, block: *block, addresses })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_ok() {
+            // SAFETY: the module is ours.
+            let _ = unsafe { result::module::unload(self.module) };
+        }
+    }
+}
+
+/// A kernel with its arguments.
+pub struct Call {
+    module: Arc<Module>,
+    /// Where the arguments point.
+    _memory: Arc<Memory>,
+    function: sys::CUfunction,
+    grid: [u32; 3],
+    block: [u32; 3],
+    addresses: Box<[u64]>,
+}
+
+// SAFETY: as for `Gpu`, whose context `launch` makes current.
+unsafe impl Send for Call {}
+// SAFETY: as above.
+unsafe impl Sync for Call {}
+
+impl Call {
+    /// Launches it, behind all that was begun before. Allocates nothing for up to sixteen arguments.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    pub fn launch(&self) -> Result<(), DriverError> {
+        let gpu = &self.module.gpu;
+        gpu.enter()?;
+        let mut few = [std::ptr::null_mut::<c_void>(); 16];
+        let mut many = Vec::new();
+        let arguments: &mut [*mut c_void] = match few.get_mut(..self.addresses.len()) {
+            Some(few) => few,
+            None => {
+                many.resize(self.addresses.len(), std::ptr::null_mut());
+                &mut many
+            }
+        };
+        for (argument, address) in arguments.iter_mut().zip(&self.addresses) {
+            *argument = std::ptr::from_ref(address).cast_mut().cast();
+        }
+        let ([x, y, z], [a, b, c]) = (self.grid, self.block);
+        // SAFETY: the function is of a module that is alive, and the arguments are read before the driver returns. They point
+        // into a block of the GPU's own memory, which is alive as well; a kernel that leaves it can harm what else is there,
+        // and nothing of this process's: it was given no address of that.
+        unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), 0, gpu.stream, arguments) }
+            .map_err(failed("launching a kernel"))
+    }
+}
+
+/// Launches that were recorded and are launched as one.
+pub struct Graph {
+    gpu: Arc<Gpu>,
+    graph: sys::CUgraph,
+    exec: sys::CUgraphExec,
+    calls: Vec<Call>,
+}
+
+// SAFETY: as for `Gpu`, whose context every function makes current.
+unsafe impl Send for Graph {}
+
+impl Graph {
+    /// Records calls in order. They go on to be alive as long as the graph.
+    ///
+    /// # Errors
+    /// The driver refuses something.
+    pub fn record(gpu: &Arc<Gpu>, calls: Vec<Call>) -> Result<Graph, DriverError> {
+        gpu.enter()?;
+        let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is alive, and nobody else uses it meanwhile: whoever has the `Gpu` records first.
+        unsafe { result::stream::begin_capture(gpu.stream, mode) }.map_err(failed("beginning a record"))?;
+        let launched = calls.iter().try_for_each(Call::launch);
+        // SAFETY: the stream is alive. A record is ended also where a launch failed.
+        let graph = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
+        let mut recorded = Graph { gpu: gpu.clone(), graph: graph?, exec: std::ptr::null_mut(), calls };
+        launched?;
+        let mut exec = std::ptr::null_mut();
+        // SAFETY: the graph is ours, and the handle can be written.
+        unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, recorded.graph, 0) }
+            .result()
+            .map_err(failed("preparing a record"))?;
+        recorded.exec = exec;
+        Ok(recorded)
+    }
+
+    /// What it records.
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
+    }
+
+    /// Launches it, behind all that was begun before.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    pub fn launch(&self) -> Result<(), DriverError> {
+        self.gpu.enter()?;
+        // SAFETY: graph and stream are alive, and so is what the calls point to.
+        unsafe { result::graph::launch(self.exec, self.gpu.stream) }.map_err(failed("launching a record"))
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_err() {
+            return;
+        }
+        if !self.exec.is_null() {
+            // SAFETY: it is ours.
+            let _ = unsafe { result::graph::exec_destroy(self.exec) };
+        }
+        if !self.graph.is_null() {
+            // SAFETY: it is ours.
+            let _ = unsafe { result::graph::destroy(self.graph) };
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! [`Gpu`]: plans for `cuda` targets, on an NVIDIA GPU.
+//!
+//! One block of device memory holds the arena and behind it the constants. Every step is a launch with its addresses,
+//! decided when the plan is opened; the launches of a plan are recorded as one graph, so that a run is one call.
+
+use std::sync::Arc;
+
+use cuda::Launch;
+use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
+use plan::{Operand, Place, Plan, Step};
+use types::Bytes;
+
+use super::{Backend, Device};
+use crate::{RunError, WeightSource};
+
+/// A GPU of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Gpu {
+    /// Its number, as the driver counts.
+    pub ordinal: usize,
+}
+
+impl From<DriverError> for RunError {
+    fn from(error: DriverError) -> RunError {
+        RunError::Device(error.to_string())
+    }
+}
+
+impl Device for Gpu {
+    fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
+        if let Some(other) = plans.iter().find(|plan| !plan.target.starts_with("cuda:")) {
+            return Err(RunError::Target { plan: other.target.clone(), device: "cuda".into() });
+        }
+        let gpu = driver::Gpu::open(self.ordinal)?;
+        let arena = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
+        let alignment = plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
+        let constants_at = arena.align_up(alignment);
+        let size = constants_at + Bytes(weights.constants().len() as u64);
+        let too_large = || RunError::Arena { bytes: size.0, error: "it is larger than the address space".into() };
+        let memory = Arc::new(Memory::new(&gpu, size.index().ok_or_else(too_large)?)?);
+        memory.write(constants_at.0 as usize, weights.constants())?;
+        let opened: Result<Vec<Opened>, RunError> =
+            plans.iter().map(|plan| Opened::new(&gpu, plan, &memory, constants_at)).collect();
+        let opened = opened?;
+        gpu.finish()?;
+        Ok(Box::new(GpuBackend { plans: opened, memory, constants_at, gpu }))
+    }
+}
+
+struct GpuBackend {
+    plans: Vec<Opened>,
+    memory: Arc<Memory>,
+    constants_at: Bytes,
+    gpu: Arc<driver::Gpu>,
+}
+
+struct Opened {
+    graph: Graph,
+    plan: Arc<Plan>,
+}
+
+impl Opened {
+    fn new(
+        gpu: &Arc<driver::Gpu>,
+        plan: &Arc<Plan>,
+        memory: &Arc<Memory>,
+        constants_at: Bytes,
+    ) -> Result<Opened, RunError> {
+        let own = plan.modules.iter().find(|module| module.arch == gpu.arch()).or(plan.modules.first());
+        let own =
+            own.ok_or_else(|| RunError::Device("the plan has no code for a GPU; compile the model again".into()))?;
+        let module = Arc::new(Module::load(gpu, &own.code)?);
+        let call = |(ix, step): (usize, &Step)| -> Result<Call, RunError> {
+            let broken = |reason: &str| {
+                let (scope, reason) = (step.scope.to_string(), reason.to_string());
+                RunError::Kernel { step: ix, scope, reason }
+            };
+            let launch = Launch::from_code(&step.code).ok_or_else(|| broken("its launch cannot be read"))?;
+            let place = |operand: &Operand| {
+                let start = place(plan, operand, constants_at)?;
+                let end = start.checked_add(usize::try_from(operand.size.0).ok()?)?;
+                (end <= memory.size()).then_some(start)
+            };
+            let places: Option<Vec<usize>> =
+                step.inputs.iter().chain(&step.outputs).chain(&step.workspace).map(place).collect();
+            let places = places.ok_or_else(|| broken("an operand lies nowhere"))?;
+            Ok(module.call(&launch, memory, &places)?)
+        };
+        let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().map(call).collect();
+        Ok(Opened { graph: Graph::record(gpu, calls?)?, plan: plan.clone() })
+    }
+}
+
+/// Where an operand begins in the block.
+fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
+    let start = match operand.place {
+        Place::Buffer(_) => plan.arena_range(operand)?.start,
+        Place::Constant(ix) => {
+            let constant = plan.constants.get(ix.0 as usize)?;
+            constants_at.0.checked_add(constant.offset.0)?.checked_add(operand.offset.0)?
+        }
+    };
+    usize::try_from(start).ok()
+}
+
+impl Backend for GpuBackend {
+    fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
+        self.plans[plan].graph.calls()[step].launch()?;
+        Ok(self.gpu.finish()?)
+    }
+
+    fn run(&mut self, plan: usize) -> Result<(), RunError> {
+        self.plans[plan].graph.launch()?;
+        Ok(self.gpu.finish()?)
+    }
+
+    fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError> {
+        let start = place(&self.plans[plan].plan, operand, self.constants_at).expect("a checked plan's inputs exist");
+        Ok(self.memory.write(start, bytes)?)
+    }
+
+    fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError> {
+        let start = place(&self.plans[plan].plan, operand, self.constants_at).expect("a checked plan's outputs exist");
+        Ok(self.memory.read(start, bytes)?)
+    }
+
+    fn arena(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+
+    fn burst(&mut self, _rounds: usize) -> u64 {
+        0
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn describe(&self) -> String {
+        format!("{} ({})", self.gpu.name(), self.gpu.arch())
+    }
+}

@@ -1,0 +1,281 @@
+// A driver without a GPU, `libcuda.so.1`: memory is the processor's, and kernels are those of the shim. Built like
+// `shim.cpp`, as a shared library. For tests of whatever calls a driver.
+//
+//   PRESTOW_MOCK_TRACE=FILE       every call that does something, a line each
+//   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E
+//   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
+//   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
+//
+// Addresses in the trace count from the beginning of their allocation. What is not given back when the process ends is
+// told in the trace, a line `leaked ...` each.
+
+#include "shim.h"
+
+#include KERNELS
+
+#include <map>
+#include <string>
+
+namespace {
+
+enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+
+struct Launch {
+    const Kernel* kernel;
+    unsigned grid[3], block[3];
+    std::vector<void*> arguments;
+};
+
+struct Graph {
+    std::vector<Launch> launches;
+};
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+struct Driver {
+    FILE* trace = variable("PRESTOW_MOCK_TRACE") ? std::fopen(variable("PRESTOW_MOCK_TRACE"), "w") : nullptr;
+    std::map<std::string, int> calls;
+    std::map<uint64_t, size_t> allocations;
+    std::map<std::string, int> alive;
+    size_t used = 0;
+    Graph* recording = nullptr;
+
+    ~Driver() {
+        for (auto& [what, count] : alive) {
+            if (count != 0) say("leaked %s %d", what.c_str(), count);
+        }
+        if (trace) std::fclose(trace);
+    }
+
+    template <class... Parts>
+    void say(const char* form, Parts... parts) {
+        if (!trace) return;
+        std::fprintf(trace, form, parts...);
+        std::fputc('\n', trace);
+        std::fflush(trace);
+    }
+
+    /// What a call of this name answers before it does anything.
+    int enter(const char* name) {
+        const int number = ++calls[name];
+        const char* fail = variable("PRESTOW_MOCK_FAIL");
+        char wanted[64];
+        int at, error;
+        if (fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number) {
+            say("%s fails with %d", name, error);
+            return error;
+        }
+        return SUCCESS;
+    }
+
+    size_t memory() { return variable("PRESTOW_MOCK_MEMORY") ? std::strtoull(variable("PRESTOW_MOCK_MEMORY"), nullptr, 10) : 1ull << 30; }
+
+    /// The allocation that an address lies in, or none.
+    std::map<uint64_t, size_t>::iterator allocation(uint64_t address, size_t size) {
+        auto after = allocations.upper_bound(address);
+        if (after == allocations.begin()) return allocations.end();
+        --after;
+        return address + size <= after->first + after->second ? after : allocations.end();
+    }
+
+    int run(const Launch& launch) {
+        std::string places;
+        for (void* argument : launch.arguments) {
+            const uint64_t address = reinterpret_cast<uint64_t>(argument);
+            auto found = allocation(address, 0);
+            if (found == allocations.end()) return INVALID_VALUE;
+            places += " " + std::to_string(address - found->first);
+        }
+        say("%s %u %u %u of %u%s", launch.kernel->name, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], places.c_str());
+        std::vector<void*> arguments = launch.arguments;
+        shim::launch(launch.grid, launch.block, [&] { launch.kernel->call(arguments.data()); });
+        return SUCCESS;
+    }
+};
+
+Driver& driver() {
+    static Driver own;
+    return own;
+}
+
+}  // namespace
+
+#define ENTER(name) \
+    if (int error = driver().enter(name)) return error
+
+extern "C" {
+
+int cuDriverGetVersion(int* version) {
+    ENTER("cuDriverGetVersion");
+    const char* told = variable("PRESTOW_MOCK_VERSION");
+    *version = told ? std::atoi(told) : 13000;
+    return SUCCESS;
+}
+int cuInit(unsigned) {
+    ENTER("cuInit");
+    return SUCCESS;
+}
+int cuGetErrorName(int, const char** text) { return *text = "MOCK_ERROR", SUCCESS; }
+int cuGetErrorString(int error, const char** text) {
+    *text = error == OUT_OF_MEMORY ? "out of memory" : error == INVALID_IMAGE ? "device kernel image is invalid" : "the mock was told to fail";
+    return SUCCESS;
+}
+int cuDeviceGetCount(int* count) {
+    ENTER("cuDeviceGetCount");
+    return *count = 1, SUCCESS;
+}
+int cuDeviceGet(int* device, int ordinal) {
+    ENTER("cuDeviceGet");
+    return *device = ordinal, SUCCESS;
+}
+int cuDeviceGetName(char* name, int size, int) {
+    ENTER("cuDeviceGetName");
+    std::snprintf(name, size, "Mock GPU");
+    return SUCCESS;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+    ENTER("cuDeviceGetAttribute");
+    // The major and minor numbers of the architecture.
+    return *value = attribute == 75 ? 9 : 0, SUCCESS;
+}
+int cuDevicePrimaryCtxRetain(void** context, int) {
+    ENTER("cuDevicePrimaryCtxRetain");
+    driver().alive["context"]++;
+    return *context = &driver(), SUCCESS;
+}
+int cuDevicePrimaryCtxRelease_v2(int) {
+    driver().alive["context"]--;
+    return SUCCESS;
+}
+int cuCtxSetCurrent(void*) {
+    ENTER("cuCtxSetCurrent");
+    return SUCCESS;
+}
+int cuStreamCreate(void** stream, unsigned) {
+    ENTER("cuStreamCreate");
+    driver().alive["stream"]++;
+    return *stream = &driver(), SUCCESS;
+}
+int cuStreamDestroy_v2(void*) {
+    driver().alive["stream"]--;
+    return SUCCESS;
+}
+int cuStreamSynchronize(void*) {
+    ENTER("cuStreamSynchronize");
+    return SUCCESS;
+}
+int cuMemGetInfo_v2(size_t* free, size_t* total) {
+    ENTER("cuMemGetInfo_v2");
+    *total = driver().memory();
+    *free = *total - driver().used;
+    return SUCCESS;
+}
+int cuMemAlloc_v2(uint64_t* address, size_t size) {
+    ENTER("cuMemAlloc_v2");
+    if (driver().memory() - driver().used < size) return OUT_OF_MEMORY;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 256, size)) return OUT_OF_MEMORY;
+    // Whoever reads before anybody wrote reads no numbers.
+    std::memset(memory, 0xff, size);
+    *address = reinterpret_cast<uint64_t>(memory);
+    driver().allocations[*address] = size;
+    driver().used += size;
+    driver().alive["memory"]++;
+    driver().say("alloc %zu", size);
+    return SUCCESS;
+}
+int cuMemFree_v2(uint64_t address) {
+    auto found = driver().allocations.find(address);
+    if (found == driver().allocations.end()) return INVALID_VALUE;
+    driver().used -= found->second;
+    driver().allocations.erase(found);
+    driver().alive["memory"]--;
+    std::free(reinterpret_cast<void*>(address));
+    return SUCCESS;
+}
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
+    ENTER("cuMemcpyHtoD_v2");
+    auto found = driver().allocation(to, size);
+    if (found == driver().allocations.end()) return INVALID_VALUE;
+    std::memcpy(reinterpret_cast<void*>(to), from, size);
+    driver().say("write %zu at %llu", size, static_cast<unsigned long long>(to - found->first));
+    return SUCCESS;
+}
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t size) {
+    ENTER("cuMemcpyDtoH_v2");
+    auto found = driver().allocation(from, size);
+    if (found == driver().allocations.end()) return INVALID_VALUE;
+    std::memcpy(to, reinterpret_cast<void*>(from), size);
+    driver().say("read %zu at %llu", size, static_cast<unsigned long long>(from - found->first));
+    return SUCCESS;
+}
+int cuModuleLoadData(void** module, const void*) {
+    ENTER("cuModuleLoadData");
+    driver().alive["module"]++;
+    return *module = &driver(), SUCCESS;
+}
+int cuModuleUnload(void*) {
+    driver().alive["module"]--;
+    return SUCCESS;
+}
+int cuModuleGetFunction(void** function, void*, const char* name) {
+    ENTER("cuModuleGetFunction");
+    for (const Kernel& kernel : kernels) {
+        if (std::string(kernel.name) == name) return *function = const_cast<Kernel*>(&kernel), SUCCESS;
+    }
+    return NOT_FOUND;
+}
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void*,
+                   void** arguments, void**) {
+    ENTER("cuLaunchKernel");
+    const Kernel* kernel = static_cast<const Kernel*>(function);
+    Launch launch = {kernel, {gx, gy, gz}, {bx, by, bz}, {}};
+    for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
+    if (!driver().recording) return driver().run(launch);
+    driver().recording->launches.push_back(launch);
+    return SUCCESS;
+}
+int cuStreamBeginCapture_v2(void*, int) {
+    ENTER("cuStreamBeginCapture_v2");
+    driver().recording = new Graph;
+    return SUCCESS;
+}
+int cuStreamEndCapture(void*, void** graph) {
+    *graph = driver().recording;
+    driver().recording = nullptr;
+    driver().alive["graph"]++;
+    if (int error = driver().enter("cuStreamEndCapture")) {
+        // A record that failed is the driver's to take back.
+        delete static_cast<Graph*>(*graph);
+        driver().alive["graph"]--;
+        return *graph = nullptr, error;
+    }
+    return SUCCESS;
+}
+int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
+    ENTER("cuGraphInstantiateWithFlags");
+    *exec = new Graph(*static_cast<Graph*>(graph));
+    driver().alive["exec"]++;
+    driver().say("record of %zu", static_cast<Graph*>(graph)->launches.size());
+    return SUCCESS;
+}
+int cuGraphLaunch(void* exec, void*) {
+    ENTER("cuGraphLaunch");
+    driver().say("launch");
+    for (const Launch& launch : static_cast<Graph*>(exec)->launches) {
+        if (int error = driver().run(launch)) return error;
+    }
+    return SUCCESS;
+}
+int cuGraphExecDestroy(void* exec) {
+    delete static_cast<Graph*>(exec);
+    driver().alive["exec"]--;
+    return SUCCESS;
+}
+int cuGraphDestroy(void* graph) {
+    delete static_cast<Graph*>(graph);
+    driver().alive["graph"]--;
+    return SUCCESS;
+}
+
+}  // extern "C"
