@@ -142,10 +142,8 @@ fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileEr
 
 /// Puts the nodes in the order with the least peak, where kernels take at most `scratch` if they can.
 fn schedule(graph: &Graph, target: &dyn Target, scratch: Bytes) -> Result<Scheduled, CompileError> {
-    // The first node without a kernel is refused here, so that what follows may ask for any node's workspace.
-    for node in graph.nodes().keys() {
-        lower::workspace(graph, target, node, scratch)?;
-    }
+    // Nodes without a kernel are refused here, so that what follows may ask for any node's workspace.
+    lower::check(graph, target)?;
     let scheduled = passes::schedule(graph, &footprint(target, &workspace(target, scratch)));
     ir::verify(&scheduled.graph).map_err(|errors| passes::BrokenGraph { pass: "schedule", errors })?;
     Ok(scheduled)

@@ -155,6 +155,9 @@ pub enum LowerError {
         /// What about it has no kernel.
         reason: String,
     },
+    /// There are no kernels for several nodes.
+    #[error("{} nodes have no kernel:{}", .0.len(), .0.iter().map(|error| format!("\n  {error}")).collect::<String>())]
+    Several(Vec<LowerError>),
 }
 
 /// A plan without offsets, and the bytes of its constants.
@@ -196,6 +199,20 @@ pub fn lower_within(
         calls.iter().for_each(|call| writer.step(id, call));
     }
     Ok(writer.finish())
+}
+
+/// Whether there are kernels for all nodes.
+///
+/// # Errors
+/// All nodes that the target has no kernel for.
+pub fn check(graph: &Graph, target: &dyn Target) -> Result<(), LowerError> {
+    let refused = graph.nodes().keys().filter_map(|id| calls_of(graph, target, id, FREE_SCRATCH).err());
+    let mut refused: Vec<LowerError> = refused.collect();
+    match refused.len() {
+        0 => Ok(()),
+        1 => Err(refused.swap_remove(0)),
+        _ => Err(LowerError::Several(refused)),
+    }
 }
 
 /// The workspace of a node whose kernels should take no more than `scratch`.

@@ -278,4 +278,16 @@ fn refusals_name_what_is_missing() {
     let error = compiled(graph).expect_err("there is no such kernel").to_string();
     assert!(error.contains("stage/exp") && error.contains("cuda:sm_90") && error.contains("bf16"), "{error}");
     assert_eq!(CudaTarget::named("cuda:sm_70"), None);
+
+    // All that is missing in one list.
+    let mut graph = Graph::new("two");
+    let x = graph.add_input("x", DType::Bf16, types::Shape::from([4]));
+    let functions = [("first", types::pointwise::Unary::Exp), ("second", types::pointwise::Unary::Tanh)];
+    let outputs = functions.map(|(name, function)| {
+        let y = graph.add1(ir::ops::Unary(function).into(), &[x], types::Scope::new(name));
+        (name.to_string(), y.expect("it is accepted"))
+    });
+    graph.set_outputs(outputs.to_vec());
+    let error = compiled(graph).expect_err("there is no such kernel").to_string();
+    assert!(error.contains("first") && error.contains("second") && error.contains("2 nodes"), "{error}");
 }

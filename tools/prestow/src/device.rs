@@ -14,7 +14,6 @@ pub(crate) struct Device {
 
 impl Device {
     /// Finds the compiler: in folders of the environment, where `cargo xtask fetch --cuda` put it, or where the system looks.
-    #[expect(clippy::disallowed_methods, reason = "where a compiler is, the environment says")]
     pub(crate) fn find(target: &CudaTarget, data: &Path) -> Result<Device, String> {
         let paths = |name: &str| -> Vec<PathBuf> {
             std::env::var_os(name).map(|value| std::env::split_paths(&value).collect()).unwrap_or_default()

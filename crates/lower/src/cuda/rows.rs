@@ -291,4 +291,4 @@ pub(super) fn lrn(node: &View, lrn: &Lrn) -> Result<Vec<Call>, String> {
     Ok(vec![call(emitted, format!("{} of {channels} channels", lrn.size), &[0], &[])])
 }
 
-const _: () = assert!(THREADS as usize % 32 == 0);
+const _: () = assert!(THREADS.is_multiple_of(32));
