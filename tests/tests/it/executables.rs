@@ -124,7 +124,8 @@ fn bad_use_is_refused_and_leaves_nothing_behind() {
     refused(&["compile", "text.onnx"], "not an ONNX model");
     refused(&["compile", "lenet", "--batch", "0"], "--batch");
     refused(&["compile", "lenet", "--shape", "x"], "--shape");
-    refused(&["compile", "lenet", "--target", "cuda:sm_90"], "cuda:sm_90");
+    refused(&["compile", "lenet", "--target", "cuda:sm_70"], "cuda:sm_90");
+    refused(&["compile", "lenet", "--target", "cuda:sm_90", "--tune"], "--tune");
     refused(&["compile", "lenet", "--pretrained"], "lenet");
     refused(&["compile", "lenet", "--weights", "missing.safetensors"], "missing.safetensors");
     refused(&["compile", "lenet", "--weights", "text.png"], "text.png");
