@@ -42,6 +42,11 @@ pub struct Peaks {
     pub bytes_per_s: f64,
 }
 
+/// A number as a part of a peak, 0 where that is not known.
+fn part(of: f64, peak: f64) -> f64 {
+    if 0.0 < peak { of / peak } else { 0.0 }
+}
+
 /// What `profile` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsReport {
@@ -49,7 +54,8 @@ pub struct StepsReport {
     pub steps: Vec<StepReport>,
     /// The sum of their times, in milliseconds.
     pub ms: f64,
-    /// The most that the vector units of all threads do, in billions of operations a second, measured beside the steps.
+    /// The most that the vector units of all threads do, in billions of operations a second, measured beside the steps; 0
+    /// where that is not known, as of a GPU.
     pub peak_gflop_per_s: f64,
     /// The most that memory moves when all threads copy, in billions of bytes a second, read and written.
     pub peak_gb_per_s: f64,
@@ -79,11 +85,11 @@ impl StepsReport {
                 share: seconds / all.max(1e-9),
                 flops: step.flops,
                 gflop_per_s: per_second(step.flops) / 1e9,
-                of_peak: per_second(step.flops) / peaks.flop_per_s.max(1.0),
+                of_peak: part(per_second(step.flops), peaks.flop_per_s),
                 arena_bytes,
                 constant_bytes,
                 gb_per_s: per_second(arena_bytes + constant_bytes) / 1e9,
-                of_bandwidth: per_second(arena_bytes + constant_bytes) / peaks.bytes_per_s.max(1.0),
+                of_bandwidth: part(per_second(arena_bytes + constant_bytes), peaks.bytes_per_s),
             }
         });
         StepsReport {
@@ -132,7 +138,7 @@ impl StepsReport {
             text.push_str(&format!(
                 "{ms:9.4} {:5.1}% {gflop_per_s:9.1} {:5.0}%  {kernel}\n",
                 100.0 * ms / self.ms.max(1e-9),
-                100.0 * gflop_per_s / self.peak_gflop_per_s.max(1e-9)
+                100.0 * part(gflop_per_s, self.peak_gflop_per_s)
             ));
         }
         let flops: u64 = self.steps.iter().map(|step| step.flops).sum();

@@ -11,6 +11,7 @@ use plan::{Operand, Plan};
 pub use gpu::Gpu;
 pub use host::Host;
 
+use crate::process::Item;
 use crate::{RunError, WeightSource};
 
 /// Something that plans for one target can be opened on.
@@ -48,8 +49,13 @@ pub trait Backend: Send {
     /// As [`Backend::step`].
     fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError>;
 
-    /// The arena, where the host can see it.
+    /// The arena: where it lies, or a copy that goes back before anything else is done. None where the device fails.
     fn arena(&mut self) -> Option<&mut [u8]>;
+
+    /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
+    fn device_memory(&self) -> Vec<Item> {
+        Vec::new()
+    }
 
     /// Nothing but arithmetic on registers, on all threads; returns how many operations. What a run can be compared with.
     fn burst(&mut self, rounds: usize) -> u64;

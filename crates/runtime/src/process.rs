@@ -13,6 +13,10 @@ pub struct Figures {
     pub private_dirty_bytes: u64,
     /// What is resident, by what it is; adds up to `rss_bytes`.
     pub items: Vec<Item>,
+    /// What is taken of a device's own memory, where there is one.
+    pub device: Vec<Item>,
+    /// Of these, what a run took.
+    pub device_in_run: u64,
 }
 
 /// Resident bytes of one kind.

@@ -6,6 +6,7 @@ use plan::{Plan, Port};
 use types::Tensor;
 
 use crate::device::{Backend, Device};
+use crate::process::Item;
 
 /// Who keeps the bytes of a plan's constants while it runs.
 pub trait WeightSource: Send + Sync {
@@ -150,9 +151,20 @@ impl Session {
         self.backend.read(self.selected, &self.plan().outputs[ix].operand, bytes)
     }
 
-    /// The arena, where the host can see it. It is as large as the largest plan's.
+    /// The arena: where it lies, or a copy that goes back before anything else is done. It is as large as the largest
+    /// plan's. None where the device fails.
     pub fn arena(&mut self) -> Option<&mut [u8]> {
         self.backend.arena()
+    }
+
+    /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
+    pub fn device_memory(&self) -> Vec<Item> {
+        self.backend.device_memory()
+    }
+
+    /// How many bytes of it.
+    pub fn device_bytes(&self) -> u64 {
+        self.device_memory().iter().map(|item| item.bytes).sum()
     }
 
     /// Writes all inputs, given by position, runs, and reads all outputs. Convenient; allocates the results.

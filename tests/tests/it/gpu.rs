@@ -85,16 +85,19 @@ fn expected_trace(plan: &Plan) -> String {
         format!("write {} at {}", plan.constants_size.0, constants_at.0),
         format!("record of {}", plan.steps.len()),
     ];
-    for port in &plan.inputs {
-        lines.push(format!("write {} at {}", port.operand.size.0, place(&port.operand)));
-    }
-    lines.push("launch".into());
-    for step in &plan.steps {
+    let launch = |step: &plan::Step| {
         let Launch { entry, grid: [x, y, z], block } = Launch::from_code(&step.code).expect("it was assembled");
         let places: Vec<String> =
             step.inputs.iter().chain(&step.outputs).map(|operand| place(operand).to_string()).collect();
-        lines.push(format!("{entry} {x} {y} {z} of {} {}", block[0], places.join(" ")));
+        format!("{entry} {x} {y} {z} of {} {}", block[0], places.join(" "))
+    };
+    let run = || ["launch".to_string()].into_iter().chain(plan.steps.iter().map(launch));
+    // Once when it is opened, then on the inputs.
+    lines.extend(run());
+    for port in &plan.inputs {
+        lines.push(format!("write {} at {}", port.operand.size.0, place(&port.operand)));
     }
+    lines.extend(run());
     for port in &plan.outputs {
         lines.push(format!("read {} at {}", port.operand.size.0, place(&port.operand)));
     }
@@ -128,6 +131,36 @@ fn a_run_asks_the_driver_for_what_was_planned() {
             assert_eq!(difference(got, want, 0.0, 1e-3 * largest), None, "{name}");
         }
     }
+}
+
+/// Every command of an executable, and the audit of a GPU's arena byte by byte.
+#[test]
+fn what_a_gpu_used_is_what_was_planned() {
+    let test = "gpu::what_a_gpu_used_is_what_was_planned";
+    let graph = network("squeezenet1.1", &[1, 3, 32, 32]);
+    let Some(mocked) = Mocked::new(test, "gpu-memory", graph, Some(b"code".to_vec())) else { return };
+    let said = |words: &[&str]| {
+        let out = Command::new(&mocked.exe).args(words).env("LD_LIBRARY_PATH", &mocked.folder).output();
+        let out = out.expect("it is there");
+        assert!(out.status.success(), "{words:?}: {}{}", text(&out.stdout), text(&out.stderr));
+        text(&out.stdout)
+    };
+    let report: serde_json::Value = serde_json::from_str(&said(&["memory", "--actual", "--json"])).expect("it is JSON");
+    let (actual, planned) = (&report["actual"], &mocked.plan);
+    assert_eq!(report["verdict"], "equal");
+    assert_eq!(actual["arena_written_bytes"], actual["arena_planned_bytes"]);
+    // The block is what was planned, and nothing else takes the device's memory.
+    let block = planned.arena.size.align_up(Bytes(256)) + planned.constants_size;
+    let item = |what: &str| {
+        let items = actual["device"].as_array().expect("there is a device");
+        items.iter().find(|item| item["what"] == format!("device: {what}")).expect("it is told")["bytes"].clone()
+    };
+    assert_eq!(item("arena and constants"), block.0);
+    assert_eq!((item("code and records"), item("runs")), (0.into(), 0.into()));
+    assert!(said(&[]).contains("Mock GPU (sm_90)"));
+    assert!(said(&["memory", "--actual"]).contains("device: arena and constants"));
+    assert!(said(&["bench", "--warmup", "1", "--iters", "2"]).contains("latency"));
+    assert!(said(&["profile", "--warmup", "0", "--iters", "1"]).contains("cuda_conv"));
 }
 
 #[test]

@@ -91,17 +91,6 @@ fn summary(common: &Common) -> Result<Answer, String> {
     let tensors = inputs::synthetic(session.plan(), 1);
     let seconds = timed_run(&mut session, &to_bytes(&tensors))?;
     let description = description(&image, common)?;
-    if session.arena().is_none() {
-        // What a GPU holds is not seen from here.
-        match common.json {
-            true => print_json(&json!({ "describe": description, "latency_ms": seconds * 1e3 })),
-            false => {
-                say::out(&description.text());
-                say::out(&format!("one run      {:.3} ms (the first) on {}\n", seconds * 1e3, session.device()));
-            }
-        }
-        return Ok(Answer::Yes);
-    }
     let report = measure(&image, &mut session, &tensors)?;
     if common.json {
         print_json(&json!({ "describe": description, "latency_ms": seconds * 1e3, "memory": report }));
@@ -200,7 +189,10 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
         let (flops, burst) = timed(|| session.burst(BURST_ROUNDS));
         peak = peak.max(flops as f64 / burst);
     }
-    let peaks = Peaks { flop_per_s: peak, bytes_per_s: bandwidth::measure(session.threads()) };
+    // What the processor's memory does says nothing about a device.
+    let here = session.device_memory().is_empty();
+    let bytes_per_s = if here { bandwidth::measure(session.threads()) } else { 0.0 };
+    let peaks = Peaks { flop_per_s: peak, bytes_per_s };
     let report = StepsReport::new(session.plan(), &seconds, peaks, iters, session.threads());
     if let Some(path) = trace {
         let mut start = 0.0;
@@ -227,15 +219,25 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
         return Err("allocations are not counted in this build".into());
     }
     write_inputs(session, &bytes)?;
+    // Asking the device allocates here: before the count begins and after it has ended.
+    let taken = session.device_bytes();
     let before = heap::allocations();
     session.run().map_err(|error| error.to_string())?;
     let allocations = heap::allocations() - before;
+    let taken_in_run = session.device_bytes().saturating_sub(taken);
 
-    let arena = session.arena().map(|arena| range_of(arena)).unwrap_or_default();
+    // Of a device with memory of its own the arena here is a copy for the audit.
+    let device = session.device_memory();
+    let arena = match device.is_empty() {
+        true => session.arena().map(|arena| range_of(arena)).unwrap_or_default(),
+        false => 0..0,
+    };
     let [in_arena, in_image] = PLANNED_MAPPINGS;
     let known = [(in_arena, arena), (in_image, range_of(image.bytes()))];
     // Before the audit, whose own copies would count.
-    let figures = process::figures(&known).unwrap_or_default();
+    let mut figures = process::figures(&known).unwrap_or_default();
+    figures.device = device;
+    figures.device_in_run = taken_in_run;
     let audit = audit::audit(session, &bytes).ok_or("the arena of this device cannot be observed")?;
     Ok(Report::new(session.plan()).with_actual(&audit, allocations, &figures))
 }

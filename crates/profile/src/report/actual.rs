@@ -1,7 +1,7 @@
 //! [`Measured`]: what a run really used, beside the plan.
 
 use runtime::audit::{Audit, Touched};
-use runtime::process::Figures;
+use runtime::process::{Figures, Item};
 use serde::{Deserialize, Serialize};
 
 use super::Report;
@@ -42,6 +42,9 @@ pub struct Actual {
     pub planned_resident: Vec<ProcessItem>,
     /// What is resident besides.
     pub residual: Vec<ProcessItem>,
+    /// What is taken of a device's own memory, where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device: Vec<ProcessItem>,
 }
 
 impl Actual {
@@ -83,7 +86,7 @@ pub enum Verdict {
     Outside,
     /// Runs over different patterns differ: a step read bytes that hold nothing.
     Stale,
-    /// A run allocated on the heap.
+    /// A run allocated, on the heap or on a device.
     Allocates,
     /// It cannot be told.
     Undetermined,
@@ -97,7 +100,7 @@ impl Verdict {
             Verdict::Smaller => "SMALLER than planned",
             Verdict::Outside => "OUTSIDE the plan",
             Verdict::Stale => "READS bytes that hold nothing",
-            Verdict::Allocates => "ALLOCATES on the heap",
+            Verdict::Allocates => "ALLOCATES in a run",
             Verdict::Undetermined => "undetermined",
         }
     }
@@ -141,18 +144,19 @@ impl Report {
             Verdict::Outside
         } else if !audit.same_results {
             Verdict::Stale
-        } else if 0 < heap_allocations {
+        } else if 0 < heap_allocations || 0 < figures.device_in_run {
             Verdict::Allocates
         } else if audit.written_bytes < audit.planned_bytes {
             Verdict::Smaller
         } else {
             Verdict::Equal
         };
-        let items = figures.items.iter().map(|item| ProcessItem {
-            what: item.what.clone(),
-            bytes: item.bytes,
-            method: item.method.clone(),
-        });
+        let told = |item: &Item| {
+            let Item { what, bytes, method } = item.clone();
+            ProcessItem { what, bytes, method }
+        };
+        let items = figures.items.iter().map(told);
+        let device = figures.device.iter().map(told).collect();
         let (planned_resident, residual) = items.partition(|item| PLANNED_MAPPINGS.contains(&item.what.as_str()));
         let actual = Actual {
             arena_planned_bytes: audit.planned_bytes,
@@ -167,6 +171,7 @@ impl Report {
             private_dirty_bytes: figures.private_dirty_bytes,
             planned_resident,
             residual,
+            device,
         };
         self.measured = Some(Measured { actual, verdict });
         self

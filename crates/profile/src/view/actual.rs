@@ -43,7 +43,12 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
         let _ = writeln!(text, "  step {} (`{}`) wrote {} bytes outside", row.step, fit(scope, 40), row.bytes);
     }
     let _ = writeln!(text, "process      {} resident", Bytes(actual.rss_bytes));
-    for (title, rows) in [("planned", &actual.planned_resident), ("outside the plan", &actual.residual)] {
+    let groups = [
+        ("planned", &actual.planned_resident),
+        ("outside the plan", &actual.residual),
+        ("on the device", &actual.device),
+    ];
+    for (title, rows) in groups.into_iter().filter(|(title, rows)| *title != "on the device" || !rows.is_empty()) {
         let sum: u64 = rows.iter().map(|row| row.bytes).sum();
         let _ = writeln!(text, "  {title}: {}", Bytes(sum));
         for row in rows {

@@ -45,7 +45,7 @@ pub(crate) fn text(report: &Report) -> String {
             Bytes(actual.peak_rss_bytes),
             Bytes(actual.residual_bytes())
         );
-        for item in &actual.residual {
+        for item in actual.residual.iter().chain(&actual.device) {
             let _ = writeln!(text, "             {:>12}  {}", Bytes(item.bytes), item.what);
         }
     }

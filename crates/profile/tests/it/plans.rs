@@ -155,6 +155,7 @@ pub(crate) fn small_measured() -> Report {
         peak_rss_bytes: 12_000,
         private_dirty_bytes: 5_000,
         items: vec![item("arena", 832), item("image (plan and weights)", 400), item("heap", 8_768)],
+        ..Figures::default()
     };
     Report::new(&small()).with_actual(&audit, 0, &figures)
 }

@@ -11,6 +11,7 @@ use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
 use super::{Backend, Device};
+use crate::process::Item;
 use crate::{RunError, WeightSource};
 
 /// A GPU of this machine.
@@ -32,6 +33,7 @@ impl Device for Gpu {
             return Err(RunError::Target { plan: other.target.clone(), device: "cuda".into() });
         }
         let gpu = driver::Gpu::open(self.ordinal)?;
+        let mut stages = Stages::new(&gpu)?;
         let arena = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
         let alignment = plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
         let constants_at = arena.align_up(alignment);
@@ -39,11 +41,16 @@ impl Device for Gpu {
         let too_large = || RunError::Arena { bytes: size.0, error: "it is larger than the address space".into() };
         let memory = Arc::new(Memory::new(&gpu, size.index().ok_or_else(too_large)?)?);
         memory.write(constants_at.0 as usize, weights.constants())?;
+        stages.end("arena and constants")?;
         let opened: Result<Vec<Opened>, RunError> =
             plans.iter().map(|plan| Opened::new(&gpu, plan, &memory, constants_at)).collect();
         let opened = opened?;
+        // Once over whatever lies there: what the driver loads when it is first asked for is loaded then.
+        opened.iter().try_for_each(|opened| opened.graph.launch())?;
         gpu.finish()?;
-        Ok(Box::new(GpuBackend { plans: opened, memory, constants_at, gpu }))
+        stages.end("code and records")?;
+        let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
+        Ok(Box::new(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu }))
     }
 }
 
@@ -51,7 +58,45 @@ struct GpuBackend {
     plans: Vec<Opened>,
     memory: Arc<Memory>,
     constants_at: Bytes,
+    stages: Stages,
+    mirror: Mirror,
     gpu: Arc<driver::Gpu>,
+}
+
+/// A copy of the arena for those who look at it.
+struct Mirror {
+    bytes: Vec<u8>,
+    /// Whether somebody has it, and may have written.
+    lent: bool,
+    size: usize,
+}
+
+/// What free memory fell by, stage by stage.
+struct Stages {
+    gpu: Arc<driver::Gpu>,
+    free: usize,
+    items: Vec<Item>,
+}
+
+impl Stages {
+    /// The context is there.
+    fn new(gpu: &Arc<driver::Gpu>) -> Result<Stages, RunError> {
+        let (free, total) = gpu.memory()?;
+        let items = vec![item("context, and what others hold", total.saturating_sub(free))];
+        Ok(Stages { gpu: gpu.clone(), free, items })
+    }
+
+    fn end(&mut self, what: &str) -> Result<(), RunError> {
+        let (free, _) = self.gpu.memory()?;
+        self.items.push(item(what, self.free.saturating_sub(free)));
+        self.free = free;
+        Ok(())
+    }
+}
+
+fn item(what: &str, bytes: usize) -> Item {
+    let method = "cuMemGetInfo, before and after".to_string();
+    Item { what: format!("device: {what}"), method, bytes: bytes as u64 }
 }
 
 struct Opened {
@@ -103,18 +148,31 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
     usize::try_from(start).ok()
 }
 
+impl GpuBackend {
+    /// Brings the arena back from whoever looked at it.
+    fn settle(&mut self) -> Result<(), RunError> {
+        if std::mem::take(&mut self.mirror.lent) {
+            self.memory.write(0, &self.mirror.bytes)?;
+        }
+        Ok(())
+    }
+}
+
 impl Backend for GpuBackend {
     fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
+        self.settle()?;
         self.plans[plan].graph.calls()[step].launch()?;
         Ok(self.gpu.finish()?)
     }
 
     fn run(&mut self, plan: usize) -> Result<(), RunError> {
+        self.settle()?;
         self.plans[plan].graph.launch()?;
         Ok(self.gpu.finish()?)
     }
 
     fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError> {
+        self.settle()?;
         let start = place(&self.plans[plan].plan, operand, self.constants_at).expect("a checked plan's inputs exist");
         Ok(self.memory.write(start, bytes)?)
     }
@@ -125,7 +183,20 @@ impl Backend for GpuBackend {
     }
 
     fn arena(&mut self) -> Option<&mut [u8]> {
-        None
+        if !self.mirror.lent {
+            self.mirror.bytes.resize(self.mirror.size, 0);
+            self.memory.read(0, &mut self.mirror.bytes).ok()?;
+            self.mirror.lent = true;
+        }
+        Some(&mut self.mirror.bytes)
+    }
+
+    fn device_memory(&self) -> Vec<Item> {
+        let mut items = self.stages.items.clone();
+        if let Ok((free, _)) = self.gpu.memory() {
+            items.push(item("runs", self.stages.free.saturating_sub(free)));
+        }
+        items
     }
 
     fn burst(&mut self, _rounds: usize) -> u64 {
