@@ -175,7 +175,7 @@ fn kernels_keep_to_their_definitions_under_sanitizers() {
 }
 
 /// NVIDIA's compiler where `cargo xtask fetch --cuda` put it, or none after saying that `test` is skipped.
-fn compiler(test: &str) -> Option<Compiler> {
+pub(crate) fn compiler(test: &str) -> Option<Compiler> {
     let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
     let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
     let found = Compiler::find(&Places { packages, ..Places::default() });

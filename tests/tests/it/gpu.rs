@@ -34,7 +34,12 @@ impl Mocked {
         let kernels = folder.join("kernels.inc");
         std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
         let mut build = Command::new("c++");
-        build.args(["-std=c++17", "-O2", "-shared", "-fPIC"]).arg(format!("-DKERNELS=\"{}\"", kernels.display()));
+        // Nothing but the calls of a driver is seen from outside: other libraries have names of their own.
+        let own = ["-fvisibility=hidden", "-fno-gnu-unique", "-static-libstdc++", "-static-libgcc"];
+        build
+            .args(["-std=c++17", "-O2", "-shared", "-fPIC"])
+            .args(own)
+            .arg(format!("-DKERNELS=\"{}\"", kernels.display()));
         build.arg(root().join("cuda/mock.cpp")).arg("-o").arg(folder.join("libcuda.so.1"));
         let Ok(out) = build.output() else {
             skip(test, "`c++` is not installed");
@@ -216,6 +221,41 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
     check("full", &[("PRESTOW_MOCK_MEMORY", "1000")], "do not fit into Mock GPU: 1000 of 1000 are free");
     check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "do not fit into Mock GPU");
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
+}
+
+/// `prestow gpu-check` on a driver without a GPU.
+#[test]
+fn networks_are_checked_by_one_command() {
+    let test = "gpu::networks_are_checked_by_one_command";
+    if crate::cuda::compiler(test).is_none() {
+        return;
+    }
+    let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
+    let graph = compiler::source::load(&request).expect("it has a name").graph;
+    let Some(mocked) = Mocked::new(test, "gpu-check", graph, None) else { return };
+    let report = mocked.folder.join("report.json");
+    let check = |more: &[&str], fail: &str| {
+        let mut command = Command::new(program("prestow"));
+        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(more).arg("--data");
+        command.arg(root().join("data")).arg("-o").arg(&report).env("LD_LIBRARY_PATH", &mocked.folder);
+        let out = command.env("PRESTOW_MOCK_FAIL", fail).output().expect("it is built");
+        (out.status.code(), text(&out.stdout) + &text(&out.stderr))
+    };
+    // What there are no kernels for does not count.
+    let (code, said) = check(&["dlbs/deep_speech2"], "");
+    assert!(code == Some(0) && said.contains("Mock GPU (sm_90)") && said.contains("equal"), "{said}");
+    assert!(said.contains("dlbs/deep_speech2") && said.contains("refused"), "{said}");
+    let bytes = std::fs::read(&report).expect("it is written");
+    let report: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+    let row = &report["networks"][0];
+    assert_eq!((row["verdict"].as_str(), row["batch"].as_u64()), (Some("equal"), Some(2)));
+    assert!(row["difference"].as_f64().is_some_and(|difference| difference < 1e-4), "{row}");
+    assert!(row["gpu_ms"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
+    // Kernels that the driver does not have are a failure.
+    let (code, said) = check(&["dlbs/acoustic_model"], "");
+    assert!(code == Some(1) && said.contains("dlbs/acoustic_model") && said.contains("FAILED"), "{said}");
+    let (code, said) = check(&[], "cuInit:1:999");
+    assert!(code == Some(2) && said.contains("the GPU failed at"), "{said}");
 }
 
 #[test]

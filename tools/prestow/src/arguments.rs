@@ -19,6 +19,7 @@ pub(crate) enum Command {
     Diff(Box<Compare>),
     WhatIf(Box<WhatIf>),
     Profile(Box<Profile>),
+    GpuCheck(GpuCheck),
     Help,
     Version,
 }
@@ -88,6 +89,18 @@ pub(crate) struct Profile {
     pub(crate) json: bool,
 }
 
+/// Networks to check on a GPU.
+pub(crate) struct GpuCheck {
+    pub(crate) device: usize,
+    /// None: all that have a name.
+    pub(crate) models: Vec<String>,
+    pub(crate) batches: Vec<usize>,
+    pub(crate) iters: usize,
+    pub(crate) data: PathBuf,
+    pub(crate) output: Option<PathBuf>,
+    pub(crate) json: bool,
+}
+
 /// What is done with profiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -111,6 +124,7 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
                                                    (either form), TBD's log
        prestow profile analysis FILE...            sums by TBD's keywords
        prestow profile entries FILE [flags]        the largest entries by category
+       prestow gpu-check [MODEL]... [flags]        networks on the GPU at hand: results, memory and speed
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
@@ -141,6 +155,7 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
+gpu-check: --batch N[,N...], --iters N, --device N, --data DIR, -o FILE (the report as JSON)
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
 ",
@@ -176,8 +191,9 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         "diff" => parse_diff(words),
         "what-if" => parse_what_if(words),
         "profile" => parse_profile(words),
+        "gpu-check" => parse_gpu_check(words),
         other => Err(format!(
-            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if and profile"
+            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if, profile and gpu-check"
         )),
     }
 }
@@ -227,6 +243,27 @@ fn only_pages(command: &str, report: &Report) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{command} takes --batch, --top, --width, --html and --json; --help lists what there is"))
+}
+
+fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    let data = Request::default().data;
+    let mut check =
+        GpuCheck { device: 0, models: Vec::new(), batches: vec![1], iters: 50, data, output: None, json: false };
+    while let Some(word) = words.next().map_err(text)? {
+        match word {
+            Value(word) => check.models.push(word.string().map_err(text)?),
+            Long("device") => check.device = number("device", &mut words)? as usize,
+            Long("batch") => check.batches = parse_batches(&text_value(&mut words)?)?,
+            Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
+            Long("data") => check.data = text_value(&mut words)?.into(),
+            Long("output") | Short('o') => check.output = Some(text_value(&mut words)?.into()),
+            Long("json") => check.json = true,
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(text(other.unexpected())),
+        }
+    }
+    Ok(Command::GpuCheck(check))
 }
 
 fn parse_profile(mut words: lexopt::Parser) -> Result<Command, String> {

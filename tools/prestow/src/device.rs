@@ -26,6 +26,11 @@ impl Device {
         Ok(Device { target: target.clone(), compiler })
     }
 
+    /// The compiler's version.
+    pub(crate) fn version(&self) -> Result<String, String> {
+        self.compiler.version().map_err(|error| error.to_string())
+    }
+
     /// Compiles the kernels of a plan and puts them into it; their source.
     pub(crate) fn finish(&self, plan: &mut Plan) -> Result<String, String> {
         let source = assemble([&mut *plan]);

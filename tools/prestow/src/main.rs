@@ -9,6 +9,7 @@ mod device;
 mod diff;
 mod dump;
 mod export;
+mod gpu_check;
 mod profiles;
 mod tune;
 mod what_if;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Diff(request) => diff::diff(&request),
         Command::WhatIf(request) => what_if::what_if(&request),
         Command::Profile(request) => profiles::profile(&request),
+        Command::GpuCheck(request) => gpu_check::gpu_check(&request),
         Command::Help => Ok(arguments::HELP.join(profile::Request::HELP).into()),
         Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),
     });

@@ -1,0 +1,201 @@
+//! `prestow gpu-check`: networks on the GPU at hand, beside this machine's processor: results, memory and speed, in one
+//! table and one file.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use compiler::{Compiled, source};
+use lower::Target;
+use lower::cpu::CpuTarget;
+use lower::cuda::CudaTarget;
+use profile::BenchReport;
+use runtime::{Gpu, Host, RunError, Session};
+use serde_json::{Value as Json, json};
+use types::{Bytes, Random, Tensor};
+
+use crate::Answer;
+use crate::arguments::GpuCheck;
+use crate::device::Device;
+
+/// Results may differ by this part of the largest one.
+const TOLERANCE: f64 = 1e-3;
+/// Networks whose arena has fewer bytes are watched byte by byte.
+const AUDITED: u64 = 16 << 20;
+
+/// Checks all networks asked for, one after the other. The answer is no where one is wrong, or uses other memory than was
+/// planned.
+pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
+    let gpu = cuda::driver::Gpu::open(asked.device).map_err(|error| error.to_string())?;
+    let name = format!("cuda:{}", gpu.arch());
+    let target = CudaTarget::named(&name).ok_or_else(|| {
+        let known = CudaTarget::ARCHITECTURES.join(", ");
+        format!("{} is {}, for which there are no kernels; there are some for {known}", gpu.name(), gpu.arch())
+    })?;
+    let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
+    let device = Device::find(&target, &asked.data)?;
+    let version = device.version()?;
+    let mut text = format!(
+        "{} ({}), {} of {} free, NVRTC {version}\n",
+        gpu.name(),
+        gpu.arch(),
+        Bytes(free as u64),
+        Bytes(total as u64)
+    );
+    let _ = writeln!(
+        text,
+        "{:<28} {:>5} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9}  verdict",
+        "network", "batch", "arena", "weights", "difference", "ms", "GFLOP/s", "cpu ms"
+    );
+    let names: Vec<String> = match &asked.models[..] {
+        [] => source::models().into_iter().map(|model| model.name.to_string()).collect(),
+        names => names.to_vec(),
+    };
+    let (mut rows, mut yes) = (Vec::new(), true);
+    for name in &names {
+        for &batch in &asked.batches {
+            let row = match compiled(asked, &device, name, batch) {
+                // What there are no kernels for is said and does not count.
+                Err(reason) => json!({ "network": name, "batch": batch, "verdict": "refused", "reason": reason }),
+                Ok(compiled) => check(asked, &compiled, name, batch).unwrap_or_else(
+                    |reason| json!({ "network": name, "batch": batch, "verdict": "FAILED", "reason": reason }),
+                ),
+            };
+            yes &= ["equal", "right", "refused"].iter().any(|verdict| row["verdict"] == *verdict);
+            text.push_str(&line(&row));
+            rows.push(row);
+        }
+    }
+    let report = json!({
+        "format": "prestow-gpu-check",
+        "gpu": gpu.name(),
+        "arch": gpu.arch(),
+        "memory_bytes": total,
+        "free_bytes": free,
+        "nvrtc": version,
+        "networks": rows,
+    });
+    if let Some(path) = &asked.output {
+        let bytes = format!("{report:#}\n");
+        compiler::write_whole(path, |file| std::io::Write::write_all(file, bytes.as_bytes()))
+            .map_err(|error| error.to_string())?;
+    }
+    let text = if asked.json { format!("{report:#}\n") } else { text };
+    Ok(Answer { text, yes })
+}
+
+fn line(row: &Json) -> String {
+    let (name, batch) = (row["network"].as_str().unwrap_or_default(), row["batch"].as_u64().unwrap_or_default());
+    let verdict = row["verdict"].as_str().unwrap_or_default();
+    if let Some(reason) = row["reason"].as_str() {
+        return format!("{name:<28} {batch:>5}  {verdict}: {}\n", reason.lines().next().unwrap_or_default());
+    }
+    let bytes = |key: &str| Bytes(row[key].as_u64().unwrap_or_default()).to_string();
+    let number = |key: &str| row[key].as_f64().unwrap_or_default();
+    format!(
+        "{name:<28} {batch:>5} {:>10} {:>10} {:>10.1e} {:>10.4} {:>9.1} {:>9.3}  {verdict}\n",
+        bytes("arena_bytes"),
+        bytes("weights_bytes"),
+        number("difference"),
+        number("gpu_ms"),
+        number("gflop_per_s"),
+        number("cpu_ms"),
+    )
+}
+
+fn compile(asked: &GpuCheck, name: &str, batch: usize, target: &dyn Target) -> Result<Compiled, String> {
+    let (model, data) = (name.to_string(), asked.data.clone());
+    let request = source::Request { model, batch: Some(batch), data, ..Default::default() };
+    let model = source::load(&request).map_err(|error| error.to_string())?;
+    compiler::compile(model, target, None, |_, _| {}).map_err(|error| error.to_string())
+}
+
+/// One network at one batch, for the GPU.
+fn compiled(asked: &GpuCheck, device: &Device, name: &str, batch: usize) -> Result<Compiled, String> {
+    let mut compiled = compile(asked, name, batch, &device.target)?;
+    device.finish(&mut compiled.plan)?;
+    Ok(compiled)
+}
+
+/// Runs it here and there.
+fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Result<Json, String> {
+    let inputs = inputs(&compiled.plan);
+    let failed = |error: RunError| error.to_string();
+    let processor = compile(asked, name, batch, &CpuTarget::new())?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let open = |compiled: &Compiled, device: &dyn runtime::Device| {
+        runtime::open(Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()), device).map_err(failed)
+    };
+    let mut host = open(&processor, &Host { threads })?;
+    let want = host.run_tensors(&inputs).map_err(failed)?;
+    let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
+    drop(host);
+
+    let mut session = open(compiled, &Gpu { ordinal: asked.device })?;
+    let got = session.run_tensors(&inputs).map_err(failed)?;
+    let difference = got.iter().zip(&want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
+    let report = timed(&mut session, asked.iters).map_err(failed)?;
+    let memory = session.device_memory();
+    let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
+    let watched = compiled.plan.arena.size.0 <= AUDITED;
+    let audit = if watched { runtime::audit::audit(&mut session, &bytes) } else { None };
+    let verdict = match (difference <= TOLERANCE, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
+        (false, _) => "WRONG",
+        (true, Some(false)) => "OTHER MEMORY",
+        (true, Some(true)) => "equal",
+        (true, None) => "right",
+    };
+    let (p50, flops) = (report.latency_ms.p50, compiled.plan.flops as f64);
+    let items: Vec<Json> = memory.iter().map(|item| json!({ "what": item.what, "bytes": item.bytes })).collect();
+    Ok(json!({
+        "network": name,
+        "batch": batch,
+        "arena_bytes": compiled.plan.arena.size.0,
+        "weights_bytes": compiled.plan.constants_size.0,
+        "device_memory": items,
+        "difference": difference,
+        "gpu_ms": p50,
+        "latency_ms": report.latency_ms,
+        "samples_per_s": report.throughput_per_s,
+        "gflop_per_s": flops / 1e6 / p50.max(1e-9),
+        "cpu_ms": cpu_ms,
+        "verdict": verdict,
+    }))
+}
+
+/// Made-up inputs: floats in [-1, 1), integers of a few.
+fn inputs(plan: &plan::Plan) -> Vec<Tensor> {
+    let input = |port: &plan::Port| {
+        let mut random = Random::for_name(1, &port.name);
+        match port.dtype.is_float() {
+            true => Tensor::from_fn(port.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(port.dtype),
+            false => Tensor::from_fn(port.shape.clone(), |_| random.below(3) as i64).cast(port.dtype),
+        }
+    };
+    plan.inputs.iter().map(input).collect()
+}
+
+/// The largest difference as a part of the largest wanted number; endless where one is no number and the other is.
+fn difference(got: &Tensor, want: &Tensor) -> f64 {
+    let (got, want) = (got.to_f64(), want.to_f64());
+    let largest = want.iter().filter(|item| item.is_finite()).fold(1e-6f64, |largest, item| largest.max(item.abs()));
+    let apart = |(got, want): (&f64, &f64)| match got == want || (got.is_nan() && want.is_nan()) {
+        true => 0.0,
+        false if got.is_nan() || want.is_nan() => f64::INFINITY,
+        false => (got - want).abs() / largest,
+    };
+    got.iter().zip(&want).map(apart).fold(0.0, f64::max)
+}
+
+/// The latency of runs; what inputs hold is as good as any other.
+#[expect(clippy::disallowed_methods, reason = "how long runs take is what was asked")]
+fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
+    session.run()?;
+    let mut seconds = Vec::with_capacity(iters);
+    for _ in 0..iters {
+        let start = Instant::now();
+        session.run()?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    Ok(BenchReport::new(seconds, session.threads(), session.plan().batch))
+}
