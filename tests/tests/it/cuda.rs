@@ -268,6 +268,76 @@ fn networks_give_what_processors_give() {
     assert!(rest.is_empty());
 }
 
+/// What is emitted for a small network, launches included; templates are read where they stand.
+#[test]
+fn emitted_kernels_read_so() {
+    let mut graph = Graph::new("small");
+    let x = graph.add_input("x", DType::F32, types::Shape::from([1, 8, 6, 5]));
+    let mut known = |name: &str, shape: &[usize]| {
+        graph.add_weight(name, Tensor::from_fn(types::Shape::from(shape), |ix| ix as f32 * 0.25))
+    };
+    let (weight, bias, scale) = (known("weight", &[16, 8, 3, 3]), known("bias", &[16]), known("scale", &[16, 1, 1]));
+    let conv = ir::ops::Conv { epilogue: ir::ops::Epilogue::bias(true), ..ir::ops::Conv::square(2, 1) };
+    let mut add = |op: ir::Op, inputs: &[ir::ValueId], name: &str| {
+        graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
+    };
+    let sum = add(conv.into(), &[x, weight, bias], "conv");
+    let relu = add(ir::ops::Unary(types::pointwise::Unary::Relu).into(), &[sum], "relu");
+    let scaled = add(ir::ops::Binary(types::pointwise::Binary::Mul).into(), &[relu, scale], "scale");
+    let order = [0, 2, 3, 1].into_iter().collect();
+    let turned = add(ir::ops::Transpose { order }.into(), &[scaled], "turned");
+    let y = add(ir::ops::Softmax { axis: 3, log: false }.into(), &[turned], "y");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let mut compiled = compiled(graph).expect("there are kernels");
+    let source = assemble([&mut compiled.plan]);
+    let start = source.text.find("extern \"C\"").expect("there is a function");
+    assert_eq!(
+        &source.text[start..],
+        "\
+extern \"C\" __global__ void __launch_bounds__(256) conv_0(const float* a0, const float* a1, const float* a2, float* y) {
+    const auto finish = [=](float v, int channel, size_t at) {
+        v += a2[channel];
+        v = f_relu(v);
+        return v;
+    };
+    convolve<Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 8, 16, 1>(a0, a1, y, finish);
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) pointwise_1(const float* a0, const float* a1, float* y) {
+    const int i = element();
+    if (144 <= i) return;
+    const float r0 = a0[i];
+    const float r1 = a1[i / 9];
+    y[i] = f_mul(r0, r1);
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) move_2(const float* a0, float* y) {
+    const int i = element();
+    if (144 <= i) return;
+    y[i] = a0[(i % 16) * 9 + i / 16];
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, float* y) {
+    softmax<16, 1, false>(a0, y);
+}
+
+"
+    );
+    let launches = compiled.plan.steps.iter().map(|step| {
+        let Launch { entry, grid, block } = Launch::from_code(&step.code).expect("it was assembled");
+        format!("{entry} {grid:?} {block:?}")
+    });
+    assert_eq!(
+        launches.collect::<Vec<_>>(),
+        [
+            "conv_0 [1, 1, 1] [256, 1, 1]",
+            "pointwise_1 [1, 1, 1] [256, 1, 1]",
+            "move_2 [1, 1, 1] [256, 1, 1]",
+            "softmax_3 [9, 1, 1] [256, 1, 1]",
+        ]
+    );
+}
+
 #[test]
 fn refusals_name_what_is_missing() {
     let mut graph = Graph::new("double");
