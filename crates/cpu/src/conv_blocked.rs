@@ -394,9 +394,11 @@ impl Job<'_> {
         let mut walk = Walk::new(self, panel, region);
         let even: [Row; ROWS] = std::array::from_fn(|ix| Row { x: ix * walk.step.x, out: ix * walk.step.out });
         let mut rest = region.images.len() * region.rows.range.len() * region.columns.range.len();
-        // Tiles of nearly the same height: two of 9 and 8 are faster than two of 14 and 3.
-        for tiles in (1..=rest.div_ceil(tile::rows_max(self.isa))).rev() {
-            let count = rest.div_ceil(tiles);
+        let lines = tile::likes_lines(self.isa, conv.factors);
+        while rest != 0 {
+            // Tiles of nearly the same height: two of 9 and 8 are faster than two of 14 and 3.
+            let next = if lines { walk.line_rest() } else { rest };
+            let count = next.div_ceil(next.div_ceil(tile::rows_max(self.isa)));
             rest -= count;
             let mut places = [Row::default(); ROWS];
             let (base, rows) = if count <= walk.line_rest() {

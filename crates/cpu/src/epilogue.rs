@@ -101,7 +101,16 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     };
     // SAFETY: the caller's promise; the sums have room in `beside`.
     unsafe { tile::multiply(isa, &sums) };
-    let beside = &mut beside;
+    // SAFETY: the caller's promise.
+    unsafe { finish_sums(isa, tile, functions, &mut beside) };
+}
+
+/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside[v * ROWS + r]`: residual, limits, functions, and
+/// the results.
+///
+/// # Safety
+/// As [`tile::multiply`].
+pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS]) {
     with_item!(tile.result, T => with_vector!(isa, finish<T>(tile: &Tile<'_>, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS])));
 }
 
@@ -109,8 +118,7 @@ fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
     functions.iter().for_each(|&function| math::apply(isa, function, items));
 }
 
-/// Residual, limits and functions of sums that lie beside their tile, and its results. Called by [`multiply`] alone, whose
-/// caller promises that the tile's rows hold.
+/// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold.
 #[inline(always)]
 fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS]) {
     let [low, high] = tile.limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);

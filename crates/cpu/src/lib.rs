@@ -16,6 +16,8 @@
 //! ```
 #![allow(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one slice")]
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod isa;
 mod kernel;
 mod pool;

@@ -112,6 +112,44 @@ pub(crate) struct Tile<'a> {
     pub(crate) limits: Option<[f32; 2]>,
 }
 
+/// How pairs of `bf16` are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pairs {
+    /// Each is widened to its two numbers.
+    Widened,
+    /// In one instruction of the vector unit, AVX512-BF16. What is less than the least normal number counts as 0.
+    Dot,
+    /// By the matrix unit, where rows lie at one distance; otherwise as `Dot`.
+    Matrix,
+}
+
+impl Pairs {
+    /// The fastest way of a family on this processor.
+    pub(crate) fn of(isa: Isa) -> Pairs {
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Avx512 && is_x86_feature_detected!("avx512bf16") {
+            return if crate::amx::is_available() { Pairs::Matrix } else { Pairs::Dot };
+        }
+        let _ = isa;
+        Pairs::Widened
+    }
+
+    /// All ways of a family on this processor.
+    #[cfg(test)]
+    fn available(isa: Isa) -> Vec<Pairs> {
+        match Pairs::of(isa) {
+            Pairs::Widened => vec![Pairs::Widened],
+            Pairs::Dot => vec![Pairs::Widened, Pairs::Dot],
+            Pairs::Matrix => vec![Pairs::Widened, Pairs::Dot, Pairs::Matrix],
+        }
+    }
+}
+
+/// Whether tiles whose rows lie at one distance are faster than higher ones whose rows do not.
+pub(crate) fn likes_lines(isa: Isa, factors: Float) -> bool {
+    factors == Float::Bf16 && Pairs::of(isa) == Pairs::Matrix
+}
+
 /// Computes a tile.
 ///
 /// # Panics
@@ -122,17 +160,33 @@ pub(crate) struct Tile<'a> {
 /// one that it writes can be written; nobody else uses those written meanwhile.
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
+    // SAFETY: the caller's promise.
+    unsafe { multiply_by(isa, if tile.factors == Float::Bf16 { Pairs::of(isa) } else { Pairs::Widened }, tile) }
+}
+
+/// # Safety
+/// As [`multiply`]; the processor has the way to multiply pairs.
+#[inline]
+unsafe fn multiply_by(isa: Isa, pairs: Pairs, tile: &Tile) {
     assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
     assert!([Float::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
     assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
     // SAFETY: the caller's promise; the parts below are rows and vectors of the tile.
     unsafe {
         let halves = tile.result.is_half();
+        #[cfg(target_arch = "x86_64")]
+        if pairs == Pairs::Matrix
+            && let Some(step) = crate::amx::row_step(tile)
+        {
+            let mut sums = [[0.0; LANES]; 2 * ROWS];
+            crate::amx::sums(tile, step, &mut sums);
+            return crate::epilogue::finish_sums(isa, tile, &[], &mut sums);
+        }
         match (isa, tile.factors) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, Float::F32) => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::Bf16) if has_dot() => match halves {
+            (Isa::Avx512, Float::Bf16) if pairs != Pairs::Widened => match halves {
                 true => whole(tile, &x86::DOT_NARROW, &x86::DOT),
                 false => whole(tile, &x86::DOT_NARROW_TO_F32, &x86::DOT_TO_F32),
             },
@@ -161,15 +215,6 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
             (_, Float::F16) => in_parts(tile, 1, &PORTABLE_F16_TO_F32),
         }
     }
-}
-
-/// Whether the processor multiplies pairs of `bf16` (AVX512-BF16). Results differ a little from those of other processors:
-/// what is less than the least normal number counts as 0.
-pub(crate) fn has_dot() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512bf16");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
 }
 
 /// A function for some rows of a tile and some of its vectors, from the one given on.
@@ -646,8 +691,10 @@ mod tests {
         let mut random = types::Random::new(3);
         for isa in Isa::available() {
             for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
-                for factors in Float::ALL {
-                    check(isa, count, vectors, factors, &mut random);
+                check(isa, count, vectors, Float::F32, Pairs::Widened, &mut random);
+                check(isa, count, vectors, Float::F16, Pairs::Widened, &mut random);
+                for pairs in Pairs::available(isa) {
+                    check(isa, count, vectors, Float::Bf16, pairs, &mut random);
                 }
             }
         }
@@ -663,7 +710,7 @@ mod tests {
 
     /// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
     #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
-    fn check(isa: Isa, count: usize, vectors: usize, factors: Float, random: &mut types::Random) {
+    fn check(isa: Isa, count: usize, vectors: usize, factors: Float, pairs: Pairs, random: &mut types::Random) {
         let (width, word) = (LANES * vectors, factors.per_word());
         let depths = [16, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
         let (mut nests, mut x_len, mut terms) = (Vec::new(), 0, 0);
@@ -708,7 +755,7 @@ mod tests {
                 limits,
             };
             // SAFETY: the slices have the lengths that the rows and nests ask for.
-            unsafe { multiply(isa, &tile) };
+            unsafe { multiply_by(isa, pairs, &tile) };
             let mut got = vec![0.0; count * width];
             crate::float::widen(Isa::Portable, result, &out, &mut got);
             for (r, row) in rows.iter().enumerate() {

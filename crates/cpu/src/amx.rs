@@ -1,0 +1,185 @@
+//! The matrix unit of x86-64 processors, AMX: pairs of `bf16` by tiles of sixteen rows and sixty-four bytes.
+//!
+//! ```text
+//!   tmm0, tmm1   sums: a row a pixel, sixteen channels each
+//!   tmm2         sixteen words of each pixel        tmm4, tmm5   their weights: a row a word, sixteen lanes
+//!   tmm3         the words that are left            tmm6, tmm7   theirs
+//! ```
+//!
+//! Rows of a tile register lie at one distance in memory: tiles whose pixels do not are for others. The registers' shapes
+//! are set by a thread when they change. What is less than the least normal number counts as 0, as for AVX512-BF16.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use crate::Float;
+use crate::tile::{ROWS, Start, Tile};
+use crate::vector::LANES;
+
+/// Words of a row of a tile register.
+const WORDS: usize = 16;
+
+/// Whether the processor has the unit, and the system lends it to this process.
+pub(crate) fn is_available() -> bool {
+    static AVAILABLE: OnceLock<bool> = OnceLock::new();
+    *AVAILABLE.get_or_init(|| {
+        let has_xsave = is_x86_feature_detected!("xsave");
+        let features = if has_xsave { __cpuid_count(7, 0).edx } else { 0 };
+        // AMX-BF16 and AMX-TILE.
+        (features >> 22 & 1, features >> 24 & 1) == (1, 1) && is_saved() && is_lent()
+    })
+}
+
+/// Whether the system keeps the registers where threads take turns (XCR0, bits 17 and 18).
+fn is_saved() -> bool {
+    #[target_feature(enable = "xsave")]
+    fn enabled() -> u64 {
+        // SAFETY: the processor has the instruction, and register 0 is there wherever it is.
+        unsafe { _xgetbv(0) }
+    }
+    // SAFETY: the caller looked for the feature.
+    unsafe { enabled() >> 17 & 3 == 3 }
+}
+
+/// Asks Linux for the registers' eight kilobytes (`arch_prctl(2)`, ARCH_REQ_XCOMP_PERM for XTILEDATA). Threads that begin
+/// later have them too, and those that there are.
+#[cfg(target_os = "linux")]
+fn is_lent() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const XTILEDATA: u64 = 18;
+    let mut answer = ARCH_PRCTL;
+    // SAFETY: the call takes two numbers and no memory; the kernel writes to `rcx` and `r11`.
+    unsafe {
+        asm!("syscall", inlateout("rax") answer, in("rdi") ARCH_REQ_XCOMP_PERM, in("rsi") XTILEDATA,
+            out("rcx") _, out("r11") _, options(nostack));
+    }
+    answer == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_lent() -> bool {
+    false
+}
+
+/// The distance of a tile's rows, in words, if it is one for the matrix unit.
+pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
+    let [nest] = tile.nests else { return None };
+    let possible = tile.factors == Float::Bf16 && nest.depth != 0 && !matches!(tile.start, Start::Output);
+    let step = |pair: &[crate::tile::Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
+    let first = tile.rows.get(..2).map_or(0, step);
+    (possible && tile.rows.windows(2).all(|pair| step(pair) == first)).then_some(first)
+}
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    zero: [u8; 14],
+    bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Gives the registers their shapes, if they have others: so many rows, and so many words left over.
+fn configure(rows: usize, rest: usize) {
+    thread_local! {
+        static SHAPES: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+    }
+    if SHAPES.replace([rows, rest]) == [rows, rest] {
+        return;
+    }
+    let mut config = Config { palette: 1, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
+    let shapes = [
+        (rows, WORDS),
+        (rows, WORDS),
+        (rows, WORDS),
+        (rows, rest),
+        (WORDS, WORDS),
+        (WORDS, WORDS),
+        (rest, WORDS),
+        (rest, WORDS),
+    ];
+    for (ix, (rows, words)) in shapes.into_iter().enumerate().filter(|(_, (rows, words))| rows * words != 0) {
+        (config.rows[ix], config.bytes[ix]) = (rows as u8, 4 * words as u16);
+    }
+    // SAFETY: `is_available` found the unit; the instruction reads these 64 bytes.
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly)) };
+}
+
+/// Multiplies words of the rows by their weights and adds the products to the sums.
+macro_rules! add_words {
+    ($left:literal, $right:literal, $other:literal, $vectors:expr, $x:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
+        match $vectors {
+            1 => asm!(
+                concat!("tileloadd ", $left, ", [{x} + {xs}]"),
+                concat!("tileloadd ", $right, ", [{w} + {ws}]"),
+                concat!("tdpbf16ps tmm0, ", $left, ", ", $right),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            _ => asm!(
+                concat!("tileloadd ", $left, ", [{x} + {xs}]"),
+                concat!("tileloadd ", $right, ", [{w} + {ws}]"),
+                concat!("tileloadd ", $other, ", [{w} + {ws} + 64]"),
+                concat!("tdpbf16ps tmm0, ", $left, ", ", $right),
+                concat!("tdpbf16ps tmm1, ", $left, ", ", $other),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+        }
+    };
+}
+
+/// The sums of a tile whose rows lie `step` words apart: those of vector `v` and row `r` in `sums[v * ROWS + r]`.
+///
+/// # Safety
+/// As [`crate::tile::multiply`]; the unit is available and `row_step` gave the step.
+pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 * ROWS]) {
+    let nest = &tile.nests[0];
+    let (rows, vectors) = (tile.rows.len(), tile.vectors);
+    let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
+    configure(rows, rest);
+    let zeros = [0.0f32; 2 * LANES];
+    let start: *const f32 = match tile.start {
+        Start::Bias(bias) => bias,
+        _ => zeros.as_ptr(),
+    };
+    let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
+    // SAFETY: the caller's promise: `start` has a number for each lane, every row of the registers is a part of a tile's
+    // row, and every word and weight that the loops reach can be read. The registers are this thread's own, no other code
+    // uses them, and they have the shapes that were set.
+    unsafe {
+        // The same row for all pixels.
+        asm!("tileloadd tmm0, [{} + {}]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
+        if vectors == 2 {
+            asm!("tileloadd tmm1, [{} + {} + 64]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
+        }
+        let x = tile.x.add(tile.rows[0].x);
+        let [outer, middle, inner] = nest.loops;
+        for turn in 0..outer.turns {
+            for turn_2 in 0..middle.turns {
+                let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
+                let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
+                for _ in 0..inner.turns {
+                    let (mut x, mut weights) = (x.add(shift), tile.weights.add(place));
+                    for _ in 0..full {
+                        add_words!("tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step);
+                        (x, weights) = (x.add(WORDS), weights.add(WORDS * tile.weight_stride));
+                    }
+                    if rest != 0 {
+                        add_words!("tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step);
+                    }
+                    (shift, place) = (shift + inner.x, place + inner.weights);
+                }
+            }
+        }
+        let to = sums.as_mut_ptr();
+        asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 4 * LANES, options(nostack, preserves_flags));
+        if vectors == 2 {
+            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS), in(reg) 4 * LANES, options(nostack, preserves_flags));
+        }
+    }
+}
