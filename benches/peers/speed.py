@@ -5,7 +5,7 @@ usage: speed.py PEER REQUEST.json            loads, says `ready`, then obeys lin
                                              `save DIR` writes the outputs of one run as DIR/0.npy, 1.npy, ..., prints `saved`
        speed.py PEER REQUEST.json --once     loads, runs once and prints one line of JSON: what that took and needed
 
-REQUEST.json: {"model": FILE.onnx, "threads": N, "inputs": [[NAME, FILE.npy], ...], "outputs": [NAME, ...]}
+REQUEST.json: {"model": FILE.onnx, "threads": N, "dtype": "f32", "inputs": [[NAME, FILE.npy], ...], "outputs": [NAME, ...]}
 A peer's package is imported here and nowhere else; what is not asked for need not be there.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 
 class Onnxruntime:
-    def __init__(self, model, threads, inputs, outputs):
+    def __init__(self, model, threads, dtype, inputs, outputs):
         import onnxruntime
         self.imported = time.perf_counter()
         options = onnxruntime.SessionOptions()
@@ -34,14 +34,14 @@ class Onnxruntime:
 
 
 class Openvino:
-    def __init__(self, model, threads, inputs, outputs):
+    def __init__(self, model, threads, dtype, inputs, outputs):
         import openvino
         self.imported = time.perf_counter()
         core = openvino.Core()
         graph = core.read_model(model)
         graph.reshape({name: list(array.shape) for name, array in inputs.items()})
-        # By default it computes in bf16 where the processor can.
-        options = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
+        # By default it computes in bf16 where the processor can, whoever asks for f32.
+        options = {"INFERENCE_PRECISION_HINT": dtype, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
                    "PERFORMANCE_HINT": "LATENCY"}
         compiled = core.compile_model(graph, "CPU", options)
         self.request = compiled.create_infer_request()
@@ -57,7 +57,7 @@ class Openvino:
 
 
 class Mnn:
-    def __init__(self, model, threads, inputs, outputs):
+    def __init__(self, model, threads, dtype, inputs, outputs):
         from MNN import expr, nn
         self.imported = time.perf_counter()
         converted = model + ".mnn"
@@ -125,7 +125,7 @@ def main(name, request, words):
         with contextlib.suppress(BrokenPipeError):
             print(text, file=answers, flush=True)
 
-    peer = PEERS[name](request["model"], request["threads"], inputs, request["outputs"])
+    peer = PEERS[name](request["model"], request["threads"], request["dtype"], inputs, request["outputs"])
     (once if "--once" in words else serve)(peer, say)
 
 

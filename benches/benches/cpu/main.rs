@@ -53,6 +53,8 @@ struct Options {
     /// Runs of a visit.
     runs: Option<usize>,
     threads: usize,
+    /// What executables store between kernels, and OpenVINO computes in: `f32`, `bf16` or `f16`.
+    dtype: String,
     cold: bool,
     models: Vec<String>,
 }
@@ -65,6 +67,7 @@ impl Options {
             rounds: 7,
             runs: None,
             threads: 2,
+            dtype: "f32".into(),
             cold: false,
             models: Vec::new(),
         };
@@ -80,6 +83,7 @@ impl Options {
                 "--rounds" => options.rounds = number()?,
                 "--runs" => options.runs = Some(number()?),
                 "--threads" => options.threads = number()?,
+                "--dtype" => options.dtype = value.into(),
                 "--cold" => options.cold = true,
                 // Cargo's own.
                 "--bench" => {}

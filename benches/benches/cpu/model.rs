@@ -46,7 +46,7 @@ impl Model {
         for shape in shapes.iter().flat_map(|shapes| shapes.split(',')) {
             compile.args(["--shape", shape]);
         }
-        output_of(compile.arg("-o").arg(&exe))?;
+        output_of(compile.args(["--dtype", &options.dtype, "-o"]).arg(&exe))?;
 
         let described: Json = parse(&output_of(Command::new(&exe).args(["describe", "--json"]))?)?;
         let mut random = Random::new(1);
@@ -58,7 +58,9 @@ impl Model {
         }
         let output_names: Vec<String> =
             described["outputs"].as_array().into_iter().flatten().map(|port| text(&port["name"])).collect();
-        let request = json!({ "model": file, "threads": options.threads, "inputs": inputs, "outputs": output_names });
+        let (threads, dtype) = (options.threads, &options.dtype);
+        let request =
+            json!({ "model": file, "threads": threads, "dtype": dtype, "inputs": inputs, "outputs": output_names });
         write(&folder.join("request.json"), request.to_string().as_bytes())?;
         Ok(Model { name, folder, exe, inputs, output_names })
     }

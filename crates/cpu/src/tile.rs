@@ -29,6 +29,10 @@ use crate::float::Item;
 use crate::vector::{LANES, Portable, Vector};
 use crate::{Float, Isa};
 
+/// So many rows of weights are asked for before they are needed: as many as a high tile takes while memory answers. Hardware
+/// foresees the same, but not beyond a page, and a page is 32 rows.
+const AHEAD: usize = 24;
+
 /// What is multiplied: an `f32`, or two halves. It lies where a half may.
 pub(crate) type Word = [u16; 2];
 
@@ -566,6 +570,9 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                             }
                         }
                         for _ in 0..if 1 < U { nest.depth % U } else { nest.depth } {
+                            for v in 0..N {
+                                V::prefetch(weights.wrapping_add(AHEAD * width + v * LANES));
+                            }
                             sums = term::<V, F, R, N>(sums, x, at, weights);
                             (at, weights) = (opaque(at + 1), weights.add(width));
                         }

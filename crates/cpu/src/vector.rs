@@ -106,6 +106,10 @@ pub(crate) trait Vector: Copy {
     /// The sums of neighbours: those of `self` in the first lanes, those of `other` behind them.
     fn pair_sums(self, other: Self) -> Self;
 
+    /// Asks for a line of memory that will be read soon; anything may lie there, or nothing.
+    #[inline(always)]
+    fn prefetch<T>(_: *const T) {}
+
     /// All lanes 0.
     #[inline(always)]
     fn zero() -> Self {
@@ -372,6 +376,12 @@ pub(crate) mod x86 {
     // SAFETY of every block below: the trait's contract, only code compiled for the family calls these.
     impl Vector for Avx512 {
         const ISA: Isa = Isa::Avx512;
+
+        #[inline(always)]
+        fn prefetch<T>(line: *const T) {
+            // SAFETY: the instruction is there, and reads nothing that the program would see.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+        }
 
         #[inline(always)]
         unsafe fn load_bf16(from: *const u16) -> Self {
