@@ -339,7 +339,12 @@ impl<'a> Product<'a> {
             for number in 0..blocks {
                 let terms = number * k / blocks..(number + 1) * k / blocks;
                 let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
-                for panel in part.panels.clone() {
+                let size = if form == MatMulB::Packed { terms.len() * block.stride } else { 0 };
+                for (ix, panel) in part.panels.clone().enumerate() {
+                    // The next block lies behind this one. Its first panel would wait for every line of it; so each panel
+                    // asks for a part of it.
+                    let [first, end] = [ix, ix + 1].map(|ix| ix * size / part.panels.len());
+                    ask_for(block.start.wrapping_add(size + first), end - first);
                     let [first, end] = [panel, panel + 1].map(|panel| panel * m / part.panel_count);
                     let place = Place {
                         a: &a[first * k..end * k],
@@ -471,6 +476,18 @@ impl<'a> Product<'a> {
 /// Words that are numbers.
 fn numbers(words: &[Word]) -> &[f32] {
     elements(bytemuck::cast_slice(words))
+}
+
+/// Asks for words that will be read soon, to the second-level cache. Anything may lie there, or nothing.
+fn ask_for(words: *const Word, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..count).step_by(LANES) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: every processor of the architecture has the instruction, which reads nothing that the program would see.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(words.wrapping_add(line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (words, count);
 }
 
 /// The transpose of `columns` rows of `depth` elements, `stride` from row to row, as `depth` rows of whole vectors.
