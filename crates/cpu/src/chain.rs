@@ -137,6 +137,7 @@ impl KernelFn for Chain {
         for_each_chunk(pool, out, CHUNK * size, &|number, cells| {
             let mut registers = [const { MaybeUninit::uninit() }; TILE * REGISTERS];
             let registers = zeros(&mut registers, TILE * (self.strides.len() + self.program.len()));
+            let filled = &mut [Filled::default(); REGISTERS];
             let (mut at, count) = (0, cells.len() / size);
             while at < count {
                 let position = number * CHUNK + at;
@@ -145,7 +146,8 @@ impl KernelFn for Chain {
                 let place = Place { outer, row, column, axes };
                 let (chain, cells) = (self, &mut cells[at * size..(at + length) * size]);
                 with_vector!(pool.isa(), run_tile(
-                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, registers: &mut [f32], cells: &mut [u8]
+                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, filled: &mut [Filled; REGISTERS],
+                    registers: &mut [f32], cells: &mut [u8]
                 ));
                 at += length;
             }
@@ -162,11 +164,20 @@ struct Place<'a> {
     axes: usize,
 }
 
+/// What the register of an input that repeats holds from the tile before: the elements from `start` on, so often that they
+/// are `length`.
+#[derive(Clone, Copy, Default)]
+struct Filled {
+    start: usize,
+    length: usize,
+}
+
 #[inline(always)]
 fn run_tile<V: Vector>(
     chain: &Chain,
     inputs: &[Operand<'_>],
     place: Place<'_>,
+    filled: &mut [Filled; REGISTERS],
     registers: &mut [f32],
     cells: &mut [u8],
 ) {
@@ -187,7 +198,14 @@ fn run_tile<V: Vector>(
         let inner = chain.shape.len() - place.axes;
         let run: usize = chain.shape[inner..].iter().product();
         let items = |start: usize, count: usize| &bytes[start * float.size()..(start + count) * float.size()];
-        match period(&chain.shape[inner..], &strides[inner..]) {
+        let period = period(&chain.shape[inner..], &strides[inner..]);
+        if period.is_some_and(|period| period == 1 || period < run) {
+            if filled[ix].start == start && length <= filled[ix].length {
+                continue;
+            }
+            filled[ix] = Filled { start, length };
+        }
+        match period {
             Some(1) => {
                 float::widen(V::ISA, float, items(start, 1), &mut register[..1]);
                 register.fill(register[0]);
@@ -216,8 +234,7 @@ fn run_tile<V: Vector>(
                 math::apply(V::ISA, function, result);
             }
             Instruction::Binary(function, a, b) => {
-                result.copy_from_slice(operand(a));
-                math::combine(V::ISA, function, result, operand(b));
+                math::combine(V::ISA, function, operand(a), operand(b), result);
             }
             Instruction::Constant(number) => result.fill(number),
         }

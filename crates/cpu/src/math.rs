@@ -68,19 +68,16 @@ fn each<V: Vector>(function: Unary, items: &mut [f32]) {
     }
 }
 
-/// `a = function(a, b)` for each pair of items. Compiled as [`apply`] is.
-pub(crate) fn combine(isa: Isa, function: Binary, a: &mut [f32], b: &[f32]) {
-    with_vector!(isa, each_pair(function: Binary, a: &mut [f32], b: &[f32]));
+/// `out = function(a, b)` for each pair of items. Compiled as [`apply`] is.
+pub(crate) fn combine(isa: Isa, function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+    with_vector!(isa, each_pair(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]));
 }
 
 #[inline(always)]
-fn each_pair<V: Vector>(function: Binary, a: &mut [f32], b: &[f32]) {
+fn each_pair<V: Vector>(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
     macro_rules! each_item {
         ($x:ident, $y:ident => $body:expr) => {
-            a.iter_mut().zip(b).for_each(|(item, &$y)| {
-                let $x = *item;
-                *item = $body;
-            })
+            out.iter_mut().zip(a.iter().zip(b)).for_each(|(item, (&$x, &$y))| *item = $body)
         };
     }
     match function {

@@ -697,6 +697,11 @@ mod tests {
     fn every_family_and_height_sums_its_nests() {
         let mut random = types::Random::new(3);
         for isa in Isa::available() {
+            for (count, vectors) in [(1, 1), (3, 2), (7, 1), (13, 2), (ROWS, 1), (ROWS, 2)] {
+                for pairs in Pairs::available(isa) {
+                    check_even(isa, count, vectors, pairs, &mut random);
+                }
+            }
             for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
                 check(isa, count, vectors, Float::F32, Pairs::Widened, &mut random);
                 check(isa, count, vectors, Float::F16, Pairs::Widened, &mut random);
@@ -713,6 +718,49 @@ mod tests {
         let mut rounded = vec![0.0; numbers.len()];
         crate::float::widen(Isa::Portable, float, &bytes, &mut rounded);
         (bytes, rounded)
+    }
+
+    /// One nest of pairs for rows at one distance, of any depth: what the matrix unit takes.
+    fn check_even(isa: Isa, count: usize, vectors: usize, pairs: Pairs, random: &mut types::Random) {
+        for depth in [1, 8, 15, 16, 17, 24, 40] {
+            let (width, turns, distance) = (LANES * vectors, 3, depth + 5);
+            let loops = [Loop { turns, x: 2, weights: depth * width }, Loop::ONCE, Loop::ONCE];
+            let nests = [Nest { x: 1, weights: 0, loops, depth }];
+            let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
+            let words = 1 + (turns - 1) * 2 + (count - 1) * distance + depth;
+            let (x_bytes, x) = stored(Float::Bf16, numbers(2 * words));
+            let (weight_bytes, weights) = stored(Float::Bf16, numbers(2 * turns * depth * width));
+            let bias = numbers(width);
+            let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
+            let mut out = vec![0.0f32; count * width];
+            let tile = Tile {
+                factors: Float::Bf16,
+                x: x_bytes.as_ptr().cast(),
+                weights: weight_bytes.as_ptr().cast(),
+                weight_stride: width,
+                result: Float::F32,
+                out: out.as_mut_ptr().cast(),
+                rows: &rows,
+                vectors,
+                vector_stride: LANES,
+                nests: &nests,
+                start: Start::Bias(bias.as_ptr()),
+                residual: None,
+                limits: Some([-1.5, 2.0]),
+            };
+            // SAFETY: the slices have the lengths that the rows and the nest ask for.
+            unsafe { multiply_by(isa, pairs, &tile) };
+            for (at, got) in out.iter().enumerate() {
+                let (row, lane) = (at / width, at % width);
+                let mut want = f64::from(bias[lane]);
+                for (turn, k, part) in (0..turns).flat_map(|turn| (0..2 * depth).map(move |k| (turn, k / 2, k % 2))) {
+                    let item = x[2 * (1 + row * distance + 2 * turn + k) + part];
+                    want += f64::from(item) * f64::from(weights[2 * ((turn * depth + k) * width + lane) + part]);
+                }
+                let want = want.clamp(-1.5, 2.0);
+                assert!((f64::from(*got) - want).abs() < 1e-5, "{isa} {pairs:?} {count} x {vectors}, depth {depth}");
+            }
+        }
     }
 
     /// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
