@@ -560,6 +560,10 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                     let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
                     for _ in 0..inner.turns {
                         let (mut at, mut weights) = (shift, weights.add(place));
+                        // What the next turn reads of each row is far from this, and nobody else foresees it.
+                        for r in 0..R {
+                            V::prefetch(x[r].wrapping_add(shift + inner.x));
+                        }
                         // High tiles take one term a turn: with a second loop their sums would change registers.
                         if 1 < U {
                             for _ in 0..nest.depth / U {
