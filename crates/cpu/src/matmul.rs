@@ -36,6 +36,8 @@ const FEW_ROWS: usize = 4;
 const FEW_ROWS_BYTES: usize = 1 << 16;
 /// For so many panels a block is copied together first, though it could be read where it lies.
 const COPY_PANELS: usize = 6;
+/// So many panels have time to ask for the next block; fewer wait for memory in any case.
+const ASKING_PANELS: usize = 4;
 /// Multiplications and additions that are worth a task of their own: some microseconds.
 const TASK_FLOPS: f64 = 1e6;
 /// Tasks a thread, so that threads that come late or are disturbed find less to do.
@@ -339,7 +341,8 @@ impl<'a> Product<'a> {
             for number in 0..blocks {
                 let terms = number * k / blocks..(number + 1) * k / blocks;
                 let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
-                let size = if form == MatMulB::Packed { terms.len() * block.stride } else { 0 };
+                let asks = form == MatMulB::Packed && ASKING_PANELS <= part.panels.len();
+                let size = if asks { terms.len() * block.stride } else { 0 };
                 for (ix, panel) in part.panels.clone().enumerate() {
                     // The next block lies behind this one. Its first panel would wait for every line of it; so each panel
                     // asks for a part of it.
