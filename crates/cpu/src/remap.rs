@@ -47,19 +47,36 @@ impl KernelFn for Remap {
     }
 }
 
+/// Elements of a task.
+const TASK: usize = 1 << 13;
+
 impl Remap {
     fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
         let x: &[T] = input(&args, 0);
         let out: &mut [T] = elements_mut(args.outputs[0]);
-        let Some((columns, rows)) = self.tables.split_last() else { return };
-        for_each_chunk(pool, out, columns.len(), &|number, cells| {
-            let (mut rest, mut start, mut stride) = (number, 0, self.shape[self.shape.len() - 1]);
-            for (table, &extent) in rows.iter().zip(&self.shape).rev() {
-                start += table[rest % table.len()] as usize * stride;
-                rest /= table.len();
-                stride *= extent;
+        // The innermost axes that stay as they are move as one.
+        let stays = |axis: &usize| self.tables[*axis].iter().copied().eq(0..self.shape[*axis] as u32);
+        let moved = self.shape.len() - (0..self.shape.len()).rev().take_while(stays).count();
+        let run: usize = self.shape[moved..].iter().product();
+        let (columns, rows): (&[u32], _) = match self.tables[..moved].split_last() {
+            Some((columns, rows)) => (columns, rows),
+            None => (&[0], &[][..]),
+        };
+        let row = columns.len() * run;
+        let rows_per_task = (TASK / row).max(1);
+        for_each_chunk(pool, out, rows_per_task * row, &|number, cells| {
+            for (ix, cells) in cells.chunks_exact_mut(row).enumerate() {
+                let mut stride = run * self.shape[..moved].last().copied().unwrap_or(1);
+                let (mut rest, mut start) = (number * rows_per_task + ix, 0);
+                for (table, &extent) in rows.iter().zip(&self.shape).rev() {
+                    start += table[rest % table.len()] as usize * stride;
+                    rest /= table.len();
+                    stride *= extent;
+                }
+                for (cells, &column) in cells.chunks_exact_mut(run).zip(columns) {
+                    cells.copy_from_slice(&x[start + column as usize * run..][..run]);
+                }
             }
-            cells.iter_mut().zip(columns).for_each(|(cell, &column)| *cell = x[start + column as usize]);
         });
     }
 }
