@@ -83,11 +83,19 @@ struct Config {
     rows: [u8; 16],
 }
 
+thread_local! {
+    /// What `configure` last gave this thread's registers; zeros where that is not known.
+    static SHAPES: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+}
+
+/// Assumes nothing any more about the shapes of this thread's registers: the caller may have used them since, for all
+/// that the unit holds is volatile across calls (System V psABI, register usage).
+pub(crate) fn forget() {
+    SHAPES.set([0; 2]);
+}
+
 /// Gives the registers their shapes, if they have others: so many rows, and so many words left over.
 fn configure(rows: usize, rest: usize) {
-    thread_local! {
-        static SHAPES: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
-    }
     if SHAPES.replace([rows, rest]) == [rows, rest] {
         return;
     }
@@ -167,7 +175,7 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 
                     let (mut x, mut weights) = (x.add(shift), tile.weights.add(place));
                     for _ in 0..full {
                         add_words!("tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step);
-                        (x, weights) = (x.add(WORDS), weights.add(WORDS * tile.weight_stride));
+                        (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
                     }
                     if rest != 0 {
                         add_words!("tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step);
@@ -180,6 +188,30 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 
         asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 4 * LANES, options(nostack, preserves_flags));
         if vectors == 2 {
             asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS), in(reg) 4 * LANES, options(nostack, preserves_flags));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+
+    #[test]
+    fn others_may_use_the_unit_between_runs() {
+        if !is_available() {
+            return;
+        }
+        for _ in 0..2 {
+            Pool::new(1).run(1, &|_| configure(5, 3));
+            let mut found = Config { palette: 0, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
+            // SAFETY: the unit is there; the first instruction writes these 64 bytes, and the second is what a library
+            // ends with that used the unit.
+            unsafe {
+                asm!("sttilecfg [{}]", in(reg) &mut found, options(nostack));
+                asm!("tilerelease", options(nostack, nomem));
+            }
+            assert_eq!((found.palette, found.rows[0], found.bytes[3]), (1, 5, 12));
         }
     }
 }

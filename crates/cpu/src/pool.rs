@@ -106,6 +106,8 @@ impl Pool {
     ///
     /// Allocates nothing. When a task panics the rest may be left out, and the panic goes on in the caller.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        #[cfg(target_arch = "x86_64")]
+        crate::amx::forget();
         let shared = &*self.shared;
         if tasks <= 1 || self.workers.is_empty() || shared.busy.swap(true, Ordering::Acquire) {
             (0..tasks).for_each(task);

@@ -47,35 +47,54 @@ impl KernelFn for Remap {
     }
 }
 
-/// Elements of a task.
+/// Elements of a task, if one run has no more.
 const TASK: usize = 1 << 13;
 
 impl Remap {
     fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
         let x: &[T] = input(&args, 0);
         let out: &mut [T] = elements_mut(args.outputs[0]);
-        // The innermost axes that stay as they are move as one.
-        let stays = |axis: &usize| self.tables[*axis].iter().copied().eq(0..self.shape[*axis] as u32);
+        if out.is_empty() {
+            return;
+        }
+        // The innermost axes that stay as they are move as one run.
+        let stays = |axis: &usize| {
+            let table = &self.tables[*axis];
+            table.len() == self.shape[*axis] && table.iter().enumerate().all(|(ix, &index)| ix == index as usize)
+        };
         let moved = self.shape.len() - (0..self.shape.len()).rev().take_while(stays).count();
         let run: usize = self.shape[moved..].iter().product();
         let (columns, rows): (&[u32], _) = match self.tables[..moved].split_last() {
             Some((columns, rows)) => (columns, rows),
             None => (&[0], &[][..]),
         };
-        let row = columns.len() * run;
-        let rows_per_task = (TASK / row).max(1);
-        for_each_chunk(pool, out, rows_per_task * row, &|number, cells| {
-            for (ix, cells) in cells.chunks_exact_mut(row).enumerate() {
-                let mut stride = run * self.shape[..moved].last().copied().unwrap_or(1);
-                let (mut rest, mut start) = (number * rows_per_task + ix, 0);
-                for (table, &extent) in rows.iter().zip(&self.shape).rev() {
-                    start += table[rest % table.len()] as usize * stride;
-                    rest /= table.len();
-                    stride *= extent;
+        let start_of = |row: usize| {
+            let mut stride = run * self.shape[..moved].last().copied().unwrap_or(1);
+            let (mut rest, mut start) = (row, 0);
+            for (table, &extent) in rows.iter().zip(&self.shape).rev() {
+                start += table[rest % table.len()] as usize * stride;
+                rest /= table.len();
+                stride *= extent;
+            }
+            start
+        };
+        let runs = (TASK / run).max(1);
+        for_each_chunk(pool, out, runs * run, &|number, mut cells| {
+            let mut at = number * runs;
+            while !cells.is_empty() {
+                let (row, column) = (at / columns.len(), at % columns.len());
+                let columns = &columns[column..];
+                let count = columns.len().min(cells.len() / run);
+                let (now, later) = cells.split_at_mut(count * run);
+                let x = &x[start_of(row)..];
+                if run == 1 {
+                    now.iter_mut().zip(columns).for_each(|(cell, &column)| *cell = x[column as usize]);
+                } else {
+                    for (cells, &column) in now.chunks_exact_mut(run).zip(columns) {
+                        cells.copy_from_slice(&x[column as usize * run..][..run]);
+                    }
                 }
-                for (cells, &column) in cells.chunks_exact_mut(run).zip(columns) {
-                    cells.copy_from_slice(&x[start + column as usize * run..][..run]);
-                }
+                (cells, at) = (later, at + count);
             }
         });
     }

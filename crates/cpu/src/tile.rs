@@ -570,15 +570,15 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                                 for u in 0..U {
                                     partial[u] = term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
                                 }
-                                (at, weights) = (at + U, weights.add(U * width));
+                                (at, weights) = (at + U, weights.wrapping_add(U * width));
                             }
                         }
                         for _ in 0..if 1 < U { nest.depth % U } else { nest.depth } {
                             for v in 0..N {
-                                V::prefetch(weights.wrapping_add(AHEAD * width + v * LANES));
+                                V::prefetch(weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES));
                             }
                             sums = term::<V, F, R, N>(sums, x, at, weights);
-                            (at, weights) = (opaque(at + 1), weights.add(width));
+                            (at, weights) = (opaque(at + 1), weights.wrapping_add(width));
                         }
                         (shift, place) = (shift + inner.x, place + inner.weights);
                     }
