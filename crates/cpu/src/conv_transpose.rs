@@ -31,6 +31,9 @@ pub struct ConvTranspose {
     pub epilogue: Epilogue,
 }
 
+/// Elements of a band of output rows, one task's, if a row has no more.
+const BAND: usize = 1 << 12;
+
 impl ConvTranspose {
     /// Weights `[in_channels, out_channels / groups, ..kernel]` as the kernel reads them: for each group the matrix of
     /// output channel x kernel cell by input channel, in panels of 12 rows.
@@ -132,14 +135,21 @@ impl KernelFn for ConvTranspose {
                 });
                 let spread = &*spread;
                 let first = (image * self.out_channels + group * group_channels) * plane;
-                let cells = &mut out[first..first + group_channels * plane];
-                for_each_chunk(pool, cells, plane, &|channel, cells| {
+                let cells = SharedMut::new(&mut out[first..first + group_channels * plane]);
+                let [height, width] = self.window.input;
+                let band = (BAND / width).clamp(1, height);
+                let bands = height.div_ceil(band);
+                pool.run(group_channels * bands, &|task| {
+                    let (channel, top) = (task / bands, task % bands * band);
                     let taps = self.window.taps();
-                    let rows = &spread[channel * taps * columns..(channel + 1) * taps * columns];
+                    let patches = &spread[channel * taps * columns..(channel + 1) * taps * columns];
                     let bias = bias.map_or(0.0, |bias| bias[group * group_channels + channel]);
+                    let (start, rows) = (channel * plane + top * width, band.min(height - top));
+                    // SAFETY: a channel's band is its task's alone.
+                    let cells = unsafe { cells.part(start, rows * width) };
                     let kernel = self;
-                    with_vector!(pool.isa(), gather_plane(
-                        kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]
+                    with_vector!(pool.isa(), gather_rows(
+                        kernel: &ConvTranspose, patches: &[f32], columns: usize, bias: f32, top: usize, cells: &mut [f32]
                     ));
                 });
             }
@@ -147,24 +157,44 @@ impl KernelFn for ConvTranspose {
     }
 }
 
-/// Sums what each kernel cell spread into a plane, cell by cell in order.
+/// Sums what each kernel cell spread into the rows of a plane from `top` on, cell by cell in order.
 #[inline(always)]
-fn gather_plane<V: Vector>(kernel: &ConvTranspose, rows: &[f32], columns: usize, bias: f32, cells: &mut [f32]) {
+fn gather_rows<V: Vector>(
+    kernel: &ConvTranspose,
+    patches: &[f32],
+    columns: usize,
+    bias: f32,
+    top: usize,
+    cells: &mut [f32],
+) {
     let window = &kernel.window;
+    let width = window.output[1];
+    // Each item goes to a pair of its own, as where feature maps are doubled.
+    let doubles = [window.stride[1], window.kernel[1], window.dilation[1], window.pad[1]] == [2, 2, 1, 0]
+        && window.input[1] == 2 * width;
     cells.fill(bias);
-    for ky in 0..window.kernel[0] {
-        for kx in 0..window.kernel[1] {
-            let tap = &rows[(ky * window.kernel[1] + kx) * columns..][..columns];
-            let inside = window.inside(1, kx);
-            if inside.is_empty() {
+    for (row, cells) in cells.chunks_exact_mut(window.input[1]).enumerate() {
+        for ky in 0..window.kernel[0] {
+            let Some(shift) = (top + row + window.pad[0]).checked_sub(ky * window.dilation[0]) else { continue };
+            let y = shift / window.stride[0];
+            if shift % window.stride[0] != 0 || window.output[0] <= y {
                 continue;
             }
-            for y in window.inside(0, ky) {
-                let target = y * window.stride[0] + ky * window.dilation[0] - window.pad[0];
+            let tap = |kx: usize| &patches[(ky * window.kernel[1] + kx) * columns + y * width..][..width];
+            if doubles {
+                for ((pair, even), odd) in cells.as_chunks_mut::<2>().0.iter_mut().zip(tap(0)).zip(tap(1)) {
+                    *pair = [pair[0] + even, pair[1] + odd];
+                }
+                continue;
+            }
+            for kx in 0..window.kernel[1] {
+                let inside = window.inside(1, kx);
+                if inside.is_empty() {
+                    continue;
+                }
                 let start = inside.start * window.stride[1] + kx * window.dilation[1] - window.pad[1];
-                let source = &tap[y * window.output[1]..][inside.clone()];
-                let cells = cells[target * window.input[1] + start..].iter_mut().step_by(window.stride[1]);
-                cells.zip(source).for_each(|(cell, item)| *cell += item);
+                let cells = cells[start..].iter_mut().step_by(window.stride[1]);
+                cells.zip(&tap(kx)[inside]).for_each(|(cell, item)| *cell += item);
             }
         }
     }
