@@ -186,6 +186,8 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
             done.map_err(|error| error.to_string())?;
             *least = least.min(seconds);
         }
+        // Threads that the last step did not need may be parked: the first burst wakes them.
+        session.burst(BURST_ROUNDS);
         let (flops, burst) = timed(|| session.burst(BURST_ROUNDS));
         peak = peak.max(flops as f64 / burst);
     }
