@@ -128,13 +128,30 @@ fn results(ports: &[Port], bytes: &mut &[u8]) -> Vec<Tensor> {
 
 /// Runs compiled graphs behind the shim and compares their results with the definition.
 fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, flags: &[&str]) {
-    let folder = folder(name);
-    let mut plans: Vec<Compiled> = Vec::new();
-    for (name, graph) in &graphs {
-        plans.push(compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}")));
+    let Some(runs) = run_all(test, name, &graphs, flags) else { return };
+    let mut wrong = Vec::new();
+    for ((name, graph), Run { given, got }) in graphs.iter().zip(&runs) {
+        let want = evaluate(graph, given).expect("the graph verifies");
+        for (got, want) in got.iter().zip(&want) {
+            wrong.extend(difference(got, want, TOLERANCE, TOLERANCE).map(|difference| format!("{name}: {difference}")));
+        }
     }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What a graph was given and what its kernels made of it.
+struct Run {
+    given: Vec<Tensor>,
+    got: Vec<Tensor>,
+}
+
+/// Runs graphs through one program, or none after saying that `test` is skipped.
+fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], flags: &[&str]) -> Option<Vec<Run>> {
+    let compiled =
+        |(name, graph): &(String, Graph)| compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut plans: Vec<Compiled> = graphs.iter().map(compiled).collect();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-    let Some(program) = shim(test, &folder, &source, flags) else { return };
+    let program = shim(test, &folder(name), &source, flags)?;
     let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
     let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
     for (compiled, given) in plans.iter().zip(&given) {
@@ -142,14 +159,10 @@ fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, flags: &[&str]) {
     }
     let bytes = job.run(&program);
     let mut rest = &bytes[..];
-    let mut wrong = Vec::new();
-    for (((name, graph), compiled), given) in graphs.iter().zip(&plans).zip(&given) {
-        let want = evaluate(graph, given).expect("the graph verifies");
-        for (got, want) in results(&compiled.plan.outputs, &mut rest).iter().zip(&want) {
-            wrong.extend(difference(got, want, TOLERANCE, TOLERANCE).map(|difference| format!("{name}: {difference}")));
-        }
-    }
-    assert!(rest.is_empty() && wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    let run = |(compiled, given): (&Compiled, _)| Run { given, got: results(&compiled.plan.outputs, &mut rest) };
+    let runs = plans.iter().zip(given).map(run).collect();
+    assert!(rest.is_empty(), "the program says nothing else");
+    Some(runs)
 }
 
 /// The cases that the target has kernels for, and how many are refused.
@@ -230,7 +243,6 @@ fn body<'a>(source: &'a Source, name: &str) -> &'a str {
 #[test]
 fn networks_give_what_processors_give() {
     let test = "cuda::networks_give_what_processors_give";
-    let folder = folder("cuda-networks");
     let network = |name: &str, shape: &[usize]| {
         let shapes = [("input".to_string(), types::Shape::from(shape))].into_iter().collect();
         let request = compiler::source::Request { model: name.into(), shapes, ..Default::default() };
@@ -244,28 +256,15 @@ fn networks_give_what_processors_give() {
     ];
     graphs.push(("transformer".into(), crate::transformers::transformer(2)));
     graphs.extend((0..20).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed))));
-    let mut plans: Vec<Compiled> = graphs
-        .iter()
-        .map(|(name, graph)| compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}")))
-        .collect();
-    let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-    let Some(program) = shim(test, &folder, &source, &["-O2"]) else { return };
-    let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
-    let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
-    for (compiled, given) in plans.iter().zip(&given) {
-        job.add(&compiled.plan, &compiled.constants, given);
-    }
-    let bytes = job.run(&program);
-    let mut rest = &bytes[..];
-    for (((name, graph), compiled), given) in graphs.iter().zip(&plans).zip(&given) {
+    let Some(runs) = run_all(test, "cuda-networks", &graphs, &["-O2"]) else { return };
+    for ((name, graph), Run { given, got }) in graphs.iter().zip(&runs) {
         let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
         let want = crate::support::open(&processor, 2).run_tensors(given).expect("the inputs fit");
-        for (got, want) in results(&compiled.plan.outputs, &mut rest).iter().zip(&want) {
+        for (got, want) in got.iter().zip(&want) {
             let largest = want.to_f64().into_iter().fold(1e-3f64, |largest, item| largest.max(item.abs()));
             assert_eq!(difference(got, want, 0.0, 1e-3 * largest), None, "{name}");
         }
     }
-    assert!(rest.is_empty());
 }
 
 /// What is emitted for a small network, launches included; templates are read where they stand.
