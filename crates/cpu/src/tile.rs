@@ -23,8 +23,11 @@
 //! read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
 //! partial sums: a kernel whose results are the same for any number of threads cuts its tiles by its shape alone.
 
+mod factors;
+
 use types::{bf16, f16};
 
+use self::factors::Factors;
 use crate::float::Item;
 use crate::vector::{LANES, Portable, Vector};
 use crate::{Float, Isa};
@@ -288,7 +291,8 @@ const PORTABLE_F16_TO_F32: [Part; 4] = portable_by_rows!(f16 => f32);
 mod x86 {
     use types::{bf16, f16};
 
-    use super::{Dot, Factors, Item, Part, ROWS, Row, Tile, part};
+    use super::factors::{Dot, Factors};
+    use super::{Item, Part, ROWS, Row, Tile, part};
     use crate::vector::x86::{Avx2, Avx512};
 
     // Never inlined: each is compiled on its own, so that its sums get all registers.
@@ -361,160 +365,6 @@ mod x86 {
     pub(super) const AVX2_BF16_TO_F32: [Part; 2] = by_rows!(avx2 bf16 => f32, 1: 1 of 1 2 of 1);
     pub(super) const AVX2_F16: [Part; 2] = by_rows!(avx2 f16 => f16, 1: 1 of 1 2 of 1);
     pub(super) const AVX2_F16_TO_F32: [Part; 2] = by_rows!(avx2 f16 => f32, 1: 1 of 1 2 of 1);
-}
-
-/// What words hold and how they are multiplied, in one family of instructions.
-trait Factors<V: Vector> {
-    /// A word of `x` beside all lanes, the weights of sixteen lanes, and their sums.
-    type Item: Copy;
-    type Weights: Copy;
-    type Sum: Copy;
-
-    /// # Safety
-    /// It can be read.
-    unsafe fn item(from: *const Word) -> Self::Item;
-
-    /// # Safety
-    /// Sixteen words can be read.
-    unsafe fn weights(from: *const Word) -> Self::Weights;
-
-    fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum;
-
-    /// A sum that is a number in each lane so far.
-    fn sum(lanes: V) -> Self::Sum;
-
-    fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum;
-
-    /// The sum of each lane.
-    fn lanes(sum: Self::Sum) -> V;
-}
-
-impl<V: Vector> Factors<V> for f32 {
-    type Item = V;
-    type Weights = V;
-    type Sum = V;
-
-    #[inline(always)]
-    unsafe fn item(from: *const Word) -> V {
-        // SAFETY: the caller's promise.
-        V::splat(unsafe { from.cast::<f32>().read_unaligned() })
-    }
-
-    #[inline(always)]
-    unsafe fn weights(from: *const Word) -> V {
-        // SAFETY: the caller's promise.
-        unsafe { V::load(from.cast()) }
-    }
-
-    #[inline(always)]
-    fn mul_add(item: V, weights: V, sum: V) -> V {
-        item.mul_add(weights, sum)
-    }
-
-    #[inline(always)]
-    fn sum(lanes: V) -> V {
-        lanes
-    }
-
-    #[inline(always)]
-    fn add(sum: V, other: V) -> V {
-        sum.add(other)
-    }
-
-    #[inline(always)]
-    fn lanes(sum: V) -> V {
-        sum
-    }
-}
-
-/// Halves that are widened: a word's two in turns, by the two weights of eight lanes, so that a lane's sum is that of two
-/// neighbours in the end.
-macro_rules! widened {
-    ($half:ident, $splat:ident, $load:ident) => {
-        impl<V: Vector> Factors<V> for $half {
-            type Item = V;
-            type Weights = [V; 2];
-            type Sum = [V; 2];
-
-            #[inline(always)]
-            unsafe fn item(from: *const Word) -> V {
-                // SAFETY: the caller's promise; two halves need no more than their own alignment.
-                V::$splat(unsafe { from.cast::<u32>().read_unaligned() })
-            }
-
-            #[inline(always)]
-            unsafe fn weights(from: *const Word) -> [V; 2] {
-                // SAFETY: the caller's promise: 32 halves.
-                unsafe { [V::$load(from.cast()), V::$load(from.add(LANES / 2).cast())] }
-            }
-
-            #[inline(always)]
-            fn mul_add(item: V, weights: [V; 2], sum: [V; 2]) -> [V; 2] {
-                [item.mul_add(weights[0], sum[0]), item.mul_add(weights[1], sum[1])]
-            }
-
-            #[inline(always)]
-            fn sum(lanes: V) -> [V; 2] {
-                lanes.zip(V::zero())
-            }
-
-            #[inline(always)]
-            fn add(sum: [V; 2], other: [V; 2]) -> [V; 2] {
-                [sum[0].add(other[0]), sum[1].add(other[1])]
-            }
-
-            #[inline(always)]
-            fn lanes(sum: [V; 2]) -> V {
-                sum[0].pair_sums(sum[1])
-            }
-        }
-    };
-}
-
-widened!(bf16, splat_bf16, load_bf16);
-widened!(f16, splat_f16, load_f16);
-
-/// Pairs of `bf16` that the processor multiplies and adds in one instruction.
-#[cfg(target_arch = "x86_64")]
-struct Dot;
-
-#[cfg(target_arch = "x86_64")]
-impl Factors<crate::vector::x86::Avx512> for Dot {
-    type Item = crate::vector::x86::Avx512;
-    type Weights = crate::vector::x86::Avx512;
-    type Sum = crate::vector::x86::Avx512;
-
-    #[inline(always)]
-    unsafe fn item(from: *const Word) -> Self::Item {
-        // SAFETY: the caller's promise; two halves need no more than their own alignment. The bits are no number here.
-        Vector::splat(f32::from_bits(unsafe { from.cast::<u32>().read_unaligned() }))
-    }
-
-    #[inline(always)]
-    unsafe fn weights(from: *const Word) -> Self::Weights {
-        // SAFETY: the caller's promise.
-        unsafe { Vector::load(from.cast()) }
-    }
-
-    #[inline(always)]
-    fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum {
-        sum.add_dot(item, weights)
-    }
-
-    #[inline(always)]
-    fn sum(lanes: Self::Sum) -> Self::Sum {
-        lanes
-    }
-
-    #[inline(always)]
-    fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum {
-        Vector::add(sum, other)
-    }
-
-    #[inline(always)]
-    fn lanes(sum: Self::Sum) -> Self::Sum {
-        sum
-    }
 }
 
 /// R rows of N vectors of a tile, from `vector` on, with U partial sums each.

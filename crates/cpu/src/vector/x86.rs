@@ -1,0 +1,495 @@
+//! [`Vector`] in the registers of AVX-512 and of AVX2 with FMA and F16C.
+
+use std::arch::x86_64::*;
+use std::mem::transmute;
+
+use super::{Isa, LANES, Vector};
+
+/// One register of AVX-512.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(__m512);
+
+/// Two registers of AVX2.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2([__m256; 2]);
+
+// SAFETY of every block below: the trait's contract, only code compiled for the family calls these.
+impl Vector for Avx512 {
+    const ISA: Isa = Isa::Avx512;
+
+    #[inline(always)]
+    fn prefetch<T>(line: *const T) {
+        // SAFETY: the instruction is there, and reads nothing that the program would see.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe { wide_bf16(_mm256_loadu_si256(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        Avx512(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) })
+    }
+
+    #[inline(always)]
+    fn splat_bf16(pair: u32) -> Self {
+        // SAFETY: the family's instructions are there.
+        unsafe { wide_bf16(_mm256_set1_epi32(pair.cast_signed())) }
+    }
+
+    #[inline(always)]
+    fn splat_f16(pair: u32) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_cvtph_ps(_mm256_set1_epi32(pair.cast_signed())) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe {
+            let bits = _mm512_castps_si512(self.0);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+            // What is no number stays none.
+            let none = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+            let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x40_0000));
+            let halves = _mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(none, rounded, quiet));
+            _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(halves));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut u16) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
+    }
+
+    #[inline(always)]
+    fn pair_sums(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        unsafe {
+            let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+            let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+            let [even, odd] = [even, odd].map(|lanes| _mm512_permutex2var_ps(self.0, lanes, other.0));
+            Avx512(_mm512_add_ps(even, odd))
+        }
+    }
+
+    #[inline(always)]
+    fn splat(number: f32) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_set1_ps(number) })
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        Avx512(unsafe { _mm512_loadu_ps(from) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe { _mm512_storeu_ps(to, self.0) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, sum: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_fmadd_ps(self.0, factor.0, sum.0) })
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_add_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_sub_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_mul_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_div_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_abs_ps(self.0) })
+    }
+
+    #[inline(always)]
+    fn if_less(self, other: Self, yes: Self, no: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        unsafe {
+            let less = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, other.0);
+            Avx512(_mm512_mask_blend_ps(less, no.0, yes.0))
+        }
+    }
+
+    #[inline(always)]
+    fn read_part(from: &[f32], rest: f32) -> Self {
+        // SAFETY: the family's instructions are there; lanes behind the slice are not read.
+        Avx512(unsafe { _mm512_mask_loadu_ps(_mm512_set1_ps(rest), first(from.len()), from.as_ptr()) })
+    }
+
+    #[inline(always)]
+    fn write_part(self, to: &mut [f32]) {
+        // SAFETY: the family's instructions are there; lanes behind the slice are not written.
+        unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), first(to.len()), self.0) }
+    }
+
+    #[inline(always)]
+    fn scale(self, power: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_scalef_ps(self.0, power.0) })
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Self) -> [Self; 2] {
+        // SAFETY: the family's instructions are there.
+        unsafe {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            [low, high].map(|lanes| Avx512(_mm512_permutex2var_ps(self.0, lanes, other.0)))
+        }
+    }
+
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_max_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_min_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn max_or_nan(self, other: Self) -> Self {
+        // The instruction gives `other` where either is no number: it is kept away from lanes that are none already.
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe {
+            let numbers = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(self.0, self.0);
+            _mm512_mask_max_ps(self.0, numbers, self.0, other.0)
+        })
+    }
+
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        let mut pairs = rows;
+        let mut fours = rows;
+        let mut columns = rows;
+        for four in 0..4 {
+            let at = 4 * four;
+            // SAFETY: the family's instructions are there.
+            unsafe {
+                for pair in [at, at + 2] {
+                    pairs[pair].0 = _mm512_unpacklo_ps(rows[pair].0, rows[pair + 1].0);
+                    pairs[pair + 1].0 = _mm512_unpackhi_ps(rows[pair].0, rows[pair + 1].0);
+                }
+                let (a, b) = (_mm512_castps_pd(pairs[at].0), _mm512_castps_pd(pairs[at + 2].0));
+                let (c, d) = (_mm512_castps_pd(pairs[at + 1].0), _mm512_castps_pd(pairs[at + 3].0));
+                fours[at].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+                fours[at + 1].0 = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+                fours[at + 2].0 = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
+                fours[at + 3].0 = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
+            }
+        }
+        // Quarter `q` of `fours[4 * r + c]` has column `4 * q + c` of rows `4 * r` to `4 * r + 3`.
+        for column in 0..4 {
+            let (a, b) = (fours[column].0, fours[column + 4].0);
+            let (c, d) = (fours[column + 8].0, fours[column + 12].0);
+            // SAFETY: the family's instructions are there.
+            unsafe {
+                let (ab_even, ab_odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                let (cd_even, cd_odd) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
+                columns[column].0 = _mm512_shuffle_f32x4::<0x88>(ab_even, cd_even);
+                columns[column + 4].0 = _mm512_shuffle_f32x4::<0x88>(ab_odd, cd_odd);
+                columns[column + 8].0 = _mm512_shuffle_f32x4::<0xdd>(ab_even, cd_even);
+                columns[column + 12].0 = _mm512_shuffle_f32x4::<0xdd>(ab_odd, cd_odd);
+            }
+        }
+        columns
+    }
+}
+
+impl Avx512 {
+    /// `self + a * b`, where lanes of `a` and `b` are pairs of `bf16`. For code compiled for AVX512-BF16 alone.
+    #[inline(always)]
+    pub(crate) fn add_dot(self, a: Avx512, b: Avx512) -> Avx512 {
+        // SAFETY: the instruction is there; a vector's bits are those of 32 halves.
+        Avx512(unsafe {
+            _mm512_dpbf16_ps(self.0, transmute::<__m512, __m512bh>(a.0), transmute::<__m512, __m512bh>(b.0))
+        })
+    }
+}
+
+/// # Safety
+/// The processor has AVX-512 F.
+#[inline(always)]
+unsafe fn wide_bf16(halves: __m256i) -> Avx512 {
+    // SAFETY: the caller's promise.
+    Avx512(unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) })
+}
+
+/// A bit for each of the first lanes.
+#[inline(always)]
+fn first(lanes: usize) -> u16 {
+    ((1u32 << lanes.min(LANES)) - 1) as u16
+}
+
+impl Avx2 {
+    #[inline(always)]
+    fn each(self, other: Self, function: impl Fn(__m256, __m256) -> __m256) -> Self {
+        Avx2([function(self.0[0], other.0[0]), function(self.0[1], other.0[1])])
+    }
+}
+
+impl Vector for Avx2 {
+    const ISA: Isa = Isa::Avx2;
+
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        let half = |ix: usize| unsafe {
+            let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(ix * LANES / 2).cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+        };
+        Avx2([half(0), half(1)])
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        let half = |ix: usize| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.add(ix * LANES / 2).cast())) };
+        Avx2([half(0), half(1)])
+    }
+
+    #[inline(always)]
+    fn splat_bf16(pair: u32) -> Self {
+        // SAFETY: the family's instructions are there.
+        let wide = unsafe {
+            let halves = _mm256_cvtepu16_epi32(_mm_set1_epi32(pair.cast_signed()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+        };
+        Avx2([wide; 2])
+    }
+
+    #[inline(always)]
+    fn splat_f16(pair: u32) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx2([unsafe { _mm256_cvtph_ps(_mm_set1_epi32(pair.cast_signed())) }; 2])
+    }
+
+    #[inline(always)]
+    unsafe fn store_bf16(self, to: *mut u16) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe {
+            let [low, high] = self.0.map(|lanes| {
+                let bits = _mm256_castps_si256(lanes);
+                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+                let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+                // What is no number stays none.
+                let none = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(lanes, lanes));
+                let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
+                _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, none))
+            });
+            // Packing keeps to quarters, which are then put in order.
+            let halves = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(low, high));
+            _mm256_storeu_si256(to.cast(), halves);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut u16) {
+        for (ix, lanes) in self.0.into_iter().enumerate() {
+            // SAFETY: the caller's promise, and the family's.
+            unsafe {
+                let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(lanes);
+                _mm_storeu_si128(to.add(ix * LANES / 2).cast(), halves);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pair_sums(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        let sums = |a: __m256, b: __m256| unsafe {
+            let sums = _mm256_castps_pd(_mm256_hadd_ps(a, b));
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(sums))
+        };
+        Avx2([sums(self.0[0], self.0[1]), sums(other.0[0], other.0[1])])
+    }
+
+    #[inline(always)]
+    fn splat(number: f32) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx2([unsafe { _mm256_set1_ps(number) }; 2])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        Avx2(unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(LANES / 2))] })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe {
+            _mm256_storeu_ps(to, self.0[0]);
+            _mm256_storeu_ps(to.add(LANES / 2), self.0[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, sum: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        let half = |ix: usize| unsafe { _mm256_fmadd_ps(self.0[ix], factor.0[ix], sum.0[ix]) };
+        Avx2([half(0), half(1)])
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe { _mm256_add_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe { _mm256_sub_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe { _mm256_mul_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe { _mm256_div_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn abs(self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(self, |a, _| unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) })
+    }
+
+    #[inline(always)]
+    fn if_less(self, other: Self, yes: Self, no: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        let half = |ix: usize| unsafe {
+            let less = _mm256_cmp_ps::<_CMP_LT_OQ>(self.0[ix], other.0[ix]);
+            _mm256_blendv_ps(no.0[ix], yes.0[ix], less)
+        };
+        Avx2([half(0), half(1)])
+    }
+
+    #[inline(always)]
+    fn scale(self, power: Self) -> Self {
+        // SAFETY: the family's instructions are there. In two steps: a power may leave the range of one exponent.
+        self.each(power, |item, power| unsafe {
+            let power = _mm256_cvtps_epi32(power);
+            let half = _mm256_srai_epi32::<1>(power);
+            let exact =
+                |power| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(power, _mm256_set1_epi32(127))));
+            _mm256_mul_ps(_mm256_mul_ps(item, exact(half)), exact(_mm256_sub_epi32(power, half)))
+        })
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Self) -> [Self; 2] {
+        // SAFETY: the family's instructions are there.
+        let half = |ix: usize| unsafe {
+            let (low, high) =
+                (_mm256_unpacklo_ps(self.0[ix], other.0[ix]), _mm256_unpackhi_ps(self.0[ix], other.0[ix]));
+            Avx2([_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)])
+        };
+        [half(0), half(1)]
+    }
+
+    #[inline(always)]
+    fn max(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe { _mm256_max_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn min(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe { _mm256_min_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn max_or_nan(self, other: Self) -> Self {
+        // The instruction gives `b` where either is no number: lanes that are none already are kept.
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe {
+            _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a))
+        })
+    }
+
+    #[inline(always)]
+    fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
+        let mut columns = rows;
+        for (high_rows, high_columns) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let mut eight = [rows[0].0[0]; 8];
+            for (row, half) in eight.iter_mut().enumerate() {
+                *half = rows[high_rows * 8 + row].0[high_columns];
+            }
+            // SAFETY: the family's instructions are there.
+            let turned = unsafe { transpose_eight(eight) };
+            for (column, half) in turned.iter().enumerate() {
+                columns[high_columns * 8 + column].0[high_rows] = *half;
+            }
+        }
+        columns
+    }
+}
+
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
+    let mut fours = rows;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for at in [0, 4] {
+            let [a, b, c, d] = [rows[at], rows[at + 1], rows[at + 2], rows[at + 3]];
+            let (ab_low, ab_high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            let (cd_low, cd_high) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+            fours[at] = _mm256_shuffle_ps::<0x44>(ab_low, cd_low);
+            fours[at + 1] = _mm256_shuffle_ps::<0xee>(ab_low, cd_low);
+            fours[at + 2] = _mm256_shuffle_ps::<0x44>(ab_high, cd_high);
+            fours[at + 3] = _mm256_shuffle_ps::<0xee>(ab_high, cd_high);
+        }
+        let mut columns = rows;
+        for column in 0..4 {
+            columns[column] = _mm256_permute2f128_ps::<0x20>(fours[column], fours[column + 4]);
+            columns[column + 4] = _mm256_permute2f128_ps::<0x31>(fours[column], fours[column + 4]);
+        }
+        columns
+    }
+}
