@@ -2,8 +2,7 @@
 //!
 //! A [`Launch`] says which function a step calls and for how many threads; plans carry it as bytes. [`nvrtc::Compiler`]
 //! finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`], which tells the registers that its
-//! functions take. [`driver`] has the
-//! owners of what a GPU lends.
+//! functions take. [`driver`] has the owners of what a GPU lends.
 //!
 //! ```
 //! use prestow_cuda::Launch;
