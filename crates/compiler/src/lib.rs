@@ -88,6 +88,9 @@ pub fn compile(
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let mut graph = passes::run(model.graph, &mut watch)?;
+    graph = passes::multiply_bytes(&graph, &|graph, node| target.multiplies_bytes(graph, node));
+    ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "multiply_bytes", errors })?;
+    watch("multiply_bytes", &graph);
     if target.dtype().is_half() {
         graph = passes::store_halves(&graph, target.dtype(), &|graph, node| target.halves(graph, node));
         ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "store_halves", errors })?;

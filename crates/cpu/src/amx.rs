@@ -1,4 +1,5 @@
-//! The matrix unit of x86-64 processors, AMX: pairs of `bf16` by tiles of sixteen rows and sixty-four bytes.
+//! The matrix unit of x86-64 processors, AMX: words of two `bf16` or of four bytes, by tiles of sixteen rows and sixty-four
+//! bytes.
 //!
 //! ```text
 //!   tmm0, tmm1   sums: a row a pixel, sixteen channels each
@@ -25,11 +26,19 @@ const WORDS: usize = 16;
 pub(crate) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
-        let has_xsave = is_x86_feature_detected!("xsave");
-        let features = if has_xsave { __cpuid_count(7, 0).edx } else { 0 };
         // AMX-BF16 and AMX-TILE.
-        (features >> 22 & 1, features >> 24 & 1) == (1, 1) && is_saved() && is_lent()
+        (features() >> 22 & 1, features() >> 24 & 1) == (1, 1) && is_saved() && is_lent()
     })
+}
+
+/// Whether it multiplies bytes too, AMX-INT8.
+pub(crate) fn multiplies_bytes() -> bool {
+    is_available() && features() >> 25 & 1 == 1
+}
+
+fn features() -> u32 {
+    static FEATURES: OnceLock<u32> = OnceLock::new();
+    *FEATURES.get_or_init(|| if is_x86_feature_detected!("xsave") { __cpuid_count(7, 0).edx } else { 0 })
 }
 
 /// Whether the system keeps the registers where threads take turns (XCR0, bits 17 and 18).
@@ -67,7 +76,8 @@ fn is_lent() -> bool {
 /// The distance of a tile's rows, in words, if it is one for the matrix unit.
 pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
     let [nest] = tile.nests else { return None };
-    let possible = tile.factors == Float::Bf16 && nest.depth != 0 && !matches!(tile.start, Start::Output);
+    let words = matches!(tile.factors, Float::Bf16 | Float::U8);
+    let possible = words && nest.depth != 0 && !matches!(tile.start, Start::Output);
     let step = |pair: &[crate::tile::Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
     let first = tile.rows.get(..2).map_or(0, step);
     (possible && tile.rows.windows(2).all(|pair| step(pair) == first)).then_some(first)
@@ -119,12 +129,12 @@ fn configure(rows: usize, rest: usize) {
 
 /// Multiplies words of the rows by their weights and adds the products to the sums.
 macro_rules! add_words {
-    ($left:literal, $right:literal, $other:literal, $vectors:expr, $x:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
+    ($multiply:literal: $left:literal, $right:literal, $other:literal, $vectors:expr, $x:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
         match $vectors {
             1 => asm!(
                 concat!("tileloadd ", $left, ", [{x} + {xs}]"),
                 concat!("tileloadd ", $right, ", [{w} + {ws}]"),
-                concat!("tdpbf16ps tmm0, ", $left, ", ", $right),
+                concat!($multiply, " tmm0, ", $left, ", ", $right),
                 x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
                 options(nostack, preserves_flags, readonly),
             ),
@@ -132,8 +142,8 @@ macro_rules! add_words {
                 concat!("tileloadd ", $left, ", [{x} + {xs}]"),
                 concat!("tileloadd ", $right, ", [{w} + {ws}]"),
                 concat!("tileloadd ", $other, ", [{w} + {ws} + 64]"),
-                concat!("tdpbf16ps tmm0, ", $left, ", ", $right),
-                concat!("tdpbf16ps tmm1, ", $left, ", ", $other),
+                concat!($multiply, " tmm0, ", $left, ", ", $right),
+                concat!($multiply, " tmm1, ", $left, ", ", $other),
                 x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
                 options(nostack, preserves_flags, readonly),
             ),
@@ -141,7 +151,8 @@ macro_rules! add_words {
     };
 }
 
-/// The sums of a tile whose rows lie `step` words apart: those of vector `v` and row `r` in `sums[v * ROWS + r]`.
+/// The sums of a tile whose rows lie `step` words apart: those of vector `v` and row `r` in `sums[v * ROWS + r]`; of bytes
+/// their bits.
 ///
 /// # Safety
 /// As [`crate::tile::multiply`]; the unit is available and `row_step` gave the step.
@@ -149,6 +160,7 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 
     let nest = &tile.nests[0];
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
     let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
+    let bytes = tile.factors == Float::U8;
     configure(rows, rest);
     let zeros = [0.0f32; 2 * LANES];
     let start: *const f32 = match tile.start {
@@ -174,11 +186,16 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 
                 for _ in 0..inner.turns {
                     let (mut x, mut weights) = (x.add(shift), tile.weights.add(place));
                     for _ in 0..full {
-                        add_words!("tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step);
+                        match bytes {
+                            true => add_words!("tdpbusd": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step),
+                            false => add_words!("tdpbf16ps": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step),
+                        }
                         (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
                     }
-                    if rest != 0 {
-                        add_words!("tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step);
+                    match (rest, bytes) {
+                        (0, _) => {}
+                        (_, true) => add_words!("tdpbusd": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step),
+                        (_, false) => add_words!("tdpbf16ps": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step),
                     }
                     (shift, place) = (shift + inner.x, place + inner.weights);
                 }

@@ -96,6 +96,7 @@ impl InvertedBottleneck {
             },
             input_blocked: true,
             factors: Float::F32,
+            zero: 0,
             result: Float::F32,
             epilogue: epilogue.clone(),
         }
@@ -129,6 +130,9 @@ impl KernelFn for InvertedBottleneck {
     const NAME: &'static str = "inverted_bottleneck";
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
+        for epilogue in self.expand.iter().chain([&self.depthwise, &self.project]) {
+            epilogue.check_unscaled()?;
+        }
         self.window.check()?;
         if self.depthwise.residual || self.expand.as_ref().is_some_and(|expand| expand.residual) {
             return Err(Misfit("only the last product has a residual"));

@@ -110,7 +110,7 @@ impl KernelFn for Chain {
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        if self.inputs.iter().chain([&self.result]).any(|float| float.is_half()) { 2 } else { 4 }
+        self.inputs.iter().chain([&self.result]).map(|float| float.size()).min().unwrap_or(1)
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -239,7 +239,7 @@ fn run_tile<V: Vector>(
             Instruction::Constant(number) => result.fill(number),
         }
     }
-    if chain.program.is_empty() || chain.result.is_half() {
+    if chain.program.is_empty() || chain.result != Float::F32 {
         let last = inputs.len() + chain.program.len() - 1;
         let result = direct[last].unwrap_or(&registers[last * TILE..][..length]);
         float::narrow(V::ISA, chain.result, result, cells);

@@ -159,6 +159,7 @@ impl KernelFn for Conv {
         let block = if n == 0 || k == Some(0) { Some(0) } else { product(&[k_block, strips, COLUMNS]) };
         let (weights, workspace) = self.weights.elements(elements, block);
         let mut inputs = vec![x, weights];
+        self.epilogue.check_unscaled()?;
         inputs.extend(self.epilogue.operands(*out_channels, output));
         Sizes::with_workspace(&inputs, output, workspace, 4)
     }

@@ -25,7 +25,7 @@ use types::pointwise::Unary;
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, input, input_or_in_place, product};
 use crate::shared::SharedMut;
-use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile, Word};
+use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile, Whole, Word};
 use crate::vector::LANES;
 use crate::{Float, Isa, Pool, Window};
 
@@ -47,7 +47,10 @@ const CHANNELS_BY_TAPS: usize = 128;
 /// element for each lane of the output's blocks) and a residual. Output: `[batch, out_channels, rows, columns]` in blocks
 /// of sixteen channels, as is the residual. The bias is `f32`, and what a result is before it is rounded.
 ///
-/// Refuses: groups whose channels do not fill their blocks, halves of an odd number of channels or row-major ones.
+/// Of bytes, `x` without sign and weights with one, the sums are exact, and a scale makes numbers of them.
+///
+/// Refuses: groups whose channels do not fill their blocks, halves and bytes that do not fill words of four bytes or are
+/// row-major, sums of bytes without a scale or with a residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvBlocked {
     /// Pictures.
@@ -62,8 +65,10 @@ pub struct ConvBlocked {
     pub window: Window,
     /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
     pub input_blocked: bool,
-    /// How `x` and the weights are stored.
+    /// How `x` and the weights are stored: of `u8`, the weights as `i8`.
     pub factors: Float,
+    /// What is subtracted from each byte of `x`; padding counts 0 all the same.
+    pub zero: u8,
     /// How the residual and the results are stored.
     pub result: Float,
     /// What happens to each result.
@@ -96,7 +101,8 @@ impl ConvBlocked {
     /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group panels of 32
     /// output channels (the last may have 16, and is filled up with zeros); in each panel for each block of 16 input
     /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel. Of
-    /// halves the weights of two channels are neighbours.
+    /// halves the weights of two channels are neighbours, of bytes those of four. Where `x` has a zero point, there follows
+    /// what it adds to a sum: see [`ConvBlocked::shift`].
     ///
     /// # Panics
     /// Another number of weights.
@@ -123,7 +129,67 @@ impl ConvBlocked {
                 }
             }
         }
-        self.factors.bytes(&packed)
+        match self.factors {
+            Float::U8 => {
+                let mut bytes = Float::I8.bytes(&packed);
+                bytes.extend(self.shifts(weights).into_iter().flat_map(i32::to_le_bytes));
+                bytes
+            }
+            factors => factors.bytes(&packed),
+        }
+    }
+
+    /// For each corner of the kernel's cells and each lane what the zero point adds to the sum over the cells in front of it,
+    /// in both directions: from four corners follows what it adds to the sum over any rectangle of cells (a summed-area
+    /// table; Crow 1984).
+    fn shifts(&self, weights: &[f32]) -> Vec<i32> {
+        if self.zero == 0 {
+            return Vec::new();
+        }
+        let (ins, taps) = (self.in_channels / self.groups, self.window.taps());
+        let ([rows, columns], lanes) = (self.window.kernel, self.lanes());
+        let mut corners = vec![0; (rows + 1) * (columns + 1) * lanes];
+        for (channel, weights) in weights.chunks_exact((ins * taps).max(1)).enumerate() {
+            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                let cell = weights.iter().skip(row * columns + column).step_by(taps);
+                let own = -i32::from(self.zero) * cell.map(|&weight| weight as i32).sum::<i32>();
+                let corner = |row: usize, column: usize| (row * (columns + 1) + column) * lanes + channel;
+                corners[corner(row + 1, column + 1)] = own + corners[corner(row, column + 1)]
+                    + corners[corner(row + 1, column)]
+                    - corners[corner(row, column)];
+            }
+        }
+        corners
+    }
+
+    /// Words of [`ConvBlocked::shifts`].
+    fn shift_words(&self) -> Option<usize> {
+        let [rows, columns] = self.window.kernel;
+        match self.zero {
+            0 => Some(0),
+            _ => product(&[rows.checked_add(1)?, columns.checked_add(1)?, self.lanes()]),
+        }
+    }
+
+    /// What the zero point adds to the sums of a panel over a rectangle of the kernel's cells.
+    fn shift(&self, corners: &[Word], panel: Panel, rows: &Range<usize>, columns: &Range<usize>) -> [i32; PANEL] {
+        let mut shift = [0; PANEL];
+        if corners.is_empty() {
+            return shift;
+        }
+        let (width, lanes) = (self.window.kernel[1] + 1, self.lanes());
+        for (row, column, sign) in
+            [(rows.end, columns.end, 1), (rows.start, columns.end, -1), (rows.end, columns.start, -1), (rows.start, columns.start, 1)]
+        {
+            let corner = &corners[(row * width + column) * lanes + panel.block * LANES..][..panel.blocks * LANES];
+            shift.iter_mut().zip(corners_of(corner)).for_each(|(shift, corner)| *shift += sign * corner);
+        }
+        shift
+    }
+
+    /// Lanes of the output's blocks.
+    fn lanes(&self) -> usize {
+        self.out_blocks() * LANES
     }
 
     /// Words of the input that lie side by side: a block of channels.
@@ -205,7 +271,7 @@ impl ConvBlocked {
         let padded = [0, 1]
             .iter()
             .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
-        !self.result.is_half()
+        [self.factors, self.result] == [Float::F32; 2]
             && window.output_plane() < PLANE_SMALL
             && CHANNELS_BY_TAPS <= self.in_channels / self.groups
             && padded
@@ -260,17 +326,26 @@ impl KernelFn for ConvBlocked {
         if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(Misfit("the groups' channels do not fill their blocks"));
         }
-        if self.factors.is_half() && (ins % self.factors.per_word() != 0 || !self.input_blocked) {
-            return Err(Misfit("halves come in pairs, from blocks"));
+        if self.factors != Float::F32 && (ins % self.factors.per_word() != 0 || !self.input_blocked) {
+            return Err(Misfit("halves come in pairs and bytes by fours, from blocks"));
+        }
+        let bytes = self.factors.is_byte();
+        if self.factors == Float::I8 || (bytes && self.epilogue.residual) {
+            return Err(Misfit("bytes have no sign, and their sums no residual"));
+        }
+        if self.epilogue.scale != bytes || (!bytes && self.zero != 0) {
+            return Err(Misfit("sums of bytes have a scale, and no others; nor has anything else a zero point"));
         }
         let lanes = product(&[self.out_blocks(), LANES]).ok_or(Misfit("its sizes overflow"))?;
-        let bytes = |elements: &[usize], float: Float| product(elements)?.checked_mul(float.size());
-        let output = bytes(&[*batch, lanes, window.output[0], window.output[1]], self.result);
+        let bytes_of = |elements: &[usize], float: Float| product(elements)?.checked_mul(float.size());
+        let output = bytes_of(&[*batch, lanes, window.output[0], window.output[1]], self.result);
         let lanes_in =
             if self.input_blocked { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
         let lanes_in = lanes_in.ok_or(Misfit("its sizes overflow"))?;
-        let x = bytes(&[*batch, lanes_in, window.input[0], window.input[1]], self.factors);
-        let weights = bytes(&[lanes, ins, window.kernel[0], window.kernel[1]], self.factors);
+        let x = bytes_of(&[*batch, lanes_in, window.input[0], window.input[1]], self.factors);
+        let weights = bytes_of(&[lanes, ins, window.kernel[0], window.kernel[1]], self.factors);
+        let shifts = self.shift_words().and_then(|words| words.checked_mul(4));
+        let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
         Sizes::new(&inputs, output, 1)
@@ -278,18 +353,19 @@ impl KernelFn for ConvBlocked {
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        if self.factors.is_half() || self.result.is_half() { 2 } else { 4 }
+        if [self.factors, self.result] == [Float::F32; 2] { 4 } else { 2 }
     }
 
     fn may_share(&self, input: usize) -> bool {
         // The residual's element is read before the result takes its place.
-        self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
+        self.epilogue.residual && input == self.epilogue.residual_at()
     }
 
     fn run(&self, args: Args, pool: &Pool) {
         let x: &[Word] = input(&args, 0);
         let weights: &[Word] = input(&args, 1);
-        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let scale: Option<&[f32]> = self.epilogue.scale.then(|| input(&args, 2));
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, self.epilogue.bias_at()));
         let residual: Option<Option<&[u8]>> =
             self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let out: &mut [u8] = args.outputs[0];
@@ -298,15 +374,18 @@ impl KernelFn for ConvBlocked {
         }
         let lanes = self.out_blocks() * LANES;
         assert_eq!(x.len(), self.batch * self.input_image(), "the input has its size");
-        assert_eq!(weights.len(), lanes * self.in_words() * self.window.taps(), "and the weights");
+        let shifts = self.shift_words().expect("`sizes` computed it");
+        assert_eq!(weights.len(), lanes * self.in_words() * self.window.taps() + shifts, "and the weights");
+        let (weights, corners) = weights.split_at(weights.len() - shifts);
         assert_eq!(out.len(), self.batch * lanes * self.window.output_plane() * self.result.size(), "and the output");
-        assert!(bias.is_none_or(|bias| bias.len() == lanes), "and the bias");
+        assert!([scale, bias].into_iter().flatten().all(|vector| vector.len() == lanes), "and scale and bias");
         assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
 
         let (limits, functions) = self.epilogue.limits_and_functions();
         let (window, split, panels) = (self.geometry(), self.split(), self.panels());
         let out = SharedMut::new(out);
-        let job = Job { conv: self, window, isa: pool.isa(), x, weights, bias, residual, limits, functions, out };
+        let isa = pool.isa();
+        let job = Job { conv: self, window, isa, x, weights, corners, scale, bias, residual, limits, functions, out };
         let parts = split.image_parts * split.row_parts;
         pool.run(panels * parts, &|task| {
             // Large pictures: all panels of a part, while its pixels are near; otherwise all parts of a panel.
@@ -322,6 +401,11 @@ impl KernelFn for ConvBlocked {
     }
 }
 
+/// Words that are whole numbers.
+fn corners_of(words: &[Word]) -> impl Iterator<Item = i32> {
+    words.iter().map(|[low, high]| (u32::from(*high) << 16 | u32::from(*low)).cast_signed())
+}
+
 /// What all tasks of a run know. The slices have the sizes that `sizes` states.
 struct Job<'a> {
     conv: &'a ConvBlocked,
@@ -329,6 +413,9 @@ struct Job<'a> {
     isa: Isa,
     x: &'a [Word],
     weights: &'a [Word],
+    /// What the zero point adds to sums.
+    corners: &'a [Word],
+    scale: Option<&'a [f32]>,
     bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [u8]>>,
@@ -371,7 +458,13 @@ impl Job<'_> {
     fn run_region(&self, panel: Panel, region: &Region, pass: Pass) {
         let (conv, window) = (self.conv, &self.window);
         let nests = conv.nests(window, panel, region);
-        let bias = || self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[panel.block * LANES..].as_ptr()));
+        let of_panel = |vector: &[f32]| vector[panel.block * LANES..].as_ptr();
+        let shift = conv.shift(self.corners, panel, &region.rows.taps, &region.columns.taps);
+        let start = || match (self.scale.map(of_panel), self.bias.map(of_panel)) {
+            (Some(scale), bias) => Start::Whole(Whole { start: shift.as_ptr(), scale: Some(scale), bias }),
+            (None, Some(bias)) => Start::Bias(bias),
+            (None, None) => Start::Zero,
+        };
         let tile = Tile {
             factors: conv.factors,
             x: self.x.as_ptr(),
@@ -383,7 +476,7 @@ impl Job<'_> {
             vectors: panel.blocks,
             vector_stride: window.output_plane() * LANES,
             nests: &nests[..if nests[1].depth == 0 { 1 } else { 2 }],
-            start: if pass.first { bias() } else { Start::Output },
+            start: if pass.first { start() } else { Start::Output },
             // The output may hold it, so it is added before other sums take its place.
             residual: match self.residual {
                 Some(items) if pass.first => Some(items.map_or(self.out.start().cast_const(), <[u8]>::as_ptr)),
@@ -688,8 +781,9 @@ mod tests {
                 [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
             let pairs = input_blocked && in_channels / groups % 2 == 0;
             let conv = ConvBlocked {
-                factors: if pairs { pick(random, &Float::ALL) } else { Float::F32 },
-                result: pick(random, &Float::ALL),
+                factors: if pairs { pick(random, &Float::FRACTIONS) } else { Float::F32 },
+                zero: 0,
+                result: pick(random, &Float::FRACTIONS),
                 batch: pick(random, &[1, 1, 2, 5]),
                 in_channels,
                 out_channels,
@@ -697,6 +791,7 @@ mod tests {
                 window: Window { input, output, kernel, stride, dilation, pad },
                 input_blocked,
                 epilogue: Epilogue {
+                    scale: false,
                     bias: random.below(2) == 0,
                     residual: random.below(2) == 0,
                     activation: pick(random, &activations).iter().copied().collect(),
@@ -724,8 +819,13 @@ mod tests {
             },
             input_blocked: LANES <= channels[0],
             factors: Float::F32,
+            zero: 0,
             result: Float::F32,
-            epilogue: Epilogue { bias: true, residual: false, activation: [Unary::Relu].into_iter().collect() },
+            epilogue: Epilogue {
+                bias: true,
+                activation: [Unary::Relu].into_iter().collect(),
+                ..Epilogue::default()
+            },
         }
     }
 
@@ -744,6 +844,7 @@ mod tests {
             ConvBlocked {
                 batch: 3,
                 epilogue: Epilogue {
+                    scale: false,
                     bias: true,
                     residual: true,
                     activation: [Unary::Clip { min: -0.5, max: 6.0 }, Unary::Silu].into_iter().collect(),

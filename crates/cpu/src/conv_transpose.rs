@@ -76,6 +76,7 @@ impl KernelFn for ConvTranspose {
         let (weights, workspace) = self.weights.elements(elements, patches);
         let empty = x == Some(0) || output == Some(0);
         let mut inputs = vec![x, weights];
+        epilogue.check_unscaled()?;
         inputs.extend(epilogue.operands(*out_channels, output));
         Sizes::with_workspace(&inputs, output, if empty { Some(0) } else { workspace }, 4)
     }

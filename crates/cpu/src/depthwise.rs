@@ -34,6 +34,7 @@ impl KernelFn for DepthwiseConv {
         let weights = product(&[channels, self.window.kernel[0], self.window.kernel[1]]);
         let output = product(&[self.batch, channels, self.window.output[0], self.window.output[1]]);
         let mut inputs = vec![x, weights];
+        self.epilogue.check_unscaled()?;
         inputs.extend(self.epilogue.operands(channels, output));
         Sizes::new(&inputs, output, 4)
     }

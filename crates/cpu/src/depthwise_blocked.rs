@@ -15,7 +15,7 @@ use types::pointwise::Unary;
 
 use crate::blocked::{Pixel, padded, rows_of_a_task};
 use crate::epilogue::Epilogue;
-use crate::float::{Item, with_item};
+use crate::float::{Item, with_fraction};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
 use crate::vector::{LANES, Vector, with_vector};
@@ -69,6 +69,10 @@ impl KernelFn for DepthwiseBlocked {
         let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
         let output = bytes(output, self.float);
         let mut inputs = vec![bytes(x, self.float), bytes(weights, Float::F32)];
+        self.epilogue.check_unscaled()?;
+        if self.float.is_byte() {
+            return Err(Misfit("there is no depthwise convolution of bytes"));
+        }
         inputs.extend(self.epilogue.operand_bytes(Some(channels), output));
         Sizes::new(&inputs, output, 1)
     }
@@ -165,7 +169,7 @@ impl Rows<'_> {
         let rows = self;
         // Each is compiled on its own, so that its loops get all registers.
         let near = window.pad[1] < window.kernel[1] && window.dilation[1] == 1;
-        with_item!(self.float, T => match (near, window.kernel[1], window.stride[1]) {
+        with_fraction!(self.float, T => match (near, window.kernel[1], window.stride[1]) {
             (true, 3, 1) => with_vector!(isa, three<T>(rows: &Rows<'_>)),
             (true, 3, 2) => with_vector!(isa, three_by_twos<T>(rows: &Rows<'_>)),
             (true, 5, 1) => with_vector!(isa, five<T>(rows: &Rows<'_>)),

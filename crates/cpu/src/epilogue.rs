@@ -5,13 +5,16 @@ use smallvec::SmallVec;
 use types::pointwise::Unary;
 
 use crate::float::{Item, with_item};
-use crate::tile::{self, ROWS, Row, Tile};
+use crate::kernel::Misfit;
+use crate::tile::{self, ROWS, Row, Start, Tile, Whole};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Float, Isa, math};
 
-/// Add a bias, add a residual, apply functions, in this order.
+/// Multiply by a scale, add a bias, add a residual, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epilogue {
+    /// One more operand, for sums of bytes alone: a vector along the output channels.
+    pub scale: bool,
     /// One more operand: a vector along the output channels.
     pub bias: bool,
     /// One more operand, the last: a tensor of the output's shape. It may be in place.
@@ -21,18 +24,32 @@ pub struct Epilogue {
 }
 
 impl Epilogue {
-    /// The sizes of its operands, in elements.
-    pub(crate) fn operands(&self, channels: usize, output: Option<usize>) -> SmallVec<[Option<usize>; 2]> {
-        let bias = self.bias.then_some(Some(channels));
-        let residual = self.residual.then_some(output);
-        bias.into_iter().chain(residual).collect()
+    /// Refuses a scale where there are no sums of bytes.
+    pub(crate) fn check_unscaled(&self) -> Result<(), Misfit> {
+        if self.scale { Err(Misfit("sums of bytes have a scale, and no others")) } else { Ok(()) }
     }
 
-    /// The same in bytes, where results take `output` bytes in all. A bias is `f32` in any case.
-    pub(crate) fn operand_bytes(&self, channels: Option<usize>, output: Option<usize>) -> SmallVec<[Option<usize>; 2]> {
-        let bias = self.bias.then_some(channels.and_then(|channels| channels.checked_mul(4)));
-        let residual = self.residual.then_some(output);
-        bias.into_iter().chain(residual).collect()
+    /// Which operand the bias is, where there is one.
+    pub(crate) fn bias_at(&self) -> usize {
+        2 + usize::from(self.scale)
+    }
+
+    /// Which operand the residual is, where there is one.
+    pub(crate) fn residual_at(&self) -> usize {
+        self.bias_at() + usize::from(self.bias)
+    }
+
+    /// The sizes of its operands, in elements.
+    pub(crate) fn operands(&self, channels: usize, output: Option<usize>) -> SmallVec<[Option<usize>; 3]> {
+        let vectors = [self.scale, self.bias].into_iter().filter(|&is_there| is_there).map(|_| Some(channels));
+        vectors.chain(self.residual.then_some(output)).collect()
+    }
+
+    /// The same in bytes, where results take `output` bytes in all. Scale and bias are `f32` in any case.
+    pub(crate) fn operand_bytes(&self, channels: Option<usize>, output: Option<usize>) -> SmallVec<[Option<usize>; 3]> {
+        let vector = channels.and_then(|channels| channels.checked_mul(4));
+        let vectors = [self.scale, self.bias].into_iter().filter(|&is_there| is_there).map(|_| vector);
+        vectors.chain(self.residual.then_some(output)).collect()
     }
 
     /// Limits that limit nothing.
@@ -71,11 +88,12 @@ impl Epilogue {
 /// # Safety
 /// As [`tile::multiply`].
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
-    if functions.is_empty() && [Float::F32, tile.factors].contains(&tile.result) {
+    let is_plain = !tile.factors.is_byte();
+    if is_plain && functions.is_empty() && [Float::F32, tile.factors].contains(&tile.result) {
         // SAFETY: the caller's promise.
         return unsafe { tile::multiply(isa, tile) };
     }
-    if tile.result == Float::F32 {
+    if is_plain && tile.result == Float::F32 {
         // SAFETY: the caller's promise; the results are the tile's own.
         return unsafe {
             tile::multiply(isa, tile);
@@ -105,8 +123,8 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     unsafe { finish_sums(isa, tile, functions, &mut beside) };
 }
 
-/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside[v * ROWS + r]`: residual, limits, functions, and
-/// the results.
+/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside[v * ROWS + r]`: scale and bias of whole numbers,
+/// residual, limits, functions, and the results.
 ///
 /// # Safety
 /// As [`tile::multiply`].
@@ -127,11 +145,28 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
         let place = |row: &Row| row.out + vector * tile.vector_stride;
         for (sum, row) in sums.iter_mut().zip(tile.rows) {
             let mut lanes = V::read(sum);
+            if let Start::Whole(whole) = tile.start {
+                let from = vector * LANES;
+                // SAFETY: there is a number for each channel of the tile.
+                unsafe {
+                    lanes = lanes.add_whole(V::load(whole.start.add(from).cast()));
+                    let Some(scale) = whole.scale else {
+                        // A sum stays what it is.
+                        lanes.store(tile.out.cast::<f32>().add(place(row)));
+                        continue;
+                    };
+                    let bias = whole.bias.map_or(V::zero(), |bias| V::load(bias.add(from)));
+                    lanes = lanes.from_whole().mul_add(V::load(scale.add(from)), bias);
+                }
+            }
             if let Some(residual) = tile.residual {
                 // SAFETY: the residual has an element for each result.
                 lanes = lanes.add(unsafe { T::load(residual.cast::<T>().add(place(row))) });
             }
             high.min(low.max(lanes)).write(sum);
+        }
+        if matches!(tile.start, Start::Whole(Whole { scale: None, .. })) {
+            continue;
         }
         apply(V::ISA, functions, sums.as_flattened_mut());
         for (sum, row) in sums.iter().zip(tile.rows) {

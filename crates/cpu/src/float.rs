@@ -1,6 +1,7 @@
 //! [`Float`]: how the numbers of an operand are stored; [`Item`]: the same as a type, for loops that are compiled for it.
 //!
-//! Kernels compute in `f32`. Those that take halves widen them when they read and round once when they write.
+//! Kernels compute in `f32`. Those that take halves or bytes widen them when they read and round once when they write. A byte
+//! is a whole number.
 
 use bytemuck::Pod;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use crate::Isa;
 use crate::kernel::{elements, elements_mut};
 use crate::vector::{LANES, Vector, with_vector};
 
-/// A floating-point type that operands are stored in.
+/// A type that numbers are stored in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Float {
@@ -18,11 +19,16 @@ pub enum Float {
     F32,
     F16,
     Bf16,
+    U8,
+    I8,
 }
 
 impl Float {
     /// All of them.
-    pub const ALL: [Float; 3] = [Float::F32, Float::F16, Float::Bf16];
+    pub const ALL: [Float; 5] = [Float::F32, Float::F16, Float::Bf16, Float::U8, Float::I8];
+
+    /// Those with a fraction.
+    pub const FRACTIONS: [Float; 3] = [Float::F32, Float::F16, Float::Bf16];
 
     /// The type of a dtype, if it is one of these.
     pub fn of(dtype: DType) -> Option<Float> {
@@ -30,6 +36,8 @@ impl Float {
             DType::F32 => Some(Float::F32),
             DType::F16 => Some(Float::F16),
             DType::Bf16 => Some(Float::Bf16),
+            DType::U8 => Some(Float::U8),
+            DType::I8 => Some(Float::I8),
             _ => None,
         }
     }
@@ -39,12 +47,18 @@ impl Float {
         match self {
             Float::F32 => 4,
             Float::F16 | Float::Bf16 => 2,
+            Float::U8 | Float::I8 => 1,
         }
     }
 
     /// Whether an element has two bytes.
     pub fn is_half(self) -> bool {
-        self != Float::F32
+        matches!(self, Float::F16 | Float::Bf16)
+    }
+
+    /// Whether an element is a whole number in a byte.
+    pub fn is_byte(self) -> bool {
+        matches!(self, Float::U8 | Float::I8)
     }
 
     /// Elements of a word of four bytes.
@@ -58,6 +72,8 @@ impl Float {
             Float::F32 => bytemuck::cast_slice(items).to_vec(),
             Float::F16 => items.iter().flat_map(|&item| f16::from_f32(item).to_le_bytes()).collect(),
             Float::Bf16 => items.iter().flat_map(|&item| bf16::from_f32(item).to_le_bytes()).collect(),
+            Float::U8 => items.iter().map(|&item| u8::narrow(item)).collect(),
+            Float::I8 => items.iter().map(|&item| i8::narrow(item) as u8).collect(),
         }
     }
 }
@@ -190,6 +206,38 @@ macro_rules! half_item {
 half_item!(f16, load_f16, store_f16);
 half_item!(bf16, load_bf16, store_bf16);
 
+macro_rules! byte_item {
+    ($item:ident, $load:ident, $store:ident) => {
+        impl Item for $item {
+            #[inline(always)]
+            unsafe fn load<V: Vector>(from: *const $item) -> V {
+                // SAFETY: the caller's promise.
+                unsafe { V::$load(from) }
+            }
+
+            #[inline(always)]
+            unsafe fn store<V: Vector>(lanes: V, to: *mut $item) {
+                // SAFETY: the caller's promise.
+                unsafe { lanes.$store(to) }
+            }
+
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                f32::from(self)
+            }
+
+            #[inline(always)]
+            fn narrow(number: f32) -> $item {
+                // The conversion keeps to what a byte holds.
+                number.round_ties_even() as $item
+            }
+        }
+    };
+}
+
+byte_item!(u8, load_u8, store_u8);
+byte_item!(i8, load_i8, store_i8);
+
 /// Evaluates an expression in which a name stands for the type of a [`Float`].
 macro_rules! with_item {
     ($float:expr, $item:ident => $body:expr) => {
@@ -206,10 +254,39 @@ macro_rules! with_item {
                 type $item = types::bf16;
                 $body
             }
+            $crate::Float::U8 => {
+                type $item = u8;
+                $body
+            }
+            $crate::Float::I8 => {
+                type $item = i8;
+                $body
+            }
         }
     };
 }
 pub(crate) use with_item;
+
+/// The same for those with a fraction.
+macro_rules! with_fraction {
+    ($float:expr, $item:ident => $body:expr) => {
+        match $float {
+            $crate::Float::F16 => {
+                type $item = types::f16;
+                $body
+            }
+            $crate::Float::Bf16 => {
+                type $item = types::bf16;
+                $body
+            }
+            _ => {
+                type $item = f32;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_fraction;
 
 /// Copies elements to numbers.
 ///
@@ -262,7 +339,12 @@ mod tests {
         // Ties, and what overflows by rounding.
         numbers.extend([1.0 + 1.0 / 2048.0, 1.0 + 3.0 / 2048.0, 65519.9, 65520.0, -65520.0, 1e-8, 3.0e-8, 0.0, -0.0]);
         numbers.extend([1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN]);
+        // Whole numbers that a byte holds, ties, and those beyond.
+        numbers.extend((-1200..1200).map(|quarter| quarter as f32 / 4.0));
+        let bytes: Vec<u8> = (0..=u8::MAX).collect();
         for isa in Isa::available() {
+            check::<u8>(isa, Float::U8, &bytes, &numbers);
+            check::<i8>(isa, Float::I8, bytemuck::cast_slice(&bytes), &numbers);
             check::<f16>(isa, Float::F16, bytemuck::cast_slice(&halves), &numbers);
             check::<bf16>(isa, Float::Bf16, bytemuck::cast_slice(&halves), &numbers);
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::float::{Item, with_item};
+use crate::float::{Item, with_fraction};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
 use crate::vector::{LANES, Vector, with_vector};
@@ -35,6 +35,9 @@ impl KernelFn for LayerNorm {
     const NAME: &'static str = "layer_norm";
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
+        if self.float.is_byte() {
+            return Err(Misfit("there is no normalisation of bytes"));
+        }
         let elements = product(&[self.rows, self.columns]);
         let output = elements.and_then(|elements| elements.checked_mul(self.float.size()));
         let mut inputs: SmallVec<[Option<usize>; 3]> = SmallVec::from_slice(&[output]);
@@ -56,7 +59,7 @@ impl KernelFn for LayerNorm {
         let scale = self.scale.then(|| &input(&args, 1)[..self.columns]);
         let bias = self.bias.then(|| &input(&args, args.inputs.len() - 1)[..self.columns]);
         let chunk = (TASK / self.columns.max(1)).max(1) * self.columns;
-        with_item!(self.float, T => {
+        with_fraction!(self.float, T => {
             let x: Option<&[T]> = input_or_in_place(&args, 0);
             let out: &mut [T] = elements_mut(args.outputs[0]);
             for_each_chunk(pool, out, chunk, &|number, cells| {

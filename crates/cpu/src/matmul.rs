@@ -22,7 +22,7 @@ use types::pointwise::Unary;
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements, input, input_or_in_place, product};
 use crate::shared::{SharedMut, zeros};
-use crate::tile::{self, Loop, Nest, Row, Start, Tile, Word};
+use crate::tile::{self, Loop, Nest, Row, Start, Tile, Whole, Word};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Float, Isa, Pool, float};
 
@@ -58,7 +58,11 @@ pub enum MatMulB {
 /// several; then by the epilogue a bias `[n]` and a residual. Output: `[batch.., m, n]`. The bias is `f32`, and what a result
 /// is before it is rounded.
 ///
-/// Refuses: halves that are not an even number of columns of `a`; products of or to halves whose `b` is not packed.
+/// Of bytes, `a` without sign and `b` with one, the sums are exact; a scale makes numbers of them, without one they are results
+/// in `i32`.
+///
+/// Refuses: halves and bytes that do not fill words of four bytes with the columns of `a`; products of or to such whose `b` is
+/// not packed; sums of bytes with a residual, or without a scale with anything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
     /// Extents of the batch; empty for one product.
@@ -75,8 +79,10 @@ pub struct MatMul {
     pub n: usize,
     /// How the right factor comes.
     pub b: MatMulB,
-    /// How both factors are stored.
+    /// How both factors are stored: of `u8`, the right one as `i8`.
     pub factors: Float,
+    /// What is subtracted from each byte of `a`.
+    pub zero: u8,
     /// How the residual and the results are stored.
     pub result: Float,
     /// What happens to each result.
@@ -85,7 +91,8 @@ pub struct MatMul {
 
 impl MatMul {
     /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last one of 16 or 32, filled up with zeros. Of
-    /// halves those of two rows are neighbours.
+    /// halves those of two rows are neighbours, of bytes those of four; and behind those what the zero point adds to the sums
+    /// of each column.
     ///
     /// # Panics
     /// Another number of elements.
@@ -103,7 +110,18 @@ impl MatMul {
                 }
             }
         }
-        self.factors.bytes(&packed)
+        match self.factors {
+            Float::U8 => {
+                let mut bytes = Float::I8.bytes(&packed);
+                let mut shift = vec![0i32; self.n.next_multiple_of(LANES)];
+                for row in b.chunks_exact(self.n.max(1)) {
+                    shift.iter_mut().zip(row).for_each(|(sum, &item)| *sum -= i32::from(self.zero) * item as i32);
+                }
+                bytes.extend(shift.into_iter().flat_map(i32::to_le_bytes));
+                bytes
+            }
+            factors => factors.bytes(&packed),
+        }
     }
 
     /// Words of a row of `a`, and of a column of `b`.
@@ -141,10 +159,18 @@ impl KernelFn for MatMul {
             return Err(Misfit("a packed factor is one matrix"));
         }
         if !self.k.is_multiple_of(self.factors.per_word()) {
-            return Err(Misfit("halves come in pairs"));
+            return Err(Misfit("halves come in pairs and bytes by fours"));
         }
-        if self.b != MatMulB::Packed && (self.factors.is_half() || self.result.is_half()) {
-            return Err(Misfit("a product of or to halves has its right factor packed"));
+        if self.b != MatMulB::Packed && [self.factors, self.result] != [Float::F32; 2] {
+            return Err(Misfit("a product of or to halves or bytes has its right factor packed"));
+        }
+        let of_bytes = self.factors.is_byte();
+        if self.factors == Float::I8 || (of_bytes && self.epilogue.residual) {
+            return Err(Misfit("bytes have no sign, and their sums no residual"));
+        }
+        let is_bare = self.epilogue == Epilogue::default() && self.result == Float::F32;
+        if (of_bytes && !self.epilogue.scale && !is_bare) || (!of_bytes && (self.epilogue.scale || self.zero != 0)) {
+            return Err(Misfit("sums of bytes have a scale or nothing, and no others have one"));
         }
         let count = product(&self.batch);
         let several = |matrix: Option<usize>, strides: &[usize]| match count {
@@ -161,24 +187,29 @@ impl KernelFn for MatMul {
         let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
         let output = bytes(output, self.result);
         let mut inputs = vec![bytes(a, self.factors), bytes(b, self.factors)];
+        if of_bytes {
+            let shift = self.n.checked_next_multiple_of(LANES).and_then(|lanes| lanes.checked_mul(4));
+            inputs[1] = inputs[1].zip(shift).and_then(|(b, shift)| b.checked_add(shift));
+        }
         inputs.extend(self.epilogue.operand_bytes(Some(self.n), output));
         Sizes::new(&inputs, output, 1)
     }
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        if self.factors.is_half() || self.result.is_half() { 2 } else { 4 }
+        if [self.factors, self.result] == [Float::F32; 2] { 4 } else { 2 }
     }
 
     fn may_share(&self, input: usize) -> bool {
         // The residual's element is read before the result takes its place.
-        self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
+        self.epilogue.residual && input == self.epilogue.residual_at()
     }
 
     fn run(&self, args: Args, pool: &Pool) {
         let a: &[Word] = input(&args, 0);
         let b: &[Word] = input(&args, 1);
-        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let scale: Option<&[f32]> = self.epilogue.scale.then(|| input(&args, 2));
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, self.epilogue.bias_at()));
         let residual: Option<Option<&[u8]>> =
             self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let out: SharedMut<u8> = SharedMut::new(args.outputs[0]);
@@ -187,10 +218,13 @@ impl KernelFn for MatMul {
         }
         let matrices = out.len() / (self.m * self.n * self.result.size());
         let fits = |have: usize, count: usize| assert_eq!(have, count, "operands have the sizes stated");
-        bias.iter().for_each(|bias| fits(bias.len(), self.n));
+        scale.iter().chain(&bias).for_each(|vector| fits(vector.len(), self.n));
+        let shifts = if self.factors.is_byte() { self.n.next_multiple_of(LANES) } else { 0 };
+        let (b, shift) = b.split_at(b.len() - shifts);
+        fits(shift.len(), shifts);
         residual.iter().flatten().for_each(|residual| fits(residual.len(), out.len()));
         let (limits, functions) = self.epilogue.limits_and_functions();
-        let work = Product { kernel: self, a, b, bias, residual, out, limits, functions };
+        let work = Product { kernel: self, a, b, shift, scale, bias, residual, out, limits, functions };
         let work = &work;
         if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.factors == Float::F32 {
             let strips = self.n.div_ceil(STRIP);
@@ -280,6 +314,9 @@ struct Product<'a> {
     kernel: &'a MatMul,
     a: &'a [Word],
     b: &'a [Word],
+    /// What the zero point adds to the sums of bytes of each column.
+    shift: &'a [Word],
+    scale: Option<&'a [f32]>,
     bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [u8]>>,
@@ -332,7 +369,8 @@ impl<'a> Product<'a> {
         let MatMul { m, n, b: form, .. } = *self.kernel;
         let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
         // Sums that have been rounded cannot go on.
-        let depth = if self.kernel.result.is_half() { k } else { DEPTH };
+        let goes_on = self.kernel.result == Float::F32 && !self.kernel.factors.is_byte();
+        let depth = if goes_on { DEPTH } else { k };
         let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * k, out: row * n });
         let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
         let room = zeros(&mut room, if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
@@ -430,8 +468,13 @@ impl<'a> Product<'a> {
             residual: None,
             limits,
         };
+        let mut whole = WholeStrip::ZERO;
+        if factors.is_byte() {
+            whole.fill(self, column, columns);
+            tile.start = Start::Whole(whole.start(self.scale.is_some(), self.bias.is_some()));
+        }
         if columns == vectors * LANES {
-            if is_first {
+            if is_first && !factors.is_byte() {
                 tile.start = self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[column..][..columns].as_ptr()));
                 let residual = |residual: Option<&[u8]>| residual.map(|residual| residual[start * size..].as_ptr());
                 tile.residual = self.residual.map(|items| residual(items).unwrap_or(tile.out.cast_const()));
@@ -447,6 +490,7 @@ impl<'a> Product<'a> {
             // SAFETY: the tile is this task's own.
             let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
             match is_first {
+                _ if factors.is_byte() => {}
                 true => self.begin(isa, start + row * n, column, results, &mut cells[..columns]),
                 false => float::widen(isa, result, results, &mut cells[..columns]),
             }
@@ -473,6 +517,30 @@ impl<'a> Product<'a> {
         if let Some(bias) = self.bias {
             cells.iter_mut().zip(&bias[column..]).for_each(|(cell, bias)| *cell += bias);
         }
+    }
+}
+
+/// What sums of bytes of a strip's columns begin with and become.
+struct WholeStrip {
+    shift: [i32; STRIP],
+    scale: [f32; STRIP],
+    bias: [f32; STRIP],
+}
+
+impl WholeStrip {
+    const ZERO: WholeStrip = WholeStrip { shift: [0; STRIP], scale: [0.0; STRIP], bias: [0.0; STRIP] };
+
+    fn fill(&mut self, work: &Product, column: usize, columns: usize) {
+        let shift = work.shift[column..].iter().map(|[low, high]| (u32::from(*high) << 16 | u32::from(*low)).cast_signed());
+        self.shift.iter_mut().zip(shift).for_each(|(own, shift)| *own = shift);
+        for (own, vector) in [(&mut self.scale, work.scale), (&mut self.bias, work.bias)] {
+            vector.iter().for_each(|vector| own[..columns].copy_from_slice(&vector[column..][..columns]));
+        }
+    }
+
+    fn start(&self, scaled: bool, biased: bool) -> Whole {
+        let (start, scale, bias) = (self.shift.as_ptr(), self.scale.as_ptr(), self.bias.as_ptr());
+        Whole { start, scale: scaled.then_some(scale), bias: biased.then_some(bias) }
     }
 }
 

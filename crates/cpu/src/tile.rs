@@ -14,7 +14,8 @@
 //! several rows of a picture, with any stride. What `k` runs over is a list of [`Nest`]s.
 //!
 //! Factors may be halves: then two neighbours of a pixel are one word of four bytes, as are the two weights that they meet
-//! in a lane, and nothing else here is different ([`Factors`]). Sums are `f32` in any case; results are rounded once.
+//! in a lane, and nothing else here is different ([`Factors`]). Sums are `f32` in any case; results are rounded once. Factors
+//! may be bytes, four of which are a word; their sums are exact in `i32`, and [`Whole`] says what becomes of them.
 //!
 //! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512` and `avx2` in
 //! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
@@ -27,7 +28,7 @@ mod factors;
 
 use types::{bf16, f16};
 
-use self::factors::Factors;
+use self::factors::{Bytes, Factors};
 use crate::float::Item;
 use crate::vector::{LANES, Portable, Vector};
 use crate::{Float, Isa};
@@ -36,7 +37,7 @@ use crate::{Float, Isa};
 /// foresees the same, but not beyond a page, and a page is 32 rows.
 const AHEAD: usize = 24;
 
-/// What is multiplied: an `f32`, or two halves. It lies where a half may.
+/// What is multiplied: an `f32`, two halves, or four bytes. It lies where a half may.
 pub(crate) type Word = [u16; 2];
 
 /// The most rows of a tile.
@@ -88,11 +89,22 @@ pub(crate) enum Start {
     Bias(*const f32),
     /// What lies in the output, which is `f32`.
     Output,
+    /// Sums of bytes: what becomes of them, by [`crate::epilogue`].
+    Whole(Whole),
+}
+
+/// What becomes of sums of whole numbers: `(sum + start) * scale + bias`, each with a number for each channel of the tile.
+/// Without a scale they stay as they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole {
+    pub(crate) start: *const i32,
+    pub(crate) scale: Option<*const f32>,
+    pub(crate) bias: Option<*const f32>,
 }
 
 /// A tile of sums: for each row `r`, vector `v`, and term `k` of the nests,
 /// `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x] * weights[k.weights + v * 16 + lane]`, where the product of
-/// two words of halves is `low * low + high * high`.
+/// two words of halves is `low * low + high * high`, and so on for four bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
     /// What the words of `x` and the weights hold.
@@ -102,7 +114,8 @@ pub(crate) struct Tile<'a> {
     pub(crate) weights: *const Word,
     /// Words from row to row, `16 * vectors` where they are packed.
     pub(crate) weight_stride: usize,
-    /// What the results are rounded to: `f32`, or halves like the factors. The residual has the same type.
+    /// What the results are rounded to: `f32`, or halves like the factors. The residual has the same type. Of bytes the
+    /// results are the bits of their sums; [`crate::epilogue`] makes others of them.
     pub(crate) result: Float,
     pub(crate) out: *mut u8,
     /// 1 to [`ROWS`].
@@ -119,42 +132,48 @@ pub(crate) struct Tile<'a> {
     pub(crate) limits: Option<[f32; 2]>,
 }
 
-/// How pairs of `bf16` are multiplied.
+/// How the pairs of `bf16` or the bytes of words are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pairs {
-    /// Each is widened to its two numbers.
+pub(crate) enum Way {
+    /// Each is widened first.
     Widened,
-    /// In one instruction of the vector unit, AVX512-BF16. What is less than the least normal number counts as 0.
+    /// In one instruction of the vector unit, AVX512-BF16 or AVX512-VNNI. A `bf16` that is less than the least normal number
+    /// counts as 0.
     Dot,
     /// By the matrix unit, where rows lie at one distance; otherwise as `Dot`.
     Matrix,
 }
 
-impl Pairs {
+impl Way {
     /// The fastest way of a family on this processor.
-    pub(crate) fn of(isa: Isa) -> Pairs {
+    pub(crate) fn of(isa: Isa, factors: Float) -> Way {
         #[cfg(target_arch = "x86_64")]
-        if isa == Isa::Avx512 && is_x86_feature_detected!("avx512bf16") {
-            return if crate::amx::is_available() { Pairs::Matrix } else { Pairs::Dot };
+        if isa == Isa::Avx512 {
+            let (dot, matrix) = match factors {
+                Float::Bf16 => (is_x86_feature_detected!("avx512bf16"), crate::amx::is_available()),
+                Float::U8 => (is_x86_feature_detected!("avx512vnni"), crate::amx::multiplies_bytes()),
+                _ => (false, false),
+            };
+            return if dot && matrix { Way::Matrix } else if dot { Way::Dot } else { Way::Widened };
         }
-        let _ = isa;
-        Pairs::Widened
+        let _ = (isa, factors);
+        Way::Widened
     }
 
     /// All ways of a family on this processor.
     #[cfg(test)]
-    fn available(isa: Isa) -> Vec<Pairs> {
-        match Pairs::of(isa) {
-            Pairs::Widened => vec![Pairs::Widened],
-            Pairs::Dot => vec![Pairs::Widened, Pairs::Dot],
-            Pairs::Matrix => vec![Pairs::Widened, Pairs::Dot, Pairs::Matrix],
+    fn available(isa: Isa, factors: Float) -> Vec<Way> {
+        match Way::of(isa, factors) {
+            Way::Widened => vec![Way::Widened],
+            Way::Dot => vec![Way::Widened, Way::Dot],
+            Way::Matrix => vec![Way::Widened, Way::Dot, Way::Matrix],
         }
     }
 }
 
 /// Whether tiles whose rows lie at one distance are faster than higher ones whose rows do not.
 pub(crate) fn likes_lines(isa: Isa, factors: Float) -> bool {
-    factors == Float::Bf16 && Pairs::of(isa) == Pairs::Matrix
+    Way::of(isa, factors) == Way::Matrix
 }
 
 /// Computes a tile.
@@ -168,21 +187,24 @@ pub(crate) fn likes_lines(isa: Isa, factors: Float) -> bool {
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
     // SAFETY: the caller's promise.
-    unsafe { multiply_by(isa, if tile.factors == Float::Bf16 { Pairs::of(isa) } else { Pairs::Widened }, tile) }
+    unsafe { multiply_by(isa, if tile.factors == Float::F32 { Way::Widened } else { Way::of(isa, tile.factors) }, tile) }
 }
 
 /// # Safety
 /// As [`multiply`]; the processor has the way to multiply pairs.
 #[inline]
-unsafe fn multiply_by(isa: Isa, pairs: Pairs, tile: &Tile) {
+unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
     assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
     assert!([Float::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
     assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
     // SAFETY: the caller's promise; the parts below are rows and vectors of the tile.
     unsafe {
+        if tile.factors.is_byte() {
+            return multiply_bytes(isa, way, tile);
+        }
         let halves = tile.result.is_half();
         #[cfg(target_arch = "x86_64")]
-        if pairs == Pairs::Matrix
+        if way == Way::Matrix
             && let Some(step) = crate::amx::row_step(tile)
         {
             let mut sums = [[0.0; LANES]; 2 * ROWS];
@@ -193,7 +215,7 @@ unsafe fn multiply_by(isa: Isa, pairs: Pairs, tile: &Tile) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, Float::F32) => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::Bf16) if pairs != Pairs::Widened => match halves {
+            (Isa::Avx512, Float::Bf16) if way != Way::Widened => match halves {
                 true => whole(tile, &x86::DOT_NARROW, &x86::DOT),
                 false => whole(tile, &x86::DOT_NARROW_TO_F32, &x86::DOT_TO_F32),
             },
@@ -215,11 +237,40 @@ unsafe fn multiply_by(isa: Isa, pairs: Pairs, tile: &Tile) {
             (Isa::Avx2, Float::F16) if halves => in_parts(tile, 1, &x86::AVX2_F16),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, Float::F16) => in_parts(tile, 1, &x86::AVX2_F16_TO_F32),
-            (_, Float::F32) => in_parts(tile, 1, &PORTABLE),
             (_, Float::Bf16) if halves => in_parts(tile, 1, &PORTABLE_BF16),
             (_, Float::Bf16) => in_parts(tile, 1, &PORTABLE_BF16_TO_F32),
             (_, Float::F16) if halves => in_parts(tile, 1, &PORTABLE_F16),
             (_, Float::F16) => in_parts(tile, 1, &PORTABLE_F16_TO_F32),
+            (_, Float::F32 | Float::U8 | Float::I8) => in_parts(tile, 1, &PORTABLE),
+        }
+    }
+}
+
+/// # Safety
+/// As [`multiply_by`].
+unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
+    assert_eq!((tile.factors, tile.result), (Float::U8, Float::F32), "sums of bytes are written as they are");
+    let is_plain = tile.residual.is_none() && tile.limits.is_none() && matches!(tile.start, Start::Zero | Start::Whole(_));
+    assert!(is_plain, "and nothing happens to them");
+    // SAFETY: the caller's promise.
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if way == Way::Matrix && crate::amx::row_step(tile).is_some() => {
+                let mut sums = [[0.0; LANES]; 2 * ROWS];
+                crate::amx::sums(tile, crate::amx::row_step(tile).unwrap_or(0), &mut sums);
+                for (vector, sums) in sums.chunks(ROWS).enumerate().take(tile.vectors) {
+                    for (row, sums) in tile.rows.iter().zip(sums) {
+                        let out: *mut f32 = tile.out.cast::<f32>().add(row.out + vector * tile.vector_stride);
+                        out.copy_from_nonoverlapping(sums.as_ptr(), LANES);
+                    }
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if way != Way::Widened => whole(tile, &x86::BYTES_NARROW, &x86::BYTES),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx2 => in_parts(tile, 1, &x86::AVX2_BYTES),
+            _ => in_parts(tile, 1, &PORTABLE_BYTES),
         }
     }
 }
@@ -282,6 +333,7 @@ macro_rules! portable_by_rows {
 }
 
 const PORTABLE: [Part; 4] = portable_by_rows!(f32 => f32);
+const PORTABLE_BYTES: [Part; 4] = portable_by_rows!(Bytes => f32);
 const PORTABLE_BF16: [Part; 4] = portable_by_rows!(bf16 => bf16);
 const PORTABLE_BF16_TO_F32: [Part; 4] = portable_by_rows!(bf16 => f32);
 const PORTABLE_F16: [Part; 4] = portable_by_rows!(f16 => f16);
@@ -291,7 +343,7 @@ const PORTABLE_F16_TO_F32: [Part; 4] = portable_by_rows!(f16 => f32);
 mod x86 {
     use types::{bf16, f16};
 
-    use super::factors::{Dot, Factors};
+    use super::factors::{Bytes, Dot, Factors};
     use super::{Item, Part, ROWS, Row, Tile, part};
     use crate::vector::x86::{Avx2, Avx512};
 
@@ -314,6 +366,7 @@ mod x86 {
     }
     family!(avx512, Avx512, "avx512f,avx2,fma,f16c");
     family!(dot, Avx512, "avx512f,avx512bf16,avx2,fma,f16c");
+    family!(vnni, Avx512, "avx512f,avx512vnni,avx2,fma,f16c");
     family!(avx2, Avx2, "avx2,fma,f16c");
 
     macro_rules! by_rows {
@@ -341,6 +394,11 @@ mod x86 {
     pub(super) const DOT_NARROW: [Part; ROWS] = narrow!(dot Dot => bf16);
     pub(super) const DOT_TO_F32: [Part; ROWS] = wide!(dot Dot => f32);
     pub(super) const DOT_NARROW_TO_F32: [Part; ROWS] = narrow!(dot Dot => f32);
+
+    pub(super) const BYTES: [Part; ROWS] = wide!(vnni Bytes => f32);
+    pub(super) const BYTES_NARROW: [Part; ROWS] = narrow!(vnni Bytes => f32);
+    // Four registers of sums for each vector, each term of them widened anew.
+    pub(super) const AVX2_BYTES: [Part; 2] = by_rows!(avx2 Bytes => f32, 1: 1 of 1 2 of 1);
 
     // Widened halves have two sums for each vector.
     macro_rules! widened {
@@ -387,7 +445,7 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
     unsafe {
         let weights = tile.weights.add(vector * LANES);
         match tile.start {
-            Start::Zero => {}
+            Start::Zero | Start::Whole(_) => {}
             Start::Bias(bias) => {
                 let bias: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(bias.add((vector + v) * LANES))));
                 sums = [bias; R];
@@ -552,15 +610,18 @@ mod tests {
         let mut random = types::Random::new(3);
         for isa in Isa::available() {
             for (count, vectors) in [(1, 1), (3, 2), (7, 1), (13, 2), (ROWS, 1), (ROWS, 2)] {
-                for pairs in Pairs::available(isa) {
-                    check_even(isa, count, vectors, pairs, &mut random);
+                for way in Way::available(isa, Float::Bf16) {
+                    check_even(isa, count, vectors, way, &mut random);
+                }
+                for way in Way::available(isa, Float::U8) {
+                    check_bytes(isa, count, vectors, way, &mut random);
                 }
             }
             for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
-                check(isa, count, vectors, Float::F32, Pairs::Widened, &mut random);
-                check(isa, count, vectors, Float::F16, Pairs::Widened, &mut random);
-                for pairs in Pairs::available(isa) {
-                    check(isa, count, vectors, Float::Bf16, pairs, &mut random);
+                check(isa, count, vectors, Float::F32, Way::Widened, &mut random);
+                check(isa, count, vectors, Float::F16, Way::Widened, &mut random);
+                for way in Way::available(isa, Float::Bf16) {
+                    check(isa, count, vectors, Float::Bf16, way, &mut random);
                 }
             }
         }
@@ -575,7 +636,7 @@ mod tests {
     }
 
     /// One nest of pairs for rows at one distance, of any depth: what the matrix unit takes.
-    fn check_even(isa: Isa, count: usize, vectors: usize, pairs: Pairs, random: &mut types::Random) {
+    fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
         for depth in [1, 8, 15, 16, 17, 24, 40] {
             let (width, turns, distance) = (LANES * vectors, 3, depth + 5);
             let loops = [Loop { turns, x: 2, weights: depth * width }, Loop::ONCE, Loop::ONCE];
@@ -603,7 +664,7 @@ mod tests {
                 limits: Some([-1.5, 2.0]),
             };
             // SAFETY: the slices have the lengths that the rows and the nest ask for.
-            unsafe { multiply_by(isa, pairs, &tile) };
+            unsafe { multiply_by(isa, way, &tile) };
             for (at, got) in out.iter().enumerate() {
                 let (row, lane) = (at / width, at % width);
                 let mut want = f64::from(bias[lane]);
@@ -612,14 +673,58 @@ mod tests {
                     want += f64::from(item) * f64::from(weights[2 * ((turn * depth + k) * width + lane) + part]);
                 }
                 let want = want.clamp(-1.5, 2.0);
-                assert!((f64::from(*got) - want).abs() < 1e-5, "{isa} {pairs:?} {count} x {vectors}, depth {depth}");
+                assert!((f64::from(*got) - want).abs() < 1e-5, "{isa} {way:?} {count} x {vectors}, depth {depth}");
+            }
+        }
+    }
+
+    /// Sums of bytes, of any depth, for rows at one distance and not: exact.
+    fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
+        for (depth, even) in [1, 4, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)]) {
+            let (width, distance) = (LANES * vectors, depth + 5);
+            let loops = [Loop { turns: 2, x: 3, weights: depth * width }, Loop::ONCE, Loop::ONCE];
+            let nests = [Nest { x: 1, weights: 0, loops, depth }];
+            // Numbers at their limits would overflow what is too narrow.
+            let extreme = random.below(2) == 0;
+            let mut byte = || if extreme { random.below(2) as u8 * 255 } else { random.bits() as u8 };
+            let x: Vec<[u8; 4]> = (0..4 + count * distance + depth).map(|_| std::array::from_fn(|_| byte())).collect();
+            let weights: Vec<[u8; 4]> = (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
+            let place = |r: usize| if even { r } else { r * r % count };
+            let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
+            let mut out = vec![0i32; count * width];
+            let tile = Tile {
+                factors: Float::U8,
+                x: x.as_ptr().cast(),
+                weights: weights.as_ptr().cast(),
+                weight_stride: width,
+                result: Float::F32,
+                out: out.as_mut_ptr().cast(),
+                rows: &rows,
+                vectors,
+                vector_stride: LANES,
+                nests: &nests,
+                start: Start::Zero,
+                residual: None,
+                limits: None,
+            };
+            // SAFETY: the slices have the lengths that the rows and the nest ask for.
+            unsafe { multiply_by(isa, way, &tile) };
+            for (at, got) in out.iter().enumerate() {
+                let (row, lane) = (at / width, at % width);
+                let mut want = 0;
+                for (turn, k) in (0..2).flat_map(|turn| (0..depth).map(move |k| (turn, k))) {
+                    let items = x[1 + rows[row].x + 3 * turn + k];
+                    let weights = weights[(turn * depth + k) * width + lane];
+                    want += (0..4).map(|ix| i32::from(items[ix]) * i32::from(weights[ix].cast_signed())).sum::<i32>();
+                }
+                assert_eq!(*got, want, "{isa} {way:?} {count} x {vectors}, depth {depth}");
             }
         }
     }
 
     /// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
     #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
-    fn check(isa: Isa, count: usize, vectors: usize, factors: Float, pairs: Pairs, random: &mut types::Random) {
+    fn check(isa: Isa, count: usize, vectors: usize, factors: Float, way: Way, random: &mut types::Random) {
         let (width, word) = (LANES * vectors, factors.per_word());
         let depths = [16, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
         let (mut nests, mut x_len, mut terms) = (Vec::new(), 0, 0);
@@ -664,14 +769,14 @@ mod tests {
                 limits,
             };
             // SAFETY: the slices have the lengths that the rows and nests ask for.
-            unsafe { multiply_by(isa, pairs, &tile) };
+            unsafe { multiply_by(isa, way, &tile) };
             let mut got = vec![0.0; count * width];
             crate::float::widen(Isa::Portable, result, &out, &mut got);
             for (r, row) in rows.iter().enumerate() {
                 for channel in 0..width {
                     let at = row.out + channel / LANES * count * LANES + channel % LANES;
                     let mut want = match start {
-                        Start::Zero => 0.0,
+                        Start::Zero | Start::Whole(_) => 0.0,
                         Start::Bias(_) => f64::from(bias[channel]),
                         Start::Output => f64::from(before[at]),
                     };

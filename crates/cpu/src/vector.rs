@@ -103,6 +103,36 @@ pub(crate) trait Vector: Copy {
     /// They can be written.
     unsafe fn store_f16(self, to: *mut u16);
 
+    /// Sixteen bytes.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_u8(from: *const u8) -> Self;
+
+    /// Sixteen bytes with a sign.
+    ///
+    /// # Safety
+    /// They can be read.
+    unsafe fn load_i8(from: *const i8) -> Self;
+
+    /// Rounds to the nearest whole numbers that bytes hold, ties to even, what is no number to 0; and writes sixteen.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store_u8(self, to: *mut u8);
+
+    /// The same with a sign.
+    ///
+    /// # Safety
+    /// They can be written.
+    unsafe fn store_i8(self, to: *mut i8);
+
+    /// Sums of lanes whose bits are whole numbers in `i32`, as such.
+    fn add_whole(self, other: Self) -> Self;
+
+    /// Lanes whose bits are whole numbers in `i32`, as numbers.
+    fn from_whole(self) -> Self;
+
     /// The sums of neighbours: those of `self` in the first lanes, those of `other` behind them.
     fn pair_sums(self, other: Self) -> Self;
 
@@ -252,6 +282,41 @@ impl Vector for Portable {
     unsafe fn store_f16(self, to: *mut u16) {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<[f16; LANES]>().write_unaligned(self.0.map(f16::from_f32)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Portable(unsafe { from.cast::<[u8; LANES]>().read() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self {
+        // SAFETY: the caller's promise.
+        Portable(unsafe { from.cast::<[i8; LANES]>().read() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn store_u8(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[u8; LANES]>().write(self.0.map(|lane| lane.round_ties_even() as u8)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(self, to: *mut i8) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[i8; LANES]>().write(self.0.map(|lane| lane.round_ties_even() as i8)) }
+    }
+
+    #[inline(always)]
+    fn add_whole(self, other: Self) -> Self {
+        let sum = |a: f32, b: f32| f32::from_bits(a.to_bits().wrapping_add(b.to_bits()));
+        self.each(other, sum)
+    }
+
+    #[inline(always)]
+    fn from_whole(self) -> Self {
+        Portable(self.0.map(|lane| lane.to_bits().cast_signed() as f32))
     }
 
     #[inline(always)]

@@ -205,6 +205,7 @@ impl KernelFn for Winograd {
         Sizes::new(&[x, weights, values], output, 4)?;
         let workspace = values.and_then(|values| product(&[self.cut().group, values]));
         let mut inputs = vec![x, weights];
+        self.epilogue.check_unscaled()?;
         inputs.extend(self.epilogue.operands(lanes, output));
         Sizes::with_workspace(&inputs, output, workspace, 4)
     }

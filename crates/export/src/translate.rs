@@ -143,7 +143,7 @@ impl Made<'_> {
     fn operator(
         &mut self,
         op: &Op,
-        inputs: Vec<String>,
+        mut inputs: Vec<String>,
         types: &[&TensorType],
         out: &TensorType,
     ) -> Result<(), String> {
@@ -185,6 +185,11 @@ impl Made<'_> {
                     Attribute::float("bias", op.bias),
                 ];
                 self.push("LRN", [first()], attributes);
+            }
+            Op::MatMul(op) if out.dtype == DType::I32 => {
+                let zero = Tensor::scalar(f64::from(op.zero)).cast(types[0].dtype);
+                inputs.push(self.constant(zero));
+                self.push_all("MatMulInteger", inputs, vec![]);
             }
             Op::MatMul(op) => self.matmul(&op.epilogue, inputs, types, out),
             Op::Pad(op) => self.pad(op, first(), dtype),

@@ -11,8 +11,9 @@
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
-use types::{DType, Layout, Shape};
+use types::{Layout, Shape};
 
+use crate::ops::is_stored;
 use crate::ops::{Concat, Coordinates, Pad, Reduce, Reshape, Resize, Slice};
 use crate::{Graph, Node, Op, Reuse, Source, TensorType, ValueId};
 
@@ -63,7 +64,7 @@ impl Graph {
         match &node.op {
             Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
                 let all = node.inputs.iter().all(|&input| self.is_blockable(input, out));
-                (all && is_f32_or_half(self.ty(node.outputs[0]).dtype)).then(|| node.op.clone())
+                (all && is_stored(self.ty(node.outputs[0]).dtype)).then(|| node.op.clone())
             }
             Op::Concat(Concat { axis }) => {
                 let (_, front) = node.inputs.split_last()?;
@@ -137,16 +138,12 @@ impl Graph {
         let ty = self.ty(input);
         let known = matches!(self.value(input).source, Source::Weight(_) | Source::Constant(_));
         let alike = ty.shape.rank() == out.rank() && ty.shape[1] == out[1];
-        is_f32_or_half(ty.dtype) && (known || alike || ty.shape.elements() == 1)
+        is_stored(ty.dtype) && (known || alike || ty.shape.elements() == 1)
     }
 
     fn all_computed(&self, values: &[ValueId]) -> bool {
         values.iter().all(|&value| self.value(value).tensor().is_none())
     }
-}
-
-fn is_f32_or_half(dtype: DType) -> bool {
-    dtype == DType::F32 || dtype.is_half()
 }
 
 fn physical(shape: &Shape, block: u16) -> Shape {
@@ -173,7 +170,7 @@ fn known_shape(shape: &Shape, out: &Shape, block: u16) -> Shape {
 mod tests {
     use smallvec::smallvec;
     use types::pointwise::{Binary as Function2, Unary as Function};
-    use types::{Random, Scope, Tensor};
+    use types::{DType, Random, Scope, Tensor};
 
     use super::*;
     use crate::ops::{Binary, Coordinates, PadMode, ReduceKind, ResizeMode, Rounding, Unary};

@@ -71,6 +71,12 @@ pub trait Target {
         DType::F32
     }
 
+    /// Whether there is a kernel for a product like this one of bytes: a left factor of `u8`, a right one of `i8` that is known
+    /// before the run. The node's factors may still be numbers.
+    fn multiplies_bytes(&self, _graph: &Graph, _node: NodeId) -> bool {
+        false
+    }
+
     /// How there are kernels for a node of `f32` values that take them as [`Target::dtype`].
     fn halves(&self, _graph: &Graph, _node: NodeId) -> Halves {
         Halves::No

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ir::{Graph, Source, rewrite};
-use types::Tensor;
+use ir::{Graph, Node, Op, Source, rewrite};
+use types::{DType, Tensor};
 
 /// A folded result may be this much larger than everything it was computed from.
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
@@ -11,11 +11,23 @@ const GROWTH_BYTES_MAX: u64 = 1 << 20;
 /// Replaces every node whose operands are all known by its results.
 ///
 /// What comes from a weight stays a weight. A result much larger than its operands (an expanded scalar) is left to the
-/// run, so that the image does not swell.
+/// run, so that the image does not swell. Numbers that are stored in bytes stay there until it is known who reads them.
 pub fn fold_constants(graph: &Graph) -> Graph {
+    fold(graph, &|node| {
+        let is_byte = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
+        matches!(node.op, Op::Chain(_)) && node.inputs.iter().any(|&input| is_byte(graph.ty(input).dtype))
+    })
+}
+
+/// The same, and numbers from bytes too.
+pub(crate) fn fold_all(graph: &Graph) -> Graph {
+    fold(graph, &|_| false)
+}
+
+fn fold(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Graph {
     rewrite(graph, |context, id| {
         let node = graph.node(id);
-        if node.inputs.is_empty() {
+        if node.inputs.is_empty() || stays(node) {
             return None;
         }
         let inputs: Vec<_> = node.inputs.iter().map(|&input| context.value(input)).collect();
@@ -28,7 +40,8 @@ pub fn fold_constants(graph: &Graph) -> Graph {
             .iter()
             .map(|&output| graph.ty(output).dtype.size().0 * graph.ty(output).shape.elements() as u64)
             .sum();
-        if input_bytes + GROWTH_BYTES_MAX < output_bytes {
+        let widens = matches!(node.op, Op::Chain(_));
+        if input_bytes + GROWTH_BYTES_MAX < output_bytes && !(widens && output_bytes <= 4 * input_bytes) {
             return None;
         }
         let learned = inputs.iter().any(|&input| matches!(context.new.value(input).source, Source::Weight(_)));

@@ -3,8 +3,10 @@
 //! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
-//! [`store_halves`] has results stored as `f16` or `bf16` where a target's kernels take those. [`assign_layouts`] decides which values have their channels in blocks, by what a target's kernels like, and
-//! [`fuse_convs`] which convolutions run in one step with the ones behind them.
+//! [`multiply_bytes`] multiplies what a file has quantised as it is, where a target has kernels for that, and
+//! [`store_halves`] has results stored as `f16` or `bf16` where its kernels take those. [`assign_layouts`] decides which
+//! values have their channels in blocks, by what the kernels like, and [`fuse_convs`] which convolutions run in one step with
+//! the ones behind them.
 //!
 //! Two more take what a target adds to a graph's bytes, its [`Footprint`]: [`schedule`] puts the nodes in the order with
 //! the least peak of live bytes and says what is known about it ([`order`] finds it; it knows tasks and blocks and no
@@ -27,6 +29,7 @@
 
 mod attention;
 pub mod bands;
+mod bytes;
 mod clean;
 mod common;
 mod convs;
@@ -47,6 +50,7 @@ mod schedule;
 use ir::{Graph, VerifyError, verify};
 
 pub use attention::find_attention;
+pub use bytes::{find_bytes, multiply_bytes};
 pub use clean::{clean, share};
 pub use convs::fuse_convs;
 pub use dead::remove_dead;
@@ -71,6 +75,7 @@ pub struct Pass {
 
 /// All passes in the order in which they run.
 pub const PIPELINE: &[Pass] = &[
+    Pass { name: "find_bytes", run: find_bytes },
     Pass { name: "fold_constants", run: fold_constants },
     Pass { name: "clean", run: clean },
     Pass { name: "share", run: share },

@@ -160,6 +160,7 @@ impl Builder<'_, '_> {
             dilation: op.dilation[1..].into(),
             pad: op.pad[1..].into(),
             groups: op.groups,
+            zero: op.zero,
             epilogue: Epilogue::default(),
         };
         let planes = self.swap(x);

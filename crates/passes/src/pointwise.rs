@@ -10,7 +10,7 @@ use crate::common::Uses;
 
 /// Grows a group backwards from each pointwise node of `f32`: a producer joins if it is pointwise, has the group's shape,
 /// and all its readers are in the group. A group of two or more, or one with a number for an operand, becomes a
-/// [`Chain`] where its last node stood.
+/// [`Chain`] where its last node stood. Chains may join; one whose result is not `f32` is the last of its group.
 pub fn fuse_pointwise(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
@@ -45,6 +45,10 @@ enum Part {
 
 fn is_pointwise(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
+    if let Op::Chain(_) = node.op {
+        // What is known has no reader yet that would take it as it is.
+        return node.inputs.iter().any(|&input| graph.value(input).tensor().is_none());
+    }
     let in_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
     in_f32
         && match node.op {
@@ -68,6 +72,7 @@ fn grow(uses: &Uses, root: NodeId, part: &Map<NodeId, Part>) -> Vec<NodeId> {
             part[*candidate] == Part::Keep
                 && !group.contains(candidate)
                 && is_pointwise(graph, *candidate)
+                && graph.ty(output).dtype == DType::F32
                 && graph.ty(output).shape == *shape
                 && !graph.is_output(output)
                 && uses.readers(output).iter().all(|reader| group.contains(reader))
@@ -122,17 +127,34 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
             operand.push((value, inputs.len() + steps.len() - 1));
             inputs.len() + steps.len() - 1
         };
-        let step = match node.op {
-            Op::Unary(Unary(function)) => ChainStep::Unary(function, find(&mut steps, node.inputs[0])),
-            Op::Binary(Binary(function)) => {
+        match &node.op {
+            &Op::Unary(Unary(function)) => {
                 let a = find(&mut steps, node.inputs[0]);
-                ChainStep::Binary(function, a, find(&mut steps, node.inputs[1]))
+                steps.push(ChainStep::Unary(function, a));
+            }
+            &Op::Binary(Binary(function)) => {
+                let (a, b) = (find(&mut steps, node.inputs[0]), find(&mut steps, node.inputs[1]));
+                steps.push(ChainStep::Binary(function, a, b));
+            }
+            Op::Chain(chain) => {
+                let mut own: Vec<usize> = node.inputs.iter().map(|&input| find(&mut steps, input)).collect();
+                for step in &chain.steps {
+                    steps.push(match *step {
+                        ChainStep::Unary(function, a) => ChainStep::Unary(function, own[a]),
+                        ChainStep::Binary(function, a, b) => ChainStep::Binary(function, own[a], own[b]),
+                        ChainStep::Constant(number) => ChainStep::Constant(number),
+                    });
+                    own.push(inputs.len() + steps.len() - 1);
+                }
             }
             _ => unreachable!("groups hold pointwise nodes"),
-        };
-        steps.push(step);
+        }
         operand.push((node.outputs[0], inputs.len() + steps.len() - 1));
     }
     let fits = inputs.len() <= Chain::MAX_INPUTS && inputs.len() + steps.len() <= Chain::MAX_OPERANDS;
-    fits.then_some((inputs, Chain { steps, result: None }))
+    let result = match &graph.node(*group.last()?).op {
+        Op::Chain(chain) => chain.result,
+        _ => None,
+    };
+    fits.then_some((inputs, Chain { steps, result }))
 }

@@ -204,6 +204,7 @@ impl<'w> Builder<'w> {
             dilation: smallvec![1; 2],
             pad: window.pad.into_iter().collect(),
             groups,
+            zero: 0,
             epilogue: Epilogue::bias(bias),
         };
         self.node(conv, &operands, name)
@@ -270,7 +271,7 @@ impl<'w> Builder<'w> {
 
     /// A linear layer with parameters that the graph has already.
     pub fn linear_with(&mut self, x: ValueId, weight: ValueId, bias: ValueId, name: &str) -> Result<ValueId, ZooError> {
-        self.node(MatMul { epilogue: Epilogue::bias(true) }, &[x, weight, bias], name)
+        self.node(MatMul { epilogue: Epilogue::bias(true), ..MatMul::default() }, &[x, weight, bias], name)
     }
 
     /// `max(x, 0)`

@@ -35,6 +35,7 @@ fn local_graph(seed: u64) -> Graph {
                     stride: [1 + random.below(2) as usize, 1].into_iter().collect(),
                     pad: [[dilation, random.below(3) as usize], [1, 1]].into_iter().collect(),
                     groups: if depthwise { channels } else { 1 },
+                    zero: 0,
                     ..Conv::square(1, 1)
                 };
                 graph.add1(op.into(), &[x, w], scope).expect("the window fits")

@@ -169,7 +169,8 @@ fn conv_cases() -> Vec<Case> {
             dilation: dims(&dilation),
             pad: dims(&pad),
             groups,
-            epilogue: Epilogue { bias, residual, activation: dims(&activation), result: None },
+            zero: 0,
+            epilogue: Epilogue { bias, residual, activation: dims(&activation), ..Epilogue::default() },
         };
         let name = format!("conv {ix}: {op:?} in {cin} out {cout} kernel {kernel:?} extent {extent:?} batch {batch}");
         let x: Vec<usize> = [batch, cin].into_iter().chain(extent).collect();
@@ -208,7 +209,7 @@ fn conv_cases() -> Vec<Case> {
                 bias: true,
                 residual: false,
                 activation: dims(&[pointwise::Unary::Relu]),
-                result: None,
+                ..Epilogue::default()
             },
         };
         let name = format!("conv_transpose stride {stride} groups {groups}");
@@ -257,7 +258,7 @@ fn deep_cases() -> Vec<Case> {
                 }
             }
         };
-        let conv = Conv { stride, dilation, pad, groups, epilogue: epilogue.clone() };
+        let conv = Conv { stride, dilation, pad, groups, zero: 0, epilogue: epilogue.clone() };
         add(&format!("conv {name} {conv:?}"), conv.clone().into(), &[&[cout, cin / groups], &kernel[..]].concat());
         let Conv { stride, dilation, pad, .. } = conv;
         let transposed = ConvTranspose {
@@ -424,8 +425,8 @@ fn product_cases() -> Vec<Case> {
     }
     for m in [1, 12, 25] {
         let epilogue =
-            Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]), result: None };
-        cases.push(with_weights(&format!("linear {m}"), MatMul { epilogue }, &[m, 100], &[&[100, 65], &[65]]));
+            Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]), ..Epilogue::default() };
+        cases.push(with_weights(&format!("linear {m}"), MatMul { epilogue, ..MatMul::default() }, &[m, 100], &[&[100, 65], &[65]]));
     }
     cases.push(with_weights("one matrix of three dimensions", plain, &[2, 7, 33], &[&[1, 33, 50]]));
     cases

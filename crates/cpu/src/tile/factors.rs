@@ -1,9 +1,10 @@
-//! [`Factors`]: a tile's inner loop over `f32`, over halves that are widened, and over pairs that the processor multiplies.
+//! [`Factors`]: a tile's inner loop over `f32`, over halves that are widened, over pairs that the processor multiplies, and
+//! over four bytes at a time.
 
 use types::{bf16, f16};
 
 use super::Word;
-use crate::vector::{LANES, Vector};
+use crate::vector::{LANES, Portable, Vector};
 
 /// What words hold and how they are multiplied, in one family of instructions.
 pub(super) trait Factors<V: Vector> {
@@ -22,7 +23,7 @@ pub(super) trait Factors<V: Vector> {
 
     fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum;
 
-    /// A sum that is a number in each lane so far.
+    /// A sum that is a number in each lane so far; of bytes, one that is 0.
     fn sum(lanes: V) -> Self::Sum;
 
     fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum;
@@ -156,5 +157,131 @@ impl Factors<crate::vector::x86::Avx512> for Dot {
     #[inline(always)]
     fn lanes(sum: Self::Sum) -> Self::Sum {
         sum
+    }
+}
+
+/// Four bytes of `x` by four with a sign. Sums are whole numbers, exact in `i32`, and lanes have their bits.
+pub(super) struct Bytes;
+
+impl Factors<Portable> for Bytes {
+    type Item = [u8; 4];
+    type Weights = [[i8; 4]; LANES];
+    type Sum = [i32; LANES];
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> [u8; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[u8; 4]>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> [[i8; 4]; LANES] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[[i8; 4]; LANES]>().read() }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: [u8; 4], weights: [[i8; 4]; LANES], sum: [i32; LANES]) -> [i32; LANES] {
+        let product = |weights: [i8; 4]| (0..4).map(|ix| i32::from(item[ix]) * i32::from(weights[ix])).sum::<i32>();
+        std::array::from_fn(|lane| sum[lane].wrapping_add(product(weights[lane])))
+    }
+
+    #[inline(always)]
+    fn sum(_: Portable) -> [i32; LANES] {
+        [0; LANES]
+    }
+
+    #[inline(always)]
+    fn add(sum: [i32; LANES], other: [i32; LANES]) -> [i32; LANES] {
+        std::array::from_fn(|lane| sum[lane].wrapping_add(other[lane]))
+    }
+
+    #[inline(always)]
+    fn lanes(sum: [i32; LANES]) -> Portable {
+        Portable::read(&sum.map(|sum| f32::from_bits(sum.cast_unsigned())))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_bytes {
+    use super::{Bytes, Factors, Word};
+    use crate::vector::x86::{Avx2, Avx512, Whole256, Whole512};
+
+    /// In one instruction, AVX512-VNNI.
+    impl Factors<Avx512> for Bytes {
+        type Item = Whole512;
+        type Weights = Whole512;
+        type Sum = Whole512;
+
+        #[inline(always)]
+        unsafe fn item(from: *const Word) -> Whole512 {
+            // SAFETY: the caller's promise.
+            Whole512::splat(unsafe { from.cast::<u32>().read_unaligned() })
+        }
+
+        #[inline(always)]
+        unsafe fn weights(from: *const Word) -> Whole512 {
+            // SAFETY: the caller's promise.
+            unsafe { Whole512::load(from.cast()) }
+        }
+
+        #[inline(always)]
+        fn mul_add(item: Whole512, weights: Whole512, sum: Whole512) -> Whole512 {
+            sum.add_dot(item, weights)
+        }
+
+        #[inline(always)]
+        fn sum(_: Avx512) -> Whole512 {
+            Whole512::zero()
+        }
+
+        #[inline(always)]
+        fn add(sum: Whole512, other: Whole512) -> Whole512 {
+            sum.add(other)
+        }
+
+        #[inline(always)]
+        fn lanes(sum: Whole512) -> Avx512 {
+            sum.bits()
+        }
+    }
+
+    /// Widened to two bytes each.
+    impl Factors<Avx2> for Bytes {
+        type Item = u32;
+        type Weights = *const u8;
+        type Sum = Whole256;
+
+        #[inline(always)]
+        unsafe fn item(from: *const Word) -> u32 {
+            // SAFETY: the caller's promise.
+            unsafe { from.cast::<u32>().read_unaligned() }
+        }
+
+        #[inline(always)]
+        unsafe fn weights(from: *const Word) -> *const u8 {
+            from.cast()
+        }
+
+        #[inline(always)]
+        fn mul_add(item: u32, weights: *const u8, sum: Whole256) -> Whole256 {
+            // SAFETY: whoever asked for the weights promised that sixteen words can be read.
+            unsafe { sum.add_dot(item, weights) }
+        }
+
+        #[inline(always)]
+        fn sum(_: Avx2) -> Whole256 {
+            Whole256::zero()
+        }
+
+        #[inline(always)]
+        fn add(sum: Whole256, other: Whole256) -> Whole256 {
+            sum.add(other)
+        }
+
+        #[inline(always)]
+        fn lanes(sum: Whole256) -> Avx2 {
+            sum.bits()
+        }
     }
 }

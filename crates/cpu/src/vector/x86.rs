@@ -69,6 +69,44 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_u8(self, to: *mut u8) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe { _mm_storeu_si128(to.cast(), whole_within(self, 0.0, 255.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(self, to: *mut i8) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe { _mm_storeu_si128(to.cast(), whole_within(self, -128.0, 127.0)) }
+    }
+
+    #[inline(always)]
+    fn add_whole(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        let sum = unsafe { _mm512_add_epi32(_mm512_castps_si512(self.0), _mm512_castps_si512(other.0)) };
+        // SAFETY: the same.
+        Avx512(unsafe { _mm512_castsi512_ps(sum) })
+    }
+
+    #[inline(always)]
+    fn from_whole(self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_castps_si512(self.0)) })
+    }
+
+    #[inline(always)]
     fn pair_sums(self, other: Self) -> Self {
         // SAFETY: the family's instructions are there.
         unsafe {
@@ -242,12 +280,118 @@ impl Avx512 {
     }
 }
 
+/// Sums of sixteen lanes of whole numbers in `i32`.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole512(__m512i);
+
+impl Whole512 {
+    #[inline(always)]
+    pub(crate) fn zero() -> Whole512 {
+        // SAFETY: for code compiled for AVX-512.
+        Whole512(unsafe { _mm512_setzero_si512() })
+    }
+
+    /// All lanes the same four bytes.
+    #[inline(always)]
+    pub(crate) fn splat(bytes: u32) -> Whole512 {
+        // SAFETY: for code compiled for AVX-512.
+        Whole512(unsafe { _mm512_set1_epi32(bytes.cast_signed()) })
+    }
+
+    /// # Safety
+    /// 64 bytes can be read.
+    #[inline(always)]
+    pub(crate) unsafe fn load(from: *const u8) -> Whole512 {
+        // SAFETY: the caller's promise; for code compiled for AVX-512.
+        Whole512(unsafe { _mm512_loadu_si512(from.cast()) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(self, other: Whole512) -> Whole512 {
+        // SAFETY: for code compiled for AVX-512.
+        Whole512(unsafe { _mm512_add_epi32(self.0, other.0) })
+    }
+
+    /// `self + a * b`, where lanes of `a` are four bytes, and those of `b` four with a sign. For code compiled for
+    /// AVX512-VNNI alone.
+    #[inline(always)]
+    pub(crate) fn add_dot(self, a: Whole512, b: Whole512) -> Whole512 {
+        // SAFETY: the instruction is there.
+        Whole512(unsafe { _mm512_dpbusd_epi32(self.0, a.0, b.0) })
+    }
+
+    /// The same bits.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> Avx512 {
+        // SAFETY: for code compiled for AVX-512.
+        Avx512(unsafe { _mm512_castsi512_ps(self.0) })
+    }
+}
+
+/// Sums of sixteen lanes of whole numbers in `i32`, each in two parts side by side.
+#[derive(Clone, Copy)]
+pub(crate) struct Whole256([__m256i; 4]);
+
+impl Whole256 {
+    #[inline(always)]
+    pub(crate) fn zero() -> Whole256 {
+        // SAFETY: for code compiled for AVX2.
+        Whole256([unsafe { _mm256_setzero_si256() }; 4])
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(self, other: Whole256) -> Whole256 {
+        // SAFETY: for code compiled for AVX2.
+        Whole256(std::array::from_fn(|ix| unsafe { _mm256_add_epi32(self.0[ix], other.0[ix]) }))
+    }
+
+    /// `self + a * b`, where `a` is the same four bytes for all lanes, and lanes of `b` are four bytes with a sign.
+    ///
+    /// # Safety
+    /// 64 bytes can be read at `b`.
+    #[inline(always)]
+    pub(crate) unsafe fn add_dot(self, a: u32, b: *const u8) -> Whole256 {
+        // SAFETY: the caller's promise; for code compiled for AVX2.
+        unsafe {
+            let a = _mm256_cvtepu8_epi16(_mm_set1_epi32(a.cast_signed()));
+            Whole256(std::array::from_fn(|ix| {
+                let b = _mm256_cvtepi8_epi16(_mm_loadu_si128(b.add(16 * ix).cast()));
+                _mm256_add_epi32(self.0[ix], _mm256_madd_epi16(a, b))
+            }))
+        }
+    }
+
+    /// The bits of each lane's sum.
+    #[inline(always)]
+    pub(crate) fn bits(self) -> Avx2 {
+        let sums = |a: __m256i, b: __m256i| {
+            // SAFETY: for code compiled for AVX2. The sums of neighbours keep to halves of a register.
+            unsafe { _mm256_castsi256_ps(_mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a, b))) }
+        };
+        Avx2([sums(self.0[0], self.0[1]), sums(self.0[2], self.0[3])])
+    }
+}
+
 /// # Safety
 /// The processor has AVX-512 F.
 #[inline(always)]
 unsafe fn wide_bf16(halves: __m256i) -> Avx512 {
     // SAFETY: the caller's promise.
     Avx512(unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) })
+}
+
+/// The nearest whole numbers within limits, in bytes; 0 for what is no number.
+///
+/// # Safety
+/// The processor has AVX-512 F.
+#[inline(always)]
+unsafe fn whole_within(lanes: Avx512, low: f32, high: f32) -> __m128i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(lanes.0, lanes.0);
+        let held = _mm512_min_ps(_mm512_max_ps(lanes.0, _mm512_set1_ps(low)), _mm512_set1_ps(high));
+        _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(is_number, held))
+    }
 }
 
 /// A bit for each of the first lanes.
@@ -260,6 +404,24 @@ impl Avx2 {
     #[inline(always)]
     fn each(self, other: Self, function: impl Fn(__m256, __m256) -> __m256) -> Self {
         Avx2([function(self.0[0], other.0[0]), function(self.0[1], other.0[1])])
+    }
+}
+
+/// The nearest whole numbers within limits, in two bytes each; 0 for what is no number.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn words_within(lanes: Avx2, low: f32, high: f32) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [first, second] = lanes.0.map(|lanes| {
+            let is_number = _mm256_cmp_ps::<_CMP_ORD_Q>(lanes, lanes);
+            let held = _mm256_min_ps(_mm256_max_ps(lanes, _mm256_set1_ps(low)), _mm256_set1_ps(high));
+            _mm256_cvtps_epi32(_mm256_and_ps(held, is_number))
+        });
+        // Packing keeps to quarters, which are then put in order.
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(first, second))
     }
 }
 
@@ -327,6 +489,56 @@ impl Vector for Avx2 {
                 _mm_storeu_si128(to.add(ix * LANES / 2).cast(), halves);
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        let half = |ix: usize| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.add(ix * LANES / 2).cast())))
+        };
+        Avx2([half(0), half(1)])
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const i8) -> Self {
+        // SAFETY: the caller's promise, and the family's.
+        let half = |ix: usize| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.add(ix * LANES / 2).cast())))
+        };
+        Avx2([half(0), half(1)])
+    }
+
+    #[inline(always)]
+    unsafe fn store_u8(self, to: *mut u8) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe {
+            let words = words_within(self, 0.0, 255.0);
+            _mm_storeu_si128(to.cast(), _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words)));
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i8(self, to: *mut i8) {
+        // SAFETY: the caller's promise, and the family's.
+        unsafe {
+            let words = words_within(self, -128.0, 127.0);
+            _mm_storeu_si128(to.cast(), _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words)));
+        }
+    }
+
+    #[inline(always)]
+    fn add_whole(self, other: Self) -> Self {
+        // SAFETY: the family's instructions are there.
+        self.each(other, |a, b| unsafe {
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)))
+        })
+    }
+
+    #[inline(always)]
+    fn from_whole(self) -> Self {
+        // SAFETY: the family's instructions are there.
+        Avx2(self.0.map(|lanes| unsafe { _mm256_cvtepi32_ps(_mm256_castps_si256(lanes)) }))
     }
 
     #[inline(always)]

@@ -135,6 +135,7 @@ fn epilogue(random: &mut Random, residual: bool) -> Epilogue {
         &[Unary::Relu, Unary::Sigmoid],
     ];
     Epilogue {
+        scale: false,
         bias: random.below(2) == 0,
         residual: residual && random.below(2) == 0,
         activation: pick(random, &activations).iter().copied().collect(),

@@ -43,6 +43,8 @@ pub(crate) fn numbers_of(float: Float, bytes: &[u8]) -> Vec<f32> {
         }
         Float::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
         Float::Bf16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+        Float::U8 => bytes.iter().map(|&byte| f32::from(byte)).collect(),
+        Float::I8 => bytes.iter().map(|&byte| f32::from(byte.cast_signed())).collect(),
     }
 }
 
@@ -57,6 +59,7 @@ pub(crate) fn rounding(float: Float) -> f64 {
         Float::F32 => 0.0,
         Float::F16 => 1.0 / 2048.0,
         Float::Bf16 => 1.0 / 256.0,
+        Float::U8 | Float::I8 => 0.5,
     }
 }
 
@@ -99,6 +102,12 @@ pub(crate) fn blocked(rows: &[f32], channels: usize, plane: usize, pad: f32) -> 
         out[blocked_place(at, channels, plane)] = item;
     }
     out
+}
+
+/// The same of bytes.
+pub(crate) fn blocked_bytes(rows: &[u8], channels: usize, plane: usize, pad: u8) -> Vec<u8> {
+    let numbers: Vec<f32> = rows.iter().map(|&byte| f32::from(byte)).collect();
+    Float::U8.bytes(&blocked(&numbers, channels, plane, f32::from(pad)))
 }
 
 /// The channels of a blocked value, `[batch, channels, plane]`.

@@ -80,10 +80,23 @@ fn strides(random: &mut Random, shape: &[usize]) -> Vec<usize> {
 
 fn epilogue(random: &mut Random) -> Epilogue {
     Epilogue {
+        scale: random.below(9) == 0,
         bias: random.below(2) == 0,
         residual: random.below(2) == 0,
         activation: pick(random, &[&[][..], &[Unary::Relu]]).iter().copied().collect(),
     }
+}
+
+/// A zero point, mostly where there may be one.
+fn of_bytes(random: &mut Random, factors: Float) -> u8 {
+    if factors.is_byte() || random.below(20) == 0 { random.bits() as u8 } else { 0 }
+}
+
+/// An epilogue that mostly fits its factors.
+fn products(random: &mut Random, factors: Float) -> Epilogue {
+    let (epilogue, other) = (epilogue(random), random.below(9) == 0);
+    let is_byte = factors.is_byte();
+    Epilogue { scale: is_byte != other, residual: epilogue.residual && (!is_byte || other), ..epilogue }
 }
 
 fn chain(random: &mut Random) -> Chain {
@@ -160,7 +173,7 @@ fn kernel(random: &mut Random) -> Kernel {
         }
         .into(),
         3 => {
-            let batch = list(random);
+            let (batch, factors) = (list(random), pick(random, &Float::ALL));
             MatMul {
                 a_strides: strides(random, &batch),
                 b_strides: strides(random, &batch),
@@ -169,9 +182,10 @@ fn kernel(random: &mut Random) -> Kernel {
                 k: number(random),
                 n: number(random),
                 b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]),
-                factors: pick(random, &Float::ALL),
+                factors,
+                zero: of_bytes(random, factors),
                 result: pick(random, &Float::ALL),
-                epilogue: epilogue(random),
+                epilogue: products(random, factors),
             }
             .into()
         }
@@ -304,18 +318,22 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        18 => ConvBlocked {
-            batch: small(random),
-            in_channels: number(random),
-            out_channels: number(random),
-            groups: pick(random, &[1, 1, 1, 2, 0]),
-            window: window(random),
-            input_blocked: random.below(2) == 0,
-            factors: pick(random, &Float::ALL),
-            result: pick(random, &Float::ALL),
-            epilogue: epilogue(random),
+        18 => {
+            let factors = pick(random, &Float::ALL);
+            ConvBlocked {
+                batch: small(random),
+                in_channels: number(random),
+                out_channels: number(random),
+                groups: pick(random, &[1, 1, 1, 2, 0]),
+                window: window(random),
+                input_blocked: random.below(2) == 0,
+                factors,
+                zero: of_bytes(random, factors),
+                result: pick(random, &Float::ALL),
+                epilogue: products(random, factors),
+            }
+            .into()
         }
-        .into(),
         19 => {
             let geometry = window(random);
             let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };

@@ -3,6 +3,7 @@
 
 mod attention;
 mod blocked;
+mod bytes;
 mod common;
 mod fuzz;
 mod guarded;

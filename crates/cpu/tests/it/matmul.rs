@@ -20,7 +20,7 @@ fn numbers(random: &mut Random, count: usize) -> Vec<f32> {
 fn plain(m: usize, k: usize, n: usize, b: MatMulB) -> MatMul {
     let epilogue = Epilogue::default();
     let (factors, result) = (Float::F32, Float::F32);
-    MatMul { batch: vec![], a_strides: vec![], b_strides: vec![], m, k, n, b, factors, result, epilogue }
+    MatMul { batch: vec![], a_strides: vec![], b_strides: vec![], m, k, n, b, factors, zero: 0, result, epilogue }
 }
 
 struct Case {
@@ -60,13 +60,14 @@ fn case(random: &mut Random) -> Case {
         &[Unary::Abs, Unary::Relu],
     ];
     let activation: SmallVec<[Unary; 2]> = pick(random, &functions).iter().copied().collect();
-    let epilogue = Epilogue { bias: below(random, 2) == 0, residual: below(random, 2) == 0, activation };
+    let [bias, residual] = [0, 1].map(|_| below(random, 2) == 0);
+    let epilogue = Epilogue { scale: false, bias, residual, activation };
     let factors = match form {
-        MatMulB::Packed if k.is_multiple_of(2) => pick(random, &Float::ALL),
+        MatMulB::Packed if k.is_multiple_of(2) => pick(random, &Float::FRACTIONS),
         _ => Float::F32,
     };
-    let result = if form == MatMulB::Packed { pick(random, &Float::ALL) } else { Float::F32 };
-    let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, factors, result, epilogue };
+    let result = if form == MatMulB::Packed { pick(random, &Float::FRACTIONS) } else { Float::F32 };
+    let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, factors, zero: 0, result, epilogue };
     let plain = MatMul { b: MatMulB::Dynamic, factors: Float::F32, result: Float::F32, ..kernel.clone() };
     let sizes = Kernel::from(plain).sizes().unwrap();
     let [a, b] = [0, 1].map(|ix| sizes.inputs[ix] as usize / 4);

@@ -111,6 +111,7 @@ fn random_kernel(random: &mut Random) -> Winograd {
         window,
         tile: [2, 4, 6][below(3)],
         epilogue: Epilogue {
+            scale: false,
             bias: below(2) == 0,
             residual: below(2) == 0,
             activation: activations[below(4)].iter().copied().collect(),

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape, Tensor, broadcast};
 
-use super::common::{broadcast_strides, f32_or_half, for_each_index, from_f64, one, position, result_dtype};
+use super::common::{broadcast_strides, for_each_index, from_f64, one, position, result_dtype, stored_numbers};
 use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// One function of a chain. Operands are numbered: first the inputs, then the steps.
@@ -22,13 +22,15 @@ pub enum ChainStep {
 
 /// Applies a short program to each element, with NumPy broadcasting of the inputs. The last step is the result.
 ///
-/// `x_i: [..]` of `f32`, `f16` or `bf16` each -> the broadcast shape. Made by fusion. Refuses: no step, more than [`Chain::MAX_INPUTS`] inputs
+/// `x_i: [..]` of `f32`, `f16`, `bf16`, `u8` or `i8` each -> the broadcast shape. Made by fusion, and from ONNX'
+/// `QuantizeLinear` and `DequantizeLinear`. Refuses: no step, more than [`Chain::MAX_INPUTS`] inputs
 /// or [`Chain::MAX_OPERANDS`] operands, a step that reads a later one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
     /// The program. Nothing in between is rounded to less than `f32`.
     pub steps: Vec<ChainStep>,
-    /// The dtype of the result, where it is not `f32`: `f16` or `bf16`.
+    /// The dtype of the result, where it is not `f32`: `f16`, `bf16`, `u8` or `i8`. A byte is the nearest whole number, of
+    /// two the even one, that it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<DType>,
 }
@@ -49,7 +51,7 @@ impl Operator for Chain {
     const NAME: &'static str = "chain";
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
-        f32_or_half(inputs)?;
+        stored_numbers(inputs)?;
         let operands = inputs.len() + self.steps.len();
         if inputs.is_empty() || self.steps.is_empty() {
             refuse!("a chain has at least one input and one step");

@@ -38,15 +38,32 @@ pub(super) fn f32_or_half(inputs: &[&TensorType]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The same, but they may also be stored as `u8` or `i8`, which are the whole numbers that they hold.
+pub(super) fn stored_numbers(inputs: &[&TensorType]) -> Result<(), Refusal> {
+    if let Some(other) = inputs.iter().find(|ty| !is_stored(ty.dtype)) {
+        refuse!("computes with f32, f16, bf16, u8 or i8, not with {}", other.dtype);
+    }
+    Ok(())
+}
+
 fn is_f32_or_half(dtype: DType) -> bool {
     dtype == DType::F32 || dtype.is_half()
+}
+
+pub(crate) fn is_byte(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::I8)
+}
+
+/// Whether numbers that are computed in `f32` may be stored so.
+pub(crate) fn is_stored(dtype: DType) -> bool {
+    is_f32_or_half(dtype) || is_byte(dtype)
 }
 
 /// The dtype of results that an attribute may name: `f32` where it does not.
 pub(super) fn result_dtype(named: Option<DType>) -> Result<DType, Refusal> {
     match named.unwrap_or(DType::F32) {
-        dtype if is_f32_or_half(dtype) => Ok(dtype),
-        other => Err(Refusal(format!("gives f32, f16 or bf16, not {other}"))),
+        dtype if is_stored(dtype) => Ok(dtype),
+        other => Err(Refusal(format!("gives f32, f16, bf16, u8 or i8, not {other}"))),
     }
 }
 
@@ -111,16 +128,29 @@ pub(super) fn pick(x: &Tensor, shape: &Shape, fill: f64, mut pick: impl FnMut(&[
     each_data!(x.data(), items => run(items, shape, fill, &mut pick))
 }
 
-/// A tensor of `dtype` from `f64` elements, rounded to nearest.
-pub(super) fn from_f64(shape: Shape, dtype: DType, items: Vec<f64>) -> Tensor {
+/// A tensor of `dtype` from `f64` elements, rounded to nearest; for a byte to whole numbers, ties to even, and to the nearest
+/// that it holds.
+pub(super) fn from_f64(shape: Shape, dtype: DType, mut items: Vec<f64>) -> Tensor {
+    let limits = match dtype {
+        DType::U8 => Some((0.0, 255.0)),
+        DType::I8 => Some((-128.0, 127.0)),
+        _ => None,
+    };
+    if let Some((low, high)) = limits {
+        items.iter_mut().for_each(|item| *item = item.round_ties_even().clamp(low, high));
+    }
     Tensor::new(shape, items).expect("the caller fills the shape").cast(dtype)
 }
 
-/// What a convolution or matrix product does to each result before it is stored: add a bias, add a residual of the same
-/// shape, apply functions, in this order.
+/// What a convolution or matrix product does to each result before it is stored: multiply it by a scale, add a bias, add a
+/// residual of the same shape, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epilogue {
-    /// A vector is added along the output channels. It is the operand behind the two factors.
+    /// Sums of whole numbers are multiplied by a vector along the output channels. It is the operand behind the two
+    /// factors.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub scale: bool,
+    /// A vector is added along the output channels. It is the operand behind the two factors and the scale.
     #[serde(default)]
     pub bias: bool,
     /// A tensor of the output's shape is added. It is the last operand.
@@ -129,9 +159,35 @@ pub struct Epilogue {
     /// Functions applied in sequence.
     #[serde(default)]
     pub activation: SmallVec<[Unary; 2]>,
-    /// The dtype that results are rounded to, where it is not `f32`: `f16` or `bf16`.
+    /// The dtype that results are rounded to, where it is not `f32`: `f16`, `bf16`, `u8` or `i8`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<DType>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Whether two factors are whole numbers in bytes, whose products are summed exactly, in `i32`.
+pub(crate) fn are_bytes(inputs: &[&TensorType]) -> bool {
+    inputs.iter().take(2).all(|ty| is_byte(ty.dtype))
+}
+
+/// Refuses a zero point of the first factor that is no number of its dtype, or of others than whole numbers.
+pub(super) fn zero_fits(zero: i32, inputs: &[&TensorType]) -> Result<(), Refusal> {
+    let possible = match inputs[0].dtype {
+        DType::U8 if are_bytes(inputs) => 0..=255,
+        DType::I8 if are_bytes(inputs) => -128..=127,
+        _ => 0..=0,
+    };
+    if !possible.contains(&zero) {
+        refuse!("zero point {zero} is no number of {}", inputs[0].dtype);
+    }
+    Ok(())
+}
+
+pub(super) fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 impl Epilogue {
@@ -142,11 +198,17 @@ impl Epilogue {
 
     /// The number of operands it takes.
     pub fn operands(&self) -> usize {
-        usize::from(self.bias) + usize::from(self.residual)
+        usize::from(self.scale) + usize::from(self.bias) + usize::from(self.residual)
+    }
+
+    /// Which operand the bias is, where there is one.
+    pub fn bias_at(&self) -> usize {
+        2 + usize::from(self.scale)
     }
 
     /// The type of an output of `shape`, or a refusal of operands behind the two factors that do not fit it and its
-    /// `channels` biases. A residual has the output's dtype, so that it may be in place.
+    /// `channels` scales and biases. A residual has the output's dtype, so that it may be in place. Sums of whole numbers
+    /// are `i32` where no scale makes them others, and then nothing happens to them.
     pub(super) fn infer(
         &self,
         inputs: &[&TensorType],
@@ -156,10 +218,23 @@ impl Epilogue {
         if inputs.len() != 2 + self.operands() {
             refuse!("takes {} inputs, not {}", 2 + self.operands(), inputs.len());
         }
-        f32_or_half(inputs)?;
+        let bytes = are_bytes(inputs);
+        if bytes && *self == Epilogue::default() {
+            return Ok(one(TensorType { dtype: DType::I32, shape }));
+        }
+        if self.scale != bytes {
+            refuse!("sums of whole numbers in u8 or i8 have a scale, and no others");
+        }
+        if bytes && inputs[2..self.bias_at()].iter().any(|scale| scale.dtype != DType::F32) {
+            refuse!("the scale is of f32");
+        }
+        f32_or_half(&inputs[if bytes { 2 } else { 0 }..inputs.len() - usize::from(self.residual)])?;
         let output = TensorType { dtype: result_dtype(self.result)?, shape };
-        if self.bias && inputs[2].shape[..] != [channels] {
-            refuse!("the bias has shape {}, not [{channels}]", inputs[2].shape);
+        for (at, name) in [(2, "scale"), (self.bias_at(), "bias")] {
+            let is_there = if name == "scale" { self.scale } else { self.bias };
+            if is_there && inputs[at].shape[..] != [channels] {
+                refuse!("the {name} has shape {}, not [{channels}]", inputs[at].shape);
+            }
         }
         if self.residual && *inputs[inputs.len() - 1] != output {
             refuse!("the residual is {}, not {output}", inputs[inputs.len() - 1]);
@@ -167,7 +242,8 @@ impl Epilogue {
         Ok(one(output))
     }
 
-    /// Applies bias, residual and functions to `out`, whose bias index is `channel(flat position)`, and rounds it.
+    /// Applies scale, bias, residual and functions to `out`, whose place in the vectors is `channel(flat position)`, and
+    /// rounds it.
     pub(super) fn eval(
         &self,
         shape: Shape,
@@ -175,9 +251,15 @@ impl Epilogue {
         inputs: &[&Tensor],
         channel: impl Fn(usize) -> usize,
     ) -> SmallVec<[Tensor; 1]> {
-        let bias = self.bias.then(|| inputs[2].to_f64());
+        let are_bytes = inputs[..2].iter().all(|input| is_byte(input.dtype()));
+        if are_bytes && !self.scale {
+            return one(from_f64(shape, DType::I32, out));
+        }
+        let scale = self.scale.then(|| inputs[2].to_f64());
+        let bias = self.bias.then(|| inputs[self.bias_at()].to_f64());
         let residual = self.residual.then(|| inputs[inputs.len() - 1].to_f64());
         for (at, item) in out.iter_mut().enumerate() {
+            *item *= scale.as_ref().map_or(1.0, |scale| scale[channel(at)]);
             *item += bias.as_ref().map_or(0.0, |bias| bias[channel(at)]);
             *item += residual.as_ref().map_or(0.0, |residual| residual[at]);
             *item = self.activation.iter().fold(*item, |x, function| function.eval(x));

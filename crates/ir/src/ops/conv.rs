@@ -4,14 +4,15 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
-use super::common::{Epilogue, for_each_index, position, window_places};
+use super::common::{Epilogue, for_each_index, is_zero, position, window_places, zero_fits};
 use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Slides `weight` over `x`.
 ///
-/// `x: [n, c, ..spatial]`, `weight: [m, c / groups, ..kernel]`, then by the epilogue `bias: [m]` and `residual` of the
-/// output's shape -> `[n, m, ..out]`, of `f32`, `f16` or `bf16` each. Refuses: spatial rank 0 or above 3, channels that the groups do not
-/// divide, a kernel larger than the padded input. Source: ONNX `Conv`.
+/// `x: [n, c, ..spatial]`, `weight: [m, c / groups, ..kernel]`, then by the epilogue `scale: [m]`, `bias: [m]` and `residual`
+/// of the output's shape -> `[n, m, ..out]`, of `f32`, `f16` or `bf16` each. Or `x` and `weight` of `u8` or `i8`, whose sums
+/// are exact: `i32`, or what a scale makes of them. Refuses: spatial rank 0 or above 3, channels that the groups do not
+/// divide, a kernel larger than the padded input. Source: ONNX `Conv`, `ConvInteger`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     /// Steps of the window, one a spatial dimension.
@@ -22,6 +23,9 @@ pub struct Conv {
     pub pad: SmallVec<[[usize; 2]; 2]>,
     /// Channels are split into this many groups that do not see each other.
     pub groups: usize,
+    /// Whole numbers: what is subtracted from each of `x`. Padding counts 0 in any case.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub zero: i32,
     /// What happens to each result before it is stored.
     #[serde(default)]
     pub epilogue: Epilogue,
@@ -35,6 +39,7 @@ impl Conv {
             dilation: SmallVec::from_elem(1, 2),
             pad: SmallVec::from_elem([pad, pad], 2),
             groups: 1,
+            zero: 0,
             epilogue: Epilogue::default(),
         }
     }
@@ -67,6 +72,7 @@ impl Operator for Conv {
         if inputs.len() < 2 {
             refuse!("takes an input and a weight");
         }
+        zero_fits(self.zero, inputs)?;
         let shape = self.output_shape(&inputs[0].shape, &inputs[1].shape)?;
         let channels = shape[1];
         self.epilogue.infer(inputs, shape, channels)
@@ -78,6 +84,7 @@ impl Operator for Conv {
         let (x_strides, weight_strides) = (x.shape().row_major_strides(), weight.shape().row_major_strides());
         let (x_items, weight_items) = (x.to_f64(), weight.to_f64());
         let (group_in, group_out) = (weight.shape()[1], (weight.shape()[0] / self.groups).max(1));
+        let zero = f64::from(self.zero);
         let mut out = Vec::with_capacity(shape.elements());
         for_each_index(&shape, |index| {
             let (image, channel) = (index[0], index[1]);
@@ -91,7 +98,7 @@ impl Operator for Conv {
                         _ => return,
                     }
                 }
-                sum += x_items[at] * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
+                sum += (x_items[at] - zero) * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
             });
             out.push(sum);
         });

@@ -4,15 +4,20 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Shape, Tensor, broadcast};
 
-use super::common::{Epilogue, broadcast_strides, for_each_index, position};
+use super::common::{Epilogue, broadcast_strides, for_each_index, is_zero, position, zero_fits};
 use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Multiplies matrices; dimensions in front of the last two broadcast.
 ///
-/// `a: [.., m, k]`, `b: [.., k, n]`, then by the epilogue `bias: [n]` and `residual` of the output's shape ->
-/// `[.., m, n]`, of `f32`, `f16` or `bf16` each. Refuses: rank below 2, different `k`, batches that do not broadcast.
+/// `a: [.., m, k]`, `b: [.., k, n]`, then by the epilogue `scale: [n]`, `bias: [n]` and `residual` of the output's shape ->
+/// `[.., m, n]`, of `f32`, `f16` or `bf16` each. Or both factors of `u8` or `i8`, whose sums are exact: `i32`, or what a scale
+/// makes of them. Refuses: rank below 2, different `k`, batches that do not broadcast. Source: ONNX `MatMul`,
+/// `MatMulInteger`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
+    /// Whole numbers: what is subtracted from each of `a`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub zero: i32,
     /// What happens to each result before it is stored.
     #[serde(default)]
     pub epilogue: Epilogue,
@@ -43,6 +48,7 @@ impl Operator for MatMul {
         if inputs.len() < 2 {
             refuse!("takes two factors");
         }
+        zero_fits(self.zero, inputs)?;
         let shape = MatMul::output_shape(&inputs[0].shape, &inputs[1].shape)?;
         let columns = shape[shape.rank() - 1];
         self.epilogue.infer(inputs, shape, columns)
@@ -55,13 +61,14 @@ impl Operator for MatMul {
         let (m, n, k) = (shape[shape.rank() - 2], shape[shape.rank() - 1], a.shape()[a.shape().rank() - 1]);
         let a_strides = broadcast_strides(&a.shape()[..a.shape().rank() - 2].into(), &batch);
         let b_strides = broadcast_strides(&b.shape()[..b.shape().rank() - 2].into(), &batch);
+        let zero = f64::from(self.zero);
         let (a_items, b_items) = (a.to_f64(), b.to_f64());
         let mut out = Vec::with_capacity(shape.elements());
         for_each_index(&batch, |index| {
             let (a_at, b_at) = (position(index, &a_strides) * m * k, position(index, &b_strides) * k * n);
             for row in 0..m {
                 for column in 0..n {
-                    let term = |i| a_items[a_at + row * k + i] * b_items[b_at + i * n + column];
+                    let term = |i| (a_items[a_at + row * k + i] - zero) * b_items[b_at + i * n + column];
                     out.push((0..k).map(term).sum());
                 }
             }

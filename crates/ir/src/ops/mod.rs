@@ -38,6 +38,7 @@ pub use binary::Binary;
 pub use cast::Cast;
 pub use chain::{Chain, ChainStep};
 pub use common::Epilogue;
+pub(crate) use common::is_stored;
 pub use compare::Compare;
 pub use concat::Concat;
 pub use conv::Conv;

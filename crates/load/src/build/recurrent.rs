@@ -106,7 +106,7 @@ impl<N> Call<'_, N> {
         let x = self.reshape(network.x, Shape::from([sizes.seq * sizes.batch, sizes.inputs]))?;
         let epilogue = ops::Epilogue::bias(bias.is_some());
         let factors: Vec<Operand> = [x, w].into_iter().chain(bias).collect();
-        let gates = self.apply(ops::MatMul { epilogue }, &factors)?;
+        let gates = self.apply(ops::MatMul { epilogue, ..ops::MatMul::default() }, &factors)?;
         self.reshape(gates, Shape::from([sizes.seq, sizes.batch, rows]))
     }
 

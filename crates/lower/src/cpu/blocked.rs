@@ -3,7 +3,7 @@
 use cpu::{Float, Pool2dKind, Window};
 use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Graph, Halves, Node, Op, TensorType, ValueId};
-use types::{Bytes, Layout, Shape};
+use types::{Bytes, DType, Layout, Shape};
 
 use super::windows::{label, rows_columns, window};
 use super::{Algorithm, CpuTarget, Layer, View, around, call, epilogue, packed, packed_bytes, suffix};
@@ -76,19 +76,25 @@ fn conv_kernel(
 
 /// The kernel of a convolution that computes the sums of products.
 fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, String> {
+    let known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
+    let vectors = 2..conv.epilogue.bias_at() + usize::from(conv.epilogue.bias);
+    if !known(1) || !vectors.into_iter().all(known) {
+        return Err("its weight, scale or bias is not known before the run".into());
+    }
+    kernel_of_known(graph, node, conv)
+}
+
+/// The same, whatever is known.
+fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, String> {
     let ty = |ix: usize| &graph.ty(node.inputs[ix]).shape;
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
-    let known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
-    if !known(1) || (conv.epilogue.bias && !known(2)) {
-        return Err("its weight or bias is not known before the run".into());
-    }
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let epilogue = epilogue(&conv.epilogue);
     let float = |value: ValueId| Float::of(graph.ty(value).dtype).ok_or("it is not of floats");
     let (factors, result) = (float(node.inputs[0])?, float(node.outputs[0])?);
     if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
-        if factors != result {
-            return Err("its result is not stored like its input".into());
+        if factors != result || factors.is_byte() {
+            return Err("its result is not stored like its input, or both are bytes".into());
         }
         let (batch, channels) = (x[0], x[1]);
         return Ok(ConvKernel::Depthwise(cpu::DepthwiseBlocked { batch, channels, window, float: result, epilogue }));
@@ -103,9 +109,21 @@ fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, S
         window,
         input_blocked,
         factors,
+        zero: conv.zero as u8,
         result,
         epilogue,
     }))
+}
+
+/// Whether there is a kernel for a convolution like this one, of bytes.
+pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
+    match kernel_of_known(graph, node, conv) {
+        Ok(ConvKernel::Direct(direct)) => {
+            let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };
+            cpu::Kernel::from(cpu::ConvBlocked { factors: Float::U8, zero: 1, epilogue, ..direct }).sizes().is_ok()
+        }
+        _ => false,
+    }
 }
 
 /// How there are kernels for a convolution of `f32` that take halves.
@@ -175,11 +193,21 @@ fn modelled(direct: &cpu::ConvBlocked) -> Algorithm {
 
 /// Winograd's algorithm for a convolution, where it is one of 3 x 3 and the workspace suffices.
 fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cpu::Winograd> {
-    let cpu::ConvBlocked { batch, in_channels, out_channels, groups, window, input_blocked, factors, result, epilogue } =
-        direct;
+    let cpu::ConvBlocked {
+        batch,
+        in_channels,
+        out_channels,
+        groups,
+        window,
+        input_blocked,
+        factors,
+        zero: _,
+        result,
+        epilogue,
+    } = direct;
     let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
-    let halves = factors.is_half() || result.is_half();
-    if !is_3x3 || *groups != 1 || !input_blocked || halves {
+    let is_f32 = [*factors, *result] == [Float::F32; 2];
+    if !is_3x3 || *groups != 1 || !input_blocked || !is_f32 || epilogue.scale {
         return None;
     }
     let kernel = cpu::Winograd {
@@ -199,8 +227,8 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
     let out = &node.output().shape;
     let kernel = conv_kernel(node.graph, node.node, conv, node.scratch, node.target)?;
     let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
-    if conv.epilogue.bias {
-        inputs[2] = packed(2, |items| padded(items.to_vec()));
+    for vector in 2..conv.epilogue.bias_at() + usize::from(conv.epilogue.bias) {
+        inputs[vector] = packed(vector, |items| padded(items.to_vec()));
     }
     let label = |window: &Window| label(window, out, &suffix(&conv.epilogue));
     macro_rules! packing {
@@ -349,8 +377,8 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
     };
     let mut values = node.inputs.iter().chain(&node.outputs);
     let possible = match (&node.op, blocked) {
-        // Sliding windows take halves from blocks alone.
-        (Op::Conv(_) | Op::Pool(_), false) => !values.any(|&value| graph.ty(value).dtype.is_half()),
+        // Sliding windows take halves and bytes from blocks alone.
+        (Op::Conv(_) | Op::Pool(_), false) => values.all(|&value| graph.ty(value).dtype == DType::F32),
         (_, true) => values.all(|&value| Float::of(graph.ty(value).dtype).is_some()),
         (_, false) => true,
     };

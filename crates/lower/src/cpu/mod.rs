@@ -87,6 +87,15 @@ impl Target for CpuTarget {
         blocked::reads_blocked(graph, graph.node(node), input)
     }
 
+    fn multiplies_bytes(&self, graph: &Graph, node: NodeId) -> bool {
+        let node = graph.node(node);
+        match &node.op {
+            Op::Conv(conv) => blocked::convolves_bytes(graph, node, conv),
+            Op::MatMul(_) => multiplies_bytes(graph, node),
+            _ => false,
+        }
+    }
+
     fn dtype(&self) -> DType {
         self.dtype
     }
@@ -307,9 +316,17 @@ fn packed_bytes(input: usize, pack: impl Fn(&[f32]) -> Vec<u8> + 'static) -> Cal
     CallInput::Packed { input, pack: Pack::new(bytes) }
 }
 
-/// How a value of a kernel for floats is stored.
+/// How a value of a kernel for numbers is stored.
 fn float_of(ty: &TensorType) -> Float {
-    Float::of(ty.dtype).expect("floats are asked for where values are such")
+    Float::of(ty.dtype).expect("numbers are asked for where values are such")
+}
+
+/// Whether there is a kernel for a product of matrices like this one, of bytes.
+fn multiplies_bytes(graph: &Graph, node: &Node) -> bool {
+    let (a, b) = (graph.ty(node.inputs[0]), graph.value(node.inputs[1]));
+    // What is known as bytes has to be: numbers are made of what is known.
+    let known = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
+    b.ty.shape.rank() == 2 && b.ty.shape[0].is_multiple_of(4) && known && a.dtype != DType::I8
 }
 
 /// The extents in front of an axis, of it, and behind it.
@@ -329,12 +346,15 @@ fn broadcast_strides(shape: &Shape, out: &Shape) -> Vec<usize> {
 }
 
 fn epilogue(epilogue: &ir::ops::Epilogue) -> cpu::Epilogue {
-    cpu::Epilogue { bias: epilogue.bias, residual: epilogue.residual, activation: epilogue.activation.clone() }
+    cpu::Epilogue { scale: epilogue.scale, bias: epilogue.bias, residual: epilogue.residual, activation: epilogue.activation.clone() }
 }
 
 /// `+bias +residual relu` for labels.
 fn suffix(epilogue: &ir::ops::Epilogue) -> String {
     let mut text = String::new();
+    if epilogue.scale {
+        text.push_str(" +scale");
+    }
     if epilogue.bias {
         text.push_str(" +bias");
     }
@@ -370,7 +390,9 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
         n,
         b: cpu::MatMulB::Dynamic,
         factors: node.float(0),
-        result: float_of(node.output()),
+        zero: product.zero as u8,
+        // Sums of whole numbers lie like `f32`.
+        result: if node.output().dtype == DType::I32 { Float::F32 } else { float_of(node.output()) },
         epilogue: epilogue(&product.epilogue),
     };
     let mut inputs = node.values();

@@ -20,7 +20,8 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
             });
             Ok(chain_call(node, program.collect()))
         }
-        Op::Cast(cast) if Float::of(cast.to).is_some() && Float::of(node.input(0).dtype).is_some() => {
+        // To a byte a cast drops the fraction, which a chain would round.
+        Op::Cast(cast) if is_fraction(cast.to) && Float::of(node.input(0).dtype).is_some() => {
             Ok(chain_call(node, Vec::new()))
         }
         Op::Unary(unary) if is_chain(node, matches!(unary.0, Function::IsNan | Function::IsInf { .. })) => {
@@ -36,6 +37,10 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
         Op::Cast(cast) => Ok(elementwise(node, ElementwiseFn::Cast(cast.to), node.input(0).dtype)),
         other => Err(format!("`{}` is not pointwise", other.name())),
     }
+}
+
+fn is_fraction(dtype: DType) -> bool {
+    Float::of(dtype).is_some_and(|float| !float.is_byte())
 }
 
 fn is_chain(node: &View, gives_bool: bool) -> bool {

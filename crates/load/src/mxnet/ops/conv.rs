@@ -53,6 +53,7 @@ pub(super) fn convolution(call: &mut Call) -> Yield {
         dilation: call.extents_or("dilate", 1, spatial)?,
         pad: both_sides(&call.extents_or("pad", 0, spatial)?),
         groups: groups(call)?,
+        zero: 0,
         epilogue: Epilogue::bias(operands.len() == 3),
     };
     Ok(vec![call.apply_f32(conv, &operands)?])

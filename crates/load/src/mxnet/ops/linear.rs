@@ -31,7 +31,7 @@ pub(super) fn fully_connected(call: &mut Call) -> Yield {
     operands[0] = call.reshape(operands[0], rows)?;
     operands[1] = call.transpose(operands[1], &[1, 0])?;
     let columns = call.shape(operands[1])[1];
-    let y = call.apply(MatMul { epilogue: Epilogue::bias(operands.len() == 3) }, &operands)?;
+    let y = call.apply(MatMul { epilogue: Epilogue::bias(operands.len() == 3), ..MatMul::default() }, &operands)?;
     let mut out = Shape::from(outer);
     out.push(columns);
     let y = call.reshape(y, out)?;

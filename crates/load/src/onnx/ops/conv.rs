@@ -22,7 +22,7 @@ pub(super) fn read(call: &Call, x: &Shape, weight: &Shape) -> Result<ops::Conv, 
     let window = Window::read(call, Some(&weight[2..]))?;
     let pad = window.pads(&x[2..])?;
     let epilogue = ops::Epilogue::default();
-    Ok(ops::Conv { stride: window.stride, dilation: window.dilation, pad, groups: groups(call)?, epilogue })
+    Ok(ops::Conv { stride: window.stride, dilation: window.dilation, pad, groups: groups(call)?, zero: 0, epilogue })
 }
 
 pub(super) fn conv(call: &mut Call) -> Yield {

@@ -85,6 +85,7 @@ pub(super) fn conv(call: &mut Call) -> Yield {
         dilation: SmallVec::from_elem(1, 2),
         pad: SmallVec::from_elem([0, 0], 2),
         groups: window.groups,
+        zero: 0,
         epilogue: ops::Epilogue::bias(bias.is_some()),
     };
     let inputs: Vec<Operand> = [sampled, weight].into_iter().chain(bias).collect();

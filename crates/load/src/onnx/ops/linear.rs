@@ -68,7 +68,7 @@ pub(super) fn gemm(call: &mut Call) -> Yield {
     }
     let epilogue = ops::Epilogue::bias(bias.is_some());
     let inputs: Vec<Operand> = [a, b].into_iter().chain(bias).collect();
-    let mut y = call.apply(ops::MatMul { epilogue }, &inputs)?;
+    let mut y = call.apply(ops::MatMul { epilogue, ..ops::MatMul::default() }, &inputs)?;
     if !alpha_is_in_b {
         y = scaled(call, y, alpha)?;
     }
@@ -144,17 +144,35 @@ fn in_blocks(call: &mut Call, shape: &Shape, part: Operand) -> Result<Operand, R
 pub(super) fn dequantize(call: &mut Call) -> Yield {
     call.ignore(&["axis", "block_size"]);
     let (x, scale) = (call.input(0)?, call.input(1)?);
-    if !matches!(call.dtype(x), DType::I8 | DType::U8 | DType::I16 | DType::U16) || call.dtype(scale) != DType::F32 {
+    let zero = match call.optional(2) {
+        Some(zero) => Some(along_axis(call, x, zero)?),
+        None => None,
+    };
+    let scale = along_axis(call, x, scale)?;
+    Ok(vec![dequantized(call, x, scale, zero)?])
+}
+
+/// `(x - zero) * scale`, both broadcast over `x`.
+pub(super) fn dequantized(
+    call: &mut Call,
+    x: Operand,
+    scale: Operand,
+    zero: Option<Operand>,
+) -> Result<Operand, Refusal> {
+    use DType::{I8, I16, I32, U8, U16};
+    if !matches!(call.dtype(x), I8 | U8 | I16 | U16 | I32) || call.dtype(scale) != DType::F32 {
         refuse!("{} with scales of {} is not supported", call.dtype(x), call.dtype(scale));
     }
-    let mut y = call.cast(x, DType::F32)?;
-    if let Some(zero) = call.optional(2) {
-        let zero = along_axis(call, x, zero)?;
+    // Weights in bytes stay so until it is known whether some kernel multiplies them as they are.
+    let mut y = match call.peek(x).is_some() && matches!(call.dtype(x), I8 | U8) && 1 < call.shape(x).rank() {
+        true => call.apply_all(ops::Cast { to: DType::F32 }, &[x])?.swap_remove(0),
+        false => call.cast(x, DType::F32)?,
+    };
+    if let Some(zero) = zero {
         let zero = call.cast(zero, DType::F32)?;
         y = call.binary(Binary::Sub, y, zero)?;
     }
-    let scale = along_axis(call, x, scale)?;
-    Ok(vec![call.binary(Binary::Mul, y, scale)?])
+    call.binary(Binary::Mul, y, scale)
 }
 
 pub(super) fn quantize(call: &mut Call) -> Yield {
@@ -165,6 +183,22 @@ pub(super) fn quantize(call: &mut Call) -> Yield {
     if declared.is_some_and(|declared| declared != dtype) {
         refuse!("attribute `output_dtype` is not {dtype}, the zero point's dtype");
     }
+    let scale = along_axis(call, x, scale)?;
+    let zero = match call.optional(2) {
+        Some(zero) => Some(along_axis(call, x, zero)?),
+        None => None,
+    };
+    Ok(vec![quantized(call, x, scale, zero, dtype)?])
+}
+
+/// `x / scale` rounded, moved by the zero point, and within what `dtype` holds; scale and zero broadcast over `x`.
+pub(super) fn quantized(
+    call: &mut Call,
+    x: Operand,
+    scale: Operand,
+    zero: Option<Operand>,
+    dtype: DType,
+) -> Result<Operand, Refusal> {
     let (min, max) = match dtype {
         DType::I8 => (-128.0, 127.0),
         DType::U8 => (0.0, 255.0),
@@ -175,16 +209,14 @@ pub(super) fn quantize(call: &mut Call) -> Yield {
     if call.dtype(x) != DType::F32 || call.dtype(scale) != DType::F32 {
         refuse!("{} with scales of {} is not supported", call.dtype(x), call.dtype(scale));
     }
-    let scale = along_axis(call, x, scale)?;
     let mut y = call.binary(Binary::Div, x, scale)?;
     y = call.unary(Unary::Round, y)?;
-    if let Some(zero) = call.optional(2) {
-        let zero = along_axis(call, x, zero)?;
+    if let Some(zero) = zero {
         let zero = call.cast(zero, DType::F32)?;
         y = call.binary(Binary::Add, y, zero)?;
     }
     y = call.unary(Unary::Clip { min, max }, y)?;
-    Ok(vec![call.cast(y, dtype)?])
+    call.cast(y, dtype)
 }
 
 /// The determinant of small matrices, by its first row.

@@ -1,11 +1,13 @@
-//! Products of whole numbers in 8 bits. They are computed exactly: `f32` holds sums of 256 such products, and longer sums
-//! are parts that are added in `i32`.
+//! Products of whole numbers in 8 bits. `QLinear..` is what it is by definition: numbers by their scales, an operator, and
+//! its results by theirs; passes find the products of whole numbers in it. Operators that give sums in `i32` compute them
+//! exactly: with a known right factor as they are, else in `f32`, which holds sums of 256 such products, and longer sums are
+//! parts that are added in `i32`.
 
 use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
-use types::{DType, Shape};
+use types::{DType, Shape, Tensor};
 
-use super::conv;
+use super::{conv, linear};
 use crate::build::{Operand, refuse};
 use crate::onnx::call::Call;
 
@@ -65,31 +67,57 @@ fn added(call: &mut Call, sum: Option<Operand>, part: Operand) -> Result<Operand
     }
 }
 
-/// Whole numbers times a scale, rounded, moved to their zero point and within its dtype.
-fn requantized(call: &mut Call, x: Operand, scale: Operand, zero: Operand) -> Result<Operand, Refusal> {
-    let dtype = call.dtype(zero);
-    let (min, max) = match dtype {
-        DType::I8 => (-128.0, 127.0),
-        DType::U8 => (0.0, 255.0),
-        other => refuse!("results of {other} are not supported; i8 and u8 are"),
-    };
-    let x = call.cast(x, DType::F32)?;
-    let scaled = call.binary(Binary::Mul, x, scale)?;
-    let rounded = call.unary(Unary::Round, scaled)?;
-    let zero = call.cast(zero, DType::F32)?;
-    let zero = along(call, zero, 1, call.shape(rounded).rank())?;
-    let moved = call.binary(Binary::Add, rounded, zero)?;
-    let held = call.unary(Unary::Clip { min, max }, moved)?;
-    call.cast(held, dtype)
-}
-
+/// A known right factor is multiplied as it is; what is subtracted from the left one is known, or comes with the run.
 pub(super) fn mat_mul_integer(call: &mut Call) -> Yield {
     let (a, b) = (call.input(0)?, call.input(1)?);
     let (a_rank, b_rank) = (call.shape(a).rank(), call.shape(b).rank());
     let (a_zero, b_zero) = (call.optional(2), call.optional(3));
+    if let Some((b, sums)) = signed_matrix(call, b, b_zero)
+        && matches!(call.dtype(a), DType::I8 | DType::U8)
+    {
+        let known = |call: &Call, zero: Operand| call.peek(zero).filter(|zero| zero.elements() == 1);
+        let zero = match a_zero {
+            None => Some(0),
+            Some(zero) => known(call, zero).map(|zero| zero.to_f64()[0] as i32),
+        };
+        let b = call.constant_of_file(b);
+        if let Some(zero) = zero {
+            return Ok(vec![call.apply(ops::MatMul { zero, ..ops::MatMul::default() }, &[a, b])?]);
+        }
+        let zero = a_zero.ok_or_else(|| Refusal("it has a zero point".into()))?;
+        if call.shape(zero).elements() == 1 {
+            let y = call.apply(ops::MatMul::default(), &[a, b])?;
+            let zero = call.reshape(zero, Shape::scalar())?;
+            let zero = call.cast(zero, DType::I32)?;
+            let sums = call.constant(sums);
+            let moved = call.binary(Binary::Mul, sums, zero)?;
+            return Ok(vec![call.binary(Binary::Sub, y, moved)?]);
+        }
+    }
     let a = centred(call, a, a_zero, a_rank.saturating_sub(2))?;
     let b = centred(call, b, b_zero, b_rank.saturating_sub(1))?;
     Ok(vec![exact_product(call, a, b)?])
+}
+
+/// A known matrix without its zero points, where its numbers are `i8` then, and the sum of each of its columns.
+fn signed_matrix(call: &mut Call, b: Operand, zero: Option<Operand>) -> Option<(Tensor, Tensor)> {
+    let shape = call.shape(b);
+    let &[_, columns] = &shape[..] else { return None };
+    let numbers = call.peek(b)?.to_f64();
+    let zeros = match zero {
+        Some(zero) => call.peek(zero)?.to_f64(),
+        None => vec![0.0],
+    };
+    if ![1, columns].contains(&zeros.len()) || columns == 0 {
+        return None;
+    }
+    let zero = |column: usize| zeros[column % zeros.len()];
+    let numbers: Vec<f64> = numbers.iter().enumerate().map(|(at, number)| number - zero(at % columns)).collect();
+    let mut sums = vec![0.0; columns];
+    numbers.iter().enumerate().for_each(|(at, number)| sums[at % columns] += number);
+    let fits = numbers.iter().all(|number| (-128.0..=127.0).contains(number));
+    let matrix = Tensor::new(shape, numbers).ok()?.cast(DType::I8);
+    fits.then(|| (matrix, Tensor::vector(sums).cast(DType::I32)))
 }
 
 /// `a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero`
@@ -97,21 +125,28 @@ pub(super) fn q_linear_mat_mul(call: &mut Call) -> Yield {
     let (a, b) = (call.input(0)?, call.input(3)?);
     let (a_rank, b_rank) = (call.shape(a).rank(), call.shape(b).rank());
     let (a_at, b_at) = (a_rank.saturating_sub(2), b_rank.saturating_sub(1));
-    let (a_zero, b_zero, y_zero) = (call.input(2)?, call.input(5)?, call.input(7)?);
-    let a = centred(call, a, Some(a_zero), a_at)?;
-    let b = centred(call, b, Some(b_zero), b_at)?;
-    let sums = exact_product(call, a, b)?;
-    let [a_scale, b_scale, y_scale] = [1, 4, 6].map(|ix| call.input(ix));
-    let (a_scale, b_scale, y_scale) = (a_scale?, b_scale?, y_scale?);
-    let a_scale = call.cast(a_scale, DType::F32)?;
-    let a_scale = along(call, a_scale, a_at, a_rank)?;
-    let b_scale = call.cast(b_scale, DType::F32)?;
-    let b_scale = along(call, b_scale, b_at, b_rank)?;
-    let y_scale = call.cast(y_scale, DType::F32)?;
-    let y_scale = along(call, y_scale, a_at, a_rank)?;
-    let scale = call.binary(Binary::Mul, a_scale, b_scale)?;
-    let scale = call.binary(Binary::Div, scale, y_scale)?;
-    Ok(vec![requantized(call, sums, scale, y_zero)?])
+    let a = dequantized_along(call, a, [1, 2], a_at)?;
+    let b = dequantized_along(call, b, [4, 5], b_at)?;
+    let y = call.apply(ops::MatMul::default(), &[a, b])?;
+    Ok(vec![quantized_along(call, y, [6, 7], a_at)?])
+}
+
+/// A tensor with the scale and the zero point that are these inputs, one number or one for each index of an axis.
+fn dequantized_along(call: &mut Call, x: Operand, [scale, zero]: [usize; 2], at: usize) -> Result<Operand, Refusal> {
+    let (scale, zero) = (call.input(scale)?, call.input(zero)?);
+    let rank = call.shape(x).rank();
+    let scale = call.cast(scale, DType::F32)?;
+    let (scale, zero) = (along(call, scale, at, rank)?, along(call, zero, at, rank)?);
+    linear::dequantized(call, x, scale, Some(zero))
+}
+
+/// The reverse.
+fn quantized_along(call: &mut Call, x: Operand, [scale, zero]: [usize; 2], at: usize) -> Result<Operand, Refusal> {
+    let (scale, zero) = (call.input(scale)?, call.input(zero)?);
+    let (rank, dtype) = (call.shape(x).rank(), call.dtype(zero));
+    let scale = call.cast(scale, DType::F32)?;
+    let (scale, zero) = (along(call, scale, at, rank)?, along(call, zero, at, rank)?);
+    linear::quantized(call, x, scale, Some(zero), dtype)
 }
 
 /// A convolution of whole numbers in `f32`, as `i32`. Padding is the zero point, which is 0 here.
@@ -150,22 +185,18 @@ pub(super) fn conv_integer(call: &mut Call) -> Yield {
 /// `x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero` and a bias in `i32`, whose scale is that of the sums.
 pub(super) fn q_linear_conv(call: &mut Call) -> Yield {
     let (x, weight) = (call.input(0)?, call.input(3)?);
-    let rank = call.shape(x).rank();
-    let (x_zero, weight_zero, y_zero) = (call.input(2)?, call.input(5)?, call.input(7)?);
-    let x = centred(call, x, Some(x_zero), 1)?;
-    let weight = centred(call, weight, Some(weight_zero), 0)?;
-    let mut sums = exact_convolution(call, x, weight)?;
+    let conv = conv::read(call, &call.shape(x), &call.shape(weight))?;
+    let x = dequantized_along(call, x, [1, 2], 1)?;
+    let weight = dequantized_along(call, weight, [4, 5], 0)?;
+    let mut inputs = vec![x, weight];
     if let Some(bias) = call.optional(8) {
-        let bias = call.aligned(bias, 1, rank)?;
-        sums = call.binary(Binary::Add, sums, bias)?;
+        let (x_scale, weight_scale) = (call.input(1)?, call.input(4)?);
+        let [x_scale, weight_scale] = [along(call, x_scale, 0, 1)?, along(call, weight_scale, 0, 1)?];
+        let scale = call.binary(Binary::Mul, x_scale, weight_scale)?;
+        inputs.push(linear::dequantized(call, bias, scale, None)?);
     }
-    let (x_scale, weight_scale, y_scale) = (call.input(1)?, call.input(4)?, call.input(6)?);
-    let x_scale = along(call, x_scale, 1, rank)?;
-    let weight_scale = along(call, weight_scale, 1, rank)?;
-    let y_scale = along(call, y_scale, 1, rank)?;
-    let scale = call.binary(Binary::Mul, x_scale, weight_scale)?;
-    let scale = call.binary(Binary::Div, scale, y_scale)?;
-    Ok(vec![requantized(call, sums, scale, y_zero)?])
+    let y = call.apply(ops::Conv { epilogue: ops::Epilogue::bias(inputs.len() == 3), ..conv }, &inputs)?;
+    Ok(vec![quantized_along(call, y, [6, 7], 1)?])
 }
 
 /// To `u8` by the range of the numbers, which is made to contain 0: `y`, its scale and its zero point.

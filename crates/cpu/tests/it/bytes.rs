@@ -1,0 +1,227 @@
+//! Products of bytes: sums are exact, and what is made of them is what the definition says, on every family.
+
+use prestow_cpu::{ConvBlocked, Epilogue, Float, Kernel, MatMul, MatMulB, Window};
+use types::Random;
+use types::pointwise::Unary;
+
+use crate::common::{blocked_bytes, numbers_of, pools, run_bytes};
+
+fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize].clone()
+}
+
+/// Bytes of all sizes, or the least and the greatest alone, whose sums overflow what is too narrow.
+fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
+    let extreme = random.below(4) == 0;
+    (0..count).map(|_| if extreme { 255 * random.below(2) as u8 } else { random.bits() as u8 }).collect()
+}
+
+fn signed(bytes: Vec<u8>) -> Vec<f32> {
+    bytes.into_iter().map(|byte| f32::from(byte.cast_signed())).collect()
+}
+
+fn epilogue(random: &mut Random) -> Epilogue {
+    let functions: [&[Unary]; 5] = [
+        &[],
+        &[Unary::Relu],
+        &[Unary::Clip { min: -3.0, max: 100.5 }],
+        &[Unary::HardSwish, Unary::Affine { scale: 2.0, shift: 7.0 }],
+        &[Unary::Clip { min: -20.0, max: 30.0 }, Unary::Silu],
+    ];
+    let activation = pick(random, &functions).iter().copied().collect();
+    Epilogue { scale: true, bias: random.below(2) == 0, residual: false, activation }
+}
+
+/// Scales with which sums of so many terms become numbers around a hundred, and biases.
+fn vectors(random: &mut Random, channels: usize, terms: usize) -> [Vec<f32>; 2] {
+    let scale = 100.0 / (5400.0 * (terms.max(1) as f32).sqrt());
+    let scales = (0..channels).map(|_| scale * random.uniform(0.5, 1.5)).collect();
+    [scales, (0..channels).map(|_| random.uniform(-20.0, 60.0)).collect()]
+}
+
+/// What a sum becomes in `f64`.
+fn finished(sum: i64, scale: f32, bias: Option<f32>, epilogue: &Epilogue) -> f64 {
+    let number = sum as f64 * f64::from(scale) + bias.map_or(0.0, f64::from);
+    epilogue.activation.iter().fold(number, |number, function| function.eval(number))
+}
+
+/// Asserts that results are as near to numbers as their type lets them be.
+fn assert_stored(got: &[f32], want: &[f64], result: Float, case: &str) {
+    assert_eq!(got.len(), want.len(), "{case}");
+    let limits = match result {
+        Float::U8 => [0.0, 255.0],
+        Float::I8 => [-128.0, 127.0],
+        _ => [f64::NEG_INFINITY, f64::INFINITY],
+    };
+    for (ix, (&got, &want)) in got.iter().zip(want).enumerate() {
+        let want = want.clamp(limits[0], limits[1]);
+        let near = match result {
+            // A half of a step, and what `f32` rounded before.
+            Float::U8 | Float::I8 => 0.5 + 1e-3,
+            Float::F32 => 1e-5 * want.abs().max(100.0),
+            Float::F16 => want.abs().max(1.0) / 2000.0,
+            Float::Bf16 => want.abs().max(1.0) / 250.0,
+        };
+        assert!((f64::from(got) - want).abs() <= near, "{case}, {ix}: {got} for {want}");
+    }
+}
+
+#[test]
+fn matrices_of_bytes_are_multiplied_exactly() {
+    let mut random = Random::new(31);
+    for _ in 0..if cfg!(debug_assertions) { 60 } else { 400 } {
+        let [m, n] = [0, 1].map(|_| pick(&mut random, &[0, 1, 2, 5, 14, 15, 16, 17, 31, 32, 33, 48, 65, 100]));
+        let k: usize = pick(&mut random, &[0, 4, 8, 12, 60, 64, 68, 256, 388, 1024, 2052]);
+        let bare = random.below(4) == 0;
+        let result = if bare { Float::F32 } else { pick(&mut random, &Float::ALL) };
+        let kernel = MatMul {
+            batch: vec![],
+            a_strides: vec![],
+            b_strides: vec![],
+            m,
+            k,
+            n,
+            b: MatMulB::Packed,
+            factors: Float::U8,
+            zero: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
+            result,
+            epilogue: if bare { Epilogue::default() } else { epilogue(&mut random) },
+        };
+        let a = bytes(&mut random, m * k);
+        let b = signed(bytes(&mut random, k * n));
+        let [scale, bias] = vectors(&mut random, n, k);
+        let biased = kernel.epilogue.bias;
+        let mut inputs = vec![a.clone(), kernel.pack(&b)];
+        inputs.extend((!bare).then(|| Float::F32.bytes(&scale)));
+        inputs.extend(biased.then(|| Float::F32.bytes(&bias)));
+        let sum = |row: usize, column: usize| -> i64 {
+            let term = |p: usize| (i64::from(a[row * k + p]) - i64::from(kernel.zero)) * b[p * n + column] as i64;
+            (0..k).map(term).sum()
+        };
+        let cells = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
+        let sums: Vec<i64> = cells.map(|(row, column)| sum(row, column)).collect();
+        let case = format!("{kernel:?}");
+        for [one, three] in pools([1, 3]) {
+            let run = |pool| run_bytes(&Kernel::from(kernel.clone()), &inputs, None, f32::NAN, pool).swap_remove(0);
+            let got = run(&one);
+            assert_eq!(got, run(&three), "{case}");
+            if bare {
+                let got: Vec<i64> = got.chunks_exact(4).map(|c| i32::from_ne_bytes([c[0], c[1], c[2], c[3]]).into()).collect();
+                assert_eq!(got, sums, "{case}");
+                continue;
+            }
+            let want = |at: usize| finished(sums[at], scale[at % n], biased.then(|| bias[at % n]), &kernel.epilogue);
+            let want: Vec<f64> = (0..m * n).map(want).collect();
+            assert_stored(&numbers_of(result, &got), &want, result, &case);
+        }
+    }
+}
+
+#[test]
+fn pictures_of_bytes_are_convolved_exactly() {
+    let mut random = Random::new(32);
+    for _ in 0..if cfg!(debug_assertions) { 40 } else { 250 } {
+        let groups = pick(&mut random, &[1, 1, 1, 2, 3]);
+        let [ins, outs] = match groups {
+            1 => [pick(&mut random, &[4, 8, 12, 16, 20, 32, 48, 64]), pick(&mut random, &[1, 7, 16, 24, 32, 40, 64])],
+            _ => [pick(&mut random, &[16, 32]), pick(&mut random, &[16, 48])],
+        };
+        let mut two = |of: &[usize]| [pick(&mut random, of), pick(&mut random, of)];
+        let kernel = two(&[1, 1, 2, 3, 3, 5]);
+        let (stride, dilation) = (two(&[1, 1, 2]), two(&[1, 1, 2]));
+        let pad = two(&[0, 0, 1, 2]);
+        let input = two(&[5, 9, 14, 17]).map(|extent| extent + 4);
+        let output = [0, 1].map(|axis| {
+            (input[axis] + 2 * pad[axis] - (kernel[axis] - 1) * dilation[axis] - 1) / stride[axis] + 1
+        });
+        let window = Window { input, output, kernel, stride, dilation, pad };
+        let conv = ConvBlocked {
+            batch: pick(&mut random, &[1, 1, 3]),
+            in_channels: groups * ins,
+            out_channels: groups * outs,
+            groups,
+            window,
+            input_blocked: true,
+            factors: Float::U8,
+            zero: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
+            result: pick(&mut random, &Float::ALL),
+            epilogue: epilogue(&mut random),
+        };
+        let (in_plane, out_plane) = (input[0] * input[1], output[0] * output[1]);
+        let x = bytes(&mut random, conv.batch * conv.in_channels * in_plane);
+        let weights = signed(bytes(&mut random, conv.out_channels * ins * kernel[0] * kernel[1]));
+        let [scale, bias] = vectors(&mut random, conv.out_channels, ins * kernel[0] * kernel[1]);
+        let lanes = |vector: &[f32]| {
+            let mut lanes = vector.to_vec();
+            lanes.resize(vector.len().next_multiple_of(16), 0.0);
+            Float::F32.bytes(&lanes)
+        };
+        // What fills up a last block of channels is read by nobody.
+        let mut inputs = vec![blocked_bytes(&x, conv.in_channels, in_plane, 0xa5), conv.pack(&weights), lanes(&scale)];
+        inputs.extend(conv.epilogue.bias.then(|| lanes(&bias)));
+        let want = define(&conv, &x, &weights, &scale, &bias);
+        let case = format!("{conv:?}");
+        for [one, three] in pools([1, 3]) {
+            let run = |pool| run_bytes(&Kernel::from(conv.clone()), &inputs, None, f32::NAN, pool).swap_remove(0);
+            let got = run(&one);
+            assert_eq!(got, run(&three), "{case}");
+            let got = numbers_of(conv.result, &got);
+            let got = crate::common::unblocked(&got, conv.batch, conv.out_channels, out_plane);
+            assert_stored(&got, &want, conv.result, &case);
+        }
+    }
+}
+
+/// The definition, in whole numbers up to the scale.
+fn define(conv: &ConvBlocked, x: &[u8], weights: &[f32], scale: &[f32], bias: &[f32]) -> Vec<f64> {
+    let Window { input, output, kernel, stride, dilation, pad } = conv.window;
+    let (ins, outs) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+    let mut want = Vec::new();
+    for (image, out) in (0..conv.batch).flat_map(|image| (0..conv.out_channels).map(move |out| (image, out))) {
+        for (oy, ox) in (0..output[0]).flat_map(|oy| (0..output[1]).map(move |ox| (oy, ox))) {
+            let mut sum = 0i64;
+            for channel in 0..ins {
+                let plane = image * conv.in_channels + out / outs * ins + channel;
+                for (ky, kx) in (0..kernel[0]).flat_map(|ky| (0..kernel[1]).map(move |kx| (ky, kx))) {
+                    let place = |axis: usize, o: usize, k: usize| {
+                        (o * stride[axis] + k * dilation[axis]).checked_sub(pad[axis]).filter(|&at| at < input[axis])
+                    };
+                    let (Some(y), Some(column)) = (place(0, oy, ky), place(1, ox, kx)) else { continue };
+                    let item = x[(plane * input[0] + y) * input[1] + column];
+                    let weight = weights[((out * ins + channel) * kernel[0] + ky) * kernel[1] + kx];
+                    sum += (i64::from(item) - i64::from(conv.zero)) * weight as i64;
+                }
+            }
+            want.push(finished(sum, scale[out], conv.epilogue.bias.then(|| bias[out]), &conv.epilogue));
+        }
+    }
+    want
+}
+
+#[test]
+fn what_is_no_product_of_bytes_is_refused() {
+    let epilogue = Epilogue { scale: true, bias: true, ..Epilogue::default() };
+    let matmul = MatMul {
+        batch: vec![],
+        a_strides: vec![],
+        b_strides: vec![],
+        m: 3,
+        k: 8,
+        n: 5,
+        b: MatMulB::Packed,
+        factors: Float::U8,
+        zero: 3,
+        result: Float::U8,
+        epilogue: epilogue.clone(),
+    };
+    let refused = |kernel: MatMul| Kernel::from(kernel).sizes().is_err();
+    assert!(!refused(matmul.clone()));
+    assert!(refused(MatMul { k: 6, ..matmul.clone() }));
+    assert!(refused(MatMul { factors: Float::I8, ..matmul.clone() }));
+    assert!(refused(MatMul { factors: Float::F32, ..matmul.clone() }));
+    assert!(refused(MatMul { b: MatMulB::Dynamic, ..matmul.clone() }));
+    assert!(refused(MatMul { epilogue: Epilogue { residual: true, ..epilogue.clone() }, ..matmul.clone() }));
+    assert!(refused(MatMul { epilogue: Epilogue { scale: false, ..epilogue.clone() }, ..matmul.clone() }));
+    assert!(refused(MatMul { epilogue: Epilogue::default(), ..matmul.clone() }));
+    assert!(!refused(MatMul { epilogue: Epilogue::default(), result: Float::F32, ..matmul }));
+}
