@@ -72,7 +72,7 @@ pub trait Target {
     }
 
     /// Whether there is a kernel for a product like this one of bytes: a left factor of `u8`, a right one of `i8` that is known
-    /// before the run. The node's factors may still be numbers.
+    /// before the run; or for a maximum of bytes. The node's operands may still be numbers.
     fn multiplies_bytes(&self, _graph: &Graph, _node: NodeId) -> bool {
         false
     }

@@ -13,7 +13,7 @@
 //! A result differs from that of the graph as it came by the rounding of its sum at most, which may decide to which of two
 //! neighbouring whole numbers it goes.
 
-use ir::ops::{Binary, Cast, Chain, ChainStep, Epilogue, Expand, MatMul, Slice, Unary};
+use ir::ops::{Binary, Cast, Chain, ChainStep, Epilogue, Expand, MatMul, PoolKind, Slice, Unary};
 use ir::{Graph, Node, NodeId, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
@@ -23,6 +23,7 @@ use crate::common::Uses;
 use crate::dead::remove_dead;
 use crate::epilogue::{epilogue_mut, epilogue_of};
 use crate::fold::fold_all;
+use crate::pointwise::fuse_pointwise;
 
 fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
@@ -132,7 +133,9 @@ fn moved_as_bytes(context: &mut Rewrite, node: &Node) -> Option<SmallVec<[ValueI
     let x = context.value(node.inputs[0]);
     let source = context.new.value(x).producer()?;
     let numbers = Numbers::of(&context.new, source)?;
-    if context.new.node(source).inputs.len() != 1 || context.new.value(numbers.q).tensor().is_some() {
+    let (_, scale) = numbers.as_numbers()?;
+    // A maximum stays one where larger bytes are larger numbers.
+    if scale <= 0.0 || context.new.value(numbers.q).tensor().is_some() {
         return None;
     }
     let chain = context.new.node(source).op.clone();
@@ -223,9 +226,154 @@ pub fn multiply_bytes(graph: &Graph, fits: &dyn Fn(&Graph, NodeId) -> bool) -> G
         if graph.ty(node.outputs[0]).dtype == DType::I32 && matches!(node.op, Op::MatMul(_)) {
             return if fits(&graph, id) { None } else { sums_of_numbers(context, &graph, node) };
         }
-        sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
+        sum_as_number(context, &uses, id, fits)
+            .or_else(|| product_of_bytes(context, &graph, id, fits))
+            .or_else(|| maximum_of_bytes(context, id, fits))
     });
-    remove_dead(&fold_all(&fused(&multiplied)))
+    // Numbers that products no longer read may go on without being stored.
+    remove_dead(&fold_all(&shortened(&fuse_pointwise(&fused(&remove_dead(&multiplied))))))
+}
+
+/// The maximum of numbers that come from bytes, as that of the bytes.
+fn maximum_of_bytes(
+    context: &mut Rewrite,
+    id: NodeId,
+    fits: &dyn Fn(&Graph, NodeId) -> bool,
+) -> Option<SmallVec<[ValueId; 1]>> {
+    let graph = context.old;
+    let (node, is_max) = (graph.node(id), |node: &Node| matches!(&node.op, Op::Pool(pool) if pool.kind == PoolKind::Max));
+    if is_max(node) && fits(graph, id) {
+        return moved_as_bytes(context, node);
+    }
+    // Or cast to numbers and back, as no number is rounded.
+    let cast = |node: &Node| matches!(node.op, Op::Cast(_)).then(|| node.inputs[0]);
+    let pool_id = graph.value(cast(node)?).producer()?;
+    let pool = graph.node(pool_id);
+    let q = cast(graph.node(graph.value(*pool.inputs.first()?).producer()?))?;
+    let (from, to) = (graph.ty(q).dtype, graph.ty(node.outputs[0]).dtype);
+    if !is_max(pool) || !is_byte(to) || from != to || graph.value(q).tensor().is_some() || !fits(graph, pool_id) {
+        return None;
+    }
+    let q = context.value(q);
+    Some(smallvec![context.add(pool.op.clone(), &[q], &pool.scope).ok()?])
+}
+
+/// Chains that read or write bytes with as few steps as will do: sums and products with numbers are one step, and nothing is
+/// rounded that will be in any case.
+fn shortened(graph: &Graph) -> Graph {
+    rewrite(graph, |context, id| {
+        let node = graph.node(id);
+        let Op::Chain(chain) = &node.op else { return None };
+        let mut values = node.inputs.iter().chain(&node.outputs);
+        if !values.any(|&value| is_byte(graph.ty(value).dtype)) {
+            return None;
+        }
+        let chain = shorter(chain, node.inputs.len());
+        if let ([ChainStep::Unary(Function::Affine { scale, shift }, 0)], [x]) = (&chain.steps[..], &node.inputs[..])
+            && (scale - 1.0).abs() < 1e-4
+            && shift.abs() < 1e-2
+            && graph.ty(*x) == graph.ty(node.outputs[0])
+        {
+            // Bytes of numbers of bytes by the same scale: what 255 becomes is not half a step away.
+            return Some(smallvec![context.value(*x)]);
+        }
+        let operands: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&old| context.value(old)).collect();
+        Some(smallvec![context.add(chain, &operands, &node.scope).ok()?])
+    })
+}
+
+fn shorter(chain: &Chain, inputs: usize) -> Chain {
+    // By operand: how many steps read it; the number that it is.
+    let mut readers = vec![0; inputs + chain.steps.len()];
+    let mut numbers: Vec<Option<f32>> = vec![None; inputs];
+    for step in &chain.steps {
+        match *step {
+            ChainStep::Unary(_, a) => readers[a] += 1,
+            ChainStep::Binary(_, a, b) => [a, b].into_iter().for_each(|operand| readers[operand] += 1),
+            ChainStep::Constant(_) => {}
+        }
+        numbers.push(if let ChainStep::Constant(number) = *step { Some(number) } else { None });
+    }
+    let mut steps: Vec<ChainStep> = Vec::new();
+    // By old operand: the new one.
+    let mut place: Vec<usize> = (0..inputs).collect();
+    for (ix, step) in chain.steps.iter().enumerate() {
+        let affine = match *step {
+            ChainStep::Binary(function, a, b) => affine_of(function, numbers[a], numbers[b]).map(|affine| {
+                let own = if numbers[a].is_none() { a } else { b };
+                (own, affine)
+            }),
+            ChainStep::Unary(Function::Affine { scale, shift }, a) => Some((a, [scale, shift])),
+            _ => None,
+        };
+        let Some((a, [scale, shift])) = affine else {
+            if let ChainStep::Constant(_) = step {
+                // Put where it is needed.
+                place.push(usize::MAX);
+                continue;
+            }
+            let mut operand = |old: usize| {
+                if let Some(number) = numbers[old] {
+                    steps.push(ChainStep::Constant(number));
+                    return inputs + steps.len() - 1;
+                }
+                place[old]
+            };
+            let step = match *step {
+                ChainStep::Unary(function, a) => ChainStep::Unary(function, operand(a)),
+                ChainStep::Binary(function, a, b) => ChainStep::Binary(function, operand(a), operand(b)),
+                ChainStep::Constant(number) => ChainStep::Constant(number),
+            };
+            steps.push(step);
+            place.push(inputs + steps.len() - 1);
+            continue;
+        };
+        let is_last = ix + 1 == chain.steps.len();
+        let is_alone = readers[a] == 1 && place[a] + 1 == inputs + steps.len();
+        // A whole number may be added before what is rounded is.
+        if is_last && is_alone && chain.result.is_some_and(is_byte) && scale == 1.0 && shift.fract() == 0.0 {
+            if let Some(&ChainStep::Unary(Function::Round, before)) = steps.last() {
+                steps.pop();
+                let follows = before + 1 == inputs + steps.len();
+                push_affine(&mut steps, inputs, before, [scale, shift], follows);
+                place.push(inputs + steps.len() - 1);
+                continue;
+            }
+        }
+        push_affine(&mut steps, inputs, place[a], [scale, shift], is_alone);
+        place.push(inputs + steps.len() - 1);
+    }
+    if chain.result.is_some_and(is_byte)
+        && 1 < steps.len()
+        && let Some(&ChainStep::Unary(Function::Round, before)) = steps.last()
+        && before + 1 == inputs + steps.len() - 1
+    {
+        steps.pop();
+    }
+    Chain { steps, result: chain.result }
+}
+
+/// `[scale, shift]` of a sum, difference, product or quotient of something and a number.
+fn affine_of(function: Function2, a: Option<f32>, b: Option<f32>) -> Option<[f32; 2]> {
+    match (function, a, b) {
+        (Function2::Add, None, Some(number)) | (Function2::Add, Some(number), None) => Some([1.0, number]),
+        (Function2::Sub, None, Some(number)) => Some([1.0, -number]),
+        (Function2::Mul, None, Some(number)) | (Function2::Mul, Some(number), None) => Some([number, 0.0]),
+        (Function2::Div, None, Some(number)) if number != 0.0 => Some([1.0 / number, 0.0]),
+        _ => None,
+    }
+}
+
+/// Applies `scale x + shift` to an operand: in the step that yields it, if that does the like and nobody else reads it.
+fn push_affine(steps: &mut Vec<ChainStep>, inputs: usize, operand: usize, [scale, shift]: [f32; 2], is_alone: bool) {
+    if is_alone
+        && inputs <= operand
+        && let Some(ChainStep::Unary(Function::Affine { scale: before, shift: offset }, _)) = steps.last_mut()
+    {
+        (*before, *offset) = (scale * *before, scale * *offset + shift);
+        return;
+    }
+    steps.push(ChainStep::Unary(Function::Affine { scale, shift }, operand));
 }
 
 /// Products of two numbers of at most 255 whose sum is less than 2^24: `f32` holds it.
@@ -489,13 +637,7 @@ fn functions_to_bytes(graph: &Graph, id: NodeId) -> Option<SmallVec<[Function; 4
                 functions.push(function);
                 None
             }
-            ChainStep::Binary(function, a, b) if a == result => match (function, numbers[b]?) {
-                (Function2::Add, number) => Some([1.0, number]),
-                (Function2::Sub, number) => Some([1.0, -number]),
-                (Function2::Mul, number) => Some([number, 0.0]),
-                (Function2::Div, number) if number != 0.0 => Some([1.0 / number, 0.0]),
-                _ => return None,
-            },
+            ChainStep::Binary(function, a, b) if a == result => Some(affine_of(function, None, Some(numbers[b]?))?),
             _ => return None,
         };
         if let Some([scale, shift]) = affine {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
-use super::common::{arity, f32_or_half, for_each_index, from_f64, one, window_places};
+use super::common::{arity, f32_or_half, for_each_index, from_f64, one, stored_numbers, window_places};
 use crate::op::{Operator, Refusal, TensorType, refuse};
 
 /// What is taken from each window.
@@ -21,7 +21,7 @@ pub enum PoolKind {
 
 /// Slides a window over the spatial dimensions.
 ///
-/// `x: [n, c, ..spatial]` of `f32` -> `[n, c, ..out]`. With `ceil`, a last window may hang over the end, unless it would
+/// `x: [n, c, ..spatial]` of `f32`, `f16` or `bf16`, for a maximum also of `u8` or `i8` -> `[n, c, ..out]`. With `ceil`, a last window may hang over the end, unless it would
 /// begin behind the input and its front padding. Source: ONNX `MaxPool`, `AveragePool`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
@@ -81,7 +81,10 @@ impl Operator for Pool {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         arity(inputs, 1)?;
-        f32_or_half(inputs)?;
+        match self.kind {
+            PoolKind::Max => stored_numbers(inputs)?,
+            PoolKind::Mean | PoolKind::MeanWithPadding => f32_or_half(inputs)?,
+        }
         if self.kernel.iter().chain(&self.stride).chain(&self.dilation).any(|&count| count == 0) {
             refuse!("kernel, stride and dilation are at least 1");
         }

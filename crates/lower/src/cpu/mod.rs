@@ -92,6 +92,7 @@ impl Target for CpuTarget {
         match &node.op {
             Op::Conv(conv) => blocked::convolves_bytes(graph, node, conv),
             Op::MatMul(_) => multiplies_bytes(graph, node),
+            Op::Pool(pool) => blocked::pools_halves(graph, node, pool),
             _ => false,
         }
     }

@@ -12,6 +12,7 @@ mod grid;
 mod index;
 mod linear;
 mod loss;
+mod microsoft;
 mod ml;
 mod normalize;
 mod optimizer;
@@ -80,6 +81,7 @@ fn table(domain: &str) -> &'static [(&'static str, Translate)] {
         "" => TABLE,
         "ai.onnx.ml" => ML,
         "ai.onnx.preview.training" => TRAINING,
+        "com.microsoft" => MICROSOFT,
         _ => &[],
     }
 }
@@ -114,6 +116,21 @@ const ML: &[(&str, Translate)] = &[
 
 const TRAINING: &[(&str, Translate)] =
     &[("Adagrad", optimizer::adagrad), ("Adam", optimizer::adam), ("Momentum", optimizer::momentum)];
+
+/// What ONNX Runtime's quantizer writes.
+const MICROSOFT: &[(&str, Translate)] = &[
+    ("DequantizeLinear", linear::dequantize),
+    ("QGemm", microsoft::gemm),
+    ("QLinearAdd", microsoft::add),
+    ("QLinearAveragePool", microsoft::average),
+    ("QLinearConcat", microsoft::concat),
+    ("QLinearGlobalAveragePool", microsoft::global_average),
+    ("QLinearLeakyRelu", microsoft::leaky_relu),
+    ("QLinearMul", microsoft::mul),
+    ("QLinearSigmoid", microsoft::sigmoid),
+    ("QLinearSoftmax", microsoft::softmax),
+    ("QuantizeLinear", linear::quantize),
+];
 
 // One row an operator, sorted. `If`, `Loop`, `Scan` and `SequenceMap` are the walk's own.
 #[rustfmt::skip]
@@ -291,7 +308,7 @@ mod tests {
 
     #[test]
     fn tables_are_sorted() {
-        for table in [TABLE, ML, TRAINING] {
+        for table in [TABLE, ML, TRAINING, MICROSOFT] {
             assert!(table.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by halves");
         }
         assert!(ENTRIES.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by halves");

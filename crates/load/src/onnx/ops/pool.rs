@@ -112,9 +112,14 @@ fn cells_of_windows(pool: &Pool, axis: usize, extent: usize, windows: usize) -> 
     Ok(cells)
 }
 
-pub(super) fn average(call: &mut Call) -> Yield {
+/// The attributes of an average.
+pub(super) fn average_of(call: &mut Call) -> Result<Pool, Refusal> {
     let kind = if call.flag("count_include_pad")? { PoolKind::MeanWithPadding } else { PoolKind::Mean };
-    let pool = pool(call, kind)?;
+    pool(call, kind)
+}
+
+pub(super) fn average(call: &mut Call) -> Yield {
+    let pool = average_of(call)?;
     let x = call.input(0)?;
     Ok(vec![call.apply_f32(pool, &[x])?])
 }

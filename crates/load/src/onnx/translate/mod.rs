@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ir::{Graph, Refusal};
-use types::Scope;
+use types::{DType, Scope};
 
 use super::bind::bind;
 use super::call::{Call, Called, Entry};
@@ -95,7 +95,9 @@ impl<'a> Walk<'a> {
         }
         for proto in &graph.initializers {
             let tensor = tensor::read(proto, self.directory).map_err(|problem| problem.of(proto.name))?;
-            let is_learned = tensor.dtype().is_float();
+            // Learned numbers may be stored in bytes.
+            let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
+            let is_learned = tensor.dtype().is_float() || in_bytes;
             let operand = self.builder.known(proto.name, tensor, is_learned);
             self.define(proto.name, Entry::Operand(operand))?;
         }
