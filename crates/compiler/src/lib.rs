@@ -88,7 +88,11 @@ pub fn compile(
 ) -> Result<Compiled, CompileError> {
     let (parameters, flops) = (model.graph.parameters(), model.graph.flops());
     let mut graph = passes::run(model.graph, &mut watch)?;
-    graph = passes::multiply_bytes(&graph, &|graph, node| target.multiplies_bytes(graph, node));
+    let bytes = passes::ByteKernels {
+        fits: &|graph, node| target.multiplies_bytes(graph, node),
+        writes: &|graph, node| target.writes_bytes(graph, node),
+    };
+    graph = passes::multiply_bytes(&graph, bytes);
     ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "multiply_bytes", errors })?;
     watch("multiply_bytes", &graph);
     if target.dtype().is_half() {

@@ -72,7 +72,7 @@ impl InvertedBottleneck {
     /// The depthwise convolution as a kernel of its own, which packs its weights.
     pub fn depthwise_kernel(&self) -> DepthwiseBlocked {
         let InvertedBottleneck { batch, channels, window, .. } = *self;
-        DepthwiseBlocked { batch, channels, window, float: Float::F32, epilogue: self.depthwise.clone() }
+        DepthwiseBlocked { batch, channels, window, float: Float::F32, zero: 0, result: Float::F32, epilogue: self.depthwise.clone() }
     }
 
     /// The product behind as a kernel of its own, which packs its weights.
@@ -306,8 +306,11 @@ impl Job<'_> {
         let rows = Rows {
             window: &kernel.window,
             float: Float::F32,
+            zero: 0,
+            result: Float::F32,
             x: x.cast(),
             weights: layer.weights[block * taps * LANES..][..taps * LANES].as_ptr().cast(),
+            scale: [1.0; LANES],
             bias,
             residual: None,
             limits: limits.unwrap_or(Epilogue::UNLIMITED),

@@ -15,7 +15,7 @@ use types::pointwise::Unary;
 
 use crate::blocked::{Pixel, padded, rows_of_a_task};
 use crate::epilogue::Epilogue;
-use crate::float::{Item, with_fraction};
+use crate::float::{Item, with_item};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
 use crate::vector::{LANES, Vector, with_vector};
@@ -24,6 +24,10 @@ use crate::{Float, Isa, Pool, Window, math};
 /// Convolution of blocked `x: [batch, ceil(channels / 16), rows, columns, 16]` with packed weights, each channel with its
 /// own kernel; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`, and what a
 /// result is before it is rounded.
+///
+/// Of bytes, weights are whole numbers, the sums are exact, and a scale makes numbers of them.
+///
+/// Refuses: bytes with a sign, sums of bytes without a scale or with a residual, results of another type than `x` in halves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DepthwiseBlocked {
     /// Pictures.
@@ -32,8 +36,12 @@ pub struct DepthwiseBlocked {
     pub channels: usize,
     /// Rows and columns.
     pub window: Window,
-    /// How `x`, the residual and the results are stored.
+    /// How `x` is stored.
     pub float: Float,
+    /// What is subtracted from each byte of `x`; padding counts 0 all the same.
+    pub zero: u8,
+    /// How the residual and the results are stored.
+    pub result: Float,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -67,11 +75,17 @@ impl KernelFn for DepthwiseBlocked {
         let weights = product(&[channels, self.window.kernel[0], self.window.kernel[1]]);
         let output = product(&[self.batch, channels, self.window.output[0], self.window.output[1]]);
         let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
-        let output = bytes(output, self.float);
+        let output = bytes(output, self.result);
         let mut inputs = vec![bytes(x, self.float), bytes(weights, Float::F32)];
-        self.epilogue.check_unscaled()?;
-        if self.float.is_byte() {
-            return Err(Misfit("there is no depthwise convolution of bytes"));
+        let of_bytes = self.float.is_byte();
+        if self.float == Float::I8 || (of_bytes && self.epilogue.residual) {
+            return Err(Misfit("bytes have no sign, and their sums no residual"));
+        }
+        if self.epilogue.scale != of_bytes || (!of_bytes && self.zero != 0) {
+            return Err(Misfit("sums of bytes have a scale, and no others; nor has anything else a zero point"));
+        }
+        if self.float != self.result && (self.float.is_half() || self.epilogue.residual) {
+            return Err(Misfit("results of another type are those of numbers or bytes, and have no residual"));
         }
         inputs.extend(self.epilogue.operand_bytes(Some(channels), output));
         Sizes::new(&inputs, output, 1)
@@ -79,25 +93,26 @@ impl KernelFn for DepthwiseBlocked {
 
     fn may_share(&self, input: usize) -> bool {
         // The residual's element is read before the result takes its place.
-        self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
+        self.epilogue.residual && input == self.epilogue.residual_at()
     }
 
     fn run(&self, args: Args, pool: &Pool) {
         let x: &[u8] = input(&args, 0);
         let weights: &[Pixel] = input(&args, 1);
-        let bias: Option<&[Pixel]> = self.epilogue.bias.then(|| input(&args, 2));
+        let scale: Option<&[Pixel]> = self.epilogue.scale.then(|| input(&args, 2));
+        let bias: Option<&[Pixel]> = self.epilogue.bias.then(|| input(&args, self.epilogue.bias_at()));
         let residual: Option<Option<&[u8]>> =
             self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
-        let pixel = LANES * self.float.size();
+        let (pixel_in, pixel) = (LANES * self.float.size(), LANES * self.result.size());
         let limits = self.epilogue.limits();
-        // Of `f32` a whole task's results at a time, of halves before they are rounded.
+        // Of `f32` a whole task's results at a time, of others before they are rounded.
         let functions = match limits {
-            None if self.float.is_half() => &self.epilogue.activation[..],
+            None if self.result != Float::F32 => &self.epilogue.activation[..],
             _ => &[],
         };
         let (window, blocks) = (&self.window, self.channels.div_ceil(LANES));
         let ([rows, columns], taps) = (window.output, window.taps());
-        let row_bytes = pixel * columns.max(window.input_plane() / rows);
+        let row_bytes = (pixel * columns).max(pixel_in * window.input_plane() / rows);
         let out: &mut [u8] = args.outputs[0];
         let chunk = rows_of_a_task(out.len() / pixel / columns, row_bytes);
         for_each_chunk(pool, out, chunk * columns * pixel, &|number, mut cells: &mut [u8]| {
@@ -112,12 +127,15 @@ impl KernelFn for DepthwiseBlocked {
                     None => part.as_ptr(),
                 });
                 let block = plane % blocks;
-                let plane_bytes = window.input_plane() * pixel;
+                let plane_bytes = window.input_plane() * pixel_in;
                 let rows = Rows {
                     window,
                     float: self.float,
+                    zero: self.zero,
+                    result: self.result,
                     x: x[plane * plane_bytes..][..plane_bytes].as_ptr(),
                     weights: weights[block * taps..][..taps].as_ptr(),
+                    scale: scale.map_or([1.0; LANES], |scale| scale[block]),
                     bias: bias.map_or([0.0; LANES], |bias| bias[block]),
                     residual,
                     limits: limits.unwrap_or(Epilogue::UNLIMITED),
@@ -140,12 +158,16 @@ impl KernelFn for DepthwiseBlocked {
 /// Some rows of one block's output.
 pub(crate) struct Rows<'a> {
     pub(crate) window: &'a Window,
-    /// How pictures are stored.
+    /// How pictures are stored, the zero point of those of bytes, and how results are.
     pub(crate) float: Float,
+    pub(crate) zero: u8,
+    pub(crate) result: Float,
     /// The plane that is read; only the rows that the kernel reaches from `rows` need to be there.
     pub(crate) x: *const u8,
     /// The block's kernel.
     pub(crate) weights: *const Pixel,
+    /// Of sums of bytes.
+    pub(crate) scale: Pixel,
     pub(crate) bias: Pixel,
     /// Added to the sums; lies like the output, and may be the output.
     pub(crate) residual: Option<*const u8>,
@@ -169,7 +191,7 @@ impl Rows<'_> {
         let rows = self;
         // Each is compiled on its own, so that its loops get all registers.
         let near = window.pad[1] < window.kernel[1] && window.dilation[1] == 1;
-        with_fraction!(self.float, T => match (near, window.kernel[1], window.stride[1]) {
+        with_item!(self.float, T => match (near, window.kernel[1], window.stride[1]) {
             (true, 3, 1) => with_vector!(isa, three<T>(rows: &Rows<'_>)),
             (true, 3, 2) => with_vector!(isa, three_by_twos<T>(rows: &Rows<'_>)),
             (true, 5, 1) => with_vector!(isa, five<T>(rows: &Rows<'_>)),
@@ -239,13 +261,15 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
             // A base in front of the picture has wrapped.
             let inside = base <= width && reach <= width - base;
             let (mut source, mut weights) = (x, row_weights);
-            let mut sums = [V::read(&task.bias); N];
+            let is_byte = T::FLOAT.is_byte();
+            let zero = V::splat(f32::from(task.zero));
+            let mut sums = [if is_byte { V::zero() } else { V::read(&task.bias) }; N];
             for _ in taps.clone() {
                 // SAFETY: the row is one that the kernel's row lies on, and its items are read inside of it alone.
                 unsafe {
                     match inside {
-                        true => kernel.add::<V, T, N, true>(source, base, width, weights, &mut sums),
-                        false => kernel.add::<V, T, N, false>(source, base, width, weights, &mut sums),
+                        true => kernel.add::<V, T, N, true>(source, zero, base, width, weights, &mut sums),
+                        false => kernel.add::<V, T, N, false>(source, zero, base, width, weights, &mut sums),
                     }
                 }
                 source = source.wrapping_add(window.dilation[0] * width);
@@ -253,6 +277,10 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
             }
             // All loops run over the constant `N`: sums in registers have no index at run time.
             let count = N.min(columns - ox);
+            if is_byte {
+                let (scale, bias) = (V::read(&task.scale), V::read(&task.bias));
+                sums = sums.map(|sum| sum.mul_add(scale, bias));
+            }
             if let Some(residual) = task.residual {
                 for (ix, sum) in sums.iter_mut().enumerate() {
                     if ix < count {
@@ -266,8 +294,14 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
             }
             for (ix, sum) in sums.iter().enumerate() {
                 if ix < count {
+                    let lanes = high.min(low.max(*sum));
                     // SAFETY: there are `count` outputs more in this row.
-                    unsafe { T::store(high.min(low.max(*sum)), task.out.cast::<T>().add((at + ix) * LANES)) };
+                    unsafe {
+                        match task.result == T::FLOAT {
+                            true => T::store(lanes, task.out.cast::<T>().add((at + ix) * LANES)),
+                            false => with_item!(task.result, U => U::store(lanes, task.out.cast::<U>().add((at + ix) * LANES))),
+                        }
+                    };
                 }
             }
             at += count;
@@ -285,6 +319,12 @@ fn applied<V: Vector, const N: usize>(functions: &[Unary], mut sums: [V; N]) -> 
     sums
 }
 
+/// An item without the zero point, which bytes alone have.
+#[inline(always)]
+fn centred<V: Vector, T: Item>(item: V, zero: V) -> V {
+    if T::FLOAT.is_byte() { item.sub(zero) } else { item }
+}
+
 /// How a row of the kernel is added to sums of neighbours.
 trait KernelRow: Copy {
     /// Adds what one row of the kernel gives to the sums. The first tap of the first sum lies on column `base` of the row
@@ -295,6 +335,7 @@ trait KernelRow: Copy {
     unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
         self,
         row: *const [T; LANES],
+        zero: V,
         base: usize,
         width: usize,
         weights: *const Pixel,
@@ -323,6 +364,7 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
     unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
         self,
         row: *const [T; LANES],
+        zero: V,
         base: usize,
         width: usize,
         weights: *const Pixel,
@@ -344,7 +386,7 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
                     }
                     if INSIDE || K - 1 <= AT || start <= AT as isize {
                         // SAFETY: the column lies in the row, as the comparisons say or the caller.
-                        let item = unsafe { T::load::<V>(source.wrapping_add(AT).cast()) };
+                        let item = centred::<V, T>(unsafe { T::load(source.wrapping_add(AT).cast()) }, zero);
                         for (kx, &weight) in kernel.iter().enumerate() {
                             if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < N {
                                 let sum = &mut sums[(AT - kx) / S];
@@ -367,6 +409,7 @@ impl KernelRow for AnyKernel<'_> {
     unsafe fn add<V: Vector, T: Item, const N: usize, const INSIDE: bool>(
         self,
         row: *const [T; LANES],
+        zero: V,
         base: usize,
         width: usize,
         weights: *const Pixel,
@@ -380,7 +423,7 @@ impl KernelRow for AnyKernel<'_> {
             for sum in sums.iter_mut() {
                 if INSIDE || column < width {
                     // SAFETY: the column lies in the row.
-                    let item = unsafe { T::load::<V>(row.add(column).cast()) };
+                    let item = centred::<V, T>(unsafe { T::load(row.add(column).cast()) }, zero);
                     *sum = item.mul_add(weight, *sum);
                 }
                 column = column.wrapping_add(window.stride[1]);

@@ -80,6 +80,9 @@ impl Float {
 
 /// An element as kernels read and write it.
 pub(crate) trait Item: Pod + Send + Sync {
+    /// Its name among types.
+    const FLOAT: Float;
+
     /// Sixteen elements from `from` on.
     ///
     /// # Safety
@@ -142,6 +145,8 @@ pub(crate) trait Item: Pod + Send + Sync {
 }
 
 impl Item for f32 {
+    const FLOAT: Float = Float::F32;
+
     #[inline(always)]
     unsafe fn load<V: Vector>(from: *const f32) -> V {
         // SAFETY: the caller's promise.
@@ -176,8 +181,10 @@ impl Item for f32 {
 }
 
 macro_rules! half_item {
-    ($item:ident, $load:ident, $store:ident) => {
+    ($item:ident, $float:ident, $load:ident, $store:ident) => {
         impl Item for $item {
+            const FLOAT: Float = Float::$float;
+
             #[inline(always)]
             unsafe fn load<V: Vector>(from: *const $item) -> V {
                 // SAFETY: the caller's promise; a half is its bits.
@@ -203,12 +210,14 @@ macro_rules! half_item {
     };
 }
 
-half_item!(f16, load_f16, store_f16);
-half_item!(bf16, load_bf16, store_bf16);
+half_item!(f16, F16, load_f16, store_f16);
+half_item!(bf16, Bf16, load_bf16, store_bf16);
 
 macro_rules! byte_item {
-    ($item:ident, $load:ident, $store:ident) => {
+    ($item:ident, $float:ident, $load:ident, $store:ident) => {
         impl Item for $item {
+            const FLOAT: Float = Float::$float;
+
             #[inline(always)]
             unsafe fn load<V: Vector>(from: *const $item) -> V {
                 // SAFETY: the caller's promise.
@@ -235,8 +244,8 @@ macro_rules! byte_item {
     };
 }
 
-byte_item!(u8, load_u8, store_u8);
-byte_item!(i8, load_i8, store_i8);
+byte_item!(u8, U8, load_u8, store_u8);
+byte_item!(i8, I8, load_i8, store_i8);
 
 /// Evaluates an expression in which a name stands for the type of a [`Float`].
 macro_rules! with_item {

@@ -77,6 +77,11 @@ pub trait Target {
         false
     }
 
+    /// Whether the kernel of a product of `f32` can write its results as bytes.
+    fn writes_bytes(&self, _graph: &Graph, _node: NodeId) -> bool {
+        false
+    }
+
     /// How there are kernels for a node of `f32` values that take them as [`Target::dtype`].
     fn halves(&self, _graph: &Graph, _node: NodeId) -> Halves {
         Halves::No

@@ -215,10 +215,20 @@ impl Known {
     }
 }
 
-/// Turns products of numbers that come from bytes into products of the bytes, where `fits` says of a product of numbers that
-/// there is a kernel for such a one, and has products write bytes that were made of their results. What comes from known
-/// bytes otherwise is computed now.
-pub fn multiply_bytes(graph: &Graph, fits: &dyn Fn(&Graph, NodeId) -> bool) -> Graph {
+/// What a target's kernels do with bytes.
+#[derive(Clone, Copy)]
+pub struct ByteKernels<'a> {
+    /// Whether there is a kernel for a product like this one of bytes, or for a maximum of bytes; the node's operands may
+    /// still be numbers.
+    pub fits: &'a dyn Fn(&Graph, NodeId) -> bool,
+    /// Whether the kernel of a product of numbers can write bytes.
+    pub writes: &'a dyn Fn(&Graph, NodeId) -> bool,
+}
+
+/// Turns products of numbers that come from bytes into products of the bytes, where there are kernels for those, and has
+/// products write bytes that were made of their results. What comes from known bytes otherwise is computed now.
+pub fn multiply_bytes(graph: &Graph, kernels: ByteKernels) -> Graph {
+    let ByteKernels { fits, writes } = kernels;
     let graph = unsigned(graph);
     let uses = Uses::new(&graph);
     let multiplied = rewrite(&graph, |context, id| {
@@ -231,7 +241,7 @@ pub fn multiply_bytes(graph: &Graph, fits: &dyn Fn(&Graph, NodeId) -> bool) -> G
             .or_else(|| maximum_of_bytes(context, id, fits))
     });
     // Numbers that products no longer read may go on without being stored.
-    remove_dead(&fold_all(&shortened(&fuse_pointwise(&fused(&remove_dead(&multiplied))))))
+    remove_dead(&fold_all(&shortened(&fuse_pointwise(&fused(&fold_all(&remove_dead(&multiplied)), writes)))))
 }
 
 /// The maximum of numbers that come from bytes, as that of the bytes.
@@ -569,7 +579,7 @@ fn sum_as_number(
 }
 
 /// Draws what makes bytes of a product's result into its epilogue, where nothing else reads that.
-fn fused(graph: &Graph) -> Graph {
+fn fused(graph: &Graph, writes: &dyn Fn(&Graph, NodeId) -> bool) -> Graph {
     let uses = Uses::new(graph);
     // By chain: the product that it follows, and what the chain applies.
     let mut takes: Map<NodeId, Option<(NodeId, SmallVec<[Function; 4]>)>> = Map::filled(graph.nodes().len(), None);
@@ -578,7 +588,8 @@ fn fused(graph: &Graph) -> Graph {
         let Some(epilogue) = epilogue_of(&node.op) else { continue };
         let Some(reader) = uses.only_reader(node.outputs[0]) else { continue };
         let Some(functions) = functions_to_bytes(graph, reader) else { continue };
-        let possible = matches!(node.op, Op::Conv(_) | Op::MatMul(_)) && !epilogue.residual && epilogue.result.is_none();
+        let is_product = matches!(node.op, Op::Conv(_) | Op::MatMul(_)) && !epilogue.residual && epilogue.result.is_none();
+        let possible = is_product && (epilogue.scale || writes(graph, id));
         if possible && graph.node(reader).inputs[0] == node.outputs[0] && graph.ty(node.outputs[0]).dtype == DType::F32 {
             (takes[reader], taken[id]) = (Some((id, functions)), true);
         }

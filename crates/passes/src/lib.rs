@@ -50,7 +50,7 @@ mod schedule;
 use ir::{Graph, VerifyError, verify};
 
 pub use attention::find_attention;
-pub use bytes::{find_bytes, multiply_bytes};
+pub use bytes::{ByteKernels, find_bytes, multiply_bytes};
 pub use clean::{clean, share};
 pub use convs::fuse_convs;
 pub use dead::remove_dead;

@@ -1,10 +1,10 @@
 //! Products of bytes: sums are exact, and what is made of them is what the definition says, on every family.
 
-use prestow_cpu::{ConvBlocked, Epilogue, Float, Kernel, MatMul, MatMulB, Window};
+use prestow_cpu::{ConvBlocked, DepthwiseBlocked, Epilogue, Float, Kernel, MatMul, MatMulB, Pool2dKind, PoolBlocked, Window};
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{blocked_bytes, numbers_of, pools, run_bytes};
+use crate::common::{blocked, blocked_bytes, numbers_of, pools, run_bytes, unblocked};
 
 fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize].clone()
@@ -166,8 +166,78 @@ fn pictures_of_bytes_are_convolved_exactly() {
             let got = run(&one);
             assert_eq!(got, run(&three), "{case}");
             let got = numbers_of(conv.result, &got);
-            let got = crate::common::unblocked(&got, conv.batch, conv.out_channels, out_plane);
+            let got = unblocked(&got, conv.batch, conv.out_channels, out_plane);
             assert_stored(&got, &want, conv.result, &case);
+        }
+    }
+}
+
+#[test]
+fn each_channel_of_bytes_is_convolved_exactly() {
+    let mut random = Random::new(33);
+    for _ in 0..if cfg!(debug_assertions) { 40 } else { 250 } {
+        let channels: usize = pick(&mut random, &[1, 7, 16, 24, 40]);
+        let mut two = |of: &[usize]| [pick(&mut random, of), pick(&mut random, of)];
+        let (kernel, stride) = (two(&[1, 2, 3, 3, 5]), two(&[1, 1, 2]));
+        let (dilation, pad) = (two(&[1, 1, 2]), two(&[0, 1, 2]));
+        let input = two(&[9, 18, 35]);
+        let output = [0, 1].map(|axis| {
+            (input[axis] + 2 * pad[axis] - (kernel[axis] - 1) * dilation[axis] - 1) / stride[axis] + 1
+        });
+        let conv = DepthwiseBlocked {
+            batch: pick(&mut random, &[1, 2]),
+            channels,
+            window: Window { input, output, kernel, stride, dilation, pad },
+            float: Float::U8,
+            zero: pick(&mut random, &[0, 1, 128, 255]),
+            result: pick(&mut random, &Float::ALL),
+            epilogue: epilogue(&mut random),
+        };
+        let (in_plane, out_plane, taps) = (input[0] * input[1], output[0] * output[1], kernel[0] * kernel[1]);
+        let x = bytes(&mut random, conv.batch * channels * in_plane);
+        let weights = signed(bytes(&mut random, channels * taps));
+        let [scale, bias] = vectors(&mut random, channels, taps);
+        let lanes = |vector: &[f32]| Float::F32.bytes(&blocked(vector, channels, 1, 0.0));
+        let packed = Float::F32.bytes(&conv.pack(&weights));
+        let mut inputs = vec![blocked_bytes(&x, channels, in_plane, 0xa5), packed, lanes(&scale)];
+        inputs.extend(conv.epilogue.bias.then(|| lanes(&bias)));
+        // The same as a convolution of as many groups.
+        let grouped = ConvBlocked {
+            batch: conv.batch,
+            in_channels: channels,
+            out_channels: channels,
+            groups: channels,
+            window: conv.window,
+            input_blocked: true,
+            factors: Float::U8,
+            zero: conv.zero,
+            result: conv.result,
+            epilogue: conv.epilogue.clone(),
+        };
+        let want = define(&grouped, &x, &weights, &scale, &bias);
+        let case = format!("{conv:?}");
+        for [one, three] in pools([1, 3]) {
+            let run = |pool| run_bytes(&Kernel::from(conv.clone()), &inputs, None, f32::NAN, pool).swap_remove(0);
+            let got = run(&one);
+            assert_eq!(got, run(&three), "{case}");
+            let got = unblocked(&numbers_of(conv.result, &got), conv.batch, channels, out_plane);
+            assert_stored(&got, &want, conv.result, &case);
+        }
+    }
+}
+
+#[test]
+fn the_maximum_of_bytes_is_that_of_their_numbers() {
+    let mut random = Random::new(34);
+    let window = Window { input: [13, 18], output: [7, 9], kernel: [3, 3], stride: [2; 2], dilation: [1; 2], pad: [1; 2] };
+    for (float, channels) in [(Float::U8, 16), (Float::U8, 40), (Float::I8, 7)] {
+        let pool = |float| Kernel::from(PoolBlocked { kind: Pool2dKind::Max, batch: 2, channels, window, float });
+        let x = bytes(&mut random, 2 * channels.next_multiple_of(16) * 13 * 18);
+        let wide = Float::F32.bytes(&numbers_of(float, &x));
+        for [one] in pools([1]) {
+            let got = run_bytes(&pool(float), std::slice::from_ref(&x), None, f32::NAN, &one).swap_remove(0);
+            let want = run_bytes(&pool(Float::F32), std::slice::from_ref(&wide), None, f32::NAN, &one).swap_remove(0);
+            assert_eq!(numbers_of(float, &got), numbers_of(Float::F32, &want));
         }
     }
 }

@@ -265,14 +265,19 @@ fn kernel(random: &mut Random) -> Kernel {
             float: pick(random, &Float::ALL),
         }
         .into(),
-        16 => DepthwiseBlocked {
-            batch: small(random),
-            channels: number(random),
-            window: window(random),
-            float: pick(random, &Float::ALL),
-            epilogue: epilogue(random),
+        16 => {
+            let float = pick(random, &Float::ALL);
+            DepthwiseBlocked {
+                batch: small(random),
+                channels: number(random),
+                window: window(random),
+                float,
+                zero: of_bytes(random, float),
+                result: if random.below(2) == 0 { float } else { pick(random, &Float::ALL) },
+                epilogue: products(random, float),
+            }
+            .into()
         }
-        .into(),
         17 => {
             let pad_end = [small(random), number(random)];
             let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];

@@ -93,11 +93,12 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     let float = |value: ValueId| Float::of(graph.ty(value).dtype).ok_or("it is not of floats");
     let (factors, result) = (float(node.inputs[0])?, float(node.outputs[0])?);
     if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
-        if factors != result || factors.is_byte() {
-            return Err("its result is not stored like its input, or both are bytes".into());
-        }
-        let (batch, channels) = (x[0], x[1]);
-        return Ok(ConvKernel::Depthwise(cpu::DepthwiseBlocked { batch, channels, window, float: result, epilogue }));
+        let (batch, channels, zero) = (x[0], x[1], conv.zero as u8);
+        let kernel = cpu::DepthwiseBlocked { batch, channels, window, float: factors, zero, result, epilogue };
+        return match cpu::Kernel::from(kernel.clone()).sizes() {
+            Ok(_) => Ok(ConvKernel::Depthwise(kernel)),
+            Err(misfit) => Err(misfit.to_string()),
+        };
     }
     let input_blocked = reads_blocked(graph, node, 0);
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
@@ -122,15 +123,29 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
             let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };
             cpu::Kernel::from(cpu::ConvBlocked { factors: Float::U8, zero: 1, epilogue, ..direct }).sizes().is_ok()
         }
+        Ok(ConvKernel::Depthwise(depthwise)) => {
+            let epilogue = cpu::Epilogue { scale: true, ..depthwise.epilogue.clone() };
+            cpu::Kernel::from(cpu::DepthwiseBlocked { float: Float::U8, zero: 1, epilogue, ..depthwise }).sizes().is_ok()
+        }
         _ => false,
     }
+}
+
+/// Whether the kernel of a convolution can write bytes.
+pub(super) fn writes_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
+    let kernel: cpu::Kernel = match exact_kernel(graph, node, conv) {
+        Ok(ConvKernel::Direct(direct)) => cpu::ConvBlocked { result: Float::U8, ..direct }.into(),
+        Ok(ConvKernel::Depthwise(depthwise)) => cpu::DepthwiseBlocked { result: Float::U8, ..depthwise }.into(),
+        _ => return false,
+    };
+    kernel.sizes().is_ok()
 }
 
 /// How there are kernels for a convolution of `f32` that take halves.
 pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Float) -> Halves {
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     match exact_kernel(graph, node, conv) {
-        Ok(ConvKernel::Depthwise(kernel)) if fits(cpu::DepthwiseBlocked { float: half, ..kernel.clone() }.into()) => {
+        Ok(ConvKernel::Depthwise(kernel)) if fits(cpu::DepthwiseBlocked { float: half, result: half, ..kernel.clone() }.into()) => {
             Halves::Follow
         }
         Ok(ConvKernel::Direct(direct)) => {

@@ -97,6 +97,15 @@ impl Target for CpuTarget {
         }
     }
 
+    fn writes_bytes(&self, graph: &Graph, node: NodeId) -> bool {
+        let node = graph.node(node);
+        match &node.op {
+            Op::Conv(conv) => blocked::writes_bytes(graph, node, conv),
+            Op::MatMul(_) => graph.value(node.inputs[1]).tensor().is_some_and(|b| b.shape().rank() == 2),
+            _ => false,
+        }
+    }
+
     fn dtype(&self) -> DType {
         self.dtype
     }
