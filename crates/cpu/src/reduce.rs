@@ -6,6 +6,7 @@ use types::{DType, Element};
 use crate::Pool;
 use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, product};
 use crate::shared::for_each_chunk;
+use crate::vector::{LANES, Vector, with_vector};
 
 /// How many numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +24,8 @@ pub enum ReduceFn {
     LogSumExp,
 }
 
-/// Reduces the axes for which `reduced` holds, of a row-major tensor. Computes in `f64`, in row-major order.
+/// Reduces the axes for which `reduced` holds, of a row-major tensor. Computes in `f64`, in row-major order; extremes, for
+/// which no order matters, as they come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduce {
     /// How many numbers become one.
@@ -68,9 +70,55 @@ impl KernelFn for Reduce {
                 }
             };
         }
+        if let (ReduceFn::Max | ReduceFn::Min, DType::F32, &[Operand::Bytes(x)]) = (self.function, self.dtype, args.inputs)
+            && let Ok(items) = bytemuck::try_cast_slice::<u8, f32>(x)
+            && args.outputs[0].len() == 4
+            && !items.is_empty()
+        {
+            let extreme = extreme_of_all(items, self.function == ReduceFn::Min, pool);
+            args.outputs[0].copy_from_slice(&extreme.to_le_bytes());
+            return;
+        }
         typed!(F32: f32, F64: f64, F16: types::f16, Bf16: types::bf16, I8: i8, I16: i16, I32: i32, I64: i64, U8: u8,
                U16: u16, U32: u32, U64: u64, Bool: bool)
     }
+}
+
+/// Parts of a tensor whose extremes are found by themselves.
+const PARTS: usize = 32;
+
+/// The largest number of all, or the least; what is none where there is one.
+fn extreme_of_all(items: &[f32], is_min: bool, pool: &Pool) -> f32 {
+    let mut extremes = [[0u8; 4]; PARTS];
+    let chunk = items.len().div_ceil(PARTS).next_multiple_of(LANES);
+    let parts = items.len().div_ceil(chunk);
+    for_each_chunk(pool, extremes[..parts].as_flattened_mut(), 4, &|number, cell| {
+        let items = &items[number * chunk..items.len().min((number + 1) * chunk)];
+        let cell: &mut [u8] = cell;
+        with_vector!(pool.isa(), extreme(items: &[f32], is_min: bool, cell: &mut [u8]));
+    });
+    let extremes = extremes[..parts].iter().map(|bytes| f32::from_le_bytes(*bytes));
+    let better = |best: f32, x: f32| x.is_nan() || (if is_min { x < best } else { x > best });
+    extremes.fold(if is_min { f32::INFINITY } else { f32::NEG_INFINITY }, |best, x| if better(best, x) { x } else { best })
+}
+
+#[inline(always)]
+fn extreme<V: Vector>(items: &[f32], is_min: bool, cell: &mut [u8]) {
+    // The least is the largest with the signs turned.
+    let sign = V::splat(if is_min { -1.0 } else { 1.0 });
+    let mut best = [V::splat(f32::NEG_INFINITY); 4];
+    let mut chunks = items.chunks_exact(4 * LANES);
+    for items in &mut chunks {
+        for (best, items) in best.iter_mut().zip(items.chunks_exact(LANES)) {
+            *best = best.max_or_nan(V::read(items).mul(sign));
+        }
+    }
+    for items in chunks.remainder().chunks(LANES) {
+        best[0] = best[0].max_or_nan(V::read_part(items, if is_min { f32::INFINITY } else { f32::NEG_INFINITY }).mul(sign));
+    }
+    let best = best[0].max_or_nan(best[1]).max_or_nan(best[2].max_or_nan(best[3])).to_array();
+    let best = best.into_iter().fold(f32::NEG_INFINITY, |best, x| if x.is_nan() || x > best { x } else { best });
+    cell.copy_from_slice(&(if is_min { -best } else { best }).to_le_bytes());
 }
 
 impl Reduce {

@@ -107,14 +107,15 @@ fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)>
         Op::Cast(Cast { to: DType::I8 }) => Function::Clip { min: -128.0, max: 127.0 },
         _ => return None,
     };
+    // Known, or one number that comes with the run.
+    let steady = |value: ValueId| uses.known(value).is_some() || graph.ty(value).shape.elements() == 1;
     let held = uses.argument(node.inputs[0], limits)?;
     let (rounded, zero) = match uses.operands(held, Function2::Add) {
-        Some([rounded, zero]) if uses.known(zero).is_some() => (rounded, Some(zero)),
+        Some([rounded, zero]) if steady(zero) => (rounded, Some(zero)),
         _ => (held, None),
     };
     let [x, scale] = uses.operands(uses.argument(rounded, Function::Round)?, Function2::Div)?;
-    uses.known(scale)?;
-    if graph.ty(x).dtype != DType::F32 || graph.ty(x).shape != graph.ty(node.outputs[0]).shape {
+    if !steady(scale) || graph.ty(x).dtype != DType::F32 || graph.ty(x).shape != graph.ty(node.outputs[0]).shape {
         return None;
     }
     let tensors = [zero, Some(scale)].into_iter().flatten().filter(|&known| uses.known_number(known).is_none()).count();
