@@ -187,15 +187,23 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 
                     let (mut x, mut weights) = (x.add(shift), tile.weights.add(place));
                     for _ in 0..full {
                         match bytes {
-                            true => add_words!("tdpbusd": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step),
-                            false => add_words!("tdpbf16ps": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step),
+                            true => {
+                                add_words!("tdpbusd": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step)
+                            }
+                            false => {
+                                add_words!("tdpbf16ps": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step)
+                            }
                         }
                         (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
                     }
                     match (rest, bytes) {
                         (0, _) => {}
-                        (_, true) => add_words!("tdpbusd": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step),
-                        (_, false) => add_words!("tdpbf16ps": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step),
+                        (_, true) => {
+                            add_words!("tdpbusd": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step)
+                        }
+                        (_, false) => {
+                            add_words!("tdpbf16ps": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step)
+                        }
                     }
                     (shift, place) = (shift + inner.x, place + inner.weights);
                 }

@@ -72,7 +72,15 @@ impl InvertedBottleneck {
     /// The depthwise convolution as a kernel of its own, which packs its weights.
     pub fn depthwise_kernel(&self) -> DepthwiseBlocked {
         let InvertedBottleneck { batch, channels, window, .. } = *self;
-        DepthwiseBlocked { batch, channels, window, float: Float::F32, zero: 0, result: Float::F32, epilogue: self.depthwise.clone() }
+        DepthwiseBlocked {
+            batch,
+            channels,
+            window,
+            float: Float::F32,
+            zero: 0,
+            result: Float::F32,
+            epilogue: self.depthwise.clone(),
+        }
     }
 
     /// The product behind as a kernel of its own, which packs its weights.

@@ -154,9 +154,9 @@ impl ConvBlocked {
                 let cell = weights.iter().skip(row * columns + column).step_by(taps);
                 let own = -i32::from(self.zero) * cell.map(|&weight| weight as i32).sum::<i32>();
                 let corner = |row: usize, column: usize| (row * (columns + 1) + column) * lanes + channel;
-                corners[corner(row + 1, column + 1)] = own + corners[corner(row, column + 1)]
-                    + corners[corner(row + 1, column)]
-                    - corners[corner(row, column)];
+                corners[corner(row + 1, column + 1)] =
+                    own + corners[corner(row, column + 1)] + corners[corner(row + 1, column)]
+                        - corners[corner(row, column)];
             }
         }
         corners
@@ -178,9 +178,12 @@ impl ConvBlocked {
             return shift;
         }
         let (width, lanes) = (self.window.kernel[1] + 1, self.lanes());
-        for (row, column, sign) in
-            [(rows.end, columns.end, 1), (rows.start, columns.end, -1), (rows.end, columns.start, -1), (rows.start, columns.start, 1)]
-        {
+        for (row, column, sign) in [
+            (rows.end, columns.end, 1),
+            (rows.start, columns.end, -1),
+            (rows.end, columns.start, -1),
+            (rows.start, columns.start, 1),
+        ] {
             let corner = &corners[(row * width + column) * lanes + panel.block * LANES..][..panel.blocks * LANES];
             shift.iter_mut().zip(corners_of(corner)).for_each(|(shift, corner)| *shift += sign * corner);
         }
@@ -821,11 +824,7 @@ mod tests {
             factors: Float::F32,
             zero: 0,
             result: Float::F32,
-            epilogue: Epilogue {
-                bias: true,
-                activation: [Unary::Relu].into_iter().collect(),
-                ..Epilogue::default()
-            },
+            epilogue: Epilogue { bias: true, activation: [Unary::Relu].into_iter().collect(), ..Epilogue::default() },
         }
     }
 

@@ -299,7 +299,9 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
                     unsafe {
                         match task.result == T::FLOAT {
                             true => T::store(lanes, task.out.cast::<T>().add((at + ix) * LANES)),
-                            false => with_item!(task.result, U => U::store(lanes, task.out.cast::<U>().add((at + ix) * LANES))),
+                            false => {
+                                with_item!(task.result, U => U::store(lanes, task.out.cast::<U>().add((at + ix) * LANES)))
+                            }
                         }
                     };
                 }

@@ -531,7 +531,8 @@ impl WholeStrip {
     const ZERO: WholeStrip = WholeStrip { shift: [0; STRIP], scale: [0.0; STRIP], bias: [0.0; STRIP] };
 
     fn fill(&mut self, work: &Product, column: usize, columns: usize) {
-        let shift = work.shift[column..].iter().map(|[low, high]| (u32::from(*high) << 16 | u32::from(*low)).cast_signed());
+        let shift =
+            work.shift[column..].iter().map(|[low, high]| (u32::from(*high) << 16 | u32::from(*low)).cast_signed());
         self.shift.iter_mut().zip(shift).for_each(|(own, shift)| *own = shift);
         for (own, vector) in [(&mut self.scale, work.scale), (&mut self.bias, work.bias)] {
             vector.iter().for_each(|vector| own[..columns].copy_from_slice(&vector[column..][..columns]));

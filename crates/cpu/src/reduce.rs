@@ -70,7 +70,8 @@ impl KernelFn for Reduce {
                 }
             };
         }
-        if let (ReduceFn::Max | ReduceFn::Min, DType::F32, &[Operand::Bytes(x)]) = (self.function, self.dtype, args.inputs)
+        if let (ReduceFn::Max | ReduceFn::Min, DType::F32, &[Operand::Bytes(x)]) =
+            (self.function, self.dtype, args.inputs)
             && let Ok(items) = bytemuck::try_cast_slice::<u8, f32>(x)
             && args.outputs[0].len() == 4
             && !items.is_empty()
@@ -99,7 +100,8 @@ fn extreme_of_all(items: &[f32], is_min: bool, pool: &Pool) -> f32 {
     });
     let extremes = extremes[..parts].iter().map(|bytes| f32::from_le_bytes(*bytes));
     let better = |best: f32, x: f32| x.is_nan() || (if is_min { x < best } else { x > best });
-    extremes.fold(if is_min { f32::INFINITY } else { f32::NEG_INFINITY }, |best, x| if better(best, x) { x } else { best })
+    extremes
+        .fold(if is_min { f32::INFINITY } else { f32::NEG_INFINITY }, |best, x| if better(best, x) { x } else { best })
 }
 
 #[inline(always)]
@@ -114,7 +116,8 @@ fn extreme<V: Vector>(items: &[f32], is_min: bool, cell: &mut [u8]) {
         }
     }
     for items in chunks.remainder().chunks(LANES) {
-        best[0] = best[0].max_or_nan(V::read_part(items, if is_min { f32::INFINITY } else { f32::NEG_INFINITY }).mul(sign));
+        best[0] =
+            best[0].max_or_nan(V::read_part(items, if is_min { f32::INFINITY } else { f32::NEG_INFINITY }).mul(sign));
     }
     let best = best[0].max_or_nan(best[1]).max_or_nan(best[2].max_or_nan(best[3])).to_array();
     let best = best.into_iter().fold(f32::NEG_INFINITY, |best, x| if x.is_nan() || x > best { x } else { best });

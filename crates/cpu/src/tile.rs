@@ -154,7 +154,13 @@ impl Way {
                 Float::U8 => (is_x86_feature_detected!("avx512vnni"), crate::amx::multiplies_bytes()),
                 _ => (false, false),
             };
-            return if dot && matrix { Way::Matrix } else if dot { Way::Dot } else { Way::Widened };
+            return if dot && matrix {
+                Way::Matrix
+            } else if dot {
+                Way::Dot
+            } else {
+                Way::Widened
+            };
         }
         let _ = (isa, factors);
         Way::Widened
@@ -187,7 +193,9 @@ pub(crate) fn likes_lines(isa: Isa, factors: Float) -> bool {
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
     // SAFETY: the caller's promise.
-    unsafe { multiply_by(isa, if tile.factors == Float::F32 { Way::Widened } else { Way::of(isa, tile.factors) }, tile) }
+    unsafe {
+        multiply_by(isa, if tile.factors == Float::F32 { Way::Widened } else { Way::of(isa, tile.factors) }, tile)
+    }
 }
 
 /// # Safety
@@ -250,7 +258,8 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
 /// As [`multiply_by`].
 unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
     assert_eq!((tile.factors, tile.result), (Float::U8, Float::F32), "sums of bytes are written as they are");
-    let is_plain = tile.residual.is_none() && tile.limits.is_none() && matches!(tile.start, Start::Zero | Start::Whole(_));
+    let is_plain =
+        tile.residual.is_none() && tile.limits.is_none() && matches!(tile.start, Start::Zero | Start::Whole(_));
     assert!(is_plain, "and nothing happens to them");
     // SAFETY: the caller's promise.
     unsafe {
@@ -680,7 +689,9 @@ mod tests {
 
     /// Sums of bytes, of any depth, for rows at one distance and not: exact.
     fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
-        for (depth, even) in [1, 4, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)]) {
+        for (depth, even) in
+            [1, 4, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)])
+        {
             let (width, distance) = (LANES * vectors, depth + 5);
             let loops = [Loop { turns: 2, x: 3, weights: depth * width }, Loop::ONCE, Loop::ONCE];
             let nests = [Nest { x: 1, weights: 0, loops, depth }];
@@ -688,7 +699,8 @@ mod tests {
             let extreme = random.below(2) == 0;
             let mut byte = || if extreme { random.below(2) as u8 * 255 } else { random.bits() as u8 };
             let x: Vec<[u8; 4]> = (0..4 + count * distance + depth).map(|_| std::array::from_fn(|_| byte())).collect();
-            let weights: Vec<[u8; 4]> = (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
+            let weights: Vec<[u8; 4]> =
+                (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
             let place = |r: usize| if even { r } else { r * r % count };
             let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
             let mut out = vec![0i32; count * width];

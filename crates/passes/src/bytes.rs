@@ -230,16 +230,14 @@ pub struct ByteKernels<'a> {
 /// products write bytes that were made of their results. What comes from known bytes otherwise is computed now.
 pub fn multiply_bytes(graph: &Graph, kernels: ByteKernels) -> Graph {
     let ByteKernels { fits, writes } = kernels;
-    let graph = unsigned(graph);
+    let graph = unsigned(&rewrite(graph, |context, id| maximum_of_bytes(context, id, fits)));
     let uses = Uses::new(&graph);
     let multiplied = rewrite(&graph, |context, id| {
         let node = graph.node(id);
         if graph.ty(node.outputs[0]).dtype == DType::I32 && matches!(node.op, Op::MatMul(_)) {
             return if fits(&graph, id) { None } else { sums_of_numbers(context, &graph, node) };
         }
-        sum_as_number(context, &uses, id, fits)
-            .or_else(|| product_of_bytes(context, &graph, id, fits))
-            .or_else(|| maximum_of_bytes(context, id, fits))
+        sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
     });
     // Numbers that products no longer read may go on without being stored.
     remove_dead(&fold_all(&shortened(&fuse_pointwise(&fused(&fold_all(&remove_dead(&multiplied)), writes)))))
@@ -252,7 +250,8 @@ fn maximum_of_bytes(
     fits: &dyn Fn(&Graph, NodeId) -> bool,
 ) -> Option<SmallVec<[ValueId; 1]>> {
     let graph = context.old;
-    let (node, is_max) = (graph.node(id), |node: &Node| matches!(&node.op, Op::Pool(pool) if pool.kind == PoolKind::Max));
+    let (node, is_max) =
+        (graph.node(id), |node: &Node| matches!(&node.op, Op::Pool(pool) if pool.kind == PoolKind::Max));
     if is_max(node) && fits(graph, id) {
         return moved_as_bytes(context, node);
     }
@@ -426,7 +425,7 @@ fn unsigned(graph: &Graph) -> Graph {
         let out = node.outputs[0];
         let makes = match &node.op {
             Op::Chain(Chain { result: Some(DType::I8), .. }) => true,
-            Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => graph.ty(out).dtype == DType::I8 && moves[node.inputs[0]],
+            op if moves_bytes(op) => graph.ty(out).dtype == DType::I8 && moves[node.inputs[0]],
             _ => false,
         };
         moves[out] = makes && ends_as_numbers(&uses, id);
@@ -456,12 +455,21 @@ fn numbers_of_bytes(zero: f32, scale: f32) -> Chain {
     Chain { steps, result: None }
 }
 
+/// Whether an op gives some of the bytes that it takes.
+fn moves_bytes(op: &Op) -> bool {
+    match op {
+        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
+        Op::Pool(pool) => pool.kind == PoolKind::Max,
+        _ => false,
+    }
+}
+
 /// Whether all that is made of a node's bytes are numbers by one scale.
 fn ends_as_numbers(uses: &Uses, id: NodeId) -> bool {
     let (graph, out) = (uses.graph, uses.graph.node(id).outputs[0]);
     !graph.is_output(out)
         && uses.readers(out).iter().all(|&reader| match graph.node(reader).op {
-            Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => ends_as_numbers(uses, reader),
+            ref op if moves_bytes(op) => ends_as_numbers(uses, reader),
             _ => Numbers::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.as_numbers().is_some()),
         })
 }
@@ -589,9 +597,11 @@ fn fused(graph: &Graph, writes: &dyn Fn(&Graph, NodeId) -> bool) -> Graph {
         let Some(epilogue) = epilogue_of(&node.op) else { continue };
         let Some(reader) = uses.only_reader(node.outputs[0]) else { continue };
         let Some(functions) = functions_to_bytes(graph, reader) else { continue };
-        let is_product = matches!(node.op, Op::Conv(_) | Op::MatMul(_)) && !epilogue.residual && epilogue.result.is_none();
+        let is_product =
+            matches!(node.op, Op::Conv(_) | Op::MatMul(_)) && !epilogue.residual && epilogue.result.is_none();
         let possible = is_product && (epilogue.scale || writes(graph, id));
-        if possible && graph.node(reader).inputs[0] == node.outputs[0] && graph.ty(node.outputs[0]).dtype == DType::F32 {
+        if possible && graph.node(reader).inputs[0] == node.outputs[0] && graph.ty(node.outputs[0]).dtype == DType::F32
+        {
             (takes[reader], taken[id]) = (Some((id, functions)), true);
         }
     }

@@ -14,6 +14,7 @@ mod mxnet;
 mod onnxruntime;
 mod operators;
 mod passes_keep;
+mod quantized;
 mod reference;
 mod report;
 mod support;

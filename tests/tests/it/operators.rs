@@ -11,6 +11,54 @@ use types::{DType, HeadOrder, Random, Scope, Shape, Tensor, pointwise, recurrent
 
 use crate::support::{compiled, difference, inputs, open};
 
+/// A case of one op on bytes, a weight of bytes with a sign, and vectors of numbers.
+fn of_bytes(name: &str, op: impl Into<Op>, x: &[usize], weight: &[usize], vectors: &[usize]) -> Case {
+    let mut graph = Graph::new(name);
+    let mut random = Random::for_name(6, name);
+    let mut ids = vec![graph.add_input("x", DType::U8, x.into())];
+    let bytes = Tensor::from_fn(Shape::from(weight), |_| (random.bits() as u8).cast_signed());
+    ids.push(graph.add_weight("weight", bytes));
+    for (ix, &extent) in vectors.iter().enumerate() {
+        let tensor = Tensor::from_fn(Shape::from([extent]), |_| random.uniform(0.5e-4, 1e-4));
+        ids.push(graph.add_weight(&format!("v{ix}"), tensor));
+    }
+    let y = graph.add1(op.into(), &ids, Scope::new("node")).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+    graph.set_outputs(vec![("y".into(), y)]);
+    Case { name: name.into(), graph }
+}
+
+fn byte_cases() -> Vec<Case> {
+    let scaled = |bias: bool| Epilogue { scale: true, bias, ..Epilogue::default() };
+    let mut cases = Vec::new();
+    for (zero, k) in [(0, 4), (128, 64), (7, 300)] {
+        let product = |epilogue: Epilogue| MatMul { zero, epilogue };
+        cases.push(of_bytes(&format!("sums {zero} {k}"), product(Epilogue::default()), &[9, k], &[k, 21], &[]));
+        cases.push(of_bytes(&format!("scaled {zero} {k}"), product(scaled(true)), &[9, k], &[k, 21], &[21, 21]));
+        let to_bytes = Epilogue { result: Some(DType::U8), ..scaled(false) };
+        cases.push(of_bytes(&format!("to bytes {zero} {k}"), product(to_bytes), &[2, 9, k], &[k, 33], &[33]));
+        for stride in [1, 2] {
+            let conv = Conv { zero, epilogue: scaled(true), ..Conv::square(stride, 1) };
+            let name = format!("pictures {zero} {k} {stride}");
+            cases.push(of_bytes(&name, conv, &[2, 20, 9, 11], &[40, 20, 3, 3], &[40, 40]));
+            let each = Conv { zero, groups: 20, epilogue: scaled(false), ..Conv::square(stride, 1) };
+            cases.push(of_bytes(&format!("each {name}"), each, &[2, 20, 9, 11], &[20, 1, 3, 3], &[20]));
+        }
+    }
+    use pointwise::{Binary as B, Unary as U};
+    let affine = |x: usize, scale: f32, shift: f32| ChainStep::Unary(U::Affine { scale, shift }, x);
+    for to in [None, Some(DType::U8), Some(DType::I8)] {
+        let steps = vec![affine(0, 0.2531, -7.0013), affine(1, 3.3017, 1.0), ChainStep::Binary(B::Add, 2, 3)];
+        let chain = Chain { steps, result: to };
+        for (a, b) in [(DType::U8, DType::I8), (F, DType::U8), (DType::I8, F)] {
+            let name = format!("chain of {a} and {b} to {to:?}");
+            cases.push(case(&name, chain.clone(), &[(a, &[2, 20, 3, 5]), (b, &[20, 1, 1])]));
+        }
+    }
+    let pool = Pool::square(PoolKind::Max, 3, 2, 1);
+    cases.push(case("maximum of bytes", pool, &[(DType::U8, &[2, 20, 9, 9])]));
+    cases
+}
+
 /// Small lists for attributes, without naming the list type.
 mod smallvec_like {
     pub(super) fn dims<T: Copy, L: FromIterator<T>>(items: &[T]) -> L {
@@ -424,9 +472,18 @@ fn product_cases() -> Vec<Case> {
         cases.push(case(&format!("matmul {a:?} {b:?}"), plain.clone(), &[(F, a), (F, b)]));
     }
     for m in [1, 12, 25] {
-        let epilogue =
-            Epilogue { bias: true, residual: false, activation: dims(&[pointwise::Unary::Relu]), ..Epilogue::default() };
-        cases.push(with_weights(&format!("linear {m}"), MatMul { epilogue, ..MatMul::default() }, &[m, 100], &[&[100, 65], &[65]]));
+        let epilogue = Epilogue {
+            bias: true,
+            residual: false,
+            activation: dims(&[pointwise::Unary::Relu]),
+            ..Epilogue::default()
+        };
+        cases.push(with_weights(
+            &format!("linear {m}"),
+            MatMul { epilogue, ..MatMul::default() },
+            &[m, 100],
+            &[&[100, 65], &[65]],
+        ));
     }
     cases.push(with_weights("one matrix of three dimensions", plain, &[2, 7, 33], &[&[1, 33, 50]]));
     cases
@@ -524,6 +581,7 @@ fn recurrent_cases() -> Vec<Case> {
 /// Every case.
 pub(crate) fn all_cases() -> Vec<Case> {
     let mut cases = pointwise_cases();
+    cases.extend(byte_cases());
     cases.extend(conv_cases());
     cases.extend(deep_cases());
     cases.extend(window_cases());
@@ -565,6 +623,11 @@ fn check_all(cases: &[Case]) {
 #[test]
 fn pointwise_functions_keep_to_their_definitions() {
     check_all(&pointwise_cases());
+}
+
+#[test]
+fn bytes_are_what_they_stand_for() {
+    check_all(&byte_cases());
 }
 
 #[test]

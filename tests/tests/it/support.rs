@@ -9,7 +9,7 @@ use ir::Graph;
 use lower::cpu::CpuTarget;
 use runtime::heap::CountingAllocator;
 use runtime::{Host, Session};
-use types::{Bytes, Random, Tensor};
+use types::{Bytes, DType, Random, Tensor};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -69,7 +69,11 @@ pub(crate) fn inputs(graph: &Graph, seed: u64) -> Vec<Tensor> {
         let mut random = Random::for_name(seed, &value.name);
         match value.ty.dtype.is_float() {
             true => Tensor::from_fn(value.ty.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(value.ty.dtype),
-            false => Tensor::from_fn(value.ty.shape.clone(), |_| random.below(3) as i64).cast(value.ty.dtype),
+            // Others may be places in something small.
+            false => {
+                let end = if matches!(value.ty.dtype, DType::U8 | DType::I8) { 256 } else { 3 };
+                Tensor::from_fn(value.ty.shape.clone(), |_| random.below(end) as i64).cast(value.ty.dtype)
+            }
         }
     };
     graph.inputs().iter().map(tensor).collect()

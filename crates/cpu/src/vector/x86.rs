@@ -514,7 +514,10 @@ impl Vector for Avx2 {
         // SAFETY: the caller's promise, and the family's.
         unsafe {
             let words = words_within(self, 0.0, 255.0);
-            _mm_storeu_si128(to.cast(), _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words)));
+            _mm_storeu_si128(
+                to.cast(),
+                _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words)),
+            );
         }
     }
 
@@ -523,7 +526,10 @@ impl Vector for Avx2 {
         // SAFETY: the caller's promise, and the family's.
         unsafe {
             let words = words_within(self, -128.0, 127.0);
-            _mm_storeu_si128(to.cast(), _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words)));
+            _mm_storeu_si128(
+                to.cast(),
+                _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words)),
+            );
         }
     }
 

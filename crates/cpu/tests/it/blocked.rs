@@ -174,8 +174,7 @@ fn depthwise_sums_its_windows() {
         let epilogue = epilogue(&mut random, true);
         let float = pick(&mut random, &Float::FRACTIONS);
         let epilogue_of = epilogue.clone();
-        let kernel =
-            DepthwiseBlocked { batch, channels, window, float, zero: 0, result: float, epilogue: epilogue_of };
+        let kernel = DepthwiseBlocked { batch, channels, window, float, zero: 0, result: float, epilogue: epilogue_of };
         let [input_plane, plane] = planes(&window);
         let taps = window.kernel[0] * window.kernel[1];
         let x = rounded(float, numbers(&mut random, batch * channels * input_plane, wild));

@@ -1,6 +1,8 @@
 //! Products of bytes: sums are exact, and what is made of them is what the definition says, on every family.
 
-use prestow_cpu::{ConvBlocked, DepthwiseBlocked, Epilogue, Float, Kernel, MatMul, MatMulB, Pool2dKind, PoolBlocked, Window};
+use prestow_cpu::{
+    ConvBlocked, DepthwiseBlocked, Epilogue, Float, Kernel, MatMul, MatMulB, Pool2dKind, PoolBlocked, Window,
+};
 use types::Random;
 use types::pointwise::Unary;
 
@@ -106,7 +108,8 @@ fn matrices_of_bytes_are_multiplied_exactly() {
             let got = run(&one);
             assert_eq!(got, run(&three), "{case}");
             if bare {
-                let got: Vec<i64> = got.chunks_exact(4).map(|c| i32::from_ne_bytes([c[0], c[1], c[2], c[3]]).into()).collect();
+                let got: Vec<i64> =
+                    got.chunks_exact(4).map(|c| i32::from_ne_bytes([c[0], c[1], c[2], c[3]]).into()).collect();
                 assert_eq!(got, sums, "{case}");
                 continue;
             }
@@ -131,9 +134,8 @@ fn pictures_of_bytes_are_convolved_exactly() {
         let (stride, dilation) = (two(&[1, 1, 2]), two(&[1, 1, 2]));
         let pad = two(&[0, 0, 1, 2]);
         let input = two(&[5, 9, 14, 17]).map(|extent| extent + 4);
-        let output = [0, 1].map(|axis| {
-            (input[axis] + 2 * pad[axis] - (kernel[axis] - 1) * dilation[axis] - 1) / stride[axis] + 1
-        });
+        let output = [0, 1]
+            .map(|axis| (input[axis] + 2 * pad[axis] - (kernel[axis] - 1) * dilation[axis] - 1) / stride[axis] + 1);
         let window = Window { input, output, kernel, stride, dilation, pad };
         let conv = ConvBlocked {
             batch: pick(&mut random, &[1, 1, 3]),
@@ -181,9 +183,8 @@ fn each_channel_of_bytes_is_convolved_exactly() {
         let (kernel, stride) = (two(&[1, 2, 3, 3, 5]), two(&[1, 1, 2]));
         let (dilation, pad) = (two(&[1, 1, 2]), two(&[0, 1, 2]));
         let input = two(&[9, 18, 35]);
-        let output = [0, 1].map(|axis| {
-            (input[axis] + 2 * pad[axis] - (kernel[axis] - 1) * dilation[axis] - 1) / stride[axis] + 1
-        });
+        let output = [0, 1]
+            .map(|axis| (input[axis] + 2 * pad[axis] - (kernel[axis] - 1) * dilation[axis] - 1) / stride[axis] + 1);
         let conv = DepthwiseBlocked {
             batch: pick(&mut random, &[1, 2]),
             channels,
@@ -229,7 +230,8 @@ fn each_channel_of_bytes_is_convolved_exactly() {
 #[test]
 fn the_maximum_of_bytes_is_that_of_their_numbers() {
     let mut random = Random::new(34);
-    let window = Window { input: [13, 18], output: [7, 9], kernel: [3, 3], stride: [2; 2], dilation: [1; 2], pad: [1; 2] };
+    let window =
+        Window { input: [13, 18], output: [7, 9], kernel: [3, 3], stride: [2; 2], dilation: [1; 2], pad: [1; 2] };
     for (float, channels) in [(Float::U8, 16), (Float::U8, 40), (Float::I8, 7)] {
         let pool = |float| Kernel::from(PoolBlocked { kind: Pool2dKind::Max, batch: 2, channels, window, float });
         let x = bytes(&mut random, 2 * channels.next_multiple_of(16) * 13 * 18);

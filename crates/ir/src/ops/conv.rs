@@ -98,7 +98,8 @@ impl Operator for Conv {
                         _ => return,
                     }
                 }
-                sum += (x_items[at] - zero) * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
+                sum += (x_items[at] - zero)
+                    * weight_items[channel * weight_strides[0] + position(tap, &weight_strides[1..])];
             });
             out.push(sum);
         });

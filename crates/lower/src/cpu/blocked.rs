@@ -125,7 +125,9 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
         }
         Ok(ConvKernel::Depthwise(depthwise)) => {
             let epilogue = cpu::Epilogue { scale: true, ..depthwise.epilogue.clone() };
-            cpu::Kernel::from(cpu::DepthwiseBlocked { float: Float::U8, zero: 1, epilogue, ..depthwise }).sizes().is_ok()
+            cpu::Kernel::from(cpu::DepthwiseBlocked { float: Float::U8, zero: 1, epilogue, ..depthwise })
+                .sizes()
+                .is_ok()
         }
         _ => false,
     }
@@ -145,7 +147,9 @@ pub(super) fn writes_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
 pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Float) -> Halves {
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     match exact_kernel(graph, node, conv) {
-        Ok(ConvKernel::Depthwise(kernel)) if fits(cpu::DepthwiseBlocked { float: half, result: half, ..kernel.clone() }.into()) => {
+        Ok(ConvKernel::Depthwise(kernel))
+            if fits(cpu::DepthwiseBlocked { float: half, result: half, ..kernel.clone() }.into()) =>
+        {
             Halves::Follow
         }
         Ok(ConvKernel::Direct(direct)) => {

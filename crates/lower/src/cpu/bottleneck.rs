@@ -40,7 +40,8 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> bool {
     let between = run[..run.len() - 1].iter().map(|&id| graph.ty(graph.node(id).outputs[0]));
     let wide = between.map(|ty| LAYOUT.size(&ty.shape, ty.dtype).0 / ty.shape[0].max(1) as u64).max();
     let out = &graph.ty(graph.node(run[run.len() - 1]).outputs[0]).shape;
-    let halves = types.iter().any(|ty| ty.dtype != DType::F32) || convs.iter().any(|conv| conv.epilogue.result.is_some());
+    let halves =
+        types.iter().any(|ty| ty.dtype != DType::F32) || convs.iter().any(|conv| conv.epilogue.result.is_some());
     blocked(first.inputs[0])
         && !halves
         && WIDE.0 < wide.unwrap_or(0)

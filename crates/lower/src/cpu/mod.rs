@@ -356,7 +356,12 @@ fn broadcast_strides(shape: &Shape, out: &Shape) -> Vec<usize> {
 }
 
 fn epilogue(epilogue: &ir::ops::Epilogue) -> cpu::Epilogue {
-    cpu::Epilogue { scale: epilogue.scale, bias: epilogue.bias, residual: epilogue.residual, activation: epilogue.activation.clone() }
+    cpu::Epilogue {
+        scale: epilogue.scale,
+        bias: epilogue.bias,
+        residual: epilogue.residual,
+        activation: epilogue.activation.clone(),
+    }
 }
 
 /// `+bias +residual relu` for labels.

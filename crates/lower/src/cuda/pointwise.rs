@@ -15,7 +15,8 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
     let places: Vec<String> = operands.iter().map(|&ix| operand_place(node, ix)).collect();
     let mut body = head(output.shape.elements());
     for (ix, place) in places.iter().enumerate() {
-        let ty = ctype(node.input(ix).dtype);
+        // Chains compute with what bytes hold.
+        let ty = if matches!(node.op(), Op::Chain(_)) { "float" } else { ctype(node.input(ix).dtype) };
         body.push_str(&format!("    const {ty} r{ix} = a{ix}[{place}];\n"));
     }
     let (what, result) = result(node, &mut body)?;
@@ -54,7 +55,11 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
     let to = node.output().dtype;
     match node.op() {
         Op::Chain(chain) => {
-            node.all_f32()?;
+            let stored = |dtype: DType| matches!(dtype, DType::F32 | DType::U8 | DType::I8);
+            let mut dtypes = (0..node.inputs()).map(|ix| node.input(ix).dtype).chain([to]);
+            if let Some(other) = dtypes.find(|&dtype| !stored(dtype)) {
+                return Err(format!("its kernel computes in f32, not with {other}"));
+            }
             let mut names = Vec::new();
             for (ix, step) in chain.steps.iter().enumerate() {
                 let value = match *step {
@@ -70,7 +75,8 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
                 };
                 body.push_str(&format!("    const float r{} = {value};\n", node.inputs() + ix));
             }
-            Ok((names.join(" "), format!("r{}", node.inputs() + chain.steps.len() - 1)))
+            let last = format!("r{}", node.inputs() + chain.steps.len() - 1);
+            Ok((names.join(" "), rounded(&last, to)))
         }
         Op::Unary(function) => {
             let (name, dtype) = (function.0.name().to_string(), node.input(0).dtype);
@@ -101,6 +107,17 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
         }
         other => Err(format!("`{}` is not pointwise", other.name())),
     }
+}
+
+/// A number as it is stored: in a byte the nearest that this holds, of two the even one.
+fn rounded(value: &str, to: DType) -> String {
+    let (low, high) = match to {
+        DType::U8 => ("0.0f", "255.0f"),
+        DType::I8 => ("-128.0f", "127.0f"),
+        _ => return value.to_string(),
+    };
+    let number = format!("({value} == {value} ? {value} : 0.0f)");
+    format!("({})rintf(fminf(fmaxf({number}, {low}), {high}))", ctype(to))
 }
 
 #[derive(Clone, Copy, PartialEq)]

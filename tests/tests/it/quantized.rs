@@ -1,0 +1,211 @@
+//! Models that are quantised in the file: what ONNX Runtime's quantizer wrote, against what ONNX Runtime computes; random
+//! graphs against the definition, before and after products of bytes were found in them.
+
+use compiler::{Compiled, Model, compile};
+use ir::ops::{Binary, Cast, Conv, Epilogue, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
+use ir::{Graph, Op, ValueId, evaluate};
+use load::onnx;
+use lower::cpu::CpuTarget;
+use types::pointwise::{Binary as Function2, Unary as Function};
+use types::{DType, Random, Scope, Shape, Tensor, npy};
+
+use crate::support::{difference, open, root};
+
+/// A graph as its kernels compute it, and its plan.
+fn compiled(graph: Graph) -> (Graph, Compiled) {
+    let mut found = graph.clone();
+    let model = Model { graph, preprocess: None, labels: Vec::new() };
+    let compiled = compile(model, &CpuTarget::new(), None, |pass, graph| {
+        if pass == "multiply_bytes" {
+            found = graph.clone();
+        }
+    });
+    (found, compiled.expect("it compiles"))
+}
+
+/// The products of bytes in a graph.
+fn of_bytes(graph: &Graph) -> usize {
+    let is_byte = |value: ValueId| matches!(graph.ty(value).dtype, DType::U8 | DType::I8);
+    let product = |op: &Op| matches!(op, Op::Conv(_) | Op::MatMul(_));
+    graph.nodes().values().filter(|node| product(&node.op) && node.inputs[..2].iter().all(|&x| is_byte(x))).count()
+}
+
+fn array(path: &str) -> Tensor {
+    npy::read(&std::fs::read(root().join(path)).expect("it is checked in")).expect("it is an npy file")
+}
+
+#[test]
+fn files_of_a_quantizer_give_its_runtimes_results() {
+    let pictures = array("tests/data/mxnet/mini_resnet_v1_input.npy");
+    let elements = 2 * 3 * 64 * 64;
+    let pictures = Tensor::new(Shape::from([2, 3, 64, 64]), pictures.as_slice::<f32>().unwrap()[..elements].to_vec());
+    let pictures = pictures.expect("two of them");
+    // The first convolution has three channels, which do not fill a word of four bytes, and what is quantised by the
+    // range of a run's numbers is so for products of matrices alone.
+    for (name, products) in [("u8", 8), ("i8", 8), ("operators", 8), ("dynamic", 0)] {
+        let name = format!("quantized_{name}");
+        let file = std::fs::read(root().join(format!("tests/data/onnxruntime/{name}.onnx"))).expect("it is checked in");
+        let graph =
+            onnx::load(&file, None, &onnx::Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let (found, compiled) = compiled(graph);
+        assert!(products <= of_bytes(&found), "{name}: {} products of bytes", of_bytes(&found));
+        let got = open(&compiled, 2).run_tensors(std::slice::from_ref(&pictures)).expect("the input fits");
+        let want = array(&format!("tests/data/onnxruntime/{name}.npy"));
+        // A whole number next to the one that is right is some hundredth of the largest result.
+        let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
+        assert_eq!(difference(&got[0], &want, 0.0, 0.02 * largest), None, "{name}");
+    }
+}
+
+/// A graph under construction, in the nodes that a loader makes of `QuantizeLinear` and `DequantizeLinear`.
+struct Net {
+    graph: Graph,
+    random: Random,
+    /// Of what is quantised.
+    dtype: DType,
+}
+
+impl Net {
+    fn add(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        let scope = Scope::new(&format!("node{}", self.graph.nodes().len()));
+        self.graph.add1(op.into(), inputs, scope).expect("it is accepted")
+    }
+
+    fn number(&mut self, number: f32) -> ValueId {
+        self.graph.add_constant("number", Tensor::scalar(number))
+    }
+
+    /// Numbers as bytes by a scale, and as numbers again.
+    fn rounded(&mut self, x: ValueId, scale: f32) -> ValueId {
+        let (low, high) = if self.dtype == DType::U8 { (0.0, 255.0) } else { (-128.0, 127.0) };
+        let zero = (low + self.random.below(200) as f64) as f32;
+        let [scale, zero] = [scale, zero].map(|number| self.number(number));
+        let y = self.add(Binary(Function2::Div), &[x, scale]);
+        let y = self.add(Unary(Function::Round), &[y]);
+        let y = self.add(Binary(Function2::Add), &[y, zero]);
+        let y = self.add(Unary(Function::Clip { min: low as f32, max: high as f32 }), &[y]);
+        let q = self.add(Cast { to: self.dtype }, &[y]);
+        self.numbers(q, zero, scale)
+    }
+
+    fn numbers(&mut self, q: ValueId, zero: ValueId, scale: ValueId) -> ValueId {
+        let wide = self.add(Cast { to: DType::F32 }, &[q]);
+        let centred = self.add(Binary(Function2::Sub), &[wide, zero]);
+        self.add(Binary(Function2::Mul), &[centred, scale])
+    }
+
+    /// Weights of bytes with a scale for each index of an axis.
+    fn weight(&mut self, shape: &[usize], axis: usize) -> ValueId {
+        let terms: usize = shape.iter().product::<usize>() / shape[axis];
+        let random = &mut self.random;
+        let q = Tensor::from_fn(Shape::from(shape), |_| (random.below(255) as i64 - 127) as i8);
+        let mut along = Shape::from([shape[axis]]);
+        (axis + 1..shape.len()).for_each(|_| along.push(1));
+        let step = 1.0 / (70.0 * (terms as f32).sqrt());
+        let scale = Tensor::from_fn(along, |_| step * random.uniform(0.5, 1.5));
+        let (q, scale) = (self.graph.add_weight("q", q), self.graph.add_constant("scale", scale));
+        let zero = self.number(0.0);
+        self.numbers(q, zero, scale)
+    }
+
+    fn conv(&mut self, x: ValueId, outs: usize, kernel: usize, groups: usize) -> ValueId {
+        let ins = self.graph.ty(x).shape[1];
+        let weight = self.weight(&[outs, ins / groups, kernel, kernel], 0);
+        let random = &mut self.random;
+        let bias = Tensor::from_fn(Shape::from([outs]), |_| random.uniform(-0.5, 0.5));
+        let bias = self.graph.add_weight("bias", bias);
+        let conv = Conv { groups, epilogue: Epilogue::bias(true), ..Conv::square(1, kernel / 2) };
+        self.add(conv, &[x, weight, bias])
+    }
+}
+
+/// Convolutions of several kinds, a sum, a maximum, a mean and a product of matrices, with bytes between all of them.
+fn network(seed: u64, dtype: DType) -> Graph {
+    let mut net = Net { graph: Graph::new("quantised"), random: Random::new(seed), dtype };
+    let x = net.graph.add_input("x", DType::F32, Shape::from([2, 3, 12, 14]));
+    let scale = 0.02;
+    let x = net.rounded(x, scale);
+    let stem = net.conv(x, 24, 3, 1);
+    let stem = net.add(Unary(Function::Relu), &[stem]);
+    let stem = net.rounded(stem, scale);
+    let wide = net.conv(stem, 40, 1, 1);
+    let wide = net.add(Unary(Function::HardSwish), &[wide]);
+    let wide = net.rounded(wide, scale);
+    let each = net.conv(wide, 40, 3, 40);
+    let each = net.add(Unary(Function::Clip { min: 0.0, max: 6.0 }), &[each]);
+    let each = net.rounded(each, scale);
+    let back = net.conv(each, 24, 1, 1);
+    let back = net.rounded(back, scale);
+    let sum = net.add(Binary(Function2::Add), &[back, stem]);
+    let sum = net.rounded(sum, scale);
+    let most = net.add(Pool::square(PoolKind::Max, 3, 2, 1), &[sum]);
+    let most = net.conv(most, 32, 3, 1);
+    let most = net.rounded(most, scale);
+    let mean = net.add(Reduce { kind: ReduceKind::Mean, axes: [2, 3].into_iter().collect(), keep: true }, &[most]);
+    let mean = net.rounded(mean, scale);
+    let flat = net.add(Reshape { shape: Shape::from([2, 32]) }, &[mean]);
+    let weight = net.weight(&[32, 10], 1);
+    let y = net.add(MatMul::default(), &[flat, weight]);
+    let y = net.rounded(y, scale);
+    net.graph.set_outputs(vec![("y".into(), y), ("sum".into(), sum)]);
+    net.graph
+}
+
+#[test]
+fn random_networks_keep_to_their_definition() {
+    for (seed, dtype) in [(1, DType::U8), (2, DType::I8), (3, DType::U8), (4, DType::I8)] {
+        let graph = network(seed, dtype);
+        let mut random = Random::new(seed + 50);
+        let x = [Tensor::from_fn(Shape::from([2, 3, 12, 14]), |_| random.uniform(-1.5, 1.5))];
+        let (found, compiled) = compiled(graph.clone());
+        // All but the stem, whose channels do not fill a word.
+        assert_eq!(of_bytes(&found), 5, "{dtype}");
+        let results = [1, 2, 3].map(|threads| open(&compiled, threads).run_tensors(&x).expect("the input fits"));
+        let bytes = results.each_ref().map(|results| results.iter().map(Tensor::to_le_bytes).collect::<Vec<_>>());
+        assert!(bytes[0] == bytes[1] && bytes[0] == bytes[2], "other bits on other numbers of threads");
+        let audit = runtime::audit::audit(&mut open(&compiled, 2), &[x[0].to_le_bytes()]).expect("the host sees it");
+        assert!(audit.is_equal(), "{audit:?}");
+        // Sums are exact, so only what is as near to one whole number as to another may go to either; that is a scale.
+        for (what, graph) in [("as it came", &graph), ("as it is computed", &found)] {
+            let want = evaluate(graph, &x).expect("it is computed");
+            for (got, want) in results[0].iter().zip(&want) {
+                assert_eq!(difference(got, want, 0.0, 0.0401), None, "{seed}, {dtype}, {what}");
+                let pairs = got.to_f64().into_iter().zip(want.to_f64());
+                let others = pairs.filter(|(got, want)| 0.001 < (got - want).abs()).count();
+                assert!(others <= 2 + got.elements() / 50, "{seed}, {dtype}, {what}: {others} of {}", got.elements());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_run_quantises_is_multiplied_as_bytes() {
+    let mut graph = Graph::new("dynamic");
+    let mut random = Random::new(8);
+    let x = graph.add_input("x", DType::U8, Shape::from([5, 300]));
+    let zero = graph.add_input("zero", DType::U8, Shape::scalar());
+    let weight = Tensor::from_fn(Shape::from([300, 21]), |_| random.bits() as i8);
+    let items = weight.to_f64();
+    let sums: Vec<f64> = (0..21).map(|column| (0..300).map(|row| items[row * 21 + column]).sum()).collect();
+    let weight = graph.add_weight("weight", weight);
+    let sums = graph.add_constant("sums", Tensor::vector(sums).cast(DType::I32));
+    let mut add = |op: Op, inputs: &[ValueId], name: &str| graph.add1(op, inputs, Scope::new(name)).unwrap();
+    let product = add(MatMul::default().into(), &[x, weight], "product");
+    let wide = add(Cast { to: DType::I32 }.into(), &[zero], "wide");
+    let moved = add(Binary(Function2::Mul).into(), &[sums, wide], "moved");
+    let exact = add(Binary(Function2::Sub).into(), &[product, moved], "exact");
+    let y = add(Cast { to: DType::F32 }.into(), &[exact], "y");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let x = [Tensor::from_fn(Shape::from([5, 300]), |_| random.bits() as u8), Tensor::scalar(131.0f64).cast(DType::U8)];
+    let (found, compiled) = compiled(graph.clone());
+    assert_eq!(of_bytes(&found), 1);
+    assert!(
+        found
+            .nodes()
+            .values()
+            .all(|node| found.ty(node.outputs[0]).shape.elements() != 5 * 21 || matches!(node.op, Op::MatMul(_)))
+    );
+    let got = open(&compiled, 2).run_tensors(&x).expect("the inputs fit");
+    let want = evaluate(&graph, &x).expect("it is computed");
+    assert_eq!(difference(&got[0], &want[0], 1e-6, 1.0), None);
+}
