@@ -156,7 +156,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
                         continue;
                     };
                     let bias = whole.bias.map_or(V::zero(), |bias| V::load(bias.add(from)));
-                    lanes = lanes.from_whole().mul_add(V::load(scale.add(from)), bias);
+                    lanes = lanes.whole_as_numbers().mul_add(V::load(scale.add(from)), bias);
                 }
             }
             if let Some(residual) = tile.residual {

@@ -131,7 +131,7 @@ pub(crate) trait Vector: Copy {
     fn add_whole(self, other: Self) -> Self;
 
     /// Lanes whose bits are whole numbers in `i32`, as numbers.
-    fn from_whole(self) -> Self;
+    fn whole_as_numbers(self) -> Self;
 
     /// The sums of neighbours: those of `self` in the first lanes, those of `other` behind them.
     fn pair_sums(self, other: Self) -> Self;
@@ -315,7 +315,7 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    fn from_whole(self) -> Self {
+    fn whole_as_numbers(self) -> Self {
         Portable(self.0.map(|lane| lane.to_bits().cast_signed() as f32))
     }
 

@@ -101,7 +101,7 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
-    fn from_whole(self) -> Self {
+    fn whole_as_numbers(self) -> Self {
         // SAFETY: the family's instructions are there.
         Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_castps_si512(self.0)) })
     }
@@ -542,7 +542,7 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    fn from_whole(self) -> Self {
+    fn whole_as_numbers(self) -> Self {
         // SAFETY: the family's instructions are there.
         Avx2(self.0.map(|lanes| unsafe { _mm256_cvtepi32_ps(_mm256_castps_si256(lanes)) }))
     }

@@ -77,8 +77,8 @@ fn conv_kernel(
 /// The kernel of a convolution that computes the sums of products.
 fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, String> {
     let known = |ix: usize| graph.value(node.inputs[ix]).tensor().is_some();
-    let vectors = 2..conv.epilogue.bias_at() + usize::from(conv.epilogue.bias);
-    if !known(1) || !vectors.into_iter().all(known) {
+    let vectors = conv.epilogue.operands() - usize::from(conv.epilogue.residual);
+    if !(1..2 + vectors).all(known) {
         return Err("its weight, scale or bias is not known before the run".into());
     }
     kernel_of_known(graph, node, conv)
@@ -246,8 +246,9 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
     let out = &node.output().shape;
     let kernel = conv_kernel(node.graph, node.node, conv, node.scratch, node.target)?;
     let mut inputs: Vec<CallInput> = (0..node.node.inputs.len()).map(CallInput::Value).collect();
-    for vector in 2..conv.epilogue.bias_at() + usize::from(conv.epilogue.bias) {
-        inputs[vector] = packed(vector, |items| padded(items.to_vec()));
+    let vectors = conv.epilogue.operands() - usize::from(conv.epilogue.residual);
+    for (ix, input) in inputs.iter_mut().enumerate().skip(2).take(vectors) {
+        *input = packed(ix, |items| padded(items.to_vec()));
     }
     let label = |window: &Window| label(window, out, &suffix(&conv.epilogue));
     macro_rules! packing {

@@ -1,0 +1,138 @@
+//! [`Numbers`]: what a chain says that makes numbers of bytes; and all bytes without a sign.
+
+use ir::ops::{Chain, ChainStep, Expand, PoolKind};
+use ir::{Graph, NodeId, Op, ValueId, rewrite};
+use smallvec::{SmallVec, smallvec};
+use types::pointwise::Binary as Function2;
+use types::{DType, Map, Shape, Tensor};
+
+use super::is_byte;
+use crate::common::Uses;
+
+/// A known operand of a chain.
+#[derive(Clone, Copy)]
+pub(super) enum Known {
+    Number(f32),
+    Value(ValueId),
+}
+
+/// What a chain that makes numbers of bytes says: `(q - zero) * scale`.
+pub(super) struct Numbers {
+    pub(super) q: ValueId,
+    pub(super) zero: Known,
+    pub(super) scale: Known,
+}
+
+impl Numbers {
+    pub(super) fn of(graph: &Graph, id: NodeId) -> Option<Numbers> {
+        let node = graph.node(id);
+        let Op::Chain(Chain { steps, result: None }) = &node.op else { return None };
+        #[derive(Clone, Copy)]
+        enum Operand {
+            Known(Known),
+            Bytes { zero: Known },
+            Scaled { zero: Known, scale: Known },
+        }
+        let (&q, others) = node.inputs.split_first()?;
+        if !is_byte(graph.ty(q).dtype) || others.iter().any(|&other| graph.value(other).tensor().is_none()) {
+            return None;
+        }
+        let mut operands: SmallVec<[Operand; 6]> = smallvec![Operand::Bytes { zero: Known::Number(0.0) }];
+        operands.extend(others.iter().map(|&other| Operand::Known(Known::Value(other))));
+        for step in steps {
+            let operand = match *step {
+                ChainStep::Constant(number) => Operand::Known(Known::Number(number)),
+                ChainStep::Binary(function, a, b) => match (function, operands[a], operands[b]) {
+                    (Function2::Sub, Operand::Bytes { .. }, Operand::Known(zero)) if a == 0 => Operand::Bytes { zero },
+                    (Function2::Mul, Operand::Bytes { zero }, Operand::Known(scale)) => Operand::Scaled { zero, scale },
+                    _ => return None,
+                },
+                ChainStep::Unary(..) => return None,
+            };
+            operands.push(operand);
+        }
+        match operands.last() {
+            Some(&Operand::Scaled { zero, scale }) => Some(Numbers { q, zero, scale }),
+            _ => None,
+        }
+    }
+
+    /// Zero point and scale, where they are one number each.
+    pub(super) fn as_numbers(&self) -> Option<(f32, f32)> {
+        match (self.zero, self.scale) {
+            (Known::Number(zero), Known::Number(scale)) => Some((zero, scale)),
+            _ => None,
+        }
+    }
+}
+
+impl Known {
+    /// The tensor with the shape that it is broadcast to.
+    pub(super) fn spread(self, graph: &Graph, shape: &Shape) -> Option<Tensor> {
+        let tensor = match self {
+            Known::Number(number) => Tensor::full(shape.clone(), number),
+            Known::Value(value) => {
+                let tensor = graph.value(value).tensor()?;
+                Op::from(Expand { shape: shape.clone() }).eval(&[tensor]).swap_remove(0)
+            }
+        };
+        (tensor.shape() == shape).then_some(tensor)
+    }
+}
+
+/// What makes `i8` that is read only to be made numbers again makes `u8` instead, with all zero points moved by 128.
+pub(super) fn unsigned(graph: &Graph) -> Graph {
+    let uses = Uses::new(graph);
+    let mut moves: Map<ValueId, bool> = Map::filled(graph.values().len(), false);
+    for (id, node) in graph.nodes().iter() {
+        let out = node.outputs[0];
+        let makes = match &node.op {
+            Op::Chain(Chain { result: Some(DType::I8), .. }) => true,
+            op if moves_bytes(op) => graph.ty(out).dtype == DType::I8 && moves[node.inputs[0]],
+            _ => false,
+        };
+        moves[out] = makes && ends_as_numbers(&uses, id);
+    }
+    rewrite(graph, |context, id| {
+        let node = graph.node(id);
+        let Op::Chain(chain) = &node.op else { return None };
+        let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&old| context.value(old)).collect();
+        if moves[node.inputs[0]] {
+            let (zero, scale) = Numbers::of(graph, id)?.as_numbers()?;
+            return Some(smallvec![context.add(numbers_of_bytes(zero + 128.0, scale), &inputs, &node.scope).ok()?]);
+        }
+        if !moves[node.outputs[0]] {
+            return None;
+        }
+        let (mut steps, last) = (chain.steps.clone(), inputs.len() + chain.steps.len() - 1);
+        steps.extend([ChainStep::Constant(128.0), ChainStep::Binary(Function2::Add, last, last + 1)]);
+        Some(smallvec![context.add(Chain { steps, result: Some(DType::U8) }, &inputs, &node.scope).ok()?])
+    })
+}
+
+/// `(q - zero) * scale`
+fn numbers_of_bytes(zero: f32, scale: f32) -> Chain {
+    use ChainStep::Constant;
+    let binary = |function, a, b| ChainStep::Binary(function, a, b);
+    let steps = vec![Constant(zero), binary(Function2::Sub, 0, 1), Constant(scale), binary(Function2::Mul, 2, 3)];
+    Chain { steps, result: None }
+}
+
+/// Whether an op gives some of the bytes that it takes.
+fn moves_bytes(op: &Op) -> bool {
+    match op {
+        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
+        Op::Pool(pool) => pool.kind == PoolKind::Max,
+        _ => false,
+    }
+}
+
+/// Whether all that is made of a node's bytes are numbers by one scale.
+fn ends_as_numbers(uses: &Uses, id: NodeId) -> bool {
+    let (graph, out) = (uses.graph, uses.graph.node(id).outputs[0]);
+    !graph.is_output(out)
+        && uses.readers(out).iter().all(|&reader| match graph.node(reader).op {
+            ref op if moves_bytes(op) => ends_as_numbers(uses, reader),
+            _ => Numbers::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.as_numbers().is_some()),
+        })
+}
