@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 use crate::Float;
-use crate::tile::{ROWS, Start, Tile};
+use crate::tile::{Beside, ROWS, Start, Tile};
 use crate::vector::LANES;
 
 /// Words of a row of a tile register.
@@ -156,7 +156,7 @@ macro_rules! add_words {
 ///
 /// # Safety
 /// As [`crate::tile::multiply`]; the unit is available and `row_step` gave the step.
-pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 * ROWS]) {
+pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
     let nest = &tile.nests[0];
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
     let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
@@ -209,7 +209,7 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut [[f32; LANES]; 2 
                 }
             }
         }
-        let to = sums.as_mut_ptr();
+        let to = sums.0.as_mut_ptr();
         asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 4 * LANES, options(nostack, preserves_flags));
         if vectors == 2 {
             asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS), in(reg) 4 * LANES, options(nostack, preserves_flags));

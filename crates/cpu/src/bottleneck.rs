@@ -103,6 +103,7 @@ impl InvertedBottleneck {
                 pad: [0, 0],
             },
             input_blocked: true,
+            gathered: false,
             factors: Float::F32,
             zero: 0,
             result: Float::F32,

@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
 use crate::epilogue::{self, Epilogue};
-use crate::kernel::{Args, KernelFn, Misfit, Sizes, input, input_or_in_place, product};
-use crate::shared::SharedMut;
+use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::shared::{SharedMut, for_each_chunk};
 use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile, Whole, Word};
 use crate::vector::LANES;
 use crate::{Float, Isa, Pool, Window};
@@ -35,6 +35,10 @@ const PANEL: usize = 2 * LANES;
 const TASKS: usize = 32;
 /// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
 const TERMS_MIN: usize = 1 << 15;
+/// Pixels that a task gathers.
+const GATHERED_PIXELS: usize = 256;
+/// Distances in bytes whose multiples compete for places in a first cache.
+const GATHERED_STEP: usize = 2048;
 /// Pixels from which on pictures are large: their weights are small beside them.
 const PLANE_LARGE: usize = 28 * 28;
 /// Elements of the input that a task of a large picture reads: they stay in a second-level cache for the next panels.
@@ -65,6 +69,9 @@ pub struct ConvBlocked {
     pub window: Window,
     /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
     pub input_blocked: bool,
+    /// Whether all channels of a pixel are brought side by side first, in the workspace: for factors of which a block has
+    /// but a few words, and units that take many at once.
+    pub gathered: bool,
     /// How `x` and the weights are stored: of `u8`, the weights as `i8`.
     pub factors: Float,
     /// What is subtracted from each byte of `x`; padding counts 0 all the same.
@@ -100,7 +107,8 @@ struct Split {
 impl ConvBlocked {
     /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group panels of 32
     /// output channels (the last may have 16, and is filled up with zeros); in each panel for each block of 16 input
-    /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel. Of
+    /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel, for
+    /// gathered ones all of a group. Of
     /// halves the weights of two channels are neighbours, of bytes those of four. Where `x` has a zero point, there follows
     /// what it adds to a sum: see [`ConvBlocked::shift`].
     ///
@@ -109,7 +117,7 @@ impl ConvBlocked {
     pub fn pack(&self, weights: &[f32]) -> Vec<u8> {
         let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
         let (taps, per_word) = (self.window.taps(), self.factors.per_word());
-        let in_block = self.in_block() * per_word;
+        let in_block = if self.gathered { ins.max(1) } else { self.in_block() * per_word };
         assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights have the kernel's shape");
         let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
         for group in 0..self.groups {
@@ -195,9 +203,48 @@ impl ConvBlocked {
         self.out_blocks() * LANES
     }
 
-    /// Words of the input that lie side by side: a block of channels.
+    /// Words of the operand that lie side by side: a block of channels.
     fn in_block(&self) -> usize {
         if self.input_blocked { LANES / self.factors.per_word() } else { 1 }
+    }
+
+    /// Words from pixel to pixel of what tiles read. Gathered pixels at a multiple of 4 kB would compete for the same few
+    /// places in the first cache.
+    fn pixel(&self) -> usize {
+        let words = self.in_channels / self.factors.per_word();
+        match self.gathered {
+            true if (4 * words).is_multiple_of(GATHERED_STEP) => words + LANES,
+            true => words,
+            false => self.in_block(),
+        }
+    }
+
+    /// Words of the workspace.
+    fn gathered_words(&self) -> Option<usize> {
+        match self.gathered {
+            true => product(&[self.batch, self.pixel(), self.window.input[0], self.window.input[1]]),
+            false => Some(0),
+        }
+    }
+
+    /// Words of a picture that tiles read.
+    fn read_image(&self) -> usize {
+        if self.gathered { self.pixel() * self.window.input_plane() } else { self.input_image() }
+    }
+
+    /// Brings all channels of each pixel side by side.
+    fn gather(&self, x: &[Word], gathered: &mut [Word], pool: &Pool) {
+        let (plane, block, pixel) = (self.window.input_plane(), self.in_block(), self.pixel());
+        let words = self.in_channels / self.factors.per_word();
+        for_each_chunk(pool, gathered, GATHERED_PIXELS * pixel, &|number, cells| {
+            for (ix, cells) in cells.chunks_exact_mut(pixel).enumerate() {
+                let at = number * GATHERED_PIXELS + ix;
+                let image = &x[at / plane * self.input_image()..];
+                for (number, cells) in cells[..words].chunks_mut(block).enumerate() {
+                    cells.copy_from_slice(&image[(number * plane + at % plane) * block..][..cells.len()]);
+                }
+            }
+        });
     }
 
     /// Words of a group's input channels.
@@ -283,7 +330,7 @@ impl ConvBlocked {
 
     /// The terms of the outputs of a region.
     fn nests(&self, window: &Window, panel: Panel, region: &Region) -> [Nest; 2] {
-        let (ins, plane, pixel) = (self.in_words(), window.input_plane(), self.in_block());
+        let (ins, plane, pixel) = (self.in_words(), window.input_plane(), self.pixel());
         let width = panel.blocks * LANES;
         let (row_taps, column_taps) = (&region.rows.taps, &region.columns.taps);
         let nest = |first: usize, blocks: usize, depth: usize| {
@@ -295,7 +342,8 @@ impl ConvBlocked {
             };
             let mut column = Loop { turns: column_taps.len(), x: window.dilation[1] * pixel, weights: depth * width };
             let cell = row_taps.start * window.kernel[1] + column_taps.start;
-            let x = (panel.in_word + first) * plane;
+            let word = panel.in_word + first;
+            let x = word / pixel * pixel * plane + word % pixel;
             let weights = panel.weights + (first * window.taps() + cell * depth) * width;
             let mut depth = depth;
             // Where neighbours in a row of the kernel are neighbours in memory too, they need no loop.
@@ -311,6 +359,9 @@ impl ConvBlocked {
             }
             Nest { x, weights, loops: [block, row, column], depth }
         };
+        if self.gathered {
+            return [nest(0, 1, ins), nest(0, 0, 0)];
+        }
         let rest = ins % pixel;
         [nest(0, ins / pixel, pixel), nest(ins - rest, usize::from(0 < rest), rest)]
     }
@@ -351,7 +402,11 @@ impl KernelFn for ConvBlocked {
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
-        Sizes::new(&inputs, output, 1)
+        if self.gathered && (!self.input_blocked || self.factors == Float::F32) {
+            return Err(Misfit("halves and bytes in blocks are gathered, and nothing else"));
+        }
+        let gathered = self.gathered_words().and_then(|words| words.checked_mul(4));
+        Sizes::with_workspace(&inputs, output, gathered, 1)
     }
 
     fn alignment(&self) -> usize {
@@ -384,6 +439,14 @@ impl KernelFn for ConvBlocked {
         assert!([scale, bias].into_iter().flatten().all(|vector| vector.len() == lanes), "and scale and bias");
         assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
 
+        let x = match self.gathered {
+            true => {
+                let gathered: &mut [Word] = elements_mut(args.workspace);
+                self.gather(x, gathered, pool);
+                &*gathered
+            }
+            false => x,
+        };
         let (limits, functions) = self.epilogue.limits_and_functions();
         let (window, split, panels) = (self.geometry(), self.split(), self.panels());
         let out = SharedMut::new(out);
@@ -593,8 +656,8 @@ struct Walk {
 impl Walk {
     fn new(job: &Job, panel: Panel, region: &Region) -> Walk {
         let (conv, window) = (job.conv, &job.window);
-        let pixel = conv.in_block();
-        let image_step = Row { x: conv.input_image(), out: conv.out_blocks() * window.output_plane() * LANES };
+        let pixel = conv.pixel();
+        let image_step = Row { x: conv.read_image(), out: conv.out_blocks() * window.output_plane() * LANES };
         let row_step = Row { x: window.stride[0] * window.input[1] * pixel, out: window.output[1] * LANES };
         let column_step = Row { x: window.stride[1] * pixel, out: LANES };
         let (image, rows, columns) = (region.images.start, &region.rows, &region.columns);
@@ -739,7 +802,9 @@ mod tests {
                         assert_eq!(*size as usize, bytes.len(), "{conv:?}");
                     }
                 }
-                kernel.run(Args { inputs: &inputs, outputs: &mut [&mut out], workspace: &mut [] }, &pool);
+                let mut workspace = vec![f32::NAN; sizes.workspace as usize / 4];
+                let workspace = bytemuck::cast_slice_mut(&mut workspace);
+                kernel.run(Args { inputs: &inputs, outputs: &mut [&mut out], workspace }, &pool);
                 let mut got = vec![0.0; out.len() / conv.result.size()];
                 float::widen(Isa::Portable, conv.result, &out, &mut got);
                 for (ix, ((&got, &want), &pad)) in got.iter().zip(&want_blocked).zip(&pads).enumerate() {
@@ -783,8 +848,9 @@ mod tests {
             let activations =
                 [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
             let pairs = input_blocked && in_channels / groups % 2 == 0;
+            let factors = if pairs { pick(random, &Float::FRACTIONS) } else { Float::F32 };
             let conv = ConvBlocked {
-                factors: if pairs { pick(random, &Float::FRACTIONS) } else { Float::F32 },
+                factors,
                 zero: 0,
                 result: pick(random, &Float::FRACTIONS),
                 batch: pick(random, &[1, 1, 2, 5]),
@@ -793,6 +859,7 @@ mod tests {
                 groups,
                 window: Window { input, output, kernel, stride, dilation, pad },
                 input_blocked,
+                gathered: factors != Float::F32 && random.below(2) == 0,
                 epilogue: Epilogue {
                     scale: false,
                     bias: random.below(2) == 0,
@@ -821,6 +888,7 @@ mod tests {
                 pad,
             },
             input_blocked: LANES <= channels[0],
+            gathered: false,
             factors: Float::F32,
             zero: 0,
             result: Float::F32,

@@ -6,7 +6,7 @@ use types::pointwise::Unary;
 
 use crate::float::{Item, with_item};
 use crate::kernel::Misfit;
-use crate::tile::{self, ROWS, Row, Start, Tile, Whole};
+use crate::tile::{self, Beside, ROWS, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Float, Isa, math};
 
@@ -105,12 +105,19 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
             }
         };
     }
-    let mut beside = [[0.0; LANES]; 2 * ROWS];
+    let mut beside = Beside::ZERO;
+    if !is_plain {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            tile::sums_of_bytes(isa, tile, &mut beside);
+            finish_sums(isa, tile, functions, &mut beside);
+        };
+    }
     let rows: [Row; ROWS] =
         std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
     let sums = Tile {
         result: Float::F32,
-        out: beside.as_mut_ptr().cast(),
+        out: beside.0.as_mut_ptr().cast(),
         rows: &rows[..tile.rows.len()],
         vector_stride: ROWS * LANES,
         residual: None,
@@ -123,13 +130,13 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     unsafe { finish_sums(isa, tile, functions, &mut beside) };
 }
 
-/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside[v * ROWS + r]`: scale and bias of whole numbers,
+/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside.0[v * ROWS + r]`: scale and bias of whole numbers,
 /// residual, limits, functions, and the results.
 ///
 /// # Safety
 /// As [`tile::multiply`].
-pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS]) {
-    with_item!(tile.result, T => with_vector!(isa, finish<T>(tile: &Tile<'_>, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS])));
+pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside) {
+    with_item!(tile.result, T => with_vector!(isa, finish<T>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside)));
 }
 
 fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
@@ -138,34 +145,43 @@ fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
 
 /// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold.
 #[inline(always)]
-fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut [[f32; LANES]; 2 * ROWS]) {
+fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside) {
     let [low, high] = tile.limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
     for vector in 0..tile.vectors {
-        let sums = &mut beside[vector * ROWS..][..tile.rows.len()];
+        let sums = &mut beside.0[vector * ROWS..][..tile.rows.len()];
         let place = |row: &Row| row.out + vector * tile.vector_stride;
+        // SAFETY: there is a number for each channel of the tile.
+        let of_vector = |numbers: *const f32| unsafe { V::load(numbers.add(vector * LANES)) };
+        let whole = match tile.start {
+            Start::Whole(whole) => Some((of_vector(whole.start.cast()), whole.scale.map(of_vector), whole.bias)),
+            _ => None,
+        };
+        if let Some((start, None, _)) = whole {
+            for (sum, row) in sums.iter().zip(tile.rows) {
+                // SAFETY: the results are the tile's own; sums of bytes lie like `f32`.
+                unsafe { V::read(sum).add_whole(start).store(tile.out.cast::<f32>().add(place(row))) };
+            }
+            continue;
+        }
+        let whole =
+            whole.map(|(start, scale, bias)| (start, scale.unwrap_or(V::zero()), bias.map_or(V::zero(), of_vector)));
         for (sum, row) in sums.iter_mut().zip(tile.rows) {
             let mut lanes = V::read(sum);
-            if let Start::Whole(whole) = tile.start {
-                let from = vector * LANES;
-                // SAFETY: there is a number for each channel of the tile.
-                unsafe {
-                    lanes = lanes.add_whole(V::load(whole.start.add(from).cast()));
-                    let Some(scale) = whole.scale else {
-                        // A sum stays what it is.
-                        lanes.store(tile.out.cast::<f32>().add(place(row)));
-                        continue;
-                    };
-                    let bias = whole.bias.map_or(V::zero(), |bias| V::load(bias.add(from)));
-                    lanes = lanes.whole_as_numbers().mul_add(V::load(scale.add(from)), bias);
-                }
+            if let Some((start, scale, bias)) = whole {
+                lanes = lanes.add_whole(start).whole_as_numbers().mul_add(scale, bias);
             }
             if let Some(residual) = tile.residual {
                 // SAFETY: the residual has an element for each result.
                 lanes = lanes.add(unsafe { T::load(residual.cast::<T>().add(place(row))) });
             }
-            high.min(low.max(lanes)).write(sum);
+            lanes = high.min(low.max(lanes));
+            match functions.is_empty() {
+                // SAFETY: the results are the tile's own.
+                true => unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) },
+                false => lanes.write(sum),
+            }
         }
-        if matches!(tile.start, Start::Whole(Whole { scale: None, .. })) {
+        if functions.is_empty() {
             continue;
         }
         apply(V::ISA, functions, sums.as_flattened_mut());

@@ -93,6 +93,15 @@ pub(crate) enum Start {
     Whole(Whole),
 }
 
+/// Sums of a tile beside its output: those of vector `v` and row `r` at `v * ROWS + r`.
+#[derive(Clone)]
+#[repr(align(64))]
+pub(crate) struct Beside(pub(crate) [[f32; LANES]; 2 * ROWS]);
+
+impl Beside {
+    pub(crate) const ZERO: Beside = Beside([[0.0; LANES]; 2 * ROWS]);
+}
+
 /// What becomes of sums of whole numbers: `(sum + start) * scale + bias`, each with a number for each channel of the tile.
 /// Without a scale they stay as they are.
 #[derive(Clone, Copy, Debug)]
@@ -215,7 +224,7 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
         if way == Way::Matrix
             && let Some(step) = crate::amx::row_step(tile)
         {
-            let mut sums = [[0.0; LANES]; 2 * ROWS];
+            let mut sums = Beside::ZERO;
             crate::amx::sums(tile, step, &mut sums);
             return crate::epilogue::finish_sums(isa, tile, &[], &mut sums);
         }
@@ -254,6 +263,34 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
     }
 }
 
+/// The sums of a tile of bytes, as they are; the tile's `out` is not used.
+///
+/// # Safety
+/// As [`multiply`].
+pub(crate) unsafe fn sums_of_bytes(isa: Isa, tile: &Tile, sums: &mut Beside) {
+    let way = Way::of(isa, tile.factors);
+    #[cfg(target_arch = "x86_64")]
+    if way == Way::Matrix
+        && let Some(step) = crate::amx::row_step(tile)
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { crate::amx::sums(tile, step, sums) };
+    }
+    let rows: [Row; ROWS] =
+        std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
+    let tile = Tile {
+        result: Float::F32,
+        out: sums.0.as_mut_ptr().cast(),
+        rows: &rows[..tile.rows.len()],
+        vector_stride: ROWS * LANES,
+        residual: None,
+        limits: None,
+        ..*tile
+    };
+    // SAFETY: the caller's promise; the sums have room beside.
+    unsafe { multiply_by(isa, way, &tile) };
+}
+
 /// # Safety
 /// As [`multiply_by`].
 unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
@@ -265,16 +302,6 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if way == Way::Matrix && crate::amx::row_step(tile).is_some() => {
-                let mut sums = [[0.0; LANES]; 2 * ROWS];
-                crate::amx::sums(tile, crate::amx::row_step(tile).unwrap_or(0), &mut sums);
-                for (vector, sums) in sums.chunks(ROWS).enumerate().take(tile.vectors) {
-                    for (row, sums) in tile.rows.iter().zip(sums) {
-                        let out: *mut f32 = tile.out.cast::<f32>().add(row.out + vector * tile.vector_stride);
-                        out.copy_from_nonoverlapping(sums.as_ptr(), LANES);
-                    }
-                }
-            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if way != Way::Widened => whole(tile, &x86::BYTES_NARROW, &x86::BYTES),
             #[cfg(target_arch = "x86_64")]
@@ -622,7 +649,7 @@ mod tests {
                 for way in Way::available(isa, Float::Bf16) {
                     check_even(isa, count, vectors, way, &mut random);
                 }
-                for way in Way::available(isa, Float::U8) {
+                for way in Way::available(isa, Float::U8).into_iter().filter(|&way| way != Way::Matrix) {
                     check_bytes(isa, count, vectors, way, &mut random);
                 }
             }

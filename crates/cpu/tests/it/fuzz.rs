@@ -332,6 +332,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 groups: pick(random, &[1, 1, 1, 2, 0]),
                 window: window(random),
                 input_blocked: random.below(2) == 0,
+                gathered: random.below(3) == 0,
                 factors,
                 zero: of_bytes(random, factors),
                 result: pick(random, &Float::ALL),

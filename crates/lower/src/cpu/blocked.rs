@@ -63,6 +63,9 @@ fn conv_kernel(
     target: &CpuTarget,
 ) -> Result<ConvKernel, String> {
     let direct = match exact_kernel(graph, node, conv)? {
+        ConvKernel::Direct(direct) if direct.factors != Float::F32 => {
+            return Ok(ConvKernel::Direct(gathered(direct, scratch)));
+        }
         ConvKernel::Direct(direct) if !target.exact => direct,
         kernel => return Ok(kernel),
     };
@@ -72,6 +75,15 @@ fn conv_kernel(
         Algorithm::Winograd { tile } => winograd(&direct, tile, scratch),
     };
     Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
+}
+
+/// A convolution of halves or bytes whose channels are brought side by side first, where there are several blocks of them
+/// and the workspace suffices: sums then run over many words in one go.
+fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
+    let kernel = cpu::ConvBlocked { gathered: true, ..direct.clone() };
+    let sizes = cpu::Kernel::from(kernel.clone()).sizes();
+    let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
+    if fits && BLOCK < direct.in_channels { kernel } else { direct }
 }
 
 /// The kernel of a convolution that computes the sums of products.
@@ -109,6 +121,7 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         groups,
         window,
         input_blocked,
+        gathered: false,
         factors,
         zero: conv.zero as u8,
         result,
@@ -219,6 +232,7 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
         groups,
         window,
         input_blocked,
+        gathered: _,
         factors,
         zero: _,
         result,
