@@ -2,9 +2,13 @@
 //! bytes.
 //!
 //! ```text
-//!   tmm0, tmm1   sums: a row a pixel, sixteen channels each
-//!   tmm2         sixteen words of each pixel        tmm4, tmm5   their weights: a row a word, sixteen lanes
-//!   tmm3         the words that are left            tmm6, tmm7   theirs
+//!   words that fill registers           tmm6   tmm7     weights: a row a word, sixteen lanes
+//!     tmm4  pixels, a row each          tmm0   tmm1     sums of the first half of the rows
+//!     tmm5                              tmm2   tmm3     and of the second, where there are more than sixteen
+//!
+//!   words that do not                   tmm4   tmm5     weights of sixteen words
+//!     tmm2  sixteen words               tmm0   tmm1     sums
+//!     tmm3  the words that are left     tmm6   tmm7     their weights
 //! ```
 //!
 //! Rows of a tile register lie at one distance in memory: tiles whose pixels do not are for others. The registers' shapes
@@ -16,7 +20,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 use crate::Float;
-use crate::tile::{Beside, ROWS, Start, Tile};
+use crate::tile::{Beside, ROWS_IN_LINE, Start, Tile, rows_in_line_max};
 use crate::vector::LANES;
 
 /// Words of a row of a tile register.
@@ -95,31 +99,30 @@ struct Config {
 
 thread_local! {
     /// What `configure` last gave this thread's registers; zeros where that is not known.
-    static SHAPES: Cell<[usize; 2]> = const { Cell::new([0; 2]) };
+    static SHAPES: Cell<[usize; 3]> = const { Cell::new([0; 3]) };
 }
 
 /// Assumes nothing any more about the shapes of this thread's registers: the caller may have used them since, for all
 /// that the unit holds is volatile across calls (System V psABI, register usage).
 pub(crate) fn forget() {
-    SHAPES.set([0; 2]);
+    SHAPES.set([0; 3]);
 }
 
-/// Gives the registers their shapes, if they have others: so many rows, and so many words left over.
-fn configure(rows: usize, rest: usize) {
-    if SHAPES.replace([rows, rest]) == [rows, rest] {
+/// Gives the registers their shapes, if they have others: for so many rows, and as many more, of words that fill registers
+/// but for so many.
+fn configure(rows: usize, more: usize, rest: usize) {
+    if SHAPES.replace([rows, more, rest]) == [rows, more, rest] {
         return;
     }
     let mut config = Config { palette: 1, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
-    let shapes = [
-        (rows, WORDS),
-        (rows, WORDS),
-        (rows, WORDS),
-        (rows, rest),
-        (WORDS, WORDS),
-        (WORDS, WORDS),
-        (rest, WORDS),
-        (rest, WORDS),
-    ];
+    let shapes = match rest {
+        0 => [rows, rows, more, more, rows, more, WORDS, WORDS].map(|rows| (rows, WORDS)),
+        _ => {
+            let sums = [(rows, WORDS), (rows, WORDS), (rows, WORDS), (rows, rest)];
+            let weights = [(WORDS, WORDS), (WORDS, WORDS), (rest, WORDS), (rest, WORDS)];
+            [sums[0], sums[1], sums[2], sums[3], weights[0], weights[1], weights[2], weights[3]]
+        }
+    };
     for (ix, (rows, words)) in shapes.into_iter().enumerate().filter(|(_, (rows, words))| rows * words != 0) {
         (config.rows[ix], config.bytes[ix]) = (rows as u8, 4 * words as u16);
     }
@@ -151,17 +154,152 @@ macro_rules! add_words {
     };
 }
 
-/// The sums of a tile whose rows lie `step` words apart: those of vector `v` and row `r` in `sums[v * ROWS + r]`; of bytes
-/// their bits.
+/// Multiplies sixteen words of the rows by their weights and adds the products to the sums: of one half of rows or of both,
+/// and of one vector or of both.
+macro_rules! add_full_words {
+    ($multiply:literal, $both:expr, $vectors:expr, $x:expr, $more:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
+        match ($both, $vectors) {
+            (false, 1) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            (false, _) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm7, [{w} + {ws} + 64]",
+                concat!($multiply, " tmm1, tmm4, tmm7"),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            (true, 1) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm5, [{more} + {xs}]",
+                concat!($multiply, " tmm2, tmm5, tmm6"),
+                x = in(reg) $x, more = in(reg) $more, xs = in(reg) $x_step,
+                w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            (true, _) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm7, [{w} + {ws} + 64]",
+                concat!($multiply, " tmm1, tmm4, tmm7"),
+                "tileloadd tmm5, [{more} + {xs}]",
+                concat!($multiply, " tmm2, tmm5, tmm6"),
+                concat!($multiply, " tmm3, tmm5, tmm7"),
+                x = in(reg) $x, more = in(reg) $more, xs = in(reg) $x_step,
+                w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+        }
+    };
+}
+
+/// The sums of a tile whose rows lie `step` words apart; of bytes their bits.
 ///
 /// # Safety
 /// As [`crate::tile::multiply`]; the unit is available and `row_step` gave the step.
 pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
+    let depth = tile.nests[0].depth;
+    assert!(tile.rows.len() <= rows_in_line_max(depth), "so many rows have registers");
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (depth.is_multiple_of(WORDS), tile.factors == Float::U8) {
+            (true, true) => sums_of_full_words::<true>(tile, step, sums),
+            (true, false) => sums_of_full_words::<false>(tile, step, sums),
+            (false, _) => sums_of_words(tile, step, sums),
+        }
+    }
+}
+
+/// The same over words that fill registers.
+///
+/// # Safety
+/// As [`sums`].
+unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, step: isize, sums: &mut Beside) {
+    let (nest, count, vectors) = (&tile.nests[0], tile.rows.len(), tile.vectors);
+    let both = WORDS < count;
+    let rows = if both { count.div_ceil(2) } else { count };
+    configure(rows, count - rows, 0);
+    let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
+    // SAFETY: as in `sums_of_words`; rows of the second half follow at the same distance.
+    unsafe {
+        // The same row for all pixels, or none; registers without a row are not to be touched.
+        macro_rules! begin {
+            ($register:literal, $from:literal) => {
+                match tile.start {
+                    Start::Bias(bias) => asm!(
+                        concat!("tileloadd ", $register, ", [{} + {} + ", $from, "]"),
+                        in(reg) bias, in(reg) 0usize, options(nostack, preserves_flags, readonly),
+                    ),
+                    _ => asm!(concat!("tilezero ", $register), options(nostack, preserves_flags, nomem)),
+                }
+            };
+        }
+        begin!("tmm0", "0");
+        if vectors == 2 {
+            begin!("tmm1", "64");
+        }
+        if both {
+            begin!("tmm2", "0");
+            if vectors == 2 {
+                begin!("tmm3", "64");
+            }
+        }
+        let x = tile.x.add(tile.rows[0].x);
+        let second = step.wrapping_mul(rows as isize);
+        let [outer, middle, inner] = nest.loops;
+        for turn in 0..outer.turns {
+            for turn_2 in 0..middle.turns {
+                let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
+                let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
+                for _ in 0..inner.turns {
+                    let (mut x, mut weights) = (x.wrapping_add(shift), tile.weights.add(place));
+                    for _ in 0..nest.depth / WORDS {
+                        let more = x.wrapping_offset(second);
+                        match BYTES {
+                            true => add_full_words!("tdpbusd", both, vectors, x, more, weights, x_step, weight_step),
+                            false => add_full_words!("tdpbf16ps", both, vectors, x, more, weights, x_step, weight_step),
+                        }
+                        (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
+                    }
+                    (shift, place) = (shift + inner.x, place + inner.weights);
+                }
+            }
+        }
+        let to = sums.start();
+        let row = 4 * LANES;
+        asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) row, options(nostack, preserves_flags));
+        if vectors == 2 {
+            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS_IN_LINE), in(reg) row, options(nostack, preserves_flags));
+        }
+        if both {
+            let to = to.add(rows);
+            asm!("tilestored [{} + {}], tmm2", in(reg) to, in(reg) row, options(nostack, preserves_flags));
+            if vectors == 2 {
+                asm!("tilestored [{} + {}], tmm3", in(reg) to.add(ROWS_IN_LINE), in(reg) row, options(nostack, preserves_flags));
+            }
+        }
+    }
+}
+
+/// The same over any words.
+///
+/// # Safety
+/// As [`sums`].
+unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
     let nest = &tile.nests[0];
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
     let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
     let bytes = tile.factors == Float::U8;
-    configure(rows, rest);
+    configure(rows, 0, rest);
     let zeros = [0.0f32; 2 * LANES];
     let start: *const f32 = match tile.start {
         Start::Bias(bias) => bias,
@@ -209,10 +347,10 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
                 }
             }
         }
-        let to = sums.0.as_mut_ptr();
+        let to = sums.start();
         asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 4 * LANES, options(nostack, preserves_flags));
         if vectors == 2 {
-            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS), in(reg) 4 * LANES, options(nostack, preserves_flags));
+            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS_IN_LINE), in(reg) 4 * LANES, options(nostack, preserves_flags));
         }
     }
 }
@@ -228,7 +366,7 @@ mod tests {
             return;
         }
         for _ in 0..2 {
-            Pool::new(1).run(1, &|_| configure(5, 3));
+            Pool::new(1).run(1, &|_| configure(5, 0, 3));
             let mut found = Config { palette: 0, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
             // SAFETY: the unit is there; the first instruction writes these 64 bytes, and the second is what a library
             // ends with that used the unit.

@@ -25,7 +25,7 @@ use types::pointwise::Unary;
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::{SharedMut, for_each_chunk};
-use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile, Whole, Word};
+use crate::tile::{self, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::LANES;
 use crate::{Float, Isa, Pool, Window};
 
@@ -117,19 +117,23 @@ impl ConvBlocked {
     pub fn pack(&self, weights: &[f32]) -> Vec<u8> {
         let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
         let (taps, per_word) = (self.window.taps(), self.factors.per_word());
-        let in_block = if self.gathered { ins.max(1) } else { self.in_block() * per_word };
+        let in_block = if self.gathered { self.depth().max(1) * per_word } else { self.in_block() * per_word };
         assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights have the kernel's shape");
         let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
+        // Gathered pixels are filled up with words of zeros.
+        let filled = if self.gathered { self.depth() * per_word } else { ins };
         for group in 0..self.groups {
             for first in (0..outs).step_by(PANEL) {
                 let width = PANEL.min(outs.next_multiple_of(LANES) - first);
-                for block in (0..ins).step_by(in_block) {
+                for block in (0..filled).step_by(in_block) {
                     for tap in 0..taps {
-                        for word in (block..ins.min(block + in_block)).step_by(per_word) {
+                        for word in (block..filled.min(block + in_block)).step_by(per_word) {
                             for out in first..first + width {
-                                packed.extend((word..word + per_word).map(|channel| match out < outs {
-                                    true => weights[((group * outs + out) * ins + channel) * taps + tap],
-                                    false => 0.0,
+                                packed.extend((word..word + per_word).map(|channel| {
+                                    match out < outs && channel < ins {
+                                        true => weights[((group * outs + out) * ins + channel) * taps + tap],
+                                        false => 0.0,
+                                    }
                                 }));
                             }
                         }
@@ -208,13 +212,17 @@ impl ConvBlocked {
         if self.input_blocked { LANES / self.factors.per_word() } else { 1 }
     }
 
+    /// Words of a gathered pixel that are multiplied: whole rows of the matrix unit's registers, the last ones zeros.
+    fn depth(&self) -> usize {
+        (self.in_channels / self.factors.per_word()).next_multiple_of(LANES)
+    }
+
     /// Words from pixel to pixel of what tiles read. Gathered pixels at a multiple of 4 kB would compete for the same few
     /// places in the first cache.
     fn pixel(&self) -> usize {
-        let words = self.in_channels / self.factors.per_word();
         match self.gathered {
-            true if (4 * words).is_multiple_of(GATHERED_STEP) => words + LANES,
-            true => words,
+            true if (4 * self.depth()).is_multiple_of(GATHERED_STEP) => self.depth() + LANES,
+            true => self.depth(),
             false => self.in_block(),
         }
     }
@@ -240,9 +248,11 @@ impl ConvBlocked {
             for (ix, cells) in cells.chunks_exact_mut(pixel).enumerate() {
                 let at = number * GATHERED_PIXELS + ix;
                 let image = &x[at / plane * self.input_image()..];
-                for (number, cells) in cells[..words].chunks_mut(block).enumerate() {
+                let (channels, filled) = cells.split_at_mut(words);
+                for (number, cells) in channels.chunks_mut(block).enumerate() {
                     cells.copy_from_slice(&image[(number * plane + at % plane) * block..][..cells.len()]);
                 }
+                filled.fill([0; 2]);
             }
         });
     }
@@ -275,7 +285,10 @@ impl ConvBlocked {
     }
 
     fn panel(&self, number: usize) -> Panel {
-        let (ins, outs) = (self.in_words(), self.out_channels / self.groups);
+        let (mut ins, outs) = (self.in_words(), self.out_channels / self.groups);
+        if self.gathered {
+            ins = self.depth();
+        }
         let (group, first) = (number / outs.div_ceil(PANEL), number % outs.div_ceil(PANEL) * PANEL);
         let channel = group * outs.next_multiple_of(LANES) + first;
         Panel {
@@ -342,8 +355,7 @@ impl ConvBlocked {
             };
             let mut column = Loop { turns: column_taps.len(), x: window.dilation[1] * pixel, weights: depth * width };
             let cell = row_taps.start * window.kernel[1] + column_taps.start;
-            let word = panel.in_word + first;
-            let x = word / pixel * pixel * plane + word % pixel;
+            let x = (panel.in_word + first) * plane;
             let weights = panel.weights + (first * window.taps() + cell * depth) * width;
             let mut depth = depth;
             // Where neighbours in a row of the kernel are neighbours in memory too, they need no loop.
@@ -360,7 +372,7 @@ impl ConvBlocked {
             Nest { x, weights, loops: [block, row, column], depth }
         };
         if self.gathered {
-            return [nest(0, 1, ins), nest(0, 0, 0)];
+            return [nest(0, 1, self.depth()), nest(0, 0, 0)];
         }
         let rest = ins % pixel;
         [nest(0, ins / pixel, pixel), nest(ins - rest, usize::from(0 < rest), rest)]
@@ -397,13 +409,14 @@ impl KernelFn for ConvBlocked {
             if self.input_blocked { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
         let lanes_in = lanes_in.ok_or(Misfit("its sizes overflow"))?;
         let x = bytes_of(&[*batch, lanes_in, window.input[0], window.input[1]], self.factors);
+        let ins = if self.gathered { self.depth() * self.factors.per_word() } else { ins };
         let weights = bytes_of(&[lanes, ins, window.kernel[0], window.kernel[1]], self.factors);
         let shifts = self.shift_words().and_then(|words| words.checked_mul(4));
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
-        if self.gathered && (!self.input_blocked || self.factors == Float::F32) {
-            return Err(Misfit("halves and bytes in blocks are gathered, and nothing else"));
+        if self.gathered && (!self.input_blocked || self.factors == Float::F32 || 1 < *groups) {
+            return Err(Misfit("halves and bytes in blocks of one group are gathered, and nothing else"));
         }
         let gathered = self.gathered_words().and_then(|words| words.checked_mul(4));
         Sizes::with_workspace(&inputs, output, gathered, 1)
@@ -433,7 +446,8 @@ impl KernelFn for ConvBlocked {
         let lanes = self.out_blocks() * LANES;
         assert_eq!(x.len(), self.batch * self.input_image(), "the input has its size");
         let shifts = self.shift_words().expect("`sizes` computed it");
-        assert_eq!(weights.len(), lanes * self.in_words() * self.window.taps() + shifts, "and the weights");
+        let words = if self.gathered { self.depth() } else { self.in_words() };
+        assert_eq!(weights.len(), lanes * words * self.window.taps() + shifts, "and the weights");
         let (weights, corners) = weights.split_at(weights.len() - shifts);
         assert_eq!(out.len(), self.batch * lanes * self.window.output_plane() * self.result.size(), "and the output");
         assert!([scale, bias].into_iter().flatten().all(|vector| vector.len() == lanes), "and scale and bias");
@@ -551,13 +565,17 @@ impl Job<'_> {
             limits: if pass.last { self.limits } else { None },
         };
         let mut walk = Walk::new(self, panel, region);
-        let even: [Row; ROWS] = std::array::from_fn(|ix| Row { x: ix * walk.step.x, out: ix * walk.step.out });
+        let even: [Row; ROWS_IN_LINE] = std::array::from_fn(|ix| Row { x: ix * walk.step.x, out: ix * walk.step.out });
         let mut rest = region.images.len() * region.rows.range.len() * region.columns.range.len();
         let lines = tile::likes_lines(self.isa, conv.factors);
+        let rows_max = match tile.nests {
+            [nest] if lines => tile::rows_in_line_max(nest.depth),
+            _ => tile::rows_max(self.isa),
+        };
         while rest != 0 {
             // Tiles of nearly the same height: two of 9 and 8 are faster than two of 14 and 3.
             let next = if lines { walk.line_rest() } else { rest };
-            let count = next.div_ceil(next.div_ceil(tile::rows_max(self.isa)));
+            let count = next.div_ceil(next.div_ceil(rows_max));
             rest -= count;
             let mut places = [Row::default(); ROWS];
             let (base, rows) = if count <= walk.line_rest() {
@@ -859,7 +877,7 @@ mod tests {
                 groups,
                 window: Window { input, output, kernel, stride, dilation, pad },
                 input_blocked,
-                gathered: factors != Float::F32 && random.below(2) == 0,
+                gathered: factors != Float::F32 && groups == 1 && random.below(2) == 0,
                 epilogue: Epilogue {
                     scale: false,
                     bias: random.below(2) == 0,

@@ -6,7 +6,7 @@ use types::pointwise::Unary;
 
 use crate::float::{Item, with_item};
 use crate::kernel::Misfit;
-use crate::tile::{self, Beside, ROWS, Row, Start, Tile};
+use crate::tile::{self, Beside, ROWS_IN_LINE, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Float, Isa, math};
 
@@ -105,7 +105,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
             }
         };
     }
-    let mut beside = Beside::ZERO;
+    let mut beside = Beside::new();
     if !is_plain {
         // SAFETY: the caller's promise.
         return unsafe {
@@ -113,13 +113,13 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
             finish_sums(isa, tile, functions, &mut beside);
         };
     }
-    let rows: [Row; ROWS] =
+    let rows: [Row; ROWS_IN_LINE] =
         std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
     let sums = Tile {
         result: Float::F32,
-        out: beside.0.as_mut_ptr().cast(),
+        out: beside.start().cast(),
         rows: &rows[..tile.rows.len()],
-        vector_stride: ROWS * LANES,
+        vector_stride: ROWS_IN_LINE * LANES,
         residual: None,
         limits: None,
         ..*tile
@@ -130,11 +130,11 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     unsafe { finish_sums(isa, tile, functions, &mut beside) };
 }
 
-/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside.0[v * ROWS + r]`: scale and bias of whole numbers,
+/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside`: scale and bias of whole numbers,
 /// residual, limits, functions, and the results.
 ///
 /// # Safety
-/// As [`tile::multiply`].
+/// As [`tile::multiply`]; `beside` has a sum for each row and vector.
 pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside) {
     with_item!(tile.result, T => with_vector!(isa, finish<T>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside)));
 }
@@ -143,12 +143,13 @@ fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
     functions.iter().for_each(|&function| math::apply(isa, function, items));
 }
 
-/// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold.
+/// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold and that the sums are there.
 #[inline(always)]
 fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside) {
     let [low, high] = tile.limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
     for vector in 0..tile.vectors {
-        let sums = &mut beside.0[vector * ROWS..][..tile.rows.len()];
+        // SAFETY: the caller's promise: a sum for each row and vector.
+        let sums = unsafe { beside.rows(vector, tile.rows.len()) };
         let place = |row: &Row| row.out + vector * tile.vector_stride;
         // SAFETY: there is a number for each channel of the tile.
         let of_vector = |numbers: *const f32| unsafe { V::load(numbers.add(vector * LANES)) };

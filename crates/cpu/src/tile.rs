@@ -26,6 +26,8 @@
 
 mod factors;
 
+use std::mem::MaybeUninit;
+
 use types::{bf16, f16};
 
 use self::factors::{Bytes, Factors};
@@ -42,6 +44,14 @@ pub(crate) type Word = [u16; 2];
 
 /// The most rows of a tile.
 pub(crate) const ROWS: usize = 14;
+
+/// The most rows of a tile whose rows lie at one distance, where they are for the matrix unit.
+pub(crate) const ROWS_IN_LINE: usize = 32;
+
+/// The most rows of such a tile over so many words: the unit takes two registers of them if the words fill registers.
+pub(crate) fn rows_in_line_max(depth: usize) -> usize {
+    if depth != 0 && depth.is_multiple_of(LANES) { ROWS_IN_LINE } else { ROWS }
+}
 
 /// The most rows of a tile that the family takes in parts of full size.
 pub(crate) fn rows_max(isa: Isa) -> usize {
@@ -93,13 +103,28 @@ pub(crate) enum Start {
     Whole(Whole),
 }
 
-/// Sums of a tile beside its output: those of vector `v` and row `r` at `v * ROWS + r`.
-#[derive(Clone)]
+/// Room for the sums of a tile beside its output: those of vector `v` and row `r` at `v * ROWS_IN_LINE + r`.
 #[repr(align(64))]
-pub(crate) struct Beside(pub(crate) [[f32; LANES]; 2 * ROWS]);
+pub(crate) struct Beside(MaybeUninit<[[f32; LANES]; 2 * ROWS_IN_LINE]>);
 
 impl Beside {
-    pub(crate) const ZERO: Beside = Beside([[0.0; LANES]; 2 * ROWS]);
+    pub(crate) fn new() -> Beside {
+        Beside(MaybeUninit::uninit())
+    }
+
+    pub(crate) fn start(&mut self) -> *mut [f32; LANES] {
+        self.0.as_mut_ptr().cast()
+    }
+
+    /// The sums of a vector's first rows.
+    ///
+    /// # Safety
+    /// They were written.
+    pub(crate) unsafe fn rows(&mut self, vector: usize, rows: usize) -> &mut [[f32; LANES]] {
+        assert!(vector < 2 && rows <= ROWS_IN_LINE, "they are beside");
+        // SAFETY: they lie in the room (asserted) and were written (the caller's promise).
+        unsafe { std::slice::from_raw_parts_mut(self.start().add(vector * ROWS_IN_LINE), rows) }
+    }
 }
 
 /// What becomes of sums of whole numbers: `(sum + start) * scale + bias`, each with a number for each channel of the tile.
@@ -127,7 +152,7 @@ pub(crate) struct Tile<'a> {
     /// results are the bits of their sums; [`crate::epilogue`] makes others of them.
     pub(crate) result: Float,
     pub(crate) out: *mut u8,
-    /// 1 to [`ROWS`].
+    /// 1 to [`ROWS`], or to [`ROWS_IN_LINE`].
     pub(crate) rows: &'a [Row],
     /// Vectors of a row, 1 or 2.
     pub(crate) vectors: usize,
@@ -211,7 +236,8 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 /// As [`multiply`]; the processor has the way to multiply pairs.
 #[inline]
 unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
-    assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
+    let rows_max = if way == Way::Matrix { ROWS_IN_LINE } else { ROWS };
+    assert!((1..=rows_max).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
     assert!([Float::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
     assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
     // SAFETY: the caller's promise; the parts below are rows and vectors of the tile.
@@ -224,10 +250,11 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
         if way == Way::Matrix
             && let Some(step) = crate::amx::row_step(tile)
         {
-            let mut sums = Beside::ZERO;
+            let mut sums = Beside::new();
             crate::amx::sums(tile, step, &mut sums);
             return crate::epilogue::finish_sums(isa, tile, &[], &mut sums);
         }
+        assert!(tile.rows.len() <= ROWS, "only rows in a line are so many");
         match (isa, tile.factors) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, Float::F32) => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
@@ -268,7 +295,13 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
 /// # Safety
 /// As [`multiply`].
 pub(crate) unsafe fn sums_of_bytes(isa: Isa, tile: &Tile, sums: &mut Beside) {
-    let way = Way::of(isa, tile.factors);
+    // SAFETY: the caller's promise.
+    unsafe { sums_of_bytes_by(isa, Way::of(isa, tile.factors), tile, sums) }
+}
+
+/// # Safety
+/// As [`multiply_by`].
+unsafe fn sums_of_bytes_by(isa: Isa, way: Way, tile: &Tile, sums: &mut Beside) {
     #[cfg(target_arch = "x86_64")]
     if way == Way::Matrix
         && let Some(step) = crate::amx::row_step(tile)
@@ -280,9 +313,9 @@ pub(crate) unsafe fn sums_of_bytes(isa: Isa, tile: &Tile, sums: &mut Beside) {
         std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
     let tile = Tile {
         result: Float::F32,
-        out: sums.0.as_mut_ptr().cast(),
+        out: sums.start().cast(),
         rows: &rows[..tile.rows.len()],
-        vector_stride: ROWS * LANES,
+        vector_stride: ROWS_IN_LINE * LANES,
         residual: None,
         limits: None,
         ..*tile
@@ -297,7 +330,7 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
     assert_eq!((tile.factors, tile.result), (Float::U8, Float::F32), "sums of bytes are written as they are");
     let is_plain =
         tile.residual.is_none() && tile.limits.is_none() && matches!(tile.start, Start::Zero | Start::Whole(_));
-    assert!(is_plain, "and nothing happens to them");
+    assert!(is_plain && tile.rows.len() <= ROWS, "and nothing happens to them");
     // SAFETY: the caller's promise.
     unsafe {
         match isa {
@@ -645,11 +678,13 @@ mod tests {
     fn every_family_and_height_sums_its_nests() {
         let mut random = types::Random::new(3);
         for isa in Isa::available() {
-            for (count, vectors) in [(1, 1), (3, 2), (7, 1), (13, 2), (ROWS, 1), (ROWS, 2)] {
-                for way in Way::available(isa, Float::Bf16) {
+            let low = [(1, 1), (3, 2), (7, 1), (13, 2), (ROWS, 1), (ROWS, 2)];
+            for (count, vectors) in low.into_iter().chain([(15, 1), (16, 2), (17, 1), (23, 2), (32, 1), (32, 2)]) {
+                let fits = |way: &Way| count <= ROWS || *way == Way::Matrix;
+                for way in Way::available(isa, Float::Bf16).into_iter().filter(fits) {
                     check_even(isa, count, vectors, way, &mut random);
                 }
-                for way in Way::available(isa, Float::U8).into_iter().filter(|&way| way != Way::Matrix) {
+                for way in Way::available(isa, Float::U8).into_iter().filter(fits) {
                     check_bytes(isa, count, vectors, way, &mut random);
                 }
             }
@@ -673,7 +708,7 @@ mod tests {
 
     /// One nest of pairs for rows at one distance, of any depth: what the matrix unit takes.
     fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
-        for depth in [1, 8, 15, 16, 17, 24, 40] {
+        for depth in [1, 8, 15, 16, 17, 24, 40, 48].into_iter().filter(|&depth| count <= rows_in_line_max(depth)) {
             let (width, turns, distance) = (LANES * vectors, 3, depth + 5);
             let loops = [Loop { turns, x: 2, weights: depth * width }, Loop::ONCE, Loop::ONCE];
             let nests = [Nest { x: 1, weights: 0, loops, depth }];
@@ -719,6 +754,9 @@ mod tests {
         for (depth, even) in
             [1, 4, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)])
         {
+            if rows_in_line_max(depth) < count || (!even && ROWS < count) {
+                continue;
+            }
             let (width, distance) = (LANES * vectors, depth + 5);
             let loops = [Loop { turns: 2, x: 3, weights: depth * width }, Loop::ONCE, Loop::ONCE];
             let nests = [Nest { x: 1, weights: 0, loops, depth }];
@@ -730,14 +768,14 @@ mod tests {
                 (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
             let place = |r: usize| if even { r } else { r * r % count };
             let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
-            let mut out = vec![0i32; count * width];
+            let mut sums = Beside::new();
             let tile = Tile {
                 factors: Float::U8,
                 x: x.as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
                 weight_stride: width,
                 result: Float::F32,
-                out: out.as_mut_ptr().cast(),
+                out: std::ptr::null_mut(),
                 rows: &rows,
                 vectors,
                 vector_stride: LANES,
@@ -747,16 +785,18 @@ mod tests {
                 limits: None,
             };
             // SAFETY: the slices have the lengths that the rows and the nest ask for.
-            unsafe { multiply_by(isa, way, &tile) };
-            for (at, got) in out.iter().enumerate() {
+            unsafe { sums_of_bytes_by(isa, way, &tile, &mut sums) };
+            for at in 0..count * width {
                 let (row, lane) = (at / width, at % width);
+                // SAFETY: there is a sum for each row and vector.
+                let got = unsafe { sums.rows(lane / LANES, count) }[row][lane % LANES].to_bits().cast_signed();
                 let mut want = 0;
                 for (turn, k) in (0..2).flat_map(|turn| (0..depth).map(move |k| (turn, k))) {
                     let items = x[1 + rows[row].x + 3 * turn + k];
                     let weights = weights[(turn * depth + k) * width + lane];
                     want += (0..4).map(|ix| i32::from(items[ix]) * i32::from(weights[ix].cast_signed())).sum::<i32>();
                 }
-                assert_eq!(*got, want, "{isa} {way:?} {count} x {vectors}, depth {depth}");
+                assert_eq!(got, want, "{isa} {way:?} {count} x {vectors}, depth {depth}");
             }
         }
     }
