@@ -67,9 +67,9 @@
 //! something.
 //!
 //! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
-//! other skylines, fits, then a short search, crests, and the search again. With more items: skyline by area, glue, by
-//! need, crests, windows, the other skylines with windows in between, fits, then repair, then windows with all that
-//! is left.
+//! other skylines, fits, windows where there are some hundred items, then a short search, crests, and the search again.
+//! With more items: skyline by area, glue, by need, crests, windows, the other skylines with windows in between, fits,
+//! then repair, then windows with all that is left.
 //!
 //! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
 //! the same answer.
@@ -300,6 +300,8 @@ const ITEM_UNITS: u64 = 1000;
 const LARGE_UNITS: u64 = 12_000_000;
 /// Windows may take one part in this many of what is left of the work as long as other passes are to come.
 const WINDOWS_SHARE: u64 = 8;
+/// Windows are for so many items at least.
+const WINDOWS_ITEMS: usize = 640;
 /// Placing what is glued may take this much for each item, up to a limit. Where the pieces belong together a search
 /// among the blocks ends soon; where thousands of blocks are left it hardly ever ends.
 const GLUE_UNITS: u64 = 200;
@@ -326,7 +328,7 @@ const HINT_UNITS: u64 = 1 << 23;
 /// Those first that reach most for their cost. Area alone is enough for most orders of real networks; those by need win
 /// where much is tight, and by peak and by first step on small problems without slack; the fits are for what the
 /// skylines waste below long items.
-const PORTFOLIO: [Pass; 19] = [
+const PORTFOLIO: [Pass; 20] = [
     Pass::Skyline(Fill::InOrder, Priority::Area),
     Pass::Glue,
     Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
@@ -346,6 +348,7 @@ const PORTFOLIO: [Pass; 19] = [
     Pass::Fit(Rule::Best, Priority::Width),
     Pass::Fit(Rule::First, Priority::Width),
     Pass::Fit(Rule::Best, Priority::First),
+    Pass::Windows,
 ];
 
 /// The same where there are too many items for an exact search. Windows often do the rest.
@@ -477,6 +480,8 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
             Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
             Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
             Pass::Glue if is_glued => continue,
+            // Of fewer items a search sees hardly more than a window does.
+            Pass::Windows if instance.items.len() < WINDOWS_ITEMS => continue,
             Pass::Windows if settled == best.as_ref().map(|best| best.height) => continue,
             Pass::Glue | Pass::Windows | Pass::Crests => Vec::new(),
         };
