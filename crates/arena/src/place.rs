@@ -46,8 +46,8 @@
 //! niche those over this section go first. Most problems are tight in few sections, at other ones there is slack to
 //! lose.
 //!
-//! **Glue** (`glue.rs`). Items that fit together without waste become blocks, where that leaves at most half as many;
-//! the portfolio and the search then run on the blocks.
+//! **Glue** (`glue.rs`). Where hardly any section has slack, what ends and begins at one time tells which items lie side
+//! by side and upon each other. They become blocks, and the portfolio and the search run on the few that are left.
 //!
 //! **Crest** (`crest.rs`). The items that live where there are most bytes, the *crest*, are placed first, by
 //! themselves; then the others are placed around them. Both are problems to which all of this applies again. Three
@@ -67,9 +67,9 @@
 //! something.
 //!
 //! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
-//! other skylines, fits, then a short search, crests, and the search again. With more items: skyline by area, glue,
-//! crests, by need, windows, the other skylines with windows in between, fits, then repair, then windows with all that
-//! is left.
+//! other skylines, fits, windows where there are some hundred items, then a short search, crests, and the search again.
+//! With more items: skyline by area, glue, by need, crests, windows, the other skylines with windows in between, fits,
+//! then repair, then windows with all that is left.
 //!
 //! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
 //! the same answer.
@@ -80,7 +80,7 @@ use crate::bound::exact_bound;
 use crate::crest::Crest;
 use crate::exact::{ITEMS_MAX, improve};
 use crate::fit::{Rule, fit, fit_units};
-use crate::glue::glue;
+use crate::glue::{Guess, Network};
 use crate::handful::{HANDFUL, least};
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
@@ -221,7 +221,8 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
     let goal = problem.capacity.filter(|_| limits.aim == Aim::Capacity);
     let mut work = Work::new(budget(limits.work, instance.items.len()));
     let good_enough = goal.unwrap_or_default().max(lower_bound);
-    let goals = Goals { good_enough: good_enough.0, least: lower_bound.0, capacity: goal.map(|goal| goal.0) };
+    let goals =
+        Goals { good_enough: good_enough.0, least: lower_bound.0, capacity: goal.map(|goal| goal.0), is_glued: false };
     let Some((best, least)) = pack(problem, &instance, goals, &mut work) else {
         return Err(PlaceError::Overflow { lower_bound });
     };
@@ -299,8 +300,10 @@ const ITEM_UNITS: u64 = 1000;
 const LARGE_UNITS: u64 = 12_000_000;
 /// Windows may take one part in this many of what is left of the work as long as other passes are to come.
 const WINDOWS_SHARE: u64 = 8;
-/// What is glued may take this much for each item, up to a limit. Where the pieces belong together a search among the
-/// blocks ends soon; where thousands of blocks are left it hardly ever ends.
+/// Windows are for so many items at least.
+const WINDOWS_ITEMS: usize = 640;
+/// Placing what is glued may take this much for each item, up to a limit. Where the pieces belong together a search
+/// among the blocks ends soon; where thousands of blocks are left it hardly ever ends.
 const GLUE_UNITS: u64 = 200;
 const GLUE_UNITS_MAX: u64 = 2_000_000;
 /// A skyline by need costs about so many in order.
@@ -316,7 +319,7 @@ const CREST_DIVISORS: [usize; 3] = [1, 2, 4];
 const CREST_SHARE: u64 = 8;
 const CREST_UNITS_MAX: u64 = 10_000_000;
 /// A crest is left out where less than this is left for each item.
-const CREST_ITEM_UNITS: u64 = 500;
+const CREST_ITEM_UNITS: u64 = 250;
 /// A fit pass that may cost more than one part in this many of what is left of the work is left out.
 const FIT_SHARE: u64 = 16;
 /// The pass of the hints may always cost this: some ten thousand items.
@@ -325,7 +328,7 @@ const HINT_UNITS: u64 = 1 << 23;
 /// Those first that reach most for their cost. Area alone is enough for most orders of real networks; those by need win
 /// where much is tight, and by peak and by first step on small problems without slack; the fits are for what the
 /// skylines waste below long items.
-const PORTFOLIO: [Pass; 19] = [
+const PORTFOLIO: [Pass; 20] = [
     Pass::Skyline(Fill::InOrder, Priority::Area),
     Pass::Glue,
     Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
@@ -345,14 +348,15 @@ const PORTFOLIO: [Pass; 19] = [
     Pass::Fit(Rule::Best, Priority::Width),
     Pass::Fit(Rule::First, Priority::Width),
     Pass::Fit(Rule::Best, Priority::First),
+    Pass::Windows,
 ];
 
 /// The same where there are too many items for an exact search. Windows often do the rest.
 const PORTFOLIO_OF_MANY: [Pass; 21] = [
     Pass::Skyline(Fill::InOrder, Priority::Area),
     Pass::Glue,
-    Pass::Crests,
     Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
+    Pass::Crests,
     Pass::Windows,
     Pass::Skyline(Fill::InOrder, Priority::First),
     Pass::Windows,
@@ -394,6 +398,8 @@ struct Goals {
     least: u64,
     /// The capacity, where nothing below it is wanted.
     capacity: Option<u64>,
+    /// Whether the items were glued already, as far as they can be.
+    is_glued: bool,
 }
 
 impl Goals {
@@ -406,7 +412,7 @@ impl Goals {
 /// The lowest packing that all passes and searches find, and what no packing can go below.
 fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<(Packing, u64)> {
     let mut goals = goals;
-    let mut best = run_portfolio(problem, instance, goals.good_enough, work)?;
+    let mut best = run_portfolio(problem, instance, goals, work)?;
     if ITEMS_MAX < instance.items.len() {
         if goals.good_enough < best.height {
             best = repair(instance, best, goals.good_enough, work);
@@ -457,7 +463,8 @@ fn search(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work
 /// The lowest packing of the portfolio, or the first not above `good_enough`; `None` if no pass stays below 2^64.
 ///
 /// Orders that have been tried are passed over, and what cannot be paid as the last pass was.
-fn run_portfolio(problem: &Problem, instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
+fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Packing> {
+    let Goals { good_enough, is_glued, .. } = goals;
     let mut best: Option<Packing> = None;
     let mut tried: Vec<(Fill, Vec<u32>)> = Vec::new();
     let mut pass_units = 0;
@@ -472,6 +479,9 @@ fn run_portfolio(problem: &Problem, instance: &Instance, good_enough: u64, work:
             Pass::Skyline(Fill::ByNeed, _) if work.left() / NEED_FACTOR < pass_units => continue,
             Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
             Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
+            Pass::Glue if is_glued => continue,
+            // Of fewer items a search sees hardly more than a window does.
+            Pass::Windows if instance.items.len() < WINDOWS_ITEMS => continue,
             Pass::Windows if settled == best.as_ref().map(|best| best.height) => continue,
             Pass::Glue | Pass::Windows | Pass::Crests => Vec::new(),
         };
@@ -531,16 +541,36 @@ fn run_pass(instance: &Instance, pass: Pass, order: &[u32], limit: u64, work: &m
     Some(packing)
 }
 
-/// The items glued to blocks, and those placed by all that is known here: few blocks by a search as well.
+/// The items glued to blocks, and those placed by all that is known here: few blocks by a search as well. Where that is
+/// not low enough, more is glued and placed.
 fn run_glued(instance: &Instance, good_enough: u64, limit: u64, work: &mut Work) -> Option<Packing> {
-    let glued = glue(instance, work)?;
-    let blocks = Instance::new(&glued.problem);
-    let mut part = work.part((GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX));
-    let goals = Goals { good_enough, least: good_enough, capacity: None };
-    let best = pack(&glued.problem, &blocks, goals, &mut part.work);
-    work.spend_part(part);
-    let packing = Packing::new(instance, glued.offsets(&best?.0.offsets));
-    (packing.height <= limit).then_some(packing)
+    let mut network = Network::new(instance)?;
+    let mut best: Option<Packing> = None;
+    for guess in [Guess::Some, Guess::All] {
+        if !network.reduce(guess, &mut place_range, work) {
+            break;
+        }
+        let glued = network.glued();
+        let blocks = Instance::new(&glued.problem);
+        let mut part = work.part((GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX));
+        let goals = Goals { good_enough, least: good_enough, capacity: None, is_glued: true };
+        let packed = pack(&glued.problem, &blocks, goals, &mut part.work);
+        work.spend_part(part);
+        let packing = Packing::new(instance, network.offsets(&glued, &packed?.0.offsets)?);
+        best = best.into_iter().chain([packing]).min_by_key(|packing| packing.height);
+        if best.as_ref().is_some_and(|best| best.height <= good_enough) {
+            break;
+        }
+    }
+    best.filter(|packing| packing.height <= limit)
+}
+
+/// Offsets for some blocks.
+fn place_range(problem: &Problem, height: u64, work: &mut Work) -> Option<Vec<u64>> {
+    let part = Instance::new(problem);
+    let goals = Goals { good_enough: height, least: height, capacity: None, is_glued: true };
+    let (packing, _) = pack(problem, &part, goals, work)?;
+    Some(part.offsets(problem, &packing.offsets))
 }
 
 /// Crests placed by themselves, by all that is known here, and the others around each that comes out low enough, or
@@ -585,7 +615,7 @@ fn pack_part(problem: &Problem, good_enough: u64, work: &mut Work) -> Option<(Ve
     let instance = Instance::new(problem);
     let units = work.left() / CREST_SHARE;
     let mut part = work.part(if instance.items.len() <= ITEMS_MAX { units.min(CREST_UNITS_MAX) } else { units });
-    let goals = Goals { good_enough, least: good_enough, capacity: None };
+    let goals = Goals { good_enough, least: good_enough, capacity: None, is_glued: false };
     let packed = pack(problem, &instance, goals, &mut part.work);
     work.spend_part(part);
     let (packing, _) = packed?;

@@ -14,12 +14,16 @@
 //! order among the items that lie within the niche and live in that section; only if there is none, for the first of
 //! all within. So what must not waste is filled first, and the slack of other sections pays for it.
 //!
-//! All that can happen next waits in one heap, by rising offset: a niche's first item, by rank; a niche that rises,
-//! before items at the height to which it rises; and items one by one, by rank. These are the items that are not plain,
-//! from the start, and those found first in a niche that cannot lie on its floor because of their alignment or a fixed
-//! buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen they go back in. The
-//! tree is kept only where there may be such items. Tops are rounded up to the greatest common divisor of all
-//! alignments and lower ends of windows: no item can begin in between.
+//! **Which niche is next** makes no difference where all items are plain and none can meet an obstacle: what happens in
+//! a niche until it has risen to its lower neighbour depends on the niche alone, and takes only items that no other
+//! niche could. So the niche that changed last goes on, and what it looks at lies where the last one looked.
+//!
+//! Where there are other items, what waits to happen lies in a heap, by rising offset: a niche's first item, by rank; a
+//! niche that rises, before items at the height to which it rises; and items one by one, by rank. These are the items
+//! that are not plain, from the start, and those found first in a niche that cannot lie on its floor because of their
+//! alignment or a fixed buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen
+//! they go back in. Tops are rounded up to the greatest common divisor of all alignments and lower ends of windows: no
+//! item can begin in between.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,7 +36,7 @@ use crate::stock::{Stock, TAKEN};
 
 /// What one look at the floor costs, in units of work: two walks up the tree.
 const LOOK_UNITS: usize = 16;
-/// What one step costs besides: the heap, the runs, and taking an item from the stock.
+/// What one step costs besides: the events, the runs, and taking an item from the stock.
 const STEP_UNITS: usize = 16;
 /// What it costs to ask for a need, or to add to it.
 const NEED_UNITS: usize = 40;
@@ -54,7 +58,7 @@ pub(crate) fn skyline(
     Pass::new(instance, order, need, limit)?.run(work)
 }
 
-/// What may happen next, in this order: lowest first.
+/// What may happen next; where order matters, in this one: lowest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     /// Where the item would lie, or to where the niche would rise.
@@ -70,6 +74,30 @@ struct Event {
 /// In place of a niche: none.
 const ALONE: u32 = u32::MAX;
 
+/// What waits to happen.
+enum Events {
+    /// The lowest is next.
+    Lowest(BinaryHeap<Reverse<Event>>),
+    /// The last is next.
+    Last(Vec<Event>),
+}
+
+impl Events {
+    fn push(&mut self, event: Event) {
+        match self {
+            Events::Lowest(heap) => heap.push(Reverse(event)),
+            Events::Last(stack) => stack.push(event),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        match self {
+            Events::Lowest(heap) => heap.pop().map(|Reverse(event)| event),
+            Events::Last(stack) => stack.pop(),
+        }
+    }
+}
+
 struct Pass<'a> {
     instance: &'a Instance,
     order: &'a [u32],
@@ -79,7 +107,7 @@ struct Pass<'a> {
     need: Option<Need>,
     /// If every item can always lie on the floor of its niche, there is none.
     floor: Option<Floor>,
-    events: BinaryHeap<Reverse<Event>>,
+    events: Events,
     offsets: Vec<u64>,
     /// Nodes of trees seen since work was last spent.
     n_seen: usize,
@@ -97,7 +125,7 @@ impl<'a> Pass<'a> {
             stock: Stock::new(&instance.stock, &rank),
             need,
             floor: (!instance.is_plain).then(|| Floor::new(instance.n_sections)),
-            events: BinaryHeap::new(),
+            events: if instance.is_plain { Events::Last(Vec::new()) } else { Events::Lowest(BinaryHeap::new()) },
             offsets: vec![0; order.len()],
             n_seen: 0,
         };
@@ -106,7 +134,7 @@ impl<'a> Pass<'a> {
                 if !instance.is_item_plain(item) {
                     let (offset, n_seen) = lowest(instance, floor, item)?;
                     pass.n_seen += n_seen;
-                    pass.events.push(Reverse(Event { offset, turn: rank + 1, run: ALONE, stamp: 0 }));
+                    pass.events.push(Event { offset, turn: rank + 1, run: ALONE, stamp: 0 });
                 }
             }
         }
@@ -115,8 +143,7 @@ impl<'a> Pass<'a> {
     }
 
     fn run(mut self, work: &mut Work) -> Option<Vec<u64>> {
-        while let Some(Reverse(event)) = self.events.pop() {
-            let Event { offset, turn, run, stamp } = event;
+        while let Some(Event { offset, turn, run, stamp }) = self.events.pop() {
             if !work.spend(STEP_UNITS + std::mem::take(&mut self.n_seen)) {
                 return None;
             }
@@ -147,7 +174,7 @@ impl<'a> Pass<'a> {
                 self.stock.take(rank);
             }
             if offset < found {
-                self.events.push(Reverse(Event { offset: found, turn, run: ALONE, stamp: 0 }));
+                self.events.push(Event { offset: found, turn, run: ALONE, stamp: 0 });
                 if run != ALONE {
                     self.ask(run);
                 }
@@ -198,9 +225,9 @@ impl<'a> Pass<'a> {
         }
         self.n_seen += n_seen;
         if rank != TAKEN {
-            self.events.push(Reverse(Event { offset: height, turn: rank + 1, run, stamp }));
+            self.events.push(Event { offset: height, turn: rank + 1, run, stamp });
         } else if let Some(rim) = rim {
-            self.events.push(Reverse(Event { offset: rim, turn: 0, run, stamp }));
+            self.events.push(Event { offset: rim, turn: 0, run, stamp });
         }
     }
 }

@@ -54,19 +54,20 @@ pub fn schedule(graph: &Graph, footprint: &Footprint) -> Scheduled {
 /// Where alignment would keep a result from an operand of the same size, values count without it: a bound that is too
 /// low is still one.
 pub fn tasks(graph: &Graph, footprint: &Footprint) -> Tasks {
-    let (aligned, takes_all) = tasks_aligned(graph, footprint, footprint.alignment);
-    if takes_all { aligned } else { tasks_aligned(graph, footprint, Bytes(1)).0 }
+    let aligned = tasks_aligned(graph, footprint, footprint.alignment);
+    let bare = tasks_aligned(graph, footprint, Bytes(1));
+    let ways = |tasks: &Tasks| tasks.tasks().values().map(|task| task.in_place.len()).collect::<Vec<usize>>();
+    if ways(&aligned) == ways(&bare) { aligned } else { bare }
 }
 
-/// With values of multiples of `alignment`; and whether results can take all operands that have their size.
-fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes) -> (Tasks, bool) {
+/// With values of multiples of `alignment`.
+fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes) -> Tasks {
     let homes = Homes::new(graph);
     // What lies in another value is not aligned by itself.
     let bytes = |value: ValueId| match homes.find(value) {
         (home, 0) if home == value => Bytes(size(graph, value)).align_up(alignment),
         _ => Bytes(size(graph, value)),
     };
-    let mut takes_all = true;
     let mut tasks = Tasks::new();
     let mut blocks: Map<ValueId, Vec<BlockId>> = Map::filled(graph.values().len(), Vec::new());
     for &input in graph.inputs() {
@@ -88,6 +89,12 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes) -> (Tas
                         makes.push(Bytes(size(graph, part)));
                     }
                 }
+                // The parts are not aligned, the whole is.
+                let whole = node.outputs[0];
+                let held = Bytes(size(graph, whole));
+                if held < bytes(whole) {
+                    makes.push(bytes(whole) - held);
+                }
             }
             _ => makes = node.outputs.iter().map(|&output| bytes(output)).collect(),
         }
@@ -108,14 +115,11 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes) -> (Tas
         if let Reuse::InPlace(allowed) = reuse {
             for &input in allowed.iter().map(|&ix| &node.inputs[ix]) {
                 tasks.allow_in_place(task, &blocks[input]);
-                let held: Bytes = blocks[input].iter().map(|&block| tasks.blocks()[block].bytes).sum();
-                let fits = size(graph, input) == size(graph, node.outputs[0]);
-                takes_all &= !fits || held == bytes(node.outputs[0]) || held == Bytes::ZERO;
             }
         }
     }
     graph.outputs().iter().flat_map(|output| &blocks[output.value]).for_each(|&block| tasks.keep(block));
-    (tasks, takes_all)
+    tasks
 }
 
 /// Where values lie if every part of a concatenation that can be written into it is.
