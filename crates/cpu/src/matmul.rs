@@ -22,7 +22,7 @@ use types::pointwise::Unary;
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements, input, input_or_in_place, product};
 use crate::shared::{SharedMut, zeros};
-use crate::tile::{self, Loop, Nest, Row, Start, Tile, Whole, Word};
+use crate::tile::{self, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Float, Isa, Pool, float};
 
@@ -238,7 +238,7 @@ impl KernelFn for MatMul {
             });
             return;
         }
-        let split = Split::new(self, matrices, pool.threads());
+        let split = Split::new(self, matrices, pool.threads(), pool.isa());
         pool.run(split.tasks(), &|task| split.each(task, &|part| work.part(pool.isa(), part)));
     }
 }
@@ -262,10 +262,10 @@ struct Part {
 }
 
 impl Split {
-    fn new(kernel: &MatMul, matrices: usize, threads: usize) -> Split {
+    fn new(kernel: &MatMul, matrices: usize, threads: usize, isa: Isa) -> Split {
         let flops = 2.0 * kernel.m as f64 * kernel.n as f64 * kernel.k as f64;
         let tasks = (matrices as f64 * flops / TASK_FLOPS).clamp(1.0, (threads * TASKS_PER_THREAD) as f64) as usize;
-        let panels = kernel.m.div_ceil(kernel.panel_rows());
+        let panels = kernel.m.div_ceil(kernel.panel_rows(isa));
         let strips = kernel.n.div_ceil(STRIP);
         // Strips first: a task then reads its part of B alone, and each block for many panels.
         let tasks_per_matrix = tasks.div_ceil(matrices);
@@ -304,8 +304,12 @@ impl Split {
 impl MatMul {
     /// The most rows of a panel. Rows whose distance is a multiple of 4 kB compete for the same few places in the first
     /// cache, which has room for some of them only.
-    fn panel_rows(&self) -> usize {
-        if self.k.is_multiple_of(1024) { 10 } else { tile::ROWS }
+    fn panel_rows(&self, isa: Isa) -> usize {
+        match self.k.is_multiple_of(1024) {
+            _ if tile::likes_lines(isa, self.factors) => tile::rows_in_line_max(self.words()),
+            true => 10,
+            false => tile::ROWS,
+        }
     }
 }
 
@@ -368,10 +372,11 @@ impl<'a> Product<'a> {
     fn part(&self, isa: Isa, part: Part) {
         let MatMul { m, n, b: form, .. } = *self.kernel;
         let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
-        // Sums that have been rounded cannot go on.
-        let goes_on = self.kernel.result == Float::F32 && !self.kernel.factors.is_byte();
+        // Sums that have been rounded cannot go on, nor do those of bytes or of the matrix unit.
+        let whole = self.kernel.factors.is_byte() || tile::likes_lines(isa, self.kernel.factors);
+        let goes_on = self.kernel.result == Float::F32 && !whole;
         let depth = if goes_on { DEPTH } else { k };
-        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * k, out: row * n });
+        let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
         let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
         let room = zeros(&mut room, if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
         for strip in part.strips {
@@ -484,25 +489,29 @@ impl<'a> Product<'a> {
             unsafe { epilogue::multiply(isa, &tile, functions) };
             return;
         }
-        // Vectors that are wider than what is left of the output: through a tile beside it.
-        let mut cells = [[0.0; STRIP]; tile::ROWS];
-        for (row, cells) in cells.iter_mut().enumerate().take(count) {
-            // SAFETY: the tile is this task's own.
-            let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
-            match is_first {
-                _ if factors.is_byte() => {}
-                true => self.begin(isa, start + row * n, column, results, &mut cells[..columns]),
-                false => float::widen(isa, result, results, &mut cells[..columns]),
+        // Vectors that are wider than what is left of the output: through tiles beside it.
+        for first in (0..count).step_by(tile::ROWS) {
+            let count = tile::ROWS.min(count - first);
+            let mut cells = [[0.0; STRIP]; tile::ROWS];
+            for (row, cells) in cells.iter_mut().enumerate().take(count) {
+                let start = start + (first + row) * n;
+                // SAFETY: the tile is this task's own.
+                let results = unsafe { self.out.part(start * size, columns * size) };
+                match is_first {
+                    _ if factors.is_byte() => {}
+                    true => self.begin(isa, start, column, results, &mut cells[..columns]),
+                    false => float::widen(isa, result, results, &mut cells[..columns]),
+                }
             }
-        }
-        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * k, out: row * STRIP });
-        (tile.rows, tile.out, tile.result) = (&rows[..count], cells.as_mut_ptr().cast(), Float::F32);
-        // SAFETY: as above; the results go to `cells`.
-        unsafe { epilogue::multiply(isa, &tile, functions) };
-        for (row, cells) in cells.iter().enumerate().take(count) {
-            // SAFETY: the tile is this task's own.
-            let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
-            float::narrow(isa, result, &cells[..columns], results);
+            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: (first + row) * k, out: row * STRIP });
+            let tile = Tile { rows: &rows[..count], out: cells.as_mut_ptr().cast(), result: Float::F32, ..tile };
+            // SAFETY: as above; the results go to `cells`.
+            unsafe { epilogue::multiply(isa, &tile, functions) };
+            for (row, cells) in cells.iter().enumerate().take(count) {
+                // SAFETY: the tile is this task's own.
+                let results = unsafe { self.out.part((start + (first + row) * n) * size, columns * size) };
+                float::narrow(isa, result, &cells[..columns], results);
+            }
         }
     }
 
