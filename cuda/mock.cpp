@@ -141,8 +141,18 @@ int cuDeviceGetName(char* name, int size, int) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     ENTER("cuDeviceGetAttribute");
-    // The major and minor numbers of the architecture.
-    return *value = attribute == 75 ? 9 : 0, SUCCESS;
+    // By the numbers of `CUdevice_attribute`: what an H200 says of itself, as far as somebody asks.
+    static const std::map<int, int> values = {
+        {1, 1024},  {2, 1024},     {3, 1024},     {4, 64},     {5, 2147483647}, {6, 65535},    {7, 65535}, {8, 49152},
+        {10, 32},   {12, 65536},   {13, 1980000}, {16, 132},   {34, 1},         {36, 3201000}, {38, 62914560},
+        {39, 2048}, {75, 9},       {82, 65536},   {95, 1},     {97, 232448},    {106, 32},     {111, 1024},
+    };
+    auto found = values.find(attribute);
+    return *value = found == values.end() ? 0 : found->second, SUCCESS;
+}
+int cuDeviceTotalMem_v2(size_t* total, int) {
+    ENTER("cuDeviceTotalMem_v2");
+    return *total = driver().memory(), SUCCESS;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) {
     ENTER("cuDevicePrimaryCtxRetain");

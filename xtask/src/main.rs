@@ -21,6 +21,7 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask what-if MODEL --batch 1,2,4       one model planned for each batch (what-if --help)
        cargo xtask profile import FILE               profiles of MXNet and TBD in our views (profile --help)
        cargo xtask gpu-check [MODEL]...              networks on the GPU at hand: results, memory and speed
+       cargo xtask target record [-o FILE.json]      the facts of the GPU at hand, as a file for --target
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
                                                      that need NVIDIA's compiler run where it is, or is fetched so
        cargo xtask ci                                formatting, lints, tidy, then all of test
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     let rest: Vec<String> = words.collect();
     let outcome = match command.as_str() {
-        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "gpu-check" => {
+        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "gpu-check" | "target" => {
             compile::run(&command, &rest)
         }
         "test" => test::run(&rest),

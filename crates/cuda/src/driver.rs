@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
-use crate::Launch;
+use crate::{Facts, Launch, Measured, Properties, Source};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
@@ -120,6 +120,65 @@ impl Gpu {
     pub fn memory(&self) -> Result<(usize, usize), DriverError> {
         self.enter()?;
         result::mem_get_info().map_err(failed("being asked for its memory"))
+    }
+
+    /// What there is to know of it, for machines without it.
+    ///
+    /// # Errors
+    /// The GPU does not answer.
+    pub fn facts(&self) -> Result<Facts, DriverError> {
+        use sys::CUdevice_attribute_enum as Is;
+        let number = |attribute| {
+            // SAFETY: the device is one that the driver gave.
+            let value = unsafe { result::device::get_attribute(self.device, attribute) };
+            Ok(u32::try_from(value.map_err(failed("being asked what it is"))?).unwrap_or_default())
+        };
+        let mut version = 0;
+        // SAFETY: the number can be written.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
+        // SAFETY: the device is one that the driver gave.
+        let total = unsafe { result::device::total_mem(self.device) }.map_err(failed("being asked for its memory"))?;
+        let device = Properties {
+            device_name: self.name.clone(),
+            device_ver: 100 * number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+                + 10 * number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            driver_ver: u32::try_from(version).unwrap_or_default(),
+            multi_processor_count: number(Is::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            total_global_mem: total as u64,
+            l2_cache_size: u64::from(number(Is::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+            sm_clock_rate_khz: number(Is::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+            mem_clock_rate_khz: number(Is::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
+            max_grid_size: [
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+            ],
+            max_block_size: [
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+            ],
+            max_threads_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            max_threads_per_sm: number(Is::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            max_ctas_per_sm: number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)?,
+            regs_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)?,
+            max_registers_per_sm: number(Is::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+            max_shared_memory_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+            max_shared_memory_per_block_optin: number(Is::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            reserved_shared_memory_per_block: number(Is::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?,
+            warp_size: number(Is::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+            support_coop_launch: number(Is::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?,
+            is_tcc_driver: number(Is::CU_DEVICE_ATTRIBUTE_TCC_DRIVER)?,
+            pci_device_id: number(Is::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+            cuda_device_id: u32::try_from(self.device).unwrap_or_default(),
+            more: Default::default(),
+        };
+        let mut facts = Facts::new(Source::Recorded, device);
+        let (free, total) = self.memory()?;
+        let context_bytes = total.saturating_sub(free) as u64;
+        facts.measured = Some(Measured { context_bytes, cudnn_bytes: None });
+        facts.libraries.insert("driver".into(), format!("{}.{}", version / 1000, version % 1000 / 10));
+        Ok(facts)
     }
 
     /// Waits until everything is done.

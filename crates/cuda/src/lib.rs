@@ -2,7 +2,7 @@
 //!
 //! A [`Launch`] says which function a step calls and for how many threads; plans carry it as bytes. [`nvrtc::Compiler`]
 //! finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`], which tells the registers that its
-//! functions take. [`driver`] has the owners of what a GPU lends.
+//! functions take. [`driver`] has the owners of what a GPU lends, and [`Facts`] are what is known of a GPU that is not here.
 //!
 //! ```
 //! use prestow_cuda::Launch;
@@ -14,12 +14,14 @@
 
 mod cubin;
 pub mod driver;
+mod facts;
 mod library;
 pub mod nvrtc;
 
 use serde::{Deserialize, Serialize};
 
 pub use cubin::{Cubin, Resources};
+pub use facts::{Facts, FactsError, Measured, Properties, Source};
 pub use library::NotFound;
 
 /// How a function is launched. Its parameters are pointers: to a step's inputs, then to its outputs.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use compiler::source::{Request, Weights};
 use cpu::Level;
+use cuda::Facts;
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     WhatIf(Box<WhatIf>),
     Profile(Box<Profile>),
     GpuCheck(GpuCheck),
+    Record(Record),
     Help,
     Version,
 }
@@ -34,13 +36,21 @@ pub(crate) struct Compile {
     pub(crate) budget: Option<Bytes>,
     pub(crate) level: Level,
     /// The GPUs to plan for, if it is not processors.
-    pub(crate) device: Option<CudaTarget>,
+    pub(crate) device: Option<Gpu>,
     pub(crate) exact: bool,
     /// What is stored between kernels; several, distinct ones, for what-if alone.
     pub(crate) dtypes: Vec<DType>,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
     pub(crate) tune: Option<Tune>,
+}
+
+/// The GPUs to plan for.
+#[derive(Clone)]
+pub(crate) struct Gpu {
+    pub(crate) target: CudaTarget,
+    /// One of them, by its file of facts; none where the plan is for all of the architecture.
+    pub(crate) facts: Option<(PathBuf, Facts)>,
 }
 
 /// How layers are measured.
@@ -101,6 +111,14 @@ pub(crate) struct GpuCheck {
     pub(crate) json: bool,
 }
 
+/// A GPU to take facts from.
+pub(crate) struct Record {
+    pub(crate) device: usize,
+    pub(crate) data: PathBuf,
+    /// None: they are printed.
+    pub(crate) output: Option<PathBuf>,
+}
+
 /// What is done with profiles.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -125,6 +143,7 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
        prestow profile analysis FILE...            sums by TBD's keywords
        prestow profile entries FILE [flags]        the largest entries by category
        prestow gpu-check [MODEL]... [flags]        networks on the GPU at hand: results, memory and speed
+       prestow target record [flags]               the facts of the GPU at hand, as a file for --target
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
@@ -136,7 +155,8 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --data DIR            where those are (default data)
          --target cpu          what is compiled for: cpu (any of this architecture), cpu:native, cpu:x86-64,
                                cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64; or cuda:sm_80, cuda:sm_90, cuda:sm_100,
-                               cuda:sm_120, for which `cargo xtask fetch --cuda` brings the compiler
+                               cuda:sm_120, for which `cargo xtask fetch --cuda` brings the compiler; or FILE.json, the
+                               facts of one GPU, as targets/cuda-sm_90-h200.json
          --dtype f32           how weights, and results between kernels, are stored: f32, f16 or bf16; kernels compute
                                in f32, inputs and outputs stay as they are
          --exact               no algorithm that trades rounding for speed (Winograd's)
@@ -156,6 +176,7 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
 gpu-check: --batch N[,N...], --iters N, --device N, --data DIR, -o FILE (the report as JSON)
+target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
 ",
@@ -192,8 +213,10 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         "what-if" => parse_what_if(words),
         "profile" => parse_profile(words),
         "gpu-check" => parse_gpu_check(words),
+        "target" => parse_record(words),
         other => Err(format!(
-            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if, profile and gpu-check"
+            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if, profile, gpu-check \
+             and target"
         )),
     }
 }
@@ -264,6 +287,26 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         }
     }
     Ok(Command::GpuCheck(check))
+}
+
+fn parse_record(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    match words.next().map_err(text)? {
+        Some(Value(word)) if word == "record" => {}
+        Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        _ => return Err("target what? there is `target record`, which writes down the GPU at hand".into()),
+    }
+    let mut record = Record { device: 0, data: Request::default().data, output: None };
+    while let Some(word) = words.next().map_err(text)? {
+        match word {
+            Long("device") => record.device = number("device", &mut words)? as usize,
+            Long("data") => record.data = text_value(&mut words)?.into(),
+            Long("output") | Short('o') => record.output = Some(text_value(&mut words)?.into()),
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(text(other.unexpected())),
+        }
+    }
+    Ok(Command::Record(record))
 }
 
 fn parse_profile(mut words: lexopt::Parser) -> Result<Command, String> {
@@ -512,17 +555,38 @@ fn parse_weights(given: &str) -> Result<Weights, String> {
 
 /// `cpu` stands for all processors of this architecture, `cpu:native` for this machine's. A GPU's runner is for this
 /// architecture's processors.
-fn parse_target(given: &str) -> Result<(Level, Option<CudaTarget>), String> {
+fn parse_target(given: &str) -> Result<(Level, Option<Gpu>), String> {
     let here = CpuTarget::new().level;
     let found = match given {
         "cpu" => Some((here, None)),
         "cpu:native" => Level::native().map(|level| (level, None)),
+        file if file.ends_with(".json") => return Ok((here, Some(read_facts(file.into())?))),
         name => match CudaTarget::named(name) {
-            Some(device) => Some((here, Some(device))),
+            Some(target) => Some((here, Some(Gpu { target, facts: None }))),
             None => Level::named(name).map(|level| (level, None)),
         },
     };
     let cpus = || Level::ALL.map(|level| level.name).join(", ");
-    let gpus = || CudaTarget::ARCHITECTURES.map(|arch| format!("cuda:{arch}")).join(", ");
-    found.ok_or_else(|| format!("--target {given} is not supported; there are cpu, cpu:native, {}, {}", cpus(), gpus()))
+    found.ok_or_else(|| {
+        let gpus = architectures();
+        format!("--target {given} is not supported; there are cpu, cpu:native, {}, {gpus}, FILE.json", cpus())
+    })
+}
+
+fn architectures() -> String {
+    CudaTarget::ARCHITECTURES.map(|arch| format!("cuda:{arch}")).join(", ")
+}
+
+/// The GPU of a file of facts.
+fn read_facts(file: PathBuf) -> Result<Gpu, String> {
+    let wrong = |error: &dyn std::fmt::Display, way: &str| format!("--target {}: {error}; {way}", file.display());
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| wrong(&error, "`prestow target record -o FILE.json` writes such a file where the GPU is"))?;
+    let facts = Facts::parse(&text)
+        .map_err(|error| wrong(&error, "add it, or record the file again with `prestow target record`"))?;
+    let name = format!("cuda:{}", facts.arch);
+    let target = CudaTarget::named(&name).ok_or_else(|| {
+        wrong(&format!("there are no kernels for {}", facts.arch), &format!("there are some for {}", architectures()))
+    })?;
+    Ok(Gpu { target, facts: Some((file, facts)) })
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use types::Bytes;
 
 use crate::arguments::Compile;
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::dump::Dump;
 use crate::tune::{self, Outcome};
 
@@ -27,7 +27,8 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
-    let device = request.device.as_ref().map(|device| Device::find(device, &request.source.data)).transpose()?;
+    let gpu = request.device.as_ref();
+    let device = gpu.map(|gpu| Device::find(&gpu.target, &request.source.data)).transpose()?;
     let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {
@@ -68,13 +69,26 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     if let Some(dump) = dump {
         dump.finish()?;
     }
+    let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
     let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
+    if let Some((file, facts)) = facts {
+        device::fits(file, facts, device::planned(&program))?;
+    }
     compiler::write_executable(&output, &runner, &program).map_err(|error| error.to_string())?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(match request.json {
-        true => as_json(&program, &fits, tuning.as_ref(), &output, seconds),
-        false => as_text(&program, &fits, tuning.as_ref(), &output, seconds),
+        true => {
+            let mut report = as_json(&program, &fits, tuning.as_ref(), &output, seconds);
+            if let Some((file, facts)) = facts {
+                report["device"] = device::as_json(file, facts, &program);
+            }
+            format!("{report:#}\n")
+        }
+        false => {
+            let device = facts.map(|(file, facts)| device::as_text(file, facts, &program)).unwrap_or_default();
+            as_text(&program, &fits, tuning.as_ref(), &device) + &wrote(&output, seconds)
+        }
     })
 }
 
@@ -127,7 +141,13 @@ fn output_path(request: &Compile) -> Result<PathBuf, String> {
     Ok(output)
 }
 
-fn as_json(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, output: &Path, seconds: f64) -> String {
+fn as_json(
+    program: &Program,
+    fits: &[Option<Fit>],
+    tuning: Option<&Outcome>,
+    output: &Path,
+    seconds: f64,
+) -> serde_json::Value {
     let plans = program.plans.iter().zip(fits).map(|(plan, fit)| plan_json(plan, fit.as_ref()));
     let mut plans: Vec<serde_json::Value> = plans.collect();
     let mut report = plans[0].take();
@@ -141,7 +161,7 @@ fn as_json(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
         report["other_batches"] = json!(plans[1..]);
         report["shared_arena_bytes"] = json!(shared_arena(program).0);
     }
-    format!("{report:#}\n")
+    report
 }
 
 fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
@@ -168,7 +188,11 @@ fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
     })
 }
 
-fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, output: &Path, seconds: f64) -> String {
+fn wrote(output: &Path, seconds: f64) -> String {
+    format!("wrote {} in {seconds:.2} s; run it\n", output.display())
+}
+
+fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, device: &str) -> String {
     let mut text = String::new();
     for (plan, fit) in program.plans.iter().zip(fits) {
         let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
@@ -198,6 +222,7 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
     if 1 < program.plans.len() {
         let _ = writeln!(text, "one arena for all: {}", shared_arena(program));
     }
+    text.push_str(device);
     if let Some(Outcome { measured, known, changed, cache, .. }) = tuning {
         let layers = measured + known;
         let _ = writeln!(
@@ -206,7 +231,6 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
             cache.display()
         );
     }
-    let _ = writeln!(text, "wrote {} in {:.2} s; run it", output.display(), seconds);
     text
 }
 
@@ -216,7 +240,7 @@ fn code_bytes(plan: &Plan) -> Bytes {
 }
 
 /// The arena that serves whichever plan runs.
-fn shared_arena(program: &Program) -> Bytes {
+pub(crate) fn shared_arena(program: &Program) -> Bytes {
     program.plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default()
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     // The page shows the plan of the largest batch, of the first dtype that has it.
     let report = reports.into_iter().rev().max_by_key(|report| report.batch).expect("at least one batch was planned");
     let target = match &asked.compile.device {
-        Some(device) => device.name(),
+        Some(device) => device.target.name(),
         None => asked.compile.level.name.to_string(),
     };
     let what_if = profile::WhatIf { model: report.model.clone(), target, capacity_bytes: capacity, variants, largest };
@@ -85,7 +85,7 @@ impl Planner<'_> {
         let request = source::Request { batch: usize::try_from(batch).ok(), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
         let target: &dyn Target = match &compile.device {
-            Some(device) => device,
+            Some(device) => &device.target,
             None => &target,
         };
         let done = compiler::compile(model, target, None, |_, _| {});

@@ -1,0 +1,18 @@
+//! `prestow target record`: the facts of the GPU at hand, as a file that stands for it on machines without it.
+
+use crate::arguments::Record;
+use crate::device;
+
+/// Asks the driver, and the libraries that are there.
+pub(crate) fn record(request: &Record) -> Result<String, String> {
+    let gpu = cuda::driver::Gpu::open(request.device).map_err(|error| error.to_string())?;
+    let mut facts = gpu.facts().map_err(|error| error.to_string())?;
+    if let Ok(compiler) = cuda::nvrtc::Compiler::find(&device::places(&request.data)) {
+        facts.libraries.insert("nvrtc".into(), compiler.version().map_err(|error| error.to_string())?);
+    }
+    let text = facts.text();
+    let Some(path) = &request.output else { return Ok(text) };
+    compiler::write_whole(path, |file| std::io::Write::write_all(file, text.as_bytes()))
+        .map_err(|error| error.to_string())?;
+    Ok(format!("wrote {}: {} ({}), {}\n", path.display(), gpu.name(), gpu.arch(), facts.source.text()))
+}
