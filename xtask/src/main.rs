@@ -3,6 +3,7 @@
 //! Every command exits with 0 when done and with 1 or 2 when not, and says why.
 
 mod bench;
+mod bindgen;
 mod compile;
 mod fetch;
 mod peers;
@@ -30,6 +31,7 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
                                                      well, for the tests that compare with them; NVIDIA's compiler, for
                                                      --target cuda:ARCH
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
+       cargo xtask bindgen [--headers DIR] [--check] the tables of crates/cuda-sys from NVIDIA's headers in pip's packages
        cargo xtask bench [NAME]                      criterion benches of networks
        cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks
        cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [NETWORK|FILE]...
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         "ci" => ci(),
         "fetch" => fetch::run(&rest),
         "tidy" => tidy::run(),
+        "bindgen" => bindgen::run(&rest),
         "bench" => bench::run(&rest),
         "" | "help" | "--help" | "-h" => {
             print!("{HELP}");
