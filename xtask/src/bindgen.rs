@@ -33,6 +33,8 @@ struct Table {
     /// Where the version stands, and the macros that say it.
     version: (&'static str, &'static [&'static str]),
     functions: &'static str,
+    /// Types that no function names: values of attributes.
+    types: &'static str,
 }
 
 const TABLES: [Table; 3] = [
@@ -43,6 +45,7 @@ const TABLES: [Table; 3] = [
         version: ("nvidia/cudnn/include/cudnn_version.h", &["CUDNN_MAJOR", "CUDNN_MINOR", "CUDNN_PATCHLEVEL"]),
         functions: "cudnnBackend(Create|Destroy)Descriptor|cudnnBackend(Finalize|SetAttribute|GetAttribute|Execute)|\
                     cudnnCreate|cudnnDestroy|cudnnSetStream|cudnnGetVersion|cudnnGetErrorString|cudnnGetLastErrorString",
+        types: "cudnnDataType_t|cudnnConvolutionMode_t|cudnnPointwiseMode_t|cudnnBackend(HeurMode|NumericalNote|BehaviorNote)_t",
     },
     Table {
         file: "nccl.rs",
@@ -53,6 +56,7 @@ const TABLES: [Table; 3] = [
                     ncclComm(Count|CuDevice|UserRank|GetAsyncError|Register|Deregister)|ncclMem(Alloc|Free)|\
                     ncclGetErrorString|ncclGetLastError|ncclGroup(Start|End)|ncclAllReduce|ncclAllGather|ncclBroadcast|\
                     ncclReduce|ncclReduceScatter|ncclSend|ncclRecv",
+        types: "",
     },
     Table {
         file: "nvml.rs",
@@ -61,6 +65,7 @@ const TABLES: [Table; 3] = [
         version: ("nvidia/cu13/include/nvml.h", &["NVML_API_VERSION"]),
         functions: "nvmlInit_v2|nvmlShutdown|nvmlErrorString|nvmlSystemGetDriverVersion|\
                     nvmlDeviceGetHandleByPciBusId_v2|nvmlDeviceGetMemoryInfo_v2|nvmlDeviceGetComputeRunningProcesses_v3",
+        types: "",
     },
 ];
 
@@ -139,7 +144,11 @@ fn generate(bindgen: &Path, headers: &Path, table: &Table) -> Result<String, Str
     command.arg(&header).args(["--dynamic-loading", table.name, "--default-enum-style", "newtype"]);
     command.args(["--no-prepend-enum-name", "--no-layout-tests", "--no-doc-comments", "--with-derive-eq"]);
     command.args(["--rust-target", "1.85", "--rust-edition", "2024", "--wrap-unsafe-ops", "--disable-header-comment"]);
-    command.args(["--allowlist-function", table.functions, "--rustfmt-configuration-file"]);
+    command.args(["--allowlist-function", table.functions]);
+    if !table.types.is_empty() {
+        command.args(["--allowlist-type", table.types]);
+    }
+    command.arg("--rustfmt-configuration-file");
     command.arg(root().join("rustfmt.toml"));
     command.arg("--").args(["-x", "c"]);
     for folder in ["nvidia/cudnn/include", "nvidia/cu13/include"] {

@@ -14,8 +14,12 @@ const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
 /// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
 const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
 
+/// NVIDIA's library of convolutions, of the version that plans were made with so far. Without what it asks pip for: cuBLAS,
+/// which none of the engines that we take needs.
+const CUDNN: [&str; 1] = ["nvidia-cudnn-cu13==9.19.0.56"];
+
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
-    const MORE: [&str; 3] = ["--with-mxnet", "--with-onnxruntime", "--cuda"];
+    const MORE: [&str; 4] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cudnn"];
     let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| MORE.contains(&word.as_str()));
     let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
     let script = root().join("xtask/fetch.py");
@@ -28,8 +32,11 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if wanted("--with-onnxruntime") {
         peers::install("onnxruntime")?;
     }
-    if wanted("--cuda") {
+    if wanted("--cuda") || wanted("--cudnn") {
         cuda()?;
+    }
+    if wanted("--cudnn") {
+        peers::environment_with(&["--no-deps"], &root().join("data/cuda"), &CUDNN)?;
     }
     Ok(0)
 }

@@ -26,10 +26,10 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
                                                      that need NVIDIA's compiler run where it is, or is fetched so
        cargo xtask ci                                formatting, lints, tidy, then all of test
-       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda]
+       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda] [--cudnn]
                                                      public weights, pictures and test data into data/; the runtimes as
                                                      well, for the tests that compare with them; NVIDIA's compiler, for
-                                                     --target cuda:ARCH
+                                                     --target cuda:ARCH; cuDNN as well, for --cudnn
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
        cargo xtask bindgen [--headers DIR] [--check] the tables of crates/cuda-sys from NVIDIA's headers in pip's packages
        cargo xtask bench [NAME]                      criterion benches of networks

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
+use crate::cudnn::Execution;
 use crate::{Facts, Launch, Measured, Properties, Source};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
@@ -98,9 +99,14 @@ impl Gpu {
     }
 
     /// Makes the context current for this thread.
-    fn enter(&self) -> Result<(), DriverError> {
+    pub(crate) fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: the context is alive as long as we are.
         unsafe { result::ctx::set_current(self.context) }.map_err(failed("taking up its context"))
+    }
+
+    /// The stream, for libraries that work on it.
+    pub(crate) fn stream(&self) -> sys::CUstream {
+        self.stream
     }
 
     /// What it is called.
@@ -236,6 +242,15 @@ impl Memory {
         self.size
     }
 
+    /// Where a place of it is, for the GPU.
+    ///
+    /// # Panics
+    /// A place outside.
+    pub(crate) fn address(&self, place: usize) -> u64 {
+        assert!(place <= self.size, "it lies in the block");
+        self.start + place as u64
+    }
+
     /// Writes bytes from a place on, when all that was begun before is done.
     ///
     /// # Errors
@@ -314,7 +329,7 @@ impl Module {
         launch: &Launch,
         memory: &Arc<Memory>,
         places: &[usize],
-    ) -> Result<Call, DriverError> {
+    ) -> Result<KernelCall, DriverError> {
         assert!(places.iter().all(|&place| place <= memory.size), "they lie in the block");
         let missing = || DriverError::NoKernel(launch.entry.clone());
         let name = CString::new(launch.entry.as_str()).map_err(|_| missing())?;
@@ -324,7 +339,7 @@ impl Module {
         let Launch { grid, block, .. } = launch;
         let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
         let (module, memory) = (self.clone(), memory.clone());
-        Ok(Call { module, _memory: memory, function, grid: *grid, block: *block, addresses })
+        Ok(KernelCall { module, _memory: memory, function, grid: *grid, block: *block, addresses })
     }
 }
 
@@ -337,8 +352,29 @@ impl Drop for Module {
     }
 }
 
+/// What is done as one: a kernel of ours, or a plan of cuDNN's.
+pub enum Call {
+    /// A kernel.
+    Kernel(KernelCall),
+    /// A plan of cuDNN's.
+    Cudnn(Execution),
+}
+
+impl Call {
+    /// Launches it, behind all that was begun before.
+    ///
+    /// # Errors
+    /// The driver or cuDNN refuses it.
+    pub fn launch(&self) -> Result<(), DriverError> {
+        match self {
+            Call::Kernel(call) => call.launch(),
+            Call::Cudnn(execution) => execution.launch(),
+        }
+    }
+}
+
 /// A kernel with its arguments.
-pub struct Call {
+pub struct KernelCall {
     module: Arc<Module>,
     /// Where the arguments point.
     _memory: Arc<Memory>,
@@ -349,11 +385,11 @@ pub struct Call {
 }
 
 // SAFETY: as for `Gpu`, whose context `launch` makes current.
-unsafe impl Send for Call {}
+unsafe impl Send for KernelCall {}
 // SAFETY: as above.
-unsafe impl Sync for Call {}
+unsafe impl Sync for KernelCall {}
 
-impl Call {
+impl KernelCall {
     /// Launches it, behind all that was begun before. Allocates nothing for up to sixteen arguments.
     ///
     /// # Errors

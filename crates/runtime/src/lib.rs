@@ -59,6 +59,7 @@ pub mod heap;
 pub mod process;
 mod session;
 
+pub use cuda::Places;
 pub use device::{Device, Gpu, Host};
 pub use file::{ImageFile, OpenError};
 pub use session::{RunError, Session, WeightSource, check_input, open, open_all};

@@ -134,6 +134,11 @@ impl Session {
         self.backend.step(self.selected, step)
     }
 
+    /// Whether a step writes all of its workspace.
+    pub(crate) fn fills_workspace(&self, step: usize) -> bool {
+        self.backend.fills_workspace(self.selected, step)
+    }
+
     /// Nothing but arithmetic on registers, on all threads; returns how many operations that was, a multiply-add counting
     /// as two. What steps can be compared with.
     pub fn burst(&mut self, rounds: usize) -> u64 {

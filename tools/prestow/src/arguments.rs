@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use compiler::source::{Request, Weights};
 use cpu::Level;
 use cuda::Facts;
+use cuda::cudnn::Math;
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
@@ -37,6 +38,10 @@ pub(crate) struct Compile {
     pub(crate) level: Level,
     /// The GPUs to plan for, if it is not processors.
     pub(crate) device: Option<Gpu>,
+    /// How cuDNN may compute, where it is asked.
+    pub(crate) cudnn: Option<Math>,
+    /// What was decided is told one by one.
+    pub(crate) verbose: bool,
     pub(crate) exact: bool,
     /// What is stored between kernels; several, distinct ones, for what-if alone.
     pub(crate) dtypes: Vec<DType>,
@@ -106,6 +111,8 @@ pub(crate) struct GpuCheck {
     pub(crate) models: Vec<String>,
     pub(crate) batches: Vec<usize>,
     pub(crate) iters: usize,
+    /// How cuDNN may compute, where it is asked.
+    pub(crate) cudnn: Option<Math>,
     pub(crate) data: PathBuf,
     pub(crate) output: Option<PathBuf>,
     pub(crate) json: bool,
@@ -157,6 +164,10 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
                                cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64; or cuda:sm_80, cuda:sm_90, cuda:sm_100,
                                cuda:sm_120, for which `cargo xtask fetch --cuda` brings the compiler; or FILE.json, the
                                facts of one GPU, as targets/cuda-sm_90-h200.json
+         --cudnn[=tf32]        convolutions by cuDNN where it has an engine, planned for the GPU of --target FILE.json and
+                               without it (`cargo xtask fetch --cudnn` brings the library, which the executable then needs
+                               as well); tf32: with operands rounded for tensor cores
+         --verbose             which convolutions cuDNN does not do, and why
          --dtype f32           how weights, and results between kernels, are stored: f32, f16 or bf16; kernels compute
                                in f32, inputs and outputs stay as they are
          --exact               no algorithm that trades rounding for speed (Winograd's)
@@ -175,7 +186,7 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...], --iters N, --device N, --data DIR, -o FILE (the report as JSON)
+gpu-check: --batch N[,N...], --iters N, --device N, --cudnn[=tf32], --data DIR, -o FILE (the report as JSON)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
@@ -271,13 +282,22 @@ fn only_pages(command: &str, report: &Report) -> Result<(), String> {
 fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
     let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
     let data = Request::default().data;
-    let mut check =
-        GpuCheck { device: 0, models: Vec::new(), batches: vec![1], iters: 50, data, output: None, json: false };
+    let mut check = GpuCheck {
+        device: 0,
+        models: Vec::new(),
+        batches: vec![1],
+        iters: 50,
+        cudnn: None,
+        data,
+        output: None,
+        json: false,
+    };
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) => check.models.push(word.string().map_err(text)?),
             Long("device") => check.device = number("device", &mut words)? as usize,
             Long("batch") => check.batches = parse_batches(&text_value(&mut words)?)?,
+            Long("cudnn") => check.cudnn = Some(parse_math(words.optional_value())?),
             Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
             Long("data") => check.data = text_value(&mut words)?.into(),
             Long("output") | Short('o') => check.output = Some(text_value(&mut words)?.into()),
@@ -413,6 +433,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let (mut budget, mut exact, mut batches, mut list) = (None, false, Vec::new(), false);
     let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
     let (mut level, mut device) = (CpuTarget::new().level, None);
+    let (mut cudnn, mut verbose) = (None, false);
     let mut dtypes = vec![DType::F32];
     while let Some(word) = words.next().map_err(text)? {
         match word {
@@ -443,6 +464,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                 let word = text_value(&mut words)?;
                 budget = Some(word.parse().map_err(|error| format!("--budget: {error}"))?);
             }
+            Long("cudnn") => cudnn = Some(parse_math(words.optional_value())?),
+            Long("verbose") => verbose = true,
             Long("exact") => exact = true,
             Long("tune") => {
                 let seconds = words.optional_value().map(parse_seconds).transpose()?;
@@ -472,6 +495,21 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if device.is_some() && (tune.is_some() || budget.is_some() || dtypes != [DType::F32]) {
         return Err("--target cuda:ARCH goes without --tune, --budget and --dtype, which are for processors".into());
     }
+    if cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
+        return Err(
+            "--cudnn plans for one GPU: name its facts with --target FILE.json, as targets/cuda-sm_90-h200.json; \
+                    `prestow target record` writes such a file where the GPU is"
+                .into(),
+        );
+    }
+    if verbose && cudnn.is_none() {
+        return Err("--verbose tells what --cudnn, which is missing, leaves to other kernels".into());
+    }
+    let cudnn = match (cudnn, exact) {
+        (Some(Math::Tf32), true) => return Err("--cudnn=tf32 and --exact exclude each other".into()),
+        (Some(Math::Strict), true) => Some(Math::Exact),
+        (math, _) => math,
+    };
     if tune.is_some() && dtypes != [DType::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
@@ -484,8 +522,22 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let tune = tune.map(|seconds| Tune { seconds, threads: tune_threads, cache: tune_cache });
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    let compile =
-        Compile { source: request, output, runner, dump_ir, json, budget, level, device, exact, dtypes, batches, tune };
+    let compile = Compile {
+        source: request,
+        output,
+        runner,
+        dump_ir,
+        json,
+        budget,
+        level,
+        device,
+        cudnn,
+        verbose,
+        exact,
+        dtypes,
+        batches,
+        tune,
+    };
     Ok(Command::Compile(Box::new(compile)))
 }
 
@@ -518,6 +570,14 @@ fn parse_dtypes(given: &str) -> Result<Vec<DType>, String> {
         dtypes.push(dtype);
     }
     Ok(dtypes)
+}
+
+fn parse_math(given: Option<std::ffi::OsString>) -> Result<Math, String> {
+    match given.as_ref().map(|given| given.to_string_lossy()) {
+        None => Ok(Math::Strict),
+        Some(word) if word == "tf32" => Ok(Math::Tf32),
+        Some(word) => Err(format!("--cudnn takes nothing or tf32, as --cudnn=tf32, not `{word}`")),
+    }
 }
 
 fn parse_seconds(given: std::ffi::OsString) -> Result<f64, String> {

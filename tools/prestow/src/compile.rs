@@ -13,7 +13,7 @@ use serde_json::json;
 use types::Bytes;
 
 use crate::arguments::Compile;
-use crate::device::{self, Device};
+use crate::device::{self, Device, Library};
 use crate::dump::Dump;
 use crate::tune::{self, Outcome};
 
@@ -28,7 +28,13 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let gpu = request.device.as_ref();
-    let device = gpu.map(|gpu| Device::find(&gpu.target, &request.source.data)).transpose()?;
+    let mut device = gpu.map(|gpu| Device::find(&gpu.target, &request.source.data)).transpose()?;
+    let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
+    if let (Some(found), Some((_, facts)), Some(math)) =
+        (device.take_if(|_| request.cudnn.is_some()), facts, request.cudnn)
+    {
+        device = Some(found.with_cudnn(&facts.device, math, &request.source.data)?);
+    }
     let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {
@@ -43,6 +49,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
         batches => batches.iter().copied().map(Some).collect(),
     };
     let mut compiled = Vec::with_capacity(batches.len());
+    let mut refused = Vec::new();
     for (ix, &batch) in batches.iter().enumerate() {
         let model = source::load(&source::Request { batch, ..request.source.clone() });
         let model = model.map_err(|error| error.to_string())?;
@@ -50,6 +57,9 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
             // The graphs of other batches differ in extents only.
             if let (0, Some(dump)) = (ix, &mut dump) {
                 dump.show(pass, graph);
+            }
+            if let ("schedule", Some(device)) = (pass, &device) {
+                refused.push(device::refused_by_cudnn(&device.target, graph));
             }
         };
         let done = compiler::compile(model, target, request.budget, watch);
@@ -69,11 +79,12 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     if let Some(dump) = dump {
         dump.finish()?;
     }
-    let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
     let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
+    let cudnn = device.as_ref().and_then(|device| device.cudnn.clone());
+    let library = cudnn.map(|version| Library::new(version, &program, refused));
     if let Some((file, facts)) = facts {
-        device::fits(file, facts, device::planned(&program))?;
+        device::fits(file, facts, &program)?;
     }
     compiler::write_executable(&output, &runner, &program).map_err(|error| error.to_string())?;
     let seconds = start.elapsed().as_secs_f64();
@@ -83,11 +94,15 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
             if let Some((file, facts)) = facts {
                 report["device"] = device::as_json(file, facts, &program);
             }
+            if let Some(library) = &library {
+                report["cudnn"] = library.json();
+            }
             format!("{report:#}\n")
         }
         false => {
             let device = facts.map(|(file, facts)| device::as_text(file, facts, &program)).unwrap_or_default();
-            as_text(&program, &fits, tuning.as_ref(), &device) + &wrote(&output, seconds)
+            let library = library.as_ref().map(|library| library.text(request.verbose)).unwrap_or_default();
+            as_text(&program, &fits, tuning.as_ref(), &(library + &device)) + &wrote(&output, seconds)
         }
     })
 }

@@ -13,7 +13,7 @@ const TILE: usize = 64;
 const CHANNELS_MIN: usize = 8;
 
 /// Rows and columns of spatial numbers; one dimension is one row.
-fn two(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
+pub(super) fn two(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
     match *numbers {
         [columns] => Ok([one, columns]),
         [rows, columns] => Ok([rows, columns]),
@@ -36,7 +36,7 @@ fn window(
     Ok(format!("Window<{}>", numbers.concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))
 }
 
-fn label(kernel: &[usize], out: &Shape) -> String {
+pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
     let kernel = kernel.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
     format!("{kernel} to {out}")
 }
