@@ -186,6 +186,9 @@ int cuStreamCreate(void** stream, unsigned) {
     driver().alive["stream"]++;
     return *stream = &driver(), SUCCESS;
 }
+// These two are for programs that use cust.
+int cuStreamCreateWithPriority(void** stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
+int cuDevicePrimaryCtxSetFlags_v2(int, unsigned) { return SUCCESS; }
 int cuStreamDestroy_v2(void*) {
     driver().alive["stream"]--;
     return SUCCESS;
@@ -237,6 +240,15 @@ int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t size) {
     if (found == driver().allocations.end()) return INVALID_VALUE;
     std::memcpy(to, reinterpret_cast<void*>(from), size);
     driver().say("read %zu at %llu", size, static_cast<unsigned long long>(from - found->first));
+    return SUCCESS;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void* stream) {
+    ENTER("cuMemcpyDtoDAsync_v2");
+    auto source = driver().allocation(from, size), target = driver().allocation(to, size);
+    if (source == driver().allocations.end() || target == driver().allocations.end() || !stream) return INVALID_VALUE;
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
+    driver().say("copy %zu from %llu to %llu", size, static_cast<unsigned long long>(from - source->first),
+                 static_cast<unsigned long long>(to - target->first));
     return SUCCESS;
 }
 int cuModuleLoadData(void** module, const void*) {

@@ -75,6 +75,9 @@ fn ci() -> Result<u8, String> {
         "documentation",
         cargo().args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
+    // cust looks for CUDA when it is built, unless somebody only reads its documentation.
+    let interop = ["check", "--release", "-p", "prestow-cust", "--features", "cust", "--examples"];
+    check("the crate for cust", cargo().args(interop).env("DOCS_RS", "1"))?;
     test::run(&[])
 }
 

@@ -103,9 +103,10 @@ fn links(faults: &mut Vec<String>) -> Result<(), String> {
     for document in documents {
         let text = read(&document)?;
         for word in text.split(['`', '(', ')', ' ', '\n', '|']) {
-            let is_ours = ["crates/", "tools/", "xtask/", "docs/", "tests/", "benches/", "targets/", "cuda/"]
-                .iter()
-                .any(|top| word.starts_with(top));
+            let is_ours =
+                ["crates/", "tools/", "xtask/", "docs/", "tests/", "benches/", "targets/", "cuda/", "interop/"]
+                    .iter()
+                    .any(|top| word.starts_with(top));
             if is_ours
                 && word.contains('.')
                 && !word.contains(['*', '<', '{'])

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::{result, sys};
 
 use crate::cudnn::Execution;
-use crate::{Facts, Launch, Measured, Properties, Source};
+use crate::{Facts, Launch, Measured, OtherStream, Properties, Source};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
@@ -36,7 +36,7 @@ pub enum DriverError {
     Failed { what: &'static str, why: String },
 }
 
-fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
     move |error| {
         let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
         DriverError::Failed { what, why: text.unwrap_or_else(|| format!("error {:?}", error.0)) }
@@ -242,11 +242,15 @@ impl Memory {
         self.size
     }
 
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// Where a place of it is, for the GPU.
     ///
     /// # Panics
     /// A place outside.
-    pub(crate) fn address(&self, place: usize) -> u64 {
+    pub fn address(&self, place: usize) -> u64 {
         assert!(place <= self.size, "it lies in the block");
         self.start + place as u64
     }
@@ -456,6 +460,16 @@ impl Graph {
     /// What it records.
     pub fn calls(&self) -> &[Call] {
         &self.calls
+    }
+
+    /// Launches it on another's stream, behind all that was begun there before.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    pub fn launch_on(&self, stream: OtherStream) -> Result<(), DriverError> {
+        self.gpu.enter()?;
+        // SAFETY: the graph is alive, and so is what the calls point to; of the stream its maker promised what is needed.
+        unsafe { result::graph::launch(self.exec, stream.raw()) }.map_err(failed("launching a record"))
     }
 
     /// Launches it, behind all that was begun before.

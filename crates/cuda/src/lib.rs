@@ -19,12 +19,14 @@ pub mod driver;
 mod facts;
 mod library;
 pub mod nvrtc;
+mod other;
 
 use serde::{Deserialize, Serialize};
 
 pub use cubin::{Cubin, Resources};
 pub use facts::{Facts, FactsError, Measured, Properties, Source};
 pub use library::{NotFound, Places};
+pub use other::{OtherMemory, OtherStream};
 
 /// What a step of a plan for a GPU does, as the bytes that plans carry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 
 mod gpu;
 mod host;
+mod resident;
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use plan::{Operand, Plan};
 
 pub use gpu::Gpu;
 pub use host::Host;
+pub use resident::Resident;
 
 use crate::process::Item;
 use crate::{RunError, WeightSource};

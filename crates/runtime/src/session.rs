@@ -63,13 +63,19 @@ pub fn open_all(
     weights: Arc<dyn WeightSource>,
     device: &dyn Device,
 ) -> Result<Session, RunError> {
-    assert!(!plans.is_empty(), "there is a plan to open");
-    let got = weights.constants().len() as u64;
-    if let Some(want) = plans.iter().map(|plan| plan.constants_size.0).find(|&want| want != got) {
-        return Err(RunError::Constants { want, got });
-    }
+    check_plans(&plans, &*weights)?;
     let backend = device.open(&plans, weights)?;
     Ok(Session { plans, selected: 0, backend })
+}
+
+/// Whether plans go with their constants.
+pub(crate) fn check_plans(plans: &[Arc<Plan>], weights: &dyn WeightSource) -> Result<(), RunError> {
+    assert!(!plans.is_empty(), "there is a plan to open");
+    let got = weights.constants().len() as u64;
+    match plans.iter().map(|plan| plan.constants_size.0).find(|&want| want != got) {
+        Some(want) => Err(RunError::Constants { want, got }),
+        None => Ok(()),
+    }
 }
 
 /// Plans with their memory and threads, one of them selected. Running it allocates nothing.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::{Math, Planner};
@@ -629,4 +630,73 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
     assert!(file("one") == file("two"), "the same input gives the same executable");
     let (code, said) = compile("tf32", "resnet18", &["--target", facts, "--cudnn=tf32"], &nowhere);
     assert!(code == Some(0) && file("tf32") != file("one"), "{said}");
+}
+
+/// What the process of the next test is told: the executable to run.
+const RESIDENT: &str = "PRESTOW_TEST_RESIDENT";
+
+/// A model on a caller's stream and memory, in a process of its own: the driver is found when a process starts.
+#[test]
+fn what_stays_on_a_gpu_runs_on_a_callers_stream() {
+    let test = "gpu::what_stays_on_a_gpu_runs_on_a_callers_stream";
+    if let Some(folder) = crate::environment(RESIDENT) {
+        return run_resident(Path::new(&folder));
+    }
+    let code = Some(b"code".to_vec());
+    let Some(mocked) = Mocked::with(test, "gpu-resident", convolutions(), code, Some(Math::Strict)) else { return };
+    let own = std::env::current_exe().expect("it runs");
+    let resident = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(&own);
+        command.args([test, "--exact", "--nocapture"]).env(RESIDENT, &mocked.folder);
+        command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace"));
+        command.envs(variables.iter().copied()).output().expect("it is there")
+    };
+    let out = resident(&[]);
+    assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
+    let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+    assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
+    // The caller's bytes go into the arena and out of it on the device, around one launch.
+    let (trace, plan) = (mocked.trace(), &mocked.plan);
+    let place = |operand: &Operand| plan.arena_range(operand).expect("it lies in the arena").start;
+    let (x, y) = (&plan.inputs[0].operand, &plan.outputs[0].operand);
+    let taken = format!("copy {} from 0 to {}\nlaunch\n", x.size.0, place(x));
+    let given = format!("copy {} from {} to 0\n", y.size.0, place(y));
+    assert!(trace.contains(&taken) && trace.contains(&given) && !trace.contains("leaked"), "{trace}");
+    let out = resident(&[("PRESTOW_MOCK_FAIL", "cuMemcpyDtoDAsync_v2:2:999")]);
+    assert!(text(&out.stderr).contains("the GPU failed at giving bytes"), "{}", text(&out.stderr));
+}
+
+fn run_resident(folder: &Path) {
+    let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
+    let gpu = runtime::Gpu::default();
+    let mut resident = runtime::Resident::open(image.plans.clone(), Arc::new(image), &gpu).expect("it opens");
+    let plan = resident.plan().clone();
+    assert!(resident.select(plan.batch) && !resident.select(77));
+    // Another owner of the same device, with memory of its own.
+    let gpu = cuda::driver::Gpu::open(0).expect("it is there");
+    let memory = |port: &plan::Port| {
+        cuda::driver::Memory::new(&gpu, port.operand.size.0 as usize).expect("there is room for it")
+    };
+    let (x, y) = (memory(&plan.inputs[0]), memory(&plan.outputs[0]));
+    let bytes = std::fs::read(folder.join("in-x.npy")).expect("it was written");
+    x.write(0, &npy::read(&bytes).expect("it is an npy file").to_le_bytes()).expect("it takes them");
+    #[expect(unsafe_code, reason = "a caller's handles")]
+    // SAFETY: both blocks live until the end, and the driver is the mock: it does everything at once, and its streams are
+    // all one, whatever they are called.
+    let (stream, input, short, output) = unsafe {
+        let other = |memory: &cuda::driver::Memory, size| runtime::OtherMemory::new(memory.address(0), size);
+        let stream = runtime::OtherStream::new(std::ptr::NonNull::dangling().as_ptr());
+        (stream, other(&x, x.size()), other(&x, 4), other(&y, y.size()))
+    };
+    let refused = |resident: &mut runtime::Resident, inputs: &[_], outputs: &[_]| {
+        resident.enqueue(stream, inputs, outputs).expect_err("that does not fit").to_string()
+    };
+    assert!(refused(&mut resident, &[], &[output]).contains("the plan has 1 inputs, and 0 are given"));
+    assert!(refused(&mut resident, &[short], &[output]).contains("`x` has 4320 bytes, and 4 are given"));
+    resident.enqueue(stream, &[input], &[output]).unwrap_or_else(|error| panic!("{error}"));
+    let mut bytes = vec![0; y.size()];
+    y.read(0, &mut bytes).expect("it gives them");
+    let port = &plan.outputs[0];
+    let tensor = Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes).expect("it is whole");
+    std::fs::write(folder.join("y.npy"), npy::write(&tensor)).expect("the folder is ours");
 }

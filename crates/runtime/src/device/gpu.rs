@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cuda::cudnn::{CudnnError, Execution, Handle};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
-use cuda::{Places, Work};
+use cuda::{OtherMemory, OtherStream, Places, Work};
 use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
@@ -38,10 +38,20 @@ impl From<CudnnError> for RunError {
 
 impl Device for Gpu {
     fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
+        Ok(Box::new(GpuBackend::open(self, plans, weights)?))
+    }
+}
+
+impl GpuBackend {
+    pub(super) fn open(
+        device: &Gpu,
+        plans: &[Arc<Plan>],
+        weights: Arc<dyn WeightSource>,
+    ) -> Result<GpuBackend, RunError> {
         if let Some(other) = plans.iter().find(|plan| !plan.target.starts_with("cuda:")) {
             return Err(RunError::Target { plan: other.target.clone(), device: "cuda".into() });
         }
-        let gpu = driver::Gpu::open(self.ordinal)?;
+        let gpu = driver::Gpu::open(device.ordinal)?;
         let mut stages = Stages::new(&gpu)?;
         let arena = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
         let alignment = plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
@@ -56,7 +66,7 @@ impl Device for Gpu {
             works.push(works_of(plan)?);
         }
         let cudnn = match works.iter().flatten().any(|work| matches!(work, Work::Cudnn(_))) {
-            true => Some(Handle::new(&self.places, &gpu)?),
+            true => Some(Handle::new(&device.places, &gpu)?),
             false => None,
         };
         if cudnn.is_some() {
@@ -71,11 +81,31 @@ impl Device for Gpu {
         gpu.finish()?;
         stages.end("code and records")?;
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
-        Ok(Box::new(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu }))
+        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu })
+    }
+
+    /// Begins a run on another's stream, whose operands are another's memory of the ports' sizes.
+    pub(super) fn enqueue(
+        &mut self,
+        plan: usize,
+        stream: OtherStream,
+        inputs: &[OtherMemory],
+        outputs: &[OtherMemory],
+    ) -> Result<(), RunError> {
+        let Opened { graph, plan } = &self.plans[plan];
+        let at = |operand: &Operand| place(plan, operand, self.constants_at).expect("a checked plan's ports exist");
+        for (port, memory) in plan.inputs.iter().zip(inputs) {
+            self.memory.take_from(at(&port.operand), memory, stream)?;
+        }
+        graph.launch_on(stream)?;
+        for (port, memory) in plan.outputs.iter().zip(outputs) {
+            self.memory.give_to(at(&port.operand), memory, stream)?;
+        }
+        Ok(())
     }
 }
 
-struct GpuBackend {
+pub(super) struct GpuBackend {
     plans: Vec<Opened>,
     memory: Arc<Memory>,
     constants_at: Bytes,
