@@ -84,8 +84,13 @@ struct Driver {
 
     int run(const Launch& launch) {
         std::string places;
-        for (void* argument : launch.arguments) {
-            const uint64_t address = reinterpret_cast<uint64_t>(argument);
+        const size_t pointers = launch.arguments.size() - (launch.kernel ? launch.kernel->numbers : 0);
+        for (size_t at = 0; at < launch.arguments.size(); at++) {
+            const uint64_t address = reinterpret_cast<uint64_t>(launch.arguments[at]);
+            if (pointers <= at) {
+                places += " turn " + std::to_string(address);
+                continue;
+            }
             auto found = allocation(address, 0);
             if (found == allocations.end()) return INVALID_VALUE;
             places += " " + std::to_string(address - found->first);

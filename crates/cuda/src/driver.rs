@@ -340,10 +340,10 @@ impl Module {
         self.gpu.enter()?;
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(self.module, name) }.map_err(|_| missing())?;
-        let Launch { grid, block, .. } = launch;
+        let Launch { grid, block, turns, .. } = launch;
         let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
         let (module, memory) = (self.clone(), memory.clone());
-        Ok(KernelCall { module, _memory: memory, function, grid: *grid, block: *block, addresses })
+        Ok(KernelCall { module, _memory: memory, function, grid: *grid, block: *block, turns: *turns, addresses })
     }
 }
 
@@ -385,6 +385,7 @@ pub struct KernelCall {
     function: sys::CUfunction,
     grid: [u32; 3],
     block: [u32; 3],
+    turns: Option<u32>,
     addresses: Box<[u64]>,
 }
 
@@ -394,7 +395,8 @@ unsafe impl Send for KernelCall {}
 unsafe impl Sync for KernelCall {}
 
 impl KernelCall {
-    /// Launches it, behind all that was begun before. Allocates nothing for up to sixteen arguments.
+    /// Launches it, as many times as it wants, behind all that was begun before. Allocates nothing for up to fifteen
+    /// pointers.
     ///
     /// # Errors
     /// The driver refuses it.
@@ -403,10 +405,11 @@ impl KernelCall {
         gpu.enter()?;
         let mut few = [std::ptr::null_mut::<c_void>(); 16];
         let mut many = Vec::new();
-        let arguments: &mut [*mut c_void] = match few.get_mut(..self.addresses.len()) {
+        let count = self.addresses.len() + usize::from(self.turns.is_some());
+        let arguments: &mut [*mut c_void] = match few.get_mut(..count) {
             Some(few) => few,
             None => {
-                many.resize(self.addresses.len(), std::ptr::null_mut());
+                many.resize(count, std::ptr::null_mut());
                 &mut many
             }
         };
@@ -414,11 +417,18 @@ impl KernelCall {
             *argument = std::ptr::from_ref(address).cast_mut().cast();
         }
         let ([x, y, z], [a, b, c]) = (self.grid, self.block);
-        // SAFETY: the function is of a module that is alive, and the arguments are read before the driver returns. They point
-        // into a block of the GPU's own memory, which is alive as well; a kernel that leaves it can harm what else is there,
-        // and nothing of this process's: it was given no address of that.
-        unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), 0, gpu.stream, arguments) }
-            .map_err(failed("launching a kernel"))
+        for number in 0..self.turns.unwrap_or(1) {
+            let number = u64::from(number);
+            if self.turns.is_some() {
+                arguments[count - 1] = std::ptr::from_ref(&number).cast_mut().cast();
+            }
+            // SAFETY: the function is of a module that is alive, and the arguments are read before the driver returns. They
+            // point into a block of the GPU's own memory, which is alive as well; a kernel that leaves it can harm what else
+            // is there, and nothing of this process's: it was given no address of that.
+            unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), 0, gpu.stream, arguments) }
+                .map_err(failed("launching a kernel"))?;
+        }
+        Ok(())
     }
 }
 

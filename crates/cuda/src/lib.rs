@@ -8,7 +8,7 @@
 //! ```
 //! use prestow_cuda::{Launch, Work};
 //!
-//! let work = Work::Launch(Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1] });
+//! let work = Work::Launch(Launch { entry: "relu_0".into(), grid: [4, 1, 1], block: [256, 1, 1], turns: None });
 //! assert_eq!(Work::from_code(&work.code()), Some(work));
 //! ```
 #![allow(unsafe_code, reason = "libraries are found when the program runs")]
@@ -49,7 +49,7 @@ impl Work {
     }
 }
 
-/// How a function is launched. Its parameters are pointers: to a step's inputs, then to its outputs.
+/// How a function is launched. Its parameters are pointers: to a step's inputs, then to its outputs, then to its workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
     /// Its name.
@@ -58,4 +58,7 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block along each axis.
     pub block: [u32; 3],
+    /// So many times, one after the other, with the number of the launch, from 0 on, as one more parameter of 64 bits. Once
+    /// and without it where there is none.
+    pub turns: Option<u32>,
 }

@@ -77,17 +77,24 @@ impl Job<'_> {
             self.number(block.len() as u64);
             self.bytes.extend(block);
         }
-        self.number(plan.steps.len() as u64);
-        for step in &plan.steps {
-            let Launch { entry, grid, block } = launch(&step.code);
+        let launches: Vec<Launch> = plan.steps.iter().map(|step| launch(&step.code)).collect();
+        self.number(launches.iter().map(|launch| u64::from(launch.turns.unwrap_or(1))).sum());
+        for (step, Launch { entry, grid, block, turns }) in plan.steps.iter().zip(launches) {
             let number = self.source.entries.iter().position(|other| other.name == entry);
-            self.number(number.expect("the source has it") as u64);
-            grid.iter().chain(&block).for_each(|&extent| self.number(u64::from(extent)));
-            self.number((step.inputs.len() + step.outputs.len()) as u64);
-            for operand in step.inputs.iter().chain(&step.outputs) {
-                let [block, start, _] = range(plan, operand);
-                self.number(block);
-                self.number(start);
+            let operands = || step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
+            for turn in 0..turns.unwrap_or(1) {
+                self.number(number.expect("the source has it") as u64);
+                grid.iter().chain(&block).for_each(|&extent| self.number(u64::from(extent)));
+                self.number((operands().count() + usize::from(turns.is_some())) as u64);
+                for operand in operands() {
+                    let [block, start, _] = range(plan, operand);
+                    self.number(block);
+                    self.number(start);
+                }
+                if turns.is_some() {
+                    self.number(u64::MAX);
+                    self.number(u64::from(turn));
+                }
             }
         }
         self.number(plan.outputs.len() as u64);
@@ -189,8 +196,8 @@ fn cases() -> (Vec<(String, Graph)>, usize) {
 #[test]
 fn kernels_keep_to_their_definitions_under_sanitizers() {
     let (cases, refused) = cases();
-    // Recurrent networks, windows over three dimensions, halves as operands.
-    assert!(refused < 80 && 300 < cases.len(), "{refused} refused of {}", cases.len());
+    // Windows over three dimensions, halves as operands.
+    assert!(refused < 60 && 300 < cases.len(), "{refused} refused of {}", cases.len());
     let flags = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
     check("cuda::kernels_keep_to_their_definitions_under_sanitizers", "cuda-operators", cases, &flags);
 }
@@ -331,7 +338,7 @@ extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, f
 "
     );
     let launches = compiled.plan.steps.iter().map(|step| {
-        let Launch { entry, grid, block } = launch(&step.code);
+        let Launch { entry, grid, block, .. } = launch(&step.code);
         format!("{entry} {grid:?} {block:?}")
     });
     assert_eq!(

@@ -9,10 +9,11 @@ use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::{Math, Planner};
 use cuda::{Facts, Launch, Places, Work};
 use ir::Graph;
-use ir::ops::{Conv, Epilogue};
+use ir::ops::{Conv, Epilogue, Recurrent};
 use lower::cuda::{CudaTarget, assemble};
 use plan::{Module, Operand, Place, Plan};
 use types::pointwise::Unary;
+use types::recurrent::{Cell, Reset, Sweep};
 use types::{Bytes, DType, Tensor, npy};
 
 use crate::executables::{folder, program, text};
@@ -112,14 +113,18 @@ fn expected_trace(plan: &Plan) -> String {
         Place::Constant(ix) => (constants_at + plan.constants[ix.0 as usize].offset + operand.offset).0,
     };
     let works: Vec<Work> = plan.steps.iter().map(|step| Work::from_code(&step.code).expect("it is whole")).collect();
-    let line = |(step, work): (&plan::Step, &Work)| {
+    let lines_of = |(step, work): (&plan::Step, &Work)| -> Vec<String> {
         let operands = step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
         let places: Vec<String> = operands.map(|operand| place(operand).to_string()).collect();
         match work {
-            Work::Launch(Launch { entry, grid: [x, y, z], block }) => {
-                format!("{entry} {x} {y} {z} of {} {}", block[0], places.join(" "))
+            Work::Launch(Launch { entry, grid: [x, y, z], block, turns }) => {
+                let line = format!("{entry} {x} {y} {z} of {} {}", block[0], places.join(" "));
+                match turns {
+                    Some(turns) => (0..*turns).map(|turn| format!("{line} turn {turn}")).collect(),
+                    None => vec![line],
+                }
             }
-            Work::Cudnn(_) => format!("cudnn {}", places.join(" ")),
+            Work::Cudnn(_) => vec![format!("cudnn {}", places.join(" "))],
         }
     };
     let mut lines = vec![
@@ -130,10 +135,11 @@ fn expected_trace(plan: &Plan) -> String {
     if by_cudnn().next().is_some() {
         // A handle's own memory, and each of its plans once before there is a record.
         lines.push(format!("alloc {}", 1 << 20));
-        lines.extend(by_cudnn().map(line));
+        lines.extend(by_cudnn().flat_map(lines_of));
     }
-    lines.push(format!("record of {}", plan.steps.len()));
-    let run = || ["launch".to_string()].into_iter().chain(plan.steps.iter().zip(&works).map(line));
+    let steps = || plan.steps.iter().zip(&works).flat_map(lines_of);
+    lines.push(format!("record of {}", steps().count()));
+    let run = || ["launch".to_string()].into_iter().chain(steps());
     // Once when it is opened, then on the inputs.
     lines.extend(run());
     for port in &plan.inputs {
@@ -152,6 +158,28 @@ fn network(name: &str, shape: &[usize]) -> Graph {
     compiler::source::load(&request).unwrap_or_else(|error| panic!("{name}: {error}")).graph
 }
 
+/// An LSTM both ways whose states are results, and a GRU from the end that needs a workspace.
+fn recurrent() -> Graph {
+    let mut graph = Graph::new("recurrent");
+    let known = |graph: &mut Graph, name: &str, shape: &[usize]| {
+        graph.add_weight(name, Tensor::from_fn(types::Shape::from(shape), |ix| ((ix * 29) % 23) as f32 * 0.02 - 0.2))
+    };
+    let input =
+        |graph: &mut Graph, name: &str, shape: &[usize]| graph.add_input(name, DType::F32, types::Shape::from(shape));
+    let x = input(&mut graph, "x", &[5, 2, 2 * 4 * 11]);
+    let [h, c] = ["h", "c"].map(|name| input(&mut graph, name, &[2, 2, 11]));
+    let gates = input(&mut graph, "gates", &[3, 2, 3 * 9]);
+    let start = input(&mut graph, "start", &[1, 2, 9]);
+    let (lstm_weight, gru_weight) = (known(&mut graph, "lstm", &[2, 44, 11]), known(&mut graph, "gru", &[1, 27, 9]));
+    let lstm = Recurrent { cell: Cell::LSTM, sweep: Sweep::Both };
+    let lstm = graph.add(lstm.into(), &[x, lstm_weight, h, c], types::Scope::new("lstm")).expect("it is accepted");
+    let gru = Recurrent { cell: Cell::gru(Reset::BeforeProduct), sweep: Sweep::Reverse };
+    let gru = graph.add(gru.into(), &[gates, gru_weight, start], types::Scope::new("gru")).expect("it is accepted");
+    let outputs = lstm.into_iter().chain(gru).enumerate().map(|(ix, value)| (format!("y{ix}"), value));
+    graph.set_outputs(outputs.collect());
+    graph
+}
+
 #[test]
 fn a_run_asks_the_driver_for_what_was_planned() {
     let test = "gpu::a_run_asks_the_driver_for_what_was_planned";
@@ -159,6 +187,7 @@ fn a_run_asks_the_driver_for_what_was_planned() {
         ("squeezenet", network("squeezenet1.1", &[1, 3, 64, 64])),
         ("transformer", crate::transformers::transformer(2)),
         ("random", crate::passes_keep::random_graph(3)),
+        ("recurrent", recurrent()),
     ];
     for (name, graph) in graphs {
         let Some(mocked) = Mocked::new(test, &format!("gpu-{name}"), graph, Some(b"code".to_vec())) else { return };
@@ -166,6 +195,15 @@ fn a_run_asks_the_driver_for_what_was_planned() {
         assert!(out.status.success(), "{name}: {}", text(&out.stderr));
         assert!(text(&out.stdout).contains("Mock GPU (sm_90)"), "{name}: {}", text(&out.stdout));
         assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{name}");
+        if name == "recurrent" {
+            let lines = mocked.trace().lines().filter(|line| line.contains(" turn ")).count();
+            assert_eq!(lines, 2 * (5 + 2 * 3), "a step, or two halves of one, each time: {}", mocked.trace());
+            let mut audit = Command::new(&mocked.exe);
+            audit.args(["memory", "--actual", "--json"]).env("LD_LIBRARY_PATH", &mocked.folder);
+            let report: serde_json::Value =
+                serde_json::from_slice(&audit.output().expect("it is there").stdout).expect("it is JSON");
+            assert_eq!(report["verdict"], "equal", "{report}");
+        }
         let processor = crate::support::compiled(mocked.graph.clone()).expect("processors have kernels for it");
         let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
         for (got, want) in mocked.outputs().iter().zip(&want) {
@@ -279,9 +317,9 @@ fn networks_are_checked_by_one_command() {
         (out.status.code(), text(&out.stdout) + &text(&out.stderr))
     };
     // What there are no kernels for does not count.
-    let (code, said) = check(&["dlbs/deep_speech2"], "");
+    let (code, said) = check(&["nonesuch"], "");
     assert!(code == Some(0) && said.contains("Mock GPU (sm_90)") && said.contains("equal"), "{said}");
-    assert!(said.contains("dlbs/deep_speech2") && said.contains("refused"), "{said}");
+    assert!(said.contains("nonesuch") && said.contains("refused"), "{said}");
     let bytes = std::fs::read(&report).expect("it is written");
     let report: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
     let row = &report["networks"][0];

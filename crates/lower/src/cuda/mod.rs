@@ -4,11 +4,13 @@
 //! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
 //! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, or what cuDNN planned.
 //!
-//! A function's parameters are pointers to the step's inputs, then to its outputs, in this order.
+//! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
+//! number of the launch where a step is several.
 
 mod library;
 mod moves;
 mod pointwise;
+mod recurrent;
 mod rows;
 mod text;
 mod windows;
@@ -27,6 +29,8 @@ use text::ctype;
 
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
 const THREADS: u32 = 256;
+/// The C type of a launch's number.
+const TURN: &str = "unsigned long long";
 /// Elements are counted in 31 bits.
 const ELEMENTS_MAX: usize = i32::MAX as usize;
 
@@ -92,10 +96,12 @@ impl Source {
         let row = |Entry { name, parameters }: &Entry| {
             let pointers = parameters.iter().enumerate().map(|(ix, ty)| format!("({ty})a[{ix}]"));
             let call = format!("{name}({})", pointers.collect::<Vec<_>>().join(", "));
-            format!("    {{\"{name}\", {}, [](void** a) {{ {call}; }}}},\n", parameters.len())
+            let numbers = parameters.iter().filter(|ty| *ty == TURN).count();
+            format!("    {{\"{name}\", {}, {numbers}, [](void** a) {{ {call}; }}}},\n", parameters.len())
         };
         let rows: String = self.entries.iter().map(row).collect();
-        let kernel = "struct Kernel {\n    const char* name;\n    int parameters;\n    void (*call)(void**);\n};\n";
+        let kernel =
+            "struct Kernel {\n    const char* name;\n    int parameters, numbers;\n    void (*call)(void**);\n};\n";
         format!("{}{kernel}static const Kernel kernels[] = {{\n{rows}}};\n", self.text)
     }
 }
@@ -110,10 +116,11 @@ enum Template {
     Convolution,
     Pool,
     Rows,
+    Recurrent,
 }
 
 impl Template {
-    const ALL: [(Template, &'static str); 7] = [
+    const ALL: [(Template, &'static str); 8] = [
         (Template::Base, include_str!("../../../../cuda/base.cu")),
         (Template::Pointwise, include_str!("../../../../cuda/pointwise.cu")),
         (Template::Product, include_str!("../../../../cuda/product.cu")),
@@ -121,6 +128,7 @@ impl Template {
         (Template::Convolution, include_str!("../../../../cuda/convolution.cu")),
         (Template::Pool, include_str!("../../../../cuda/pool.cu")),
         (Template::Rows, include_str!("../../../../cuda/rows.cu")),
+        (Template::Recurrent, include_str!("../../../../cuda/recurrent.cu")),
     ];
 }
 
@@ -140,7 +148,17 @@ struct Emitted {
     /// What stands between the braces.
     body: String,
     grid: [u32; 3],
+    /// As [`Launch`] has it.
+    turns: Option<u32>,
     needs: Vec<Template>,
+}
+
+impl Emitted {
+    /// The parameters, with the number of a launch where there are several.
+    fn all_parameters(&self) -> impl Iterator<Item = (String, String)> {
+        let turn = self.turns.map(|_| (TURN.to_string(), "turn".to_string()));
+        self.parameters.clone().into_iter().chain(turn)
+    }
 }
 
 impl Target for CudaTarget {
@@ -257,7 +275,7 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::Resize(resize) => moves::resized(node, resize),
         Op::Reshape(_) => Err("it is always an alias".into()),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
-        Op::Recurrent(_) => Err("recurrent networks have no CUDA kernel".into()),
+        Op::Recurrent(op) => recurrent::recurrent(node, op),
         Op::Relayout(_) | Op::ConvChain(_) => Err("it belongs to processors".into()),
     }
 }
@@ -281,7 +299,7 @@ fn call(emitted: Emitted, label: String, operands: &[usize], in_place: &[usize])
 }
 
 /// The kinds of kernels, as reports name them.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "cuda_pointwise",
     "cuda_conv",
     "cuda_conv_each",
@@ -296,6 +314,7 @@ const KINDS: [&str; 14] = [
     "cuda_lrn",
     "cuda_move",
     "cuda_resize",
+    "cuda_recurrent",
 ];
 
 fn kind_name(kind: &str) -> &'static str {
@@ -324,14 +343,15 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
             Some((_, entry)) => *entry,
             None => {
                 let name = format!("{}_{}", emitted.kind, source.entries.len());
-                let parameters = emitted.parameters.iter().map(|(ty, _)| ty.clone()).collect();
+                let parameters = emitted.all_parameters().map(|(ty, _)| ty).collect();
                 source.entries.push(Entry { name, parameters });
                 needs.extend(&emitted.needs);
                 bodies.push((emitted.clone(), source.entries.len() - 1));
                 source.entries.len() - 1
             }
         };
-        let launch = Launch { entry: source.entries[entry].name.clone(), grid: emitted.grid, block: [THREADS, 1, 1] };
+        let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
+        let launch = Launch { entry, grid: emitted.grid, block, turns: emitted.turns };
         step.code = Work::Launch(launch).code();
     }
     for (template, text) in Template::ALL {
@@ -341,7 +361,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
         }
     }
     for (emitted, entry) in &bodies {
-        let parameters: Vec<String> = emitted.parameters.iter().map(|(ty, name)| format!("{ty} {name}")).collect();
+        let parameters: Vec<String> = emitted.all_parameters().map(|(ty, name)| format!("{ty} {name}")).collect();
         let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
         let head = format!("extern \"C\" __global__ void __launch_bounds__({THREADS}) {name}({parameters})");
         source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));

@@ -61,7 +61,7 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
     };
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
-    let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, needs };
+    let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = conv.epilogue.residual.then_some(node.inputs() - 1);
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, residual.as_slice())])
 }
@@ -76,7 +76,7 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Ca
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
     let (kind, grid) = ("conv_transpose".to_string(), blocks(out.elements()));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
-    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, needs };
+    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, turns: None, needs };
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
 }
 
@@ -96,6 +96,7 @@ pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: format!("    {function}(a0, y);\n"),
         grid: blocks(out.elements()),
+        turns: None,
         needs: vec![Template::Window, Template::Pool],
     };
     Ok(vec![call(emitted, label(&pool.kernel, out), &[0], &[])])
