@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use plan::{Operand, Plan};
 
-pub use gpu::Gpu;
+pub use gpu::{Gpu, libraries};
 pub use host::Host;
 pub use resident::Resident;
 

@@ -60,7 +60,7 @@ pub mod process;
 mod session;
 
 pub use cuda::{OtherMemory, OtherStream, Places};
-pub use device::{Device, Gpu, Host, Resident};
+pub use device::{Device, Gpu, Host, Resident, libraries};
 pub use file::{ImageFile, OpenError};
 pub use plan::{Plan, Port};
 pub use session::{RunError, Session, WeightSource, check_input, open, open_all};

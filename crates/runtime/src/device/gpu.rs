@@ -150,6 +150,20 @@ fn item(what: &str, bytes: usize) -> Item {
     Item { what: format!("device: {what}"), method, bytes: bytes as u64 }
 }
 
+/// The libraries that a plan needs where it runs beside a driver, with the versions that it was made with.
+pub fn libraries(plan: &Plan) -> Vec<String> {
+    let works =
+        plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
+    let named = works.filter_map(|work| match work {
+        Work::Cudnn(planned) => Some(format!("cuDNN {} (libcudnn.so.9)", planned.version)),
+        Work::Launch(_) => None,
+    });
+    let mut libraries: Vec<String> = named.collect();
+    libraries.sort();
+    libraries.dedup();
+    libraries
+}
+
 /// What each step of a plan does.
 fn works_of(plan: &Plan) -> Result<Vec<Work>, RunError> {
     let work = |(ix, step): (usize, &Step)| {
