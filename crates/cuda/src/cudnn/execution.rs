@@ -63,9 +63,10 @@ impl Drop for Handle {
 
 /// A plan of cuDNN's with its operands.
 pub struct Execution {
-    handle: Arc<Handle>,
-    plan: Arc<Descriptor>,
+    // They go in this order: what was read with a handle goes before it.
     pack: Arc<Descriptor>,
+    plan: Arc<Descriptor>,
+    handle: Arc<Handle>,
     /// Where the operands are.
     _memory: Arc<Memory>,
 }
@@ -112,7 +113,7 @@ impl Execution {
             pack.finalize()
         };
         let pack = pack().map_err(failed("taking addresses"))?;
-        Ok(Execution { handle: handle.clone(), plan, pack, _memory: memory.clone() })
+        Ok(Execution { pack, plan, handle: handle.clone(), _memory: memory.clone() })
     }
 
     /// Begins it, behind all that was begun before.
@@ -127,5 +128,12 @@ impl Execution {
         // of that.
         let status = unsafe { (library.execute)(self.handle.raw, self.plan.raw(), self.pack.raw()) };
         library.check(status).map_err(|why| DriverError::Failed { what: "a step of cuDNN's", why })
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        // What cuDNN loaded for the plan goes with it, and that is the context's.
+        let _ = self.handle.gpu.enter();
     }
 }
