@@ -14,9 +14,8 @@ const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
 /// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
 const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
 
-/// NVIDIA's library of convolutions, of the version that plans were made with so far. Without what it asks pip for: cuBLAS,
-/// which none of the engines that we take needs.
-const CUDNN: [&str; 1] = ["nvidia-cudnn-cu13==9.19.0.56"];
+/// NVIDIA's library of convolutions, of the version that plans were made with so far, and cuBLAS, which it loads.
+const CUDNN: [&str; 2] = ["nvidia-cublas==13.1.0.3", "nvidia-cudnn-cu13==9.19.0.56"];
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     const MORE: [&str; 4] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cudnn"];
@@ -36,7 +35,7 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
         cuda()?;
     }
     if wanted("--cudnn") {
-        peers::environment_with(&["--no-deps"], &root().join("data/cuda"), &CUDNN)?;
+        peers::environment(&root().join("data/cuda"), &CUDNN)?;
     }
     Ok(0)
 }

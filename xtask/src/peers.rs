@@ -30,11 +30,6 @@ pub(crate) fn install(names: &str) -> Result<PathBuf, String> {
 
 /// Installs the packages that a Python environment lacks, and yields its Python.
 pub(crate) fn environment(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
-    environment_with(&[], folder, packages)
-}
-
-/// The same, with flags for pip.
-pub(crate) fn environment_with(flags: &[&str], folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python");
     if !python.exists() {
         check("making a Python environment", Command::new("python3").args(["-m", "venv"]).arg(folder))?;
@@ -45,7 +40,7 @@ pub(crate) fn environment_with(flags: &[&str], folder: &Path, packages: &[&str])
     if !wanted.is_empty() {
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        check("installing packages", pip.args(flags).args(&wanted))?;
+        check("installing packages", pip.args(&wanted))?;
         wanted.iter().try_for_each(|package| touch(&mark(package)))?;
     }
     Ok(python)

@@ -98,8 +98,8 @@ fn open(places: &Places, names: &[&str], flags: i32, fetch: &'static str) -> Res
 ///
 /// # Errors
 /// It is nowhere.
-pub(crate) fn load(places: &Places, names: &[&str]) -> Result<(), NotFound> {
-    open(places, names, RTLD_GLOBAL, "--cuda").map(std::mem::forget)
+pub(crate) fn load(places: &Places, names: &[&str], fetch: &'static str) -> Result<(), NotFound> {
+    open(places, names, RTLD_GLOBAL, fetch).map(std::mem::forget)
 }
 
 /// A library whose functions only its table sees.

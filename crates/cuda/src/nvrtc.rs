@@ -42,8 +42,8 @@ impl Compiler {
     /// It is nowhere; which folders were looked in.
     pub fn find(places: &Places) -> Result<Compiler, NotFound> {
         // NVRTC opens this one by its name when it compiles; where it lies beside NVRTC that works without us.
-        let _ = load(places, &["libnvrtc-builtins.so"]);
-        load(places, &["libnvrtc.so", "libnvrtc.so.13"])?;
+        let _ = load(places, &["libnvrtc-builtins.so"], "--cuda");
+        load(places, &["libnvrtc.so", "libnvrtc.so.13"], "--cuda")?;
         // SAFETY: it asks the system's loader for the library that was loaded above.
         if !unsafe { sys::is_culib_present() } {
             return Err(NotFound { name: "libnvrtc.so".into(), fetch: "--cuda", tried: places.folders.clone() });

@@ -42,7 +42,7 @@ impl Mocked {
         let folder = folder(name);
         let mut target = CudaTarget::named("cuda:sm_90").expect("it is an architecture");
         if let Some(math) = cudnn {
-            if !built(Command::new("c++").arg(root().join("cuda/mock_cudnn.cpp")), &folder.join("libcudnn.so.9")) {
+            if !built_cudnn(&folder) {
                 skip(test, "`c++` is not installed");
                 return None;
             }
@@ -103,6 +103,14 @@ fn built(command: &mut Command, library: &Path) -> bool {
     let Ok(out) = command.output() else { return false };
     assert!(out.status.success(), "{}", text(&out.stderr).chars().take(4000).collect::<String>());
     true
+}
+
+/// Builds our cuDNN, and what the true one loads; whether there is a compiler.
+fn built_cudnn(folder: &Path) -> bool {
+    let mut empty = Command::new("c++");
+    empty.args(["-x", "c++", "/dev/null"]);
+    built(Command::new("c++").arg(root().join("cuda/mock_cudnn.cpp")), &folder.join("libcudnn.so.9"))
+        && built(&mut empty, &folder.join("libcublasLt.so.13"))
 }
 
 /// What the driver is asked for, by the plan alone.
@@ -438,7 +446,7 @@ fn facts_are_recorded_and_compiled_for() {
     assert!(said.contains("4.00 MiB  context") && said.contains("as measured when the facts were recorded"), "{said}");
     assert!(!said.contains("cuDNN"), "{said}");
     let (code, said) = compile(path, &["--cudnn"]);
-    assert!(code == Some(0) || said.contains("cannot load libcudnn.so.9"), "{said}");
+    assert!(code == Some(0) || said.contains("cannot load libcu"), "{said}");
     assert!(code != Some(0) || said.contains("1.00 MiB  cuDNN: expected beside it"), "{said}");
     let own = root().join("targets/cuda-sm_90-h200.json");
     let (code, said) = compile(own.to_str().expect("it is text"), &["--json"]);
@@ -575,7 +583,7 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     let library = items.iter().find(|item| item["what"] == "device: cuDNN").expect("it is told");
     assert_eq!(library["bytes"], 1 << 20);
     assert!(command(&["profile", "--warmup", "0", "--iters", "1"]).contains("cudnn_conv"));
-    assert!(command(&["describe"]).contains("needs        cuDNN 9.19.0 (libcudnn.so.9)\n"));
+    assert!(command(&["describe"]).contains("needs        cuDNN 9.19.0 (libcudnn.so.9, and"));
 
     // What fails is told, and given back.
     let fails = |what: &str, variables: &[(&str, &str)], says: &[&str]| {
@@ -596,6 +604,8 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     let other = [("PRESTOW_MOCK_CUDNN_VERSION", "92000")];
     fails("other", &other, &["cuDNN 9.20.0 does not take a plan that 9.19.0 made", "VERSION_MISMATCH", "--cudnn"]);
     fails("old", &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
+    std::fs::remove_file(mocked.folder.join("libcublasLt.so.13")).expect("it was built");
+    fails("alone", &[], &["cannot load libcublasLt.so", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
     std::fs::remove_file(mocked.folder.join("libcudnn.so.9")).expect("it was built");
     fails("none", &[], &["cannot load libcudnn.so.9", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
     // Elsewhere, by the environment.
@@ -629,7 +639,7 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
     if crate::cuda::compiler(test).is_none() {
         return;
     }
-    if !built(Command::new("c++").arg(root().join("cuda/mock_cudnn.cpp")), &folder.join("libcudnn.so.9")) {
+    if !built_cudnn(&folder) {
         return skip(test, "`c++` is not installed");
     }
     let planned = ["--target", facts, "--cudnn"];
@@ -655,7 +665,7 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
     // cuDNN itself.
     let nowhere = folder.join("nowhere");
     let (code, said) = compile("one", "resnet18", &planned, &nowhere);
-    if said.contains("cannot load libcudnn.so.9") {
+    if said.contains("cannot load libcu") {
         assert_eq!(code, Some(2));
         return skip(test, "`cargo xtask fetch --cudnn` was not run here");
     }

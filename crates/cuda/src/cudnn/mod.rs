@@ -109,6 +109,8 @@ impl Cudnn {
     /// It is nowhere, or too old.
     pub fn find(places: &Places) -> Result<Arc<Cudnn>, CudnnError> {
         let library = library::table(places, &["libcudnn.so.9"], "--cudnn")?;
+        // It opens this one by its name whatever is asked of it, and ends the process where that does not work.
+        library::load(places, &["libcublasLt.so", "libcublasLt.so.13"], "--cudnn")?;
         // SAFETY: the library is cuDNN by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::Cudnn::from_library(library) };
         let table = table.map_err(|error| CudnnError::Failed { what: "its start", why: error.to_string() })?;

@@ -155,7 +155,9 @@ pub fn libraries(plan: &Plan) -> Vec<String> {
     let works =
         plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
     let named = works.filter_map(|work| match work {
-        Work::Cudnn(planned) => Some(format!("cuDNN {} (libcudnn.so.9)", planned.version)),
+        Work::Cudnn(planned) => {
+            Some(format!("cuDNN {} (libcudnn.so.9, and libcublasLt.so that it loads)", planned.version))
+        }
         Work::Launch(_) => None,
     });
     let mut libraries: Vec<String> = named.collect();
