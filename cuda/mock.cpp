@@ -21,9 +21,13 @@ namespace {
 enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 
 struct Launch {
+    /// None for a library's work.
     const Kernel* kernel;
     unsigned grid[3], block[3];
     std::vector<void*> arguments;
+    const char* library = nullptr;
+    void (*work)(void*) = nullptr;
+    void* context = nullptr;
 };
 
 struct Graph {
@@ -80,15 +84,30 @@ struct Driver {
 
     int run(const Launch& launch) {
         std::string places;
-        for (void* argument : launch.arguments) {
-            const uint64_t address = reinterpret_cast<uint64_t>(argument);
+        const size_t pointers = launch.arguments.size() - (launch.kernel ? launch.kernel->numbers : 0);
+        for (size_t at = 0; at < launch.arguments.size(); at++) {
+            const uint64_t address = reinterpret_cast<uint64_t>(launch.arguments[at]);
+            if (pointers <= at) {
+                places += " turn " + std::to_string(address);
+                continue;
+            }
             auto found = allocation(address, 0);
             if (found == allocations.end()) return INVALID_VALUE;
             places += " " + std::to_string(address - found->first);
         }
+        if (!launch.kernel) {
+            say("%s%s", launch.library, places.c_str());
+            return launch.work(launch.context), SUCCESS;
+        }
         say("%s %u %u %u of %u%s", launch.kernel->name, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], places.c_str());
         std::vector<void*> arguments = launch.arguments;
         shim::launch(launch.grid, launch.block, [&] { launch.kernel->call(arguments.data()); });
+        return SUCCESS;
+    }
+
+    int add(const Launch& launch) {
+        if (!recording) return run(launch);
+        recording->launches.push_back(launch);
         return SUCCESS;
     }
 };
@@ -141,8 +160,18 @@ int cuDeviceGetName(char* name, int size, int) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     ENTER("cuDeviceGetAttribute");
-    // The major and minor numbers of the architecture.
-    return *value = attribute == 75 ? 9 : 0, SUCCESS;
+    // By the numbers of `CUdevice_attribute`: what an H200 says of itself, as far as somebody asks.
+    static const std::map<int, int> values = {
+        {1, 1024},  {2, 1024},     {3, 1024},     {4, 64},     {5, 2147483647}, {6, 65535},    {7, 65535}, {8, 49152},
+        {10, 32},   {12, 65536},   {13, 1980000}, {16, 132},   {34, 1},         {36, 3201000}, {38, 62914560},
+        {39, 2048}, {75, 9},       {82, 65536},   {95, 1},     {97, 232448},    {106, 32},     {111, 1024},
+    };
+    auto found = values.find(attribute);
+    return *value = found == values.end() ? 0 : found->second, SUCCESS;
+}
+int cuDeviceTotalMem_v2(size_t* total, int) {
+    ENTER("cuDeviceTotalMem_v2");
+    return *total = driver().memory(), SUCCESS;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) {
     ENTER("cuDevicePrimaryCtxRetain");
@@ -162,6 +191,9 @@ int cuStreamCreate(void** stream, unsigned) {
     driver().alive["stream"]++;
     return *stream = &driver(), SUCCESS;
 }
+// These two are for programs that use cust.
+int cuStreamCreateWithPriority(void** stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
+int cuDevicePrimaryCtxSetFlags_v2(int, unsigned) { return SUCCESS; }
 int cuStreamDestroy_v2(void*) {
     driver().alive["stream"]--;
     return SUCCESS;
@@ -215,6 +247,15 @@ int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t size) {
     driver().say("read %zu at %llu", size, static_cast<unsigned long long>(from - found->first));
     return SUCCESS;
 }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void* stream) {
+    ENTER("cuMemcpyDtoDAsync_v2");
+    auto source = driver().allocation(from, size), target = driver().allocation(to, size);
+    if (source == driver().allocations.end() || target == driver().allocations.end() || !stream) return INVALID_VALUE;
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
+    driver().say("copy %zu from %llu to %llu", size, static_cast<unsigned long long>(from - source->first),
+                 static_cast<unsigned long long>(to - target->first));
+    return SUCCESS;
+}
 int cuModuleLoadData(void** module, const void*) {
     ENTER("cuModuleLoadData");
     driver().alive["module"]++;
@@ -235,11 +276,14 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
                    void** arguments, void**) {
     ENTER("cuLaunchKernel");
     const Kernel* kernel = static_cast<const Kernel*>(function);
-    Launch launch = {kernel, {gx, gy, gz}, {bx, by, bz}, {}};
+    Launch launch = {kernel, {gx, gy, gz}, {bx, by, bz}, {}, nullptr, nullptr, nullptr};
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
-    if (!driver().recording) return driver().run(launch);
-    driver().recording->launches.push_back(launch);
-    return SUCCESS;
+    return driver().add(launch);
+}
+// For libraries on this driver (`mock_cudnn.cpp`): work of theirs on the stream, and the addresses that it is about.
+int mockEnqueue(const char* library, void (*work)(void*), void* context, void** addresses, size_t count) {
+    Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
+    return driver().add(launch);
 }
 int cuStreamBeginCapture_v2(void*, int) {
     ENTER("cuStreamBeginCapture_v2");

@@ -2,7 +2,8 @@
 //
 //   runs; of each
 //     blocks of memory; of each its size and its bytes
-//     launches; of each the kernel's number, grid, block, pointers; of each pointer its block and its offset
+//     launches; of each the kernel's number, grid, block, pointers; of each pointer its block and its offset, or for a number
+//       all ones and the number
 //     results; of each its block, offset and size
 //
 // Each block of memory is an allocation of its own, so that the sanitizers see whoever leaves it. Results go to the output,
@@ -34,8 +35,9 @@ int main() {
             for (unsigned& extent : block) extent = number();
             std::vector<void*> pointers(number());
             for (void*& pointer : pointers) {
-                char* start = blocks[number()];
-                pointer = start + number();
+                const uint64_t block = number();
+                const uint64_t offset = number();
+                pointer = block == ~0ull ? reinterpret_cast<void*>(offset) : blocks[block] + offset;
             }
             shim::launch(grid, block, [&] { kernel.call(pointers.data()); });
         }

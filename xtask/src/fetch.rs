@@ -14,8 +14,11 @@ const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
 /// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
 const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
 
+/// NVIDIA's library of convolutions, of the version that plans were made with so far, and cuBLAS, which it loads.
+const CUDNN: [&str; 2] = ["nvidia-cublas==13.1.0.3", "nvidia-cudnn-cu13==9.19.0.56"];
+
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
-    const MORE: [&str; 3] = ["--with-mxnet", "--with-onnxruntime", "--cuda"];
+    const MORE: [&str; 4] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cudnn"];
     let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| MORE.contains(&word.as_str()));
     let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
     let script = root().join("xtask/fetch.py");
@@ -28,8 +31,11 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if wanted("--with-onnxruntime") {
         peers::install("onnxruntime")?;
     }
-    if wanted("--cuda") {
+    if wanted("--cuda") || wanted("--cudnn") {
         cuda()?;
+    }
+    if wanted("--cudnn") {
+        peers::environment(&root().join("data/cuda"), &CUDNN)?;
     }
     Ok(0)
 }

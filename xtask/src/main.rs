@@ -3,6 +3,7 @@
 //! Every command exits with 0 when done and with 1 or 2 when not, and says why.
 
 mod bench;
+mod bindgen;
 mod compile;
 mod fetch;
 mod peers;
@@ -21,14 +22,16 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask what-if MODEL --batch 1,2,4       one model planned for each batch (what-if --help)
        cargo xtask profile import FILE               profiles of MXNet and TBD in our views (profile --help)
        cargo xtask gpu-check [MODEL]...              networks on the GPU at hand: results, memory and speed
+       cargo xtask target record [-o FILE.json]      the facts of the GPU at hand, as a file for --target
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
                                                      that need NVIDIA's compiler run where it is, or is fetched so
        cargo xtask ci                                formatting, lints, tidy, then all of test
-       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda]
+       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda] [--cudnn]
                                                      public weights, pictures and test data into data/; the runtimes as
                                                      well, for the tests that compare with them; NVIDIA's compiler, for
-                                                     --target cuda:ARCH
+                                                     --target cuda:ARCH; cuDNN as well, for --cudnn
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
+       cargo xtask bindgen [--headers DIR] [--check] the tables of crates/cuda-sys from NVIDIA's headers in pip's packages
        cargo xtask bench [NAME]                      criterion benches of networks
        cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks
        cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [NETWORK|FILE]...
@@ -40,13 +43,14 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     let rest: Vec<String> = words.collect();
     let outcome = match command.as_str() {
-        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "gpu-check" => {
+        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "gpu-check" | "target" => {
             compile::run(&command, &rest)
         }
         "test" => test::run(&rest),
         "ci" => ci(),
         "fetch" => fetch::run(&rest),
         "tidy" => tidy::run(),
+        "bindgen" => bindgen::run(&rest),
         "bench" => bench::run(&rest),
         "" | "help" | "--help" | "-h" => {
             print!("{HELP}");
@@ -71,6 +75,9 @@ fn ci() -> Result<u8, String> {
         "documentation",
         cargo().args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
+    // cust looks for CUDA when it is built, unless somebody only reads its documentation.
+    let interop = ["check", "--release", "-p", "prestow-cust", "--features", "cust", "--examples"];
+    check("the crate for cust", cargo().args(interop).env("DOCS_RS", "1"))?;
     test::run(&[])
 }
 

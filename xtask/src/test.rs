@@ -56,6 +56,18 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     Ok(u8::from(0 < failed))
 }
 
+/// Tells that one of the build tool's own tests was skipped.
+#[cfg(test)]
+pub(crate) fn skip(test: &str, reason: &str) {
+    use std::io::Write;
+    let line = format!("{test}: {reason}");
+    println!("skipped: {line}");
+    if let Some(path) = std::env::var_os(SKIPPED) {
+        let file = std::fs::OpenOptions::new().append(true).open(path);
+        let _ = file.and_then(|mut file| writeln!(file, "{line}"));
+    }
+}
+
 /// The sum of the lines `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
 #[derive(Default)]
 struct Count {

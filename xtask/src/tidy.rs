@@ -104,7 +104,9 @@ fn links(faults: &mut Vec<String>) -> Result<(), String> {
         let text = read(&document)?;
         for word in text.split(['`', '(', ')', ' ', '\n', '|']) {
             let is_ours =
-                ["crates/", "tools/", "xtask/", "docs/", "tests/", "benches/"].iter().any(|top| word.starts_with(top));
+                ["crates/", "tools/", "xtask/", "docs/", "tests/", "benches/", "targets/", "cuda/", "interop/"]
+                    .iter()
+                    .any(|top| word.starts_with(top));
             if is_ours
                 && word.contains('.')
                 && !word.contains(['*', '<', '{'])

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
-use crate::Launch;
+use crate::cudnn::Execution;
+use crate::{Facts, Launch, Measured, OtherStream, Properties, Source};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
@@ -35,7 +36,7 @@ pub enum DriverError {
     Failed { what: &'static str, why: String },
 }
 
-fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
     move |error| {
         let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
         DriverError::Failed { what, why: text.unwrap_or_else(|| format!("error {:?}", error.0)) }
@@ -98,9 +99,14 @@ impl Gpu {
     }
 
     /// Makes the context current for this thread.
-    fn enter(&self) -> Result<(), DriverError> {
+    pub(crate) fn enter(&self) -> Result<(), DriverError> {
         // SAFETY: the context is alive as long as we are.
         unsafe { result::ctx::set_current(self.context) }.map_err(failed("taking up its context"))
+    }
+
+    /// The stream, for libraries that work on it.
+    pub(crate) fn stream(&self) -> sys::CUstream {
+        self.stream
     }
 
     /// What it is called.
@@ -120,6 +126,65 @@ impl Gpu {
     pub fn memory(&self) -> Result<(usize, usize), DriverError> {
         self.enter()?;
         result::mem_get_info().map_err(failed("being asked for its memory"))
+    }
+
+    /// What there is to know of it, for machines without it.
+    ///
+    /// # Errors
+    /// The GPU does not answer.
+    pub fn facts(&self) -> Result<Facts, DriverError> {
+        use sys::CUdevice_attribute_enum as Is;
+        let number = |attribute| {
+            // SAFETY: the device is one that the driver gave.
+            let value = unsafe { result::device::get_attribute(self.device, attribute) };
+            Ok(u32::try_from(value.map_err(failed("being asked what it is"))?).unwrap_or_default())
+        };
+        let mut version = 0;
+        // SAFETY: the number can be written.
+        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
+        // SAFETY: the device is one that the driver gave.
+        let total = unsafe { result::device::total_mem(self.device) }.map_err(failed("being asked for its memory"))?;
+        let device = Properties {
+            device_name: self.name.clone(),
+            device_ver: 100 * number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+                + 10 * number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            driver_ver: u32::try_from(version).unwrap_or_default(),
+            multi_processor_count: number(Is::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            total_global_mem: total as u64,
+            l2_cache_size: u64::from(number(Is::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+            sm_clock_rate_khz: number(Is::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+            mem_clock_rate_khz: number(Is::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
+            max_grid_size: [
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+            ],
+            max_block_size: [
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+                number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+            ],
+            max_threads_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            max_threads_per_sm: number(Is::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            max_ctas_per_sm: number(Is::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)?,
+            regs_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)?,
+            max_registers_per_sm: number(Is::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+            max_shared_memory_per_block: number(Is::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+            max_shared_memory_per_block_optin: number(Is::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            reserved_shared_memory_per_block: number(Is::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?,
+            warp_size: number(Is::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+            support_coop_launch: number(Is::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)?,
+            is_tcc_driver: number(Is::CU_DEVICE_ATTRIBUTE_TCC_DRIVER)?,
+            pci_device_id: number(Is::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
+            cuda_device_id: u32::try_from(self.device).unwrap_or_default(),
+            more: Default::default(),
+        };
+        let mut facts = Facts::new(Source::Recorded, device);
+        let (free, total) = self.memory()?;
+        let context_bytes = total.saturating_sub(free) as u64;
+        facts.measured = Some(Measured { context_bytes, cudnn_bytes: None });
+        facts.libraries.insert("driver".into(), format!("{}.{}", version / 1000, version % 1000 / 10));
+        Ok(facts)
     }
 
     /// Waits until everything is done.
@@ -175,6 +240,19 @@ impl Memory {
     /// How many bytes.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Where a place of it is, for the GPU.
+    ///
+    /// # Panics
+    /// A place outside.
+    pub fn address(&self, place: usize) -> u64 {
+        assert!(place <= self.size, "it lies in the block");
+        self.start + place as u64
     }
 
     /// Writes bytes from a place on, when all that was begun before is done.
@@ -255,17 +333,17 @@ impl Module {
         launch: &Launch,
         memory: &Arc<Memory>,
         places: &[usize],
-    ) -> Result<Call, DriverError> {
+    ) -> Result<KernelCall, DriverError> {
         assert!(places.iter().all(|&place| place <= memory.size), "they lie in the block");
         let missing = || DriverError::NoKernel(launch.entry.clone());
         let name = CString::new(launch.entry.as_str()).map_err(|_| missing())?;
         self.gpu.enter()?;
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(self.module, name) }.map_err(|_| missing())?;
-        let Launch { grid, block, .. } = launch;
+        let Launch { grid, block, turns, .. } = launch;
         let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
         let (module, memory) = (self.clone(), memory.clone());
-        Ok(Call { module, _memory: memory, function, grid: *grid, block: *block, addresses })
+        Ok(KernelCall { module, _memory: memory, function, grid: *grid, block: *block, turns: *turns, addresses })
     }
 }
 
@@ -278,24 +356,47 @@ impl Drop for Module {
     }
 }
 
+/// What is done as one: a kernel of ours, or a plan of cuDNN's.
+pub enum Call {
+    /// A kernel.
+    Kernel(KernelCall),
+    /// A plan of cuDNN's.
+    Cudnn(Execution),
+}
+
+impl Call {
+    /// Launches it, behind all that was begun before.
+    ///
+    /// # Errors
+    /// The driver or cuDNN refuses it.
+    pub fn launch(&self) -> Result<(), DriverError> {
+        match self {
+            Call::Kernel(call) => call.launch(),
+            Call::Cudnn(execution) => execution.launch(),
+        }
+    }
+}
+
 /// A kernel with its arguments.
-pub struct Call {
+pub struct KernelCall {
     module: Arc<Module>,
     /// Where the arguments point.
     _memory: Arc<Memory>,
     function: sys::CUfunction,
     grid: [u32; 3],
     block: [u32; 3],
+    turns: Option<u32>,
     addresses: Box<[u64]>,
 }
 
 // SAFETY: as for `Gpu`, whose context `launch` makes current.
-unsafe impl Send for Call {}
+unsafe impl Send for KernelCall {}
 // SAFETY: as above.
-unsafe impl Sync for Call {}
+unsafe impl Sync for KernelCall {}
 
-impl Call {
-    /// Launches it, behind all that was begun before. Allocates nothing for up to sixteen arguments.
+impl KernelCall {
+    /// Launches it, as many times as it wants, behind all that was begun before. Allocates nothing for up to fifteen
+    /// pointers.
     ///
     /// # Errors
     /// The driver refuses it.
@@ -304,10 +405,11 @@ impl Call {
         gpu.enter()?;
         let mut few = [std::ptr::null_mut::<c_void>(); 16];
         let mut many = Vec::new();
-        let arguments: &mut [*mut c_void] = match few.get_mut(..self.addresses.len()) {
+        let count = self.addresses.len() + usize::from(self.turns.is_some());
+        let arguments: &mut [*mut c_void] = match few.get_mut(..count) {
             Some(few) => few,
             None => {
-                many.resize(self.addresses.len(), std::ptr::null_mut());
+                many.resize(count, std::ptr::null_mut());
                 &mut many
             }
         };
@@ -315,11 +417,18 @@ impl Call {
             *argument = std::ptr::from_ref(address).cast_mut().cast();
         }
         let ([x, y, z], [a, b, c]) = (self.grid, self.block);
-        // SAFETY: the function is of a module that is alive, and the arguments are read before the driver returns. They point
-        // into a block of the GPU's own memory, which is alive as well; a kernel that leaves it can harm what else is there,
-        // and nothing of this process's: it was given no address of that.
-        unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), 0, gpu.stream, arguments) }
-            .map_err(failed("launching a kernel"))
+        for number in 0..self.turns.unwrap_or(1) {
+            let number = u64::from(number);
+            if self.turns.is_some() {
+                arguments[count - 1] = std::ptr::from_ref(&number).cast_mut().cast();
+            }
+            // SAFETY: the function is of a module that is alive, and the arguments are read before the driver returns. They
+            // point into a block of the GPU's own memory, which is alive as well; a kernel that leaves it can harm what else
+            // is there, and nothing of this process's: it was given no address of that.
+            unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), 0, gpu.stream, arguments) }
+                .map_err(failed("launching a kernel"))?;
+        }
+        Ok(())
     }
 }
 
@@ -361,6 +470,16 @@ impl Graph {
     /// What it records.
     pub fn calls(&self) -> &[Call] {
         &self.calls
+    }
+
+    /// Launches it on another's stream, behind all that was begun there before.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    pub fn launch_on(&self, stream: OtherStream) -> Result<(), DriverError> {
+        self.gpu.enter()?;
+        // SAFETY: the graph is alive, and so is what the calls point to; of the stream its maker promised what is needed.
+        unsafe { result::graph::launch(self.exec, stream.raw()) }.map_err(failed("launching a record"))
     }
 
     /// Launches it, behind all that was begun before.

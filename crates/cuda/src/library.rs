@@ -1,64 +1,111 @@
 //! Where NVIDIA's libraries are: in folders of the environment, in a toolkit, among Python's packages, or where the system
 //! looks.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
+
+/// Where to look for NVIDIA's libraries, before the system is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Folders with libraries.
+    pub folders: Vec<PathBuf>,
+    /// The root of a CUDA toolkit.
+    pub toolkit: Option<PathBuf>,
+    /// Roots of Python's packages, `site-packages`.
+    pub packages: Vec<PathBuf>,
+}
+
+impl Places {
+    /// What an environment names, by its variables: `PRESTOW_CUDA_LIBS`, `CUDA_HOME` and `VIRTUAL_ENV`.
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Places {
+        let paths = |name: &str| -> Vec<PathBuf> {
+            variable(name).map(|value| std::env::split_paths(&value).collect()).unwrap_or_default()
+        };
+        let packages = paths("VIRTUAL_ENV").iter().flat_map(|root| packages(root)).collect();
+        Places { folders: paths("PRESTOW_CUDA_LIBS"), toolkit: paths("CUDA_HOME").into_iter().next(), packages }
+    }
+
+    /// With the packages of one more Python environment, which come first.
+    #[must_use]
+    pub fn with_environment(mut self, root: &Path) -> Places {
+        self.packages.splice(0..0, packages(root));
+        self
+    }
+
+    /// The folders to look in.
+    fn all(&self) -> Vec<PathBuf> {
+        let mut folders = self.folders.clone();
+        folders.extend(self.toolkit.iter().flat_map(|root| [root.join("lib64"), root.join("lib")]));
+        for root in &self.packages {
+            // As wheels for CUDA 13 lay it out, and as those for 12 did.
+            for folder in ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cudnn/lib"] {
+                folders.push(root.join(folder));
+            }
+        }
+        folders
+    }
+}
+
+/// The folders of Python's packages in an environment.
+fn packages(root: &Path) -> Vec<PathBuf> {
+    let versions = std::fs::read_dir(root.join("lib")).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path().join("site-packages")).collect();
+    folders.retain(|folder| folder.is_dir());
+    folders.sort();
+    folders
+}
 
 /// A library that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot load {name}: it is not in {}where the system looks; install it with `cargo xtask fetch --cuda`, or name its \
+    "cannot load {name}: it is not in {}where the system looks; install it with `cargo xtask fetch {fetch}`, or name its \
      folder in PRESTOW_CUDA_LIBS",
     .tried.iter().map(|path| format!("{}, nor ", path.display())).collect::<String>()
 )]
 pub struct NotFound {
     /// Its name.
     pub name: String,
+    /// What brings it.
+    pub fetch: &'static str,
     /// The folders that were looked in.
     pub tried: Vec<PathBuf>,
 }
 
-/// Loads libraries into the process for good, so that whoever asks the system for one by its name finds it. The first
-/// folder that has one of the files of each decides; what it needs stands in front of it.
-///
-/// # Errors
-/// The first that is nowhere.
-pub(crate) fn load(folders: &[PathBuf], wanted: &[&str]) -> Result<(), NotFound> {
-    for name in wanted {
-        let candidates = folders.iter().filter_map(|folder| {
-            let entries = std::fs::read_dir(folder).ok()?;
-            let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-            files.sort();
-            let fits = |path: &&PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name));
-            files.iter().find(fits).cloned()
-        });
-        // What the system finds by itself comes last.
-        let mut paths: Vec<PathBuf> = candidates.collect();
-        paths.push(PathBuf::from(name));
-        let loaded = paths.iter().any(|path| {
-            // SAFETY: NVIDIA's libraries run no code at their loading that asks anything of the process.
-            let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
-            // It stays for as long as the process does.
-            library.map(std::mem::forget).is_ok()
-        });
-        if !loaded {
-            return Err(NotFound { name: (*name).to_string(), tried: folders.to_vec() });
-        }
-    }
-    Ok(())
+/// A library by the names that it may have: from the first folder that has one of the files, or from where the system
+/// looks.
+fn open(places: &Places, names: &[&str], flags: i32, fetch: &'static str) -> Result<Library, NotFound> {
+    let folders = places.all();
+    let candidates = folders.iter().flat_map(|folder| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        files.sort();
+        let fits = |path: &&PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(names[0]));
+        files.iter().find(fits).cloned()
+    });
+    // What the system finds by itself comes last.
+    let mut paths = candidates.chain(names.iter().map(PathBuf::from));
+    let found = paths.find_map(|path| {
+        // SAFETY: NVIDIA's libraries run no code at their loading that asks anything of the process.
+        unsafe { Library::open(Some(path), RTLD_NOW | flags) }.ok()
+    });
+    drop(paths);
+    found.ok_or_else(|| NotFound { name: names[0].to_string(), fetch, tried: folders })
 }
 
-/// The folders to look in, by what the caller knows of the environment: folders that were named, the root of a toolkit, and
-/// the roots of Python's packages.
-pub(crate) fn folders(named: &[PathBuf], toolkit: Option<&PathBuf>, packages: &[PathBuf]) -> Vec<PathBuf> {
-    let mut folders = named.to_vec();
-    folders.extend(toolkit.iter().flat_map(|root| [root.join("lib64"), root.join("lib")]));
-    for root in packages {
-        // As wheels for CUDA 13 lay it out, and as those for 12 did.
-        for folder in ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"] {
-            folders.push(root.join(folder));
-        }
-    }
-    folders
+/// Loads a library into the process for good, so that whoever asks the system for it by its name finds it.
+///
+/// # Errors
+/// It is nowhere.
+pub(crate) fn load(places: &Places, names: &[&str], fetch: &'static str) -> Result<(), NotFound> {
+    open(places, names, RTLD_GLOBAL, fetch).map(std::mem::forget)
+}
+
+/// A library whose functions only its table sees.
+///
+/// # Errors
+/// It is nowhere.
+pub(crate) fn table(places: &Places, names: &[&str], fetch: &'static str) -> Result<libloading::Library, NotFound> {
+    open(places, names, RTLD_LOCAL, fetch).map(Into::into)
 }

@@ -1,23 +1,11 @@
 //! [`Compiler`]: CUDA C to machine code by NVRTC, NVIDIA's compiler as a library. It needs no GPU and no driver.
 
 use std::ffi::CString;
-use std::path::PathBuf;
 
 use cudarc::nvrtc::{result, sys};
 
-use crate::library::{folders, load};
-use crate::{Cubin, NotFound};
-
-/// Where to look for NVRTC, before the system is asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
-    /// Folders with libraries.
-    pub folders: Vec<PathBuf>,
-    /// The root of a CUDA toolkit.
-    pub toolkit: Option<PathBuf>,
-    /// Roots of Python's packages, `site-packages`.
-    pub packages: Vec<PathBuf>,
-}
+use crate::library::load;
+use crate::{Cubin, NotFound, Places};
 
 /// Why there is no machine code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,13 +41,12 @@ impl Compiler {
     /// # Errors
     /// It is nowhere; which folders were looked in.
     pub fn find(places: &Places) -> Result<Compiler, NotFound> {
-        let folders = folders(&places.folders, places.toolkit.as_ref(), &places.packages);
         // NVRTC opens this one by its name when it compiles; where it lies beside NVRTC that works without us.
-        let _ = load(&folders, &["libnvrtc-builtins.so"]);
-        load(&folders, &["libnvrtc.so"]).or_else(|error| load(&[], &["libnvrtc.so.13"]).map_err(|_| error))?;
+        let _ = load(places, &["libnvrtc-builtins.so"], "--cuda");
+        load(places, &["libnvrtc.so", "libnvrtc.so.13"], "--cuda")?;
         // SAFETY: it asks the system's loader for the library that was loaded above.
         if !unsafe { sys::is_culib_present() } {
-            return Err(NotFound { name: "libnvrtc.so".into(), tried: folders });
+            return Err(NotFound { name: "libnvrtc.so".into(), fetch: "--cuda", tried: places.folders.clone() });
         }
         Ok(Compiler(()))
     }

@@ -29,6 +29,8 @@ pub struct Description {
     pub parameters: u64,
     /// Arithmetic operations of a run; a multiply-add counts as two.
     pub flops: u64,
+    /// The libraries that it needs, beside a driver.
+    pub libraries: Vec<String>,
     /// The version of the plan's format.
     pub format_version: u32,
 }
@@ -66,6 +68,7 @@ impl Description {
             steps: plan.steps.len(),
             parameters: plan.parameters,
             flops: plan.flops,
+            libraries: runtime::libraries(plan),
             format_version: FORMAT_VERSION,
         }
     }
@@ -98,6 +101,9 @@ impl Description {
             self.flops as f64 / 1e9,
             self.format_version
         );
+        for library in &self.libraries {
+            let _ = writeln!(text, "{:<12} {library}", "needs");
+        }
         text
     }
 }

@@ -170,7 +170,7 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
     let mut outside = Vec::new();
     let mut outside_of = vec![0; plan.buffers.len()];
     for (ix, step) in plan.steps.iter().enumerate() {
-        let mut targets: Vec<(Operand, bool)> = targets(plan, step);
+        let mut targets: Vec<(Operand, bool)> = targets(plan, step, session.fills_workspace(ix));
         for (operand, holds) in &mut targets {
             // Several steps may fill one result part by part: what the earlier ones wrote stays.
             let started = |write: &Write| {
@@ -236,14 +236,15 @@ fn earlier_fill(plan: &Plan, ix: usize, operand: &Operand) -> bool {
     same_node && before.outputs.iter().any(overlaps)
 }
 
-/// The ranges a step may write, and whether each holds an operand before.
-fn targets(plan: &Plan, step: &Step) -> Vec<(Operand, bool)> {
+/// The ranges a step may write, and whether each holds an operand before, or is not vouched for as a whole.
+fn targets(plan: &Plan, step: &Step, fills_workspace: bool) -> Vec<(Operand, bool)> {
     let holds = |operand: &Operand| {
         step.inputs
             .iter()
             .any(|input| matches!(input.place, Place::Buffer(_)) && range(plan, input) == range(plan, operand))
     };
-    step.outputs.iter().chain(&step.workspace).map(|operand| (*operand, holds(operand))).collect()
+    let outputs = step.outputs.iter().map(|operand| (*operand, holds(operand)));
+    outputs.chain(step.workspace.iter().map(|operand| (*operand, !fills_workspace || holds(operand)))).collect()
 }
 
 fn range(plan: &Plan, operand: &Operand) -> Option<std::ops::Range<usize>> {

@@ -3,13 +3,15 @@
 
 mod gpu;
 mod host;
+mod resident;
 
 use std::sync::Arc;
 
 use plan::{Operand, Plan};
 
-pub use gpu::Gpu;
+pub use gpu::{Gpu, libraries};
 pub use host::Host;
+pub use resident::Resident;
 
 use crate::process::Item;
 use crate::{RunError, WeightSource};
@@ -62,6 +64,11 @@ pub trait Backend: Send {
 
     /// The number of threads that compute.
     fn threads(&self) -> usize;
+
+    /// Whether a step writes all of its workspace, so that one who looks at the arena may expect that.
+    fn fills_workspace(&self, _plan: usize, _step: usize) -> bool {
+        true
+    }
 
     /// What a user should know about how this device computes, where there is something: that it is slow, and why.
     fn remark(&self) -> Option<&'static str> {

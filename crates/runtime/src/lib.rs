@@ -59,6 +59,8 @@ pub mod heap;
 pub mod process;
 mod session;
 
-pub use device::{Device, Gpu, Host};
+pub use cuda::{OtherMemory, OtherStream, Places};
+pub use device::{Device, Gpu, Host, Resident, libraries};
 pub use file::{ImageFile, OpenError};
+pub use plan::{Plan, Port};
 pub use session::{RunError, Session, WeightSource, check_input, open, open_all};

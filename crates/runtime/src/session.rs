@@ -63,13 +63,19 @@ pub fn open_all(
     weights: Arc<dyn WeightSource>,
     device: &dyn Device,
 ) -> Result<Session, RunError> {
-    assert!(!plans.is_empty(), "there is a plan to open");
-    let got = weights.constants().len() as u64;
-    if let Some(want) = plans.iter().map(|plan| plan.constants_size.0).find(|&want| want != got) {
-        return Err(RunError::Constants { want, got });
-    }
+    check_plans(&plans, &*weights)?;
     let backend = device.open(&plans, weights)?;
     Ok(Session { plans, selected: 0, backend })
+}
+
+/// Whether plans go with their constants.
+pub(crate) fn check_plans(plans: &[Arc<Plan>], weights: &dyn WeightSource) -> Result<(), RunError> {
+    assert!(!plans.is_empty(), "there is a plan to open");
+    let got = weights.constants().len() as u64;
+    match plans.iter().map(|plan| plan.constants_size.0).find(|&want| want != got) {
+        Some(want) => Err(RunError::Constants { want, got }),
+        None => Ok(()),
+    }
 }
 
 /// Plans with their memory and threads, one of them selected. Running it allocates nothing.
@@ -132,6 +138,11 @@ impl Session {
     /// The device fails. Processors do not.
     pub fn run_step(&mut self, step: usize) -> Result<(), RunError> {
         self.backend.step(self.selected, step)
+    }
+
+    /// Whether a step writes all of its workspace.
+    pub(crate) fn fills_workspace(&self, step: usize) -> bool {
+        self.backend.fills_workspace(self.selected, step)
     }
 
     /// Nothing but arithmetic on registers, on all threads; returns how many operations that was, a multiply-add counting

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use compiler::source::{Request, Weights};
 use cpu::Level;
+use cuda::Facts;
+use cuda::cudnn::Math;
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
@@ -20,6 +22,7 @@ pub(crate) enum Command {
     WhatIf(Box<WhatIf>),
     Profile(Box<Profile>),
     GpuCheck(GpuCheck),
+    Record(Record),
     Help,
     Version,
 }
@@ -34,13 +37,25 @@ pub(crate) struct Compile {
     pub(crate) budget: Option<Bytes>,
     pub(crate) level: Level,
     /// The GPUs to plan for, if it is not processors.
-    pub(crate) device: Option<CudaTarget>,
+    pub(crate) device: Option<Gpu>,
+    /// How cuDNN may compute, where it is asked.
+    pub(crate) cudnn: Option<Math>,
+    /// What was decided is told one by one.
+    pub(crate) verbose: bool,
     pub(crate) exact: bool,
     /// What is stored between kernels; several, distinct ones, for what-if alone.
     pub(crate) dtypes: Vec<DType>,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
     pub(crate) tune: Option<Tune>,
+}
+
+/// The GPUs to plan for.
+#[derive(Clone)]
+pub(crate) struct Gpu {
+    pub(crate) target: CudaTarget,
+    /// One of them, by its file of facts; none where the plan is for all of the architecture.
+    pub(crate) facts: Option<(PathBuf, Facts)>,
 }
 
 /// How layers are measured.
@@ -96,9 +111,19 @@ pub(crate) struct GpuCheck {
     pub(crate) models: Vec<String>,
     pub(crate) batches: Vec<usize>,
     pub(crate) iters: usize,
+    /// How cuDNN may compute, where it is asked.
+    pub(crate) cudnn: Option<Math>,
     pub(crate) data: PathBuf,
     pub(crate) output: Option<PathBuf>,
     pub(crate) json: bool,
+}
+
+/// A GPU to take facts from.
+pub(crate) struct Record {
+    pub(crate) device: usize,
+    pub(crate) data: PathBuf,
+    /// None: they are printed.
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// What is done with profiles.
@@ -125,6 +150,7 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
        prestow profile analysis FILE...            sums by TBD's keywords
        prestow profile entries FILE [flags]        the largest entries by category
        prestow gpu-check [MODEL]... [flags]        networks on the GPU at hand: results, memory and speed
+       prestow target record [flags]               the facts of the GPU at hand, as a file for --target
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
          --shape NAME=1x3xHxW  the shape of an input; repeat for several
@@ -136,7 +162,12 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --data DIR            where those are (default data)
          --target cpu          what is compiled for: cpu (any of this architecture), cpu:native, cpu:x86-64,
                                cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64; or cuda:sm_80, cuda:sm_90, cuda:sm_100,
-                               cuda:sm_120, for which `cargo xtask fetch --cuda` brings the compiler
+                               cuda:sm_120, for which `cargo xtask fetch --cuda` brings the compiler; or FILE.json, the
+                               facts of one GPU, as targets/cuda-sm_90-h200.json
+         --cudnn[=tf32]        convolutions by cuDNN where it has an engine, planned for the GPU of --target FILE.json and
+                               without it (`cargo xtask fetch --cudnn` brings the library, which the executable then needs
+                               as well); tf32: with operands rounded for tensor cores
+         --verbose             which convolutions cuDNN does not do, and why
          --dtype f32           how weights, and results between kernels, are stored: f32, f16 or bf16; kernels compute
                                in f32, inputs and outputs stay as they are
          --exact               no algorithm that trades rounding for speed (Winograd's)
@@ -155,7 +186,8 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...], --iters N, --device N, --data DIR, -o FILE (the report as JSON)
+gpu-check: --batch N[,N...], --iters N, --device N, --cudnn[=tf32], --data DIR, -o FILE (the report as JSON)
+target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
 ",
@@ -192,8 +224,10 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         "what-if" => parse_what_if(words),
         "profile" => parse_profile(words),
         "gpu-check" => parse_gpu_check(words),
+        "target" => parse_record(words),
         other => Err(format!(
-            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if, profile and gpu-check"
+            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if, profile, gpu-check \
+             and target"
         )),
     }
 }
@@ -248,13 +282,22 @@ fn only_pages(command: &str, report: &Report) -> Result<(), String> {
 fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
     let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
     let data = Request::default().data;
-    let mut check =
-        GpuCheck { device: 0, models: Vec::new(), batches: vec![1], iters: 50, data, output: None, json: false };
+    let mut check = GpuCheck {
+        device: 0,
+        models: Vec::new(),
+        batches: vec![1],
+        iters: 50,
+        cudnn: None,
+        data,
+        output: None,
+        json: false,
+    };
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) => check.models.push(word.string().map_err(text)?),
             Long("device") => check.device = number("device", &mut words)? as usize,
             Long("batch") => check.batches = parse_batches(&text_value(&mut words)?)?,
+            Long("cudnn") => check.cudnn = Some(parse_math(words.optional_value())?),
             Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
             Long("data") => check.data = text_value(&mut words)?.into(),
             Long("output") | Short('o') => check.output = Some(text_value(&mut words)?.into()),
@@ -264,6 +307,26 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         }
     }
     Ok(Command::GpuCheck(check))
+}
+
+fn parse_record(mut words: lexopt::Parser) -> Result<Command, String> {
+    let text = |error: lexopt::Error| format!("{error}; --help lists what there is");
+    match words.next().map_err(text)? {
+        Some(Value(word)) if word == "record" => {}
+        Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        _ => return Err("target what? there is `target record`, which writes down the GPU at hand".into()),
+    }
+    let mut record = Record { device: 0, data: Request::default().data, output: None };
+    while let Some(word) = words.next().map_err(text)? {
+        match word {
+            Long("device") => record.device = number("device", &mut words)? as usize,
+            Long("data") => record.data = text_value(&mut words)?.into(),
+            Long("output") | Short('o') => record.output = Some(text_value(&mut words)?.into()),
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(text(other.unexpected())),
+        }
+    }
+    Ok(Command::Record(record))
 }
 
 fn parse_profile(mut words: lexopt::Parser) -> Result<Command, String> {
@@ -370,6 +433,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let (mut budget, mut exact, mut batches, mut list) = (None, false, Vec::new(), false);
     let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
     let (mut level, mut device) = (CpuTarget::new().level, None);
+    let (mut cudnn, mut verbose) = (None, false);
     let mut dtypes = vec![DType::F32];
     while let Some(word) = words.next().map_err(text)? {
         match word {
@@ -400,6 +464,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                 let word = text_value(&mut words)?;
                 budget = Some(word.parse().map_err(|error| format!("--budget: {error}"))?);
             }
+            Long("cudnn") => cudnn = Some(parse_math(words.optional_value())?),
+            Long("verbose") => verbose = true,
             Long("exact") => exact = true,
             Long("tune") => {
                 let seconds = words.optional_value().map(parse_seconds).transpose()?;
@@ -429,6 +495,21 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if device.is_some() && (tune.is_some() || budget.is_some() || dtypes != [DType::F32]) {
         return Err("--target cuda:ARCH goes without --tune, --budget and --dtype, which are for processors".into());
     }
+    if cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
+        return Err(
+            "--cudnn plans for one GPU: name its facts with --target FILE.json, as targets/cuda-sm_90-h200.json; \
+                    `prestow target record` writes such a file where the GPU is"
+                .into(),
+        );
+    }
+    if verbose && cudnn.is_none() {
+        return Err("--verbose tells what --cudnn, which is missing, leaves to other kernels".into());
+    }
+    let cudnn = match (cudnn, exact) {
+        (Some(Math::Tf32), true) => return Err("--cudnn=tf32 and --exact exclude each other".into()),
+        (Some(Math::Strict), true) => Some(Math::Exact),
+        (math, _) => math,
+    };
     if tune.is_some() && dtypes != [DType::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
@@ -441,8 +522,22 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let tune = tune.map(|seconds| Tune { seconds, threads: tune_threads, cache: tune_cache });
     request.model = model.ok_or("compile what? name a model (`prestow models` lists them) or an ONNX file")?;
     request.weights = weights.unwrap_or_default();
-    let compile =
-        Compile { source: request, output, runner, dump_ir, json, budget, level, device, exact, dtypes, batches, tune };
+    let compile = Compile {
+        source: request,
+        output,
+        runner,
+        dump_ir,
+        json,
+        budget,
+        level,
+        device,
+        cudnn,
+        verbose,
+        exact,
+        dtypes,
+        batches,
+        tune,
+    };
     Ok(Command::Compile(Box::new(compile)))
 }
 
@@ -475,6 +570,14 @@ fn parse_dtypes(given: &str) -> Result<Vec<DType>, String> {
         dtypes.push(dtype);
     }
     Ok(dtypes)
+}
+
+fn parse_math(given: Option<std::ffi::OsString>) -> Result<Math, String> {
+    match given.as_ref().map(|given| given.to_string_lossy()) {
+        None => Ok(Math::Strict),
+        Some(word) if word == "tf32" => Ok(Math::Tf32),
+        Some(word) => Err(format!("--cudnn takes nothing or tf32, as --cudnn=tf32, not `{word}`")),
+    }
 }
 
 fn parse_seconds(given: std::ffi::OsString) -> Result<f64, String> {
@@ -512,17 +615,38 @@ fn parse_weights(given: &str) -> Result<Weights, String> {
 
 /// `cpu` stands for all processors of this architecture, `cpu:native` for this machine's. A GPU's runner is for this
 /// architecture's processors.
-fn parse_target(given: &str) -> Result<(Level, Option<CudaTarget>), String> {
+fn parse_target(given: &str) -> Result<(Level, Option<Gpu>), String> {
     let here = CpuTarget::new().level;
     let found = match given {
         "cpu" => Some((here, None)),
         "cpu:native" => Level::native().map(|level| (level, None)),
+        file if file.ends_with(".json") => return Ok((here, Some(read_facts(file.into())?))),
         name => match CudaTarget::named(name) {
-            Some(device) => Some((here, Some(device))),
+            Some(target) => Some((here, Some(Gpu { target, facts: None }))),
             None => Level::named(name).map(|level| (level, None)),
         },
     };
     let cpus = || Level::ALL.map(|level| level.name).join(", ");
-    let gpus = || CudaTarget::ARCHITECTURES.map(|arch| format!("cuda:{arch}")).join(", ");
-    found.ok_or_else(|| format!("--target {given} is not supported; there are cpu, cpu:native, {}, {}", cpus(), gpus()))
+    found.ok_or_else(|| {
+        let gpus = architectures();
+        format!("--target {given} is not supported; there are cpu, cpu:native, {}, {gpus}, FILE.json", cpus())
+    })
+}
+
+fn architectures() -> String {
+    CudaTarget::ARCHITECTURES.map(|arch| format!("cuda:{arch}")).join(", ")
+}
+
+/// The GPU of a file of facts.
+fn read_facts(file: PathBuf) -> Result<Gpu, String> {
+    let wrong = |error: &dyn std::fmt::Display, way: &str| format!("--target {}: {error}; {way}", file.display());
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| wrong(&error, "`prestow target record -o FILE.json` writes such a file where the GPU is"))?;
+    let facts = Facts::parse(&text)
+        .map_err(|error| wrong(&error, "add it, or record the file again with `prestow target record`"))?;
+    let name = format!("cuda:{}", facts.arch);
+    let target = CudaTarget::named(&name).ok_or_else(|| {
+        wrong(&format!("there are no kernels for {}", facts.arch), &format!("there are some for {}", architectures()))
+    })?;
+    Ok(Gpu { target, facts: Some((file, facts)) })
 }

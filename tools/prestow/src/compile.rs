@@ -13,7 +13,7 @@ use serde_json::json;
 use types::Bytes;
 
 use crate::arguments::Compile;
-use crate::device::Device;
+use crate::device::{self, Device, Library};
 use crate::dump::Dump;
 use crate::tune::{self, Outcome};
 
@@ -27,7 +27,14 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
-    let device = request.device.as_ref().map(|device| Device::find(device, &request.source.data)).transpose()?;
+    let gpu = request.device.as_ref();
+    let mut device = gpu.map(|gpu| Device::find(&gpu.target, &request.source.data)).transpose()?;
+    let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
+    if let (Some(found), Some((_, facts)), Some(math)) =
+        (device.take_if(|_| request.cudnn.is_some()), facts, request.cudnn)
+    {
+        device = Some(found.with_cudnn(&facts.device, math, &request.source.data)?);
+    }
     let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {
@@ -42,6 +49,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
         batches => batches.iter().copied().map(Some).collect(),
     };
     let mut compiled = Vec::with_capacity(batches.len());
+    let mut refused = Vec::new();
     for (ix, &batch) in batches.iter().enumerate() {
         let model = source::load(&source::Request { batch, ..request.source.clone() });
         let model = model.map_err(|error| error.to_string())?;
@@ -49,6 +57,9 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
             // The graphs of other batches differ in extents only.
             if let (0, Some(dump)) = (ix, &mut dump) {
                 dump.show(pass, graph);
+            }
+            if let ("schedule", Some(device)) = (pass, &device) {
+                refused.push(device::refused_by_cudnn(&device.target, graph));
             }
         };
         let done = compiler::compile(model, target, request.budget, watch);
@@ -70,11 +81,29 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     }
     let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
+    let cudnn = device.as_ref().and_then(|device| device.cudnn.clone());
+    let library = cudnn.map(|version| Library::new(version, &program, refused));
+    if let Some((file, facts)) = facts {
+        device::fits(file, facts, &program)?;
+    }
     compiler::write_executable(&output, &runner, &program).map_err(|error| error.to_string())?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(match request.json {
-        true => as_json(&program, &fits, tuning.as_ref(), &output, seconds),
-        false => as_text(&program, &fits, tuning.as_ref(), &output, seconds),
+        true => {
+            let mut report = as_json(&program, &fits, tuning.as_ref(), &output, seconds);
+            if let Some((file, facts)) = facts {
+                report["device"] = device::as_json(file, facts, &program);
+            }
+            if let Some(library) = &library {
+                report["cudnn"] = library.json();
+            }
+            format!("{report:#}\n")
+        }
+        false => {
+            let device = facts.map(|(file, facts)| device::as_text(file, facts, &program)).unwrap_or_default();
+            let library = library.as_ref().map(|library| library.text(request.verbose)).unwrap_or_default();
+            as_text(&program, &fits, tuning.as_ref(), &(library + &device)) + &wrote(&output, seconds)
+        }
     })
 }
 
@@ -127,7 +156,13 @@ fn output_path(request: &Compile) -> Result<PathBuf, String> {
     Ok(output)
 }
 
-fn as_json(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, output: &Path, seconds: f64) -> String {
+fn as_json(
+    program: &Program,
+    fits: &[Option<Fit>],
+    tuning: Option<&Outcome>,
+    output: &Path,
+    seconds: f64,
+) -> serde_json::Value {
     let plans = program.plans.iter().zip(fits).map(|(plan, fit)| plan_json(plan, fit.as_ref()));
     let mut plans: Vec<serde_json::Value> = plans.collect();
     let mut report = plans[0].take();
@@ -141,7 +176,7 @@ fn as_json(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
         report["other_batches"] = json!(plans[1..]);
         report["shared_arena_bytes"] = json!(shared_arena(program).0);
     }
-    format!("{report:#}\n")
+    report
 }
 
 fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
@@ -168,7 +203,11 @@ fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
     })
 }
 
-fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, output: &Path, seconds: f64) -> String {
+fn wrote(output: &Path, seconds: f64) -> String {
+    format!("wrote {} in {seconds:.2} s; run it\n", output.display())
+}
+
+fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, device: &str) -> String {
     let mut text = String::new();
     for (plan, fit) in program.plans.iter().zip(fits) {
         let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
@@ -198,6 +237,7 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
     if 1 < program.plans.len() {
         let _ = writeln!(text, "one arena for all: {}", shared_arena(program));
     }
+    text.push_str(device);
     if let Some(Outcome { measured, known, changed, cache, .. }) = tuning {
         let layers = measured + known;
         let _ = writeln!(
@@ -206,7 +246,6 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, ou
             cache.display()
         );
     }
-    let _ = writeln!(text, "wrote {} in {:.2} s; run it", output.display(), seconds);
     text
 }
 
@@ -216,7 +255,7 @@ fn code_bytes(plan: &Plan) -> Bytes {
 }
 
 /// The arena that serves whichever plan runs.
-fn shared_arena(program: &Program) -> Bytes {
+pub(crate) fn shared_arena(program: &Program) -> Bytes {
     program.plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default()
 }
 

@@ -16,7 +16,7 @@ use types::{Bytes, Random, Tensor};
 
 use crate::Answer;
 use crate::arguments::GpuCheck;
-use crate::device::Device;
+use crate::device::{Device, places};
 
 /// Results may differ by this part of the largest one.
 const TOLERANCE: f64 = 1e-3;
@@ -33,10 +33,15 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         format!("{} is {}, for which there are no kernels; there are some for {known}", gpu.name(), gpu.arch())
     })?;
     let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
-    let device = Device::find(&target, &asked.data)?;
+    let mut device = Device::find(&target, &asked.data)?;
+    if let Some(math) = asked.cudnn {
+        let facts = gpu.facts().map_err(|error| error.to_string())?;
+        device = device.with_cudnn(&facts.device, math, &asked.data)?;
+    }
     let version = device.version()?;
+    let cudnn = device.cudnn.as_ref().map(|version| format!(", cuDNN {version}")).unwrap_or_default();
     let mut text = format!(
-        "{} ({}), {} of {} free, NVRTC {version}\n",
+        "{} ({}), {} of {} free, NVRTC {version}{cudnn}\n",
         gpu.name(),
         gpu.arch(),
         Bytes(free as u64),
@@ -73,6 +78,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         "memory_bytes": total,
         "free_bytes": free,
         "nvrtc": version,
+        "cudnn": device.cudnn,
         "networks": rows,
     });
     if let Some(path) = &asked.output {
@@ -131,7 +137,7 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
     let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
     drop(host);
 
-    let mut session = open(compiled, &Gpu { ordinal: asked.device })?;
+    let mut session = open(compiled, &Gpu { ordinal: asked.device, places: places(&asked.data) })?;
     let got = session.run_tensors(&inputs).map_err(failed)?;
     let difference = got.iter().zip(&want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
     let report = timed(&mut session, asked.iters).map_err(failed)?;

@@ -11,6 +11,7 @@ mod dump;
 mod export;
 mod gpu_check;
 mod profiles;
+mod record;
 mod tune;
 mod what_if;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::WhatIf(request) => what_if::what_if(&request),
         Command::Profile(request) => profiles::profile(&request),
         Command::GpuCheck(request) => gpu_check::gpu_check(&request),
+        Command::Record(request) => record::record(&request).map(Answer::from),
         Command::Help => Ok(arguments::HELP.join(profile::Request::HELP).into()),
         Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),
     });

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use compiler::source;
 use lower::Target;
 use lower::cpu::CpuTarget;
+use lower::cuda::CudaTarget;
 use profile::{Form, Largest, Page, Report, Variant};
 use serde_json::json;
 use types::DType;
 
 use crate::Answer;
 use crate::arguments::WhatIf;
+use crate::device::with_cudnn;
 use crate::profiles::write;
 
 /// No batch above this is tried.
@@ -25,9 +27,17 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     if batches.is_empty() {
         return Err("name the batches with --batch, as 1,2,4,8".into());
     }
+    let gpu = asked.compile.device.as_ref().map(|gpu| {
+        let facts = gpu.facts.as_ref().zip(asked.compile.cudnn);
+        let planned = facts.map(|((_, facts), math)| {
+            with_cudnn(gpu.target.clone(), &facts.device, math, &asked.compile.source.data).map(|(target, _)| target)
+        });
+        planned.unwrap_or_else(|| Ok(gpu.target.clone()))
+    });
+    let gpu = gpu.transpose()?;
     let (mut variants, mut largest, mut reports) = (Vec::new(), Vec::new(), Vec::new());
     for &dtype in &asked.compile.dtypes {
-        let mut planner = Planner { asked, dtype, capacity, variants: Vec::new(), report: None };
+        let mut planner = Planner { asked, gpu: gpu.as_ref(), dtype, capacity, variants: Vec::new(), report: None };
         for &batch in &batches {
             planner.plan(batch, true)?;
         }
@@ -43,8 +53,8 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     }
     // The page shows the plan of the largest batch, of the first dtype that has it.
     let report = reports.into_iter().rev().max_by_key(|report| report.batch).expect("at least one batch was planned");
-    let target = match &asked.compile.device {
-        Some(device) => device.name(),
+    let target = match &gpu {
+        Some(gpu) => gpu.name(),
         None => asked.compile.level.name.to_string(),
     };
     let what_if = profile::WhatIf { model: report.model.clone(), target, capacity_bytes: capacity, variants, largest };
@@ -68,6 +78,8 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
 
 struct Planner<'a> {
     asked: &'a WhatIf,
+    /// Where it is not for processors.
+    gpu: Option<&'a CudaTarget>,
     dtype: DType,
     capacity: Option<u64>,
     /// By batch.
@@ -84,8 +96,8 @@ impl Planner<'_> {
         let target = CpuTarget { level: compile.level, exact: compile.exact, dtype, ..CpuTarget::new() };
         let request = source::Request { batch: usize::try_from(batch).ok(), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
-        let target: &dyn Target = match &compile.device {
-            Some(device) => device,
+        let target: &dyn Target = match self.gpu {
+            Some(gpu) => gpu,
             None => &target,
         };
         let done = compiler::compile(model, target, None, |_, _| {});

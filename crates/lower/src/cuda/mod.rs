@@ -2,34 +2,46 @@
 //!
 //! What kernels share stands in the folder `cuda/` as templates without includes; what is emitted here for a node is one
 //! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
-//! source, each text once, and leaves a [`Launch`] in each step: which function, and how many threads.
+//! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, or what cuDNN planned.
 //!
-//! A function's parameters are pointers to the step's inputs, then to its outputs, in this order.
+//! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
+//! number of the launch where a step is several.
 
+mod library;
 mod moves;
 mod pointwise;
+mod recurrent;
 mod rows;
 mod text;
 mod windows;
 
-use ::cuda::Launch;
+use std::rc::Rc;
+
+use ::cuda::cudnn::{Planned, Planner};
+use ::cuda::{Launch, Work};
 use ir::{Graph, NodeId, Op, TensorType, ValueId};
 use plan::Plan;
 use serde::{Deserialize, Serialize};
 use types::{Bytes, DType, Layout, Shape};
 
-use crate::{Call, CallInput, LowerError, Target};
+use crate::{Call, CallInput, FREE_SCRATCH, LowerError, Target};
 use text::ctype;
 
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
 const THREADS: u32 = 256;
+/// The C type of a launch's number.
+const TURN: &str = "unsigned long long";
 /// Elements are counted in 31 bits.
 const ELEMENTS_MAX: usize = i32::MAX as usize;
 
+/// What a step's kernel is called where it is a convolution of cuDNN's.
+pub const CUDNN_CONV: &str = "cudnn_conv";
+
 /// Plans for GPUs of one architecture.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct CudaTarget {
     arch: &'static str,
+    cudnn: Option<Rc<Planner>>,
 }
 
 impl CudaTarget {
@@ -39,7 +51,19 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch })
+        Some(CudaTarget { arch, cudnn: None })
+    }
+
+    /// With cuDNN for the convolutions that it has engines for. What is planned is for the GPU that it knows.
+    #[must_use]
+    pub fn with_cudnn(self, planner: Rc<Planner>) -> CudaTarget {
+        CudaTarget { cudnn: Some(planner), ..self }
+    }
+
+    /// Why cuDNN does not do a node that is a convolution; none where it does, and where nobody asked it.
+    pub fn refused_by_cudnn(&self, graph: &Graph, id: NodeId) -> Option<String> {
+        let (Op::Conv(conv), Some(planner)) = (&graph.node(id).op, &self.cudnn) else { return None };
+        library::conv(&View { graph, id }, conv, planner, FREE_SCRATCH).err()
     }
 
     /// The architecture, as NVRTC calls it.
@@ -72,10 +96,12 @@ impl Source {
         let row = |Entry { name, parameters }: &Entry| {
             let pointers = parameters.iter().enumerate().map(|(ix, ty)| format!("({ty})a[{ix}]"));
             let call = format!("{name}({})", pointers.collect::<Vec<_>>().join(", "));
-            format!("    {{\"{name}\", {}, [](void** a) {{ {call}; }}}},\n", parameters.len())
+            let numbers = parameters.iter().filter(|ty| *ty == TURN).count();
+            format!("    {{\"{name}\", {}, {numbers}, [](void** a) {{ {call}; }}}},\n", parameters.len())
         };
         let rows: String = self.entries.iter().map(row).collect();
-        let kernel = "struct Kernel {\n    const char* name;\n    int parameters;\n    void (*call)(void**);\n};\n";
+        let kernel =
+            "struct Kernel {\n    const char* name;\n    int parameters, numbers;\n    void (*call)(void**);\n};\n";
         format!("{}{kernel}static const Kernel kernels[] = {{\n{rows}}};\n", self.text)
     }
 }
@@ -90,10 +116,11 @@ enum Template {
     Convolution,
     Pool,
     Rows,
+    Recurrent,
 }
 
 impl Template {
-    const ALL: [(Template, &'static str); 7] = [
+    const ALL: [(Template, &'static str); 8] = [
         (Template::Base, include_str!("../../../../cuda/base.cu")),
         (Template::Pointwise, include_str!("../../../../cuda/pointwise.cu")),
         (Template::Product, include_str!("../../../../cuda/product.cu")),
@@ -101,7 +128,15 @@ impl Template {
         (Template::Convolution, include_str!("../../../../cuda/convolution.cu")),
         (Template::Pool, include_str!("../../../../cuda/pool.cu")),
         (Template::Rows, include_str!("../../../../cuda/rows.cu")),
+        (Template::Recurrent, include_str!("../../../../cuda/recurrent.cu")),
     ];
+}
+
+/// What does a step's work, before functions have names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Chosen {
+    Emitted(Emitted),
+    Cudnn(Planned),
 }
 
 /// A kernel as it is emitted, before it has a name.
@@ -113,7 +148,17 @@ struct Emitted {
     /// What stands between the braces.
     body: String,
     grid: [u32; 3],
+    /// As [`Launch`] has it.
+    turns: Option<u32>,
     needs: Vec<Template>,
+}
+
+impl Emitted {
+    /// The parameters, with the number of a launch where there are several.
+    fn all_parameters(&self) -> impl Iterator<Item = (String, String)> {
+        let turn = self.turns.map(|_| (TURN.to_string(), "turn".to_string()));
+        self.parameters.clone().into_iter().chain(turn)
+    }
 }
 
 impl Target for CudaTarget {
@@ -126,7 +171,7 @@ impl Target for CudaTarget {
         Bytes(256)
     }
 
-    fn calls(&self, graph: &Graph, id: NodeId, _scratch: Bytes) -> Result<Vec<Call>, LowerError> {
+    fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
         let node = graph.node(id);
         let view = View { graph, id };
         let values = || node.inputs.iter().chain(&node.outputs);
@@ -135,7 +180,7 @@ impl Target for CudaTarget {
         let calls = match (large, laid_out) {
             (Some(&value), _) => Err(format!("{} has more than 2^31 elements", graph.ty(value))),
             (_, Some(&value)) => Err(format!("a value in layout {}", graph.value(value).layout)),
-            (None, None) => select(&view),
+            (None, None) => self.select(&view, scratch),
         };
         calls.map_err(|reason| LowerError::Unsupported {
             scope: node.scope.to_string(),
@@ -193,7 +238,19 @@ impl<'a> View<'a> {
     }
 }
 
-/// The calls that do a node's work, or why there are none.
+impl CudaTarget {
+    /// A library's call where there is one, or those of what we emit.
+    fn select(&self, node: &View, scratch: Bytes) -> Result<Vec<Call>, String> {
+        if let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn)
+            && let Ok(call) = library::conv(node, conv, planner, scratch)
+        {
+            return Ok(vec![call]);
+        }
+        select(node)
+    }
+}
+
+/// The calls that do a node's work with what we emit, or why there are none.
 fn select(node: &View) -> Result<Vec<Call>, String> {
     match node.op() {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
@@ -218,7 +275,7 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::Resize(resize) => moves::resized(node, resize),
         Op::Reshape(_) => Err("it is always an alias".into()),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
-        Op::Recurrent(_) => Err("recurrent networks have no CUDA kernel".into()),
+        Op::Recurrent(op) => recurrent::recurrent(node, op),
         Op::Relayout(_) | Op::ConvChain(_) => Err("it belongs to processors".into()),
     }
 }
@@ -233,7 +290,7 @@ fn call(emitted: Emitted, label: String, operands: &[usize], in_place: &[usize])
     Call {
         kernel: kind_name(&emitted.kind),
         label,
-        code: postcard::to_stdvec(&emitted).expect("kernels are plain data"),
+        code: postcard::to_stdvec(&Chosen::Emitted(emitted.clone())).expect("kernels are plain data"),
         inputs: operands.iter().map(|&ix| CallInput::Value(ix)).collect(),
         workspace: Bytes::ZERO,
         in_place: in_place.iter().copied().collect(),
@@ -242,7 +299,7 @@ fn call(emitted: Emitted, label: String, operands: &[usize], in_place: &[usize])
 }
 
 /// The kinds of kernels, as reports name them.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "cuda_pointwise",
     "cuda_conv",
     "cuda_conv_each",
@@ -257,6 +314,7 @@ const KINDS: [&str; 14] = [
     "cuda_lrn",
     "cuda_move",
     "cuda_resize",
+    "cuda_recurrent",
 ];
 
 fn kind_name(kind: &str) -> &'static str {
@@ -272,22 +330,29 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
     let mut needs: Vec<Template> = vec![Template::Base];
     let mut bodies: Vec<(Emitted, usize)> = Vec::new();
     for step in plans.into_iter().flat_map(|plan| &mut plan.steps) {
-        let emitted: Emitted = postcard::from_bytes(&step.code).expect("the steps are as they were emitted");
+        let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
+            Chosen::Emitted(emitted) => emitted,
+            Chosen::Cudnn(planned) => {
+                step.code = Work::Cudnn(planned).code();
+                continue;
+            }
+        };
         let same =
             |(other, _): &&(Emitted, usize)| (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body);
         let entry = match bodies.iter().find(same) {
             Some((_, entry)) => *entry,
             None => {
                 let name = format!("{}_{}", emitted.kind, source.entries.len());
-                let parameters = emitted.parameters.iter().map(|(ty, _)| ty.clone()).collect();
+                let parameters = emitted.all_parameters().map(|(ty, _)| ty).collect();
                 source.entries.push(Entry { name, parameters });
                 needs.extend(&emitted.needs);
                 bodies.push((emitted.clone(), source.entries.len() - 1));
                 source.entries.len() - 1
             }
         };
-        let launch = Launch { entry: source.entries[entry].name.clone(), grid: emitted.grid, block: [THREADS, 1, 1] };
-        step.code = launch.code();
+        let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
+        let launch = Launch { entry, grid: emitted.grid, block, turns: emitted.turns };
+        step.code = Work::Launch(launch).code();
     }
     for (template, text) in Template::ALL {
         if needs.contains(&template) {
@@ -296,7 +361,7 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
         }
     }
     for (emitted, entry) in &bodies {
-        let parameters: Vec<String> = emitted.parameters.iter().map(|(ty, name)| format!("{ty} {name}")).collect();
+        let parameters: Vec<String> = emitted.all_parameters().map(|(ty, name)| format!("{ty} {name}")).collect();
         let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
         let head = format!("extern \"C\" __global__ void __launch_bounds__({THREADS}) {name}({parameters})");
         source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));

@@ -22,7 +22,12 @@ fn moved(node: &View, ix: usize, shape: &[usize], from: &str, to: &str, label: S
 
 fn emitted(node: &View, operands: &[usize], body: String, elements: usize, label: String) -> Call {
     let (kind, parameters) = ("move".to_string(), node.parameters(operands));
-    call(Emitted { kind, parameters, body, grid: blocks(elements), needs: Vec::new() }, label, operands, &[])
+    call(
+        Emitted { kind, parameters, body, grid: blocks(elements), turns: None, needs: Vec::new() },
+        label,
+        operands,
+        &[],
+    )
 }
 
 fn strided(node: &View, strides: &[isize], offset: isize) -> Vec<Call> {

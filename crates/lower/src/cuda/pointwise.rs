@@ -28,6 +28,7 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
         parameters: node.parameters(&operands),
         body,
         grid: blocks(output.shape.elements()),
+        turns: None,
         needs: vec![Template::Pointwise],
     };
     Ok(call(emitted, format!("{what} on {}", output.shape), &operands, &in_place))

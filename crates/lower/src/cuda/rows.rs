@@ -57,7 +57,8 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
         return Err(format!("{m} rows are more than a grid has"));
     }
     let needs = vec![Template::Pointwise, Template::Product];
-    let emitted = Emitted { kind: "product".into(), parameters: node.parameters(&operands), body, grid, needs };
+    let emitted =
+        Emitted { kind: "product".into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = product.epilogue.residual.then_some(node.inputs() - 1);
     Ok(vec![call(emitted, format!("{batch}{m}x{k}x{n}"), &operands, residual.as_slice())])
 }
@@ -66,8 +67,14 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
 fn by_rows(node: &View, kind: &str, rows: usize, body: String, label: String, in_place: &[usize]) -> Vec<Call> {
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let (parameters, grid) = (node.parameters(&operands), [rows.max(1) as u32, 1, 1]);
-    let emitted =
-        Emitted { kind: kind.into(), parameters, body, grid, needs: vec![Template::Pointwise, Template::Rows] };
+    let emitted = Emitted {
+        kind: kind.into(),
+        parameters,
+        body,
+        grid,
+        turns: None,
+        needs: vec![Template::Pointwise, Template::Rows],
+    };
     vec![call(emitted, label, &operands, in_place)]
 }
 
@@ -219,6 +226,7 @@ pub(super) fn reduce(node: &View, reduce: &Reduce) -> Result<Vec<Call>, String> 
         parameters: node.parameters(&[0]),
         body: if rows == 0 { String::new() } else { body },
         grid: if block { [rows.max(1) as u32, 1, 1] } else { blocks(rows) },
+        turns: None,
         needs: vec![Template::Rows],
     };
     Ok(vec![call(emitted, format!("{:?} of {x}", reduce.kind), &[0], &[])])
@@ -261,6 +269,7 @@ pub(super) fn arg_extreme(node: &View, extreme: &ArgExtreme) -> Result<Vec<Call>
         parameters: node.parameters(&[0]),
         body: if outer * inner == 0 { String::new() } else { body },
         grid: blocks(outer * inner),
+        turns: None,
         needs: Vec::new(),
     };
     Ok(vec![call(emitted, format!("{outer} x {axis} x {inner}"), &[0], &[])])
@@ -286,6 +295,7 @@ pub(super) fn lrn(node: &View, lrn: &Lrn) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: if shape.elements() == 0 { String::new() } else { body },
         grid: blocks(shape.elements()),
+        turns: None,
         needs: Vec::new(),
     };
     Ok(vec![call(emitted, format!("{} of {channels} channels", lrn.size), &[0], &[])])

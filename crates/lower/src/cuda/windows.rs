@@ -13,7 +13,7 @@ const TILE: usize = 64;
 const CHANNELS_MIN: usize = 8;
 
 /// Rows and columns of spatial numbers; one dimension is one row.
-fn two(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
+pub(super) fn two(numbers: &[usize], one: usize) -> Result<[usize; 2], String> {
     match *numbers {
         [columns] => Ok([one, columns]),
         [rows, columns] => Ok([rows, columns]),
@@ -36,7 +36,7 @@ fn window(
     Ok(format!("Window<{}>", numbers.concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))
 }
 
-fn label(kernel: &[usize], out: &Shape) -> String {
+pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
     let kernel = kernel.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
     format!("{kernel} to {out}")
 }
@@ -61,7 +61,7 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
     };
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
-    let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, needs };
+    let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = conv.epilogue.residual.then_some(node.inputs() - 1);
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, residual.as_slice())])
 }
@@ -76,7 +76,7 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Ca
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
     let (kind, grid) = ("conv_transpose".to_string(), blocks(out.elements()));
     let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
-    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, needs };
+    let emitted = Emitted { kind, parameters: node.parameters(&operands), body, grid, turns: None, needs };
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, &[])])
 }
 
@@ -96,6 +96,7 @@ pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
         parameters: node.parameters(&[0]),
         body: format!("    {function}(a0, y);\n"),
         grid: blocks(out.elements()),
+        turns: None,
         needs: vec![Template::Window, Template::Pool],
     };
     Ok(vec![call(emitted, label(&pool.kernel, out), &[0], &[])])

@@ -1,12 +1,13 @@
 //! [`Gpu`]: plans for `cuda` targets, on an NVIDIA GPU.
 //!
 //! One block of device memory holds the arena and behind it the constants. Every step is a launch with its addresses,
-//! decided when the plan is opened; the launches of a plan are recorded as one graph, so that a run is one call.
+//! decided when the plan is opened, or a plan of cuDNN's; those of a plan are recorded as one graph, so that a run is one call.
 
 use std::sync::Arc;
 
-use cuda::Launch;
+use cuda::cudnn::{CudnnError, Execution, Handle};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
+use cuda::{OtherMemory, OtherStream, Places, Work};
 use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
@@ -15,10 +16,12 @@ use crate::process::Item;
 use crate::{RunError, WeightSource};
 
 /// A GPU of this machine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Gpu {
     /// Its number, as the driver counts.
     pub ordinal: usize,
+    /// Where NVIDIA's libraries may be, for plans that need one.
+    pub places: Places,
 }
 
 impl From<DriverError> for RunError {
@@ -27,12 +30,28 @@ impl From<DriverError> for RunError {
     }
 }
 
+impl From<CudnnError> for RunError {
+    fn from(error: CudnnError) -> RunError {
+        RunError::Device(error.to_string())
+    }
+}
+
 impl Device for Gpu {
     fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
+        Ok(Box::new(GpuBackend::open(self, plans, weights)?))
+    }
+}
+
+impl GpuBackend {
+    pub(super) fn open(
+        device: &Gpu,
+        plans: &[Arc<Plan>],
+        weights: Arc<dyn WeightSource>,
+    ) -> Result<GpuBackend, RunError> {
         if let Some(other) = plans.iter().find(|plan| !plan.target.starts_with("cuda:")) {
             return Err(RunError::Target { plan: other.target.clone(), device: "cuda".into() });
         }
-        let gpu = driver::Gpu::open(self.ordinal)?;
+        let gpu = driver::Gpu::open(device.ordinal)?;
         let mut stages = Stages::new(&gpu)?;
         let arena = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
         let alignment = plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
@@ -42,19 +61,51 @@ impl Device for Gpu {
         let memory = Arc::new(Memory::new(&gpu, size.index().ok_or_else(too_large)?)?);
         memory.write(constants_at.0 as usize, weights.constants())?;
         stages.end("arena and constants")?;
+        let mut works = Vec::with_capacity(plans.len());
+        for plan in plans {
+            works.push(works_of(plan)?);
+        }
+        let cudnn = match works.iter().flatten().any(|work| matches!(work, Work::Cudnn(_))) {
+            true => Some(Handle::new(&device.places, &gpu)?),
+            false => None,
+        };
+        if cudnn.is_some() {
+            stages.end("cuDNN")?;
+        }
+        let place = Block { gpu: &gpu, memory: &memory, constants_at, cudnn: cudnn.as_ref() };
         let opened: Result<Vec<Opened>, RunError> =
-            plans.iter().map(|plan| Opened::new(&gpu, plan, &memory, constants_at)).collect();
+            plans.iter().zip(&works).map(|(plan, works)| Opened::new(&place, plan, works)).collect();
         let opened = opened?;
         // Once over whatever lies there: what the driver loads when it is first asked for is loaded then.
         opened.iter().try_for_each(|opened| opened.graph.launch())?;
         gpu.finish()?;
         stages.end("code and records")?;
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
-        Ok(Box::new(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu }))
+        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu })
+    }
+
+    /// Begins a run on another's stream, whose operands are another's memory of the ports' sizes.
+    pub(super) fn enqueue(
+        &mut self,
+        plan: usize,
+        stream: OtherStream,
+        inputs: &[OtherMemory],
+        outputs: &[OtherMemory],
+    ) -> Result<(), RunError> {
+        let Opened { graph, plan } = &self.plans[plan];
+        let at = |operand: &Operand| place(plan, operand, self.constants_at).expect("a checked plan's ports exist");
+        for (port, memory) in plan.inputs.iter().zip(inputs) {
+            self.memory.take_from(at(&port.operand), memory, stream)?;
+        }
+        graph.launch_on(stream)?;
+        for (port, memory) in plan.outputs.iter().zip(outputs) {
+            self.memory.give_to(at(&port.operand), memory, stream)?;
+        }
+        Ok(())
     }
 }
 
-struct GpuBackend {
+pub(super) struct GpuBackend {
     plans: Vec<Opened>,
     memory: Arc<Memory>,
     constants_at: Bytes,
@@ -99,40 +150,93 @@ fn item(what: &str, bytes: usize) -> Item {
     Item { what: format!("device: {what}"), method, bytes: bytes as u64 }
 }
 
+/// The libraries that a plan needs where it runs beside a driver, with the versions that it was made with.
+pub fn libraries(plan: &Plan) -> Vec<String> {
+    let works =
+        plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
+    let named = works.filter_map(|work| match work {
+        Work::Cudnn(planned) => {
+            Some(format!("cuDNN {} (libcudnn.so.9, and libcublasLt.so that it loads)", planned.version))
+        }
+        Work::Launch(_) => None,
+    });
+    let mut libraries: Vec<String> = named.collect();
+    libraries.sort();
+    libraries.dedup();
+    libraries
+}
+
+/// What each step of a plan does.
+fn works_of(plan: &Plan) -> Result<Vec<Work>, RunError> {
+    let work = |(ix, step): (usize, &Step)| {
+        Work::from_code(&step.code).ok_or_else(|| broken(ix, step, "what it does cannot be read"))
+    };
+    plan.steps.iter().enumerate().map(work).collect()
+}
+
+fn broken(ix: usize, step: &Step, reason: &str) -> RunError {
+    RunError::Kernel { step: ix, scope: step.scope.to_string(), reason: reason.to_string() }
+}
+
+/// Where a plan's steps work.
+struct Block<'a> {
+    gpu: &'a Arc<driver::Gpu>,
+    memory: &'a Arc<Memory>,
+    constants_at: Bytes,
+    cudnn: Option<&'a Arc<Handle>>,
+}
+
+impl Block<'_> {
+    fn place(&self, plan: &Plan, operand: &Operand) -> Option<usize> {
+        let start = place(plan, operand, self.constants_at)?;
+        let end = start.checked_add(usize::try_from(operand.size.0).ok()?)?;
+        (end <= self.memory.size()).then_some(start)
+    }
+}
+
 struct Opened {
     graph: Graph,
     plan: Arc<Plan>,
 }
 
 impl Opened {
-    fn new(
-        gpu: &Arc<driver::Gpu>,
-        plan: &Arc<Plan>,
-        memory: &Arc<Memory>,
-        constants_at: Bytes,
-    ) -> Result<Opened, RunError> {
+    fn new(block: &Block, plan: &Arc<Plan>, works: &[Work]) -> Result<Opened, RunError> {
+        let gpu = block.gpu;
         let own = plan.modules.iter().find(|module| module.arch == gpu.arch()).or(plan.modules.first());
-        let own =
-            own.ok_or_else(|| RunError::Device("the plan has no code for a GPU; compile the model again".into()))?;
-        let module = Arc::new(Module::load(gpu, &own.code)?);
-        let call = |(ix, step): (usize, &Step)| -> Result<Call, RunError> {
-            let broken = |reason: &str| {
-                let (scope, reason) = (step.scope.to_string(), reason.to_string());
-                RunError::Kernel { step: ix, scope, reason }
-            };
-            let launch = Launch::from_code(&step.code).ok_or_else(|| broken("its launch cannot be read"))?;
+        let module = own.map(|own| Module::load(gpu, &own.code)).transpose()?.map(Arc::new);
+        let call = |((ix, step), work): ((usize, &Step), &Work)| -> Result<Call, RunError> {
             let place = |operand: &Operand| {
-                let start = place(plan, operand, constants_at)?;
-                let end = start.checked_add(usize::try_from(operand.size.0).ok()?)?;
-                (end <= memory.size()).then_some(start)
+                block.place(plan, operand).ok_or_else(|| broken(ix, step, "an operand lies nowhere"))
             };
-            let places: Option<Vec<usize>> =
-                step.inputs.iter().chain(&step.outputs).chain(&step.workspace).map(place).collect();
-            let places = places.ok_or_else(|| broken("an operand lies nowhere"))?;
-            Ok(module.call(&launch, memory, &places)?)
+            let operands: Result<Vec<usize>, RunError> = step.inputs.iter().chain(&step.outputs).map(place).collect();
+            let (mut places, workspace) = (operands?, step.workspace.as_ref().map(place).transpose()?);
+            Ok(match (work, &module, block.cudnn) {
+                (Work::Launch(launch), Some(module), _) => {
+                    places.extend(workspace);
+                    Call::Kernel(module.call(launch, block.memory, &places)?)
+                }
+                (Work::Cudnn(planned), _, Some(cudnn)) => {
+                    let given = step.workspace.map_or(0, |workspace| workspace.size.0);
+                    if given != planned.workspace {
+                        return Err(broken(ix, step, "its workspace is not what cuDNN wants"));
+                    }
+                    Call::Cudnn(Execution::new(cudnn, planned, block.memory, &places, workspace)?)
+                }
+                (Work::Launch(_), None, _) => {
+                    return Err(RunError::Device("the plan has no code for a GPU; compile the model again".into()));
+                }
+                (Work::Cudnn(_), _, None) => unreachable!("it is opened where a plan needs it"),
+            })
         };
-        let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().map(call).collect();
-        Ok(Opened { graph: Graph::record(gpu, calls?)?, plan: plan.clone() })
+        let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
+        let calls = calls?;
+        // What cuDNN loads when it is first asked for cannot be loaded while calls are recorded.
+        let mut late = calls.iter().filter(|call| matches!(call, Call::Cudnn(_))).peekable();
+        if late.peek().is_some() {
+            late.try_for_each(Call::launch)?;
+            gpu.finish()?;
+        }
+        Ok(Opened { graph: Graph::record(gpu, calls)?, plan: plan.clone() })
     }
 }
 
@@ -205,6 +309,11 @@ impl Backend for GpuBackend {
 
     fn threads(&self) -> usize {
         1
+    }
+
+    fn fills_workspace(&self, plan: usize, step: usize) -> bool {
+        // How much of it cuDNN writes, nobody says.
+        matches!(self.plans[plan].graph.calls()[step], Call::Kernel(_))
     }
 
     fn describe(&self) -> String {

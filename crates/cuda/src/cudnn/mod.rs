@@ -1,0 +1,161 @@
+//! cuDNN by its graph API: what it decides is asked for where there is no GPU, and done where there is one.
+//!
+//! A [`Planner`] has the facts of a GPU and asks for a convolution's engine, its workspace and its plan, which is text and
+//! part of ours ([`Planned`]). A [`Handle`] is cuDNN on a GPU, and an [`Execution`] such a plan with its addresses.
+//!
+//! Engines that compile when a plan is made, or need another library, are left out: what is planned does not depend on
+//! whether there is a driver, and runs with cuDNN alone.
+
+mod descriptor;
+mod execution;
+mod planner;
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use cuda_sys::cudnn as sys;
+use serde::{Deserialize, Serialize};
+
+pub use execution::{Execution, Handle};
+pub use planner::{Convolution, Math, Planner};
+
+use crate::{NotFound, Places, library};
+
+/// The oldest version whose plans are text, as cuDNN counts: 9.11.
+const VERSION_MIN: usize = 91_100;
+
+/// What cuDNN decided for a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// The version that decided.
+    pub version: String,
+    /// The engine, as cuDNN counts those of a kind of graph.
+    pub engine: i64,
+    /// The bytes that it wants beside its operands.
+    pub workspace: u64,
+    /// The plan as cuDNN writes it. Its tensors have as identifiers the positions of the step's operands, inputs before
+    /// the output, from 1 on.
+    pub json: String,
+}
+
+/// What cuDNN could not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum CudnnError {
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    #[error("this libcudnn.so.9 has no function `{0}`; install cuDNN 9.11 or later")]
+    Lacks(&'static str),
+    #[error("cuDNN {0} is too old, its plans are no text; install 9.11 or later")]
+    TooOld(String),
+    #[error("cuDNN {version} does not take the GPU's facts: {why}")]
+    Facts { version: String, why: String },
+    #[error(
+        "cuDNN {here} does not take a plan that {planned} made: {why}; install cuDNN {planned}, or compile the model here or \
+         without --cudnn"
+    )]
+    Plan { here: String, planned: String, why: String },
+    #[error("cuDNN failed at {what}: {why}")]
+    Failed { what: &'static str, why: String },
+}
+
+type Status = sys::cudnnStatus_t;
+
+/// cuDNN, loaded into the process for good.
+pub struct Cudnn {
+    version: usize,
+    create: unsafe extern "C" fn(*mut sys::cudnnHandle_t) -> Status,
+    destroy: unsafe extern "C" fn(sys::cudnnHandle_t) -> Status,
+    set_stream: unsafe extern "C" fn(sys::cudnnHandle_t, sys::cudaStream_t) -> Status,
+    status_text: unsafe extern "C" fn(Status) -> *const std::ffi::c_char,
+    last_error: unsafe extern "C" fn(*mut std::ffi::c_char, usize),
+    create_descriptor:
+        unsafe extern "C" fn(sys::cudnnBackendDescriptorType_t, *mut sys::cudnnBackendDescriptor_t) -> Status,
+    destroy_descriptor: unsafe extern "C" fn(sys::cudnnBackendDescriptor_t) -> Status,
+    finalize: unsafe extern "C" fn(sys::cudnnBackendDescriptor_t) -> Status,
+    set_attribute: unsafe extern "C" fn(
+        sys::cudnnBackendDescriptor_t,
+        sys::cudnnBackendAttributeName_t,
+        sys::cudnnBackendAttributeType_t,
+        i64,
+        *const std::ffi::c_void,
+    ) -> Status,
+    get_attribute: unsafe extern "C" fn(
+        sys::cudnnBackendDescriptor_t,
+        sys::cudnnBackendAttributeName_t,
+        sys::cudnnBackendAttributeType_t,
+        i64,
+        *mut i64,
+        *mut std::ffi::c_void,
+    ) -> Status,
+    execute: unsafe extern "C" fn(
+        sys::cudnnHandle_t,
+        sys::cudnnBackendDescriptor_t,
+        sys::cudnnBackendDescriptor_t,
+    ) -> Status,
+}
+
+/// A function of a table, or which one is missing.
+macro_rules! function {
+    ($table:ident.$name:ident) => {
+        *$table.$name.as_ref().map_err(|_| CudnnError::Lacks(stringify!($name)))?
+    };
+}
+
+impl Cudnn {
+    /// Finds cuDNN.
+    ///
+    /// # Errors
+    /// It is nowhere, or too old.
+    pub fn find(places: &Places) -> Result<Arc<Cudnn>, CudnnError> {
+        let library = library::table(places, &["libcudnn.so.9"], "--cudnn")?;
+        // It opens this one by its name whatever is asked of it, and ends the process where that does not work.
+        library::load(places, &["libcublasLt.so", "libcublasLt.so.13"], "--cudnn")?;
+        // SAFETY: the library is cuDNN by its name, whose functions have the types that its headers say.
+        let table = unsafe { sys::Cudnn::from_library(library) };
+        let table = table.map_err(|error| CudnnError::Failed { what: "its start", why: error.to_string() })?;
+        let version = function!(table.cudnnGetVersion);
+        let cudnn = Cudnn {
+            // SAFETY: it only says a number.
+            version: unsafe { version() },
+            create: function!(table.cudnnCreate),
+            destroy: function!(table.cudnnDestroy),
+            set_stream: function!(table.cudnnSetStream),
+            status_text: function!(table.cudnnGetErrorString),
+            last_error: function!(table.cudnnGetLastErrorString),
+            create_descriptor: function!(table.cudnnBackendCreateDescriptor),
+            destroy_descriptor: function!(table.cudnnBackendDestroyDescriptor),
+            finalize: function!(table.cudnnBackendFinalize),
+            set_attribute: function!(table.cudnnBackendSetAttribute),
+            get_attribute: function!(table.cudnnBackendGetAttribute),
+            execute: function!(table.cudnnBackendExecute),
+        };
+        // The functions go on to be there: the library stays for as long as the process does.
+        std::mem::forget(table);
+        match VERSION_MIN <= cudnn.version {
+            true => Ok(Arc::new(cudnn)),
+            false => Err(CudnnError::TooOld(cudnn.version())),
+        }
+    }
+
+    /// Its version, as `9.19.0`.
+    pub fn version(&self) -> String {
+        format!("{}.{}.{}", self.version / 10_000, self.version % 10_000 / 100, self.version % 100)
+    }
+
+    /// Makes a reason of a status.
+    fn check(&self, status: Status) -> Result<(), String> {
+        if status == Status::CUDNN_STATUS_SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: it gives a text that is there for good.
+        let name = unsafe { CStr::from_ptr((self.status_text)(status)) }.to_string_lossy().into_owned();
+        let mut text = [0; 1024];
+        // SAFETY: there is room for as many bytes as are said, and for a zero behind them.
+        unsafe { (self.last_error)(text.as_mut_ptr(), text.len() - 1) };
+        // SAFETY: the last byte is a zero, which cuDNN was not told of.
+        let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
+        let text = text.trim().lines().next().unwrap_or_default().to_string();
+        Err(if text.is_empty() { name } else { format!("{name}: {text}") })
+    }
+}

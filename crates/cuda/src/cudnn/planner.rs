@@ -1,0 +1,303 @@
+//! [`Planner`]: a convolution's engine, workspace and plan, by the facts of a GPU and without it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cuda_sys::cudnn as sys;
+
+use super::descriptor::{Descriptor, Kind, Name, bytes};
+use super::{Cudnn, CudnnError, Planned};
+use crate::{Places, Properties};
+
+/// A convolution of `x: [n, c, h, w]` with `weight: [k, c / groups, r, s]`, both row-major, of `f32`, and what is added to
+/// its sums. Its operands are in this order: `x`, `weight`, the bias, the residual, the output.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Convolution {
+    /// The input's extents.
+    pub x: [usize; 4],
+    /// The weights' extents.
+    pub weight: [usize; 4],
+    /// The output's extents.
+    pub out: [usize; 4],
+    /// Steps of the window.
+    pub stride: [usize; 2],
+    /// Distances between its cells.
+    pub dilation: [usize; 2],
+    /// Zeros in front of each spatial dimension.
+    pub front: [usize; 2],
+    /// Zeros behind.
+    pub back: [usize; 2],
+    /// A vector `[k]` is added.
+    pub bias: bool,
+    /// A tensor like the output is added.
+    pub residual: bool,
+    /// What is below zero becomes zero.
+    pub relu: bool,
+}
+
+/// How sums may be computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Math {
+    /// As sums of products of `f32`, by whatever algorithm.
+    Strict,
+    /// As sums of products of `f32` in their definition's own terms: neither Winograd's algorithm nor spectra.
+    Exact,
+    /// Operands may be rounded to eleven bits on the way into a tensor core (TF32).
+    Tf32,
+}
+
+/// cuDNN with the facts of a GPU.
+pub struct Planner {
+    library: Arc<Cudnn>,
+    device: Arc<Descriptor>,
+    math: Math,
+    /// What was asked before: kernels are compared more than once.
+    known: RefCell<BTreeMap<(Convolution, u64), Result<Planned, String>>>,
+}
+
+use sys::cudnnBackendBehaviorNote_t as Behavior;
+use sys::cudnnBackendNumericalNote_t as Numerics;
+
+impl Planner {
+    /// Finds cuDNN and tells it the facts.
+    ///
+    /// # Errors
+    /// It is nowhere, or does not take them.
+    pub fn new(places: &Places, device: &Properties, math: Math) -> Result<Planner, CudnnError> {
+        let library = Cudnn::find(places)?;
+        let facts = || {
+            let mut facts = Descriptor::new(&library, Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
+            facts.set(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, &bytes(&device.json()))?;
+            facts.finalize()
+        };
+        let device = facts().map_err(|why| CudnnError::Facts { version: library.version(), why })?;
+        Ok(Planner { library, device, math, known: RefCell::default() })
+    }
+
+    /// cuDNN's version.
+    pub fn version(&self) -> String {
+        self.library.version()
+    }
+
+    /// The fastest plan, as cuDNN models it, with no more workspace than so many bytes.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn convolution(&self, problem: &Convolution, workspace_max: u64) -> Result<Planned, String> {
+        let key = (problem.clone(), workspace_max);
+        if let Some(known) = self.known.borrow().get(&key) {
+            return known.clone();
+        }
+        let found = self.ask(problem, workspace_max);
+        self.known.borrow_mut().insert(key, found.clone());
+        found
+    }
+
+    fn ask(&self, problem: &Convolution, workspace_max: u64) -> Result<Planned, String> {
+        let graph = self.graph(problem)?;
+        let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
+        use sys::cudnnBackendHeurMode_t as Mode;
+        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
+            let mut ask = self.new_object(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+            ask.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&graph])?;
+            ask.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
+            ask.refer(Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[&self.device])?;
+            // A kind of graph that a mode knows nothing of is not an error of ours.
+            let Ok(ask) = ask.finalize() else { continue };
+            let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+            for config in ask.others(name, kind, true)? {
+                match self.judge(Arc::new(config), workspace_max)? {
+                    Ok(planned) => return Ok(planned),
+                    Err(reason) => *refused.entry(reason).or_default() += 1,
+                }
+            }
+        }
+        if refused.is_empty() {
+            return Err("cuDNN has no engine for it".into());
+        }
+        let reasons: Vec<String> = refused.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        Err(format!("of cuDNN's engines for it {}", reasons.join(", ")))
+    }
+
+    /// The plan of an engine's configuration, or why we do not take it.
+    fn judge(&self, config: Arc<Descriptor>, workspace_max: u64) -> Result<Result<Planned, &'static str>, String> {
+        let engine = config.others(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, false)?;
+        let engine = engine.first().ok_or("a configuration without an engine")?;
+        let behavior: Vec<Behavior> =
+            engine.values(Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, 32, Behavior::CUDNN_BEHAVIOR_NOTE_TYPE_COUNT)?;
+        let numerics: Vec<Numerics> =
+            engine.values(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 32, Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT)?;
+        if let Some(reason) = refused(&behavior, &numerics, self.math) {
+            return Ok(Err(reason));
+        }
+        let index = engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
+        let mut plan = self.new_object(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
+        plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[&self.device])?;
+        let Ok(plan) = plan.finalize() else { return Ok(Err("do not take its extents")) };
+        let workspace = plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        let workspace = u64::try_from(workspace).map_err(|_| format!("a workspace of {workspace} bytes"))?;
+        if workspace_max < workspace {
+            return Ok(Err("want more workspace"));
+        }
+        let json = plan.text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)?;
+        Ok(Ok(Planned { version: self.version(), engine: index, workspace, json }))
+    }
+
+    fn new_object(&self, kind: Kind) -> Result<Descriptor, String> {
+        Descriptor::new(&self.library, kind)
+    }
+
+    /// The convolution as cuDNN's graph: sums, then the residual, the bias and zero in the order of its own fused engines.
+    fn graph(&self, problem: &Convolution) -> Result<Arc<Descriptor>, String> {
+        let Convolution { x, weight, out, bias, residual, relu, .. } = problem;
+        // Identifiers: of operands their positions, behind them those of what is nowhere in memory.
+        let last = 3 + i64::from(*bias) + i64::from(*residual);
+        let mut between = last;
+        let (mut vectors, mut fused) = (Vec::new(), Vec::new());
+        if *residual {
+            fused.push((sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD, Some((last - 1, *out))));
+        }
+        if *bias {
+            fused.push((sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD, Some((3, [1, out[1], 1, 1]))));
+        }
+        if *relu {
+            fused.push((sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD, None));
+        }
+        let mut result = |left: usize| match left {
+            0 => self.tensor(last, out, false),
+            _ => {
+                between += 1;
+                self.tensor(between, out, true)
+            }
+        };
+        let mut sum = result(fused.len())?;
+        vectors.push(self.convolve(problem, &self.tensor(1, x, false)?, &self.tensor(2, weight, false)?, &sum)?);
+        let count = fused.len();
+        for (ix, (mode, operand)) in fused.into_iter().enumerate() {
+            let operand = operand.map(|(id, extents)| self.tensor(id, &extents, false)).transpose()?;
+            let next = result(count - 1 - ix)?;
+            vectors.push(self.pointwise(mode, &sum, operand.as_ref(), &next)?);
+            sum = next;
+        }
+        let mut graph = self.new_object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+        graph.refer(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &vectors.iter().collect::<Vec<_>>())?;
+        graph.finalize()
+    }
+
+    fn tensor(&self, id: i64, extents: &[usize; 4], is_virtual: bool) -> Result<Arc<Descriptor>, String> {
+        let [_, c, h, w] = *extents;
+        let mut tensor = self.new_object(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &extents.map(|extent| extent as i64))?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, &[c * h * w, h * w, w, 1].map(|stride| stride as i64))?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id])?;
+        // An operand may be a part of a buffer, which begins at any of its elements.
+        tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[4i64])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[is_virtual])?;
+        tensor.finalize()
+    }
+
+    fn convolve(
+        &self,
+        problem: &Convolution,
+        x: &Arc<Descriptor>,
+        weight: &Arc<Descriptor>,
+        y: &Arc<Descriptor>,
+    ) -> Result<Arc<Descriptor>, String> {
+        let two = |numbers: [usize; 2]| numbers.map(|number| number as i64);
+        let mut how = self.new_object(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
+        how.set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
+        let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+        how.set(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[mode])?;
+        how.set(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[2i64])?;
+        how.set(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &two(problem.front))?;
+        how.set(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &two(problem.back))?;
+        how.set(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &two(problem.dilation))?;
+        how.set(Name::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &two(problem.stride))?;
+        let how = how.finalize()?;
+        let mut node = self.new_object(Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?;
+        node.refer(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, &[&how])?;
+        node.refer(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, &[x])?;
+        node.refer(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, &[weight])?;
+        node.refer(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, &[y])?;
+        node.set(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, &[1f32])?;
+        node.set(Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, &[0f32])?;
+        node.finalize()
+    }
+
+    fn pointwise(
+        &self,
+        mode: sys::cudnnPointwiseMode_t,
+        x: &Arc<Descriptor>,
+        operand: Option<&Arc<Descriptor>>,
+        y: &Arc<Descriptor>,
+    ) -> Result<Arc<Descriptor>, String> {
+        let mut how = self.new_object(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
+        how.set(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode])?;
+        how.set(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
+        let how = how.finalize()?;
+        let mut node = self.new_object(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+        node.refer(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&how])?;
+        node.refer(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?;
+        if let Some(operand) = operand {
+            node.refer(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[operand])?;
+        }
+        node.refer(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?;
+        node.finalize()
+    }
+}
+
+impl std::fmt::Debug for Planner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cuDNN {}", self.version())
+    }
+}
+
+/// Why an engine is not for us, by what cuDNN notes of it.
+fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math) -> Option<&'static str> {
+    const COMPILED: &[Behavior] = &[Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
+    const OTHERS: &[Behavior] = &[
+        Behavior::CUDNN_BEHAVIOR_NOTE_CUBLASLT_DEPENDENCY,
+        Behavior::CUDNN_BEHAVIOR_NOTE_REQUIRES_FILTER_INT8x32_REORDER,
+        Behavior::CUDNN_BEHAVIOR_NOTE_REQUIRES_BIAS_INT8x32_REORDER,
+    ];
+    const ROUNDING: &[Numerics] = &[
+        Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+        Numerics::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+        Numerics::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+    ];
+    const INDIRECT: &[Numerics] = &[Numerics::CUDNN_NUMERICAL_NOTE_FFT, Numerics::CUDNN_NUMERICAL_NOTE_WINOGRAD];
+    let behaves = |notes: &[Behavior]| behavior.iter().any(|note| notes.contains(note));
+    let counts = |notes: &[Numerics]| numerics.iter().any(|note| notes.contains(note));
+    match math {
+        _ if behaves(COMPILED) => Some("compile at run time"),
+        _ if behaves(OTHERS) => Some("need another library or another layout"),
+        _ if counts(&[Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC]) => Some("add in any order"),
+        Math::Strict | Math::Exact if counts(ROUNDING) => Some("round to fewer bits"),
+        Math::Exact if counts(INDIRECT) => Some("are not exact"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_refused_by_their_notes() {
+        let tensor_core = [Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE];
+        let winograd = [Numerics::CUDNN_NUMERICAL_NOTE_WINOGRAD];
+        assert_eq!(refused(&[], &tensor_core, Math::Strict), Some("round to fewer bits"));
+        assert_eq!(refused(&[], &tensor_core, Math::Tf32), None);
+        assert_eq!(refused(&[], &winograd, Math::Strict), None);
+        assert_eq!(refused(&[], &winograd, Math::Exact), Some("are not exact"));
+        let compiled = [Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
+        assert_eq!(refused(&compiled, &[], Math::Tf32), Some("compile at run time"));
+        let any_order = [Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC];
+        assert_eq!(refused(&[], &any_order, Math::Tf32), Some("add in any order"));
+        // A note of a version to come does not matter.
+        assert_eq!(refused(&[Behavior(77)], &[Numerics(77)], Math::Exact), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! [`Facts`]: what is known of a GPU, as a file: recorded from one, or copied from its data sheet.
+//!
+//! Such a file stands for a GPU where there is none. NVIDIA's libraries plan for what it says, and plans are held against
+//! its memory.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What a file of facts says first.
+const FORMAT: &str = "prestow-target";
+
+/// What is known of a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    format: String,
+    /// The architecture, as NVRTC calls it: `sm_90`.
+    pub arch: String,
+    /// Where the facts are from.
+    pub source: Source,
+    /// The versions that were there, by the libraries' names.
+    pub libraries: BTreeMap<String, String>,
+    /// What was measured beside an arena; nothing where nobody measured.
+    pub measured: Option<Measured>,
+    /// What the device is.
+    pub device: Properties,
+}
+
+/// Where facts are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// A driver said them.
+    #[serde(rename = "recorded from the device")]
+    Recorded,
+    /// Somebody read them.
+    #[serde(rename = "from the data sheet, not recorded")]
+    DataSheet,
+}
+
+impl Source {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Source::Recorded => "recorded from the device",
+            Source::DataSheet => "from the data sheet, not recorded",
+        }
+    }
+}
+
+/// What of a device's memory no plan decides, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// What was not free once there was a context: the context's own, and what others held at the time.
+    pub context_bytes: u64,
+    /// What a handle of cuDNN took.
+    pub cudnn_bytes: Option<u64>,
+}
+
+/// The properties of a device, under the names by which cuDNN takes them where there is no device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(missing_docs, reason = "the names are cuDNN's")]
+pub struct Properties {
+    pub device_name: String,
+    /// As 900 for 9.0.
+    pub device_ver: u32,
+    /// As 13000 for CUDA 13.0.
+    pub driver_ver: u32,
+    pub multi_processor_count: u32,
+    /// In bytes.
+    pub total_global_mem: u64,
+    pub l2_cache_size: u64,
+    #[serde(rename = "smClockRateKHz")]
+    pub sm_clock_rate_khz: u32,
+    #[serde(rename = "memClockRateKHz")]
+    pub mem_clock_rate_khz: u32,
+    pub max_grid_size: [u32; 3],
+    pub max_block_size: [u32; 3],
+    pub max_threads_per_block: u32,
+    #[serde(rename = "maxThreadsPerSM")]
+    pub max_threads_per_sm: u32,
+    #[serde(rename = "maxCtasPerSM")]
+    pub max_ctas_per_sm: u32,
+    pub regs_per_block: u32,
+    #[serde(rename = "maxRegistersPerSM")]
+    pub max_registers_per_sm: u32,
+    pub max_shared_memory_per_block: u32,
+    pub max_shared_memory_per_block_optin: u32,
+    pub reserved_shared_memory_per_block: u32,
+    pub warp_size: u32,
+    pub support_coop_launch: u32,
+    pub is_tcc_driver: u32,
+    pub pci_device_id: u32,
+    pub cuda_device_id: u32,
+    /// What else a library wants to know, under its name.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, serde_json::Value>,
+}
+
+/// Why a text is no facts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FactsError {
+    /// It does not say what it has to.
+    #[error("{0}")]
+    Text(String),
+    /// It is JSON of something else.
+    #[error("it is no file of facts: `format` is `{0}`, not `{FORMAT}`")]
+    Format(String),
+    /// Two facts contradict each other.
+    #[error("`arch` is `{arch}`, and `deviceVer` {version} is `{own}`")]
+    Arch {
+        /// What it says.
+        arch: String,
+        /// The device's version.
+        version: u32,
+        /// What that would be.
+        own: String,
+    },
+    /// A device without something that every device has.
+    #[error("the fact `{0}` is 0")]
+    Zero(&'static str),
+}
+
+impl Facts {
+    /// Facts of a device.
+    pub fn new(source: Source, device: Properties) -> Facts {
+        let (format, arch) = (FORMAT.to_string(), device.arch());
+        Facts { format, arch, source, libraries: BTreeMap::new(), measured: None, device }
+    }
+
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// A fact that is missing, by its name; facts that cannot be.
+    pub fn parse(text: &str) -> Result<Facts, FactsError> {
+        let facts: Facts = serde_json::from_str(text).map_err(|error| {
+            let text = error.to_string();
+            FactsError::Text(
+                text.replace("missing field", "there is no fact").replace("unknown field", "there is no such fact as"),
+            )
+        })?;
+        if facts.format != FORMAT {
+            return Err(FactsError::Format(facts.format));
+        }
+        let (device, own) = (&facts.device, facts.device.arch());
+        if facts.arch != own {
+            return Err(FactsError::Arch { arch: facts.arch, version: device.device_ver, own });
+        }
+        let counts = [
+            ("multiProcessorCount", u64::from(device.multi_processor_count)),
+            ("totalGlobalMem", device.total_global_mem),
+            ("warpSize", u64::from(device.warp_size)),
+            ("maxThreadsPerBlock", u64::from(device.max_threads_per_block)),
+        ];
+        match counts.into_iter().find(|(_, count)| *count == 0) {
+            Some((name, _)) => Err(FactsError::Zero(name)),
+            None => Ok(facts),
+        }
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> String {
+        serde_json::to_string_pretty(self).expect("facts are plain data") + "\n"
+    }
+}
+
+impl Properties {
+    /// The architecture, as NVRTC calls it.
+    pub fn arch(&self) -> String {
+        format!("sm_{}", self.device_ver / 10)
+    }
+
+    /// As cuDNN takes them.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("properties are plain data")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const H200: &str = include_str!("../../../targets/cuda-sm_90-h200.json");
+
+    #[test]
+    fn the_repositorys_file_says_that_it_was_not_recorded() {
+        let facts = Facts::parse(H200).expect("it is whole");
+        assert_eq!((&facts.arch[..], facts.source, &facts.measured), ("sm_90", Source::DataSheet, &None));
+        assert_eq!(facts.text(), H200, "it is written as we write it");
+        assert_eq!(Facts::parse(&facts.text()), Ok(facts));
+    }
+
+    #[test]
+    fn a_fact_that_is_missing_or_cannot_be_is_named() {
+        let refused = |from: &str, to: &str| {
+            assert!(H200.contains(from), "{from}");
+            Facts::parse(&H200.replacen(from, to, 1)).expect_err("something is wrong").to_string()
+        };
+        assert!(refused("\"warpSize\": 32", "\"other\": 32").contains("there is no fact `warpSize`"));
+        assert!(refused("\"source\"", "\"sauce\"").contains("no such fact as `sauce`"));
+        assert!(refused("\"warpSize\": 32", "\"warpSize\": \"many\"").contains("many"));
+        assert!(refused("\"warpSize\": 32", "\"warpSize\": 0").contains("`warpSize` is 0"));
+        assert!(refused("prestow-target", "prestow-report").contains("`prestow-report`"));
+        assert!(refused("\"sm_90\"", "\"sm_80\"").contains("`deviceVer` 900 is `sm_90`"));
+        assert!(Facts::parse("").is_err());
+    }
+}

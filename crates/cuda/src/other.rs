@@ -1,0 +1,88 @@
+//! Streams and memory that are somebody else's, for programs that work on the same GPU by other means.
+//!
+//! The driver has one primary context a device, which whoever asks for it shares. So another library's buffers are ours to
+//! read, and its streams ours to launch on; what has to be promised for that is promised where one is made.
+
+use cudarc::driver::{result, sys};
+
+use crate::driver::{DriverError, Memory, failed};
+
+/// A stream that somebody else keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherStream(sys::CUstream);
+
+impl OtherStream {
+    /// A stream by the driver's handle.
+    ///
+    /// # Safety
+    /// The stream is of the device's primary context and alive until what was begun on it is done. What works on one arena
+    /// is begun on one stream only, or on another when the first is done: nothing else keeps runs apart.
+    pub unsafe fn new(stream: *mut std::ffi::c_void) -> OtherStream {
+        OtherStream(stream.cast())
+    }
+
+    pub(crate) fn raw(self) -> sys::CUstream {
+        self.0
+    }
+}
+
+/// Memory of a GPU that somebody else keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherMemory {
+    start: sys::CUdeviceptr,
+    size: usize,
+}
+
+impl OtherMemory {
+    /// So many bytes from an address on.
+    ///
+    /// # Safety
+    /// They are memory of the device, alive until what was begun with them is done, and nobody writes them, nor reads them
+    /// where they are written, until then, apart from what is begun on the same stream.
+    pub unsafe fn new(start: u64, size: usize) -> OtherMemory {
+        OtherMemory { start, size }
+    }
+
+    /// How many bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Memory {
+    /// Begins to take all bytes of another's memory to a place.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    ///
+    /// # Panics
+    /// Bytes outside.
+    pub fn take_from(&self, place: usize, other: &OtherMemory, stream: OtherStream) -> Result<(), DriverError> {
+        let address = self.range(place, other.size);
+        self.gpu().enter()?;
+        // SAFETY: the bytes lie in the block; of the other's memory and the stream their makers promised what is needed.
+        unsafe { result::memcpy_dtod_async(address, other.start, other.size, stream.raw()) }
+            .map_err(failed("taking bytes"))
+    }
+
+    /// Begins to give bytes from a place on, as many as another's memory has.
+    ///
+    /// # Errors
+    /// The driver refuses it.
+    ///
+    /// # Panics
+    /// Bytes outside.
+    pub fn give_to(&self, place: usize, other: &OtherMemory, stream: OtherStream) -> Result<(), DriverError> {
+        let address = self.range(place, other.size);
+        self.gpu().enter()?;
+        // SAFETY: as above.
+        unsafe { result::memcpy_dtod_async(other.start, address, other.size, stream.raw()) }
+            .map_err(failed("giving bytes"))
+    }
+
+    /// The address of bytes that lie in the block.
+    fn range(&self, place: usize, size: usize) -> u64 {
+        assert!(place <= self.size() && size <= self.size() - place, "they lie in the block");
+        self.address(place)
+    }
+}

@@ -1,0 +1,116 @@
+//! Nodes whose state goes from one step of a sequence to the next: a launch a step, or two where a gate has to be there for
+//! all units before another is computed.
+
+use ir::ops::Recurrent;
+use types::Bytes;
+use types::recurrent::{Cell, Reset, Sweep};
+
+use super::text::unary;
+use super::{Emitted, THREADS, Template, View, call};
+use crate::Call;
+
+/// Units of a block, one a warp.
+const UNITS: usize = THREADS as usize / 32;
+
+pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String> {
+    node.all_f32()?;
+    let (shape, units) = (&node.input(0).shape, node.input(1).shape[2]);
+    let (seq, batch, directions) = (shape[0], shape[1], op.sweep.directions());
+    if seq * batch * units == 0 {
+        return Err("its kernel has no empty sequences, batches or states".into());
+    }
+    if 65_535 < batch {
+        return Err(format!("{batch} rows are more than a grid has"));
+    }
+    let (phases, body) = body(&op.cell);
+    let turns = phases * seq;
+    let steps = match phases {
+        1 => "    const int step = (int)turn;\n".to_string(),
+        _ => format!("    const int step = (int)turn / {phases}, phase = (int)turn % {phases};\n"),
+    };
+    let (gates, reverse) = (op.cell.gates(), op.sweep == Sweep::Reverse);
+    let body = format!(
+        "{steps}    const Walk<{seq}, {batch}, {directions}, {units}, {gates}, {reverse}> at = {{step}};\n    if ({units} <= \
+         at.unit) return;\n    const float* h = at.before(a2, y0);\n{body}    y0[at.result(step) + at.unit] = next;\n    if \
+         (step == {}) y1[at.state() + at.unit] = next;\n",
+        seq - 1
+    );
+    let operands: Vec<usize> = (0..node.inputs()).collect();
+    let mut parameters: Vec<(String, String)> =
+        operands.iter().map(|ix| ("const float*".into(), format!("a{ix}"))).collect();
+    let results = 2 + usize::from(op.cell.has_memory());
+    parameters.extend((0..results).map(|ix| ("float*".into(), format!("y{ix}"))));
+    if 1 < phases {
+        parameters.push(("float*".into(), "kept".into()));
+    }
+    let emitted = Emitted {
+        kind: "recurrent".into(),
+        parameters,
+        body,
+        grid: [units.div_ceil(UNITS) as u32, directions as u32, batch as u32],
+        turns: Some(u32::try_from(turns).map_err(|_| format!("{turns} steps are more than can be counted"))?),
+        needs: vec![Template::Pointwise, Template::Recurrent],
+    };
+    let label = format!("{} of {seq} steps, {directions} x {batch} x {units}", op.cell.name());
+    let mut call = call(emitted, label, &operands, &[]);
+    if 1 < phases {
+        call.workspace = Bytes((directions * batch * units * size_of::<f32>()) as u64);
+    }
+    Ok(vec![call])
+}
+
+/// How many launches a step takes, and what its first lanes compute: `next`, the state after it. [`Cell`] has the formulas.
+fn body(cell: &Cell) -> (usize, String) {
+    let first = "    if (at.lane != 0) return;\n";
+    match cell {
+        Cell::Rnn { activation } => {
+            let next = unary(*activation, "at.gate(a0, 0) + sum", "float");
+            (1, format!("    const float sum = at.product(a1, h, 0);\n{first}    const float next = {next};\n"))
+        }
+        Cell::Lstm { activation: [f, g, out], peepholes } => {
+            let sums =
+                (0..4).map(|gate| format!("sum{gate} = at.product(a1, h, {gate})")).collect::<Vec<_>>().join(", ");
+            // Peepholes are of `i`, `o` and `f`: the first three gates.
+            let gate = |gate: usize, function, memory: &str| {
+                let peephole = match *peepholes && gate < 3 {
+                    true => format!(" + at.extra<3>(a4, {gate}) * {memory}"),
+                    false => String::new(),
+                };
+                unary(function, &format!("at.gate(a0, {gate}) + sum{gate}{peephole}"), "float")
+            };
+            let (input, forget) = (gate(0, *f, "c"), gate(2, *f, "c"));
+            let (candidate, output) = (gate(3, *g, "c"), gate(1, *f, "memory"));
+            let end = unary(*out, "memory", "float");
+            let body = format!(
+                "    const float {sums};\n{first}    float* own = y2 + at.state() + at.unit;\n    const float c = step == 0 ? \
+                 a3[at.state() + at.unit] : *own;\n    const float input = {input}, forget = {forget};\n    const float \
+                 memory = forget * c + input * {candidate};\n    *own = memory;\n    const float next = {output} * {end};\n"
+            );
+            (1, body)
+        }
+        Cell::Gru { activation: [f, g], reset: Reset::AfterProduct } => {
+            let (update, reset) =
+                (unary(*f, "at.gate(a0, 0) + sum0", "float"), unary(*f, "at.gate(a0, 1) + sum1", "float"));
+            let candidate = unary(*g, "at.gate(a0, 2) + reset * (sum2 + at.extra<1>(a3, 0))", "float");
+            let sums =
+                (0..3).map(|gate| format!("sum{gate} = at.product(a1, h, {gate})")).collect::<Vec<_>>().join(", ");
+            let body = format!(
+                "    const float {sums};\n{first}    const float update = {update}, reset = {reset};\n    const float next = \
+                 (1.0f - update) * {candidate} + update * h[at.unit];\n"
+            );
+            (1, body)
+        }
+        Cell::Gru { activation: [f, g], reset: Reset::BeforeProduct } => {
+            let (update, reset) =
+                (unary(*f, "at.gate(a0, 0) + sum0", "float"), unary(*f, "at.gate(a0, 1) + sum", "float"));
+            let candidate = unary(*g, "at.gate(a0, 2) + sum2", "float");
+            let body = format!(
+                "    if (phase == 0) {{\n        const float sum = at.product(a1, h, 1);\n        if (at.lane == 0) \
+                 kept[at.state() + at.unit] = {reset} * h[at.unit];\n        return;\n    }}\n    const float sum0 = \
+                 at.product(a1, h, 0), sum2 = at.product(a1, kept + at.state(), 2);\n{first}    const float update = \
+                 {update};\n    const float next = (1.0f - update) * {candidate} + update * h[at.unit];\n"
+            );
+            (2, body)
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! [`Resident`]: plans whose inputs and outputs stay on the GPU, for programs that use it by other means.
+
+use std::sync::Arc;
+
+use cuda::{OtherMemory, OtherStream};
+use plan::{Plan, Port};
+
+use super::gpu::{Gpu, GpuBackend};
+use crate::{RunError, WeightSource, session};
+
+/// Plans opened on a GPU, one of them selected, that read and write a caller's memory on a caller's stream. Nothing waits
+/// for the GPU, and nothing allocates after it is opened.
+pub struct Resident {
+    plans: Vec<Arc<Plan>>,
+    selected: usize,
+    backend: GpuBackend,
+}
+
+impl Resident {
+    /// Reserves everything that running any one of some plans at a time needs. The first is selected.
+    ///
+    /// # Errors
+    /// Those of [`open_all`](crate::open_all).
+    ///
+    /// # Panics
+    /// Without any plan.
+    pub fn open(plans: Vec<Arc<Plan>>, weights: Arc<dyn WeightSource>, gpu: &Gpu) -> Result<Resident, RunError> {
+        session::check_plans(&plans, &*weights)?;
+        let backend = GpuBackend::open(gpu, &plans, weights)?;
+        Ok(Resident { plans, selected: 0, backend })
+    }
+
+    /// The plan that is selected.
+    pub fn plan(&self) -> &Plan {
+        &self.plans[self.selected]
+    }
+
+    /// Selects the plan for a batch; whether there is one.
+    pub fn select(&mut self, batch: u64) -> bool {
+        let found = self.plans.iter().position(|plan| plan.batch == batch);
+        self.selected = found.unwrap_or(self.selected);
+        found.is_some()
+    }
+
+    /// Begins a run on a stream: takes the inputs, does all steps, gives the outputs, each in the order of the plan's ports.
+    ///
+    /// # Errors
+    /// Another number of inputs or outputs than the plan has, or of bytes; the driver refuses something.
+    pub fn enqueue(
+        &mut self,
+        stream: OtherStream,
+        inputs: &[OtherMemory],
+        outputs: &[OtherMemory],
+    ) -> Result<(), RunError> {
+        let plan = &self.plans[self.selected];
+        fits("inputs", &plan.inputs, inputs)?;
+        fits("outputs", &plan.outputs, outputs)?;
+        self.backend.enqueue(self.selected, stream, inputs, outputs)
+    }
+}
+
+/// Whether there is memory for each port, of its size.
+fn fits(what: &str, ports: &[Port], given: &[OtherMemory]) -> Result<(), RunError> {
+    if ports.len() != given.len() {
+        return Err(RunError::Device(format!("the plan has {} {what}, and {} are given", ports.len(), given.len())));
+    }
+    let other = ports.iter().zip(given).find(|(port, memory)| port.operand.size.0 != memory.size() as u64);
+    match other {
+        None => Ok(()),
+        Some((port, memory)) => {
+            let want = port.operand.size.0;
+            Err(RunError::Device(format!("`{}` has {want} bytes, and {} are given", port.name, memory.size())))
+        }
+    }
+}

@@ -1,0 +1,311 @@
+// A cuDNN without a GPU, `libcudnn.so.9`: as much of its graph API as plans of convolutions take, on the memory of
+// `mock.cpp`'s driver. Built as a shared library of its own. For tests of whatever plans with cuDNN, or runs such plans.
+//
+//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
+//   PRESTOW_MOCK_CUDNN_VERSION=91100    its version (91900 if not said); plans of another version are refused
+//   PRESTOW_MOCK_CUDNN_ENGINES=none     there is no engine for anything
+//
+// For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
+// workspace, of which it writes a part. A plan's text is a list of numbers.
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+// By the header of cuDNN 9: statuses, kinds of objects, attributes, values.
+enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003 };
+enum : int { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTICS = 4, PLAN = 5, OP_CONVOLUTION = 10, OP_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, DEVICE = 38 };
+enum : int { TYPE_OBJECT = 15 };
+enum : int { MODE = 0, DILATIONS = 102, STRIDES = 103, BACK = 104, FRONT = 105, ASKED_MODE = 200, ASKED_GRAPH = 201, RESULTS = 202, ASKED_DEVICE = 204, CONFIG_ENGINE = 300, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, PLAN_TEXT = 405, PLAN_DEVICE = 407, CONV_HOW = 702, CONV_W = 703, CONV_X = 704, CONV_Y = 705, POINT_HOW = 750, POINT_X = 751, POINT_B = 752, POINT_Y = 753, GRAPH_OPS = 801, EXTENTS = 902, ID = 906, VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, PACK_WORKSPACE = 1003, ENGINE_INDEX = 1301, ENGINE_NUMERICS = 1303, ENGINE_BEHAVIOR = 1305, DEVICE_TEXT = 2702 };
+enum : int { ADD = 0, RELU = 100 };
+
+struct Object {
+    int kind;
+    bool done = false;
+    std::map<int, std::vector<char>> values;
+
+    template <class T>
+    std::vector<T> all(int name) {
+        std::vector<T> items(values[name].size() / sizeof(T));
+        std::memcpy(items.data(), values[name].data(), items.size() * sizeof(T));
+        return items;
+    }
+    template <class T>
+    T one(int name) {
+        auto items = all<T>(name);
+        return items.empty() ? T{} : items[0];
+    }
+    template <class T>
+    void put(int name, std::vector<T> items) {
+        const char* bytes = reinterpret_cast<const char*>(items.data());
+        values[name].assign(bytes, bytes + items.size() * sizeof(T));
+    }
+};
+
+// A convolution as a plan's text has it: the extents of x, the weights and y, the window, and the identifiers of the
+// operands; a bias or a residual that is not there is 0.
+struct Problem {
+    int64_t x[4], w[4], y[4], stride[2], dilation[2], front[2], ids[5], relu;
+};
+constexpr int NUMBERS = sizeof(Problem) / sizeof(int64_t);
+
+constexpr int64_t WORKSPACE = 131;
+const char* last_error = "";
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+size_t version() { return variable("PRESTOW_MOCK_CUDNN_VERSION") ? std::atoi(variable("PRESTOW_MOCK_CUDNN_VERSION")) : 91900; }
+
+int enter(const char* name) {
+    static std::map<std::string, int> calls;
+    const int number = ++calls[name];
+    const char* fail = variable("PRESTOW_MOCK_FAIL");
+    char wanted[64];
+    int at, error;
+    last_error = "the mock was told to fail";
+    return fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number ? error : SUCCESS;
+}
+
+int refuse(int status, const char* why) { return last_error = why, status; }
+
+template <class F>
+F driver(const char* name) {
+    static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
+}
+
+void copy4(int64_t* to, Object* tensor) {
+    auto extents = tensor->all<int64_t>(EXTENTS);
+    for (size_t at = 0; at < 4; at++) to[at] = extents[at];
+}
+
+/// The convolution of a graph, as the fused engines take it: sums, a residual, a bias, zero.
+bool read(Object* graph, Problem& problem) {
+    problem = {};
+    auto ops = graph->all<Object*>(GRAPH_OPS);
+    if (ops.empty() || ops[0]->kind != OP_CONVOLUTION) return false;
+    Object* how = ops[0]->one<Object*>(CONV_HOW);
+    Object *x = ops[0]->one<Object*>(CONV_X), *w = ops[0]->one<Object*>(CONV_W), *y = ops[0]->one<Object*>(CONV_Y);
+    copy4(problem.x, x), copy4(problem.w, w), copy4(problem.y, y);
+    for (int side = 0; side < 2; side++) {
+        problem.stride[side] = how->all<int64_t>(STRIDES)[side];
+        problem.dilation[side] = how->all<int64_t>(DILATIONS)[side];
+        problem.front[side] = how->all<int64_t>(FRONT)[side];
+        const int64_t padded = problem.x[2 + side] + problem.front[side] + how->all<int64_t>(BACK)[side];
+        const int64_t window = (problem.w[2 + side] - 1) * problem.dilation[side] + 1;
+        if (problem.y[2 + side] != (padded - window) / problem.stride[side] + 1) return false;
+    }
+    problem.ids[0] = x->one<int64_t>(ID), problem.ids[1] = w->one<int64_t>(ID);
+    for (size_t at = 1; at < ops.size(); at++) {
+        if (ops[at]->kind != OP_POINTWISE || !y->one<char>(VIRTUAL)) return false;
+        if (ops[at]->one<Object*>(POINT_X)->one<int64_t>(ID) != y->one<int64_t>(ID)) return false;
+        Object* b = ops[at]->one<Object*>(POINT_B);
+        if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) == RELU) {
+            problem.relu = 1;
+        } else if (b->all<int64_t>(EXTENTS)[2] == 1 && b->all<int64_t>(EXTENTS)[0] == 1 && b->all<int64_t>(EXTENTS)[3] == 1) {
+            problem.ids[2] = b->one<int64_t>(ID);
+        } else {
+            problem.ids[3] = b->one<int64_t>(ID);
+        }
+        y = ops[at]->one<Object*>(POINT_Y);
+    }
+    problem.ids[4] = y->one<int64_t>(ID);
+    return !y->one<char>(VIRTUAL);
+}
+
+void compute(const Problem& p, std::map<int64_t, float*> at) {
+    const float *x = at[p.ids[0]], *w = at[p.ids[1]], *bias = at[p.ids[2]], *residual = at[p.ids[3]];
+    float* y = at[p.ids[4]];
+    const int64_t group = p.y[1] / (p.x[1] / p.w[1]);
+    for (int64_t n = 0, to = 0; n < p.y[0]; n++)
+        for (int64_t k = 0; k < p.y[1]; k++)
+            for (int64_t row = 0; row < p.y[2]; row++)
+                for (int64_t column = 0; column < p.y[3]; column++, to++) {
+                    float sum = 0;
+                    for (int64_t c = 0; c < p.w[1]; c++)
+                        for (int64_t r = 0; r < p.w[2]; r++)
+                            for (int64_t s = 0; s < p.w[3]; s++) {
+                                const int64_t from_row = row * p.stride[0] + r * p.dilation[0] - p.front[0];
+                                const int64_t from_column = column * p.stride[1] + s * p.dilation[1] - p.front[1];
+                                if (from_row < 0 || p.x[2] <= from_row || from_column < 0 || p.x[3] <= from_column) continue;
+                                const int64_t channel = k / group * p.w[1] + c;
+                                sum += x[((n * p.x[1] + channel) * p.x[2] + from_row) * p.x[3] + from_column] *
+                                       w[((k * p.w[1] + c) * p.w[2] + r) * p.w[3] + s];
+                            }
+                    if (residual) sum += residual[to];
+                    if (bias) sum += bias[k];
+                    y[to] = p.relu && sum < 0 ? 0 : sum;
+                }
+}
+
+/// A step that a stream may keep: the convolution and its addresses.
+struct Work {
+    Problem problem;
+    std::map<int64_t, float*> at;
+    char* workspace;
+};
+
+void work(void* context) {
+    Work* own = static_cast<Work*>(context);
+    std::memset(own->workspace, 7, 100);
+    compute(own->problem, own->at);
+}
+
+struct Handle {
+    uint64_t memory = 0;
+};
+
+}  // namespace
+
+#define ENTER(name) \
+    if (int error = enter(name)) return error
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+size_t cudnnGetVersion() { return version(); }
+const char* cudnnGetErrorString(int status) { return status == VERSION ? "CUDNN_STATUS_SERIALIZATION_VERSION_MISMATCH" : "CUDNN_STATUS_MOCK"; }
+void cudnnGetLastErrorString(char* text, size_t size) { std::snprintf(text, size, "%s", last_error); }
+
+int cudnnCreate(Handle** handle) {
+    ENTER("cudnnCreate");
+    auto allocate = driver<int (*)(uint64_t*, size_t)>("cuMemAlloc_v2");
+    Handle* own = new Handle;
+    // A handle takes memory of its own.
+    if (!allocate || allocate(&own->memory, 1 << 20)) return delete own, refuse(NOT_SUPPORTED, "there is no driver");
+    return *handle = own, SUCCESS;
+}
+int cudnnDestroy(Handle* handle) {
+    driver<int (*)(uint64_t)>("cuMemFree_v2")(handle->memory);
+    delete handle;
+    return SUCCESS;
+}
+int cudnnSetStream(Handle*, void* stream) {
+    ENTER("cudnnSetStream");
+    return stream ? SUCCESS : refuse(BAD_PARAM, "no stream");
+}
+int cudnnBackendCreateDescriptor(int kind, Object** object) {
+    ENTER("cudnnBackendCreateDescriptor");
+    return *object = new Object{kind, false, {}}, SUCCESS;
+}
+int cudnnBackendDestroyDescriptor(Object* object) {
+    delete object;
+    return SUCCESS;
+}
+int cudnnBackendSetAttribute(Object* object, int name, int type, int64_t count, const void* values) {
+    ENTER("cudnnBackendSetAttribute");
+    if (object->done) return refuse(BAD_PARAM, "the object is finalized");
+    static const std::map<int, size_t> sizes = {{0, 8}, {1, 4}, {2, 1}, {3, 8}, {4, 4}, {6, 8}, {7, 4}, {8, 4}, {14, 4}, {15, 8}, {24, 1}};
+    auto size = sizes.find(type);
+    if (size == sizes.end()) return refuse(BAD_PARAM, "a type that is not known");
+    if (type == TYPE_OBJECT) {
+        for (int64_t at = 0; at < count; at++) {
+            if (!static_cast<Object* const*>(values)[at]->done) return refuse(BAD_PARAM, "an object that is not finalized");
+        }
+    }
+    const char* bytes = static_cast<const char*>(values);
+    object->values[name].assign(bytes, bytes + count * size->second);
+    return SUCCESS;
+}
+int cudnnBackendFinalize(Object* object) {
+    ENTER("cudnnBackendFinalize");
+    object->done = true;
+    Problem problem;
+    switch (object->kind) {
+        case DEVICE: {
+            const std::string text(object->all<char>(DEVICE_TEXT).data());
+            for (const char* fact : {"maxCtasPerSM", "multiProcessorCount", "deviceVer", "totalGlobalMem"}) {
+                if (text.find(std::string("\"") + fact + "\"") == std::string::npos) return refuse(BAD_PARAM, fact);
+            }
+            return SUCCESS;
+        }
+        case GRAPH:
+            return read(object, problem) ? SUCCESS : refuse(NOT_SUPPORTED, "not a convolution with its epilogue");
+        case PLAN: {
+            if (object->values.count(PLAN_CONFIG)) {
+                // Planned: the engine's graph becomes text.
+                Object* config = object->one<Object*>(PLAN_CONFIG);
+                int64_t engine = config->one<int64_t>(ENGINE_INDEX);
+                read(config->one<Object*>(ASKED_GRAPH), problem);
+                std::string text = std::to_string(version());
+                const int64_t* numbers = reinterpret_cast<const int64_t*>(&problem);
+                for (int at = 0; at < NUMBERS; at++) text += " " + std::to_string(numbers[at]);
+                object->put(PLAN_TEXT, std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
+                object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : WORKSPACE});
+                return SUCCESS;
+            }
+            if (!object->values.count(PLAN_HANDLE)) return refuse(BAD_PARAM, "no handle");
+            auto text = object->all<char>(PLAN_TEXT);
+            if (std::strtoull(text.data(), nullptr, 10) != version()) return refuse(VERSION, "a plan of another version");
+            object->put(PLAN_WORKSPACE, std::vector<int64_t>{WORKSPACE});
+            return SUCCESS;
+        }
+        default:
+            return SUCCESS;
+    }
+}
+int cudnnBackendGetAttribute(Object* object, int name, int type, int64_t room, int64_t* count, void* values) {
+    ENTER("cudnnBackendGetAttribute");
+    if (!object->done && object->kind != ENGINE && object->kind != CONFIG) return refuse(BAD_PARAM, "not finalized");
+    if (type != TYPE_OBJECT) {
+        static const std::map<int, size_t> sizes = {{3, 8}, {11, 4}, {19, 4}, {24, 1}};
+        auto size = sizes.find(type);
+        if (size == sizes.end()) return refuse(BAD_PARAM, "a type that is not known");
+        const auto& bytes = object->values[name];
+        *count = bytes.size() / size->second;
+        if (values) std::memcpy(values, bytes.data(), std::min(room, *count) * size->second);
+        return SUCCESS;
+    }
+    Object** others = static_cast<Object**>(values);
+    if (name == RESULTS) {
+        // Tensor cores, a compiler, a tebibyte of workspace, then the one to take; as a last resort a slow one.
+        const bool none = variable("PRESTOW_MOCK_CUDNN_ENGINES") && variable("PRESTOW_MOCK_CUDNN_ENGINES") == std::string("none");
+        const std::vector<int64_t> engines = none ? std::vector<int64_t>{} : object->one<int>(ASKED_MODE) == 3 ? std::vector<int64_t>{1, 2, 3, 4} : std::vector<int64_t>{0};
+        *count = engines.size();
+        for (int64_t at = 0; others && at < std::min(room, *count); at++) {
+            others[at]->put(ENGINE_INDEX, std::vector<int64_t>{engines[at]});
+            others[at]->put(ASKED_GRAPH, object->all<Object*>(ASKED_GRAPH));
+            others[at]->done = true;
+        }
+        if (others) *count = std::min(room, *count);
+    } else if (name == CONFIG_ENGINE) {
+        const int64_t engine = object->one<int64_t>(ENGINE_INDEX);
+        others[0]->put(ENGINE_INDEX, std::vector<int64_t>{engine});
+        others[0]->put(ENGINE_NUMERICS, engine == 1 ? std::vector<int>{0} : std::vector<int>{});
+        others[0]->put(ENGINE_BEHAVIOR, engine == 2 ? std::vector<int>{0} : std::vector<int>{});
+        *count = 1;
+    } else {
+        return refuse(BAD_PARAM, "an attribute that is not known");
+    }
+    return SUCCESS;
+}
+int cudnnBackendExecute(Handle*, Object* plan, Object* pack) {
+    ENTER("cudnnBackendExecute");
+    auto text = plan->all<char>(PLAN_TEXT);
+    char* at = text.data();
+    std::strtoull(at, &at, 10);
+    Work* own = new Work;
+    int64_t* numbers = reinterpret_cast<int64_t*>(&own->problem);
+    for (int ix = 0; ix < NUMBERS; ix++) numbers[ix] = std::strtoll(at, &at, 10);
+    auto ids = pack->all<int64_t>(PACK_IDS);
+    auto pointers = pack->all<float*>(PACK_POINTERS);
+    for (size_t ix = 0; ix < ids.size(); ix++) own->at[ids[ix]] = pointers[ix];
+    own->workspace = pack->one<char*>(PACK_WORKSPACE);
+    if (!own->workspace) return delete own, refuse(BAD_PARAM, "no workspace");
+    std::vector<void*> places(pointers.begin(), pointers.end());
+    places.push_back(own->workspace);
+    auto enqueue = driver<int (*)(const char*, void (*)(void*), void*, void**, size_t)>("mockEnqueue");
+    // What a stream keeps is kept for as long as the process.
+    return enqueue && !enqueue("cudnn", work, own, places.data(), places.size()) ? SUCCESS : refuse(BAD_PARAM, "an address outside");
+}
+
+}  // extern "C"
+#pragma GCC visibility pop
