@@ -375,11 +375,11 @@ fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &m
         let shift = if new_top == nothing { 0.0 } else { new_top };
         let mut sum = V::zero();
         for cells in row.chunks_mut(LANES) {
-            let power = math::exp(V::read_part(cells, nothing).sub(V::splat(shift)));
+            let power = math::exp_or_zero(V::read_part(cells, nothing).sub(V::splat(shift)));
             sum = sum.add(power);
             power.write_part(cells);
         }
-        let shrink = math::exp(V::splat(old_top - shift));
+        let shrink = math::exp_or_zero(V::splat(old_top - shift));
         scores.sum[query] = scores.sum[query] * shrink.to_array()[0] + sum.sum();
         scores.top[query] = new_top;
         if keys.start != 0 && old_top != new_top {

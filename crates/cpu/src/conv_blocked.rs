@@ -110,7 +110,7 @@ impl ConvBlocked {
     /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel, for
     /// gathered ones all of a group. Of
     /// halves the weights of two channels are neighbours, of bytes those of four. Where `x` has a zero point, there follows
-    /// what it adds to a sum: see [`ConvBlocked::shift`].
+    /// what it adds to sums.
     ///
     /// # Panics
     /// Another number of weights.

@@ -131,8 +131,24 @@ fn polynomial<V: Vector, const N: usize>(x: V, coefficients: [f32; N]) -> V {
 /// `e^x`: 0 below -104, infinite above 88.72, NaN for NaN.
 #[inline(always)]
 pub(crate) fn exp<V: Vector>(x: V) -> V {
+    exp_from(x, -104.0)
+}
+
+/// The least number whose power of e is a normal one.
+const LEAST_NORMAL: f32 = -87.3365;
+
+/// The same for terms of sums: 0 where it is less than the least normal number. Processors take a hundred times as long to
+/// make one that is, and masked scores are nothing else.
+#[inline(always)]
+pub(crate) fn exp_or_zero<V: Vector>(x: V) -> V {
+    x.if_less(V::splat(LEAST_NORMAL), V::zero(), exp_from(x, LEAST_NORMAL))
+}
+
+/// `e^x`, of numbers below `least` that of `least`.
+#[inline(always)]
+fn exp_from<V: Vector>(x: V, least: f32) -> V {
     // What is no number passes: it is the second operand of both.
-    let clamped = V::splat(89.0).min(V::splat(-104.0).max(x));
+    let clamped = V::splat(89.0).min(V::splat(least).max(x));
     let n = clamped.mul_add(V::splat(LOG2E), V::splat(ROUNDER)).sub(V::splat(ROUNDER));
     let r = n.mul_add(V::splat(-LN2_LOW), n.mul_add(V::splat(-LN2_HIGH), clamped));
     polynomial(r, EXP).mul(r).mul_add(r, r).add(V::splat(1.0)).scale(n)
@@ -142,7 +158,7 @@ pub(crate) fn exp<V: Vector>(x: V) -> V {
 #[inline(always)]
 pub(crate) fn sigmoid<V: Vector>(x: V) -> V {
     let one = V::splat(1.0);
-    one.div(one.add(exp(V::zero().sub(x))))
+    one.div(one.add(exp_or_zero(V::zero().sub(x))))
 }
 
 /// The hyperbolic tangent: an odd polynomial near 0, exponentials further out.
@@ -162,7 +178,7 @@ fn erf<V: Vector>(x: V) -> V {
     let (z, a) = (x.mul(x), x.abs());
     let near = polynomial(z, ERF_NEAR).mul_add(x, x);
     let power = polynomial(a, ERF_FAR).mul_add(a, V::zero().sub(a));
-    let far = V::splat(1.0).sub(exp(power));
+    let far = V::splat(1.0).sub(exp_or_zero(power));
     let far = x.if_less(V::zero(), V::zero().sub(far), far);
     a.if_less(V::splat(0.927_734_4), near, far)
 }

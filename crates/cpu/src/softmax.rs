@@ -71,7 +71,7 @@ fn along_lanes<V: Vector>(log: bool, items: &[f32], cells: &mut [f32]) {
     let mut sum = V::zero();
     for (items, cells) in items.chunks(LANES).zip(cells.chunks_mut(LANES)) {
         let difference = V::read_part(items, nothing).sub(top);
-        let power = math::exp(difference);
+        let power = math::exp_or_zero(difference);
         sum = sum.add(power);
         (if log { difference } else { power }).write_part(cells);
     }
@@ -94,7 +94,7 @@ fn across_lanes<V: Vector>(log: bool, inner: usize, items: &[f32], cells: &mut [
         let mut sum = V::zero();
         for (row, cells) in items.chunks_exact(inner).zip(cells.chunks_exact_mut(inner)) {
             let difference = V::read_part(&row[first..end], 0.0).sub(top);
-            let power = math::exp(difference);
+            let power = math::exp_or_zero(difference);
             sum = sum.add(power);
             (if log { difference } else { power }).write_part(&mut cells[first..end]);
         }

@@ -182,12 +182,19 @@ impl Vector for Avx512 {
 
     #[inline(always)]
     fn read_part(from: &[f32], rest: f32) -> Self {
+        if let Some(from) = from.first_chunk::<LANES>() {
+            return Self::read(from);
+        }
         // SAFETY: the family's instructions are there; lanes behind the slice are not read.
         Avx512(unsafe { _mm512_mask_loadu_ps(_mm512_set1_ps(rest), first(from.len()), from.as_ptr()) })
     }
 
     #[inline(always)]
     fn write_part(self, to: &mut [f32]) {
+        // Nobody may read what a masked store wrote before it is in the cache.
+        if let Some(to) = to.first_chunk_mut::<LANES>() {
+            return self.write(to);
+        }
         // SAFETY: the family's instructions are there; lanes behind the slice are not written.
         unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), first(to.len()), self.0) }
     }
