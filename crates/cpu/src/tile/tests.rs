@@ -1,0 +1,209 @@
+use super::*;
+
+#[test]
+fn every_family_and_height_sums_its_nests() {
+    let mut random = types::Random::new(3);
+    for isa in Isa::available() {
+        let low = [(1, 1), (3, 2), (7, 1), (13, 2), (ROWS, 1), (ROWS, 2)];
+        for (count, vectors) in low.into_iter().chain([(15, 1), (16, 2), (17, 1), (23, 2), (32, 1), (32, 2)]) {
+            let fits = |way: &Way| count <= ROWS || *way == Way::Matrix;
+            for way in Way::available(isa, Float::Bf16).into_iter().filter(fits) {
+                check_even(isa, count, vectors, way, &mut random);
+            }
+            for way in Way::available(isa, Float::U8).into_iter().filter(fits) {
+                check_bytes(isa, count, vectors, way, &mut random);
+            }
+        }
+        for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
+            check(isa, count, vectors, Float::F32, Way::Widened, &mut random);
+            check(isa, count, vectors, Float::F16, Way::Widened, &mut random);
+            for way in Way::available(isa, Float::Bf16) {
+                check(isa, count, vectors, Float::Bf16, way, &mut random);
+            }
+        }
+    }
+}
+
+/// Numbers stored as they are, and what they are after that.
+fn stored(float: Float, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
+    let bytes = float.bytes(&numbers);
+    let mut rounded = vec![0.0; numbers.len()];
+    crate::float::widen(Isa::Portable, float, &bytes, &mut rounded);
+    (bytes, rounded)
+}
+
+/// One nest of pairs for rows at one distance, of any depth: what the matrix unit takes.
+fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
+    for depth in [1, 8, 15, 16, 17, 24, 40, 48].into_iter().filter(|&depth| count <= rows_in_line_max(depth)) {
+        let (width, turns, distance) = (LANES * vectors, 3, depth + 5);
+        let loops = [Loop { turns, x: 2, weights: depth * width }, Loop::ONCE, Loop::ONCE];
+        let nests = [Nest { x: 1, weights: 0, loops, depth }];
+        let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
+        let words = 1 + (turns - 1) * 2 + (count - 1) * distance + depth;
+        let (x_bytes, x) = stored(Float::Bf16, numbers(2 * words));
+        let (weight_bytes, weights) = stored(Float::Bf16, numbers(2 * turns * depth * width));
+        let bias = numbers(width);
+        let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
+        let mut out = vec![0.0f32; count * width];
+        let tile = Tile {
+            factors: Float::Bf16,
+            x: x_bytes.as_ptr().cast(),
+            weights: weight_bytes.as_ptr().cast(),
+            weight_stride: width,
+            result: Float::F32,
+            out: out.as_mut_ptr().cast(),
+            rows: &rows,
+            vectors,
+            vector_stride: LANES,
+            nests: &nests,
+            start: Start::Bias(bias.as_ptr()),
+            residual: None,
+            limits: Some([-1.5, 2.0]),
+        };
+        // SAFETY: the slices have the lengths that the rows and the nest ask for.
+        unsafe { multiply_by(isa, way, &tile) };
+        for (at, got) in out.iter().enumerate() {
+            let (row, lane) = (at / width, at % width);
+            let mut want = f64::from(bias[lane]);
+            for (turn, k, part) in (0..turns).flat_map(|turn| (0..2 * depth).map(move |k| (turn, k / 2, k % 2))) {
+                let item = x[2 * (1 + row * distance + 2 * turn + k) + part];
+                want += f64::from(item) * f64::from(weights[2 * ((turn * depth + k) * width + lane) + part]);
+            }
+            let want = want.clamp(-1.5, 2.0);
+            assert!((f64::from(*got) - want).abs() < 1e-5, "{isa} {way:?} {count} x {vectors}, depth {depth}");
+        }
+    }
+}
+
+/// Sums of bytes, of any depth, for rows at one distance and not: exact.
+fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
+    for (depth, even) in [1, 4, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)]) {
+        if rows_in_line_max(depth) < count || (!even && ROWS < count) {
+            continue;
+        }
+        let (width, distance) = (LANES * vectors, depth + 5);
+        let loops = [Loop { turns: 2, x: 3, weights: depth * width }, Loop::ONCE, Loop::ONCE];
+        let nests = [Nest { x: 1, weights: 0, loops, depth }];
+        // Numbers at their limits would overflow what is too narrow.
+        let extreme = random.below(2) == 0;
+        let mut byte = || if extreme { random.below(2) as u8 * 255 } else { random.bits() as u8 };
+        let x: Vec<[u8; 4]> = (0..4 + count * distance + depth).map(|_| std::array::from_fn(|_| byte())).collect();
+        let weights: Vec<[u8; 4]> = (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
+        let place = |r: usize| if even { r } else { r * r % count };
+        let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
+        let mut sums = Beside::new();
+        let tile = Tile {
+            factors: Float::U8,
+            x: x.as_ptr().cast(),
+            weights: weights.as_ptr().cast(),
+            weight_stride: width,
+            result: Float::F32,
+            out: std::ptr::null_mut(),
+            rows: &rows,
+            vectors,
+            vector_stride: LANES,
+            nests: &nests,
+            start: Start::Zero,
+            residual: None,
+            limits: None,
+        };
+        // SAFETY: the slices have the lengths that the rows and the nest ask for.
+        unsafe { sums_of_bytes_by(isa, way, &tile, &mut sums) };
+        for at in 0..count * width {
+            let (row, lane) = (at / width, at % width);
+            // SAFETY: there is a sum for each row and vector.
+            let got = unsafe { sums.rows(lane / LANES, count) }[row][lane % LANES].to_bits().cast_signed();
+            let mut want = 0;
+            for (turn, k) in (0..2).flat_map(|turn| (0..depth).map(move |k| (turn, k))) {
+                let items = x[1 + rows[row].x + 3 * turn + k];
+                let weights = weights[(turn * depth + k) * width + lane];
+                want += (0..4).map(|ix| i32::from(items[ix]) * i32::from(weights[ix].cast_signed())).sum::<i32>();
+            }
+            assert_eq!(got, want, "{isa} {way:?} {count} x {vectors}, depth {depth}");
+        }
+    }
+}
+
+/// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
+#[expect(clippy::needless_range_loop, reason = "an index of several slices")]
+fn check(isa: Isa, count: usize, vectors: usize, factors: Float, way: Way, random: &mut types::Random) {
+    let (width, word) = (LANES * vectors, factors.per_word());
+    let depths = [16, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
+    let (mut nests, mut x_len, mut terms) = (Vec::new(), 0, 0);
+    for (depth, outer, inner) in depths {
+        let loops = [
+            Loop { turns: outer, x: 5, weights: inner * depth * width },
+            Loop::ONCE,
+            Loop { turns: inner, x: depth + 2, weights: depth * width },
+        ];
+        nests.push(Nest { x: nests.len(), weights: terms * width, loops, depth });
+        terms += outer * inner * depth;
+        if outer * inner * depth != 0 {
+            x_len = x_len.max(nests.len() + (outer - 1) * 5 + (inner - 1) * (depth + 2) + depth);
+        }
+    }
+    let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
+    let (x_bytes, x) = stored(factors, numbers((x_len + 3 * count) * word));
+    let (weight_bytes, weights) = stored(factors, numbers(terms * width * word));
+    let bias = numbers(width);
+    let rows: Vec<Row> = (0..count).map(|r| Row { x: (r * 5) % count * 3, out: (count - 1 - r) * LANES }).collect();
+    for (result, start, residual, limits) in [
+        (Float::F32, Start::Zero, false, None),
+        (factors, Start::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
+        (factors, Start::Zero, true, None),
+        (Float::F32, Start::Output, false, None),
+    ] {
+        let (before_bytes, before) = stored(result, numbers(count * width));
+        let mut out = before_bytes.clone();
+        let tile = Tile {
+            factors,
+            x: x_bytes.as_ptr().cast(),
+            weights: weight_bytes.as_ptr().cast(),
+            weight_stride: width,
+            result,
+            out: out.as_mut_ptr(),
+            rows: &rows,
+            vectors,
+            vector_stride: count * LANES,
+            nests: &nests,
+            start,
+            residual: residual.then_some(before_bytes.as_ptr()),
+            limits,
+        };
+        // SAFETY: the slices have the lengths that the rows and nests ask for.
+        unsafe { multiply_by(isa, way, &tile) };
+        let mut got = vec![0.0; count * width];
+        crate::float::widen(Isa::Portable, result, &out, &mut got);
+        for (r, row) in rows.iter().enumerate() {
+            for channel in 0..width {
+                let at = row.out + channel / LANES * count * LANES + channel % LANES;
+                let mut want = match start {
+                    Start::Zero | Start::Whole(_) => 0.0,
+                    Start::Bias(_) => f64::from(bias[channel]),
+                    Start::Output => f64::from(before[at]),
+                };
+                for nest in &nests {
+                    let [outer, _, inner] = nest.loops;
+                    for (a, b) in (0..outer.turns).flat_map(|a| (0..inner.turns).map(move |b| (a, b))) {
+                        for k in 0..nest.depth {
+                            let place = nest.weights + a * outer.weights + b * inner.weights + k * width + channel;
+                            let item = row.x + nest.x + a * outer.x + b * inner.x + k;
+                            for part in 0..word {
+                                want += f64::from(x[item * word + part]) * f64::from(weights[place * word + part]);
+                            }
+                        }
+                    }
+                }
+                if residual {
+                    want += f64::from(before[at]);
+                }
+                if let Some([low, high]) = limits {
+                    want = want.clamp(f64::from(low), f64::from(high));
+                }
+                let rounding = want.abs() * [0.0, 1.0 / 2048.0, 1.0 / 256.0][result as usize];
+                let error = (f64::from(got[at]) - want).abs();
+                assert!(error < 1e-5 + rounding, "{isa} {factors:?} {count} x {vectors}, row {r}: {error}");
+            }
+        }
+    }
+}
