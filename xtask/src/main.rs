@@ -25,7 +25,8 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask target record [-o FILE.json]      the facts of the GPU at hand, as a file for --target
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
                                                      that need NVIDIA's compiler run where it is, or is fetched so
-       cargo xtask ci                                formatting, lints, tidy, then all of test
+       cargo xtask test --asan                       the kernels' tests under AddressSanitizer
+       cargo xtask ci                                formatting, lints, tidy, then all of test, and --asan
        cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda] [--cudnn]
                                                      public weights, pictures and test data into data/; the runtimes as
                                                      well, for the tests that compare with them; NVIDIA's compiler, for
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Formatting, lints and tidiness, then every test.
+/// Formatting, lints and tidiness, the kernels under a sanitizer, then every test.
 fn ci() -> Result<u8, String> {
     check("formatting", cargo().args(["fmt", "--all", "--check"]))?;
     check("lints", cargo().args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
@@ -78,6 +79,7 @@ fn ci() -> Result<u8, String> {
     // cust looks for CUDA when it is built, unless somebody only reads its documentation.
     let interop = ["check", "--release", "-p", "prestow-cust", "--features", "cust", "--examples"];
     check("the crate for cust", cargo().args(interop).env("DOCS_RS", "1"))?;
+    test::run(&["--asan".to_string()])?;
     test::run(&[])
 }
 

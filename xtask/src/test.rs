@@ -6,12 +6,33 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::{cargo, check, fetch, root, tidy};
+use crate::{cargo, check, fetch, root, target, tidy};
 
 /// The variable that names the file in which tests say that they were skipped.
 const SKIPPED: &str = "PRESTOW_SKIPPED";
 
+/// The sanitizer that comes with the toolchain is for this.
+const SANITIZED: &str = "x86_64-unknown-linux-gnu";
+
+/// The tests of the kernels under AddressSanitizer, which sees what a read or a write beyond an operand touches. A stable
+/// compiler has it too, if it is told that we know that its flag may change.
+fn sanitized(words: &[&String]) -> Result<u8, String> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
+        println!("skipped: the kernels under AddressSanitizer: it is looked for on {SANITIZED} alone");
+        return Ok(0);
+    }
+    let mut command = cargo();
+    command.args(["test", "--release", "--target", SANITIZED, "--target-dir"]).arg(target().join("sanitized"));
+    command.args(["-p", "prestow-cpu", "--lib", "--test", "it"]).args(words);
+    command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    check("the kernels under AddressSanitizer", &mut command)?;
+    Ok(0)
+}
+
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
+    if words.iter().any(|word| word == "--asan") {
+        return sanitized(&words.iter().filter(|word| *word != "--asan").collect::<Vec<_>>());
+    }
     let (cuda, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| *word == "--cuda-tools");
     if !cuda.is_empty() {
         fetch::cuda()?;
