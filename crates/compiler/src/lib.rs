@@ -13,13 +13,13 @@ mod file;
 pub mod source;
 
 use arena::{Aim, Limits};
-use ir::{Graph, NodeId};
+use ir::{Graph, Node, NodeId, Op};
 use lower::cpu::Layer;
 use lower::{FREE_SCRATCH, Lowered, Target};
 use passes::order::Certificate;
 use passes::{Footprint, Scheduled, Wishes};
 use plan::{Arena, Fault, Order, Plan, Proof};
-use types::{Bytes, Preprocess};
+use types::{Bytes, DType, Preprocess};
 
 pub use budget::{Fit, Region};
 pub use executable::{Program, write_executable};
@@ -108,8 +108,8 @@ pub fn compile(
     if let Some(budget) = budget
         && budget < compiled.plan.arena.size
     {
-        if target.dtype().is_half() {
-            // Bands have no layouts of their own yet, and kernels take halves from blocks.
+        if target.dtype().is_half() || slides_over_bytes(&graph) {
+            // Bands have no layouts of their own yet, and kernels take halves and bytes from blocks.
             return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size });
         }
         // Bands are cut before there are layouts: a band has layouts of its own.
@@ -121,6 +121,14 @@ pub fn compile(
     (plan.parameters, plan.flops) = (parameters, flops);
     (plan.preprocess, plan.labels) = (model.preprocess, model.labels);
     Ok(compiled)
+}
+
+/// Whether a graph has convolutions or pools of bytes.
+fn slides_over_bytes(graph: &Graph) -> bool {
+    let slides = |node: &Node| matches!(node.op, Op::Conv(_) | Op::Pool(_));
+    let mut values =
+        graph.nodes().values().filter(|node| slides(node)).flat_map(|node| node.inputs.iter().chain(&node.outputs));
+    values.any(|&value| matches!(graph.ty(value).dtype, DType::U8 | DType::I8))
 }
 
 /// The layers of a model that the CPU can compute in several ways, for someone to measure.

@@ -1,13 +1,13 @@
 //! Models that are quantised in the file: what ONNX Runtime's quantizer wrote, against what ONNX Runtime computes; random
 //! graphs against the definition, before and after products of bytes were found in them.
 
-use compiler::{Compiled, Model, compile};
+use compiler::{CompileError, Compiled, Model, compile};
 use ir::ops::{Binary, Cast, Conv, Epilogue, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
 use ir::{Graph, Op, ValueId, evaluate};
 use load::onnx;
 use lower::cpu::CpuTarget;
 use types::pointwise::{Binary as Function2, Unary as Function};
-use types::{DType, Random, Scope, Shape, Tensor, npy};
+use types::{Bytes, DType, Random, Scope, Shape, Tensor, npy};
 
 use crate::support::{difference, open, root};
 
@@ -208,4 +208,14 @@ fn what_a_run_quantises_is_multiplied_as_bytes() {
     let got = open(&compiled, 2).run_tensors(&x).expect("the inputs fit");
     let want = evaluate(&graph, &x).expect("it is computed");
     assert_eq!(difference(&got[0], &want[0], 1e-6, 1.0), None);
+}
+
+#[test]
+fn a_budget_below_what_bytes_need_is_refused() {
+    let model = || Model { graph: network(1, DType::U8), preprocess: None, labels: Vec::new() };
+    let arena = compile(model(), &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan.arena.size;
+    assert!(compile(model(), &CpuTarget::new(), Some(arena), |_, _| {}).is_ok());
+    let less = Bytes(arena.0 / 2);
+    let error = compile(model(), &CpuTarget::new(), Some(less), |_, _| {}).map(|_| ()).unwrap_err();
+    assert_eq!(error, CompileError::Budget { budget: less, smallest: arena });
 }

@@ -2,7 +2,7 @@
 
 use cpu::{Pool2dKind, Window};
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
-use types::Shape;
+use types::{DType, Shape};
 
 use super::{View, call, epilogue, suffix};
 use crate::Call;
@@ -42,7 +42,17 @@ pub(super) fn label(window: &Window, shape: &Shape, more: &str) -> String {
     format!("{rows}x{columns}/{} to {shape}{more}", window.stride[1])
 }
 
+/// Refuses what row-major kernels for sliding windows do not take.
+fn numbers_only(node: &View) -> Result<(), String> {
+    let mut types = (0..node.node.inputs.len()).map(|ix| node.input(ix)).chain([node.output()]);
+    match types.find(|ty| ty.dtype != DType::F32) {
+        Some(other) => Err(format!("its kernel for row-major values computes with f32, not with {}", other.dtype)),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
+    numbers_only(node)?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let label = label(&window, out, &suffix(&conv.epilogue));
@@ -86,6 +96,7 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Call, 
 }
 
 pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
+    numbers_only(node)?;
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
