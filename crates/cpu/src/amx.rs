@@ -19,7 +19,7 @@ use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use crate::Float;
+use crate::Stored;
 use crate::tile::{Beside, ROWS_IN_LINE, Start, Tile, rows_in_line_max};
 use crate::vector::LANES;
 
@@ -80,7 +80,7 @@ fn is_lent() -> bool {
 /// The distance of a tile's rows, in words, if it is one for the matrix unit.
 pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
     let [nest] = tile.nests else { return None };
-    let words = matches!(tile.factors, Float::Bf16 | Float::U8);
+    let words = matches!(tile.factors, Stored::Bf16 | Stored::U8);
     let possible = words && nest.depth != 0 && !matches!(tile.start, Start::Output);
     let step = |pair: &[crate::tile::Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
     let first = tile.rows.get(..2).map_or(0, step);
@@ -211,7 +211,7 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
     assert!(tile.rows.len() <= rows_in_line_max(depth), "so many rows have registers");
     // SAFETY: the caller's promise.
     unsafe {
-        match (depth.is_multiple_of(WORDS), tile.factors == Float::U8) {
+        match (depth.is_multiple_of(WORDS), tile.factors == Stored::U8) {
             (true, true) => sums_of_full_words::<true>(tile, step, sums),
             (true, false) => sums_of_full_words::<false>(tile, step, sums),
             (false, _) => sums_of_words(tile, step, sums),
@@ -298,7 +298,7 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
     let nest = &tile.nests[0];
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
     let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
-    let bytes = tile.factors == Float::U8;
+    let bytes = tile.factors == Stored::U8;
     configure(rows, 0, rest);
     let zeros = [0.0f32; 2 * LANES];
     let start: *const f32 = match tile.start {

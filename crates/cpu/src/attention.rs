@@ -18,7 +18,7 @@ use crate::matmul::transpose;
 use crate::shared::{SharedMut, zeros};
 use crate::tile::{self, Loop, Nest, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Isa, Pool, math};
+use crate::{Isa, Pool, Stored, math};
 
 /// Keys of a block.
 const KEYS: usize = 128;
@@ -269,11 +269,11 @@ impl Group<'_> {
                 let x = self.q.get(panel.start * q_stride + first..).unwrap_or_default();
                 for column in (0..padded).step_by(STRIP) {
                     let tile = Tile {
-                        factors: Float::F32,
+                        factors: Stored::F32,
                         x: x.as_ptr().cast(),
                         weights: room[column.min(room.len())..].as_ptr().cast(),
                         weight_stride: padded,
-                        result: Float::F32,
+                        result: Stored::F32,
                         out: scores.rows[panel.start * KEYS + column..].as_mut_ptr().cast(),
                         rows: &rows[..panel.len()],
                         vectors: STRIP.min(padded - column) / LANES,
@@ -319,11 +319,11 @@ impl Group<'_> {
                 // SAFETY: results lie in the output (asserted).
                 let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
                 let tile = Tile {
-                    factors: Float::F32,
+                    factors: Stored::F32,
                     x: scores.rows[panel.start * KEYS..].as_ptr().cast(),
                     weights: weights.as_ptr().cast(),
                     weight_stride,
-                    result: Float::F32,
+                    result: Stored::F32,
                     out: if whole { results.cast() } else { beside.as_mut_ptr().cast() },
                     rows: &rows[..panel.len()],
                     vectors,

@@ -22,7 +22,7 @@ use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or
 use crate::shared::SharedMut;
 use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::LANES;
-use crate::{ConvBlocked, DepthwiseBlocked, Float, Isa, Pool, Window};
+use crate::{ConvBlocked, DepthwiseBlocked, Isa, Pool, Stored, Window};
 
 /// Blocks of channels that a tile has at most.
 const PANEL: usize = 2;
@@ -76,9 +76,9 @@ impl InvertedBottleneck {
             batch,
             channels,
             window,
-            float: Float::F32,
+            stored: Stored::F32,
             zero: 0,
-            result: Float::F32,
+            result: Stored::F32,
             epilogue: self.depthwise.clone(),
         }
     }
@@ -104,9 +104,9 @@ impl InvertedBottleneck {
             },
             input_blocked: true,
             gathered: false,
-            factors: Float::F32,
+            factors: Stored::F32,
             zero: 0,
-            result: Float::F32,
+            result: Stored::F32,
             epilogue: epilogue.clone(),
         }
     }
@@ -314,9 +314,9 @@ impl Job<'_> {
         }
         let rows = Rows {
             window: &kernel.window,
-            float: Float::F32,
+            stored: Stored::F32,
             zero: 0,
-            result: Float::F32,
+            result: Stored::F32,
             x: x.cast(),
             weights: layer.weights[block * taps * LANES..][..taps * LANES].as_ptr().cast(),
             scale: [1.0; LANES],
@@ -409,11 +409,11 @@ impl Product {
                 at += 1;
             }
             let tile = Tile {
-                factors: Float::F32,
+                factors: Stored::F32,
                 x: self.x.cast(),
                 weights: self.weights.cast(),
                 weight_stride: self.vectors * LANES,
-                result: Float::F32,
+                result: Stored::F32,
                 out: self.out.cast(),
                 rows,
                 vectors: self.vectors,

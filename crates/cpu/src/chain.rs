@@ -8,7 +8,7 @@ use types::pointwise::{Binary, Unary};
 use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, elements_mut, product};
 use crate::shared::{for_each_chunk, zeros};
 use crate::vector::{Vector, with_vector};
-use crate::{Float, Pool, float, math};
+use crate::{Pool, Stored, math, stored};
 
 /// Elements of a register.
 const TILE: usize = 512;
@@ -38,11 +38,11 @@ pub struct Chain {
     /// For each input its distance between neighbours along each extent, in elements; 0 where it is broadcast.
     pub strides: Vec<Vec<usize>>,
     /// How each input is stored.
-    pub inputs: Vec<Float>,
+    pub inputs: Vec<Stored>,
     /// The instructions.
     pub program: Vec<Instruction>,
     /// How the result is stored.
-    pub result: Float,
+    pub result: Stored,
 }
 
 /// The elements that strides reach. An operand is empty where it moves along an extent of 0; one that stands still there is
@@ -102,15 +102,15 @@ impl KernelFn for Chain {
                 return Err(Misfit("an instruction reads a register that is not written yet"));
             }
         }
-        let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
+        let bytes = |elements: Option<usize>, stored: Stored| elements?.checked_mul(stored.size());
         let inputs = self.strides.iter().zip(&self.inputs);
-        let inputs: Vec<_> = inputs.map(|(strides, &float)| bytes(reach(&self.shape, strides), float)).collect();
+        let inputs: Vec<_> = inputs.map(|(strides, &stored)| bytes(reach(&self.shape, strides), stored)).collect();
         Sizes::new(&inputs, bytes(product(&self.shape), self.result), 1)
     }
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        self.inputs.iter().chain([&self.result]).map(|float| float.size()).min().unwrap_or(1)
+        self.inputs.iter().chain([&self.result]).map(|stored| stored.size()).min().unwrap_or(1)
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -184,10 +184,10 @@ fn run_tile<V: Vector>(
     let length = cells.len() / chain.result.size();
     // Inputs that lie side by side are read where they are, the others and all results so far in registers.
     let mut direct: [Option<&[f32]>; REGISTERS] = [None; REGISTERS];
-    for (ix, ((input, strides), &float)) in inputs.iter().zip(&chain.strides).zip(&chain.inputs).enumerate() {
+    for (ix, ((input, strides), &stored)) in inputs.iter().zip(&chain.strides).zip(&chain.inputs).enumerate() {
         let register = &mut registers[ix * TILE..][..length];
         let Operand::Bytes(bytes) = input else {
-            float::widen(V::ISA, float, cells, register);
+            stored::widen(V::ISA, stored, cells, register);
             continue;
         };
         let (mut rest, mut start) = (place.row, 0);
@@ -197,7 +197,7 @@ fn run_tile<V: Vector>(
         }
         let inner = chain.shape.len() - place.axes;
         let run: usize = chain.shape[inner..].iter().product();
-        let items = |start: usize, count: usize| &bytes[start * float.size()..(start + count) * float.size()];
+        let items = |start: usize, count: usize| &bytes[start * stored.size()..(start + count) * stored.size()];
         let period = period(&chain.shape[inner..], &strides[inner..]);
         if period.is_some_and(|period| period == 1 || period < run) {
             if filled[ix].start == start && length <= filled[ix].length {
@@ -207,23 +207,23 @@ fn run_tile<V: Vector>(
         }
         match period {
             Some(1) => {
-                float::widen(V::ISA, float, items(start, 1), &mut register[..1]);
+                stored::widen(V::ISA, stored, items(start, 1), &mut register[..1]);
                 register.fill(register[0]);
             }
             Some(period) if period < run => {
                 // Tiles begin where a period does: runs, tasks and tiles are multiples of it.
                 let (first, others) = register.split_at_mut(period.min(length));
-                float::widen(V::ISA, float, items(start, first.len()), first);
+                stored::widen(V::ISA, stored, items(start, first.len()), first);
                 others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
             }
-            _ if float == Float::F32 => direct[ix] = Some(elements(items(start + place.column, length))),
-            _ => float::widen(V::ISA, float, items(start + place.column, length), register),
+            _ if stored == Stored::F32 => direct[ix] = Some(elements(items(start + place.column, length))),
+            _ => stored::widen(V::ISA, stored, items(start + place.column, length), register),
         }
     }
     for (ix, instruction) in chain.program.iter().enumerate() {
         let (known, rest) = registers.split_at_mut((inputs.len() + ix) * TILE);
         let is_last = ix + 1 == chain.program.len();
-        let result = match is_last && chain.result == Float::F32 {
+        let result = match is_last && chain.result == Stored::F32 {
             true => elements_mut(cells),
             false => &mut rest[..length],
         };
@@ -239,10 +239,10 @@ fn run_tile<V: Vector>(
             Instruction::Constant(number) => result.fill(number),
         }
     }
-    if chain.program.is_empty() || chain.result != Float::F32 {
+    if chain.program.is_empty() || chain.result != Stored::F32 {
         let last = inputs.len() + chain.program.len() - 1;
         let result = direct[last].unwrap_or(&registers[last * TILE..][..length]);
-        float::narrow(V::ISA, chain.result, result, cells);
+        stored::narrow(V::ISA, chain.result, result, cells);
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
             let shape = vec![1, blocks, plane, 16];
             let strides = vec![vec![blocks * plane * 16, plane * 16, 16, 1], vec![0, 16, 0, 1]];
             let program = vec![Instruction::Binary(Binary::Add, 0, 1)];
-            let chain = Chain { shape, strides, inputs: vec![Float::F32; 2], program, result: Float::F32 };
+            let chain = Chain { shape, strides, inputs: vec![Stored::F32; 2], program, result: Stored::F32 };
             let x: Vec<f32> = (0..blocks * plane * 16).map(|ix| ix as f32).collect();
             let along: Vec<f32> = (0..blocks * 16).map(|ix| 0.25 * ix as f32).collect();
             let mut out = vec![0.0f32; x.len()];

@@ -30,7 +30,7 @@ use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or
 use crate::shared::{SharedMut, for_each_chunk};
 use crate::tile::{self, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::LANES;
-use crate::{Float, Isa, Pool, Window};
+use crate::{Isa, Pool, Stored, Window};
 
 /// Channels of a panel, and of a tile.
 const PANEL: usize = 2 * LANES;
@@ -76,11 +76,11 @@ pub struct ConvBlocked {
     /// but a few words, and units that take many at once.
     pub gathered: bool,
     /// How `x` and the weights are stored: of `u8`, the weights as `i8`.
-    pub factors: Float,
+    pub factors: Stored,
     /// What is subtracted from each byte of `x`; padding counts 0 all the same.
     pub zero: u8,
     /// How the residual and the results are stored.
-    pub result: Float,
+    pub result: Stored,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -145,8 +145,8 @@ impl ConvBlocked {
             }
         }
         match self.factors {
-            Float::U8 => {
-                let mut bytes = Float::I8.bytes(&packed);
+            Stored::U8 => {
+                let mut bytes = Stored::I8.bytes(&packed);
                 bytes.extend(self.shifts(weights).into_iter().flat_map(i32::to_le_bytes));
                 bytes
             }
@@ -337,7 +337,7 @@ impl ConvBlocked {
         let padded = [0, 1]
             .iter()
             .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
-        [self.factors, self.result] == [Float::F32; 2]
+        [self.factors, self.result] == [Stored::F32; 2]
             && window.output_plane() < PLANE_SMALL
             && CHANNELS_BY_TAPS <= self.in_channels / self.groups
             && padded
@@ -395,18 +395,18 @@ impl KernelFn for ConvBlocked {
         if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(Misfit("the groups' channels do not fill their blocks"));
         }
-        if self.factors != Float::F32 && (ins % self.factors.per_word() != 0 || !self.input_blocked) {
+        if self.factors != Stored::F32 && (ins % self.factors.per_word() != 0 || !self.input_blocked) {
             return Err(Misfit("halves come in pairs and bytes by fours, from blocks"));
         }
         let bytes = self.factors.is_byte();
-        if self.factors == Float::I8 || (bytes && self.epilogue.residual) {
+        if self.factors == Stored::I8 || (bytes && self.epilogue.residual) {
             return Err(Misfit("bytes have no sign, and their sums no residual"));
         }
         if self.epilogue.scale != bytes || (!bytes && self.zero != 0) {
             return Err(Misfit("sums of bytes have a scale, and no others; nor has anything else a zero point"));
         }
         let lanes = product(&[self.out_blocks(), LANES]).ok_or(Misfit("its sizes overflow"))?;
-        let bytes_of = |elements: &[usize], float: Float| product(elements)?.checked_mul(float.size());
+        let bytes_of = |elements: &[usize], stored: Stored| product(elements)?.checked_mul(stored.size());
         let output = bytes_of(&[*batch, lanes, window.output[0], window.output[1]], self.result);
         let lanes_in =
             if self.input_blocked { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
@@ -418,7 +418,7 @@ impl KernelFn for ConvBlocked {
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
-        if self.gathered && (!self.input_blocked || self.factors == Float::F32 || 1 < *groups) {
+        if self.gathered && (!self.input_blocked || self.factors == Stored::F32 || 1 < *groups) {
             return Err(Misfit("halves and bytes in blocks of one group are gathered, and nothing else"));
         }
         let gathered = self.gathered_words().and_then(|words| words.checked_mul(4));
@@ -427,7 +427,7 @@ impl KernelFn for ConvBlocked {
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        if [self.factors, self.result] == [Float::F32; 2] { 4 } else { 2 }
+        if [self.factors, self.result] == [Stored::F32; 2] { 4 } else { 2 }
     }
 
     fn may_share(&self, input: usize) -> bool {

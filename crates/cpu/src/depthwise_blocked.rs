@@ -15,11 +15,11 @@ use types::pointwise::Unary;
 
 use crate::blocked::{Pixel, padded, rows_of_a_task};
 use crate::epilogue::Epilogue;
-use crate::float::{Item, with_item};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
+use crate::stored::{Item, with_item};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Isa, Pool, Window, math};
+use crate::{Isa, Pool, Stored, Window, math};
 
 /// Convolution of blocked `x: [batch, ceil(channels / 16), rows, columns, 16]` with packed weights, each channel with its
 /// own kernel; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`, and what a
@@ -37,11 +37,11 @@ pub struct DepthwiseBlocked {
     /// Rows and columns.
     pub window: Window,
     /// How `x` is stored.
-    pub float: Float,
+    pub stored: Stored,
     /// What is subtracted from each byte of `x`; padding counts 0 all the same.
     pub zero: u8,
     /// How the residual and the results are stored.
-    pub result: Float,
+    pub result: Stored,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -74,17 +74,17 @@ impl KernelFn for DepthwiseBlocked {
         let x = product(&[self.batch, channels, self.window.input[0], self.window.input[1]]);
         let weights = product(&[channels, self.window.kernel[0], self.window.kernel[1]]);
         let output = product(&[self.batch, channels, self.window.output[0], self.window.output[1]]);
-        let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
+        let bytes = |elements: Option<usize>, stored: Stored| elements?.checked_mul(stored.size());
         let output = bytes(output, self.result);
-        let mut inputs = vec![bytes(x, self.float), bytes(weights, Float::F32)];
-        let of_bytes = self.float.is_byte();
-        if self.float == Float::I8 || (of_bytes && self.epilogue.residual) {
+        let mut inputs = vec![bytes(x, self.stored), bytes(weights, Stored::F32)];
+        let of_bytes = self.stored.is_byte();
+        if self.stored == Stored::I8 || (of_bytes && self.epilogue.residual) {
             return Err(Misfit("bytes have no sign, and their sums no residual"));
         }
         if self.epilogue.scale != of_bytes || (!of_bytes && self.zero != 0) {
             return Err(Misfit("sums of bytes have a scale, and no others; nor has anything else a zero point"));
         }
-        if self.float != self.result && (self.float.is_half() || self.epilogue.residual) {
+        if self.stored != self.result && (self.stored.is_half() || self.epilogue.residual) {
             return Err(Misfit("results of another type are those of numbers or bytes, and have no residual"));
         }
         inputs.extend(self.epilogue.operand_bytes(Some(channels), output));
@@ -103,11 +103,11 @@ impl KernelFn for DepthwiseBlocked {
         let bias: Option<&[Pixel]> = self.epilogue.bias.then(|| input(&args, self.epilogue.bias_at()));
         let residual: Option<Option<&[u8]>> =
             self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
-        let (pixel_in, pixel) = (LANES * self.float.size(), LANES * self.result.size());
+        let (pixel_in, pixel) = (LANES * self.stored.size(), LANES * self.result.size());
         let limits = self.epilogue.limits();
         // Of `f32` a whole task's results at a time, of others before they are rounded.
         let functions = match limits {
-            None if self.result != Float::F32 => &self.epilogue.activation[..],
+            None if self.result != Stored::F32 => &self.epilogue.activation[..],
             _ => &[],
         };
         let (window, blocks) = (&self.window, self.channels.div_ceil(LANES));
@@ -130,7 +130,7 @@ impl KernelFn for DepthwiseBlocked {
                 let plane_bytes = window.input_plane() * pixel_in;
                 let rows = Rows {
                     window,
-                    float: self.float,
+                    stored: self.stored,
                     zero: self.zero,
                     result: self.result,
                     x: x[plane * plane_bytes..][..plane_bytes].as_ptr(),
@@ -159,9 +159,9 @@ impl KernelFn for DepthwiseBlocked {
 pub(crate) struct Rows<'a> {
     pub(crate) window: &'a Window,
     /// How pictures are stored, the zero point of those of bytes, and how results are.
-    pub(crate) float: Float,
+    pub(crate) stored: Stored,
     pub(crate) zero: u8,
-    pub(crate) result: Float,
+    pub(crate) result: Stored,
     /// The plane that is read; only the rows that the kernel reaches from `rows` need to be there.
     pub(crate) x: *const u8,
     /// The block's kernel.
@@ -191,7 +191,7 @@ impl Rows<'_> {
         let rows = self;
         // Each is compiled on its own, so that its loops get all registers.
         let near = window.pad[1] < window.kernel[1] && window.dilation[1] == 1;
-        with_item!(self.float, T => match (near, window.kernel[1], window.stride[1]) {
+        with_item!(self.stored, T => match (near, window.kernel[1], window.stride[1]) {
             (true, 3, 1) => with_vector!(isa, three<T>(rows: &Rows<'_>)),
             (true, 3, 2) => with_vector!(isa, three_by_twos<T>(rows: &Rows<'_>)),
             (true, 5, 1) => with_vector!(isa, five<T>(rows: &Rows<'_>)),
@@ -261,7 +261,7 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
             // A base in front of the picture has wrapped.
             let inside = base <= width && reach <= width - base;
             let (mut source, mut weights) = (x, row_weights);
-            let is_byte = T::FLOAT.is_byte();
+            let is_byte = T::STORED.is_byte();
             let zero = V::splat(f32::from(task.zero));
             let mut sums = [if is_byte { V::zero() } else { V::read(&task.bias) }; N];
             for _ in taps.clone() {
@@ -297,7 +297,7 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
                     let lanes = high.min(low.max(*sum));
                     // SAFETY: there are `count` outputs more in this row.
                     unsafe {
-                        match task.result == T::FLOAT {
+                        match task.result == T::STORED {
                             true => T::store(lanes, task.out.cast::<T>().add((at + ix) * LANES)),
                             false => {
                                 with_item!(task.result, U => U::store(lanes, task.out.cast::<U>().add((at + ix) * LANES)))
@@ -324,7 +324,7 @@ fn applied<V: Vector, const N: usize>(functions: &[Unary], mut sums: [V; N]) -> 
 /// An item without the zero point, which bytes alone have.
 #[inline(always)]
 fn centred<V: Vector, T: Item>(item: V, zero: V) -> V {
-    if T::FLOAT.is_byte() { item.sub(zero) } else { item }
+    if T::STORED.is_byte() { item.sub(zero) } else { item }
 }
 
 /// How a row of the kernel is added to sums of neighbours.

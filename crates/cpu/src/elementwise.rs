@@ -125,27 +125,27 @@ impl Elementwise {
     fn apply_typed<T: Element>(&self, operand: &dyn Fn(usize, DType) -> [u8; 8], cell: &mut [u8]) {
         let size = T::DTYPE.size().0 as usize;
         let get = |ix: usize| T::from_le(&operand(ix, T::DTYPE)[..size]);
-        let float = T::DTYPE.is_float();
+        let stored = T::DTYPE.is_float();
         let mut put = |element: T| element.write_le(cell);
         match self.function {
             ElementwiseFn::Unary(function) => {
                 let x = get(0);
                 match function {
                     Unary::IsNan | Unary::IsInf { .. } => cell[0] = u8::from(function.eval(x.to_f64()) != 0.0),
-                    _ if float => put(T::from_f64(function.eval(x.to_f64()))),
+                    _ if stored => put(T::from_f64(function.eval(x.to_f64()))),
                     _ => put(T::from_i64(function.eval_i64(x.to_i64()).unwrap_or(0))),
                 }
             }
             ElementwiseFn::Binary(function) => {
                 let (a, b) = (get(0), get(1));
-                put(match float {
+                put(match stored {
                     true => T::from_f64(function.eval(a.to_f64(), b.to_f64())),
                     false => T::from_i64(function.eval_i64(a.to_i64(), b.to_i64())),
                 });
             }
             ElementwiseFn::Compare(function) => {
                 let (a, b) = (get(0), get(1));
-                cell[0] = u8::from(match float {
+                cell[0] = u8::from(match stored {
                     true => function.eval(a.to_f64(), b.to_f64()),
                     false if T::DTYPE == DType::U64 => function.eval(a.to_i64() as u64, b.to_i64() as u64),
                     false => function.eval(a.to_i64(), b.to_i64()),

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::pointwise::Unary;
 
-use crate::float::{Item, with_item};
 use crate::kernel::Misfit;
+use crate::stored::{Item, with_item};
 use crate::tile::{self, Beside, ROWS_IN_LINE, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Isa, math};
+use crate::{Isa, Stored, math};
 
 /// Multiply by a scale, add a bias, add a residual, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,11 +89,11 @@ impl Epilogue {
 /// As [`tile::multiply`].
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     let is_plain = !tile.factors.is_byte();
-    if is_plain && functions.is_empty() && [Float::F32, tile.factors].contains(&tile.result) {
+    if is_plain && functions.is_empty() && [Stored::F32, tile.factors].contains(&tile.result) {
         // SAFETY: the caller's promise.
         return unsafe { tile::multiply(isa, tile) };
     }
-    if is_plain && tile.result == Float::F32 {
+    if is_plain && tile.result == Stored::F32 {
         // SAFETY: the caller's promise; the results are the tile's own.
         return unsafe {
             tile::multiply(isa, tile);
@@ -116,7 +116,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     let rows: [Row; ROWS_IN_LINE] =
         std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
     let sums = Tile {
-        result: Float::F32,
+        result: Stored::F32,
         out: beside.start().cast(),
         rows: &rows[..tile.rows.len()],
         vector_stride: ROWS_IN_LINE * LANES,

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::float::{Item, with_fraction};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::for_each_chunk;
+use crate::stored::{Item, with_fraction};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Pool};
+use crate::{Pool, Stored};
 
 /// Elements of a task.
 const TASK: usize = 1 << 13;
@@ -28,18 +28,18 @@ pub struct LayerNorm {
     /// Whether something is added, to each column its own number.
     pub bias: bool,
     /// How `x` and the results are stored.
-    pub float: Float,
+    pub stored: Stored,
 }
 
 impl KernelFn for LayerNorm {
     const NAME: &'static str = "layer_norm";
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
-        if self.float.is_byte() {
+        if self.stored.is_byte() {
             return Err(Misfit("there is no normalisation of bytes"));
         }
         let elements = product(&[self.rows, self.columns]);
-        let output = elements.and_then(|elements| elements.checked_mul(self.float.size()));
+        let output = elements.and_then(|elements| elements.checked_mul(self.stored.size()));
         let mut inputs: SmallVec<[Option<usize>; 3]> = SmallVec::from_slice(&[output]);
         inputs.extend([self.scale, self.bias].into_iter().filter(|&is| is).map(|_| self.columns.checked_mul(4)));
         Sizes::new(&inputs, output, 1)
@@ -47,7 +47,7 @@ impl KernelFn for LayerNorm {
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        self.float.size()
+        self.stored.size()
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -59,7 +59,7 @@ impl KernelFn for LayerNorm {
         let scale = self.scale.then(|| &input(&args, 1)[..self.columns]);
         let bias = self.bias.then(|| &input(&args, args.inputs.len() - 1)[..self.columns]);
         let chunk = (TASK / self.columns.max(1)).max(1) * self.columns;
-        with_fraction!(self.float, T => {
+        with_fraction!(self.stored, T => {
             let x: Option<&[T]> = input_or_in_place(&args, 0);
             let out: &mut [T] = elements_mut(args.outputs[0]);
             for_each_chunk(pool, out, chunk, &|number, cells| {

@@ -24,7 +24,7 @@ use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements, input, input_or_in_
 use crate::shared::{SharedMut, zeros};
 use crate::tile::{self, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Isa, Pool, float};
+use crate::{Isa, Pool, Stored, stored};
 
 /// Columns of a strip.
 const STRIP: usize = 2 * LANES;
@@ -80,11 +80,11 @@ pub struct MatMul {
     /// How the right factor comes.
     pub b: MatMulB,
     /// How both factors are stored: of `u8`, the right one as `i8`.
-    pub factors: Float,
+    pub factors: Stored,
     /// What is subtracted from each byte of `a`.
     pub zero: u8,
     /// How the residual and the results are stored.
-    pub result: Float,
+    pub result: Stored,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -111,8 +111,8 @@ impl MatMul {
             }
         }
         match self.factors {
-            Float::U8 => {
-                let mut bytes = Float::I8.bytes(&packed);
+            Stored::U8 => {
+                let mut bytes = Stored::I8.bytes(&packed);
                 let mut shift = vec![0i32; self.n.next_multiple_of(LANES)];
                 for row in b.chunks_exact(self.n.max(1)) {
                     shift.iter_mut().zip(row).for_each(|(sum, &item)| *sum -= i32::from(self.zero) * item as i32);
@@ -161,14 +161,14 @@ impl KernelFn for MatMul {
         if !self.k.is_multiple_of(self.factors.per_word()) {
             return Err(Misfit("halves come in pairs and bytes by fours"));
         }
-        if self.b != MatMulB::Packed && [self.factors, self.result] != [Float::F32; 2] {
+        if self.b != MatMulB::Packed && [self.factors, self.result] != [Stored::F32; 2] {
             return Err(Misfit("a product of or to halves or bytes has its right factor packed"));
         }
         let of_bytes = self.factors.is_byte();
-        if self.factors == Float::I8 || (of_bytes && self.epilogue.residual) {
+        if self.factors == Stored::I8 || (of_bytes && self.epilogue.residual) {
             return Err(Misfit("bytes have no sign, and their sums no residual"));
         }
-        let is_bare = self.epilogue == Epilogue::default() && self.result == Float::F32;
+        let is_bare = self.epilogue == Epilogue::default() && self.result == Stored::F32;
         if (of_bytes && !self.epilogue.scale && !is_bare) || (!of_bytes && (self.epilogue.scale || self.zero != 0)) {
             return Err(Misfit("sums of bytes have a scale or nothing, and no others have one"));
         }
@@ -184,7 +184,7 @@ impl KernelFn for MatMul {
         };
         let a = several(product(&[self.m, self.k]), &self.a_strides);
         let output = count.and_then(|count| product(&[count, self.m, self.n]));
-        let bytes = |elements: Option<usize>, float: Float| elements?.checked_mul(float.size());
+        let bytes = |elements: Option<usize>, stored: Stored| elements?.checked_mul(stored.size());
         let output = bytes(output, self.result);
         let mut inputs = vec![bytes(a, self.factors), bytes(b, self.factors)];
         if of_bytes {
@@ -197,7 +197,7 @@ impl KernelFn for MatMul {
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        if [self.factors, self.result] == [Float::F32; 2] { 4 } else { 2 }
+        if [self.factors, self.result] == [Stored::F32; 2] { 4 } else { 2 }
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -226,7 +226,7 @@ impl KernelFn for MatMul {
         let (limits, functions) = self.epilogue.limits_and_functions();
         let work = Product { kernel: self, a, b, shift, scale, bias, residual, out, limits, functions };
         let work = &work;
-        if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.factors == Float::F32 {
+        if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.factors == Stored::F32 {
             let strips = self.n.div_ceil(STRIP);
             let strips_per_task = (FEW_ROWS_BYTES / STRIP / 4 / self.k.max(1)).clamp(1, strips);
             let tasks = strips.div_ceil(strips_per_task);
@@ -374,7 +374,7 @@ impl<'a> Product<'a> {
         let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
         // Sums that have been rounded cannot go on, nor do those of bytes or of the matrix unit.
         let whole = self.kernel.factors.is_byte() || tile::likes_lines(isa, self.kernel.factors);
-        let goes_on = self.kernel.result == Float::F32 && !whole;
+        let goes_on = self.kernel.result == Stored::F32 && !whole;
         let depth = if goes_on { DEPTH } else { k };
         let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
         let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
@@ -500,17 +500,17 @@ impl<'a> Product<'a> {
                 match is_first {
                     _ if factors.is_byte() => {}
                     true => self.begin(isa, start, column, results, &mut cells[..columns]),
-                    false => float::widen(isa, result, results, &mut cells[..columns]),
+                    false => stored::widen(isa, result, results, &mut cells[..columns]),
                 }
             }
             let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: (first + row) * k, out: row * STRIP });
-            let tile = Tile { rows: &rows[..count], out: cells.as_mut_ptr().cast(), result: Float::F32, ..tile };
+            let tile = Tile { rows: &rows[..count], out: cells.as_mut_ptr().cast(), result: Stored::F32, ..tile };
             // SAFETY: as above; the results go to `cells`.
             unsafe { epilogue::multiply(isa, &tile, functions) };
             for (row, cells) in cells.iter().enumerate().take(count) {
                 // SAFETY: the tile is this task's own.
                 let results = unsafe { self.out.part((start + (first + row) * n) * size, columns * size) };
-                float::narrow(isa, result, &cells[..columns], results);
+                stored::narrow(isa, result, &cells[..columns], results);
             }
         }
     }
@@ -521,7 +521,7 @@ impl<'a> Product<'a> {
         if let Some(residual) = self.residual {
             let own = start * result.size()..(start + cells.len()) * result.size();
             let residual = residual.map_or(results, |residual| &residual[own]);
-            float::widen(isa, result, residual, cells);
+            stored::widen(isa, result, residual, cells);
         }
         if let Some(bias) = self.bias {
             cells.iter_mut().zip(&bias[column..]).for_each(|(cell, bias)| *cell += bias);
@@ -627,7 +627,7 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
         work.begin(V::ISA, start, column, results, cells);
         cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum);
         work.kernel.epilogue.activate(V::ISA, cells);
-        float::narrow(V::ISA, result, cells, results);
+        stored::narrow(V::ISA, result, cells, results);
     }
 }
 

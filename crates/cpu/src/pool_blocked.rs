@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::blocked::{padded, rows_of_a_task};
-use crate::float::{Item, with_item};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::pool2d::check_kind;
 use crate::shared::for_each_chunk;
+use crate::stored::{Item, with_item};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Isa, Pool, Pool2d, Pool2dKind, Window};
+use crate::{Isa, Pool, Pool2d, Pool2dKind, Stored, Window};
 
 /// Slides a window over blocked `x: [batch, ceil(channels / 16), rows, columns, 16]`. The output is blocked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct PoolBlocked {
     /// Rows and columns.
     pub window: Window,
     /// How `x` and the results are stored.
-    pub float: Float,
+    pub stored: Stored,
 }
 
 impl KernelFn for PoolBlocked {
@@ -34,14 +34,14 @@ impl KernelFn for PoolBlocked {
         let channels = padded(self.channels).ok_or(Misfit("its sizes overflow"))?;
         let [input, output] = [self.window.input, self.window.output];
         let output = product(&[self.batch, channels, output[0], output[1]]);
-        Sizes::new(&[product(&[self.batch, channels, input[0], input[1]])], output, self.float.size())
+        Sizes::new(&[product(&[self.batch, channels, input[0], input[1]])], output, self.stored.size())
     }
 
     fn run(&self, args: Args, pool: &Pool) {
         let [rows, columns] = self.window.output;
-        let pixel = LANES * self.float.size();
+        let pixel = LANES * self.stored.size();
         let row_bytes = pixel * columns.max(self.window.input_plane() / rows);
-        with_item!(self.float, T => {
+        with_item!(self.stored, T => {
             let x: &[[T; LANES]] = input(&args, 0);
             let out: &mut [[T; LANES]] = elements_mut(args.outputs[0]);
             let chunk = columns * rows_of_a_task(out.len() / columns, row_bytes);

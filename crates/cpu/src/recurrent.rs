@@ -25,7 +25,7 @@ use crate::relay::{PARTS_MAX, Stages, relay};
 use crate::shared::SharedMut;
 use crate::tile::{Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Isa, Pool};
+use crate::{Isa, Pool, Stored};
 
 /// `gates: [seq, batch, d g u]`, `weight: [d, g u, u]` in its form, first states `h` and for an LSTM `c`, both
 /// `[d, batch, u]`, and where the cell has extras `[d, extras u]`; for `d` directions, `g` gates, `u` units. Outputs: states
@@ -278,11 +278,11 @@ impl Walk<'_> {
             let vectors = (gates - first).min(TILE_GATES);
             let weights = &weight[first * LANES * units..][..vectors * LANES * units];
             let tile = Tile {
-                factors: Float::F32,
+                factors: Stored::F32,
                 x: x.as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
                 weight_stride: vectors * LANES,
-                result: Float::F32,
+                result: Stored::F32,
                 out: sums[first..].as_mut_ptr().cast(),
                 rows: &rows[..n_rows],
                 vectors,

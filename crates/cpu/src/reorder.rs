@@ -5,11 +5,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::blocked::padded;
-use crate::float::{Item, with_item};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::shared::{SharedMut, for_each_chunk};
+use crate::stored::{Item, with_item};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Pool};
+use crate::{Pool, Stored};
 
 /// Pixels of one block that a task moves; a multiple of the lanes.
 const TASK_PIXELS: usize = 512;
@@ -27,7 +27,7 @@ pub struct Reorder {
     /// Whether the result is the blocked one.
     pub to_blocked: bool,
     /// How both are stored.
-    pub float: Float,
+    pub stored: Stored,
 }
 
 impl KernelFn for Reorder {
@@ -38,11 +38,11 @@ impl KernelFn for Reorder {
         let rows = product(&[self.batch, self.channels, self.plane]);
         let blocked = product(&[self.batch, padded, self.plane]);
         let (from, to) = if self.to_blocked { (rows, blocked) } else { (blocked, rows) };
-        Sizes::new(&[from], to, self.float.size())
+        Sizes::new(&[from], to, self.stored.size())
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        with_item!(self.float, T => {
+        with_item!(self.stored, T => {
             // Pixels of a task: a part of one plane, or several planes where they are small.
             let chunk = match self.plane {
                 0..TASK_PIXELS => self.plane * (TASK_PIXELS / self.plane.max(1)),

@@ -31,9 +31,9 @@ use std::mem::MaybeUninit;
 use types::{bf16, f16};
 
 use self::factors::{Bytes, Factors};
-use crate::float::Item;
+use crate::stored::Item;
 use crate::vector::{LANES, Portable, Vector};
-use crate::{Float, Isa};
+use crate::{Isa, Stored};
 
 /// So many rows of weights are asked for before they are needed: as many as a high tile takes while memory answers. Hardware
 /// foresees the same, but not beyond a page, and a page is 32 rows.
@@ -142,7 +142,7 @@ pub(crate) struct Whole {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
     /// What the words of `x` and the weights hold.
-    pub(crate) factors: Float,
+    pub(crate) factors: Stored,
     pub(crate) x: *const Word,
     /// A row for each `k`.
     pub(crate) weights: *const Word,
@@ -150,7 +150,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) weight_stride: usize,
     /// What the results are rounded to: `f32`, or halves like the factors. The residual has the same type. Of bytes the
     /// results are the bits of their sums; [`crate::epilogue`] makes others of them.
-    pub(crate) result: Float,
+    pub(crate) result: Stored,
     pub(crate) out: *mut u8,
     /// 1 to [`ROWS`], or to [`ROWS_IN_LINE`].
     pub(crate) rows: &'a [Row],
@@ -180,12 +180,12 @@ pub(crate) enum Way {
 
 impl Way {
     /// The fastest way of a family on this processor.
-    pub(crate) fn of(isa: Isa, factors: Float) -> Way {
+    pub(crate) fn of(isa: Isa, factors: Stored) -> Way {
         #[cfg(target_arch = "x86_64")]
         if isa == Isa::Avx512 {
             let (dot, matrix) = match factors {
-                Float::Bf16 => (is_x86_feature_detected!("avx512bf16"), crate::amx::is_available()),
-                Float::U8 => (is_x86_feature_detected!("avx512vnni"), crate::amx::multiplies_bytes()),
+                Stored::Bf16 => (is_x86_feature_detected!("avx512bf16"), crate::amx::is_available()),
+                Stored::U8 => (is_x86_feature_detected!("avx512vnni"), crate::amx::multiplies_bytes()),
                 _ => (false, false),
             };
             return if dot && matrix {
@@ -202,7 +202,7 @@ impl Way {
 
     /// All ways of a family on this processor.
     #[cfg(test)]
-    fn available(isa: Isa, factors: Float) -> Vec<Way> {
+    fn available(isa: Isa, factors: Stored) -> Vec<Way> {
         match Way::of(isa, factors) {
             Way::Widened => vec![Way::Widened],
             Way::Dot => vec![Way::Widened, Way::Dot],
@@ -212,7 +212,7 @@ impl Way {
 }
 
 /// Whether tiles whose rows lie at one distance are faster than higher ones whose rows do not.
-pub(crate) fn likes_lines(isa: Isa, factors: Float) -> bool {
+pub(crate) fn likes_lines(isa: Isa, factors: Stored) -> bool {
     Way::of(isa, factors) == Way::Matrix
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn likes_lines(isa: Isa, factors: Float) -> bool {
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
     // SAFETY: the caller's promise.
     unsafe {
-        multiply_by(isa, if tile.factors == Float::F32 { Way::Widened } else { Way::of(isa, tile.factors) }, tile)
+        multiply_by(isa, if tile.factors == Stored::F32 { Way::Widened } else { Way::of(isa, tile.factors) }, tile)
     }
 }
 
@@ -238,7 +238,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
     let rows_max = if way == Way::Matrix { ROWS_IN_LINE } else { ROWS };
     assert!((1..=rows_max).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
-    assert!([Float::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
+    assert!([Stored::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
     assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
     // SAFETY: the caller's promise; the parts below are rows and vectors of the tile.
     unsafe {
@@ -257,35 +257,35 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
         assert!(tile.rows.len() <= ROWS, "only rows in a line are so many");
         match (isa, tile.factors) {
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::F32) => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
+            (Isa::Avx512, Stored::F32) => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::Bf16) if way != Way::Widened => match halves {
+            (Isa::Avx512, Stored::Bf16) if way != Way::Widened => match halves {
                 true => whole(tile, &x86::DOT_NARROW, &x86::DOT),
                 false => whole(tile, &x86::DOT_NARROW_TO_F32, &x86::DOT_TO_F32),
             },
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::Bf16) if halves => by_vectors(tile, &x86::AVX512_BF16_NARROW, &x86::AVX512_BF16),
+            (Isa::Avx512, Stored::Bf16) if halves => by_vectors(tile, &x86::AVX512_BF16_NARROW, &x86::AVX512_BF16),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::Bf16) => by_vectors(tile, &x86::AVX512_BF16_NARROW_TO_F32, &x86::AVX512_BF16_TO_F32),
+            (Isa::Avx512, Stored::Bf16) => by_vectors(tile, &x86::AVX512_BF16_NARROW_TO_F32, &x86::AVX512_BF16_TO_F32),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::F16) if halves => by_vectors(tile, &x86::AVX512_F16_NARROW, &x86::AVX512_F16),
+            (Isa::Avx512, Stored::F16) if halves => by_vectors(tile, &x86::AVX512_F16_NARROW, &x86::AVX512_F16),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Float::F16) => by_vectors(tile, &x86::AVX512_F16_NARROW_TO_F32, &x86::AVX512_F16_TO_F32),
+            (Isa::Avx512, Stored::F16) => by_vectors(tile, &x86::AVX512_F16_NARROW_TO_F32, &x86::AVX512_F16_TO_F32),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2, Float::F32) => in_parts(tile, 1, &x86::AVX2),
+            (Isa::Avx2, Stored::F32) => in_parts(tile, 1, &x86::AVX2),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2, Float::Bf16) if halves => in_parts(tile, 1, &x86::AVX2_BF16),
+            (Isa::Avx2, Stored::Bf16) if halves => in_parts(tile, 1, &x86::AVX2_BF16),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2, Float::Bf16) => in_parts(tile, 1, &x86::AVX2_BF16_TO_F32),
+            (Isa::Avx2, Stored::Bf16) => in_parts(tile, 1, &x86::AVX2_BF16_TO_F32),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2, Float::F16) if halves => in_parts(tile, 1, &x86::AVX2_F16),
+            (Isa::Avx2, Stored::F16) if halves => in_parts(tile, 1, &x86::AVX2_F16),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2, Float::F16) => in_parts(tile, 1, &x86::AVX2_F16_TO_F32),
-            (_, Float::Bf16) if halves => in_parts(tile, 1, &PORTABLE_BF16),
-            (_, Float::Bf16) => in_parts(tile, 1, &PORTABLE_BF16_TO_F32),
-            (_, Float::F16) if halves => in_parts(tile, 1, &PORTABLE_F16),
-            (_, Float::F16) => in_parts(tile, 1, &PORTABLE_F16_TO_F32),
-            (_, Float::F32 | Float::U8 | Float::I8) => in_parts(tile, 1, &PORTABLE),
+            (Isa::Avx2, Stored::F16) => in_parts(tile, 1, &x86::AVX2_F16_TO_F32),
+            (_, Stored::Bf16) if halves => in_parts(tile, 1, &PORTABLE_BF16),
+            (_, Stored::Bf16) => in_parts(tile, 1, &PORTABLE_BF16_TO_F32),
+            (_, Stored::F16) if halves => in_parts(tile, 1, &PORTABLE_F16),
+            (_, Stored::F16) => in_parts(tile, 1, &PORTABLE_F16_TO_F32),
+            (_, Stored::F32 | Stored::U8 | Stored::I8) => in_parts(tile, 1, &PORTABLE),
         }
     }
 }
@@ -312,7 +312,7 @@ unsafe fn sums_of_bytes_by(isa: Isa, way: Way, tile: &Tile, sums: &mut Beside) {
     let rows: [Row; ROWS] =
         std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
     let tile = Tile {
-        result: Float::F32,
+        result: Stored::F32,
         out: sums.start().cast(),
         rows: &rows[..tile.rows.len()],
         vector_stride: ROWS_IN_LINE * LANES,
@@ -327,7 +327,7 @@ unsafe fn sums_of_bytes_by(isa: Isa, way: Way, tile: &Tile, sums: &mut Beside) {
 /// # Safety
 /// As [`multiply_by`].
 unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
-    assert_eq!((tile.factors, tile.result), (Float::U8, Float::F32), "sums of bytes are written as they are");
+    assert_eq!((tile.factors, tile.result), (Stored::U8, Stored::F32), "sums of bytes are written as they are");
     let is_plain =
         tile.residual.is_none() && tile.limits.is_none() && matches!(tile.start, Start::Zero | Start::Whole(_));
     assert!(is_plain && tile.rows.len() <= ROWS, "and nothing happens to them");

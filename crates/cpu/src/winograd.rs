@@ -28,7 +28,7 @@ use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or
 use crate::shared::SharedMut;
 use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
-use crate::{Float, Isa, Pool, Window, math};
+use crate::{Isa, Pool, Stored, Window, math};
 
 /// Channels of a panel of weights, and of a product.
 const PANEL: usize = 2 * LANES;
@@ -315,11 +315,11 @@ impl Job<'_> {
                     nest((whole * places + place) * row, whole * LANES * width, Loop::ONCE, rest),
                 ];
                 let tile = Tile {
-                    factors: Float::F32,
+                    factors: Stored::F32,
                     x: values.as_ptr().cast(),
                     weights: weights.as_ptr().cast(),
                     weight_stride: width,
-                    result: Float::F32,
+                    result: Stored::F32,
                     out: sums.as_mut_ptr().cast(),
                     rows: &rows[..height],
                     vectors: width / LANES,

@@ -1,7 +1,7 @@
 use types::Random;
 
 use super::*;
-use crate::{Kernel, Operand, float};
+use crate::{Kernel, Operand, stored};
 
 /// Row-major pictures in blocks of sixteen channels, `pad` in the lanes without a channel.
 fn block(items: &[f32], batch: usize, channels: usize, plane: usize, pad: f32) -> Vec<f32> {
@@ -46,9 +46,9 @@ fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
     let (in_plane, out_plane) = (window.input_plane(), window.output_plane());
     let ins = conv.in_channels / conv.groups;
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
-    let rounded = |float: Float, items: Vec<f32>| -> Vec<f32> {
+    let rounded = |stored: Stored, items: Vec<f32>| -> Vec<f32> {
         let mut rounded = vec![0.0; items.len()];
-        float::widen(Isa::Portable, float, &float.bytes(&items), &mut rounded);
+        stored::widen(Isa::Portable, stored, &stored.bytes(&items), &mut rounded);
         rounded
     };
     let mut x = rounded(conv.factors, numbers(conv.batch * conv.in_channels * in_plane));
@@ -98,7 +98,7 @@ fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
             let workspace = bytemuck::cast_slice_mut(&mut workspace);
             kernel.run(Args { inputs: &inputs, outputs: &mut [&mut out], workspace }, &pool);
             let mut got = vec![0.0; out.len() / conv.result.size()];
-            float::widen(Isa::Portable, conv.result, &out, &mut got);
+            stored::widen(Isa::Portable, conv.result, &out, &mut got);
             for (ix, ((&got, &want), &pad)) in got.iter().zip(&want_blocked).zip(&pads).enumerate() {
                 let got = f64::from(got);
                 let same = got.is_nan() && want.is_nan()
@@ -140,18 +140,18 @@ fn random_shapes_agree_with_the_definition() {
         let activations =
             [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
         let pairs = input_blocked && in_channels / groups % 2 == 0;
-        let factors = if pairs { pick(random, &Float::FRACTIONS) } else { Float::F32 };
+        let factors = if pairs { pick(random, &Stored::FRACTIONS) } else { Stored::F32 };
         let conv = ConvBlocked {
             factors,
             zero: 0,
-            result: pick(random, &Float::FRACTIONS),
+            result: pick(random, &Stored::FRACTIONS),
             batch: pick(random, &[1, 1, 2, 5]),
             in_channels,
             out_channels,
             groups,
             window: Window { input, output, kernel, stride, dilation, pad },
             input_blocked,
-            gathered: factors != Float::F32 && groups == 1 && random.below(2) == 0,
+            gathered: factors != Stored::F32 && groups == 1 && random.below(2) == 0,
             epilogue: Epilogue {
                 scale: false,
                 bias: random.below(2) == 0,
@@ -181,9 +181,9 @@ fn plain(channels: [usize; 2], input: [usize; 2], kernel: [usize; 2], stride: us
         },
         input_blocked: LANES <= channels[0],
         gathered: false,
-        factors: Float::F32,
+        factors: Stored::F32,
         zero: 0,
-        result: Float::F32,
+        result: Stored::F32,
         epilogue: Epilogue { bias: true, activation: [Unary::Relu].into_iter().collect(), ..Epilogue::default() },
     }
 }
@@ -213,9 +213,9 @@ fn shapes_of_networks_agree_with_the_definition() {
         plain([3, 64], [60, 60], [7, 7], 2),
         ConvBlocked { batch: 32, ..plain([64, 64], [3, 3], [1, 1], 1) },
         ConvBlocked { batch: 9, ..plain([24, 32], [8, 8], [3, 3], 1) },
-        ConvBlocked { factors: Float::Bf16, result: Float::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
-        ConvBlocked { factors: Float::F16, result: Float::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
-        ConvBlocked { factors: Float::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
+        ConvBlocked { factors: Stored::Bf16, result: Stored::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
+        ConvBlocked { factors: Stored::F16, result: Stored::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
+        ConvBlocked { factors: Stored::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
     ] {
         check(&conv, &mut random, false);
     }

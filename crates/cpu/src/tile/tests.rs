@@ -7,28 +7,28 @@ fn every_family_and_height_sums_its_nests() {
         let low = [(1, 1), (3, 2), (7, 1), (13, 2), (ROWS, 1), (ROWS, 2)];
         for (count, vectors) in low.into_iter().chain([(15, 1), (16, 2), (17, 1), (23, 2), (32, 1), (32, 2)]) {
             let fits = |way: &Way| count <= ROWS || *way == Way::Matrix;
-            for way in Way::available(isa, Float::Bf16).into_iter().filter(fits) {
+            for way in Way::available(isa, Stored::Bf16).into_iter().filter(fits) {
                 check_even(isa, count, vectors, way, &mut random);
             }
-            for way in Way::available(isa, Float::U8).into_iter().filter(fits) {
+            for way in Way::available(isa, Stored::U8).into_iter().filter(fits) {
                 check_bytes(isa, count, vectors, way, &mut random);
             }
         }
         for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
-            check(isa, count, vectors, Float::F32, Way::Widened, &mut random);
-            check(isa, count, vectors, Float::F16, Way::Widened, &mut random);
-            for way in Way::available(isa, Float::Bf16) {
-                check(isa, count, vectors, Float::Bf16, way, &mut random);
+            check(isa, count, vectors, Stored::F32, Way::Widened, &mut random);
+            check(isa, count, vectors, Stored::F16, Way::Widened, &mut random);
+            for way in Way::available(isa, Stored::Bf16) {
+                check(isa, count, vectors, Stored::Bf16, way, &mut random);
             }
         }
     }
 }
 
 /// Numbers stored as they are, and what they are after that.
-fn stored(float: Float, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
-    let bytes = float.bytes(&numbers);
+fn stored(stored: Stored, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
+    let bytes = stored.bytes(&numbers);
     let mut rounded = vec![0.0; numbers.len()];
-    crate::float::widen(Isa::Portable, float, &bytes, &mut rounded);
+    crate::stored::widen(Isa::Portable, stored, &bytes, &mut rounded);
     (bytes, rounded)
 }
 
@@ -40,17 +40,17 @@ fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut typ
         let nests = [Nest { x: 1, weights: 0, loops, depth }];
         let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
         let words = 1 + (turns - 1) * 2 + (count - 1) * distance + depth;
-        let (x_bytes, x) = stored(Float::Bf16, numbers(2 * words));
-        let (weight_bytes, weights) = stored(Float::Bf16, numbers(2 * turns * depth * width));
+        let (x_bytes, x) = stored(Stored::Bf16, numbers(2 * words));
+        let (weight_bytes, weights) = stored(Stored::Bf16, numbers(2 * turns * depth * width));
         let bias = numbers(width);
         let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
         let mut out = vec![0.0f32; count * width];
         let tile = Tile {
-            factors: Float::Bf16,
+            factors: Stored::Bf16,
             x: x_bytes.as_ptr().cast(),
             weights: weight_bytes.as_ptr().cast(),
             weight_stride: width,
-            result: Float::F32,
+            result: Stored::F32,
             out: out.as_mut_ptr().cast(),
             rows: &rows,
             vectors,
@@ -93,11 +93,11 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut ty
         let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
         let mut sums = Beside::new();
         let tile = Tile {
-            factors: Float::U8,
+            factors: Stored::U8,
             x: x.as_ptr().cast(),
             weights: weights.as_ptr().cast(),
             weight_stride: width,
-            result: Float::F32,
+            result: Stored::F32,
             out: std::ptr::null_mut(),
             rows: &rows,
             vectors,
@@ -126,7 +126,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut ty
 
 /// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
 #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
-fn check(isa: Isa, count: usize, vectors: usize, factors: Float, way: Way, random: &mut types::Random) {
+fn check(isa: Isa, count: usize, vectors: usize, factors: Stored, way: Way, random: &mut types::Random) {
     let (width, word) = (LANES * vectors, factors.per_word());
     let depths = [16, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
     let (mut nests, mut x_len, mut terms) = (Vec::new(), 0, 0);
@@ -148,10 +148,10 @@ fn check(isa: Isa, count: usize, vectors: usize, factors: Float, way: Way, rando
     let bias = numbers(width);
     let rows: Vec<Row> = (0..count).map(|r| Row { x: (r * 5) % count * 3, out: (count - 1 - r) * LANES }).collect();
     for (result, start, residual, limits) in [
-        (Float::F32, Start::Zero, false, None),
+        (Stored::F32, Start::Zero, false, None),
         (factors, Start::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
         (factors, Start::Zero, true, None),
-        (Float::F32, Start::Output, false, None),
+        (Stored::F32, Start::Output, false, None),
     ] {
         let (before_bytes, before) = stored(result, numbers(count * width));
         let mut out = before_bytes.clone();
@@ -173,7 +173,7 @@ fn check(isa: Isa, count: usize, vectors: usize, factors: Float, way: Way, rando
         // SAFETY: the slices have the lengths that the rows and nests ask for.
         unsafe { multiply_by(isa, way, &tile) };
         let mut got = vec![0.0; count * width];
-        crate::float::widen(Isa::Portable, result, &out, &mut got);
+        crate::stored::widen(Isa::Portable, result, &out, &mut got);
         for (r, row) in rows.iter().enumerate() {
             for channel in 0..width {
                 let at = row.out + channel / LANES * count * LANES + channel % LANES;

@@ -2,7 +2,7 @@
 //! threads. Pads of operands are no numbers.
 
 use prestow_cpu::{
-    DepthwiseBlocked, Epilogue, Float, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Window,
+    DepthwiseBlocked, Epilogue, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Stored, Window,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -11,7 +11,7 @@ use crate::common::{bits, blocked, numbers_of, pools, rounded, rounding, run_byt
 
 /// Runs a kernel in all pools, with its last operand in place in some of them; results of one family are equal in every
 /// bit. One result a family.
-fn run_all(kernel: &Kernel, result: Float, inputs: &[Vec<u8>], in_place: bool, pools: &[[Pool; 3]]) -> Vec<Vec<f32>> {
+fn run_all(kernel: &Kernel, result: Stored, inputs: &[Vec<u8>], in_place: bool, pools: &[[Pool; 3]]) -> Vec<Vec<f32>> {
     let family = |pools: &[Pool; 3]| {
         let first = run_bytes(kernel, inputs, None, 7.0, &pools[0]).swap_remove(0);
         for pool in pools {
@@ -150,15 +150,15 @@ fn reorder_moves_every_element() {
         let channels = pick(&mut random, &[1, 3, 15, 16, 17, 32, 40, 131]);
         let plane = pick(&mut random, &[1, 2, 16, 49, 63, 196, 511, 512, 513, 1037]);
         let (batch, channels, plane) = if round == 0 { (0, 3, 5) } else { (batch, channels, plane) };
-        let float = pick(&mut random, &Float::ALL);
-        let rows = rounded(float, numbers(&mut random, batch * channels * plane, true));
-        let to_blocked = Kernel::from(Reorder { batch, channels, plane, to_blocked: true, float });
-        let back = Kernel::from(Reorder { batch, channels, plane, to_blocked: false, float });
-        for got in run_all(&to_blocked, float, &[float.bytes(&rows)], false, &pools) {
+        let stored = pick(&mut random, &Stored::ALL);
+        let rows = rounded(stored, numbers(&mut random, batch * channels * plane, true));
+        let to_blocked = Kernel::from(Reorder { batch, channels, plane, to_blocked: true, stored });
+        let back = Kernel::from(Reorder { batch, channels, plane, to_blocked: false, stored });
+        for got in run_all(&to_blocked, stored, &[stored.bytes(&rows)], false, &pools) {
             assert!(bits(&got) == bits(&blocked(&rows, channels, plane, 0.0)), "{to_blocked:?}");
         }
-        let pixels = float.bytes(&blocked(&rows, channels, plane, f32::NAN));
-        for got in run_all(&back, float, &[pixels], false, &pools) {
+        let pixels = stored.bytes(&blocked(&rows, channels, plane, f32::NAN));
+        for got in run_all(&back, stored, &[pixels], false, &pools) {
             assert!(bits(&got) == bits(&rows), "{back:?}");
         }
     }
@@ -172,28 +172,29 @@ fn depthwise_sums_its_windows() {
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
         let (window, wild) = (window(&mut random), random.below(4) == 0);
         let epilogue = epilogue(&mut random, true);
-        let float = pick(&mut random, &Float::FRACTIONS);
+        let stored = pick(&mut random, &Stored::FRACTIONS);
         let epilogue_of = epilogue.clone();
-        let kernel = DepthwiseBlocked { batch, channels, window, float, zero: 0, result: float, epilogue: epilogue_of };
+        let kernel =
+            DepthwiseBlocked { batch, channels, window, stored, zero: 0, result: stored, epilogue: epilogue_of };
         let [input_plane, plane] = planes(&window);
         let taps = window.kernel[0] * window.kernel[1];
-        let x = rounded(float, numbers(&mut random, batch * channels * input_plane, wild));
+        let x = rounded(stored, numbers(&mut random, batch * channels * input_plane, wild));
         let weights = numbers(&mut random, channels * taps, wild);
         let bias = numbers(&mut random, channels, false);
-        let residual = rounded(float, numbers(&mut random, batch * channels * plane, false));
+        let residual = rounded(stored, numbers(&mut random, batch * channels * plane, false));
         let mut want = depthwise(&wide(&x), &window, channels, &weights);
         finish(&mut want, plane, &epilogue, &bias, &residual);
-        let pictures = |items: &[f32], plane: usize| float.bytes(&blocked(items, channels, plane, f32::NAN));
-        let mut inputs = vec![pictures(&x, input_plane), Float::F32.bytes(&kernel.pack(&weights))];
+        let pictures = |items: &[f32], plane: usize| stored.bytes(&blocked(items, channels, plane, f32::NAN));
+        let mut inputs = vec![pictures(&x, input_plane), Stored::F32.bytes(&kernel.pack(&weights))];
         if epilogue.bias {
-            inputs.push(Float::F32.bytes(&blocked(&bias, channels, 1, 0.0)));
+            inputs.push(Stored::F32.bytes(&blocked(&bias, channels, 1, 0.0)));
         }
         if epilogue.residual {
             inputs.push(pictures(&residual, plane));
         }
         let kernel = Kernel::from(kernel);
-        for got in run_all(&kernel, float, &inputs, epilogue.residual, &pools) {
-            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-5 + rounding(float));
+        for got in run_all(&kernel, stored, &inputs, epilogue.residual, &pools) {
+            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-5 + rounding(stored));
         }
     }
 }
@@ -221,8 +222,8 @@ fn pools_fold_their_windows() {
         let kind = pick(&mut random, &kinds);
         let [input_plane, plane] = planes(&window);
         let wild = random.below(2) == 0;
-        let float = pick(&mut random, &Float::FRACTIONS);
-        let x = rounded(float, numbers(&mut random, batch * channels * input_plane, wild));
+        let stored = pick(&mut random, &Stored::FRACTIONS);
+        let x = rounded(stored, numbers(&mut random, batch * channels * input_plane, wild));
         let counted = |axis: usize, at: usize| {
             let reach = |tap: usize| at * window.stride[axis] + tap * window.dilation[axis];
             let end = window.pad[axis] + window.input[axis] + pad_end[axis];
@@ -239,10 +240,10 @@ fn pools_fold_their_windows() {
                 Pool2dKind::MeanWithPadding { .. } => items.sum::<f64>() / (counted(0, oy) * counted(1, ox)) as f64,
             });
         }
-        let kernel = Kernel::from(PoolBlocked { kind, batch, channels, window, float });
-        let pictures = float.bytes(&blocked(&x, channels, input_plane, f32::NAN));
-        for got in run_all(&kernel, float, &[pictures], false, &pools) {
-            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-6 + rounding(float));
+        let kernel = Kernel::from(PoolBlocked { kind, batch, channels, window, stored });
+        let pictures = stored.bytes(&blocked(&x, channels, input_plane, f32::NAN));
+        for got in run_all(&kernel, stored, &[pictures], false, &pools) {
+            check(&kernel, &unblocked(&got, batch, channels, plane), &want, 1e-6 + rounding(stored));
         }
     }
 }
@@ -269,7 +270,7 @@ fn bottlenecks_are_their_three_parts() {
         let ([input_plane, plane], taps) = (planes(&window), window.kernel[0] * window.kernel[1]);
         let wild = random.below(4) == 0;
         let x = numbers(&mut random, batch * ins * input_plane, wild);
-        let plain = |items: &[f32]| Float::F32.bytes(items);
+        let plain = |items: &[f32]| Stored::F32.bytes(items);
         let mut inputs = vec![plain(&blocked(&x, ins, input_plane, f32::NAN))];
         let mut want = wide(&x);
         if let (Some(epilogue), Some(expand)) = (&kernel.expand, kernel.expand_kernel()) {
@@ -293,7 +294,7 @@ fn bottlenecks_are_their_three_parts() {
         inputs.extend(kernel.project.residual.then(|| plain(&blocked(&residual, outs, plane, f32::NAN))));
         let in_place = kernel.project.residual;
         let kernel = Kernel::from(kernel);
-        for got in run_all(&kernel, Float::F32, &inputs, in_place, &pools) {
+        for got in run_all(&kernel, Stored::F32, &inputs, in_place, &pools) {
             check(&kernel, &unblocked(&got, batch, outs, plane), &want, 1e-4);
         }
     }

@@ -2,9 +2,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
-    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Float, Gather, HeadStrides, Instruction,
-    InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
-    PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Weights, Window, Winograd,
+    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Gather, HeadStrides, Instruction, InvertedBottleneck,
+    Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Recurrent,
+    Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Stored, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Reset, Sweep};
@@ -88,12 +88,12 @@ fn epilogue(random: &mut Random) -> Epilogue {
 }
 
 /// A zero point, mostly where there may be one.
-fn of_bytes(random: &mut Random, factors: Float) -> u8 {
+fn of_bytes(random: &mut Random, factors: Stored) -> u8 {
     if factors.is_byte() || random.below(20) == 0 { random.bits() as u8 } else { 0 }
 }
 
 /// An epilogue that mostly fits its factors.
-fn products(random: &mut Random, factors: Float) -> Epilogue {
+fn products(random: &mut Random, factors: Stored) -> Epilogue {
     let (epilogue, other) = (epilogue(random), random.below(9) == 0);
     let is_byte = factors.is_byte();
     Epilogue { scale: is_byte != other, residual: epilogue.residual && (!is_byte || other), ..epilogue }
@@ -112,8 +112,8 @@ fn chain(random: &mut Random) -> Chain {
         }
     });
     let program = program.collect();
-    let inputs = strides.iter().map(|_| pick(random, &Float::ALL)).collect();
-    Chain { shape, strides, inputs, program, result: pick(random, &Float::ALL) }
+    let inputs = strides.iter().map(|_| pick(random, &Stored::ALL)).collect();
+    Chain { shape, strides, inputs, program, result: pick(random, &Stored::ALL) }
 }
 
 fn copy(random: &mut Random) -> Copy {
@@ -173,7 +173,7 @@ fn kernel(random: &mut Random) -> Kernel {
         }
         .into(),
         3 => {
-            let (batch, factors) = (list(random), pick(random, &Float::ALL));
+            let (batch, factors) = (list(random), pick(random, &Stored::ALL));
             MatMul {
                 a_strides: strides(random, &batch),
                 b_strides: strides(random, &batch),
@@ -184,7 +184,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]),
                 factors,
                 zero: of_bytes(random, factors),
-                result: pick(random, &Float::ALL),
+                result: pick(random, &Stored::ALL),
                 epilogue: products(random, factors),
             }
             .into()
@@ -262,19 +262,19 @@ fn kernel(random: &mut Random) -> Kernel {
             channels: number(random),
             plane: number(random),
             to_blocked: random.below(2) == 0,
-            float: pick(random, &Float::ALL),
+            stored: pick(random, &Stored::ALL),
         }
         .into(),
         16 => {
-            let float = pick(random, &Float::ALL);
+            let stored = pick(random, &Stored::ALL);
             DepthwiseBlocked {
                 batch: small(random),
                 channels: number(random),
                 window: window(random),
-                float,
-                zero: of_bytes(random, float),
-                result: if random.below(2) == 0 { float } else { pick(random, &Float::ALL) },
-                epilogue: products(random, float),
+                stored,
+                zero: of_bytes(random, stored),
+                result: if random.below(2) == 0 { stored } else { pick(random, &Stored::ALL) },
+                epilogue: products(random, stored),
             }
             .into()
         }
@@ -286,7 +286,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 batch: small(random),
                 channels: number(random),
                 window: window(random),
-                float: pick(random, &Float::ALL),
+                stored: pick(random, &Stored::ALL),
             }
             .into()
         }
@@ -324,7 +324,7 @@ fn kernel(random: &mut Random) -> Kernel {
             .into()
         }
         18 => {
-            let factors = pick(random, &Float::ALL);
+            let factors = pick(random, &Stored::ALL);
             ConvBlocked {
                 batch: small(random),
                 in_channels: number(random),
@@ -335,7 +335,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 gathered: random.below(3) == 0,
                 factors,
                 zero: of_bytes(random, factors),
-                result: pick(random, &Float::ALL),
+                result: pick(random, &Stored::ALL),
                 epilogue: products(random, factors),
             }
             .into()
@@ -360,7 +360,7 @@ fn kernel(random: &mut Random) -> Kernel {
             epsilon: 1e-5,
             scale: random.below(2) == 0,
             bias: random.below(2) == 0,
-            float: pick(random, &Float::ALL),
+            stored: pick(random, &Stored::ALL),
         }
         .into(),
         23 => {

@@ -1,6 +1,6 @@
 //! Softmax and layer normalisation against their definitions.
 
-use prestow_cpu::{Chain, Float, Instruction, Kernel, LayerNorm, Softmax};
+use prestow_cpu::{Chain, Instruction, Kernel, LayerNorm, Softmax, Stored};
 use types::Random;
 use types::pointwise::{Binary, Unary};
 
@@ -88,18 +88,18 @@ fn layer_norm_is_what_the_definition_says() {
                     (0..count).map(|_| random.uniform(-1.0, 1.0) + add).collect()
                 };
                 let (x, factors, terms) = (numbers(rows * columns, 3.0), numbers(columns, 0.0), numbers(columns, 0.0));
-                let float = Float::ALL[(rows + columns) % 3];
-                let x = rounded(float, x);
-                let kernel: Kernel = LayerNorm { rows, columns, epsilon: 1e-5, scale, bias, float }.into();
-                let mut inputs = vec![float.bytes(&x)];
-                inputs.extend(scale.then(|| Float::F32.bytes(&factors)));
-                inputs.extend(bias.then(|| Float::F32.bytes(&terms)));
+                let stored = Stored::ALL[(rows + columns) % 3];
+                let x = rounded(stored, x);
+                let kernel: Kernel = LayerNorm { rows, columns, epsilon: 1e-5, scale, bias, stored }.into();
+                let mut inputs = vec![stored.bytes(&x)];
+                inputs.extend(scale.then(|| Stored::F32.bytes(&factors)));
+                inputs.extend(bias.then(|| Stored::F32.bytes(&terms)));
                 let [one, two, three] = [0, 1, 2].map(|ix| run_bytes(&kernel, &inputs, None, f32::NAN, &pools[ix]));
                 assert!(one == two && one == three);
                 if !x.is_empty() {
                     assert_eq!(one, run_bytes(&kernel, &inputs, Some(0), f32::NAN, &pools[1]));
                 }
-                let one = numbers_of(float, &one[0]);
+                let one = numbers_of(stored, &one[0]);
                 let mut want = Vec::new();
                 for row in x.chunks(columns.max(1)) {
                     let items = || row.iter().map(|&item| f64::from(item));
@@ -113,7 +113,7 @@ fn layer_norm_is_what_the_definition_says() {
                 }
                 // The mean is a sum of `columns` terms, and what is left of a row of one element is divided by 0.003.
                 let tolerance = if columns == 1 { 1e-3 } else { 4e-6 };
-                let scale = |ix: usize| 1.0 + rounding(float) / tolerance * want[ix].abs();
+                let scale = |ix: usize| 1.0 + rounding(stored) / tolerance * want[ix].abs();
                 assert_close(&one, &want, scale, tolerance, &format!("{isa} {rows} x {columns}"));
             }
         }
@@ -130,15 +130,15 @@ fn chains_widen_and_round_once() {
     ];
     for pools in pools([1, 2]) {
         for case in 0..60 {
-            let mut float = || Float::ALL[random.below(3) as usize];
-            let (inputs, result) = (vec![float(), float(), float()], float());
+            let mut stored = || Stored::ALL[random.below(3) as usize];
+            let (inputs, result) = (vec![stored(), stored(), stored()], stored());
             let (rows, columns) = [(1, 1), (3, 7), (40, 1000), (2, 16), (5, 512)][case % 5];
             // One that is whole, one of each row's, one along the columns.
             let strides = vec![vec![columns, 1], vec![1, 0], vec![0, 1]];
             let program = if case % 4 == 0 { vec![] } else { program.clone() };
             let chain = Chain { shape: vec![rows, columns], strides, inputs: inputs.clone(), program, result };
             let mut numbers =
-                |float: Float, count: usize| rounded(float, (0..count).map(|_| random.uniform(-4.0, 4.0)).collect());
+                |stored: Stored, count: usize| rounded(stored, (0..count).map(|_| random.uniform(-4.0, 4.0)).collect());
             let items = [numbers(inputs[0], rows * columns), numbers(inputs[1], rows), numbers(inputs[2], columns)];
             let want: Vec<f64> = (0..rows * columns)
                 .map(|at| {
@@ -146,7 +146,7 @@ fn chains_widen_and_round_once() {
                     if chain.program.is_empty() { c } else { Unary::Silu.eval(a + b) * c }
                 })
                 .collect();
-            let bytes: Vec<Vec<u8>> = items.iter().zip(&inputs).map(|(items, float)| float.bytes(items)).collect();
+            let bytes: Vec<Vec<u8>> = items.iter().zip(&inputs).map(|(items, stored)| stored.bytes(items)).collect();
             let in_place = (inputs[0] == result).then_some(0);
             let kernel: Kernel = chain.into();
             assert_eq!(kernel.may_share(0), in_place.is_some());

@@ -1,6 +1,6 @@
 //! Kernels whose values have their channels in blocks of sixteen, and what layouts cost.
 
-use cpu::{Float, Pool2dKind, Window};
+use cpu::{Pool2dKind, Stored, Window};
 use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Graph, Halves, Node, Op, TensorType, ValueId};
 use types::{Bytes, DType, Layout, Shape};
@@ -38,11 +38,11 @@ pub(super) fn padded(mut items: Vec<f32>) -> Vec<f32> {
 
 pub(super) fn relayout(node: &View) -> Result<Call, String> {
     let shape = &node.graph.ty(node.node.inputs[0]).shape;
-    let Some(float) = Float::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT)) else {
+    let Some(stored) = Stored::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT)) else {
         return Err("it is not between row-major and blocked floats".into());
     };
     let (batch, channels, plane) = around(shape, 1);
-    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked, float };
+    let kernel = cpu::Reorder { batch, channels, plane, to_blocked: node.is_blocked, stored };
     let to = if node.is_blocked { "to blocks" } else { "from blocks" };
     Ok(call(kernel, format!("{shape} {to}"), node.values()))
 }
@@ -63,7 +63,7 @@ fn conv_kernel(
     target: &CpuTarget,
 ) -> Result<ConvKernel, String> {
     let direct = match exact_kernel(graph, node, conv)? {
-        ConvKernel::Direct(direct) if direct.factors != Float::F32 => {
+        ConvKernel::Direct(direct) if direct.factors != Stored::F32 => {
             return Ok(ConvKernel::Direct(gathered(direct, scratch)));
         }
         ConvKernel::Direct(direct) if !target.exact => direct,
@@ -110,11 +110,11 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let epilogue = epilogue(&conv.epilogue);
-    let float = |value: ValueId| Float::of(graph.ty(value).dtype).ok_or("it is not of floats");
-    let (factors, result) = (float(node.inputs[0])?, float(node.outputs[0])?);
+    let stored = |value: ValueId| Stored::of(graph.ty(value).dtype).ok_or("it is not of floats");
+    let (factors, result) = (stored(node.inputs[0])?, stored(node.outputs[0])?);
     if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
         let (batch, channels, zero) = (x[0], x[1], conv.zero as u8);
-        let kernel = cpu::DepthwiseBlocked { batch, channels, window, float: factors, zero, result, epilogue };
+        let kernel = cpu::DepthwiseBlocked { batch, channels, window, stored: factors, zero, result, epilogue };
         return match cpu::Kernel::from(kernel.clone()).sizes() {
             Ok(_) => Ok(ConvKernel::Depthwise(kernel)),
             Err(misfit) => Err(misfit.to_string()),
@@ -142,11 +142,11 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     match kernel_of_known(graph, node, conv) {
         Ok(ConvKernel::Direct(direct)) => {
             let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };
-            cpu::Kernel::from(cpu::ConvBlocked { factors: Float::U8, zero: 1, epilogue, ..direct }).sizes().is_ok()
+            cpu::Kernel::from(cpu::ConvBlocked { factors: Stored::U8, zero: 1, epilogue, ..direct }).sizes().is_ok()
         }
         Ok(ConvKernel::Depthwise(depthwise)) => {
             let epilogue = cpu::Epilogue { scale: true, ..depthwise.epilogue.clone() };
-            cpu::Kernel::from(cpu::DepthwiseBlocked { float: Float::U8, zero: 1, epilogue, ..depthwise })
+            cpu::Kernel::from(cpu::DepthwiseBlocked { stored: Stored::U8, zero: 1, epilogue, ..depthwise })
                 .sizes()
                 .is_ok()
         }
@@ -157,19 +157,19 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
 /// Whether the kernel of a convolution can write bytes.
 pub(super) fn writes_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     let kernel: cpu::Kernel = match exact_kernel(graph, node, conv) {
-        Ok(ConvKernel::Direct(direct)) => cpu::ConvBlocked { result: Float::U8, ..direct }.into(),
-        Ok(ConvKernel::Depthwise(depthwise)) => cpu::DepthwiseBlocked { result: Float::U8, ..depthwise }.into(),
+        Ok(ConvKernel::Direct(direct)) => cpu::ConvBlocked { result: Stored::U8, ..direct }.into(),
+        Ok(ConvKernel::Depthwise(depthwise)) => cpu::DepthwiseBlocked { result: Stored::U8, ..depthwise }.into(),
         _ => return false,
     };
     kernel.sizes().is_ok()
 }
 
 /// How there are kernels for a convolution of `f32` that take halves.
-pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Float) -> Halves {
+pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Stored) -> Halves {
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     match exact_kernel(graph, node, conv) {
         Ok(ConvKernel::Depthwise(kernel))
-            if fits(cpu::DepthwiseBlocked { float: half, result: half, ..kernel.clone() }.into()) =>
+            if fits(cpu::DepthwiseBlocked { stored: half, result: half, ..kernel.clone() }.into()) =>
         {
             Halves::Follow
         }
@@ -247,7 +247,7 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
         epilogue,
     } = direct;
     let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
-    let is_f32 = [*factors, *result] == [Float::F32; 2];
+    let is_f32 = [*factors, *result] == [Stored::F32; 2];
     if !is_3x3 || *groups != 1 || !input_blocked || !is_f32 || epilogue.scale {
         return None;
     }
@@ -288,7 +288,7 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
 }
 
 fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
-    let float = Float::of(x.dtype).ok_or("it is not of floats")?;
+    let stored = Stored::of(x.dtype).ok_or("it is not of floats")?;
     let x = &x.shape;
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
@@ -297,7 +297,7 @@ fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBloc
         PoolKind::Mean => Pool2dKind::Mean,
         PoolKind::MeanWithPadding => Pool2dKind::MeanWithPadding { pad_end: rows_columns(&back, 0)? },
     };
-    Ok(cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, float })
+    Ok(cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, stored })
 }
 
 pub(super) fn pool(node: &View, pool: &Pool) -> Result<Call, String> {
@@ -322,7 +322,8 @@ pub(super) fn global_pool(node: &View, reduce: &Reduce) -> Option<Call> {
     let cells = [1, x[2..].iter().product()];
     let ones = [1, 1];
     let window = Window { input: cells, output: ones, kernel: cells, stride: ones, dilation: ones, pad: [0, 0] };
-    let kernel = cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, float: Float::of(node.output().dtype)? };
+    let kernel =
+        cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, stored: Stored::of(node.output().dtype)? };
     Some(call(kernel, format!("{:?} of {x}", reduce.kind), node.values()))
 }
 
@@ -421,7 +422,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
     let possible = match (&node.op, blocked) {
         // Sliding windows take halves and bytes from blocks alone.
         (Op::Conv(_) | Op::Pool(_), false) => values.all(|&value| graph.ty(value).dtype == DType::F32),
-        (_, true) => values.all(|&value| Float::of(graph.ty(value).dtype).is_some()),
+        (_, true) => values.all(|&value| Stored::of(graph.ty(value).dtype).is_some()),
         (_, false) => true,
     };
     possible.then_some(work.max(moved / BYTES))

@@ -1,6 +1,6 @@
 //! [`halves()`]: how kernels take values that are stored in two bytes.
 
-use cpu::Float;
+use cpu::Stored;
 use ir::ops::ResizeMode;
 use ir::{Graph, Halves, Node, Op};
 use types::pointwise::{Binary, Unary};
@@ -9,8 +9,8 @@ use super::{CpuTarget, blocked};
 
 /// How there are kernels for a node of `f32` that take its values as the target stores them.
 pub(super) fn halves(graph: &Graph, node: &Node, target: &CpuTarget) -> Halves {
-    let Some(half) = Float::of(target.dtype).filter(|float| float.is_half()) else { return Halves::No };
-    let is_float = |&value: &ir::ValueId| Float::of(graph.ty(value).dtype) == Some(Float::F32);
+    let Some(half) = Stored::of(target.dtype).filter(|stored| stored.is_half()) else { return Halves::No };
+    let is_float = |&value: &ir::ValueId| Stored::of(graph.ty(value).dtype) == Some(Stored::F32);
     let moves = matches!(node.op, Op::Gather(_)) && is_float(&node.inputs[0]);
     if !moves && !node.inputs.iter().chain(&node.outputs).all(is_float) {
         return Halves::No;

@@ -11,7 +11,7 @@ pub use tuned::{Algorithm, Layer, Tuned, layers};
 
 use std::borrow::Cow;
 
-use cpu::{Float, Kernel, Level, Weights};
+use cpu::{Kernel, Level, Stored, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, Halves, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
@@ -169,8 +169,8 @@ impl View<'_> {
         self.graph.value(self.node.inputs[ix]).tensor().is_some()
     }
 
-    /// How an operand of a kernel for floats is stored.
-    fn float(&self, ix: usize) -> Float {
+    /// How an operand of a kernel for numbers is stored.
+    fn stored(&self, ix: usize) -> Stored {
         float_of(self.input(ix))
     }
 
@@ -271,8 +271,8 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::LayerNorm(norm) => {
             let shape = &node.input(0).shape;
             let (rows, columns) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
-            let (scale, bias, float) = (norm.scale, norm.shift, node.float(0));
-            let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale, bias, float };
+            let (scale, bias, stored) = (norm.scale, norm.shift, node.stored(0));
+            let kernel = cpu::LayerNorm { rows, columns, epsilon: norm.epsilon, scale, bias, stored };
             Ok(vec![call(kernel, format!("{rows} x {columns}"), node.values())])
         }
         Op::Attention(attention) => Ok(vec![attended(node, attention)]),
@@ -327,8 +327,8 @@ fn packed_bytes(input: usize, pack: impl Fn(&[f32]) -> Vec<u8> + 'static) -> Cal
 }
 
 /// How a value of a kernel for numbers is stored.
-fn float_of(ty: &TensorType) -> Float {
-    Float::of(ty.dtype).expect("numbers are asked for where values are such")
+fn float_of(ty: &TensorType) -> Stored {
+    Stored::of(ty.dtype).expect("numbers are asked for where values are such")
 }
 
 /// Whether there is a kernel for a product of matrices like this one, of bytes.
@@ -404,10 +404,10 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
         k,
         n,
         b: cpu::MatMulB::Dynamic,
-        factors: node.float(0),
+        factors: node.stored(0),
         zero: product.zero as u8,
         // Sums of whole numbers lie like `f32`.
-        result: if node.output().dtype == DType::I32 { Float::F32 } else { float_of(node.output()) },
+        result: if node.output().dtype == DType::I32 { Stored::F32 } else { float_of(node.output()) },
         epilogue: epilogue(&product.epilogue),
     };
     let mut inputs = node.values();

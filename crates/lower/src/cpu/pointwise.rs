@@ -1,6 +1,6 @@
 //! Pointwise nodes: chains of `f32`, and one function at a time for other dtypes.
 
-use cpu::{ElementwiseFn, Float, Instruction};
+use cpu::{ElementwiseFn, Instruction, Stored};
 use ir::Op;
 use ir::ops::ChainStep;
 use types::pointwise::{Binary as Function2, Unary as Function};
@@ -21,7 +21,7 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
             Ok(chain_call(node, program.collect()))
         }
         // To a byte a cast drops the fraction, which a chain would round.
-        Op::Cast(cast) if is_fraction(cast.to) && Float::of(node.input(0).dtype).is_some() => {
+        Op::Cast(cast) if is_fraction(cast.to) && Stored::of(node.input(0).dtype).is_some() => {
             Ok(chain_call(node, Vec::new()))
         }
         Op::Unary(unary) if is_chain(node, matches!(unary.0, Function::IsNan | Function::IsInf { .. })) => {
@@ -40,7 +40,7 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
 }
 
 fn is_fraction(dtype: DType) -> bool {
-    Float::of(dtype).is_some_and(|float| !float.is_byte())
+    Stored::of(dtype).is_some_and(|stored| !stored.is_byte())
 }
 
 fn is_chain(node: &View, gives_bool: bool) -> bool {
@@ -73,7 +73,7 @@ fn chain_call(node: &View, program: Vec<Instruction>) -> Call {
         _ => names.join(" "),
     };
     let label = format!("{what} on {}", node.output().shape);
-    let inputs = (0..strides.len()).map(|ix| node.float(ix)).collect();
+    let inputs = (0..strides.len()).map(|ix| node.stored(ix)).collect();
     let result = float_of(node.output());
     call(cpu::Chain { shape, strides, inputs, program, result }, label, node.values())
 }

@@ -1,4 +1,4 @@
-//! [`Float`]: how the numbers of an operand are stored; [`Item`]: the same as a type, for loops that are compiled for it.
+//! [`Stored`]: how the numbers of an operand are stored; [`Item`]: the same as a type, for loops that are compiled for it.
 //!
 //! Kernels compute in `f32`. Those that take halves or bytes widen them when they read and round once when they write. A byte
 //! is a whole number.
@@ -14,7 +14,7 @@ use crate::vector::{LANES, Vector, with_vector};
 /// A type that numbers are stored in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Float {
+pub enum Stored {
     #[default]
     F32,
     F16,
@@ -23,21 +23,21 @@ pub enum Float {
     I8,
 }
 
-impl Float {
+impl Stored {
     /// All of them.
-    pub const ALL: [Float; 5] = [Float::F32, Float::F16, Float::Bf16, Float::U8, Float::I8];
+    pub const ALL: [Stored; 5] = [Stored::F32, Stored::F16, Stored::Bf16, Stored::U8, Stored::I8];
 
     /// Those with a fraction.
-    pub const FRACTIONS: [Float; 3] = [Float::F32, Float::F16, Float::Bf16];
+    pub const FRACTIONS: [Stored; 3] = [Stored::F32, Stored::F16, Stored::Bf16];
 
     /// The type of a dtype, if it is one of these.
-    pub fn of(dtype: DType) -> Option<Float> {
+    pub fn of(dtype: DType) -> Option<Stored> {
         match dtype {
-            DType::F32 => Some(Float::F32),
-            DType::F16 => Some(Float::F16),
-            DType::Bf16 => Some(Float::Bf16),
-            DType::U8 => Some(Float::U8),
-            DType::I8 => Some(Float::I8),
+            DType::F32 => Some(Stored::F32),
+            DType::F16 => Some(Stored::F16),
+            DType::Bf16 => Some(Stored::Bf16),
+            DType::U8 => Some(Stored::U8),
+            DType::I8 => Some(Stored::I8),
             _ => None,
         }
     }
@@ -45,20 +45,20 @@ impl Float {
     /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {
-            Float::F32 => 4,
-            Float::F16 | Float::Bf16 => 2,
-            Float::U8 | Float::I8 => 1,
+            Stored::F32 => 4,
+            Stored::F16 | Stored::Bf16 => 2,
+            Stored::U8 | Stored::I8 => 1,
         }
     }
 
     /// Whether an element has two bytes.
     pub fn is_half(self) -> bool {
-        matches!(self, Float::F16 | Float::Bf16)
+        matches!(self, Stored::F16 | Stored::Bf16)
     }
 
     /// Whether an element is a whole number in a byte.
     pub fn is_byte(self) -> bool {
-        matches!(self, Float::U8 | Float::I8)
+        matches!(self, Stored::U8 | Stored::I8)
     }
 
     /// Elements of a word of four bytes.
@@ -69,11 +69,11 @@ impl Float {
     /// Numbers as the bytes of elements, each rounded to the nearest one.
     pub fn bytes(self, items: &[f32]) -> Vec<u8> {
         match self {
-            Float::F32 => bytemuck::cast_slice(items).to_vec(),
-            Float::F16 => items.iter().flat_map(|&item| f16::from_f32(item).to_le_bytes()).collect(),
-            Float::Bf16 => items.iter().flat_map(|&item| bf16::from_f32(item).to_le_bytes()).collect(),
-            Float::U8 => items.iter().map(|&item| u8::narrow(item)).collect(),
-            Float::I8 => items.iter().map(|&item| i8::narrow(item) as u8).collect(),
+            Stored::F32 => bytemuck::cast_slice(items).to_vec(),
+            Stored::F16 => items.iter().flat_map(|&item| f16::from_f32(item).to_le_bytes()).collect(),
+            Stored::Bf16 => items.iter().flat_map(|&item| bf16::from_f32(item).to_le_bytes()).collect(),
+            Stored::U8 => items.iter().map(|&item| u8::narrow(item)).collect(),
+            Stored::I8 => items.iter().map(|&item| i8::narrow(item) as u8).collect(),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Float {
 /// An element as kernels read and write it.
 pub(crate) trait Item: Pod + Send + Sync {
     /// Its name among types.
-    const FLOAT: Float;
+    const STORED: Stored;
 
     /// Sixteen elements from `from` on.
     ///
@@ -145,7 +145,7 @@ pub(crate) trait Item: Pod + Send + Sync {
 }
 
 impl Item for f32 {
-    const FLOAT: Float = Float::F32;
+    const STORED: Stored = Stored::F32;
 
     #[inline(always)]
     unsafe fn load<V: Vector>(from: *const f32) -> V {
@@ -181,9 +181,9 @@ impl Item for f32 {
 }
 
 macro_rules! half_item {
-    ($item:ident, $float:ident, $load:ident, $store:ident) => {
+    ($item:ident, $stored:ident, $load:ident, $store:ident) => {
         impl Item for $item {
-            const FLOAT: Float = Float::$float;
+            const STORED: Stored = Stored::$stored;
 
             #[inline(always)]
             unsafe fn load<V: Vector>(from: *const $item) -> V {
@@ -214,9 +214,9 @@ half_item!(f16, F16, load_f16, store_f16);
 half_item!(bf16, Bf16, load_bf16, store_bf16);
 
 macro_rules! byte_item {
-    ($item:ident, $float:ident, $load:ident, $store:ident) => {
+    ($item:ident, $stored:ident, $load:ident, $store:ident) => {
         impl Item for $item {
-            const FLOAT: Float = Float::$float;
+            const STORED: Stored = Stored::$stored;
 
             #[inline(always)]
             unsafe fn load<V: Vector>(from: *const $item) -> V {
@@ -247,27 +247,27 @@ macro_rules! byte_item {
 byte_item!(u8, U8, load_u8, store_u8);
 byte_item!(i8, I8, load_i8, store_i8);
 
-/// Evaluates an expression in which a name stands for the type of a [`Float`].
+/// Evaluates an expression in which a name stands for the type of a [`Stored`].
 macro_rules! with_item {
-    ($float:expr, $item:ident => $body:expr) => {
-        match $float {
-            $crate::Float::F32 => {
+    ($stored:expr, $item:ident => $body:expr) => {
+        match $stored {
+            $crate::Stored::F32 => {
                 type $item = f32;
                 $body
             }
-            $crate::Float::F16 => {
+            $crate::Stored::F16 => {
                 type $item = types::f16;
                 $body
             }
-            $crate::Float::Bf16 => {
+            $crate::Stored::Bf16 => {
                 type $item = types::bf16;
                 $body
             }
-            $crate::Float::U8 => {
+            $crate::Stored::U8 => {
                 type $item = u8;
                 $body
             }
-            $crate::Float::I8 => {
+            $crate::Stored::I8 => {
                 type $item = i8;
                 $body
             }
@@ -278,13 +278,13 @@ pub(crate) use with_item;
 
 /// The same for those with a fraction.
 macro_rules! with_fraction {
-    ($float:expr, $item:ident => $body:expr) => {
-        match $float {
-            $crate::Float::F16 => {
+    ($stored:expr, $item:ident => $body:expr) => {
+        match $stored {
+            $crate::Stored::F16 => {
                 type $item = types::f16;
                 $body
             }
-            $crate::Float::Bf16 => {
+            $crate::Stored::Bf16 => {
                 type $item = types::bf16;
                 $body
             }
@@ -301,8 +301,8 @@ pub(crate) use with_fraction;
 ///
 /// # Panics
 /// Other lengths.
-pub(crate) fn widen(isa: Isa, float: Float, from: &[u8], to: &mut [f32]) {
-    with_item!(float, T => {
+pub(crate) fn widen(isa: Isa, stored: Stored, from: &[u8], to: &mut [f32]) {
+    with_item!(stored, T => {
         let from: &[T] = elements(from);
         assert_eq!(from.len(), to.len(), "a number for each element");
         with_vector!(isa, widen_all<T>(from: &[T], to: &mut [f32]));
@@ -320,8 +320,8 @@ fn widen_all<V: Vector, T: Item>(from: &[T], to: &mut [f32]) {
 ///
 /// # Panics
 /// Other lengths.
-pub(crate) fn narrow(isa: Isa, float: Float, from: &[f32], to: &mut [u8]) {
-    with_item!(float, T => {
+pub(crate) fn narrow(isa: Isa, stored: Stored, from: &[f32], to: &mut [u8]) {
+    with_item!(stored, T => {
         let to: &mut [T] = elements_mut(to);
         assert_eq!(from.len(), to.len(), "a number for each element");
         with_vector!(isa, narrow_all<T>(from: &[f32], to: &mut [T]));
@@ -352,22 +352,22 @@ mod tests {
         numbers.extend((-1200..1200).map(|quarter| quarter as f32 / 4.0));
         let bytes: Vec<u8> = (0..=u8::MAX).collect();
         for isa in Isa::available() {
-            check::<u8>(isa, Float::U8, &bytes, &numbers);
-            check::<i8>(isa, Float::I8, bytemuck::cast_slice(&bytes), &numbers);
-            check::<f16>(isa, Float::F16, bytemuck::cast_slice(&halves), &numbers);
-            check::<bf16>(isa, Float::Bf16, bytemuck::cast_slice(&halves), &numbers);
+            check::<u8>(isa, Stored::U8, &bytes, &numbers);
+            check::<i8>(isa, Stored::I8, bytemuck::cast_slice(&bytes), &numbers);
+            check::<f16>(isa, Stored::F16, bytemuck::cast_slice(&halves), &numbers);
+            check::<bf16>(isa, Stored::Bf16, bytemuck::cast_slice(&halves), &numbers);
         }
     }
 
-    fn check<T: Item>(isa: Isa, float: Float, halves: &[T], numbers: &[f32]) {
+    fn check<T: Item>(isa: Isa, stored: Stored, halves: &[T], numbers: &[f32]) {
         let mut wide = vec![0.0; halves.len()];
-        widen(isa, float, bytemuck::cast_slice(halves), &mut wide);
+        widen(isa, stored, bytemuck::cast_slice(halves), &mut wide);
         for (&half, got) in halves.iter().zip(wide) {
             let want = half.widen();
             assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");
         }
         let mut narrowed = vec![T::zeroed(); numbers.len()];
-        narrow(isa, float, numbers, bytemuck::cast_slice_mut(&mut narrowed));
+        narrow(isa, stored, numbers, bytemuck::cast_slice_mut(&mut narrowed));
         for (&number, got) in numbers.iter().zip(narrowed) {
             let (got, want) = (got.widen(), T::narrow(number).widen());
             assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{isa}: {got} for {number}");
