@@ -38,6 +38,8 @@ const PANEL: usize = 2 * LANES;
 const TASKS: usize = 32;
 /// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
 const TERMS_MIN: usize = 1 << 15;
+/// More channels are never gathered.
+const GATHERED_CHANNELS_MAX: usize = 1 << 32;
 /// Pixels that a task gathers.
 const GATHERED_PIXELS: usize = 256;
 /// Distances in bytes whose multiples compete for places in a first cache.
@@ -200,7 +202,9 @@ impl ConvBlocked {
             (rows.start, columns.start, 1),
         ] {
             let corner = &corners[(row * width + column) * lanes + panel.block * LANES..][..panel.blocks * LANES];
-            shift.iter_mut().zip(corners_of(corner)).for_each(|(shift, corner)| *shift += sign * corner);
+            shift.iter_mut().zip(corners_of(corner)).for_each(|(shift, corner): (&mut i32, i32)| {
+                *shift = shift.wrapping_add(corner.wrapping_mul(sign));
+            });
         }
         shift
     }
@@ -255,7 +259,7 @@ impl ConvBlocked {
                 for (number, cells) in channels.chunks_mut(block).enumerate() {
                     cells.copy_from_slice(&image[(number * plane + at % plane) * block..][..cells.len()]);
                 }
-                filled.fill([0; 2]);
+                filled.fill([0; 4]);
             }
         });
     }
@@ -388,6 +392,12 @@ impl KernelFn for ConvBlocked {
     fn sizes(&self) -> Result<Sizes, Misfit> {
         let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
+        if self.gathered && (!self.input_blocked || self.factors == Stored::F32 || 1 < *groups) {
+            return Err(Misfit("halves and bytes in blocks of one group are gathered, and nothing else"));
+        }
+        if self.gathered && GATHERED_CHANNELS_MAX < *in_channels {
+            return Err(Misfit("its sizes overflow"));
+        }
         if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
             return Err(Misfit("the groups do not divide the channels"));
         }
@@ -418,16 +428,13 @@ impl KernelFn for ConvBlocked {
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
-        if self.gathered && (!self.input_blocked || self.factors == Stored::F32 || 1 < *groups) {
-            return Err(Misfit("halves and bytes in blocks of one group are gathered, and nothing else"));
-        }
         let gathered = self.gathered_words().and_then(|words| words.checked_mul(4));
         Sizes::with_workspace(&inputs, output, gathered, 1)
     }
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        if [self.factors, self.result] == [Stored::F32; 2] { 4 } else { 2 }
+        self.factors.size().min(self.result.size())
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -486,7 +493,7 @@ impl KernelFn for ConvBlocked {
 
 /// Words that are whole numbers.
 fn corners_of(words: &[Word]) -> impl Iterator<Item = i32> {
-    words.iter().map(|[low, high]| (u32::from(*high) << 16 | u32::from(*low)).cast_signed())
+    words.iter().map(|&bytes| i32::from_ne_bytes(bytes))
 }
 
 /// What all tasks of a run know. The slices have the sizes that `sizes` states.

@@ -21,6 +21,9 @@ use crate::stored::{Item, with_item};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, Window, math};
 
+/// Products of bytes whose sum an `f32` holds in any case.
+const BYTE_TAPS_MAX: usize = (1 << 24) / (255 * 128);
+
 /// Convolution of blocked `x: [batch, ceil(channels / 16), rows, columns, 16]` with packed weights, each channel with its
 /// own kernel; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`, and what a
 /// result is before it is rounded.
@@ -80,6 +83,9 @@ impl KernelFn for DepthwiseBlocked {
         let of_bytes = self.stored.is_byte();
         if self.stored == Stored::I8 || (of_bytes && self.epilogue.residual) {
             return Err(Misfit("bytes have no sign, and their sums no residual"));
+        }
+        if of_bytes && BYTE_TAPS_MAX < self.window.taps() {
+            return Err(Misfit("sums of so many bytes are not exact"));
         }
         if self.epilogue.scale != of_bytes || (!of_bytes && self.zero != 0) {
             return Err(Misfit("sums of bytes have a scale, and no others; nor has anything else a zero point"));

@@ -115,7 +115,9 @@ impl MatMul {
                 let mut bytes = Stored::I8.bytes(&packed);
                 let mut shift = vec![0i32; self.n.next_multiple_of(LANES)];
                 for row in b.chunks_exact(self.n.max(1)) {
-                    shift.iter_mut().zip(row).for_each(|(sum, &item)| *sum -= i32::from(self.zero) * item as i32);
+                    shift.iter_mut().zip(row).for_each(|(sum, &item)| {
+                        *sum = sum.wrapping_sub(i32::from(self.zero) * item as i32);
+                    });
                 }
                 bytes.extend(shift.into_iter().flat_map(i32::to_le_bytes));
                 bytes
@@ -197,7 +199,7 @@ impl KernelFn for MatMul {
 
     fn alignment(&self) -> usize {
         // Each operand's own elements are aligned in any case.
-        if [self.factors, self.result] == [Stored::F32; 2] { 4 } else { 2 }
+        self.factors.size().min(self.result.size())
     }
 
     fn may_share(&self, input: usize) -> bool {
@@ -540,8 +542,7 @@ impl WholeStrip {
     const ZERO: WholeStrip = WholeStrip { shift: [0; STRIP], scale: [0.0; STRIP], bias: [0.0; STRIP] };
 
     fn fill(&mut self, work: &Product, column: usize, columns: usize) {
-        let shift =
-            work.shift[column..].iter().map(|[low, high]| (u32::from(*high) << 16 | u32::from(*low)).cast_signed());
+        let shift = work.shift[column..].iter().map(|&bytes| i32::from_ne_bytes(bytes));
         self.shift.iter_mut().zip(shift).for_each(|(own, shift)| *own = shift);
         for (own, vector) in [(&mut self.scale, work.scale), (&mut self.bias, work.bias)] {
             vector.iter().for_each(|vector| own[..columns].copy_from_slice(&vector[column..][..columns]));

@@ -39,8 +39,8 @@ use crate::{Isa, Stored};
 /// foresees the same, but not beyond a page, and a page is 32 rows.
 const AHEAD: usize = 24;
 
-/// What is multiplied: an `f32`, two halves, or four bytes. It lies where a half may.
-pub(crate) type Word = [u16; 2];
+/// What is multiplied: an `f32`, two halves, or four bytes. It may lie anywhere.
+pub(crate) type Word = [u8; 4];
 
 /// The most rows of a tile.
 pub(crate) const ROWS: usize = 14;
@@ -219,7 +219,8 @@ pub(crate) fn likes_lines(isa: Isa, factors: Stored) -> bool {
 /// Computes a tile.
 ///
 /// # Panics
-/// No row, more than [`ROWS`], or another number of vectors than 1 and 2.
+/// No row, more than [`ROWS`] (or [`ROWS_IN_LINE`], where the matrix unit takes the tile), or another number of vectors than 1
+/// and 2.
 ///
 /// # Safety
 /// The processor has the family (a pool's it has). Every element that the formula of [`Tile`] reads can be read, and every
@@ -334,7 +335,6 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
     // SAFETY: the caller's promise.
     unsafe {
         match isa {
-            #[cfg(target_arch = "x86_64")]
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if way != Way::Widened => whole(tile, &x86::BYTES_NARROW, &x86::BYTES),
             #[cfg(target_arch = "x86_64")]

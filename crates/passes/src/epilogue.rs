@@ -77,6 +77,10 @@ pub(crate) fn epilogue_mut(op: &mut Op) -> Option<&mut Epilogue> {
 
 fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> Option<Fusion> {
     let graph = uses.graph;
+    // Sums of whole numbers stay what they are.
+    if graph.ty(graph.node(id).outputs[0]).dtype == DType::I32 {
+        return None;
+    }
     let takes_residual = !matches!(graph.node(id).op, Op::ConvTranspose(_));
     let mut fusion = Fusion { epilogue: own.clone(), residual: None, absorbed: Vec::new(), last: id };
     while let Some(next) = uses.only_reader(graph.node(fusion.last).outputs[0]) {

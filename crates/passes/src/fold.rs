@@ -40,7 +40,8 @@ fn fold(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Graph {
             .iter()
             .map(|&output| graph.ty(output).dtype.size().0 * graph.ty(output).shape.elements() as u64)
             .sum();
-        let widens = matches!(node.op, Op::Chain(_));
+        // Weights in bytes, where nobody multiplies those.
+        let widens = matches!(node.op, Op::Chain(_) | Op::Cast(_));
         if input_bytes + GROWTH_BYTES_MAX < output_bytes && !(widens && output_bytes <= 4 * input_bytes) {
             return None;
         }

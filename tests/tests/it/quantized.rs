@@ -219,3 +219,57 @@ fn a_budget_below_what_bytes_need_is_refused() {
     let error = compile(model(), &CpuTarget::new(), Some(less), |_, _| {}).map(|_| ()).unwrap_err();
     assert_eq!(error, CompileError::Budget { budget: less, smallest: arena });
 }
+
+/// Compiles, runs and compares with the definition.
+fn check(what: &str, graph: Graph, inputs: &[Tensor], absolute: f64) {
+    let (_, compiled) = compiled(graph.clone());
+    let got = open(&compiled, 2).run_tensors(inputs).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let want = evaluate(&graph, inputs).expect("it is computed");
+    for (got, want) in got.iter().zip(&want) {
+        assert_eq!(difference(got, want, 1e-5, absolute), None, "{what}");
+    }
+}
+
+#[test]
+fn what_stands_around_products_of_bytes_does_not_matter() {
+    let mut random = Random::new(9);
+    let mut bytes = |shape: &[usize]| Tensor::from_fn(Shape::from(shape), |_| random.bits() as u8);
+    let signed = |tensor: Tensor| tensor.cast(DType::I8);
+
+    // Sums of two products are no residual.
+    let mut graph = Graph::new("sum");
+    let a = graph.add_input("a", DType::U8, Shape::from([3, 8]));
+    let [left, right] = ["left", "right"].map(|name| graph.add_weight(name, signed(bytes(&[8, 5]))));
+    let mut add = |op: Op, inputs: &[ValueId], name: &str| graph.add1(op, inputs, Scope::new(name)).unwrap();
+    let left = add(MatMul::default().into(), &[a, left], "left");
+    let right = add(MatMul { zero: 7, ..MatMul::default() }.into(), &[a, right], "right");
+    let y = add(Binary(Function2::Add).into(), &[left, right], "y");
+    graph.set_outputs(vec![("y".into(), y)]);
+    check("a sum of products", graph, &[bytes(&[3, 8])], 0.0);
+
+    // Bytes may begin anywhere.
+    let mut net = Net { graph: Graph::new("part"), random: Random::new(10), dtype: DType::U8 };
+    let q = net.graph.add_input("q", DType::U8, Shape::from([1, 13]));
+    let (zero, scale) = (net.number(100.0), net.number(0.02));
+    let x = net.numbers(q, zero, scale);
+    let part = net.add(ir::ops::Slice::range(&Shape::from([1, 13]), 1, 5, 8), &[x]);
+    let weight = net.weight(&[8, 10], 1);
+    let y = net.add(MatMul::default(), &[part, weight]);
+    net.graph.set_outputs(vec![("y".into(), y)]);
+    check("a part", net.graph, &[bytes(&[1, 13])], 1e-4);
+
+    // A bias that comes with the run is for numbers.
+    let mut net = Net { graph: Graph::new("bias"), random: Random::new(11), dtype: DType::U8 };
+    let x = net.graph.add_input("x", DType::F32, Shape::from([1, 8, 5, 5]));
+    let bias = net.graph.add_input("bias", DType::F32, Shape::from([16]));
+    let x = net.rounded(x, 0.02);
+    let weight = net.weight(&[16, 8, 3, 3], 0);
+    let y = net.add(Conv { epilogue: Epilogue::bias(true), ..Conv::square(1, 1) }, &[x, weight, bias]);
+    net.graph.set_outputs(vec![("y".into(), y)]);
+    let uniform = |shape: &[usize]| {
+        let mut random = Random::new(12);
+        Tensor::from_fn(Shape::from(shape), |_| random.uniform(-1.0, 1.0))
+    };
+    let inputs = [uniform(&[1, 8, 5, 5]), uniform(&[16])];
+    check("a bias of the run", net.graph, &inputs, 1e-3);
+}

@@ -137,8 +137,25 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     }))
 }
 
+/// Products of bytes whose sum an `i32` holds in any case.
+pub(super) const BYTE_TERMS_MAX: usize = i32::MAX as usize / (255 * 128);
+
+/// Whether a value is known before the run, if perhaps in bytes so far.
+fn will_be_known(graph: &Graph, value: ValueId) -> bool {
+    let is_known = |value: ValueId| graph.value(value).tensor().is_some();
+    is_known(value)
+        || graph.value(value).producer().is_some_and(|producer| {
+            let node = graph.node(producer);
+            matches!(node.op, Op::Chain(_)) && node.inputs.iter().all(|&input| is_known(input))
+        })
+}
+
 /// Whether there is a kernel for a convolution like this one, of bytes.
 pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
+    let terms: usize = graph.ty(node.inputs[1]).shape[1..].iter().product();
+    if BYTE_TERMS_MAX < terms || !node.inputs[2..].iter().all(|&vector| will_be_known(graph, vector)) {
+        return false;
+    }
     match kernel_of_known(graph, node, conv) {
         Ok(ConvKernel::Direct(direct)) => {
             let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };

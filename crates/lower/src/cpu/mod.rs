@@ -336,7 +336,8 @@ fn multiplies_bytes(graph: &Graph, node: &Node) -> bool {
     let (a, b) = (graph.ty(node.inputs[0]), graph.value(node.inputs[1]));
     // What is known as bytes has to be: numbers are made of what is known.
     let known = b.ty.dtype == DType::F32 || (b.ty.dtype == DType::I8 && b.tensor().is_some());
-    b.ty.shape.rank() == 2 && b.ty.shape[0].is_multiple_of(4) && known && a.dtype != DType::I8
+    let fits = b.ty.shape.rank() == 2 && b.ty.shape[0] <= blocked::BYTE_TERMS_MAX;
+    fits && b.ty.shape[0].is_multiple_of(4) && known && a.dtype != DType::I8
 }
 
 /// The extents in front of an axis, of it, and behind it.

@@ -1,6 +1,6 @@
 //! [`find_bytes`]: the nodes that spell what bytes stand for get a name.
 
-use ir::ops::{Binary, Cast, Chain, ChainStep};
+use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::DType;
@@ -92,7 +92,7 @@ fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)>
     let steady = |value: ValueId| uses.known(value).is_some() || graph.ty(value).shape.elements() == 1;
     let held = uses.argument(node.inputs[0], limits)?;
     let (rounded, zero) = match uses.operands(held, Function2::Add) {
-        Some([rounded, zero]) if steady(zero) => (rounded, Some(zero)),
+        Some([rounded, zero]) if steady(zero) && is_whole(uses, zero) => (rounded, Some(zero)),
         _ => (held, None),
     };
     let [x, scale] = uses.operands(uses.argument(rounded, Function::Round)?, Function2::Div)?;
@@ -110,6 +110,18 @@ fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)>
     Some((chain.operands, Chain { steps: chain.steps, result: Some(graph.ty(node.outputs[0]).dtype) }))
 }
 
+/// Whether a value holds whole numbers: known ones, or what was rounded or was a whole number before.
+fn is_whole(uses: &Uses, value: ValueId) -> bool {
+    if let Some(tensor) = uses.known(value) {
+        return tensor.to_f64().iter().all(|number| number.fract() == 0.0);
+    }
+    uses.producer(value).is_some_and(|(_, node)| match node.op {
+        Op::Unary(Unary(function)) => function == Function::Round,
+        Op::Cast(_) => !uses.graph.ty(node.inputs[0]).dtype.is_float(),
+        _ => false,
+    })
+}
+
 /// A node that moves numbers which a chain made of bytes, by one scale for all: the bytes are moved, and then made numbers.
 pub(super) fn moved_as_bytes(context: &mut Rewrite, node: &Node) -> Option<SmallVec<[ValueId; 1]>> {
     let x = context.value(node.inputs[0]);
@@ -117,7 +129,7 @@ pub(super) fn moved_as_bytes(context: &mut Rewrite, node: &Node) -> Option<Small
     let numbers = Numbers::of(&context.new, source)?;
     let (_, scale) = numbers.as_numbers()?;
     // A maximum stays one where larger bytes are larger numbers.
-    if scale <= 0.0 || context.new.value(numbers.q).tensor().is_some() {
+    if scale.is_nan() || scale <= 0.0 || context.new.value(numbers.q).tensor().is_some() {
         return None;
     }
     let chain = context.new.node(source).op.clone();

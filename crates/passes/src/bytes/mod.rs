@@ -10,8 +10,8 @@
 //!    w -> numbers ---^                                          w ---^
 //! ```
 //!
-//! A result differs from that of the graph as it came by the rounding of its sum at most, which may decide to which of two
-//! neighbouring whole numbers it goes.
+//! A result differs from that of the graph as it came by the rounding of its sum at most (and of what a zero point that comes
+//! with the run takes from it), which may decide to which of two neighbouring whole numbers it goes.
 
 mod epilogues;
 mod find;
@@ -73,8 +73,17 @@ fn maximum_of_bytes(
     fits: &dyn Fn(&Graph, NodeId) -> bool,
 ) -> Option<SmallVec<[ValueId; 1]>> {
     let graph = context.old;
-    let (node, is_max) =
-        (graph.node(id), |node: &Node| matches!(&node.op, Op::Pool(pool) if pool.kind == PoolKind::Max));
+    // A window that lies in the padding as a whole has no maximum, which bytes have no word for.
+    let node = graph.node(id);
+    let is_max = |node: &Node| match &node.op {
+        Op::Pool(pool) => {
+            let pads = pool.pad.iter().zip(&pool.kernel);
+            pool.kind == PoolKind::Max
+                && !pool.ceil
+                && pads.clone().all(|(pad, &kernel)| pad.iter().all(|&pad| pad < kernel))
+        }
+        _ => false,
+    };
     if is_max(node) && fits(graph, id) {
         return moved_as_bytes(context, node);
     }

@@ -59,7 +59,11 @@ pub(super) fn product_of_bytes(
     }
     let x = Numbers::of(graph, graph.value(node.inputs[0]).producer()?)?;
     let (zero, x_scale) = x.as_numbers()?;
-    if graph.ty(x.q).dtype != DType::U8 || !(0.0..=255.0).contains(&zero) || zero.fract() != 0.0 {
+    if graph.value(x.q).tensor().is_some()
+        || graph.ty(x.q).dtype != DType::U8
+        || !(0.0..=255.0).contains(&zero)
+        || zero.fract() != 0.0
+    {
         return None;
     }
     let (weight, scales) = signed_weight(graph, node)?;
@@ -116,7 +120,8 @@ fn known_bytes(graph: &Graph, value: ValueId) -> Option<(Tensor, Tensor)> {
     fits.then(|| Some((Tensor::new(q.shape().clone(), items).ok()?.cast(DType::I8), scale))).flatten()
 }
 
-/// A sum of whole numbers, perhaps less what its zero point adds, that is made a number: the product's epilogue does it.
+/// A sum of whole numbers, perhaps less what its zero point adds, that is made a number: the product's epilogue does it, with
+/// both as numbers, each rounded to `f32`.
 pub(super) fn sum_as_number(
     context: &mut Rewrite,
     uses: &Uses,

@@ -109,7 +109,7 @@ pub(super) fn affine_of(function: Function2, a: Option<f32>, b: Option<f32>) -> 
         (Function2::Add, None, Some(number)) | (Function2::Add, Some(number), None) => Some([1.0, number]),
         (Function2::Sub, None, Some(number)) => Some([1.0, -number]),
         (Function2::Mul, None, Some(number)) | (Function2::Mul, Some(number), None) => Some([number, 0.0]),
-        (Function2::Div, None, Some(number)) if number != 0.0 => Some([1.0 / number, 0.0]),
+        (Function2::Div, None, Some(number)) if (1.0 / number).is_finite() => Some([1.0 / number, 0.0]),
         _ => None,
     }
 }

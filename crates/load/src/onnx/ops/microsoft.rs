@@ -18,10 +18,12 @@ fn numbers(call: &mut Call, at: usize) -> Result<Operand, Refusal> {
     linear::dequantized(call, x, scale, zero)
 }
 
-/// The bytes of numbers by the scale that is input `at` and the zero point behind it.
-fn bytes(call: &mut Call, y: Operand, at: usize) -> Yield {
+/// The bytes of numbers by the scale that is input `at` and the zero point behind it; without one, of the dtype of input
+/// `like`.
+fn bytes(call: &mut Call, y: Operand, at: usize, like: usize) -> Yield {
     let (scale, zero) = parameters(call, at)?;
-    let dtype = zero.map_or(DType::U8, |zero| call.dtype(zero));
+    let like = call.input(like)?;
+    let dtype = zero.map_or(call.dtype(like), |zero| call.dtype(zero));
     Ok(vec![linear::quantized(call, y, scale, zero, dtype)?])
 }
 
@@ -46,7 +48,7 @@ fn number(call: &mut Call, x: Operand) -> Result<Operand, Refusal> {
 fn between(call: &mut Call, function: Binary) -> Yield {
     let (a, b) = (numbers(call, 0)?, numbers(call, 3)?);
     let y = call.binary(function, a, b)?;
-    bytes(call, y, 6)
+    bytes(call, y, 6, 0)
 }
 
 pub(super) fn add(call: &mut Call) -> Yield {
@@ -61,7 +63,7 @@ pub(super) fn mul(call: &mut Call) -> Yield {
 fn each(call: &mut Call, function: Unary) -> Yield {
     let x = numbers(call, 0)?;
     let y = call.unary(function, x)?;
-    bytes(call, y, 3)
+    bytes(call, y, 3, 0)
 }
 
 pub(super) fn leaky_relu(call: &mut Call) -> Yield {
@@ -83,7 +85,7 @@ pub(super) fn softmax(call: &mut Call) -> Yield {
         refuse!("a softmax of several axes is not supported here");
     }
     let y = call.apply(ops::Softmax { axis: at, log: false }, &[x])?;
-    bytes(call, y, 3)
+    bytes(call, y, 3, 0)
 }
 
 fn refuse_channels_last(call: &mut Call) -> Result<(), Refusal> {
@@ -98,7 +100,7 @@ pub(super) fn global_average(call: &mut Call) -> Yield {
     let x = numbers(call, 0)?;
     let rank = call.shape(x).rank();
     let y = call.reduce(ops::ReduceKind::Mean, x, (2..rank).collect(), true)?;
-    bytes(call, y, 3)
+    bytes(call, y, 3, 0)
 }
 
 pub(super) fn average(call: &mut Call) -> Yield {
@@ -106,7 +108,7 @@ pub(super) fn average(call: &mut Call) -> Yield {
     let pool = pool::average_of(call)?;
     let x = numbers(call, 0)?;
     let y = call.apply(pool, &[x])?;
-    bytes(call, y, 3)
+    bytes(call, y, 3, 0)
 }
 
 /// `y_scale, y_zero`, then for each part itself, its scale and its zero point.
@@ -120,7 +122,7 @@ pub(super) fn concat(call: &mut Call) -> Yield {
     let axis = axis(at, call.shape(parts[0]).rank())?;
     // Parts become bytes of the common scale before they are put side by side.
     let parts: Vec<Operand> =
-        parts.into_iter().map(|part| Ok(bytes(call, part, 0)?.swap_remove(0))).collect::<Result<_, Refusal>>()?;
+        parts.into_iter().map(|part| Ok(bytes(call, part, 0, 2)?.swap_remove(0))).collect::<Result<_, Refusal>>()?;
     match parts[..] {
         [part] => Ok(vec![part]),
         _ => Ok(vec![call.apply(ops::Concat { axis }, &parts)?]),
@@ -140,7 +142,7 @@ pub(super) fn gemm(call: &mut Call) -> Yield {
     // A scale for each column of the result.
     let columns = call.shape(b)[usize::from(!trans_b)];
     let b_scale = call.input(4)?;
-    let mut across = |part: Operand| -> Result<Operand, Refusal> {
+    let across = |call: &mut Call, part: Operand| -> Result<Operand, Refusal> {
         match (call.shape(part).elements(), trans_b) {
             (1, _) => call.reshape(part, Shape::scalar()),
             (count, true) if count == columns => call.reshape(part, Shape::from([columns, 1])),
@@ -148,13 +150,9 @@ pub(super) fn gemm(call: &mut Call) -> Yield {
             (count, _) => refuse!("{count} scales or zero points for {columns} columns are not supported"),
         }
     };
-    let b_along = across(b_scale)?;
+    let b_along = across(call, b_scale)?;
     let b_zero = match call.optional(5) {
-        Some(zero) => Some(match call.shape(zero).elements() {
-            1 => call.reshape(zero, Shape::scalar())?,
-            count if count == columns && trans_b => call.reshape(zero, Shape::from([columns, 1]))?,
-            _ => zero,
-        }),
+        Some(zero) => Some(across(call, zero)?),
         None => None,
     };
     let b = linear::dequantized(call, b, b_along, b_zero)?;
@@ -177,7 +175,7 @@ pub(super) fn gemm(call: &mut Call) -> Yield {
         y = call.binary(Binary::Mul, y, alpha)?;
     }
     match call.optional(7) {
-        Some(_) => bytes(call, y, 7),
+        Some(_) => bytes(call, y, 7, 0),
         None => Ok(vec![y]),
     }
 }
