@@ -108,9 +108,8 @@ impl KernelFn for Chain {
         Sizes::new(&inputs, bytes(product(&self.shape), self.result), 1)
     }
 
-    fn alignment(&self) -> usize {
-        // Each operand's own elements are aligned in any case.
-        self.inputs.iter().chain([&self.result]).map(|stored| stored.size()).min().unwrap_or(1)
+    fn alignment(&self, input: Option<usize>) -> usize {
+        input.map_or(self.result, |ix| self.inputs[ix]).size()
     }
 
     fn may_share(&self, input: usize) -> bool {

@@ -432,9 +432,12 @@ impl KernelFn for ConvBlocked {
         Sizes::with_workspace(&inputs, output, gathered, 1)
     }
 
-    fn alignment(&self) -> usize {
-        // Each operand's own elements are aligned in any case.
-        self.factors.size().min(self.result.size())
+    fn alignment(&self, input: Option<usize>) -> usize {
+        match input {
+            Some(0 | 1) => self.factors.size(),
+            Some(ix) if ix < self.epilogue.residual_at() => 4,
+            _ => self.result.size(),
+        }
     }
 
     fn may_share(&self, input: usize) -> bool {

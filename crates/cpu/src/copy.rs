@@ -81,7 +81,7 @@ impl KernelFn for Copy {
         Sizes::new(&[Some(self.in_elements)], Some(self.out_elements), self.element_size)
     }
 
-    fn alignment(&self) -> usize {
+    fn alignment(&self, _: Option<usize>) -> usize {
         self.element_size
     }
 

@@ -75,7 +75,7 @@ impl KernelFn for Elementwise {
         Sizes::new(&inputs, bytes(product(&self.shape), self.output_dtype()), 1)
     }
 
-    fn alignment(&self) -> usize {
+    fn alignment(&self, _: Option<usize>) -> usize {
         // Elements are put together from bytes.
         1
     }

@@ -26,7 +26,7 @@ impl KernelFn for Fill {
         Sizes::new(&[], Some(self.elements), self.element_size)
     }
 
-    fn alignment(&self) -> usize {
+    fn alignment(&self, _: Option<usize>) -> usize {
         1
     }
 

@@ -35,7 +35,7 @@ impl KernelFn for Gather {
         Sizes::new(&[table, index], product(&[self.outer, self.indices, self.inner_bytes]), 1)
     }
 
-    fn alignment(&self) -> usize {
+    fn alignment(&self, _: Option<usize>) -> usize {
         1
     }
 

@@ -83,8 +83,8 @@ pub trait KernelFn {
     /// Computes. `args` have the sizes that `sizes` states.
     fn run(&self, args: Args, pool: &Pool);
 
-    /// What the addresses of all operands are multiples of.
-    fn alignment(&self) -> usize {
+    /// What the address of an input is a multiple of, or that of outputs and workspace.
+    fn alignment(&self, _input: Option<usize>) -> usize {
         4
     }
 
@@ -132,9 +132,9 @@ macro_rules! kernels {
             }
 
             /// See [`KernelFn::alignment`].
-            pub fn alignment(&self) -> usize {
+            pub fn alignment(&self, input: Option<usize>) -> usize {
                 match self {
-                    $(Kernel::$kernel(kernel) => kernel.alignment()),*
+                    $(Kernel::$kernel(kernel) => kernel.alignment(input)),*
                 }
             }
 

@@ -45,9 +45,11 @@ impl KernelFn for LayerNorm {
         Sizes::new(&inputs, output, 1)
     }
 
-    fn alignment(&self) -> usize {
-        // Each operand's own elements are aligned in any case.
-        self.stored.size()
+    fn alignment(&self, input: Option<usize>) -> usize {
+        match input {
+            Some(0) | None => self.stored.size(),
+            Some(_) => 4,
+        }
     }
 
     fn may_share(&self, input: usize) -> bool {

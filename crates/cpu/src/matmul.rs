@@ -197,9 +197,12 @@ impl KernelFn for MatMul {
         Sizes::new(&inputs, output, 1)
     }
 
-    fn alignment(&self) -> usize {
-        // Each operand's own elements are aligned in any case.
-        self.factors.size().min(self.result.size())
+    fn alignment(&self, input: Option<usize>) -> usize {
+        match input {
+            Some(0 | 1) => self.factors.size(),
+            Some(ix) if ix < self.epilogue.residual_at() => 4,
+            _ => self.result.size(),
+        }
     }
 
     fn may_share(&self, input: usize) -> bool {

@@ -37,6 +37,10 @@ impl KernelFn for PoolBlocked {
         Sizes::new(&[product(&[self.batch, channels, input[0], input[1]])], output, self.stored.size())
     }
 
+    fn alignment(&self, _: Option<usize>) -> usize {
+        self.stored.size()
+    }
+
     fn run(&self, args: Args, pool: &Pool) {
         let [rows, columns] = self.window.output;
         let pixel = LANES * self.stored.size();

@@ -58,7 +58,7 @@ impl KernelFn for Reduce {
         Ok(sizes)
     }
 
-    fn alignment(&self) -> usize {
+    fn alignment(&self, _: Option<usize>) -> usize {
         1
     }
 

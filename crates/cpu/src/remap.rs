@@ -33,7 +33,7 @@ impl KernelFn for Remap {
         Sizes::new(&[product(&self.shape)], product(&out), self.element_size)
     }
 
-    fn alignment(&self) -> usize {
+    fn alignment(&self, _: Option<usize>) -> usize {
         self.element_size
     }
 

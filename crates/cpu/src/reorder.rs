@@ -41,6 +41,10 @@ impl KernelFn for Reorder {
         Sizes::new(&[from], to, self.stored.size())
     }
 
+    fn alignment(&self, _: Option<usize>) -> usize {
+        self.stored.size()
+    }
+
     fn run(&self, args: Args, pool: &Pool) {
         with_item!(self.stored, T => {
             // Pixels of a task: a part of one plane, or several planes where they are small.

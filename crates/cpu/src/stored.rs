@@ -180,8 +180,8 @@ impl Item for f32 {
     }
 }
 
-macro_rules! half_item {
-    ($item:ident, $stored:ident, $load:ident, $store:ident) => {
+macro_rules! item {
+    ($item:ident, $stored:ident, $load:ident, $store:ident, $widen:expr, $narrow:expr) => {
         impl Item for $item {
             const STORED: Stored = Stored::$stored;
 
@@ -199,53 +199,22 @@ macro_rules! half_item {
 
             #[inline(always)]
             fn widen(self) -> f32 {
-                self.to_f32()
+                $widen(self)
             }
 
             #[inline(always)]
             fn narrow(number: f32) -> $item {
-                $item::from_f32(number)
+                $narrow(number)
             }
         }
     };
 }
 
-half_item!(f16, F16, load_f16, store_f16);
-half_item!(bf16, Bf16, load_bf16, store_bf16);
-
-macro_rules! byte_item {
-    ($item:ident, $stored:ident, $load:ident, $store:ident) => {
-        impl Item for $item {
-            const STORED: Stored = Stored::$stored;
-
-            #[inline(always)]
-            unsafe fn load<V: Vector>(from: *const $item) -> V {
-                // SAFETY: the caller's promise.
-                unsafe { V::$load(from) }
-            }
-
-            #[inline(always)]
-            unsafe fn store<V: Vector>(lanes: V, to: *mut $item) {
-                // SAFETY: the caller's promise.
-                unsafe { lanes.$store(to) }
-            }
-
-            #[inline(always)]
-            fn widen(self) -> f32 {
-                f32::from(self)
-            }
-
-            #[inline(always)]
-            fn narrow(number: f32) -> $item {
-                // The conversion keeps to what a byte holds.
-                number.round_ties_even() as $item
-            }
-        }
-    };
-}
-
-byte_item!(u8, U8, load_u8, store_u8);
-byte_item!(i8, I8, load_i8, store_i8);
+item!(f16, F16, load_f16, store_f16, f16::to_f32, f16::from_f32);
+item!(bf16, Bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
+// The conversion keeps to what a byte holds.
+item!(u8, U8, load_u8, store_u8, f32::from, |number: f32| number.round_ties_even() as u8);
+item!(i8, I8, load_i8, store_i8, f32::from, |number: f32| number.round_ties_even() as i8);
 
 /// Evaluates an expression in which a name stands for the type of a [`Stored`].
 macro_rules! with_item {

@@ -9,7 +9,7 @@ use lower::cpu::CpuTarget;
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{Bytes, DType, Random, Scope, Shape, Tensor, npy};
 
-use crate::support::{difference, open, root};
+use crate::support::{difference, open, root, try_open};
 
 /// A graph as its kernels compute it, and its plan.
 fn compiled(graph: Graph) -> (Graph, Compiled) {
@@ -272,4 +272,22 @@ fn what_stands_around_products_of_bytes_does_not_matter() {
     };
     let inputs = [uniform(&[1, 8, 5, 5]), uniform(&[16])];
     check("a bias of the run", net.graph, &inputs, 1e-3);
+}
+
+#[test]
+fn operands_at_odd_places_are_refused_or_taken() {
+    let (_, whole) = compiled(network(1, DType::U8));
+    let x = [Tensor::from_fn(Shape::from([2, 3, 12, 14]), |at| at as f32 / 500.0)];
+    let mut refused = 0;
+    for ix in 0..whole.plan.constants.len() {
+        for by in [1, 2] {
+            let mut damaged = whole.clone();
+            damaged.plan.constants[ix].offset = Bytes(damaged.plan.constants[ix].offset.0 + by);
+            match try_open(&damaged, 1) {
+                Ok(mut session) => drop(session.run_tensors(&x)),
+                Err(error) => refused += u32::from(error.to_string().contains("aligned to 4 bytes")),
+            }
+        }
+    }
+    assert!(0 < refused, "scales and biases are numbers of four bytes");
 }

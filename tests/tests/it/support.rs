@@ -58,8 +58,12 @@ pub(crate) fn compiled_within(graph: Graph, budget: Bytes) -> Result<Compiled, c
 
 /// Opens a compiled model.
 pub(crate) fn open(compiled: &Compiled, threads: usize) -> Session {
+    try_open(compiled, threads).expect("a compiled plan opens")
+}
+
+pub(crate) fn try_open(compiled: &Compiled, threads: usize) -> Result<Session, runtime::RunError> {
     let weights = Arc::new(compiled.constants.clone());
-    runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads }).expect("a compiled plan opens")
+    runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads })
 }
 
 /// Inputs for a graph: floats uniform in [-1, 1), integers in 0..3.

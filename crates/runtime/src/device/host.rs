@@ -205,14 +205,15 @@ fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), Stri
             base.checked_add(operand.offset.0)
         }
     };
-    let mut operands = step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
-    let aligned = |operand: &Operand| {
-        operand.size.0 == 0 || start(operand).is_some_and(|start| start % kernel.alignment() as u64 == 0)
-    };
-    match operands.all(aligned) {
-        true => Ok(()),
-        false => Err(format!("kernel `{}` needs operands aligned to {} bytes", kernel.name(), kernel.alignment())),
+    let inputs = step.inputs.iter().enumerate().map(|(ix, operand)| (Some(ix), operand));
+    let others = step.outputs.iter().chain(&step.workspace).map(|operand| (None, operand));
+    for (input, operand) in inputs.chain(others) {
+        let alignment = kernel.alignment(input);
+        if operand.size.0 != 0 && start(operand).is_none_or(|start| start % alignment as u64 != 0) {
+            return Err(format!("kernel `{}` needs an operand aligned to {alignment} bytes", kernel.name()));
+        }
     }
+    Ok(())
 }
 
 impl Backend for HostBackend {
