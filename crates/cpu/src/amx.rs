@@ -22,6 +22,7 @@ use std::sync::OnceLock;
 use crate::Stored;
 use crate::tile::{Beside, ROWS_IN_LINE, Start, Tile, rows_in_line_max};
 use crate::vector::LANES;
+use crate::vector::x86::Avx512;
 
 /// Words of a row of a tile register.
 const WORDS: usize = 16;
@@ -255,7 +256,7 @@ unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, step: isize, sums: 
         }
         let x = tile.x.add(tile.rows[0].x);
         let second = step.wrapping_mul(rows as isize);
-        let [outer, middle, inner] = nest.loops;
+        let (mut ahead, [outer, middle, inner]) = (tile.ahead, nest.loops);
         for turn in 0..outer.turns {
             for turn_2 in 0..middle.turns {
                 let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
@@ -263,6 +264,7 @@ unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, step: isize, sums: 
                 for _ in 0..inner.turns {
                     let (mut x, mut weights) = (x.wrapping_add(shift), tile.weights.add(place));
                     for _ in 0..nest.depth / WORDS {
+                        ahead.step::<Avx512>();
                         let more = x.wrapping_offset(second);
                         match BYTES {
                             true => add_full_words!("tdpbusd", both, vectors, x, more, weights, x_step, weight_step),
@@ -316,7 +318,7 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
             asm!("tileloadd tmm1, [{} + {} + 64]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
         }
         let x = tile.x.add(tile.rows[0].x);
-        let [outer, middle, inner] = nest.loops;
+        let (mut ahead, [outer, middle, inner]) = (tile.ahead, nest.loops);
         for turn in 0..outer.turns {
             for turn_2 in 0..middle.turns {
                 let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
@@ -324,6 +326,7 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
                 for _ in 0..inner.turns {
                     let (mut x, mut weights) = (x.add(shift), tile.weights.add(place));
                     for _ in 0..full {
+                        ahead.step::<Avx512>();
                         match bytes {
                             true => {
                                 add_words!("tdpbusd": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step)
@@ -333,6 +336,9 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
                             }
                         }
                         (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
+                    }
+                    if rest != 0 {
+                        ahead.step::<Avx512>();
                     }
                     match (rest, bytes) {
                         (0, _) => {}

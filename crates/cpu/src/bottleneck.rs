@@ -20,7 +20,7 @@ use crate::depthwise_blocked::Rows;
 use crate::epilogue::Epilogue;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::SharedMut;
-use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::tile::{self, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::LANES;
 use crate::{ConvBlocked, DepthwiseBlocked, Isa, Pool, Stored, Window};
 
@@ -422,6 +422,7 @@ impl Product {
                 start: self.start,
                 residual: self.residual.map(|residual| residual.cast()),
                 limits: self.limits,
+                ahead: Ahead::NOTHING,
             };
             // SAFETY: the caller's promise; pads of the last block are not read.
             unsafe { tile::multiply(isa, &tile) };

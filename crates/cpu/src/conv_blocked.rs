@@ -28,7 +28,7 @@ use types::pointwise::Unary;
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::{SharedMut, for_each_chunk};
-use crate::tile::{self, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::tile::{self, Ahead, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::LANES;
 use crate::{Isa, Pool, Stored, Window};
 
@@ -480,16 +480,20 @@ impl KernelFn for ConvBlocked {
         let isa = pool.isa();
         let job = Job { conv: self, window, isa, x, weights, corners, scale, bias, residual, limits, functions, out };
         let parts = split.image_parts * split.row_parts;
+        // Large pictures: all panels of a part, while its pixels are near; otherwise all parts of a panel.
+        let place = |task: usize| match window.output_plane() < PLANE_LARGE {
+            true => (task / parts, task % parts),
+            false => (task % panels, task / panels),
+        };
         pool.run(panels * parts, &|task| {
-            // Large pictures: all panels of a part, while its pixels are near; otherwise all parts of a panel.
-            let (panel, part) = match window.output_plane() < PLANE_LARGE {
-                true => (task / parts, task % parts),
-                false => (task % panels, task / panels),
-            };
+            let (panel, part) = place(task);
+            // What this thread will likely go on with, if nobody has seen its weights yet.
+            let (next, next_part) = place(task + pool.threads());
+            let next = (next != panel && next < panels && next_part == 0).then(|| self.panel(next));
             let (image, row) = (part / split.row_parts * split.images, part % split.row_parts * split.rows);
             let images = image..self.batch.min(image + split.images);
             let rows = row..window.output[0].min(row + split.rows);
-            job.run(self.panel(panel), images, rows);
+            job.run(self.panel(panel), images, rows, next);
         });
     }
 }
@@ -519,18 +523,20 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// A panel's channels of some rows of some pictures.
-    fn run(&self, panel: Panel, images: Range<usize>, rows: Range<usize>) {
+    /// A panel's channels of some rows of some pictures. Meanwhile the weights of another panel are asked for.
+    fn run(&self, panel: Panel, images: Range<usize>, rows: Range<usize>, next: Option<Panel>) {
         let window = &self.window;
+        let mut ahead = self.ahead(next, images.len() * rows.len() * window.output[1]);
+        let ahead = &mut ahead;
         if self.conv.by_taps() {
             let all = |axis: usize| Run { range: 0..window.output[axis], taps: 0..0 };
             let region = |rows: Run, columns: Run| Region { images: images.clone(), rows, columns };
             for (ix, cell) in cells_by_cover(window).enumerate() {
                 let [rows, columns] =
                     [0, 1].map(|axis| Run { range: window.inside(axis, cell[axis]), taps: cell[axis]..cell[axis] + 1 });
-                self.run_region(panel, &region(rows, columns), Pass { first: ix == 0, last: false });
+                self.run_region(panel, &region(rows, columns), Pass { first: ix == 0, last: false }, ahead);
             }
-            self.run_region(panel, &region(all(0), all(1)), Pass { first: false, last: true });
+            self.run_region(panel, &region(all(0), all(1)), Pass { first: false, last: true }, ahead);
             return;
         }
         let mut row = rows.start;
@@ -542,13 +548,32 @@ impl Job<'_> {
                 let columns = Run::new(window, 1, column..window.output[1]);
                 column = columns.range.end;
                 let region = Region { images: images.clone(), rows: row_run.clone(), columns };
-                self.run_region(panel, &region, Pass { first: true, last: true });
+                self.run_region(panel, &region, Pass { first: true, last: true }, ahead);
             }
         }
     }
 
+    /// The weights of a panel, to be asked for while so many pixels of another are computed.
+    fn ahead(&self, panel: Option<Panel>, pixels: usize) -> Ahead {
+        let Some(panel) = panel else { return Ahead::NOTHING };
+        let (conv, taps) = (self.conv, self.window.taps());
+        let (words, block) =
+            if conv.gathered { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
+        // There are fewer, as taps that fall on padding are left out.
+        let steps = pixels / self.rows_max(block) * Ahead::steps(words.div_ceil(block) * taps, block);
+        Ahead::new(self.weights[panel.weights..].as_ptr(), panel.blocks * LANES * words * taps, steps)
+    }
+
+    /// The most rows of a tile over nests of so many words.
+    fn rows_max(&self, depth: usize) -> usize {
+        match tile::likes_lines(self.isa, self.conv.factors) {
+            true => tile::rows_in_line_max(depth),
+            false => tile::rows_max(self.isa),
+        }
+    }
+
     /// Adds the terms of a region's taps to its outputs.
-    fn run_region(&self, panel: Panel, region: &Region, pass: Pass) {
+    fn run_region(&self, panel: Panel, region: &Region, pass: Pass, ahead: &mut Ahead) {
         let (conv, window) = (self.conv, &self.window);
         let nests = conv.nests(window, panel, region);
         let of_panel = |vector: &[f32]| vector[panel.block * LANES..].as_ptr();
@@ -576,13 +601,14 @@ impl Job<'_> {
                 _ => None,
             },
             limits: if pass.last { self.limits } else { None },
+            ahead: Ahead::NOTHING,
         };
         let mut walk = Walk::new(self, panel, region);
         let even: [Row; ROWS_IN_LINE] = std::array::from_fn(|ix| Row { x: ix * walk.step.x, out: ix * walk.step.out });
         let mut rest = region.images.len() * region.rows.range.len() * region.columns.range.len();
         let lines = tile::likes_lines(self.isa, conv.factors);
         let rows_max = match tile.nests {
-            [nest] if lines => tile::rows_in_line_max(nest.depth),
+            [nest] => self.rows_max(nest.depth),
             _ => tile::rows_max(self.isa),
         };
         while rest != 0 {
@@ -604,7 +630,8 @@ impl Job<'_> {
             unsafe {
                 let start = base.out * conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
-                let tile = Tile { x: tile.x.add(base.x), out: tile.out.add(start), rows, residual, ..tile };
+                let ahead = ahead.share(tile.nests);
+                let tile = Tile { x: tile.x.add(base.x), out: tile.out.add(start), rows, residual, ahead, ..tile };
                 epilogue::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
             }
         }

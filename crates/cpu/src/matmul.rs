@@ -22,7 +22,7 @@ use types::pointwise::Unary;
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements, input, input_or_in_place, product};
 use crate::shared::{SharedMut, zeros};
-use crate::tile::{self, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::tile::{self, Ahead, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, stored};
 
@@ -353,6 +353,7 @@ struct Place<'a> {
     strip: usize,
     /// The words of terms of the sums that are added now.
     terms: Range<usize>,
+    ahead: Ahead,
 }
 
 impl<'a> Product<'a> {
@@ -395,7 +396,8 @@ impl<'a> Product<'a> {
                     // The next block lies behind this one. Its first panel would wait for every line of it; so each panel
                     // asks for a part of it.
                     let [first, end] = [ix, ix + 1].map(|ix| ix * size / part.panels.len());
-                    ask_for(block.start.wrapping_add(size + first), end - first);
+                    let ahead =
+                        Ahead::new(block.start.wrapping_add(size + first), end - first, Ahead::steps(1, terms.len()));
                     let [first, end] = [panel, panel + 1].map(|panel| panel * m / part.panel_count);
                     let place = Place {
                         a: &a[first * k..end * k],
@@ -403,6 +405,7 @@ impl<'a> Product<'a> {
                         rows: &rows[..end - first],
                         strip,
                         terms: terms.clone(),
+                        ahead,
                     };
                     // SAFETY: `block` has the rows of `terms` for this strip, and the tile belongs to this task alone.
                     unsafe { self.tile(isa, &place, block) };
@@ -477,6 +480,7 @@ impl<'a> Product<'a> {
             start: Start::Output,
             residual: None,
             limits,
+            ahead: place.ahead,
         };
         let mut whole = WholeStrip::ZERO;
         if factors.is_byte() {
@@ -561,18 +565,6 @@ impl WholeStrip {
 /// Words that are numbers.
 fn numbers(words: &[Word]) -> &[f32] {
     elements(bytemuck::cast_slice(words))
-}
-
-/// Asks for words that will be read soon, to the second-level cache. Anything may lie there, or nothing.
-fn ask_for(words: *const Word, count: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in (0..count).step_by(LANES) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: every processor of the architecture has the instruction, which reads nothing that the program would see.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(words.wrapping_add(line).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (words, count);
 }
 
 /// The transpose of `columns` rows of `depth` elements, `stride` from row to row, as `depth` rows of whole vectors.

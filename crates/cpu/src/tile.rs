@@ -91,6 +91,55 @@ pub(crate) struct Row {
     pub(crate) out: usize,
 }
 
+/// Memory that tiles ask for while they compute, for those that follow: few lines at a time, since a core waits for few. A
+/// tile asks at each *step*, sixteen terms of its sums or what is left of a nest's depth.
+///
+/// It goes to the second-level cache. Whatever lies there, or nothing, is not touched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    at: *const Word,
+    /// How many words are left.
+    rest: usize,
+    /// Lines of each step.
+    lines: usize,
+}
+
+impl Ahead {
+    pub(crate) const NOTHING: Ahead = Ahead { at: std::ptr::null(), rest: 0, lines: 0 };
+
+    /// So many words, asked for over so many steps.
+    pub(crate) fn new(at: *const Word, words: usize, steps: usize) -> Ahead {
+        Ahead { at, rest: words, lines: words.div_ceil(LINE).div_ceil(steps.max(1)) }
+    }
+
+    /// The steps of a nest of so many turns in all.
+    pub(crate) fn steps(turns: usize, depth: usize) -> usize {
+        turns * depth.div_ceil(LINE)
+    }
+
+    /// What a tile over these nests asks for; this is then what is left.
+    pub(crate) fn share(&mut self, nests: &[Nest]) -> Ahead {
+        let share = Ahead { lines: if self.rest == 0 { 0 } else { self.lines }, ..*self };
+        let turns = |nest: &Nest| nest.loops.iter().map(|each| each.turns).product();
+        let steps: usize = nests.iter().map(|nest| Ahead::steps(turns(nest), nest.depth)).sum();
+        let words = self.rest.min(share.lines * LINE * steps);
+        (self.at, self.rest) = (self.at.wrapping_add(words), self.rest - words);
+        share
+    }
+
+    /// Asks for the lines of a step.
+    #[inline(always)]
+    pub(crate) fn step<V: Vector>(&mut self) {
+        for _ in 0..self.lines {
+            V::prefetch_far(self.at);
+            self.at = self.at.wrapping_add(LINE);
+        }
+    }
+}
+
+/// Words of a line of the caches, and terms of a step.
+const LINE: usize = 16;
+
 /// What sums begin with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
@@ -164,6 +213,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) residual: Option<*const u8>,
     /// Limits of the results, the lower first; what is no number stays so.
     pub(crate) limits: Option<[f32; 2]>,
+    pub(crate) ahead: Ahead,
 }
 
 /// How the pairs of `bf16` or the bytes of words are multiplied.
@@ -258,7 +308,11 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
         assert!(tile.rows.len() <= ROWS, "only rows in a line are so many");
         match (isa, tile.factors) {
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512, Stored::F32) => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
+            (Isa::Avx512, Stored::F32) => match distance(tile.rows) {
+                Some(LANES) => whole(tile, &x86::AVX512_LINE_NARROW, &x86::AVX512_LINE),
+                Some(_) => whole(tile, &x86::AVX512_EVEN_NARROW, &x86::AVX512_EVEN),
+                None => whole(tile, &x86::AVX512_NARROW, &x86::AVX512),
+            },
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, Stored::Bf16) if way != Way::Widened => match halves {
                 true => whole(tile, &x86::DOT_NARROW, &x86::DOT),
@@ -344,6 +398,17 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
     }
 }
 
+/// Words from what a row reads to what the next one reads, if all lie at one distance.
+fn distance(rows: &[Row]) -> Option<usize> {
+    let distance = |pair: &[Row]| pair[1].x.wrapping_sub(pair[0].x);
+    let first = rows.get(..2).map_or(LANES, distance);
+    rows.windows(2).all(|pair| distance(pair) == first).then_some(first)
+}
+
+/// For [`part`]: its rows read anywhere, or all at one distance. Otherwise the distance is the number itself.
+const ANYWHERE: usize = usize::MAX;
+const EVENLY: usize = usize::MAX - 1;
+
 /// A function for some rows of a tile and some of its vectors, from the one given on.
 type Part = unsafe fn(&Tile, &[Row], usize);
 
@@ -387,7 +452,7 @@ unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
 /// As [`multiply`].
 unsafe fn portable<F: Factors<Portable>, T: Item, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     // SAFETY: the caller's promise.
-    unsafe { part::<Portable, F, T, R, 1, 1>(tile, rows, vector) }
+    unsafe { part::<Portable, F, T, R, 1, 1, ANYWHERE>(tile, rows, vector) }
 }
 
 macro_rules! portable_by_rows {
@@ -413,7 +478,8 @@ mod x86 {
     use types::{bf16, f16};
 
     use super::factors::{Bytes, Dot, Factors};
-    use super::{Item, Part, ROWS, Row, Tile, part};
+    use super::{ANYWHERE, EVENLY, Item, Part, ROWS, Row, Tile, part};
+    use crate::vector::LANES;
     use crate::vector::x86::{Avx2, Avx512};
 
     // Never inlined: each is compiled on its own, so that its sums get all registers.
@@ -423,13 +489,20 @@ mod x86 {
             /// As [`super::multiply`], and the processor has the family's features.
             #[inline(never)]
             #[target_feature(enable = $features)]
-            unsafe fn $name<F: Factors<$vector>, T: Item, const R: usize, const N: usize, const U: usize>(
+            unsafe fn $name<
+                F: Factors<$vector>,
+                T: Item,
+                const R: usize,
+                const N: usize,
+                const U: usize,
+                const S: usize,
+            >(
                 tile: &Tile,
                 rows: &[Row],
                 vector: usize,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { part::<$vector, F, T, R, N, U>(tile, rows, vector) }
+                unsafe { part::<$vector, F, T, R, N, U, S>(tile, rows, vector) }
             }
         };
     }
@@ -439,45 +512,50 @@ mod x86 {
     family!(avx2, Avx2, "avx2,fma,f16c");
 
     macro_rules! by_rows {
-        ($family:ident $factors:ty => $item:ty, $vectors:literal: $($rows:literal of $partial:literal)*) => {
-            [$($family::<$factors, $item, $rows, $vectors, $partial>),*]
+        ($family:ident $factors:ty => $item:ty, $step:expr, $vectors:literal: $($rows:literal of $partial:literal)*) => {
+            [$($family::<$factors, $item, $rows, $vectors, $partial, { $step }>),*]
         };
     }
 
     // Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
     macro_rules! wide {
-        ($family:ident $factors:ty => $item:ty) => {
-            by_rows!($family $factors => $item, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+        ($family:ident $factors:ty => $item:ty, $step:expr) => {
+            by_rows!($family $factors => $item, $step, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
         };
     }
     macro_rules! narrow {
-        ($family:ident $factors:ty => $item:ty) => {
-            by_rows!($family $factors => $item, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+        ($family:ident $factors:ty => $item:ty, $step:expr) => {
+            by_rows!($family $factors => $item, $step, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
         };
     }
-    pub(super) const AVX512: [Part; ROWS] = wide!(avx512 f32 => f32);
-    pub(super) const AVX512_NARROW: [Part; ROWS] = narrow!(avx512 f32 => f32);
-    pub(super) const AVX2: [Part; 6] = by_rows!(avx2 f32 => f32, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+    pub(super) const AVX512: [Part; ROWS] = wide!(avx512 f32 => f32, ANYWHERE);
+    pub(super) const AVX512_NARROW: [Part; ROWS] = narrow!(avx512 f32 => f32, ANYWHERE);
+    pub(super) const AVX512_LINE: [Part; ROWS] = wide!(avx512 f32 => f32, LANES);
+    pub(super) const AVX512_LINE_NARROW: [Part; ROWS] = narrow!(avx512 f32 => f32, LANES);
+    pub(super) const AVX512_EVEN: [Part; ROWS] = wide!(avx512 f32 => f32, EVENLY);
+    pub(super) const AVX512_EVEN_NARROW: [Part; ROWS] = narrow!(avx512 f32 => f32, EVENLY);
+    pub(super) const AVX2: [Part; 6] =
+        by_rows!(avx2 f32 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
-    pub(super) const DOT: [Part; ROWS] = wide!(dot Dot => bf16);
-    pub(super) const DOT_NARROW: [Part; ROWS] = narrow!(dot Dot => bf16);
-    pub(super) const DOT_TO_F32: [Part; ROWS] = wide!(dot Dot => f32);
-    pub(super) const DOT_NARROW_TO_F32: [Part; ROWS] = narrow!(dot Dot => f32);
+    pub(super) const DOT: [Part; ROWS] = wide!(dot Dot => bf16, ANYWHERE);
+    pub(super) const DOT_NARROW: [Part; ROWS] = narrow!(dot Dot => bf16, ANYWHERE);
+    pub(super) const DOT_TO_F32: [Part; ROWS] = wide!(dot Dot => f32, ANYWHERE);
+    pub(super) const DOT_NARROW_TO_F32: [Part; ROWS] = narrow!(dot Dot => f32, ANYWHERE);
 
-    pub(super) const BYTES: [Part; ROWS] = wide!(vnni Bytes => f32);
-    pub(super) const BYTES_NARROW: [Part; ROWS] = narrow!(vnni Bytes => f32);
+    pub(super) const BYTES: [Part; ROWS] = wide!(vnni Bytes => f32, ANYWHERE);
+    pub(super) const BYTES_NARROW: [Part; ROWS] = narrow!(vnni Bytes => f32, ANYWHERE);
     // Four registers of sums for each vector, each term of them widened anew.
-    pub(super) const AVX2_BYTES: [Part; 2] = by_rows!(avx2 Bytes => f32, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_BYTES: [Part; 2] = by_rows!(avx2 Bytes => f32, ANYWHERE, 1: 1 of 1 2 of 1);
 
     // Widened halves have two sums for each vector.
     macro_rules! widened {
         ($factors:ty => $item:ty) => {
-            by_rows!(avx512 $factors => $item, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
+            by_rows!(avx512 $factors => $item, ANYWHERE, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
         };
     }
     macro_rules! widened_narrow {
         ($factors:ty => $item:ty) => {
-            by_rows!(avx512 $factors => $item, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
+            by_rows!(avx512 $factors => $item, ANYWHERE, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
         };
     }
     pub(super) const AVX512_BF16: [Part; 6] = widened!(bf16 => bf16);
@@ -488,19 +566,20 @@ mod x86 {
     pub(super) const AVX512_F16_TO_F32: [Part; 6] = widened!(f16 => f32);
     pub(super) const AVX512_F16_NARROW: [Part; 7] = widened_narrow!(f16 => f16);
     pub(super) const AVX512_F16_NARROW_TO_F32: [Part; 7] = widened_narrow!(f16 => f32);
-    pub(super) const AVX2_BF16: [Part; 2] = by_rows!(avx2 bf16 => bf16, 1: 1 of 1 2 of 1);
-    pub(super) const AVX2_BF16_TO_F32: [Part; 2] = by_rows!(avx2 bf16 => f32, 1: 1 of 1 2 of 1);
-    pub(super) const AVX2_F16: [Part; 2] = by_rows!(avx2 f16 => f16, 1: 1 of 1 2 of 1);
-    pub(super) const AVX2_F16_TO_F32: [Part; 2] = by_rows!(avx2 f16 => f32, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_BF16: [Part; 2] = by_rows!(avx2 bf16 => bf16, ANYWHERE, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_BF16_TO_F32: [Part; 2] = by_rows!(avx2 bf16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_F16: [Part; 2] = by_rows!(avx2 f16 => f16, ANYWHERE, 1: 1 of 1 2 of 1);
+    pub(super) const AVX2_F16_TO_F32: [Part; 2] = by_rows!(avx2 f16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
 }
 
-/// R rows of N vectors of a tile, from `vector` on, with U partial sums each.
+/// R rows of N vectors of a tile, from `vector` on, with U partial sums each. Rows read at S words from each other,
+/// [`EVENLY`] or [`ANYWHERE`]: addresses of fourteen take more registers than there are, and are loaded for each term.
 ///
 /// # Safety
-/// As [`multiply`].
+/// As [`multiply`]; the rows read at that distance.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize, const U: usize>(
+unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize, const U: usize, const S: usize>(
     tile: &Tile,
     rows: &[Row],
     vector: usize,
@@ -528,7 +607,13 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                 }
             }
         }
-        let x: [*const Word; R] = std::array::from_fn(|r| tile.x.add(rows[r].x));
+        let first = tile.x.add(rows[0].x);
+        let distance = if R == 1 { 0 } else { rows[R.min(2) - 1].x.wrapping_sub(rows[0].x) };
+        let x: [*const Word; R] = std::array::from_fn(|r| match S {
+            ANYWHERE | EVENLY => tile.x.add(rows[r].x),
+            distance => first.wrapping_add(r * distance),
+        });
+        let mut ahead = tile.ahead;
         for nest in tile.nests {
             let [outer, middle, inner] = nest.loops;
             for turn in 0..outer.turns {
@@ -538,24 +623,47 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                     for _ in 0..inner.turns {
                         let (mut at, mut weights) = (shift, weights.add(place));
                         // What the next turn reads of each row is far from this, and nobody else foresees it.
-                        for r in 0..R {
-                            V::prefetch(x[r].wrapping_add(shift + inner.x));
+                        if inner.x != nest.depth {
+                            for r in 0..R {
+                                V::prefetch(x[r].wrapping_add(shift + inner.x));
+                            }
                         }
-                        // High tiles take one term a turn: with a second loop their sums would change registers.
-                        if 1 < U {
-                            for _ in 0..nest.depth / U {
-                                for u in 0..U {
-                                    partial[u] = term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
+                        // Every third row has an address; to the two behind it there is one distance.
+                        let mut thirds: [*const Word; ROWS.div_ceil(3)] = std::array::from_fn(|ix| {
+                            first.wrapping_add((3 * ix).wrapping_mul(distance)).wrapping_add(shift)
+                        });
+                        let mut rest = nest.depth;
+                        while rest != 0 {
+                            let depth = rest.min(LINE);
+                            rest -= depth;
+                            ahead.step::<V>();
+                            // High tiles take one term a turn: with a second loop their sums would change registers.
+                            if 1 < U {
+                                for _ in 0..depth / U {
+                                    for u in 0..U {
+                                        partial[u] = term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
+                                    }
+                                    (at, weights) = (at + U, weights.wrapping_add(U * width));
                                 }
-                                (at, weights) = (at + U, weights.wrapping_add(U * width));
                             }
-                        }
-                        for _ in 0..if 1 < U { nest.depth % U } else { nest.depth } {
-                            for v in 0..N {
-                                V::prefetch(weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES));
+                            for _ in 0..if 1 < U { depth % U } else { depth } {
+                                for v in 0..N {
+                                    V::prefetch(
+                                        weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES),
+                                    );
+                                }
+                                if S == EVENLY && U == 1 {
+                                    let x: [*const Word; R] = std::array::from_fn(|r| {
+                                        thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance))
+                                    });
+                                    sums = term::<V, F, R, N>(sums, x, 0, weights);
+                                    thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
+                                } else {
+                                    sums = term::<V, F, R, N>(sums, x, at, weights);
+                                    at = opaque(at + 1);
+                                }
+                                weights = weights.wrapping_add(width);
                             }
-                            sums = term::<V, F, R, N>(sums, x, at, weights);
-                            (at, weights) = (opaque(at + 1), weights.wrapping_add(width));
                         }
                         (shift, place) = (shift + inner.x, place + inner.weights);
                     }
@@ -644,6 +752,22 @@ fn opaque(number: usize) -> usize {
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     number
+}
+
+/// The same place, of which the compiler knows nothing.
+#[inline(always)]
+fn opaque_place(place: *const Word) -> *const Word {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    {
+        let same: *const Word;
+        // SAFETY: a comment is no instruction, so the register keeps its place.
+        unsafe {
+            std::arch::asm!("/* {0} */", inlateout(reg) place => same, options(pure, nomem, nostack, preserves_flags));
+        }
+        same
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    place
 }
 
 /// One term more: the word at `at` of each row's `x` by the vectors of weights.

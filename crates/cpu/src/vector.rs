@@ -140,6 +140,10 @@ pub(crate) trait Vector: Copy {
     #[inline(always)]
     fn prefetch<T>(_: *const T) {}
 
+    /// The same for one that will be read later, so that it does not take the place of what is read until then.
+    #[inline(always)]
+    fn prefetch_far<T>(_: *const T) {}
+
     /// All lanes 0.
     #[inline(always)]
     fn zero() -> Self {

@@ -26,7 +26,7 @@ use types::pointwise::Unary;
 use crate::epilogue::Epilogue;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::SharedMut;
-use crate::tile::{self, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::tile::{self, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, Window, math};
 
@@ -255,7 +255,11 @@ impl KernelFn for Winograd {
                 let first = start + task % chunks * cut.chunk;
                 let tiles = first..end.min(first + cut.chunk);
                 let values = &group[(first - start) * values..(tiles.end - start) * values];
-                job.run_chunk(task / chunks, tiles, cut.block, values);
+                // What this thread will likely go on with, if nobody has seen its weights yet.
+                let next = (task + pool.threads()) / chunks;
+                let is_new =
+                    next != task / chunks && next < panels && (task + pool.threads()) % chunks == 0 && start == 0;
+                job.run_chunk(task / chunks, tiles, cut.block, values, is_new.then_some(next));
             });
         }
     }
@@ -290,13 +294,19 @@ impl Job<'_> {
         [image, at / columns * self.kernel.tile, at % columns * self.kernel.tile]
     }
 
-    /// A panel's channels of some tiles, whose transformed inputs are `values` in blocks of `block` tiles.
-    fn run_chunk(&self, panel: usize, tiles: Range<usize>, block: usize, values: &[f32]) {
+    /// A panel's channels of some tiles, whose transformed inputs are `values` in blocks of `block` tiles. Meanwhile the
+    /// weights of another panel are asked for.
+    fn run_chunk(&self, panel: usize, tiles: Range<usize>, block: usize, values: &[f32], next: Option<usize>) {
         let kernel = self.kernel;
         let (channels, places) = (kernel.in_channels, kernel.side() * kernel.side());
         let first = panel * PANEL;
         let width = PANEL.min(kernel.out_lanes() - first);
         let weights = &self.weights[first * channels * places..][..width * channels * places];
+        let mut ahead = next.map_or(Ahead::NOTHING, |next| {
+            let weights = &self.weights[next * PANEL * channels * places..];
+            let steps = places * tiles.len().div_ceil(block) * channels.div_ceil(LANES);
+            Ahead::new(weights.as_ptr().cast(), weights.len().min(PANEL * channels * places), steps)
+        });
         let mut sums = Sums([MaybeUninit::uninit(); SUMS]);
         let sums: &mut [MaybeUninit<f32>] = &mut sums.0[..places * tiles.len() * width];
         let rows: [Row; ROWS] = std::array::from_fn(|r| Row { x: r * LANES, out: r * width });
@@ -328,6 +338,7 @@ impl Job<'_> {
                     start: Start::Zero,
                     residual: None,
                     limits: None,
+                    ahead: ahead.share(&nests[..if rest == 0 { 1 } else { 2 }]),
                 };
                 // SAFETY: each of the rows has a value for every input channel at this place, a row of weights for each
                 // of these, and `width` sums, all within the slices cut above. The sums are ours.

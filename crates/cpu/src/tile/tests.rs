@@ -59,6 +59,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut typ
             start: Start::Bias(bias.as_ptr()),
             residual: None,
             limits: Some([-1.5, 2.0]),
+            ahead: Ahead::NOTHING,
         };
         // SAFETY: the slices have the lengths that the rows and the nest ask for.
         unsafe { multiply_by(isa, way, &tile) };
@@ -106,6 +107,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut ty
             start: Start::Zero,
             residual: None,
             limits: None,
+            ahead: Ahead::NOTHING,
         };
         // SAFETY: the slices have the lengths that the rows and the nest ask for.
         unsafe { sums_of_bytes_by(isa, way, &tile, &mut sums) };
@@ -125,10 +127,19 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut ty
 }
 
 /// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
-#[expect(clippy::needless_range_loop, reason = "an index of several slices")]
 fn check(isa: Isa, count: usize, vectors: usize, factors: Stored, way: Way, random: &mut types::Random) {
-    let (width, word) = (LANES * vectors, factors.per_word());
-    let depths = [16, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
+    check_rows(isa, &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(), vectors, factors, way, random);
+    // At one distance, which may be that of pixels in blocks of sixteen.
+    for distance in [LANES, 7] {
+        check_rows(isa, &(0..count).map(|r| r * distance).collect::<Vec<_>>(), vectors, factors, way, random);
+    }
+    check_rows(isa, &(0..count).rev().map(|r| r * 9).collect::<Vec<_>>(), vectors, factors, way, random);
+}
+
+#[expect(clippy::needless_range_loop, reason = "an index of several slices")]
+fn check_rows(isa: Isa, places: &[usize], vectors: usize, factors: Stored, way: Way, random: &mut types::Random) {
+    let (count, width, word) = (places.len(), LANES * vectors, factors.per_word());
+    let depths = [37, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
     let (mut nests, mut x_len, mut terms) = (Vec::new(), 0, 0);
     for (depth, outer, inner) in depths {
         let loops = [
@@ -143,10 +154,11 @@ fn check(isa: Isa, count: usize, vectors: usize, factors: Stored, way: Way, rand
         }
     }
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
-    let (x_bytes, x) = stored(factors, numbers((x_len + 3 * count) * word));
+    let (x_bytes, x) = stored(factors, numbers((x_len + places.iter().max().unwrap_or(&0)) * word));
     let (weight_bytes, weights) = stored(factors, numbers(terms * width * word));
     let bias = numbers(width);
-    let rows: Vec<Row> = (0..count).map(|r| Row { x: (r * 5) % count * 3, out: (count - 1 - r) * LANES }).collect();
+    let row = |(r, &x): (usize, &usize)| Row { x, out: (count - 1 - r) * LANES };
+    let rows: Vec<Row> = places.iter().enumerate().map(row).collect();
     for (result, start, residual, limits) in [
         (Stored::F32, Start::Zero, false, None),
         (factors, Start::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
@@ -169,6 +181,7 @@ fn check(isa: Isa, count: usize, vectors: usize, factors: Stored, way: Way, rand
             start,
             residual: residual.then_some(before_bytes.as_ptr()),
             limits,
+            ahead: Ahead::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&nests),
         };
         // SAFETY: the slices have the lengths that the rows and nests ask for.
         unsafe { multiply_by(isa, way, &tile) };
@@ -202,7 +215,9 @@ fn check(isa: Isa, count: usize, vectors: usize, factors: Stored, way: Way, rand
                 }
                 let rounding = want.abs() * [0.0, 1.0 / 2048.0, 1.0 / 256.0][result as usize];
                 let error = (f64::from(got[at]) - want).abs();
-                assert!(error < 1e-5 + rounding, "{isa} {factors:?} {count} x {vectors}, row {r}: {error}");
+                // Terms are at most 1, and each sum of some is rounded.
+                let sums = 1e-7 * (terms * word) as f64 + 1e-6;
+                assert!(error < sums + rounding, "{isa} {factors:?} {count} x {vectors}, row {r}: {error}");
             }
         }
     }

@@ -24,6 +24,12 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch_far<T>(line: *const T) {
+        // SAFETY: the instruction is there, and reads nothing that the program would see.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
         // SAFETY: the caller's promise, and the family's.
         unsafe { wide_bf16(_mm256_loadu_si256(from.cast())) }
@@ -434,6 +440,12 @@ unsafe fn words_within(lanes: Avx2, low: f32, high: f32) -> __m256i {
 
 impl Vector for Avx2 {
     const ISA: Isa = Isa::Avx2;
+
+    #[inline(always)]
+    fn prefetch_far<T>(line: *const T) {
+        // SAFETY: the instruction is there, and reads nothing that the program would see.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    }
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
