@@ -16,7 +16,9 @@
 //! ```
 //!
 //! Of halves and bytes a block of channels is few words, and the matrix unit takes sixteen at a time: where each pixel is used
-//! often enough, all its channels are brought side by side first (`gathered`), and are one block.
+//! often enough, all its channels are brought side by side first (`gathered`), and are one block. Padding is then pixels
+//! like others. The unit likes many pixels at one distance: where lines are short, it takes several in one go, with what
+//! lies between them, of which nothing becomes.
 //!
 //! A task is a panel of 32 output channels and some rows of pictures. How tasks are cut depends on the shape alone.
 
@@ -42,6 +44,8 @@ const TERMS_MIN: usize = 1 << 15;
 const GATHERED_CHANNELS_MAX: usize = 1 << 32;
 /// Pixels that a task gathers.
 const GATHERED_PIXELS: usize = 256;
+/// So few words of a gathered pixel are not filled up.
+const FEW_WORDS: usize = 4;
 /// Distances in bytes whose multiples compete for places in a first cache.
 const GATHERED_STEP: usize = 2048;
 /// Pixels from which on pictures are large: their weights are small beside them.
@@ -58,8 +62,8 @@ const CHANNELS_BY_TAPS: usize = 128;
 ///
 /// Of bytes, `x` without sign and weights with one, the sums are exact, and a scale makes numbers of them.
 ///
-/// Refuses: groups whose channels do not fill their blocks, halves and bytes that do not fill words of four bytes or are
-/// row-major, sums of bytes without a scale or with a residual.
+/// Refuses: groups whose channels do not fill their blocks; halves and bytes that do not fill words of four bytes or are
+/// row-major and not gathered; sums of bytes without a scale or with a residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvBlocked {
     /// Pictures.
@@ -74,8 +78,8 @@ pub struct ConvBlocked {
     pub window: Window,
     /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
     pub input_blocked: bool,
-    /// Whether all channels of a pixel are brought side by side first, in the workspace: for factors of which a block has
-    /// but a few words, and units that take many at once.
+    /// Whether all channels of a pixel are brought side by side first, with padding, in the workspace: for factors of which
+    /// a block has but a few words, and units that take many at once. They may be row-major before.
     pub gathered: bool,
     /// How `x` and the weights are stored: of `u8`, the weights as `i8`.
     pub factors: Stored,
@@ -219,9 +223,13 @@ impl ConvBlocked {
         if self.input_blocked { LANES / self.factors.per_word() } else { 1 }
     }
 
-    /// Words of a gathered pixel that are multiplied: whole rows of the matrix unit's registers, the last ones zeros.
+    /// Words of a gathered pixel that are multiplied: whole rows of the matrix unit's registers, if need be filled up. Few
+    /// words stay as they are, as those of all cells in a row of the kernel are neighbours.
     fn depth(&self) -> usize {
-        (self.in_channels / self.factors.per_word()).next_multiple_of(LANES)
+        match self.in_channels.div_ceil(self.factors.per_word()) {
+            words @ 0..=FEW_WORDS => words,
+            words => words.next_multiple_of(LANES),
+        }
     }
 
     /// Words from pixel to pixel of what tiles read. Gathered pixels at a multiple of 4 kB would compete for the same few
@@ -234,39 +242,79 @@ impl ConvBlocked {
         }
     }
 
+    /// The window over a gathered picture, which begins with its padding and ends with the last pixel that is used.
+    fn padded(&self) -> Window {
+        let Window { output, kernel, stride, dilation, .. } = self.window;
+        let reach = |axis: usize| (output[axis].max(1) - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
+        Window { input: [reach(0), reach(1)], pad: [0, 0], ..self.window }
+    }
+
     /// Words of the workspace.
     fn gathered_words(&self) -> Option<usize> {
-        match self.gathered {
-            true => product(&[self.batch, self.pixel(), self.window.input[0], self.window.input[1]]),
-            false => Some(0),
-        }
+        let [rows, columns] = self.padded().input;
+        if self.gathered { product(&[self.batch, self.pixel(), rows, columns]) } else { Some(0) }
     }
 
     /// Words of a picture that tiles read.
     fn read_image(&self) -> usize {
-        if self.gathered { self.pixel() * self.window.input_plane() } else { self.input_image() }
+        if self.gathered { self.pixel() * self.padded().input_plane() } else { self.input_image() }
     }
 
-    /// Brings all channels of each pixel side by side.
-    fn gather(&self, x: &[Word], gathered: &mut [Word], pool: &Pool) {
-        let (plane, block, pixel) = (self.window.input_plane(), self.in_block(), self.pixel());
-        let words = self.in_channels / self.factors.per_word();
-        for_each_chunk(pool, gathered, GATHERED_PIXELS * pixel, &|number, cells| {
-            for (ix, cells) in cells.chunks_exact_mut(pixel).enumerate() {
-                let at = number * GATHERED_PIXELS + ix;
-                let image = &x[at / plane * self.input_image()..];
-                let (channels, filled) = cells.split_at_mut(words);
-                for (number, cells) in channels.chunks_mut(block).enumerate() {
-                    cells.copy_from_slice(&image[(number * plane + at % plane) * block..][..cells.len()]);
+    /// Brings all channels of each pixel side by side, rows with their padding.
+    fn gather(&self, x: &[u8], gathered: &mut [Word], pool: &Pool) {
+        let Window { input, pad, .. } = self.window;
+        let ([rows, columns], pixel) = (self.padded().input, self.pixel());
+        if gathered.is_empty() {
+            return;
+        }
+        let of_picture = pad[1].min(columns)..(pad[1] + input[1]).min(columns);
+        let (line, lines) = (columns * pixel, GATHERED_PIXELS.div_ceil(columns));
+        for_each_chunk(pool, gathered, lines * line, &|number, cells| {
+            for (ix, cells) in cells.chunks_exact_mut(line).enumerate() {
+                let (image, row) = ((number * lines + ix) / rows, (number * lines + ix) % rows);
+                // Padding counts as the zero point does; channels that fill up meet weights of 0.
+                cells.fill([self.zero; 4]);
+                if let Some(row) = row.checked_sub(pad[0]).filter(|&row| row < input[0]) {
+                    let cells = &mut cells[of_picture.start * pixel..of_picture.end * pixel];
+                    match (self.input_blocked, self.factors.per_word()) {
+                        (true, _) => self.gather_blocks(x, image, row, cells),
+                        (false, 2) => self.gather_planes::<2>(x, image, row, cells),
+                        (false, _) => self.gather_planes::<1>(x, image, row, cells),
+                    }
                 }
-                filled.fill([0; 4]);
             }
         });
     }
 
+    /// Pixels from the first of a row on, whose channels lie in blocks.
+    fn gather_blocks(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
+        let (plane, block, words) = (self.window.input_plane(), self.in_block(), self.in_words());
+        let x: &[Word] = bytemuck::cast_slice(x);
+        let x = &x[image * self.input_image()..];
+        for (column, cells) in pixels.chunks_exact_mut(self.pixel()).enumerate() {
+            let at = row * self.window.input[1] + column;
+            for (number, cells) in cells[..words].chunks_mut(block).enumerate() {
+                cells.copy_from_slice(&x[(number * plane + at) * block..][..cells.len()]);
+            }
+        }
+    }
+
+    /// The same where each channel is a plane, of elements of so many bytes.
+    fn gather_planes<const SIZE: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
+        let [rows, columns] = self.window.input;
+        let (x, _) = x.as_chunks::<SIZE>();
+        for channel in 0..self.in_channels {
+            let line = &x[((image * self.in_channels + channel) * rows + row) * columns..];
+            for (cells, item) in pixels.chunks_exact_mut(self.pixel()).zip(line) {
+                let (items, _) = cells[channel * SIZE / 4].as_chunks_mut::<SIZE>();
+                items[channel % (4 / SIZE)] = *item;
+            }
+        }
+    }
+
     /// Words of a group's input channels.
     fn in_words(&self) -> usize {
-        self.in_channels / self.groups / self.factors.per_word()
+        (self.in_channels / self.groups).div_ceil(self.factors.per_word())
     }
 
     fn out_blocks(&self) -> usize {
@@ -278,12 +326,13 @@ impl ConvBlocked {
         self.in_channels.div_ceil(self.factors.per_word()).next_multiple_of(self.in_block()) * self.window.input_plane()
     }
 
-    /// The window; where each output sees the one pixel at its own place, a picture is one column.
+    /// The window over what tiles read; where each output sees the one pixel at its own place, a picture is one column.
     fn geometry(&self) -> Window {
-        let Window { input, output, kernel, stride, pad, .. } = self.window;
+        let window = if self.gathered { self.padded() } else { self.window };
+        let Window { input, output, kernel, stride, pad, .. } = window;
         match kernel == [1, 1] && stride == [1, 1] && pad == [0, 0] && input == output {
-            true => Window { input: [input[0] * input[1], 1], output: [output[0] * output[1], 1], ..self.window },
-            false => self.window,
+            true => Window { input: [input[0] * input[1], 1], output: [output[0] * output[1], 1], ..window },
+            false => window,
         }
     }
 
@@ -392,8 +441,8 @@ impl KernelFn for ConvBlocked {
     fn sizes(&self) -> Result<Sizes, Misfit> {
         let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if self.gathered && (!self.input_blocked || self.factors == Stored::F32 || 1 < *groups) {
-            return Err(Misfit("halves and bytes in blocks of one group are gathered, and nothing else"));
+        if self.gathered && (self.factors == Stored::F32 || 1 < *groups) {
+            return Err(Misfit("halves and bytes of one group are gathered, and nothing else"));
         }
         if self.gathered && GATHERED_CHANNELS_MAX < *in_channels {
             return Err(Misfit("its sizes overflow"));
@@ -405,8 +454,9 @@ impl KernelFn for ConvBlocked {
         if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(Misfit("the groups' channels do not fill their blocks"));
         }
-        if self.factors != Stored::F32 && (ins % self.factors.per_word() != 0 || !self.input_blocked) {
-            return Err(Misfit("halves come in pairs and bytes by fours, from blocks"));
+        let fills = if self.input_blocked { ins % self.factors.per_word() == 0 } else { self.gathered };
+        if self.factors != Stored::F32 && !fills {
+            return Err(Misfit("halves come in pairs and bytes by fours, from blocks, or are gathered from planes"));
         }
         let bytes = self.factors.is_byte();
         if self.factors == Stored::I8 || (bytes && self.epilogue.residual) {
@@ -446,7 +496,7 @@ impl KernelFn for ConvBlocked {
     }
 
     fn run(&self, args: Args, pool: &Pool) {
-        let x: &[Word] = input(&args, 0);
+        let x: &[u8] = input(&args, 0);
         let weights: &[Word] = input(&args, 1);
         let scale: Option<&[f32]> = self.epilogue.scale.then(|| input(&args, 2));
         let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, self.epilogue.bias_at()));
@@ -457,7 +507,6 @@ impl KernelFn for ConvBlocked {
             return;
         }
         let lanes = self.out_blocks() * LANES;
-        assert_eq!(x.len(), self.batch * self.input_image(), "the input has its size");
         let shifts = self.shift_words().expect("`sizes` computed it");
         let words = if self.gathered { self.depth() } else { self.in_words() };
         assert_eq!(weights.len(), lanes * words * self.window.taps() + shifts, "and the weights");
@@ -466,14 +515,15 @@ impl KernelFn for ConvBlocked {
         assert!([scale, bias].into_iter().flatten().all(|vector| vector.len() == lanes), "and scale and bias");
         assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
 
-        let x = match self.gathered {
+        let x: &[Word] = match self.gathered {
             true => {
                 let gathered: &mut [Word] = elements_mut(args.workspace);
                 self.gather(x, gathered, pool);
                 &*gathered
             }
-            false => x,
+            false => bytemuck::cast_slice(x),
         };
+        assert_eq!(x.len(), self.batch * self.read_image(), "what tiles read has its size");
         let (limits, functions) = self.epilogue.limits_and_functions();
         let (window, split, panels) = (self.geometry(), self.split(), self.panels());
         let out = SharedMut::new(out);
@@ -611,6 +661,34 @@ impl Job<'_> {
             [nest] => self.rows_max(nest.depth),
             _ => tile::rows_max(self.isa),
         };
+        if let Some(positions) = walk.positions(rows_max).filter(|_| lines && conv.gathered && tile.nests.len() == 1) {
+            for image in 0..region.images.len() {
+                let place = walk.image(image);
+                let mut at = 0;
+                while let Some((first, count)) = walk.next_positions(at, positions, rows_max) {
+                    at = first + count;
+                    let mut rows = [Row::default(); ROWS_IN_LINE];
+                    let mut wanted = 0;
+                    for (ix, row) in rows[..count].iter_mut().enumerate() {
+                        let (line, column) = ((first + ix) / positions, (first + ix) % positions);
+                        wanted |= u32::from(column < walk.line) << ix;
+                        let out = line * walk.line_step.out + column.min(walk.line - 1) * walk.step.out;
+                        *row = Row { x: (first + ix) * walk.step.x, out };
+                    }
+                    // SAFETY: as below. What is read for an output that nobody wants lies between pixels that others use,
+                    // as its line is followed by one of the same picture.
+                    unsafe {
+                        let start = place.out * conv.result.size();
+                        let residual = tile.residual.map(|residual| residual.add(start));
+                        let (x, out) = (tile.x.add(place.x), tile.out.add(start));
+                        let (rows, ahead) = (&rows[..count], ahead.share(tile.nests));
+                        let tile = Tile { x, out, rows, residual, ahead, ..tile };
+                        epilogue::multiply_wanted(self.isa, &tile, self.functions, wanted);
+                    }
+                }
+            }
+            return;
+        }
         while rest != 0 {
             // Tiles of nearly the same height: two of 9 and 8 are faster than two of 14 and 3.
             let next = if lines { walk.line_rest() } else { rest };
@@ -734,6 +812,34 @@ impl Walk {
         };
         let (line_place, image_place) = (place, place);
         Walk { line, lines, at: 0, line_ix: 0, place, line_place, image_place, step, line_step, image_step }
+    }
+
+    /// Where an image begins.
+    fn image(&self, image: usize) -> Row {
+        let Row { x, out } = self.image_place;
+        Row { x: x + image * self.image_step.x, out: out + image * self.image_step.out }
+    }
+
+    /// How many outputs there would be from the begin of one line to that of the next at the distance of neighbours, where
+    /// that is a whole number and tiles over them are fewer than those of single lines.
+    fn positions(&self, rows_max: usize) -> Option<usize> {
+        let positions = self.line_step.x / self.step.x.max(1);
+        let all = (self.lines - 1) * positions + self.line;
+        let (in_one, by_lines) = (all.div_ceil(rows_max), self.lines * self.line.div_ceil(rows_max));
+        let is_whole = positions * self.step.x == self.line_step.x && self.line <= positions;
+        (is_whole && 5 * in_one < 4 * by_lines).then_some(positions)
+    }
+
+    /// The first of these that is wanted, from one on, and how many a tile takes of which the last is wanted too.
+    fn next_positions(&self, at: usize, positions: usize, rows_max: usize) -> Option<(usize, usize)> {
+        let wanted = |at: usize| at % positions < self.line;
+        let first = if wanted(at) { at } else { at.next_multiple_of(positions) };
+        let rest = ((self.lines - 1) * positions + self.line).checked_sub(first).filter(|&rest| rest != 0)?;
+        let mut count = rest.div_ceil(rest.div_ceil(rows_max));
+        while !wanted(first + count - 1) {
+            count -= 1;
+        }
+        Some((first, count))
     }
 
     /// Outputs of the line that are left.

@@ -109,8 +109,8 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     if !is_plain {
         // SAFETY: the caller's promise.
         return unsafe {
-            tile::sums_of_bytes(isa, tile, &mut beside);
-            finish_sums(isa, tile, functions, &mut beside);
+            tile::sums(isa, tile, &mut beside);
+            finish_sums(isa, tile, functions, &mut beside, 0);
         };
     }
     let rows: [Row; ROWS_IN_LINE] =
@@ -127,16 +127,37 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     // SAFETY: the caller's promise; the sums have room in `beside`.
     unsafe { tile::multiply(isa, &sums) };
     // SAFETY: the caller's promise.
-    unsafe { finish_sums(isa, tile, functions, &mut beside) };
+    unsafe { finish_sums(isa, tile, functions, &mut beside, 0) };
 }
 
-/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside`: scale and bias of whole numbers,
-/// residual, limits, functions, and the results.
+/// Computes those rows of a tile of halves or bytes that are wanted, a bit for each: the others stand where they stand so
+/// that all lie at one distance.
+///
+/// # Safety
+/// As [`tile::multiply`]; nothing is written for rows that nobody wants.
+pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary], wanted: u32) {
+    let mut beside = Beside::new();
+    // SAFETY: the caller's promise.
+    unsafe { tile::sums(isa, tile, &mut beside) };
+    let mut row = 0;
+    while row < tile.rows.len() {
+        let run = (wanted >> row).trailing_ones() as usize;
+        let rows = &tile.rows[row..tile.rows.len().min(row + run)];
+        // SAFETY: the caller's promise; every row has its sums.
+        unsafe { finish_sums(isa, &Tile { rows, ..*tile }, functions, &mut beside, row) };
+        row += run + 1;
+    }
+}
+
+/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside`, from some row on: scale and bias of whole
+/// numbers, residual, limits, functions, and the results.
 ///
 /// # Safety
 /// As [`tile::multiply`]; `beside` has a sum for each row and vector.
-pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside) {
-    with_item!(tile.result, T => with_vector!(isa, finish<T>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside)));
+pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside, from: usize) {
+    with_item!(tile.result, T => with_vector!(isa, finish<T>(
+        tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
+    )));
 }
 
 fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
@@ -145,11 +166,11 @@ fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
 
 /// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold and that the sums are there.
 #[inline(always)]
-fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside) {
+fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize) {
     let [low, high] = tile.limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
     for vector in 0..tile.vectors {
         // SAFETY: the caller's promise: a sum for each row and vector.
-        let sums = unsafe { beside.rows(vector, tile.rows.len()) };
+        let sums = unsafe { &mut beside.rows(vector, from + tile.rows.len())[from..] };
         let place = |row: &Row| row.out + vector * tile.vector_stride;
         // SAFETY: there is a number for each channel of the tile.
         let of_vector = |numbers: *const f32| unsafe { V::load(numbers.add(vector * LANES)) };

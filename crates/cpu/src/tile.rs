@@ -303,7 +303,7 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
         {
             let mut sums = Beside::new();
             crate::amx::sums(tile, step, &mut sums);
-            return crate::epilogue::finish_sums(isa, tile, &[], &mut sums);
+            return crate::epilogue::finish_sums(isa, tile, &[], &mut sums, 0);
         }
         assert!(tile.rows.len() <= ROWS, "only rows in a line are so many");
         match (isa, tile.factors) {
@@ -345,18 +345,18 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
     }
 }
 
-/// The sums of a tile of bytes, as they are; the tile's `out` is not used.
+/// The sums of a tile of halves or bytes, as they are; the tile's `out` is not used.
 ///
 /// # Safety
 /// As [`multiply`].
-pub(crate) unsafe fn sums_of_bytes(isa: Isa, tile: &Tile, sums: &mut Beside) {
+pub(crate) unsafe fn sums(isa: Isa, tile: &Tile, sums: &mut Beside) {
     // SAFETY: the caller's promise.
-    unsafe { sums_of_bytes_by(isa, Way::of(isa, tile.factors), tile, sums) }
+    unsafe { sums_by(isa, Way::of(isa, tile.factors), tile, sums) }
 }
 
 /// # Safety
 /// As [`multiply_by`].
-unsafe fn sums_of_bytes_by(isa: Isa, way: Way, tile: &Tile, sums: &mut Beside) {
+unsafe fn sums_by(isa: Isa, way: Way, tile: &Tile, sums: &mut Beside) {
     #[cfg(target_arch = "x86_64")]
     if way == Way::Matrix
         && let Some(step) = crate::amx::row_step(tile)

@@ -139,7 +139,7 @@ fn random_shapes_agree_with_the_definition() {
         });
         let activations =
             [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
-        let pairs = input_blocked && in_channels / groups % 2 == 0;
+        let pairs = if input_blocked { in_channels / groups % 2 == 0 } else { groups == 1 };
         let factors = if pairs { pick(random, &Stored::FRACTIONS) } else { Stored::F32 };
         let conv = ConvBlocked {
             factors,
@@ -151,7 +151,7 @@ fn random_shapes_agree_with_the_definition() {
             groups,
             window: Window { input, output, kernel, stride, dilation, pad },
             input_blocked,
-            gathered: factors != Stored::F32 && groups == 1 && random.below(2) == 0,
+            gathered: factors != Stored::F32 && groups == 1 && (!input_blocked || random.below(2) == 0),
             epilogue: Epilogue {
                 scale: false,
                 bias: random.below(2) == 0,
@@ -216,6 +216,10 @@ fn shapes_of_networks_agree_with_the_definition() {
         ConvBlocked { factors: Stored::Bf16, result: Stored::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
         ConvBlocked { factors: Stored::F16, result: Stored::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
         ConvBlocked { factors: Stored::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
+        // Lines that are taken together: at stride 1 and 2, of several pictures.
+        ConvBlocked { factors: Stored::Bf16, gathered: true, batch: 2, ..plain([128, 64], [7, 7], [3, 3], 1) },
+        ConvBlocked { factors: Stored::Bf16, gathered: true, ..plain([64, 40], [14, 14], [3, 3], 2) },
+        ConvBlocked { factors: Stored::Bf16, gathered: true, ..plain([3, 64], [60, 60], [7, 7], 2) },
     ] {
         check(&conv, &mut random, false);
     }

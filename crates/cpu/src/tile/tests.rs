@@ -110,7 +110,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut ty
             ahead: Ahead::NOTHING,
         };
         // SAFETY: the slices have the lengths that the rows and the nest ask for.
-        unsafe { sums_of_bytes_by(isa, way, &tile, &mut sums) };
+        unsafe { sums_by(isa, way, &tile, &mut sums) };
         for at in 0..count * width {
             let (row, lane) = (at / width, at % width);
             // SAFETY: there is a sum for each row and vector.

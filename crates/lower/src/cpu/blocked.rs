@@ -83,15 +83,20 @@ const GATHERED_USES: usize = 512;
 
 /// A convolution of halves or bytes whose channels are brought side by side first, where there are several blocks of them,
 /// each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many words in one
-/// go.
+/// go. From planes there is no other way.
 fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { gathered: true, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
     let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
+    let pays = fits && BLOCK < direct.in_channels && GATHERED_USES <= uses(&direct);
+    if pays || !direct.input_blocked { kernel } else { direct }
+}
+
+/// How often a convolution multiplies each number of its input.
+fn uses(conv: &cpu::ConvBlocked) -> usize {
     let cells = |extents: [usize; 2]| extents[0] * extents[1];
-    let Window { kernel: taps, input, output, .. } = direct.window;
-    let uses = direct.out_channels * cells(taps) * cells(output) / cells(input).max(1);
-    if fits && BLOCK < direct.in_channels && GATHERED_USES <= uses { kernel } else { direct }
+    let Window { kernel, input, output, .. } = conv.window;
+    conv.out_channels * cells(kernel) * cells(output) / cells(input).max(1)
 }
 
 /// The kernel of a convolution that computes the sums of products.
@@ -159,7 +164,9 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     match kernel_of_known(graph, node, conv) {
         Ok(ConvKernel::Direct(direct)) => {
             let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };
-            cpu::Kernel::from(cpu::ConvBlocked { factors: Stored::U8, zero: 1, epilogue, ..direct }).sizes().is_ok()
+            let gathered = !direct.input_blocked;
+            let kernel = cpu::ConvBlocked { factors: Stored::U8, zero: 1, gathered, epilogue, ..direct };
+            cpu::Kernel::from(kernel).sizes().is_ok()
         }
         Ok(ConvKernel::Depthwise(depthwise)) => {
             let epilogue = cpu::Epilogue { scale: true, ..depthwise.epilogue.clone() };
@@ -192,8 +199,11 @@ pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Stored)
         }
         Ok(ConvKernel::Direct(direct)) => {
             let to_half = cpu::ConvBlocked { result: half, ..direct };
-            let of_halves = cpu::ConvBlocked { factors: half, ..to_half.clone() };
-            match (fits(of_halves.into()), fits(to_half.into())) {
+            let gathered = !to_half.input_blocked;
+            let of_halves = cpu::ConvBlocked { factors: half, gathered, ..to_half.clone() };
+            // A picture that is used rarely is not worth being rounded and brought together first.
+            let pays = !gathered || GATHERED_USES <= uses(&to_half);
+            match (pays && fits(of_halves.into()), fits(to_half.into())) {
                 (true, _) => Halves::Read([0, 1].into_iter().collect()),
                 (false, true) => Halves::Read([].into_iter().collect()),
                 (false, false) => Halves::No,
@@ -437,7 +447,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
     };
     let mut values = node.inputs.iter().chain(&node.outputs);
     let possible = match (&node.op, blocked) {
-        // Sliding windows take halves and bytes from blocks alone.
+        // Sliding windows write halves and bytes to blocks alone.
         (Op::Conv(_) | Op::Pool(_), false) => values.all(|&value| graph.ty(value).dtype == DType::F32),
         (_, true) => values.all(|&value| Stored::of(graph.ty(value).dtype).is_some()),
         (_, false) => true,
