@@ -77,6 +77,32 @@ fn repeated_run(shape: &[usize], strides: &[Vec<usize>]) -> (usize, usize) {
     (shape.len() - first, shape[first..].iter().product())
 }
 
+impl Chain {
+    /// The register of each input and instruction: its own, or that of the operand whose place a function takes, as nobody
+    /// reads it afterwards. Inputs are read anew for each tile where they do not repeat.
+    fn places(&self, axes: usize, run: usize) -> [usize; REGISTERS] {
+        let (inputs, inner) = (self.strides.len(), self.shape.len() - axes);
+        let is_read_anew = |ix: usize| {
+            let period = period(&self.shape[inner..], &self.strides[ix][inner..]);
+            self.inputs[ix] != Stored::F32 && period.is_none_or(|period| period != 1 && run <= period)
+        };
+        let mut places = std::array::from_fn(|number| number);
+        for (ix, instruction) in self.program.iter().enumerate() {
+            let Instruction::Unary(_, a) = *instruction else { continue };
+            let reads = |instruction: &Instruction| match *instruction {
+                Instruction::Unary(_, b) => a == b,
+                Instruction::Binary(_, b, c) => a == b || a == c,
+                Instruction::Constant(_) => false,
+            };
+            let to_output = ix + 1 == self.program.len() && self.result == Stored::F32;
+            if !to_output && (inputs <= a || is_read_anew(a)) && !self.program[ix + 1..].iter().any(reads) {
+                places[inputs + ix] = places[a];
+            }
+        }
+        places
+    }
+}
+
 impl KernelFn for Chain {
     const NAME: &'static str = "chain";
 
@@ -132,7 +158,7 @@ impl KernelFn for Chain {
         if out.is_empty() {
             return;
         }
-        let outer = &self.shape[..self.shape.len() - axes];
+        let (outer, places) = (&self.shape[..self.shape.len() - axes], self.places(axes, run));
         for_each_chunk(pool, out, CHUNK * size, &|number, cells| {
             let mut registers = [const { MaybeUninit::uninit() }; TILE * REGISTERS];
             let registers = zeros(&mut registers, TILE * (self.strides.len() + self.program.len()));
@@ -145,8 +171,8 @@ impl KernelFn for Chain {
                 let place = Place { outer, row, column, axes };
                 let (chain, cells) = (self, &mut cells[at * size..(at + length) * size]);
                 with_vector!(pool.isa(), run_tile(
-                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, filled: &mut [Filled; REGISTERS],
-                    registers: &mut [f32], cells: &mut [u8]
+                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, places: [usize; REGISTERS],
+                    filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
                 ));
                 at += length;
             }
@@ -176,6 +202,7 @@ fn run_tile<V: Vector>(
     chain: &Chain,
     inputs: &[Operand<'_>],
     place: Place<'_>,
+    places: [usize; REGISTERS],
     filled: &mut [Filled; REGISTERS],
     registers: &mut [f32],
     cells: &mut [u8],
@@ -220,13 +247,20 @@ fn run_tile<V: Vector>(
         }
     }
     for (ix, instruction) in chain.program.iter().enumerate() {
-        let (known, rest) = registers.split_at_mut((inputs.len() + ix) * TILE);
+        let number = inputs.len() + ix;
         let is_last = ix + 1 == chain.program.len();
+        if let Instruction::Unary(function, a) = *instruction
+            && places[number] == places[a]
+        {
+            math::apply(V::ISA, function, &mut registers[places[a] * TILE..][..length]);
+            continue;
+        }
+        let (known, rest) = registers.split_at_mut(number * TILE);
         let result = match is_last && chain.result == Stored::F32 {
             true => elements_mut(cells),
             false => &mut rest[..length],
         };
-        let operand = |number: usize| direct[number].unwrap_or_else(|| &known[number * TILE..][..length]);
+        let operand = |number: usize| direct[number].unwrap_or_else(|| &known[places[number] * TILE..][..length]);
         match *instruction {
             Instruction::Unary(function, a) => {
                 result.copy_from_slice(operand(a));
@@ -240,7 +274,7 @@ fn run_tile<V: Vector>(
     }
     if chain.program.is_empty() || chain.result != Stored::F32 {
         let last = inputs.len() + chain.program.len() - 1;
-        let result = direct[last].unwrap_or(&registers[last * TILE..][..length]);
+        let result = direct[last].unwrap_or(&registers[places[last] * TILE..][..length]);
         stored::narrow(V::ISA, chain.result, result, cells);
     }
 }
@@ -260,6 +294,46 @@ mod tests {
         assert_eq!(period(&shape[2..], &strides[0][2..]), Some(400));
         assert_eq!(period(&[7, 3], &[0, 1]), None, "three is no part of a register");
         assert_eq!(period(&[7, 3], &[1, 7]), None);
+    }
+
+    #[test]
+    fn functions_take_the_place_of_what_nobody_reads_again() {
+        use Instruction::{Binary as Two, Constant, Unary as One};
+        let affine = |scale: f32, shift: f32| Unary::Affine { scale, shift };
+        // Of two inputs side by side and one number: each is read twice by one of the programs.
+        let programs = [
+            vec![One(affine(2.0, 1.0), 0), One(affine(0.5, -1.0), 1), Two(Binary::Add, 3, 4), One(Unary::Relu, 5)],
+            vec![One(affine(2.0, 1.0), 0), One(Unary::Neg, 3), Two(Binary::Mul, 3, 4), Two(Binary::Sub, 5, 0)],
+            vec![One(affine(3.0, 0.0), 2), Two(Binary::Add, 3, 1), One(Unary::Abs, 4), Two(Binary::Add, 5, 2)],
+            vec![Constant(3.0), One(Unary::Neg, 3), Two(Binary::Max, 4, 0), One(affine(1.0, 2.0), 5)],
+        ];
+        let (rows, columns) = (3, 700);
+        let x = |ix: usize| (ix * 7 % 11) as u8;
+        let y = |ix: usize| (ix * 5 % 13) as u8;
+        for (program, result) in programs.iter().flat_map(|program| [(program, Stored::F32), (program, Stored::I8)]) {
+            let strides = vec![vec![columns, 1], vec![columns, 1], vec![0, 0]];
+            let inputs = vec![Stored::U8; 3];
+            let chain = Chain { shape: vec![rows, columns], strides, inputs, program: program.clone(), result };
+            let [xs, ys]: [Vec<u8>; 2] = [(0..rows * columns).map(x).collect(), (0..rows * columns).map(y).collect()];
+            let mut out = vec![0; rows * columns * result.size()];
+            let inputs = [&xs[..], &ys, &[4]].map(Operand::Bytes);
+            chain.run(Args { inputs: &inputs, outputs: &mut [&mut out], workspace: &mut [] }, &Pool::new(2));
+            let mut got = vec![0.0; rows * columns];
+            stored::widen(crate::Isa::Portable, result, &out, &mut got);
+            for (ix, got) in got.iter().enumerate() {
+                let mut registers = vec![f32::from(x(ix)), f32::from(y(ix)), 4.0];
+                for instruction in program {
+                    registers.push(match *instruction {
+                        One(function, a) => function.eval(f64::from(registers[a])) as f32,
+                        Two(function, a, b) => function.eval(f64::from(registers[a]), f64::from(registers[b])) as f32,
+                        Constant(number) => number,
+                    });
+                }
+                let want = registers[registers.len() - 1];
+                let want = if result == Stored::I8 { want.round_ties_even().clamp(-128.0, 127.0) } else { want };
+                assert_eq!(*got, want, "{program:?}, {result:?}, {ix}");
+            }
+        }
     }
 
     #[test]

@@ -277,7 +277,8 @@ impl ConvBlocked {
                 if let Some(row) = row.checked_sub(pad[0]).filter(|&row| row < input[0]) {
                     let cells = &mut cells[of_picture.start * pixel..of_picture.end * pixel];
                     match (self.input_blocked, self.factors.per_word()) {
-                        (true, _) => self.gather_blocks(x, image, row, cells),
+                        (true, 2) => self.gather_blocks::<8>(x, image, row, cells),
+                        (true, _) => self.gather_blocks::<4>(x, image, row, cells),
                         (false, 2) => self.gather_planes::<2>(x, image, row, cells),
                         (false, _) => self.gather_planes::<1>(x, image, row, cells),
                     }
@@ -286,15 +287,19 @@ impl ConvBlocked {
         });
     }
 
-    /// Pixels from the first of a row on, whose channels lie in blocks.
-    fn gather_blocks(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
-        let (plane, block, words) = (self.window.input_plane(), self.in_block(), self.in_words());
+    /// Pixels from the first of a row on, whose channels lie in blocks of so many words.
+    fn gather_blocks<const BLOCK: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
+        let (plane, words) = (self.window.input_plane(), self.in_words());
         let x: &[Word] = bytemuck::cast_slice(x);
-        let x = &x[image * self.input_image()..];
+        let (x, _) = x[image * self.input_image()..].as_chunks::<BLOCK>();
         for (column, cells) in pixels.chunks_exact_mut(self.pixel()).enumerate() {
             let at = row * self.window.input[1] + column;
-            for (number, cells) in cells[..words].chunks_mut(block).enumerate() {
-                cells.copy_from_slice(&x[(number * plane + at) * block..][..cells.len()]);
+            let (whole, rest) = cells[..words].as_chunks_mut::<BLOCK>();
+            for (number, cells) in whole.iter_mut().enumerate() {
+                *cells = x[number * plane + at];
+            }
+            if !rest.is_empty() {
+                rest.copy_from_slice(&x[words / BLOCK * plane + at][..rest.len()]);
             }
         }
     }

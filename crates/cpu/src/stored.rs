@@ -280,9 +280,12 @@ pub(crate) fn widen(isa: Isa, stored: Stored, from: &[u8], to: &mut [f32]) {
 
 #[inline(always)]
 fn widen_all<V: Vector, T: Item>(from: &[T], to: &mut [f32]) {
-    for (from, to) in from.chunks(LANES).zip(to.chunks_mut(LANES)) {
-        T::read_part::<V>(from, 0.0).write_part(to);
+    let (whole, rest) = from.as_chunks::<LANES>();
+    let (to, to_rest) = to.split_at_mut(whole.len() * LANES);
+    for (from, to) in whole.iter().zip(to.as_chunks_mut::<LANES>().0) {
+        T::read::<V>(from).write(to);
     }
+    T::read_part::<V>(rest, 0.0).write_part(to_rest);
 }
 
 /// Rounds numbers to elements.
@@ -299,9 +302,12 @@ pub(crate) fn narrow(isa: Isa, stored: Stored, from: &[f32], to: &mut [u8]) {
 
 #[inline(always)]
 fn narrow_all<V: Vector, T: Item>(from: &[f32], to: &mut [T]) {
-    for (from, to) in from.chunks(LANES).zip(to.chunks_mut(LANES)) {
-        T::write_part(V::read_part(from, 0.0), to);
+    let (whole, rest) = from.as_chunks::<LANES>();
+    let (to, to_rest) = to.split_at_mut(whole.len() * LANES);
+    for (from, to) in whole.iter().zip(to.as_chunks_mut::<LANES>().0) {
+        T::write(V::read(from), to);
     }
+    T::write_part(V::read_part(rest, 0.0), to_rest);
 }
 
 #[cfg(test)]
