@@ -1,10 +1,13 @@
 //! [`Chain`]: a short program applied to each element, tile by tile, with no intermediate in memory.
 
+mod pipes;
+
 use std::mem::MaybeUninit;
 
 use serde::{Deserialize, Serialize};
 use types::pointwise::{Binary, Unary};
 
+use self::pipes::{Pipes, Source};
 use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, elements_mut, product};
 use crate::shared::{for_each_chunk, zeros};
 use crate::vector::{Vector, with_vector};
@@ -77,32 +80,6 @@ fn repeated_run(shape: &[usize], strides: &[Vec<usize>]) -> (usize, usize) {
     (shape.len() - first, shape[first..].iter().product())
 }
 
-impl Chain {
-    /// The register of each input and instruction: its own, or that of the operand whose place a function takes, as nobody
-    /// reads it afterwards. Inputs are read anew for each tile where they do not repeat.
-    fn places(&self, axes: usize, run: usize) -> [usize; REGISTERS] {
-        let (inputs, inner) = (self.strides.len(), self.shape.len() - axes);
-        let is_read_anew = |ix: usize| {
-            let period = period(&self.shape[inner..], &self.strides[ix][inner..]);
-            self.inputs[ix] != Stored::F32 && period.is_none_or(|period| period != 1 && run <= period)
-        };
-        let mut places = std::array::from_fn(|number| number);
-        for (ix, instruction) in self.program.iter().enumerate() {
-            let Instruction::Unary(_, a) = *instruction else { continue };
-            let reads = |instruction: &Instruction| match *instruction {
-                Instruction::Unary(_, b) => a == b,
-                Instruction::Binary(_, b, c) => a == b || a == c,
-                Instruction::Constant(_) => false,
-            };
-            let to_output = ix + 1 == self.program.len() && self.result == Stored::F32;
-            if !to_output && (inputs <= a || is_read_anew(a)) && !self.program[ix + 1..].iter().any(reads) {
-                places[inputs + ix] = places[a];
-            }
-        }
-        places
-    }
-}
-
 impl KernelFn for Chain {
     const NAME: &'static str = "chain";
 
@@ -158,7 +135,8 @@ impl KernelFn for Chain {
         if out.is_empty() {
             return;
         }
-        let (outer, places) = (&self.shape[..self.shape.len() - axes], self.places(axes, run));
+        let (outer, pipes) = (&self.shape[..self.shape.len() - axes], Pipes::of(self));
+        let pipes = &pipes;
         for_each_chunk(pool, out, CHUNK * size, &|number, cells| {
             let mut registers = [const { MaybeUninit::uninit() }; TILE * REGISTERS];
             let registers = zeros(&mut registers, TILE * (self.strides.len() + self.program.len()));
@@ -171,7 +149,7 @@ impl KernelFn for Chain {
                 let place = Place { outer, row, column, axes };
                 let (chain, cells) = (self, &mut cells[at * size..(at + length) * size]);
                 with_vector!(pool.isa(), run_tile(
-                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, places: [usize; REGISTERS],
+                    chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, pipes: &Pipes,
                     filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
                 ));
                 at += length;
@@ -202,14 +180,14 @@ fn run_tile<V: Vector>(
     chain: &Chain,
     inputs: &[Operand<'_>],
     place: Place<'_>,
-    places: [usize; REGISTERS],
+    pipes: &Pipes,
     filled: &mut [Filled; REGISTERS],
     registers: &mut [f32],
     cells: &mut [u8],
 ) {
     let length = cells.len() / chain.result.size();
     // Inputs that lie side by side are read where they are, the others and all results so far in registers.
-    let mut direct: [Option<&[f32]>; REGISTERS] = [None; REGISTERS];
+    let mut direct: [Option<Source>; REGISTERS] = [None; REGISTERS];
     for (ix, ((input, strides), &stored)) in inputs.iter().zip(&chain.strides).zip(&chain.inputs).enumerate() {
         let register = &mut registers[ix * TILE..][..length];
         let Operand::Bytes(bytes) = input else {
@@ -242,26 +220,37 @@ fn run_tile<V: Vector>(
                 stored::widen(V::ISA, stored, items(start, first.len()), first);
                 others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
             }
-            _ if stored == Stored::F32 => direct[ix] = Some(elements(items(start + place.column, length))),
+            _ if stored == Stored::F32 || pipes.read(chain, ix) => {
+                direct[ix] = Some(Source { stored, bytes: items(start + place.column, length) });
+            }
             _ => stored::widen(V::ISA, stored, items(start + place.column, length), register),
         }
     }
-    for (ix, instruction) in chain.program.iter().enumerate() {
-        let number = inputs.len() + ix;
-        let is_last = ix + 1 == chain.program.len();
-        if let Instruction::Unary(function, a) = *instruction
-            && places[number] == places[a]
-        {
-            math::apply(V::ISA, function, &mut registers[places[a] * TILE..][..length]);
+    for pipe in pipes.iter() {
+        let instructions = pipe.instructions();
+        let is_last = instructions.end == chain.program.len();
+        let (known, rest) = registers.split_at_mut((inputs.len() + instructions.end - 1) * TILE);
+        if pipe.together {
+            let mut sources = [Source::NOTHING; REGISTERS];
+            for (number, (source, register)) in sources.iter_mut().zip(known.chunks(TILE)).enumerate() {
+                *source = direct[number].unwrap_or_else(|| Source::numbers(&register[..length]));
+            }
+            match is_last {
+                true => pipes::run::<V>(chain, pipe, &sources, chain.result, cells),
+                false => {
+                    pipes::run::<V>(chain, pipe, &sources, Stored::F32, bytemuck::cast_slice_mut(&mut rest[..length]));
+                }
+            }
             continue;
         }
-        let (known, rest) = registers.split_at_mut(number * TILE);
         let result = match is_last && chain.result == Stored::F32 {
             true => elements_mut(cells),
             false => &mut rest[..length],
         };
-        let operand = |number: usize| direct[number].unwrap_or_else(|| &known[places[number] * TILE..][..length]);
-        match *instruction {
+        // Of these no other instruction is read as it is stored.
+        let operand =
+            |number: usize| direct[number].map_or(&known[number * TILE..][..length], |source| elements(source.bytes));
+        match chain.program[instructions.start] {
             Instruction::Unary(function, a) => {
                 result.copy_from_slice(operand(a));
                 math::apply(V::ISA, function, result);
@@ -271,11 +260,14 @@ fn run_tile<V: Vector>(
             }
             Instruction::Constant(number) => result.fill(number),
         }
+        if is_last && chain.result != Stored::F32 {
+            stored::narrow(V::ISA, chain.result, &rest[..length], cells);
+        }
     }
-    if chain.program.is_empty() || chain.result != Stored::F32 {
-        let last = inputs.len() + chain.program.len() - 1;
-        let result = direct[last].unwrap_or(&registers[places[last] * TILE..][..length]);
-        stored::narrow(V::ISA, chain.result, result, cells);
+    if chain.program.is_empty() {
+        let last = inputs.len() - 1;
+        let register = &registers[last * TILE..][..length];
+        stored::narrow(V::ISA, chain.result, direct[last].map_or(register, |source| elements(source.bytes)), cells);
     }
 }
 

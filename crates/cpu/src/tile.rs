@@ -756,6 +756,10 @@ fn opaque(number: usize) -> usize {
 
 /// The same place, of which the compiler knows nothing.
 #[inline(always)]
+#[cfg_attr(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through it here")
+)]
 fn opaque_place(place: *const Word) -> *const Word {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     {

@@ -256,9 +256,8 @@ impl KernelFn for Winograd {
                 let tiles = first..end.min(first + cut.chunk);
                 let values = &group[(first - start) * values..(tiles.end - start) * values];
                 // What this thread will likely go on with, if nobody has seen its weights yet.
-                let next = (task + pool.threads()) / chunks;
-                let is_new =
-                    next != task / chunks && next < panels && (task + pool.threads()) % chunks == 0 && start == 0;
+                let (next, next_chunk) = ((task + pool.threads()) / chunks, (task + pool.threads()) % chunks);
+                let is_new = next != task / chunks && next < panels && next_chunk == 0 && start == 0;
                 job.run_chunk(task / chunks, tiles, cut.block, values, is_new.then_some(next));
             });
         }

@@ -141,6 +141,11 @@ fn random_shapes_agree_with_the_definition() {
             [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
         let pairs = if input_blocked { in_channels / groups % 2 == 0 } else { groups == 1 };
         let factors = if pairs { pick(random, &Stored::FRACTIONS) } else { Stored::F32 };
+        let gathered = match (groups, factors, input_blocked) {
+            (1, Stored::F32, true) => false,
+            (1, Stored::F32, false) | (1, _, true) => random.below(2) == 0,
+            (groups, _, _) => groups == 1,
+        };
         let conv = ConvBlocked {
             factors,
             zero: 0,
@@ -151,7 +156,7 @@ fn random_shapes_agree_with_the_definition() {
             groups,
             window: Window { input, output, kernel, stride, dilation, pad },
             input_blocked,
-            gathered: factors != Stored::F32 && groups == 1 && (!input_blocked || random.below(2) == 0),
+            gathered,
             epilogue: Epilogue {
                 scale: false,
                 bias: random.below(2) == 0,
@@ -220,6 +225,7 @@ fn shapes_of_networks_agree_with_the_definition() {
         ConvBlocked { factors: Stored::Bf16, gathered: true, batch: 2, ..plain([128, 64], [7, 7], [3, 3], 1) },
         ConvBlocked { factors: Stored::Bf16, gathered: true, ..plain([64, 40], [14, 14], [3, 3], 2) },
         ConvBlocked { factors: Stored::Bf16, gathered: true, ..plain([3, 64], [60, 60], [7, 7], 2) },
+        ConvBlocked { gathered: true, ..plain([3, 64], [60, 60], [7, 7], 2) },
     ] {
         check(&conv, &mut random, false);
     }

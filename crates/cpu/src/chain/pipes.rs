@@ -1,0 +1,208 @@
+//! [`Pipe`]: instructions that follow on each other, each on what the one before leaves in a register of the processor.
+//!
+//! ```text
+//!   mul x scale; add . shift; relu .        one pipe: x is loaded, three instructions, the result is stored
+//!   affine a; affine b; add both; affine    two: what comes of `a`, and what comes of `b` with it added
+//! ```
+//!
+//! A pipe takes eight vectors at a time, so that what decides what is next is asked for once in eight. Operands and results
+//! are read and written as they are stored.
+
+use std::ops::Range;
+
+use types::pointwise::{Binary, Unary};
+
+use super::{Chain, Instruction, REGISTERS};
+use crate::stored::{Item, with_item};
+use crate::vector::{LANES, Vector};
+use crate::{Stored, kernel};
+
+/// Vectors that a pipe takes at a time.
+const GROUP: usize = 8;
+
+/// Some instructions in a row.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pipe {
+    /// The first of them, and how many.
+    first: usize,
+    len: usize,
+    /// Whether they are carried out together; otherwise it is one, carried out on its own.
+    pub(super) together: bool,
+}
+
+impl Pipe {
+    pub(super) fn instructions(self) -> Range<usize> {
+        self.first..self.first + self.len
+    }
+}
+
+/// A program in pipes, in order.
+#[derive(Clone, Copy)]
+pub(super) struct Pipes {
+    pipes: [Pipe; REGISTERS],
+    count: usize,
+}
+
+impl Pipes {
+    pub(super) fn of(chain: &Chain) -> Pipes {
+        let (inputs, program) = (chain.strides.len(), &chain.program);
+        let mut pipes = Pipes { pipes: [Pipe::default(); REGISTERS], count: 0 };
+        for (ix, &instruction) in program.iter().enumerate() {
+            let before = (inputs + ix).wrapping_sub(1);
+            let readers = program.iter().filter(|instruction| reads(**instruction, before)).count();
+            // Both operands cannot be the one in the register.
+            let takes = reads(instruction, before) && !matches!(instruction, Instruction::Binary(_, a, b) if a == b);
+            let together = is_fast(instruction);
+            match pipes.pipes[..pipes.count].last_mut() {
+                Some(pipe) if together && pipe.together && takes && readers == 1 => pipe.len += 1,
+                _ => {
+                    pipes.pipes[pipes.count] = Pipe { first: ix, len: 1, together };
+                    pipes.count += 1;
+                }
+            }
+        }
+        pipes
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Pipe> {
+        self.pipes[..self.count].iter().copied()
+    }
+
+    /// Whether pipes alone read an operand, as it is stored.
+    pub(super) fn read(&self, chain: &Chain, operand: usize) -> bool {
+        let alone = self.iter().filter(|pipe| !pipe.together).flat_map(Pipe::instructions);
+        self.count != 0 && !alone.into_iter().any(|ix| reads(chain.program[ix], operand))
+    }
+}
+
+fn reads(instruction: Instruction, operand: usize) -> bool {
+    match instruction {
+        Instruction::Unary(_, a) => a == operand,
+        Instruction::Binary(_, a, b) => a == operand || b == operand,
+        Instruction::Constant(_) => false,
+    }
+}
+
+/// Whether it is a few instructions of the processor.
+fn is_fast(instruction: Instruction) -> bool {
+    match instruction {
+        Instruction::Unary(function, _) => {
+            matches!(function, Unary::Relu | Unary::Clip { .. } | Unary::Affine { .. } | Unary::Neg | Unary::Abs)
+        }
+        Instruction::Binary(function, _, _) => matches!(function, Binary::Add | Binary::Sub | Binary::Mul),
+        Instruction::Constant(_) => false,
+    }
+}
+
+/// Elements of a tile as they are stored.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) stored: Stored,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Source<'a> {
+    pub(super) const NOTHING: Source<'static> = Source { stored: Stored::F32, bytes: &[] };
+
+    pub(super) fn numbers(numbers: &'a [f32]) -> Source<'a> {
+        Source { stored: Stored::F32, bytes: bytemuck::cast_slice(numbers) }
+    }
+
+    /// G vectors from an element on, or as many as there are.
+    #[inline(always)]
+    fn load<V: Vector, const G: usize>(self, at: usize, count: usize) -> [V; G] {
+        with_item!(self.stored, T => {
+            let items: &[T] = &kernel::elements(self.bytes)[at..at + count];
+            let mut vectors = [V::zero(); G];
+            match count == G * LANES {
+                true => (0..G).for_each(|ix| vectors[ix] = T::read(&items[ix * LANES..])),
+                false => vectors[0] = T::read_part(items, 0.0),
+            }
+            vectors
+        })
+    }
+}
+
+/// Carries a pipe out on the elements of a tile.
+#[inline(always)]
+pub(super) fn run<V: Vector>(chain: &Chain, pipe: Pipe, sources: &[Source], stored: Stored, out: &mut [u8]) {
+    let length = out.len() / stored.size();
+    let mut at = 0;
+    while at < length {
+        let count = match length - at {
+            rest if GROUP * LANES <= rest => {
+                group::<V, GROUP>(chain, pipe, sources, stored, out, at, GROUP * LANES);
+                GROUP * LANES
+            }
+            rest => {
+                group::<V, 1>(chain, pipe, sources, stored, out, at, rest.min(LANES));
+                rest.min(LANES)
+            }
+        };
+        at += count;
+    }
+}
+
+/// The same on G vectors, or on less than one.
+#[inline(always)]
+fn group<V: Vector, const G: usize>(
+    chain: &Chain,
+    pipe: Pipe,
+    sources: &[Source],
+    stored: Stored,
+    out: &mut [u8],
+    at: usize,
+    count: usize,
+) {
+    let inputs = chain.strides.len();
+    let load = |operand: usize| sources[operand].load::<V, G>(at, count);
+    let mut items = match chain.program[pipe.first] {
+        Instruction::Unary(_, a) | Instruction::Binary(_, a, _) => load(a),
+        Instruction::Constant(_) => [V::zero(); G],
+    };
+    for ix in pipe.instructions() {
+        // What the instruction before left; the first operand of the first one.
+        let left = if ix == pipe.first { usize::MAX } else { inputs + ix - 1 };
+        match chain.program[ix] {
+            Instruction::Unary(function, _) => match function {
+                Unary::Relu => each(&mut items, |x| V::zero().max(x)),
+                Unary::Clip { min, max } => each(&mut items, |x| V::splat(max).min(V::splat(min).max(x))),
+                Unary::Affine { scale, shift } => each(&mut items, |x| x.mul(V::splat(scale)).add(V::splat(shift))),
+                Unary::Neg => each(&mut items, |x| x.mul(V::splat(-1.0))),
+                _ => each(&mut items, V::abs),
+            },
+            Instruction::Binary(function, a, b) => {
+                let is_right = b == left;
+                let other = load(if is_right { a } else { b });
+                match (function, is_right) {
+                    (Binary::Add, _) => pairs(&mut items, other, V::add),
+                    (Binary::Mul, _) => pairs(&mut items, other, V::mul),
+                    (_, false) => pairs(&mut items, other, V::sub),
+                    (_, true) => pairs(&mut items, other, |x, other| other.sub(x)),
+                }
+            }
+            Instruction::Constant(_) => {}
+        }
+    }
+    with_item!(stored, T => {
+        let out: &mut [T] = &mut kernel::elements_mut(out)[at..at + count];
+        match count == G * LANES {
+            true => (0..G).for_each(|ix| T::write(items[ix], &mut out[ix * LANES..])),
+            false => T::write_part(items[0], out),
+        }
+    });
+}
+
+#[inline(always)]
+fn each<V: Vector, const G: usize>(items: &mut [V; G], function: impl Fn(V) -> V) {
+    for item in items {
+        *item = function(*item);
+    }
+}
+
+#[inline(always)]
+fn pairs<V: Vector, const G: usize>(items: &mut [V; G], others: [V; G], function: impl Fn(V, V) -> V) {
+    for (item, other) in items.iter_mut().zip(others) {
+        *item = function(*item, other);
+    }
+}
