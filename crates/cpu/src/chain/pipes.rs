@@ -114,9 +114,12 @@ impl<'a> Source<'a> {
         with_item!(self.stored, T => {
             let items: &[T] = &kernel::elements(self.bytes)[at..at + count];
             let mut vectors = [V::zero(); G];
-            match count == G * LANES {
-                true => (0..G).for_each(|ix| vectors[ix] = T::read(&items[ix * LANES..])),
-                false => vectors[0] = T::read_part(items, 0.0),
+            if count == G * LANES {
+                for (vector, items) in vectors.iter_mut().zip(items.as_chunks::<LANES>().0) {
+                    *vector = T::read(items);
+                }
+            } else {
+                vectors[0] = T::read_part(items, 0.0);
             }
             vectors
         })
@@ -155,30 +158,50 @@ fn group<V: Vector, const G: usize>(
     count: usize,
 ) {
     let inputs = chain.strides.len();
-    let load = |operand: usize| sources[operand].load::<V, G>(at, count);
-    let mut items = match chain.program[pipe.first] {
-        Instruction::Unary(_, a) | Instruction::Binary(_, a, _) => load(a),
+    let mut items: [V; G] = match chain.program[pipe.first] {
+        Instruction::Unary(_, a) | Instruction::Binary(_, a, _) => sources[a].load(at, count),
         Instruction::Constant(_) => [V::zero(); G],
     };
+    // No closure: only what is inlined is compiled for the family of instructions.
+    macro_rules! each {
+        ($x:ident => $body:expr) => {
+            for item in &mut items {
+                let $x = *item;
+                *item = $body;
+            }
+        };
+    }
     for ix in pipe.instructions() {
-        // What the instruction before left; the first operand of the first one.
+        // What the instruction before left, unless this is the first.
         let left = if ix == pipe.first { usize::MAX } else { inputs + ix - 1 };
         match chain.program[ix] {
-            Instruction::Unary(function, _) => match function {
-                Unary::Relu => each(&mut items, |x| V::zero().max(x)),
-                Unary::Clip { min, max } => each(&mut items, |x| V::splat(max).min(V::splat(min).max(x))),
-                Unary::Affine { scale, shift } => each(&mut items, |x| x.mul(V::splat(scale)).add(V::splat(shift))),
-                Unary::Neg => each(&mut items, |x| x.mul(V::splat(-1.0))),
-                _ => each(&mut items, V::abs),
-            },
+            Instruction::Unary(Unary::Relu, _) => each!(x => V::zero().max(x)),
+            Instruction::Unary(Unary::Clip { min, max }, _) => {
+                let [min, max] = [V::splat(min), V::splat(max)];
+                each!(x => max.min(min.max(x)));
+            }
+            Instruction::Unary(Unary::Affine { scale, shift }, _) => {
+                let [scale, shift] = [V::splat(scale), V::splat(shift)];
+                each!(x => x.mul(scale).add(shift));
+            }
+            Instruction::Unary(Unary::Neg, _) => each!(x => x.mul(V::splat(-1.0))),
+            Instruction::Unary(_, _) => each!(x => x.abs()),
             Instruction::Binary(function, a, b) => {
                 let is_right = b == left;
-                let other = load(if is_right { a } else { b });
+                let others: [V; G] = sources[if is_right { a } else { b }].load(at, count);
+                macro_rules! pairs {
+                    ($x:ident, $y:ident => $body:expr) => {
+                        for (item, $y) in items.iter_mut().zip(others) {
+                            let $x = *item;
+                            *item = $body;
+                        }
+                    };
+                }
                 match (function, is_right) {
-                    (Binary::Add, _) => pairs(&mut items, other, V::add),
-                    (Binary::Mul, _) => pairs(&mut items, other, V::mul),
-                    (_, false) => pairs(&mut items, other, V::sub),
-                    (_, true) => pairs(&mut items, other, |x, other| other.sub(x)),
+                    (Binary::Add, _) => pairs!(x, y => x.add(y)),
+                    (Binary::Mul, _) => pairs!(x, y => x.mul(y)),
+                    (_, false) => pairs!(x, y => x.sub(y)),
+                    (_, true) => pairs!(x, y => y.sub(x)),
                 }
             }
             Instruction::Constant(_) => {}
@@ -186,23 +209,12 @@ fn group<V: Vector, const G: usize>(
     }
     with_item!(stored, T => {
         let out: &mut [T] = &mut kernel::elements_mut(out)[at..at + count];
-        match count == G * LANES {
-            true => (0..G).for_each(|ix| T::write(items[ix], &mut out[ix * LANES..])),
-            false => T::write_part(items[0], out),
+        if count == G * LANES {
+            for (item, out) in items.into_iter().zip(out.as_chunks_mut::<LANES>().0) {
+                T::write(item, out);
+            }
+        } else {
+            T::write_part(items[0], out);
         }
     });
-}
-
-#[inline(always)]
-fn each<V: Vector, const G: usize>(items: &mut [V; G], function: impl Fn(V) -> V) {
-    for item in items {
-        *item = function(*item);
-    }
-}
-
-#[inline(always)]
-fn pairs<V: Vector, const G: usize>(items: &mut [V; G], others: [V; G], function: impl Fn(V, V) -> V) {
-    for (item, other) in items.iter_mut().zip(others) {
-        *item = function(*item, other);
-    }
 }
