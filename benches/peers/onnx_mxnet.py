@@ -6,10 +6,10 @@ import numpy as np
 import onnx_nodes
 
 
-def symbol(file):
-    """A symbol with the outputs of a file, and its parameters by name."""
+def symbol(file, shapes):
+    """A symbol with the outputs of a file, for inputs of such shapes by name, and its parameters by name."""
     inputs, nodes, constants, outputs = onnx_nodes.read(file)
-    build = Build(constants)
+    build = Build(constants, shapes)
     for name in inputs:
         build.values[name] = mx.sym.Variable(name)
     for node in nodes:
@@ -23,8 +23,8 @@ def symbol(file):
 class Build:
     """Symbols that grow, with their parameters."""
 
-    def __init__(self, constants):
-        self.constants, self.values, self.parameters = constants, {}, {}
+    def __init__(self, constants, shapes):
+        self.constants, self.shapes, self.values, self.parameters = constants, shapes, {}, {}
 
     def value(self, name):
         """A symbol; a constant becomes a parameter."""
@@ -34,10 +34,15 @@ class Build:
 
     def parameter(self, array):
         name = f"constant{len(self.parameters)}"
-        # Whole numbers and truth values take part in arithmetic with f32, and stand for indices as such.
+        # MXNet has no rank 0; whole numbers and truth values take part in arithmetic with f32, and stand for indices so.
+        array = array.reshape(array.shape or (1,))
         self.parameters[name] = mx.nd.array(array, dtype="float32")
-        # Nothing but constants of rank 0 needs another shape: MXNet has none.
-        return mx.sym.Variable(name, shape=array.shape or (1,))
+        return mx.sym.Variable(name, shape=array.shape)
+
+    def shape(self, value):
+        _, (shape,), _ = value.infer_shape(**{name: shape for name, shape in self.shapes.items()
+                                              if name in value.list_inputs()})
+        return shape
 
 
 def windowed(node, rank):
@@ -157,10 +162,10 @@ def pointwise(operator):
 
 
 def add(build, node):
-    # The sum of two values of one shape is what MKL-DNN joins to a convolution; a constant is spread.
-    is_spread = any(name in node.constants for name in node.inputs)
-    operator = mx.sym.broadcast_add if is_spread else mx.sym.elemwise_add
-    return operator(*(build.value(name) for name in node.inputs))
+    # The sum of two values of one shape is an operator of its own, and the one that MKL-DNN joins to a convolution.
+    values = [build.value(name) for name in node.inputs]
+    is_spread = build.shape(values[0]) != build.shape(values[1])
+    return (mx.sym.broadcast_add if is_spread else mx.sym.elemwise_add)(*values)
 
 
 def cast(build, node):
@@ -225,8 +230,11 @@ ROWS = {
     "LayerNormalization": layer_norm,
     "LogSoftmax": softmax(mx.sym.log_softmax),
     "MatMul": matmul,
+    "Max": pointwise(mx.sym.broadcast_maximum),
     "MaxPool": pool("max"),
+    "Min": pointwise(mx.sym.broadcast_minimum),
     "Mul": pointwise(mx.sym.broadcast_mul),
+    "Pow": pointwise(mx.sym.broadcast_power),
     "ReduceMax": reduce(mx.sym.max),
     "ReduceMean": reduce(mx.sym.mean),
     "ReduceSum": reduce(mx.sym.sum),

@@ -139,9 +139,9 @@ class Mxnet:
         import mxnet
         self.imported = time.perf_counter()
         import onnx_mxnet
-        symbol, parameters = onnx_mxnet.symbol(request["plain"])
         kinds = {name: str(array.dtype) for name, array in inputs.items()}
         shapes = {name: array.shape for name, array in inputs.items()}
+        symbol, parameters = onnx_mxnet.symbol(request["plain"], shapes)
         self.executor = symbol.simple_bind(mxnet.cpu(), grad_req="null", type_dict=kinds, **shapes)
         auxiliary = set(symbol.list_auxiliary_states())
         self.executor.copy_params_from({name: array for name, array in parameters.items() if name not in auxiliary},

@@ -134,7 +134,16 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
         for contestant in shuffled(&mut random, medians.len()) {
             let took = match contestant {
                 0 => Some(model.visit(options.threads, runs)?),
-                _ => peers[contestant - 1].as_mut().map(|peer| peer.visit(runs)).transpose()?,
+                _ => match peers[contestant - 1].as_mut().map(|peer| peer.visit(runs)).transpose() {
+                    Ok(took) => took,
+                    Err(error) => {
+                        eprintln!("{}: `{}`: {error}", model.name, options.peers[contestant - 1].name);
+                        peers[contestant - 1] = None;
+                        medians[contestant].clear();
+                        least[contestant] = f64::INFINITY;
+                        None
+                    }
+                },
             };
             if let Some(took) = took {
                 medians[contestant].push(took.median);
@@ -156,10 +165,10 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
     let mut expected: Option<Vec<Tensor>> = None;
     for (peer, Program { name, .. }) in peers.iter_mut().zip(&options.peers) {
         let Some(peer) = peer else { continue };
-        let theirs = peer.outputs(model)?;
-        match &expected {
-            None => expected = Some(theirs),
-            Some(expected) => {
+        match (peer.outputs(model), &expected) {
+            (Err(error), _) => eprintln!("{}: `{name}`: {error}", model.name),
+            (Ok(theirs), None) => expected = Some(theirs),
+            (Ok(theirs), Some(expected)) => {
                 let difference = Difference::of(&theirs, expected);
                 if !difference.agrees {
                     eprintln!("{}: `{name}` differs by {}", model.name, difference.text());
