@@ -205,6 +205,18 @@ def cut(build, node):
     return x
 
 
+def resize(build, node):
+    how = node.get("mode", "nearest"), node.get("coordinate_transformation_mode"), node.get("nearest_mode")
+    x = build.value(node.input(0))
+    extents, sizes, scales = build.shape(x), node.numbers(3), node.array(2)
+    if sizes is None:
+        sizes = [int(extent * scale) for extent, scale in zip(extents, scales)]
+    factors = [size / extent for size, extent in zip(sizes, extents)]
+    if how != ("nearest", "asymmetric", "floor") or factors != [1, 1, int(factors[2]), factors[2]]:
+        raise node.refused("other than by one whole number to the nearest")
+    return mx.sym.UpSampling(x, scale=int(factors[2]), sample_type="nearest")
+
+
 def gather(build, node):
     return mx.sym.take(build.value(node.input(0)), build.value(node.input(1)), axis=node.get("axis", 0))
 
@@ -240,6 +252,7 @@ ROWS = {
     "ReduceSum": reduce(mx.sym.sum),
     "Relu": activation("relu"),
     "Reshape": reshape,
+    "Resize": resize,
     "Sigmoid": activation("sigmoid"),
     "Slice": cut,
     "Softmax": softmax(mx.sym.softmax),
