@@ -92,9 +92,8 @@ impl Options {
             }
         }
         if options.models.is_empty() {
-            let is_here = |model: &&str| {
-                model.split(':').next().is_some_and(|file| !model::is_file(file) || model::at_root(file).exists())
-            };
+            let is_here = |file: &str| !model::is_file(file) || (options.batch == 1 && model::at_root(file).exists());
+            let is_here = |model: &&str| model.split(':').next().is_some_and(is_here);
             options.models = MODELS.into_iter().filter(is_here).map(str::to_string).collect();
         }
         Ok(options)

@@ -50,13 +50,14 @@ impl Model {
 
         // The model as we export it: what peers get of the zoo, and of files those that read no ONNX by themselves.
         let plain = folder.join("model.onnx");
-        let is_plain = !options.peers.is_empty() && {
-            let exported = ours("export", &[], &plain);
-            if let Err(error) = &exported {
-                eprintln!("{name}: {error}");
+        let mut is_plain = !options.peers.is_empty();
+        if is_plain && let Err(error) = ours("export", &[], &plain) {
+            if !is_file(source) {
+                return Err(error);
             }
-            exported.is_ok()
-        };
+            eprintln!("{name}: {error}");
+            is_plain = false;
+        }
         let file = if is_file(source) { at_root(source) } else { plain.clone() };
 
         let described: Json = parse(&output_of(Command::new(&exe).args(["describe", "--json"]))?)?;
