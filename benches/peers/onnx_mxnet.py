@@ -34,7 +34,7 @@ class Build:
 
     def parameter(self, array):
         name = f"constant{len(self.parameters)}"
-        # MXNet has no rank 0; whole numbers and truth values take part in arithmetic with f32, and stand for indices so.
+        # MXNet has no rank 0; whole numbers and truth values are numbers in f32, also as indices.
         array = array.reshape(array.shape or (1,))
         self.parameters[name] = mx.nd.array(array, dtype="float32")
         return mx.sym.Variable(name, shape=array.shape)
@@ -45,34 +45,34 @@ class Build:
         return shape
 
 
-def windowed(node, rank):
-    strides, dilations, before, after = node.window(rank)
-    if before != after:
-        raise node.refused("with other pads in front than behind")
-    return {"stride": strides, "dilate": dilations, "pad": before}
-
-
 def convolution(operator):
     def row(build, node):
         weight, bias = node.array(1), node.input(2)
         kernel, groups = weight.shape[2:], node.get("group", 1)
         channels = weight.shape[0] if node.kind == "Conv" else groups * weight.shape[1]
         operands = [build.value(name) for name in node.inputs if name]
+        strides, dilations, before, after = node.window(len(kernel))
+        if before != after:
+            if node.kind != "Conv" or len(kernel) < 2:
+                raise node.refused("with other pads in front than behind")
+            pads = [pad for pair in zip(before, after) for pad in pair]
+            operands[0] = mx.sym.pad(operands[0], mode="constant", pad_width=(0, 0, 0, 0, *pads), constant_value=0)
+            before = (0,) * len(kernel)
         more = {} if node.kind == "Conv" else {"adj": tuple(node.get("output_padding", [0] * len(kernel)))}
         return operator(*operands, kernel=kernel, num_filter=channels, num_group=groups, no_bias=bias is None,
-                        **more, **windowed(node, len(kernel)))
+                        stride=strides, dilate=dilations, pad=before, **more)
     return row
 
 
 def pool(kind):
     def row(build, node):
         kernel = tuple(node.get("kernel_shape"))
-        window = windowed(node, len(kernel))
-        if set(window.pop("dilate")) != {1}:
-            raise node.refused("with dilations")
+        strides, dilations, before, after = node.window(len(kernel))
+        if before != after or set(dilations) != {1}:
+            raise node.refused("with dilations, or other pads in front than behind")
         convention = "full" if node.get("ceil_mode", 0) else "valid"
         return mx.sym.Pooling(build.value(node.input(0)), kernel=kernel, pool_type=kind, pooling_convention=convention,
-                              count_include_pad=bool(node.get("count_include_pad", 0)), **window)
+                              count_include_pad=bool(node.get("count_include_pad", 0)), stride=strides, pad=before)
     return row
 
 

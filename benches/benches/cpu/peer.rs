@@ -40,7 +40,8 @@ impl Program {
             }
             Host::Native(program) => Command::new(program),
         };
-        command.arg(model.folder.join("request.json"));
+        // MNN's converter leaves a file where it is run.
+        command.arg(model.folder.join("request.json")).current_dir(&model.folder);
         command
     }
 }
