@@ -5,7 +5,8 @@ usage: speed.py PEER REQUEST.json            loads, says `ready`, then obeys lin
                                              `save DIR` writes the outputs of one run as DIR/0.npy, 1.npy, ..., prints `saved`
        speed.py PEER REQUEST.json --once     loads, runs once and prints one line of JSON: what that took and needed
 
-REQUEST.json: {"model": FILE.onnx, "threads": N, "dtype": "f32", "inputs": [[NAME, FILE.npy], ...], "outputs": [NAME, ...]}
+REQUEST.json: {"model": FILE.onnx, "plain": FILE.onnx, "threads": N, "dtype": "f32", "inputs": [[NAME, FILE.npy], ...],
+               "outputs": [NAME, ...]}; "plain" is the model as prestow exports it, which translators read
 A peer's package is imported here and nowhere else; what is not asked for need not be there.
 """
 
@@ -19,37 +20,37 @@ import numpy as np
 
 
 class Onnxruntime:
-    def __init__(self, model, threads, dtype, inputs, outputs):
+    def __init__(self, request, inputs):
         import onnxruntime
         self.imported = time.perf_counter()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = request["threads"]
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        self.inputs, self.outputs = inputs, outputs
+        self.session = onnxruntime.InferenceSession(request["model"], options, providers=["CPUExecutionProvider"])
+        self.inputs, self.outputs = inputs, request["outputs"]
 
     def run(self):
         return self.session.run(self.outputs, self.inputs)
 
 
 class Openvino:
-    def __init__(self, model, threads, dtype, inputs, outputs):
+    def __init__(self, request, inputs):
         import openvino
         self.imported = time.perf_counter()
         core = openvino.Core()
-        graph = core.read_model(model)
+        graph = core.read_model(request["model"])
         graph.reshape({name: list(array.shape) for name, array in inputs.items()})
         # By default it computes in bf16 where the processor can, whoever asks for f32.
-        options = {"INFERENCE_PRECISION_HINT": dtype, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
-                   "PERFORMANCE_HINT": "LATENCY"}
+        options = {"INFERENCE_PRECISION_HINT": request["dtype"], "INFERENCE_NUM_THREADS": request["threads"],
+                   "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
         compiled = core.compile_model(graph, "CPU", options)
         self.request = compiled.create_infer_request()
         # Set once, so that no run copies them.
         self.arrays = list(inputs.values())
         for name, array in inputs.items():
             self.request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
-        self.outputs = outputs
+        self.outputs = request["outputs"]
 
     def run(self):
         self.request.infer()
@@ -57,9 +58,10 @@ class Openvino:
 
 
 class Mnn:
-    def __init__(self, model, threads, dtype, inputs, outputs):
+    def __init__(self, request, inputs):
         from MNN import expr, nn
         self.imported = time.perf_counter()
+        model = request["model"]
         converted = model + ".mnn"
         if not os.path.exists(converted) or os.path.getmtime(converted) < os.path.getmtime(model):
             # What the script `mnnconvert` calls; the script itself also installs a package and reports to its makers.
@@ -67,8 +69,9 @@ class Mnn:
             _tools.mnnconvert(["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", converted + ".part",
                                "--bizCode", "none"])
             os.replace(converted + ".part", converted)
-        runtime = nn.create_runtime_manager(({"backend": "CPU", "precision": "high", "numThread": threads},))
-        self.module = nn.load_module_from_file(converted, list(inputs), outputs, runtime_manager=runtime)
+        options = {"backend": "CPU", "precision": "high", "numThread": request["threads"]}
+        runtime = nn.create_runtime_manager((options,))
+        self.module = nn.load_module_from_file(converted, list(inputs), request["outputs"], runtime_manager=runtime)
         kinds = {"float32": expr.float, "int32": expr.int, "int64": expr.int64}
         self.inputs = [expr.const(array, list(array.shape), expr.NCHW, kinds[str(array.dtype)])
                        for array in inputs.values()]
@@ -78,7 +81,80 @@ class Mnn:
         return [self.convert(value) for value in self.module.onForward(self.inputs)]
 
 
-PEERS = {"onnxruntime": Onnxruntime, "openvino": Openvino, "mnn": Mnn}
+class Torch:
+    """Compiled ahead of the runs by inductor, with the parameters as constants: its fastest way."""
+
+    def __init__(self, request, inputs):
+        import torch
+        self.imported = time.perf_counter()
+        import onnx_torch
+        torch.set_num_threads(request["threads"])
+        torch.set_grad_enabled(False)
+        self.module = onnx_torch.module(request["plain"])
+        self.inputs = [torch.from_numpy(array) for array in inputs.values()]
+        self.prepare(torch)
+
+    def prepare(self, torch):
+        import torch._inductor.config
+        torch._inductor.config.freezing = True
+        self.module = torch.compile(self.module)
+        self.module(*self.inputs)
+
+    def channels_last(self, torch):
+        self.module = self.module.to(memory_format=torch.channels_last)
+        self.inputs = [tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor
+                       for tensor in self.inputs]
+
+    def run(self):
+        return [output.numpy() for output in self.module(*self.inputs)]
+
+
+class TorchEager(Torch):
+    """Operator by operator, pictures with their channels last."""
+
+    def prepare(self, torch):
+        self.channels_last(torch)
+
+
+class TorchJit(Torch):
+    """Traced, frozen, with oneDNN's fusions."""
+
+    def prepare(self, torch):
+        self.channels_last(torch)
+        traced = torch.jit.trace(self.module, tuple(self.inputs))
+        self.module = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+        # Its executor optimises again in the first two runs.
+        for _ in range(2):
+            self.module(*self.inputs)
+
+
+class Mxnet:
+    """A bound executor with MKL-DNN's fusions."""
+
+    def __init__(self, request, inputs):
+        # All are read when the library is loaded. Its usual engine computes in threads of its own, each of which leaves a
+        # core to the others: of two threads one remains. In the naive engine all compute.
+        os.environ.update(OMP_NUM_THREADS=str(request["threads"]), MXNET_ENGINE_TYPE="NaiveEngine",
+                          MXNET_SUBGRAPH_BACKEND="MKLDNN")
+        import mxnet
+        self.imported = time.perf_counter()
+        import onnx_mxnet
+        kinds = {name: str(array.dtype) for name, array in inputs.items()}
+        shapes = {name: array.shape for name, array in inputs.items()}
+        symbol, parameters = onnx_mxnet.symbol(request["plain"], shapes)
+        self.executor = symbol.simple_bind(mxnet.cpu(), grad_req="null", type_dict=kinds, **shapes)
+        auxiliary = set(symbol.list_auxiliary_states())
+        self.executor.copy_params_from({name: array for name, array in parameters.items() if name not in auxiliary},
+                                       {name: array for name, array in parameters.items() if name in auxiliary})
+        for name, array in inputs.items():
+            self.executor.arg_dict[name][:] = array
+
+    def run(self):
+        return [output.asnumpy() for output in self.executor.forward(is_train=False)]
+
+
+PEERS = {"onnxruntime": Onnxruntime, "openvino": Openvino, "mnn": Mnn, "torch": Torch, "torch-eager": TorchEager,
+         "torch-jit": TorchJit, "mxnet": Mxnet}
 
 
 def timed(peer):
@@ -125,7 +201,7 @@ def main(name, request, words):
         with contextlib.suppress(BrokenPipeError):
             print(text, file=answers, flush=True)
 
-    peer = PEERS[name](request["model"], request["threads"], request["dtype"], inputs, request["outputs"])
+    peer = PEERS[name](request, inputs)
     (once if "--once" in words else serve)(peer, say)
 
 

@@ -9,11 +9,9 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     };
     let mut words = words.to_vec();
     if bench == "cpu" {
-        let flag = words.iter_mut().find(|word| *word == "--peers" || word.starts_with("--peers="));
-        if let Some(flag) = flag {
-            let names = flag.strip_prefix("--peers=").unwrap_or(peers::USUAL).to_string();
-            *flag = format!("--peers={names}");
-            words.push(format!("--python={}", peers::install(&names)?.display()));
+        if let Some(ix) = words.iter().position(|word| word == "--peers" || word.starts_with("--peers=")) {
+            let names = words.remove(ix);
+            words.extend(peers::install(names.strip_prefix("--peers=").unwrap_or(peers::USUAL))?);
         }
         // What is measured are executables, made and run as users do.
         check("the build", cargo().args(["build", "--quiet", "--release", "-p", "prestow", "-p", "prestow-runner"]))?;

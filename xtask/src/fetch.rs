@@ -7,9 +7,6 @@ use std::process::Command;
 
 use crate::{check, peers, root};
 
-/// MXNet and what it runs with, for the test that exports its networks.
-const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
-
 /// NVIDIA's compiler as a library, of the version that the oldest drivers of CUDA 13 take code from. Its licence is
 /// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
 const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
@@ -26,7 +23,7 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     python.arg(script).arg(root().join("data")).args(words);
     check("fetching", &mut python)?;
     if wanted("--with-mxnet") {
-        peers::environment(&root().join("data/mxnet"), &MXNET)?;
+        peers::environment(&root().join("data/mxnet"), &peers::MXNET)?;
     }
     if wanted("--with-onnxruntime") {
         peers::install("onnxruntime")?;

@@ -35,7 +35,7 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask bindgen [--headers DIR] [--check] the tables of crates/cuda-sys from NVIDIA's headers in pip's packages
        cargo xtask bench [NAME]                      criterion benches of networks
        cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks
-       cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [NETWORK|FILE]...
+       cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [--batch=N] [NETWORK|FILE]...
                                                      executables, beside other runtimes (docs/measurements/cpu.md)
 ";
 
@@ -71,6 +71,8 @@ fn main() -> ExitCode {
 /// Formatting, lints and tidiness, the kernels under a sanitizer, then every test.
 fn ci() -> Result<u8, String> {
     check("formatting", cargo().args(["fmt", "--all", "--check"]))?;
+    let native = ["fmt", "--manifest-path", "benches/peers/native/Cargo.toml", "--check"];
+    check("formatting of native peers", cargo().args(native))?;
     check("lints", cargo().args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     check(
         "documentation",

@@ -1,31 +1,83 @@
-//! Other runtimes for `cargo xtask bench cpu --peers`: Python packages by name and version, in an environment of their own
-//! under `target/peers`. Nothing that users run needs them.
+//! Other runtimes for `cargo xtask bench cpu --peers`: Python packages by name and version, in environments of their own,
+//! and Rust crates, built from `benches/peers/native`. Nothing that users run needs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{check, target};
+use crate::{cargo, check, root, target};
 
 /// The peers that are installed where none is named.
 pub(crate) const USUAL: &str = "onnxruntime,openvino";
 
-/// What `benches/peers/speed.py` calls a peer, and its package.
-const PACKAGES: [(&str, &str); 3] =
-    [("onnxruntime", "onnxruntime==1.31.1"), ("openvino", "openvino==2026.4.1"), ("mnn", "MNN==3.6.1")];
+/// Where a peer comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    /// A package beside others in `target/peers`.
+    Beside(&'static str),
+    /// PyTorch, in `target/peers-torch`: what it brings along takes 5.5 GB.
+    Torch,
+    /// MXNet, in `data/mxnet`: it needs an older NumPy.
+    Mxnet,
+    /// A program of `benches/peers/native`.
+    Native,
+}
 
-/// Installs the peers of a list, apart from those that are there, and yields the Python that has them.
-pub(crate) fn install(names: &str) -> Result<PathBuf, String> {
-    let mut wanted = vec!["numpy==2.4.6"];
-    for name in names.split(',') {
-        let package = PACKAGES.iter().find(|(known, _)| *known == name);
-        let (_, package) = package.ok_or_else(|| {
-            let known: Vec<&str> = PACKAGES.iter().map(|(known, _)| *known).collect();
-            format!("`{name}` is not a peer; there are {}", known.join(", "))
-        })?;
-        wanted.push(package);
-    }
-    environment(&target().join("peers"), &wanted)
+/// What `benches/peers/speed.py` calls a peer, or its program in `benches/peers/native`, in the order of the help.
+const PEERS: [(&str, Source); 9] = [
+    ("onnxruntime", Source::Beside("onnxruntime==1.31.1")),
+    ("openvino", Source::Beside("openvino==2026.4.1")),
+    ("mnn", Source::Beside("MNN==3.6.1")),
+    ("torch", Source::Torch),
+    ("torch-eager", Source::Torch),
+    ("torch-jit", Source::Torch),
+    ("mxnet", Source::Mxnet),
+    ("tract", Source::Native),
+    ("rten", Source::Native),
+];
+
+const NUMPY: &str = "numpy==2.4.6";
+const TORCH: [&str; 3] = [NUMPY, "onnx==1.23.2", "torch==2.15.0"];
+
+/// MXNet and what it runs with, also for the test that exports its networks.
+pub(crate) const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
+/// The last ONNX that such a NumPy goes with.
+const MXNET_ONNX: &str = "onnx==1.16.2";
+
+/// Installs the peers of a list, apart from those that are there, and yields the bench's flags for them.
+pub(crate) fn install(names: &str) -> Result<Vec<String>, String> {
+    // All names are known before the first is brought.
+    let peers = names.split(',').map(|name| Ok((name, source(name)?))).collect::<Result<Vec<_>, String>>()?;
+    peers.into_iter().map(|(name, source)| flag(name, source)).collect()
+}
+
+fn source(name: &str) -> Result<Source, String> {
+    let source = PEERS.iter().find(|(known, _)| *known == name).map(|(_, source)| *source);
+    source.ok_or_else(|| {
+        let known: Vec<&str> = PEERS.iter().map(|(known, _)| *known).collect();
+        format!("`{name}` is not a peer; there are {}", known.join(", "))
+    })
+}
+
+fn flag(name: &str, source: Source) -> Result<String, String> {
+    let python = match source {
+        Source::Beside(package) => environment(&target().join("peers"), &[NUMPY, package])?,
+        Source::Torch => environment(&target().join("peers-torch"), &TORCH)?,
+        Source::Mxnet => environment(&root().join("data/mxnet"), &[MXNET[0], MXNET[1], MXNET_ONNX])
+            .map_err(|error| format!("{error}\n  its wheels and those of its NumPy are for Python 3.8 to 3.11"))?,
+        Source::Native => return Ok(format!("--native={name}={}", build(name)?.display())),
+    };
+    Ok(format!("--python={name}={}", python.display()))
+}
+
+/// Builds a program of `benches/peers/native`, which takes a quarter of an hour the first time.
+fn build(name: &str) -> Result<PathBuf, String> {
+    let manifest = root().join("benches/peers/native/Cargo.toml");
+    let folder = target().join("peers-native");
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked", "--bin", name, "--manifest-path"]);
+    check(&format!("building the peer `{name}`"), build.arg(manifest).arg("--target-dir").arg(&folder))?;
+    Ok(folder.join("release").join(name))
 }
 
 /// Installs the packages that a Python environment lacks, and yields its Python.
@@ -40,7 +92,8 @@ pub(crate) fn environment(folder: &Path, packages: &[&str]) -> Result<PathBuf, S
     if !wanted.is_empty() {
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        check("installing packages", pip.args(&wanted))?;
+        // What is there already takes part, so that nothing that comes later changes its version.
+        check("installing packages", pip.args(packages))?;
         wanted.iter().try_for_each(|package| touch(&mark(package)))?;
     }
     Ok(python)
@@ -48,4 +101,38 @@ pub(crate) fn environment(folder: &Path, packages: &[&str]) -> Result<PathBuf, S
 
 fn touch(path: &Path) -> Result<(), String> {
     fs::write(path, "").map_err(|error| format!("cannot write `{}`: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_known_by_name() {
+        assert_eq!(source("tract"), Ok(Source::Native));
+        assert_eq!(source("mnn"), Ok(Source::Beside("MNN==3.6.1")));
+        let error = source("tensorflow").expect_err("it is none");
+        assert!(
+            error.starts_with("`tensorflow` is not a peer; there are onnxruntime, openvino, mnn, torch,"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_list_with_a_stranger_brings_nothing() {
+        assert!(install("onnxruntime,").is_err());
+    }
+
+    /// The script and the programs have a peer for each name.
+    #[test]
+    fn what_is_called_so_is_there() {
+        let folder = root().join("benches/peers");
+        let script = fs::read_to_string(folder.join("speed.py")).expect("it is checked in");
+        for (name, source) in PEERS {
+            match source {
+                Source::Native => assert!(folder.join(format!("native/src/bin/{name}.rs")).exists(), "{name}"),
+                _ => assert!(script.contains(&format!("\"{name}\": ")), "{name}"),
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Executables beside other runtimes: `cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [NETWORK|FILE]...`.
 //!
-//! Each peer is a process of its own (`benches/peers/speed.py`) on the same network: a file as it is, or a network of
-//! the zoo with the same weights, exported. Peers and executable are visited in turns, in an order shuffled anew each
+//! Each peer is a process of its own (`benches/peers`) on the same network: a file as it is, or a network of the zoo
+//! with the same weights, exported. Peers and executable are visited in turns, in an order shuffled anew each
 //! round, one at a time: what else the machine does hits all sides alike, so ratios are taken within a round.
 
 mod difference;
@@ -9,13 +9,11 @@ mod model;
 mod peer;
 mod process;
 
-use std::path::PathBuf;
-
 use types::{Random, Tensor};
 
 use difference::Difference;
 use model::Model;
-use peer::Peer;
+use peer::{Peer, Program};
 use process::Once;
 
 /// What is measured where nothing is named. Files count where `cargo xtask fetch` has brought them.
@@ -47,12 +45,13 @@ fn main() {
 }
 
 struct Options {
-    peers: Vec<String>,
-    python: PathBuf,
+    peers: Vec<Program>,
     rounds: usize,
     /// Runs of a visit.
     runs: Option<usize>,
     threads: usize,
+    /// For networks of the zoo.
+    batch: usize,
     /// What executables store between kernels, and OpenVINO computes in: `f32`, `bf16` or `f16`.
     dtype: String,
     cold: bool,
@@ -63,10 +62,10 @@ impl Options {
     fn parse(words: impl Iterator<Item = String>) -> Result<Options, String> {
         let mut options = Options {
             peers: Vec::new(),
-            python: "python3".into(),
             rounds: 7,
             runs: None,
             threads: 2,
+            batch: 1,
             dtype: "f32".into(),
             cold: false,
             models: Vec::new(),
@@ -78,11 +77,12 @@ impl Options {
                 _ => Err(format!("{flag} takes a number from 1, not `{value}`")),
             };
             match flag {
-                "--peers" => options.peers = value.split(',').map(str::to_string).collect(),
-                "--python" => options.python = value.into(),
+                // `xtask/src/peers.rs` makes these of `--peers`.
+                "--python" | "--native" => options.peers.push(Program::parse(flag, value)?),
                 "--rounds" => options.rounds = number()?,
                 "--runs" => options.runs = Some(number()?),
                 "--threads" => options.threads = number()?,
+                "--batch" => options.batch = number()?,
                 "--dtype" => options.dtype = value.into(),
                 "--cold" => options.cold = true,
                 // Cargo's own.
@@ -92,9 +92,8 @@ impl Options {
             }
         }
         if options.models.is_empty() {
-            let is_here = |model: &&str| {
-                model.split(':').next().is_some_and(|file| !model::is_file(file) || model::at_root(file).exists())
-            };
+            let is_here = |file: &str| !model::is_file(file) || (options.batch == 1 && model::at_root(file).exists());
+            let is_here = |model: &&str| model.split(':').next().is_some_and(is_here);
             options.models = MODELS.into_iter().filter(is_here).map(str::to_string).collect();
         }
         Ok(options)
@@ -103,7 +102,7 @@ impl Options {
 
 /// The table of latencies.
 fn warm(options: &Options) -> Result<(), String> {
-    let reference = options.peers.first().map_or("nothing", String::as_str);
+    let reference = options.peers.first().map_or("nothing", |peer| &peer.name);
     println!(
         "| network | prestow ms | {}ratio to the best | least | most | of the least latencies | differs from {reference} |",
         heads(options)
@@ -116,12 +115,12 @@ fn warm(options: &Options) -> Result<(), String> {
 }
 
 fn heads(options: &Options) -> String {
-    options.peers.iter().map(|peer| format!("{peer} ms | ")).collect()
+    options.peers.iter().map(|peer| format!("{} ms | ", peer.name)).collect()
 }
 
 fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
     let outputs = model.outputs()?;
-    let mut peers: Vec<Option<Peer>> = options.peers.iter().map(|peer| Peer::start(options, model, peer)).collect();
+    let mut peers: Vec<Option<Peer>> = options.peers.iter().map(|peer| Peer::start(peer, model)).collect();
     let runs = match options.runs {
         Some(runs) => runs,
         None => (VISIT_MS / model.visit(options.threads, 3)?.median).ceil().clamp(3.0, 200.0) as usize,
@@ -134,7 +133,16 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
         for contestant in shuffled(&mut random, medians.len()) {
             let took = match contestant {
                 0 => Some(model.visit(options.threads, runs)?),
-                _ => peers[contestant - 1].as_mut().map(|peer| peer.visit(runs)).transpose()?,
+                _ => match peers[contestant - 1].as_mut().map(|peer| peer.visit(runs)).transpose() {
+                    Ok(took) => took,
+                    Err(error) => {
+                        eprintln!("{}: `{}`: {error}", model.name, options.peers[contestant - 1].name);
+                        peers[contestant - 1] = None;
+                        medians[contestant].clear();
+                        least[contestant] = f64::INFINITY;
+                        None
+                    }
+                },
             };
             if let Some(took) = took {
                 medians[contestant].push(took.median);
@@ -154,12 +162,12 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
     let least_of_peers = least[1..].iter().copied().fold(f64::INFINITY, f64::min);
     let of_least = (least_of_peers < f64::INFINITY).then_some(least[0] / least_of_peers);
     let mut expected: Option<Vec<Tensor>> = None;
-    for (peer, name) in peers.iter_mut().zip(&options.peers) {
+    for (peer, Program { name, .. }) in peers.iter_mut().zip(&options.peers) {
         let Some(peer) = peer else { continue };
-        let theirs = peer.outputs(model)?;
-        match &expected {
-            None => expected = Some(theirs),
-            Some(expected) => {
+        match (peer.outputs(model), &expected) {
+            (Err(error), _) => eprintln!("{}: `{name}`: {error}", model.name),
+            (Ok(theirs), None) => expected = Some(theirs),
+            (Ok(theirs), Some(expected)) => {
                 let difference = Difference::of(&theirs, expected);
                 if !difference.agrees {
                     eprintln!("{}: `{name}` differs by {}", model.name, difference.text());
@@ -193,7 +201,7 @@ fn cold(options: &Options) -> Result<(), String> {
             for contestant in shuffled(&mut random, seen.len()) {
                 let once = match contestant {
                     0 => model.once(options.threads)?,
-                    _ => match Peer::once(options, &model, &options.peers[contestant - 1]) {
+                    _ => match Peer::once(&options.peers[contestant - 1], &model) {
                         Ok(once) => once,
                         Err(error) if round == 0 => {
                             eprintln!("{}: {error}", model.name);
@@ -207,7 +215,7 @@ fn cold(options: &Options) -> Result<(), String> {
                 }
             }
         }
-        let names = std::iter::once("prestow").chain(options.peers.iter().map(String::as_str));
+        let names = std::iter::once("prestow").chain(options.peers.iter().map(|peer| peer.name.as_str()));
         for (name, seen) in names.zip(&seen) {
             let middle = |item: fn(&Once) -> Option<f64>| median(&seen.iter().filter_map(item).collect::<Vec<_>>());
             println!(

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use compiler::source::{Request, load};
+use compiler::source::Request;
 use serde_json::{Value as Json, json};
 use types::{DType, Random, Shape, Tensor, npy};
 
@@ -25,28 +25,40 @@ impl Model {
     /// Compiles, exports, and makes inputs.
     pub(crate) fn prepare(options: &Options, model: &str) -> Result<Model, String> {
         let (source, shapes) = model.split_once(':').map_or((model, None), |(source, shapes)| (source, Some(shapes)));
-        let request = Request { model: source.into(), ..Request::default() };
-        let name = request.name();
+        let (mut name, mut words) = (Request { model: source.into(), ..Request::default() }.name(), Vec::new());
+        for shape in shapes.iter().flat_map(|shapes| shapes.split(',')) {
+            words.extend(["--shape".to_string(), shape.to_string()]);
+        }
+        if 1 < options.batch {
+            if is_file(source) {
+                return Err(format!(
+                    "`{source}`: --batch is for networks of the zoo; a file takes `{source}:INPUT=DIMS`"
+                ));
+            }
+            name = format!("{name}-batch{}", options.batch);
+            words.extend(["--batch".to_string(), options.batch.to_string()]);
+        }
         let folder = target().join("bench-cpu").join(&name);
         fs::create_dir_all(&folder).map_err(|error| format!("cannot make `{}`: {error}", folder.display()))?;
-        let file = if is_file(source) {
-            at_root(source)
-        } else {
-            let file = folder.join("model.onnx");
-            if !options.peers.is_empty() {
-                let graph = load(&request).map_err(|error| error.to_string())?.graph;
-                write(&file, &export::onnx(&graph).map_err(|error| error.to_string())?)?;
-            }
-            file
+        let ours = |command: &str, options: &[&str], output: &Path| {
+            let mut ours = Command::new(target().join("release/prestow"));
+            ours.arg(command).arg(if is_file(source) { at_root(source) } else { source.into() });
+            output_of(ours.args(&words).args(options).arg("-o").arg(output))
         };
-
         let exe = folder.join("exe");
-        let mut compile = Command::new(target().join("release/prestow"));
-        compile.arg("compile").arg(if is_file(source) { file.as_os_str() } else { source.as_ref() });
-        for shape in shapes.iter().flat_map(|shapes| shapes.split(',')) {
-            compile.args(["--shape", shape]);
+        ours("compile", &["--dtype", &options.dtype], &exe)?;
+
+        // The model as we export it: what peers get of the zoo, and of files those that read no ONNX by themselves.
+        let plain = folder.join("model.onnx");
+        let mut is_plain = !options.peers.is_empty();
+        if is_plain && let Err(error) = ours("export", &[], &plain) {
+            if !is_file(source) {
+                return Err(error);
+            }
+            eprintln!("{name}: {error}");
+            is_plain = false;
         }
-        output_of(compile.args(["--dtype", &options.dtype, "-o"]).arg(&exe))?;
+        let file = if is_file(source) { at_root(source) } else { plain.clone() };
 
         let described: Json = parse(&output_of(Command::new(&exe).args(["describe", "--json"]))?)?;
         let mut random = Random::new(1);
@@ -58,9 +70,14 @@ impl Model {
         }
         let output_names: Vec<String> =
             described["outputs"].as_array().into_iter().flatten().map(|port| text(&port["name"])).collect();
-        let (threads, dtype) = (options.threads, &options.dtype);
-        let request =
-            json!({ "model": file, "threads": threads, "dtype": dtype, "inputs": inputs, "outputs": output_names });
+        let request = json!({
+            "model": file,
+            "plain": is_plain.then_some(plain),
+            "threads": options.threads,
+            "dtype": options.dtype,
+            "inputs": inputs,
+            "outputs": output_names,
+        });
         write(&folder.join("request.json"), request.to_string().as_bytes())?;
         Ok(Model { name, folder, exe, inputs, output_names })
     }

@@ -1,13 +1,50 @@
-//! [`Peer`]: another runtime with a model, in a process of its own that obeys lines (`benches/peers/speed.py`).
+//! [`Peer`]: another runtime with a model, in a process of its own that obeys lines (`benches/peers/speed.py` says which).
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use types::Tensor;
 
+use crate::median;
 use crate::model::{Model, at_root, read};
 use crate::process::{Once, Visit, first_line, parse};
-use crate::{Options, median};
+
+/// How a peer is started.
+pub(crate) struct Program {
+    pub(crate) name: String,
+    host: Host,
+}
+
+enum Host {
+    /// The Python that has its package.
+    Python(PathBuf),
+    /// A program of `benches/peers/native`.
+    Native(PathBuf),
+}
+
+impl Program {
+    /// Reads `--python=NAME=PYTHON` and `--native=NAME=PROGRAM`.
+    pub(crate) fn parse(flag: &str, value: &str) -> Result<Program, String> {
+        let (name, path) = value.split_once('=').ok_or_else(|| format!("{flag} takes NAME=PROGRAM, not `{value}`"))?;
+        let host = if flag == "--python" { Host::Python } else { Host::Native };
+        Ok(Program { name: name.into(), host: host(path.into()) })
+    }
+
+    fn command(&self, model: &Model) -> Command {
+        let mut command = match &self.host {
+            Host::Python(python) => {
+                let mut command = Command::new(python);
+                command.arg(at_root("benches/peers/speed.py")).arg(&self.name);
+                command
+            }
+            Host::Native(program) => Command::new(program),
+        };
+        // MNN's converter leaves a file where it is run.
+        command.arg(model.folder.join("request.json")).current_dir(&model.folder);
+        command
+    }
+}
 
 /// A peer that has loaded a model and waits.
 pub(crate) struct Peer {
@@ -18,8 +55,8 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Loads and warms up. A peer that cannot is told of and left out.
-    pub(crate) fn start(options: &Options, model: &Model, name: &str) -> Option<Peer> {
-        let mut command = Peer::command(options, model, name);
+    pub(crate) fn start(program: &Program, model: &Model) -> Option<Peer> {
+        let mut command = program.command(model);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.map_err(|error| eprintln!("cannot run {command:?}: {error}")).ok()?;
         let input = child.stdin.take().expect("it is piped");
@@ -27,20 +64,14 @@ impl Peer {
         let mut peer = Peer { child, input, output };
         let is_ready = peer.line().is_ok_and(|line| line == "ready") && peer.visit(3).is_ok();
         if !is_ready {
-            eprintln!("{}: `{name}` cannot run it", model.name);
+            eprintln!("{}: `{}` cannot run it", model.name, program.name);
         }
         is_ready.then_some(peer)
     }
 
-    fn command(options: &Options, model: &Model, name: &str) -> Command {
-        let mut command = Command::new(&options.python);
-        command.arg(at_root("benches/peers/speed.py")).arg(name).arg(model.folder.join("request.json"));
-        command
-    }
-
     /// In a fresh process.
-    pub(crate) fn once(options: &Options, model: &Model, name: &str) -> Result<Once, String> {
-        let (line, all_ms) = first_line(Peer::command(options, model, name).arg("--once"))?;
+    pub(crate) fn once(program: &Program, model: &Model) -> Result<Once, String> {
+        let (line, all_ms) = first_line(program.command(model).arg("--once"))?;
         let report = parse(line.as_bytes())?;
         Ok(Once {
             all_ms,
