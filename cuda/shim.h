@@ -34,6 +34,32 @@ inline float __int_as_float(int bits) {
     return number;
 }
 
+inline int __float_as_int(float number) {
+    int bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+/// By IEEE 754's binary16: one bit, five of exponent, ten.
+inline float float_of_f16(unsigned short bits) {
+    const int exponent = bits >> 10 & 31, rest = bits & 1023;
+    const float size = exponent == 31 ? (rest ? NAN : INFINITY) : exponent ? std::ldexp(1024.0f + rest, exponent - 25) : std::ldexp(float(rest), -24);
+    return bits >> 15 ? -size : size;
+}
+inline unsigned short f16_of_float(float number) {
+    const unsigned short sign = std::signbit(number) ? 0x8000 : 0;
+    const float size = std::fabs(number);
+    if (size != size) return 0x7fff;
+    // From here on it is nearer to what comes behind the largest one.
+    if (65520.0f <= size) return sign | 0x7c00;
+    int exponent = 0;
+    if (size != 0) std::frexp(size, &exponent);
+    else return sign;
+    // Numbers of one exponent lie at one distance, and those below the least exponent as well.
+    const int last = (exponent < -13 ? -13 : exponent) - 11;
+    const unsigned short steps = (unsigned short)std::rint(std::ldexp(size, -last));
+    return sign | (unsigned short)(((last + 24) << 10) + steps);
+}
+
 namespace shim {
 
 enum class State { Ready, AtBarrier, InWarp, Done };

@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 use compiler::{Compiled, Model, compile};
 use cuda::nvrtc::Compiler;
 use cuda::{Launch, Places, Work};
-use ir::{Graph, evaluate};
+use ir::{Graph, Op, ValueId, evaluate};
 use lower::cuda::{CudaTarget, Source, assemble};
 use plan::{Operand, Place, Plan, Port};
 use types::{DType, Tensor};
 
 use crate::executables::folder;
+use crate::halves::{HALVES, assert_near, step};
 use crate::operators::all_cases;
 use crate::support::{difference, inputs, root, skip};
 
@@ -20,8 +21,20 @@ use crate::support::{difference, inputs, root, skip};
 const TOLERANCE: f64 = 4e-5;
 
 fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
-    let target = CudaTarget::named("cuda:sm_90").expect("it is an architecture");
-    compile(Model { graph, preprocess: None, labels: Vec::new() }, &target, None, |_, _| {})
+    compiled_as(graph, DType::F32).map(|(_, compiled)| compiled)
+}
+
+/// A graph as its results are rounded between kernels, and its plan.
+fn compiled_as(graph: Graph, dtype: DType) -> Result<(Graph, Compiled), compiler::CompileError> {
+    let target = CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype);
+    let mut rounded = graph.clone();
+    let model = Model { graph, preprocess: None, labels: Vec::new() };
+    let compiled = compile(model, &target, None, |pass, graph| {
+        if pass == "store_halves" {
+            rounded = graph.clone();
+        }
+    });
+    Ok((rounded, compiled?))
 }
 
 /// What a step of ours launches.
@@ -142,40 +155,63 @@ fn results(ports: &[Port], bytes: &mut &[u8]) -> Vec<Tensor> {
 }
 
 /// Runs compiled graphs behind the shim and compares their results with the definition.
-fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, flags: &[&str]) {
-    let Some(runs) = run_all(test, name, &graphs, flags) else { return };
+fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, flags: &[&str]) {
+    let Some(runs) = run_all(test, name, &graphs, dtype, flags) else { return };
     let mut wrong = Vec::new();
-    for ((name, graph), Run { given, got }) in graphs.iter().zip(&runs) {
-        let want = evaluate(graph, given).expect("the graph verifies");
+    for ((name, _), Run { given, got, rounded, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(rounded, given).expect("the graph verifies");
         for (got, want) in got.iter().zip(&want) {
-            wrong.extend(difference(got, want, TOLERANCE, TOLERANCE).map(|difference| format!("{name}: {difference}")));
+            // A sum on the border of two halves may become either.
+            let relative = TOLERANCE + if want.dtype().is_half() { step(want.dtype()) } else { 0.0 };
+            wrong.extend(difference(got, want, relative, TOLERANCE).map(|difference| format!("{name}: {difference}")));
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What a graph was given and what its kernels made of it.
+/// What a graph was given and what its kernels made of it, with the graph as it is rounded.
 struct Run {
+    rounded: Graph,
     given: Vec<Tensor>,
     got: Vec<Tensor>,
 }
 
-/// Runs graphs through one program, or none after saying that `test` is skipped.
-fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], flags: &[&str]) -> Option<Vec<Run>> {
-    let compiled =
-        |(name, graph): &(String, Graph)| compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let mut plans: Vec<Compiled> = graphs.iter().map(compiled).collect();
+/// Runs graphs on made-up inputs through one program, or none after saying that `test` is skipped.
+fn run_all(
+    test: &str,
+    name: &str,
+    graphs: &[(String, Graph)],
+    dtype: DType,
+    flags: &[&str],
+) -> Option<Vec<Run>> {
+    let given = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
+    run_given(test, name, graphs, given, dtype, flags)
+}
+
+fn run_given(
+    test: &str,
+    name: &str,
+    graphs: &[(String, Graph)],
+    given: Vec<Vec<Tensor>>,
+    dtype: DType,
+    flags: &[&str],
+) -> Option<Vec<Run>> {
+    let compiled = |(name, graph): &(String, Graph)| {
+        compiled_as(graph.clone(), dtype).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let (rounded, mut plans): (Vec<Graph>, Vec<Compiled>) = graphs.iter().map(compiled).unzip();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
     let program = shim(test, &folder(name), &source, flags)?;
     let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
-    let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
     for (compiled, given) in plans.iter().zip(&given) {
         job.add(&compiled.plan, &compiled.constants, given);
     }
     let bytes = job.run(&program);
     let mut rest = &bytes[..];
-    let run = |(compiled, given): (&Compiled, _)| Run { given, got: results(&compiled.plan.outputs, &mut rest) };
-    let runs = plans.iter().zip(given).map(run).collect();
+    let run = |((compiled, given), rounded): ((&Compiled, _), _)| {
+        Run { rounded, given, got: results(&compiled.plan.outputs, &mut rest) }
+    };
+    let runs = plans.iter().zip(given).zip(rounded).map(run).collect();
     assert!(rest.is_empty(), "the program says nothing else");
     Some(runs)
 }
@@ -198,8 +234,108 @@ fn kernels_keep_to_their_definitions_under_sanitizers() {
     let (cases, refused) = cases();
     // Windows over three dimensions, halves as operands.
     assert!(refused < 60 && 300 < cases.len(), "{refused} refused of {}", cases.len());
-    let flags = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    check("cuda::kernels_keep_to_their_definitions_under_sanitizers", "cuda-operators", cases, &flags);
+    let test = "cuda::kernels_keep_to_their_definitions_under_sanitizers";
+    check(test, "cuda-operators", cases, DType::F32, &SANITIZERS);
+}
+
+const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+/// The same where all that is `f32` is stored in halves; none where an operator refuses that.
+fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
+    let stored = |own: DType| if own == DType::F32 { dtype } else { own };
+    let mut new = Graph::new("halves");
+    let mut values = std::collections::BTreeMap::new();
+    for (id, value) in graph.values().iter() {
+        let own = match &value.source {
+            ir::Source::Input => new.add_input(&value.name, stored(value.ty.dtype), value.ty.shape.clone()),
+            ir::Source::Weight(tensor) => new.add_weight(&value.name, tensor.cast(stored(tensor.dtype()))),
+            ir::Source::Constant(tensor) => new.add_constant(&value.name, tensor.cast(stored(tensor.dtype()))),
+            ir::Source::Node { .. } => continue,
+        };
+        values.insert(id, own);
+    }
+    for node in graph.nodes().values() {
+        let mut op = node.op.clone();
+        match &mut op {
+            Op::Conv(conv) => conv.epilogue.result = Some(dtype),
+            Op::ConvTranspose(conv) => conv.epilogue.result = Some(dtype),
+            Op::MatMul(product) => product.epilogue.result = Some(dtype),
+            Op::Chain(chain) => chain.result = Some(dtype),
+            _ => {}
+        }
+        let operands: Vec<ValueId> = node.inputs.iter().map(|input| values[input]).collect();
+        let outputs = new.add(op, &operands, node.scope.clone()).ok()?;
+        values.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    let outputs = graph.outputs().iter().map(|output| (output.name.clone(), values[&output.value]));
+    new.set_outputs(outputs.collect());
+    Some(new)
+}
+
+/// The cases whose kernels depend on what is stored, in halves, and one function of many.
+fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
+    let half = |(name, graph): &(String, Graph)| Some((format!("{name}, all {dtype}"), in_halves(graph, dtype)?));
+    let mut graphs: Vec<(String, Graph)> = cases.iter().filter_map(half).collect();
+    let mut functions = 0;
+    graphs.retain(|(_, graph)| {
+        let is_function = matches!(graph.nodes().values().next().map(|node| &node.op), Some(Op::Unary(_) | Op::Binary(_)));
+        functions += usize::from(is_function);
+        !is_function || functions % 8 == 0
+    });
+    let count = graphs.len();
+    graphs.retain(|(_, graph)| compiled_as(graph.clone(), dtype).is_ok());
+    assert!(100 < graphs.len() && count < graphs.len() + 40, "{} of {count} have kernels", graphs.len());
+    graphs
+}
+
+/// Kernels that read and write halves, and those of `f32` graphs whose values are halves in between.
+#[test]
+fn kernels_of_halves_keep_to_their_definitions_under_sanitizers() {
+    let test = "cuda::kernels_of_halves_keep_to_their_definitions_under_sanitizers";
+    let (cases, _) = cases();
+    for dtype in HALVES {
+        let mut graphs = half_cases(&cases, dtype);
+        let between = |(name, _): &&(String, Graph)| ["conv", "matmul", "attention"].iter().any(|op| name.contains(op));
+        graphs.extend(cases.iter().filter(between).cloned());
+        check(test, &format!("cuda-operators-{dtype}"), graphs, dtype, &SANITIZERS);
+    }
+}
+
+/// Every number of sixteen bits, and numbers of which halves keep little.
+#[test]
+fn halves_are_rounded_as_they_are_defined() {
+    let test = "cuda::halves_are_rounded_as_they_are_defined";
+    let numbers: Vec<f64> = (0..4096)
+        .flat_map(|ix| {
+            let (step, sign) = (f64::from(ix % 64), if ix % 2 == 0 { 1.0 } else { -1.0 });
+            let size = 2f64.powi(ix / 64 * 3 - 140);
+            // Between two of them, and a little beside the middle.
+            [1.0, 1.0 + 2f64.powi(-11), 1.0 + 2f64.powi(-8) + 2f64.powi(-20), 1.0 + step / 64.0]
+                .map(|number| sign * size * number)
+        })
+        .chain([f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 65_519.99, 65_520.0, 1e300, -1e-300, 0.0, -0.0])
+        .collect();
+    let numbers = Tensor::vector(numbers);
+    let bits: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let (mut graphs, mut given) = (Vec::new(), Vec::new());
+    let mut add = |from: Tensor, to: DType| {
+        let mut graph = Graph::new("cast");
+        let x = graph.add_input("x", from.dtype(), from.shape().clone());
+        let cast = graph.add1(ir::ops::Cast { to }.into(), &[x], types::Scope::new("cast")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), cast)]);
+        graphs.push((format!("{} to {to}", from.dtype()), graph));
+        given.push(vec![from]);
+    };
+    for dtype in HALVES {
+        add(Tensor::from_le_bytes(dtype, types::Shape::from([1 << 16]), &bits).expect("it is whole"), DType::F32);
+        add(numbers.cast(DType::F32), dtype);
+        add(numbers.clone(), dtype);
+    }
+    let Some(runs) = run_given(test, "cuda-halves", &graphs, given, DType::F32, &["-O2"]) else { return };
+    for ((name, graph), Run { given, got, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(graph, given).expect("the graph verifies");
+        assert_eq!(difference(&got[0], &want[0], 0.0, 0.0), None, "{name}");
+    }
 }
 
 /// NVIDIA's compiler where `cargo xtask fetch --cuda` put it, or none after saying that `test` is skipped.
@@ -218,10 +354,28 @@ pub(crate) fn compiler(test: &str) -> Option<Compiler> {
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(compiler) = compiler("cuda::kernels_compile_for_every_architecture_without_spills") else { return };
     let (cases, _) = cases();
-    let mut plans: Vec<Compiled> = cases.into_iter().map(|(_, graph)| compiled(graph).expect("it was")).collect();
+    check_resources(&compiler, cases, DType::F32, &CudaTarget::ARCHITECTURES);
+    let error = compiler.compile("nonsense", "sm_35").expect_err("that is too old").to_string();
+    assert!(error.contains("sm_35") && error.contains("sm_90"), "{error}");
+    let error = compiler.compile("nonsense", "sm_90").expect_err("that is no source").to_string();
+    assert!(error.contains("nonsense"), "{error}");
+}
+
+/// Those of halves as well.
+#[test]
+fn kernels_of_halves_compile_without_spills() {
+    let Some(compiler) = compiler("cuda::kernels_of_halves_compile_without_spills") else { return };
+    let (cases, _) = cases();
+    for (dtype, architectures) in [(DType::F16, &["sm_80", "sm_100"]), (DType::Bf16, &["sm_90", "sm_120"])] {
+        check_resources(&compiler, half_cases(&cases, dtype), dtype, architectures);
+    }
+}
+
+fn check_resources(compiler: &Compiler, graphs: Vec<(String, Graph)>, dtype: DType, architectures: &[&str]) {
+    let plan = |(_, graph)| compiled_as(graph, dtype).expect("it was").1;
+    let mut plans: Vec<Compiled> = graphs.into_iter().map(plan).collect();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-    let mut first = None;
-    for arch in CudaTarget::ARCHITECTURES {
+    for &arch in architectures {
         let cubin = compiler.compile(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
         let resources = cubin.resources().expect("it is what NVRTC writes");
         for entry in &source.entries {
@@ -235,17 +389,11 @@ fn kernels_compile_for_every_architecture_without_spills() {
             // Eight bytes are the frame of a call; sines of large arguments take a table of their own.
             assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?}");
         }
-        if arch == "sm_90" {
+        if (arch, dtype) == ("sm_90", DType::F32) {
             let again = compiler.compile(&source.text, arch).expect("it did");
             assert!(again == cubin, "the same source gives the same code");
-            first = Some(cubin);
         }
     }
-    assert!(first.is_some());
-    let error = compiler.compile(&source.text, "sm_35").expect_err("that is too old").to_string();
-    assert!(error.contains("sm_35") && error.contains("sm_90"), "{error}");
-    let error = compiler.compile("nonsense", "sm_90").expect_err("that is no source").to_string();
-    assert!(error.contains("nonsense"), "{error}");
 }
 
 /// The text of a function.
@@ -271,14 +419,18 @@ fn networks_give_what_processors_give() {
     ];
     graphs.push(("transformer".into(), crate::transformers::transformer(2)));
     graphs.extend((0..20).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed))));
-    let Some(runs) = run_all(test, "cuda-networks", &graphs, &["-O2"]) else { return };
-    for ((name, graph), Run { given, got }) in graphs.iter().zip(&runs) {
-        let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
-        let want = crate::support::open(&processor, 2).run_tensors(given).expect("the inputs fit");
-        for (got, want) in got.iter().zip(&want) {
-            let largest = want.to_f64().into_iter().fold(1e-3f64, |largest, item| largest.max(item.abs()));
-            assert_eq!(difference(got, want, 0.0, 1e-3 * largest), None, "{name}");
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        let Some(runs) = run_all(test, &format!("cuda-networks-{dtype}"), &graphs, dtype, &["-O2"]) else { return };
+        let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
+        let mut stored = 0;
+        for ((name, graph), Run { given, got, rounded }) in graphs.iter().zip(&runs) {
+            let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
+            let want = crate::support::open(&processor, 2).run_tensors(given).expect("the inputs fit");
+            assert_near(&format!("{name}, {dtype}"), got, &want, parts);
+            let halves = rounded.nodes().values().filter(|node| rounded.ty(node.outputs[0]).dtype == dtype);
+            stored += usize::from(0 < halves.count());
         }
+        assert!(16 <= stored, "some graphs have something that is stored: {stored}");
     }
 }
 
@@ -292,7 +444,7 @@ fn emitted_kernels_read_so() {
     };
     let (weight, bias, scale) = (known("weight", &[16, 8, 3, 3]), known("bias", &[16]), known("scale", &[16, 1, 1]));
     let conv = ir::ops::Conv { epilogue: ir::ops::Epilogue::bias(true), ..ir::ops::Conv::square(2, 1) };
-    let mut add = |op: ir::Op, inputs: &[ir::ValueId], name: &str| {
+    let mut add = |op: Op, inputs: &[ValueId], name: &str| {
         graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
     };
     let sum = add(conv.into(), &[x, weight, bias], "conv");
@@ -352,23 +504,34 @@ extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, f
     );
 }
 
+/// Pooling, which has no kernel for bytes.
+fn maximum() -> Op {
+    ir::ops::Pool {
+        kind: ir::ops::PoolKind::Max,
+        kernel: [2, 2].into_iter().collect(),
+        stride: [2, 2].into_iter().collect(),
+        dilation: [1, 1].into_iter().collect(),
+        pad: [[0, 0]; 2].into_iter().collect(),
+        ceil: false,
+    }
+    .into()
+}
+
 #[test]
 fn refusals_name_what_is_missing() {
-    let mut graph = Graph::new("double");
-    let x = graph.add_input("x", DType::Bf16, types::Shape::from([4]));
-    let op = ir::ops::Unary(types::pointwise::Unary::Exp);
-    let y = graph.add1(op.into(), &[x], types::Scope::new("stage/exp")).expect("it is accepted");
+    let mut graph = Graph::new("bytes");
+    let x = graph.add_input("x", DType::U8, types::Shape::from([1, 1, 4, 4]));
+    let y = graph.add1(maximum(), &[x], types::Scope::new("stage/pool")).expect("it is accepted");
     graph.set_outputs(vec![("y".into(), y)]);
     let error = compiled(graph).expect_err("there is no such kernel").to_string();
-    assert!(error.contains("stage/exp") && error.contains("cuda:sm_90") && error.contains("bf16"), "{error}");
+    assert!(error.contains("stage/pool") && error.contains("cuda:sm_90") && error.contains("u8"), "{error}");
     assert!(CudaTarget::named("cuda:sm_70").is_none());
 
     // All that is missing in one list.
     let mut graph = Graph::new("two");
-    let x = graph.add_input("x", DType::Bf16, types::Shape::from([4]));
-    let functions = [("first", types::pointwise::Unary::Exp), ("second", types::pointwise::Unary::Tanh)];
-    let outputs = functions.map(|(name, function)| {
-        let y = graph.add1(ir::ops::Unary(function).into(), &[x], types::Scope::new(name));
+    let inputs = ["a", "b"].map(|name| graph.add_input(name, DType::U8, types::Shape::from([1, 1, 4, 4])));
+    let outputs = [("first", inputs[0]), ("second", inputs[1])].map(|(name, x)| {
+        let y = graph.add1(maximum(), &[x], types::Scope::new(name));
         (name.to_string(), y.expect("it is accepted"))
     });
     graph.set_outputs(outputs.to_vec());

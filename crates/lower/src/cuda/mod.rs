@@ -19,11 +19,12 @@ use std::rc::Rc;
 
 use ::cuda::cudnn::{Planned, Planner};
 use ::cuda::{Launch, Work};
-use ir::{Graph, NodeId, Op, TensorType, ValueId};
+use ir::{Graph, Halves, NodeId, Op, TensorType, ValueId};
 use plan::Plan;
 use serde::{Deserialize, Serialize};
 use types::{Bytes, DType, Layout, Shape};
 
+use crate::halves::{follows, is_of_numbers};
 use crate::{Call, CallInput, FREE_SCRATCH, LowerError, Target};
 use text::ctype;
 
@@ -41,6 +42,7 @@ pub const CUDNN_CONV: &str = "cudnn_conv";
 #[derive(Clone, Debug)]
 pub struct CudaTarget {
     arch: &'static str,
+    dtype: DType,
     cudnn: Option<Rc<Planner>>,
 }
 
@@ -51,7 +53,17 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch, cudnn: None })
+        Some(CudaTarget { arch, dtype: DType::F32, cudnn: None })
+    }
+
+    /// With results between kernels, and the weights of products and convolutions, stored as `f16` or `bf16`, or as `f32`.
+    ///
+    /// # Panics
+    /// Another dtype.
+    #[must_use]
+    pub fn storing(self, dtype: DType) -> CudaTarget {
+        assert!(dtype == DType::F32 || dtype.is_half(), "nothing is stored as {dtype} between kernels");
+        CudaTarget { dtype, ..self }
     }
 
     /// With cuDNN for the convolutions that it has engines for. What is planned is for the GPU that it knows.
@@ -163,12 +175,30 @@ impl Emitted {
 
 impl Target for CudaTarget {
     fn name(&self) -> String {
-        format!("cuda:{}", self.arch)
+        match self.dtype {
+            DType::F32 => format!("cuda:{}", self.arch),
+            stored => format!("cuda:{}+{stored}", self.arch),
+        }
     }
 
     fn alignment(&self) -> Bytes {
         // What the driver aligns allocations to, and more than any vector load asks for.
         Bytes(256)
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn halves(&self, graph: &Graph, id: NodeId) -> Halves {
+        let node = graph.node(id);
+        match &node.op {
+            _ if !is_of_numbers(graph, node) => Halves::No,
+            Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) => Halves::Read([0, 1].into_iter().collect()),
+            Op::Pool(_) | Op::Reduce(_) | Op::Attention(_) => Halves::Follow,
+            other if follows(other) => Halves::Follow,
+            _ => Halves::No,
+        }
     }
 
     fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
@@ -222,9 +252,18 @@ impl<'a> View<'a> {
         self.graph.ty(self.node().outputs[0])
     }
 
+    /// Refuses what is not stored as `f32` or halves.
+    fn all_stored(&self) -> Result<(), String> {
+        self.all(|dtype| dtype == DType::F32 || dtype.is_half())
+    }
+
     fn all_f32(&self) -> Result<(), String> {
+        self.all(|dtype| dtype == DType::F32)
+    }
+
+    fn all(&self, fits: impl Fn(DType) -> bool) -> Result<(), String> {
         let mut values = self.node().inputs.iter().chain(&self.node().outputs);
-        match values.find(|&&value| self.graph.ty(value).dtype != DType::F32) {
+        match values.find(|&&value| !fits(self.graph.ty(value).dtype)) {
             Some(&value) => Err(format!("its kernel computes in f32, not with {}", self.graph.ty(value))),
             None => Ok(()),
         }

@@ -130,10 +130,7 @@ fn constant(dtype: DType, value: f64) -> String {
     match dtype {
         DType::F32 => number(value as f32),
         DType::F64 => format!("double({value:?})"),
-        DType::F16 | DType::Bf16 => {
-            let bytes = tensor.to_le_bytes();
-            format!("({}){}", ctype(dtype), u16::from_le_bytes([bytes[0], bytes[1]]))
-        }
+        DType::F16 | DType::Bf16 => format!("{}({})", ctype(dtype), number(tensor.to_f64()[0] as f32)),
         _ => format!("({})({}ll)", ctype(dtype), tensor.to_i64()[0]),
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
 }
 
 pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let (ins, outs, groups) = (weight[1], weight[0] / conv.groups, conv.groups);
@@ -67,7 +67,7 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
 }
 
 pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let (ins, outs, groups) = (x[1] / conv.groups, weight[1], conv.groups);
@@ -81,7 +81,7 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Ca
 }
 
 pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
