@@ -36,18 +36,22 @@ impl Graph {
             let inputs = node.inputs.iter().map(|&input| self.ty(input).clone()).collect();
             return Some(Physical { op: Cow::Borrowed(&node.op), inputs, output: self.ty(node.outputs[0]).clone() });
         }
-        let Layout::ChannelsBlocked(block) = self.value(node.outputs[0]).layout else { return None };
-        let op = self.blocked_op(node, block)?;
+        let layout = self.value(node.outputs[0]).layout;
+        let op = match layout {
+            Layout::RowMajor => return None,
+            Layout::ChannelsLast => self.last_op(node)?,
+            Layout::ChannelsBlocked(block) => self.blocked_op(node, block)?,
+        };
         let out = &self.ty(node.outputs[0]).shape;
         let inputs = node.inputs.iter().map(|&input| {
             let value = self.value(input);
             let shape = match value.tensor() {
-                Some(_) => known_shape(&value.ty.shape, out, block),
+                Some(_) => known_shape(&value.ty.shape, out, layout),
                 None => value.layout.physical(&value.ty.shape),
             };
             TensorType { dtype: value.ty.dtype, shape }
         });
-        let output = TensorType { dtype: self.ty(node.outputs[0]).dtype, shape: physical(out, block) };
+        let output = TensorType { dtype: self.ty(node.outputs[0]).dtype, shape: layout.physical(out) };
         Some(Physical { op: Cow::Owned(op), inputs: inputs.collect(), output })
     }
 
@@ -108,6 +112,41 @@ impl Graph {
         }
     }
 
+    /// The op that does a node's work where the channels of its result, and of all operands that vary along them, are
+    /// neighbours; none where there is no such op.
+    pub fn last_op(&self, node: &Node) -> Option<Op> {
+        let out = &self.ty(node.outputs[0]).shape;
+        let x = &self.ty(*node.inputs.first()?).shape;
+        if node.outputs.len() != 1 || out.rank() < 2 || x.rank() < 2 {
+            return None;
+        }
+        match &node.op {
+            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
+                let all = node.inputs.iter().all(|&input| self.is_blockable(input, out));
+                (all && is_stored(self.ty(node.outputs[0]).dtype)).then(|| node.op.clone())
+            }
+            Op::Concat(Concat { axis }) => {
+                self.all_computed(&node.inputs).then(|| Concat { axis: behind(*axis, out.rank()) }.into())
+            }
+            Op::Slice(slice) => Some(
+                Slice {
+                    start: to_last(&slice.start).collect(),
+                    count: to_last(&slice.count).collect(),
+                    step: to_last(&slice.step).collect(),
+                }
+                .into(),
+            ),
+            Op::Pad(pad) => Some(Pad { pad: to_last(&pad.pad).collect(), ..pad.clone() }.into()),
+            Op::Reduce(reduce) if reduce.keep || !reduce.axes.iter().any(|axis| *axis < 2) => {
+                let mut axes = reduce.axes.clone();
+                axes.iter_mut().for_each(|axis| *axis = behind(*axis, x.rank()));
+                axes.sort_unstable();
+                Some(Reduce { axes, ..reduce.clone() }.into())
+            }
+            _ => None,
+        }
+    }
+
     /// Which bytes a node's first result may share with its operands, whatever their layouts.
     pub fn reuse(&self, node: &Node) -> Reuse {
         if let Some(physical) = self.physical(node) {
@@ -150,20 +189,36 @@ fn physical(shape: &Shape, block: u16) -> Shape {
     Layout::ChannelsBlocked(block).physical(shape)
 }
 
-/// The physical extents of a known operand beside a blocked result `out`: aligned with it on the right, one block of 1 where
-/// it does not vary along the channels.
-fn known_shape(shape: &Shape, out: &Shape, block: u16) -> Shape {
+/// The physical extents of a known operand beside a result `out` with a layout: aligned with it on the right, one block of 1
+/// where it does not vary along channels in blocks.
+fn known_shape(shape: &Shape, out: &Shape, layout: Layout) -> Shape {
     let mut aligned = shape.clone();
     while aligned.rank() < out.rank() {
         aligned.insert(0, 1);
     }
-    match aligned[1] {
-        1 => {
+    match (layout, aligned[1]) {
+        (Layout::ChannelsBlocked(_), 1) => {
             aligned.push(1);
             aligned
         }
-        _ => physical(&aligned, block),
+        _ => layout.physical(&aligned),
     }
+}
+
+/// Where an axis of a tensor of some rank lies when its channels are neighbours.
+fn behind(axis: usize, rank: usize) -> usize {
+    match axis {
+        0 => 0,
+        1 => rank - 1,
+        axis => axis - 1,
+    }
+}
+
+/// What belongs to each axis, in the order in which the axes lie when channels are neighbours.
+fn to_last<T: Clone>(items: &[T]) -> impl Iterator<Item = T> {
+    let mut items = items.to_vec();
+    let channels = items.remove(1);
+    items.into_iter().chain([channels])
 }
 
 #[cfg(test)]

@@ -161,9 +161,11 @@ fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, fla
     for ((name, _), Run { given, got, rounded, .. }) in graphs.iter().zip(&runs) {
         let want = evaluate(rounded, given).expect("the graph verifies");
         for (got, want) in got.iter().zip(&want) {
-            // A sum on the border of two halves may become either.
+            // A sum on the border of two halves may become either, and what comes of it is another number.
             let relative = TOLERANCE + if want.dtype().is_half() { step(want.dtype()) } else { 0.0 };
-            wrong.extend(difference(got, want, relative, TOLERANCE).map(|difference| format!("{name}: {difference}")));
+            let largest = want.to_f64().into_iter().filter(|item| item.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
+            let between = if dtype.is_half() && want.dtype() == DType::F32 { step(dtype) * largest } else { 0.0 };
+            wrong.extend(difference(got, want, relative, TOLERANCE + between).map(|difference| format!("{name}: {difference}")));
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
@@ -282,9 +284,14 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
         functions += usize::from(is_function);
         !is_function || functions % 8 == 0
     });
-    let count = graphs.len();
-    graphs.retain(|(_, graph)| compiled_as(graph.clone(), dtype).is_ok());
-    assert!(100 < graphs.len() && count < graphs.len() + 40, "{} of {count} have kernels", graphs.len());
+    // Windows over three dimensions are not taken apart in halves, because that would round sums in between.
+    let is_deep = |graph: &Graph| graph.values().values().any(|value| 4 < value.ty.shape.rank());
+    graphs.retain(|(_, graph)| !is_deep(graph));
+    let refused = |(name, graph): &(String, Graph)| {
+        compiled_as(graph.clone(), dtype).err().map(|error| format!("{name}: {error}"))
+    };
+    let reasons: Vec<String> = graphs.iter().filter_map(refused).collect();
+    assert!(100 < graphs.len() && reasons.is_empty(), "{} of {}: {reasons:#?}", reasons.len(), graphs.len());
     graphs
 }
 

@@ -315,6 +315,9 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             other => return Err(text(other.unexpected())),
         }
     }
+    if check.cudnn == Some(Math::Tf32) && check.dtype.is_half() {
+        return Err("--cudnn=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them".into());
+    }
     Ok(Command::GpuCheck(check))
 }
 
@@ -519,6 +522,9 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
         (Some(Math::Strict), true) => Some(Math::Exact),
         (math, _) => math,
     };
+    if cudnn == Some(Math::Tf32) && dtypes.iter().any(|dtype| dtype.is_half()) {
+        return Err("--cudnn=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them".into());
+    }
     if tune.is_some() && dtypes != [DType::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }

@@ -1,7 +1,7 @@
 //! Nodes that slide a window over one or two spatial dimensions.
 
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
-use types::Shape;
+use types::{Layout, Shape};
 
 use super::text::finish;
 use super::{Emitted, Template, View, blocks, call};
@@ -85,11 +85,16 @@ pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
-    let ([rows, columns], planes) = (two(&back, 0)?, x[0] * x[1]);
+    let [rows, columns] = two(&back, 0)?;
+    // Planes of one channel, or of all that are neighbours.
+    let (planes, lanes) = match node.layout {
+        Layout::ChannelsLast => (x[0], x[1]),
+        _ => (x[0] * x[1], 1),
+    };
     let function = match pool.kind {
-        PoolKind::Max => format!("pool_max<{window}, {planes}>"),
-        PoolKind::Mean => format!("pool_mean<{window}, {planes}, false, 0, 0>"),
-        PoolKind::MeanWithPadding => format!("pool_mean<{window}, {planes}, true, {rows}, {columns}>"),
+        PoolKind::Max => format!("pool_max<{window}, {planes}, {lanes}>"),
+        PoolKind::Mean => format!("pool_mean<{window}, {planes}, {lanes}, false, 0, 0>"),
+        PoolKind::MeanWithPadding => format!("pool_mean<{window}, {planes}, {lanes}, true, {rows}, {columns}>"),
     };
     let emitted = Emitted {
         kind: "pool".into(),
