@@ -6,7 +6,7 @@
 //   PRESTOW_MOCK_CUDNN_ENGINES=none     there is no engine for anything
 //
 // For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
-// workspace, of which it writes a part; for halves whose channels are no neighbours it wants 65536. A plan's text is a list of numbers.
+// workspace, of which it writes a part; for halves whose channels are no neighbours it wants 4 MiB. A plan's text is a list of numbers.
 
 #include <dlfcn.h>
 
@@ -168,7 +168,7 @@ void compute(const Problem& p, std::map<int64_t, void*> at) {
 }
 
 /// Halves whose channels are no neighbours would be turned around.
-int64_t wanted(const Problem& p) { return p.number != F32 && p.x_at[1] != 1 ? 1 << 16 : WORKSPACE; }
+int64_t wanted(const Problem& p) { return p.number != F32 && p.x_at[1] != 1 ? 4 << 20 : WORKSPACE; }
 
 /// A step that a stream may keep: the convolution and its addresses.
 struct Work {

@@ -165,7 +165,7 @@ impl Graph {
         let [from, to] = [input, output].map(|value| self.value(value).layout);
         let shape = &self.ty(input).shape;
         let padded = |layout: Layout| layout.physical(shape).elements() != shape.elements();
-        let one_place = shape.iter().skip(2).all(|&extent| extent == 1);
+        let one_place = shape.iter().skip(2).all(|&extent| extent == 1) || shape.get(1) == Some(&1);
         if from == to || (one_place && !padded(from) && !padded(to)) {
             return Reuse::Alias { offset: 0 };
         }
@@ -263,29 +263,57 @@ mod tests {
         })
     }
 
-    /// The physical form of an op gives the blocked form of what the op gives.
+    /// A tensor of `[n, c, ..]` with its channels as neighbours.
+    fn last(tensor: &Tensor, shape: &Shape) -> Tensor {
+        let rank = shape.rank();
+        let mut aligned = tensor.shape().clone();
+        while aligned.rank() < rank {
+            aligned.insert(0, 1);
+        }
+        let items = tensor.as_slice::<f32>().expect("it holds f32");
+        let strides: Vec<usize> = to_last(&aligned.row_major_strides()).collect();
+        let item = |mut number: usize| {
+            let axes = (0..rank).rev().map(|axis| {
+                let at = number % shape[axis];
+                number /= shape[axis];
+                at * strides[axis]
+            });
+            items[axes.sum::<usize>()]
+        };
+        Tensor::from_fn(shape.clone(), item)
+    }
+
+    /// The physical form of an op gives the form in a layout of what the op gives.
     fn check(op: Op, shapes: &[&Shape], known: &[Shape]) {
+        check_in(Layout::ChannelsBlocked(BLOCK), op.clone(), shapes, known);
+        if !matches!(op, Op::Reshape(_) | Op::Resize(_)) {
+            check_in(Layout::ChannelsLast, op, shapes, known);
+        }
+    }
+
+    fn check_in(layout: Layout, op: Op, shapes: &[&Shape], known: &[Shape]) {
+        let laid_out = if layout == Layout::ChannelsLast { last } else { blocked };
         let mut random = Random::new(3);
         let mut graph = Graph::new("one");
         let mut tensor = |shape: &Shape| Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0));
         let tensors: Vec<Tensor> = shapes.iter().copied().chain(known).map(&mut tensor).collect();
         let mut inputs: Vec<ValueId> =
             shapes.iter().map(|&shape| graph.add_input("x", DType::F32, shape.clone())).collect();
-        inputs.iter().for_each(|&input| graph.value_mut(input).layout = Layout::ChannelsBlocked(BLOCK));
+        inputs.iter().for_each(|&input| graph.value_mut(input).layout = layout);
         inputs.extend(tensors[shapes.len()..].iter().map(|tensor| graph.add_constant("k", tensor.clone())));
         let out = graph.add1(op, &inputs, Scope::new("node")).expect("it is accepted");
-        graph.value_mut(out).layout = Layout::ChannelsBlocked(BLOCK);
+        graph.value_mut(out).layout = layout;
         let node = graph.nodes().values().next().expect("there is one");
 
         let form = graph.physical(node).unwrap_or_else(|| panic!("{:?} has a physical form", node.op));
         let types: Vec<&TensorType> = form.inputs.iter().collect();
         assert_eq!(form.op.infer(&types).expect("it is accepted")[0], form.output, "{:?}", node.op);
         let physical: Vec<Tensor> =
-            tensors.iter().zip(&form.inputs).map(|(tensor, ty)| blocked(tensor, &ty.shape)).collect();
+            tensors.iter().zip(&form.inputs).map(|(tensor, ty)| laid_out(tensor, &ty.shape)).collect();
         let got = form.op.eval(&physical.iter().collect::<Vec<_>>());
         let want = node.op.eval(&tensors.iter().collect::<Vec<_>>());
-        let real = blocked(&Tensor::from_fn(want[0].shape().clone(), |_| 1.0f32), &form.output.shape).to_f64();
-        let want = blocked(&want[0], &form.output.shape).to_f64();
+        let real = laid_out(&Tensor::from_fn(want[0].shape().clone(), |_| 1.0f32), &form.output.shape).to_f64();
+        let want = laid_out(&want[0], &form.output.shape).to_f64();
         for ((got, want), real) in got[0].to_f64().iter().zip(want).zip(real) {
             assert!(real == 9.0 || *got == want, "{:?}: {got} for {want}", node.op);
         }
@@ -334,20 +362,27 @@ mod tests {
         let sum = Reduce { kind: ReduceKind::Sum, axes: smallvec![1], keep: true };
         graph.add1(Op::Reduce(sum), &[x], Scope::new("sum")).unwrap();
         assert!(graph.nodes().values().all(|node| graph.blocked_op(node, BLOCK).is_none()));
+        // Neighbours may be cut and added up.
+        assert!(graph.nodes().values().all(|node| graph.last_op(node).is_some()));
     }
 
     #[test]
     fn relayouts_of_one_place_are_aliases() {
         let mut graph = Graph::new("relayout");
-        let relayout = |graph: &mut Graph, shape: [usize; 4]| {
+        let relayout = |graph: &mut Graph, shape: [usize; 4], layout: Layout| {
             let x = graph.add_input("x", DType::F32, Shape::from(shape));
             let y = graph.add1(Op::Relayout(crate::ops::Relayout {}), &[x], Scope::new("y")).unwrap();
-            graph.value_mut(y).layout = Layout::ChannelsBlocked(BLOCK);
+            graph.value_mut(y).layout = layout;
             let node = graph.value(y).producer().unwrap();
             graph.reuse(graph.node(node))
         };
-        assert_eq!(relayout(&mut graph, [2, 8, 1, 1]), Reuse::Alias { offset: 0 });
-        assert_eq!(relayout(&mut graph, [1, 6, 1, 1]), Reuse::Never);
-        assert_eq!(relayout(&mut graph, [1, 8, 1, 2]), Reuse::Never);
+        let blocked = Layout::ChannelsBlocked(BLOCK);
+        assert_eq!(relayout(&mut graph, [2, 8, 1, 1], blocked), Reuse::Alias { offset: 0 });
+        assert_eq!(relayout(&mut graph, [1, 6, 1, 1], blocked), Reuse::Never);
+        assert_eq!(relayout(&mut graph, [1, 8, 1, 2], blocked), Reuse::Never);
+        assert_eq!(relayout(&mut graph, [1, 1, 2, 2], blocked), Reuse::Never);
+        assert_eq!(relayout(&mut graph, [2, 6, 1, 1], Layout::ChannelsLast), Reuse::Alias { offset: 0 });
+        assert_eq!(relayout(&mut graph, [2, 1, 3, 4], Layout::ChannelsLast), Reuse::Alias { offset: 0 });
+        assert_eq!(relayout(&mut graph, [1, 8, 1, 2], Layout::ChannelsLast), Reuse::Never);
     }
 }

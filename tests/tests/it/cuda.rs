@@ -165,7 +165,9 @@ fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, fla
             let relative = TOLERANCE + if want.dtype().is_half() { step(want.dtype()) } else { 0.0 };
             let largest = want.to_f64().into_iter().filter(|item| item.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
             let between = if dtype.is_half() && want.dtype() == DType::F32 { step(dtype) * largest } else { 0.0 };
-            wrong.extend(difference(got, want, relative, TOLERANCE + between).map(|difference| format!("{name}: {difference}")));
+            wrong.extend(
+                difference(got, want, relative, TOLERANCE + between).map(|difference| format!("{name}: {difference}")),
+            );
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
@@ -179,13 +181,7 @@ struct Run {
 }
 
 /// Runs graphs on made-up inputs through one program, or none after saying that `test` is skipped.
-fn run_all(
-    test: &str,
-    name: &str,
-    graphs: &[(String, Graph)],
-    dtype: DType,
-    flags: &[&str],
-) -> Option<Vec<Run>> {
+fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], dtype: DType, flags: &[&str]) -> Option<Vec<Run>> {
     let given = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
     run_given(test, name, graphs, given, dtype, flags)
 }
@@ -210,8 +206,10 @@ fn run_given(
     }
     let bytes = job.run(&program);
     let mut rest = &bytes[..];
-    let run = |((compiled, given), rounded): ((&Compiled, _), _)| {
-        Run { rounded, given, got: results(&compiled.plan.outputs, &mut rest) }
+    let run = |((compiled, given), rounded): ((&Compiled, _), _)| Run {
+        rounded,
+        given,
+        got: results(&compiled.plan.outputs, &mut rest),
     };
     let runs = plans.iter().zip(given).zip(rounded).map(run).collect();
     assert!(rest.is_empty(), "the program says nothing else");
@@ -280,7 +278,8 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     let mut graphs: Vec<(String, Graph)> = cases.iter().filter_map(half).collect();
     let mut functions = 0;
     graphs.retain(|(_, graph)| {
-        let is_function = matches!(graph.nodes().values().next().map(|node| &node.op), Some(Op::Unary(_) | Op::Binary(_)));
+        let is_function =
+            matches!(graph.nodes().values().next().map(|node| &node.op), Some(Op::Unary(_) | Op::Binary(_)));
         functions += usize::from(is_function);
         !is_function || functions % 8 == 0
     });
@@ -292,7 +291,26 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     };
     let reasons: Vec<String> = graphs.iter().filter_map(refused).collect();
     assert!(100 < graphs.len() && reasons.is_empty(), "{} of {}: {reasons:#?}", reasons.len(), graphs.len());
+    let large = large_products();
+    graphs.extend(large.iter().filter_map(half));
     graphs
+}
+
+/// Products and convolutions that are cut into large tiles, none of whose extents is a tile's.
+fn large_products() -> [(String, Graph); 2] {
+    let graph = |op: Op, left: &[usize], right: &[usize]| {
+        let mut graph = Graph::new("large");
+        let x = graph.add_input("x", DType::F32, types::Shape::from(left));
+        let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
+        let weight = graph.add_weight("weight", Tensor::from_fn(types::Shape::from(right), item));
+        let y = graph.add1(op, &[x, weight], types::Scope::new("large")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), y)]);
+        graph
+    };
+    [
+        ("large matmul".into(), graph(ir::ops::MatMul::default().into(), &[1030, 37], &[37, 1029])),
+        ("large conv".into(), graph(ir::ops::Conv::square(1, 1).into(), &[1, 5, 63, 66], &[261, 5, 3, 3])),
+    ]
 }
 
 /// Kernels that read and write halves, and those of `f32` graphs whose values are halves in between.
@@ -522,6 +540,32 @@ fn maximum() -> Op {
         ceil: false,
     }
     .into()
+}
+
+/// Halves are multiplied by tensor cores, in large tiles where there are many of them.
+#[test]
+fn products_of_halves_are_cut_into_tiles() {
+    let cases = large_products();
+    let kinds = [("f16", DType::F16), ("bf16", DType::Bf16)];
+    for (name, dtype) in kinds {
+        let mut plans: Vec<Compiled> =
+            cases.iter().map(|(_, graph)| compiled_as(graph.clone(), dtype).expect("there are kernels").1).collect();
+        let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+        let product = format!("product_of_halves<{name}, 4, 4, 1030, 1029, 37>([=](int row, int k) {{ return a[row");
+        assert!(source.text.contains(&product), "{}", source.text);
+        let window = "Window<63, 66, 63, 66, 3, 3, 1, 1, 1, 1, 1, 1>";
+        let conv = format!("convolve_halves<{window}, 4, 4, 5, 261, 1>(a0, a1, y, finish)");
+        assert!(source.text.contains(&conv), "{}", source.text);
+        let grids: Vec<[u32; 3]> = plans
+            .iter()
+            .map(|compiled| launch(&compiled.plan.steps.last().expect("there are steps").code).grid)
+            .collect();
+        assert_eq!(grids, [[9, 9, 1], [33, 3, 1]]);
+    }
+    // What is f32 is multiplied as such.
+    let mut plan = compiled(cases[0].1.clone()).expect("there are kernels").plan;
+    let text = assemble([&mut plan]).text;
+    assert!(text.contains("product<1030, 1029, 37>") && !text.contains("mma.sync"), "{text}");
 }
 
 #[test]

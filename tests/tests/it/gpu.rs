@@ -393,7 +393,8 @@ fn without_a_driver_that_is_said() {
     let graph = crate::passes_keep::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-none", graph, How { code: None, ..How::default() }) else { return };
     let said = |path: &Path, words: &[&str]| {
-        let out = without_libraries(&mocked.exe).args(words).env("LD_LIBRARY_PATH", path).output().expect("it is there");
+        let out =
+            without_libraries(&mocked.exe).args(words).env("LD_LIBRARY_PATH", path).output().expect("it is there");
         assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
         text(&out.stderr)
     };

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use cuda::cudnn::Math;
 use ir::Graph;
-use ir::ops::{Conv, Epilogue};
+use ir::ops::{Binary, Concat, Conv, Epilogue, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Slice};
 use lower::cuda::CUDNN_CONV;
 use plan::{Place, Plan};
-use types::pointwise::Unary;
-use types::{Bytes, DType, Tensor};
+use types::pointwise::{Binary as Function, Unary};
+use types::{Bytes, DType, Shape, Tensor};
 
 use crate::executables::{folder, program, text};
 use crate::gpu::{H200, How, Mocked, built_cudnn, expected_trace, network, with_cudnn, without_libraries};
@@ -23,9 +23,9 @@ pub(crate) fn convolutions() -> Graph {
     let mut known = |graph: &mut Graph, shape: &[usize]| {
         names += 1;
         let item = |ix: usize| ((ix * 37 + names * 11) % 19) as f32 * 0.03 - 0.25;
-        graph.add_weight(&format!("known{names}"), Tensor::from_fn(types::Shape::from(shape), item))
+        graph.add_weight(&format!("known{names}"), Tensor::from_fn(Shape::from(shape), item))
     };
-    let x = graph.add_input("x", DType::F32, types::Shape::from([2, 6, 9, 10]));
+    let x = graph.add_input("x", DType::F32, Shape::from([2, 6, 9, 10]));
     let epilogue = |bias, residual, activation: Option<Unary>| Epilogue {
         bias,
         residual,
@@ -118,10 +118,10 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
     assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
     // The same plan again; with tensor cores another engine.
-    let again =
-        Mocked::new(test, "gpu-cudnn-again", convolutions(), with_cudnn(code())).expect("it was built");
+    let again = Mocked::new(test, "gpu-cudnn-again", convolutions(), with_cudnn(code())).expect("it was built");
     assert!(again.plan == mocked.plan);
-    let tf32 = Mocked::new(test, "gpu-cudnn-tf32", convolutions(), How { cudnn: Some(Math::Tf32), ..How::default() }).expect("it was built");
+    let tf32 = Mocked::new(test, "gpu-cudnn-tf32", convolutions(), How { cudnn: Some(Math::Tf32), ..How::default() })
+        .expect("it was built");
     assert!(tf32.plan.steps[0].label.ends_with("engine 1"), "{}", tf32.plan.steps[0].label);
 
     // Every byte is where it was planned, also of a workspace that nobody fills.
@@ -167,12 +167,59 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     assert!(mocked.run(&[("PRESTOW_CUDA_LIBS", elsewhere)]).status.success());
 }
 
+/// What stands between convolutions, in either order: pools, concatenations, cuts, padding, and factors by channel.
+fn between_convolutions() -> Graph {
+    let mut graph = Graph::new("between");
+    let known = |graph: &mut Graph, name: &str, shape: &[usize]| {
+        graph.add_weight(name, Tensor::from_fn(Shape::from(shape), |ix| ((ix * 37) % 19) as f32 * 0.03 - 0.25))
+    };
+    let x = graph.add_input("x", DType::F32, Shape::from([2, 6, 9, 10]));
+    let weights = [("first", &[8, 6, 3, 3][..]), ("second", &[8, 8, 3, 3]), ("last", &[4, 13, 1, 1])];
+    let [first, second, last] = weights.map(|(name, shape)| known(&mut graph, name, shape));
+    let [bias, factor, rows] = [("bias", &[8][..]), ("factor", &[16, 1, 1]), ("rows", &[1, 16, 5, 1])]
+        .map(|(name, shape)| known(&mut graph, name, shape));
+    let mut add = |name: &str, op: ir::Op, inputs: &[ir::ValueId]| {
+        graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
+    };
+    let epilogue = Epilogue { bias: true, activation: [Unary::Relu].into_iter().collect(), ..Epilogue::default() };
+    let conv = |epilogue: &Epilogue, pad| Conv { epilogue: epilogue.clone(), ..Conv::square(1, pad) };
+    let pool = |kind| Pool {
+        kind,
+        kernel: [3, 3].into_iter().collect(),
+        stride: [2, 2].into_iter().collect(),
+        dilation: [1, 1].into_iter().collect(),
+        pad: [[1, 1]; 2].into_iter().collect(),
+        ceil: false,
+    };
+    let a = add("a", conv(&epilogue, 1).into(), &[x, first, bias]);
+    let b = add("b", conv(&epilogue, 1).into(), &[a, second, bias]);
+    let largest = add("largest", pool(PoolKind::Max).into(), &[a]);
+    let mean = add("mean", pool(PoolKind::MeanWithPadding).into(), &[b]);
+    let both = add("both", Concat { axis: 1 }.into(), &[largest, mean]);
+    let scaled = add("scaled", Binary(Function::Mul).into(), &[both, factor]);
+    let moved = add("moved", Binary(Function::Add).into(), &[scaled, rows]);
+    let pad = [[0, 0], [0, 0], [1, 2], [-1, 1]].into_iter().collect();
+    let padded = add("padded", Pad { mode: PadMode::Constant(0.5), pad }.into(), &[moved]);
+    let cut = add("cut", Slice::range(&Shape::from([2, 16, 8, 5]), 1, 3, 13).into(), &[padded]);
+    let axes = [2, 3].into_iter().collect();
+    let one = add("one", Reduce { kind: ReduceKind::Mean, axes, keep: true }.into(), &[cut]);
+    let gated = add("gated", Binary(Function::Mul).into(), &[cut, one]);
+    let y = add("y", conv(&Epilogue::default(), 0).into(), &[gated, last]);
+    let y = add("tail", ir::ops::Unary(Unary::Tanh).into(), &[y]);
+    graph.set_outputs(vec![("y".into(), y)]);
+    graph
+}
+
 /// Halves, whose channels lie as its engines want them; what it does not do stands between turned values.
 #[test]
 fn halves_lie_as_cudnn_wants_them() {
     let test = "gpu_cudnn::halves_lie_as_cudnn_wants_them";
     for dtype in HALVES {
-        let graphs = [("convolutions", convolutions(), 4), ("resnet18", network("resnet18", &[2, 3, 40, 48]), 19)];
+        let graphs = [
+            ("convolutions", convolutions(), 4),
+            ("between", between_convolutions(), 2),
+            ("resnet18", network("resnet18", &[2, 3, 40, 48]), 19),
+        ];
         for (name, graph, least) in graphs {
             let how = How { cudnn: Some(Math::Strict), dtype, ..How::default() };
             let Some(mocked) = Mocked::new(test, &format!("gpu-cudnn-{name}-{dtype}"), graph, how) else { return };
@@ -185,7 +232,10 @@ fn halves_lie_as_cudnn_wants_them() {
                 assert_eq!(workspace.size, Bytes(131), "{name}: {} is turned around", step.scope);
             }
             let turned = plan.steps.iter().filter(|step| step.scope.to_string().contains("relayout")).count();
-            assert!((1..=2).contains(&turned), "{name}: the input, and perhaps what is behind the last convolution: {turned}");
+            assert!(
+                (1..=2).contains(&turned),
+                "{name}: the input, and perhaps what is behind the last convolution: {turned}"
+            );
             let out = mocked.run(&[]);
             assert!(out.status.success(), "{name}: {}", text(&out.stderr));
             assert_eq!(mocked.trace(), expected_trace(plan), "{name}");
@@ -261,6 +311,17 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
     assert_eq!(code, Some(0));
     let file = |name: &str| std::fs::read(folder.join(name)).expect("it is written");
     assert!(file("one") == file("two"), "the same input gives the same executable");
+    // Halves: there are engines for all of them.
+    for dtype in HALVES {
+        let words = [&planned[..], &["--dtype", dtype.name(), "--json"]].concat();
+        let (code, said) = compile("half", "resnet18", &words, &nowhere);
+        let report: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+        let share = &report["cudnn"]["plans"][0];
+        assert_eq!(
+            (code, share["done"].as_u64(), share["refused"].as_array().map(Vec::len)),
+            (Some(0), Some(20), Some(0))
+        );
+    }
     let (code, said) = compile("tf32", "resnet18", &["--target", facts, "--cudnn=tf32"], &nowhere);
     assert!(code == Some(0) && file("tf32") != file("one"), "{said}");
 }

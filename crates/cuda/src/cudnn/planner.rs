@@ -230,13 +230,7 @@ impl Planner {
         graph.finalize()
     }
 
-    fn tensor(
-        &self,
-        id: i64,
-        extents: &[usize; 4],
-        number: Number,
-        order: Order,
-    ) -> Result<Arc<Descriptor>, String> {
+    fn tensor(&self, id: i64, extents: &[usize; 4], number: Number, order: Order) -> Result<Arc<Descriptor>, String> {
         let (number, bytes) = match number {
             Number::F32 => (sys::cudnnDataType_t::CUDNN_DATA_FLOAT, 4i64),
             Number::F16 => (sys::cudnnDataType_t::CUDNN_DATA_HALF, 2),
@@ -349,7 +343,9 @@ fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math) -> Option<&
         _ if behaves(OTHERS) => Some("need another library or another layout"),
         _ if counts(&[Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC]) => Some("add in any order"),
         Math::Strict | Math::Exact if counts(TENSOR_CORE) => Some("round to fewer bits"),
-        Math::Strict | Math::Exact | Math::Halves | Math::ExactHalves if counts(ROUNDING) => Some("round to fewer bits"),
+        Math::Strict | Math::Exact | Math::Halves | Math::ExactHalves if counts(ROUNDING) => {
+            Some("round to fewer bits")
+        }
         Math::Exact | Math::ExactHalves if counts(INDIRECT) => Some("are not exact"),
         _ => None,
     }

@@ -4,11 +4,15 @@
 //! Nodes that do not care work in their physical form; pools know both layouts. Convolutions that cuDNN does not do are
 //! emitted for row-major values alone.
 
-use ir::{Graph, Node, Op, ValueId};
+use ir::{Graph, Node, Op, Reuse, TensorType, ValueId};
 use types::{DType, Layout, Shape, Tensor};
 
-/// What a layout may cost, in bytes that are moved: operations of an emitted convolution that take as long as a byte.
+// The model of times, in bytes that are moved. Only relations matter; all times are proportional to the batch, so that plans
+// for several batches choose alike and share their packed weights.
+/// Operations of an emitted convolution that take as long as a byte.
 const FLOPS_OF_A_BYTE: u64 = 2;
+/// What is moved while a step begins: about a microsecond.
+const STEP: u64 = 4 << 20;
 
 /// Whether a node with a result whose channels are neighbours reads this operand so.
 pub(super) fn reads_last(graph: &Graph, node: &Node, input: usize) -> bool {
@@ -48,11 +52,15 @@ pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
 /// What a node costs beside what it costs in any layout, where cuDNN would want so much workspace for it: its engines write
 /// and read what they turn around. None where a node has no kernel for the layout.
 pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option<u64>) -> Option<u64> {
+    let batch = graph.ty(node.outputs[0]).shape.first().map_or(1, |&extent| extent as u64);
+    // What is gathered in a workspace takes a step to write or to read; operands and results that are turned around, both.
+    let beside = |bytes: u64, steps: u64| if bytes == 0 { 0 } else { 2 * bytes + steps * STEP * batch };
     match (&node.op, layout) {
-        (Op::Conv(_), Layout::ChannelsLast) => workspace.map(|bytes| 2 * bytes),
+        (Op::Conv(_), Layout::ChannelsLast) => workspace.map(|bytes| beside(bytes, 1)),
         (Op::Conv(_), Layout::RowMajor) => {
-            Some(workspace.map_or_else(|| graph.node_flops(node) / FLOPS_OF_A_BYTE, |bytes| 2 * bytes))
+            Some(workspace.map_or_else(|| graph.node_flops(node) / FLOPS_OF_A_BYTE, |bytes| beside(bytes, 2)))
         }
+        (Op::Concat(_), _) => copied(graph, node, layout),
         (_, Layout::RowMajor) => Some(0),
         (Op::Pool(_), Layout::ChannelsLast) => (graph.ty(node.inputs[0]).shape.rank() < 5).then_some(0),
         (_, Layout::ChannelsLast) => graph.last_op(node).map(|_| 0),
@@ -60,11 +68,35 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option
     }
 }
 
-/// The bytes that turning a value around reads and writes.
+/// What a concatenation costs: nothing where its parts are made where they belong.
+fn copied(graph: &Graph, node: &Node, layout: Layout) -> Option<u64> {
+    let op = match layout {
+        Layout::ChannelsLast => graph.last_op(node)?,
+        _ => node.op.clone(),
+    };
+    let ty = |value: ValueId| {
+        let ty = graph.ty(value);
+        TensorType { dtype: ty.dtype, shape: layout.physical(&ty.shape) }
+    };
+    let (parts, whole): (Vec<TensorType>, _) =
+        (node.inputs.iter().map(|&part| ty(part)).collect(), ty(node.outputs[0]));
+    match op.reuse(&parts.iter().collect::<Vec<_>>(), &whole) {
+        Reuse::Parts(_) => Some(0),
+        _ => {
+            let steps = STEP * (parts.len() * whole.shape[0]) as u64;
+            Some(steps + 2 * Layout::RowMajor.size(&whole.shape, whole.dtype).0)
+        }
+    }
+}
+
+/// What turning a value around costs.
 pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
     let ty = graph.ty(value);
     let one_place = ty.shape.iter().skip(2).all(|&extent| extent == 1);
-    if one_place || ty.shape.get(1) == Some(&1) { 0 } else { 2 * Layout::RowMajor.size(&ty.shape, ty.dtype).0 }
+    match one_place || ty.shape[1] == 1 {
+        true => 0,
+        false => STEP * ty.shape[0] as u64 + 2 * Layout::RowMajor.size(&ty.shape, ty.dtype).0,
+    }
 }
 
 /// A known tensor's bytes with its second axis innermost, where its extents are as many as `shape` says: aligned with a

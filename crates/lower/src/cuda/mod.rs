@@ -13,6 +13,7 @@ mod moves;
 mod pointwise;
 mod recurrent;
 mod rows;
+mod tensor;
 mod text;
 mod windows;
 
@@ -21,6 +22,7 @@ use std::rc::Rc;
 
 use ::cuda::cudnn::{Planned, Planner};
 use ::cuda::{Launch, Work};
+use ir::ops::ReduceKind;
 use ir::{Graph, Halves, Node, NodeId, Op, TensorType, ValueId};
 use plan::Plan;
 use serde::{Deserialize, Serialize};
@@ -128,6 +130,7 @@ enum Template {
     Base,
     Pointwise,
     Product,
+    Tensor,
     Window,
     Convolution,
     Pool,
@@ -136,10 +139,11 @@ enum Template {
 }
 
 impl Template {
-    const ALL: [(Template, &'static str); 8] = [
+    const ALL: [(Template, &'static str); 9] = [
         (Template::Base, include_str!("../../../../cuda/base.cu")),
         (Template::Pointwise, include_str!("../../../../cuda/pointwise.cu")),
         (Template::Product, include_str!("../../../../cuda/product.cu")),
+        (Template::Tensor, include_str!("../../../../cuda/tensor.cu")),
         (Template::Window, include_str!("../../../../cuda/window.cu")),
         (Template::Convolution, include_str!("../../../../cuda/convolution.cu")),
         (Template::Pool, include_str!("../../../../cuda/pool.cu")),
@@ -224,7 +228,12 @@ impl Target for CudaTarget {
         match &node.op {
             _ if !is_of_numbers(graph, node) => Halves::No,
             Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) => Halves::Read([0, 1].into_iter().collect()),
-            Op::Pool(_) | Op::Reduce(_) | Op::Attention(_) => Halves::Follow,
+            Op::Pool(_) | Op::Attention(_) => Halves::Follow,
+            // Sums leave the range of halves.
+            Op::Reduce(reduce) => match reduce.kind {
+                ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min => Halves::Follow,
+                _ => Halves::No,
+            },
             other if follows(other) => Halves::Follow,
             _ => Halves::No,
         }

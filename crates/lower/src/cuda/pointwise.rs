@@ -102,9 +102,7 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
                 Kind::Integer => Ok((name, cast_integer(&binary(function.0, "r0", "r1", 'i'), to))),
             }
         }
-        Op::Compare(function) => {
-            Ok((function.0.name().into(), format!("r0 {} r1", comparison(function.0))))
-        }
+        Op::Compare(function) => Ok((function.0.name().into(), format!("r0 {} r1", comparison(function.0)))),
         Op::Select(_) => Ok(("select".into(), "r0 ? r1 : r2".into())),
         Op::Cast(cast) => {
             let from = node.input(0).dtype;

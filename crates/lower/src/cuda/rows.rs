@@ -4,12 +4,11 @@ use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind,
 use types::{DType, Shape};
 
 use super::pointwise::head;
+use super::tensor::Tiles;
 use super::text::{ctype, finish, number, place};
 use super::{Emitted, THREADS, Template, View, around, blocks, call};
 use crate::Call;
 
-/// The side of a block's tile, `TILE` in `cuda/product.cu`.
-const TILE: usize = 64;
 /// Keys of which the scores fit a block's shared memory.
 const KEYS_MAX: usize = 8192;
 /// Reductions of fewer elements are one thread's.
@@ -47,17 +46,24 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     }
     let [left, right] = [0, 1].map(|ix| ctype(node.input(ix).dtype));
     body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
+    let tiles = Tiles::new(node, count, m, n);
+    let (function, item) = match tiles.halves {
+        Some(half) => (format!("product_of_halves<{}, {}, {m}, {n}, {k}>", ctype(half), tiles.of_warp()), ".bits"),
+        None => (format!("product<{m}, {n}, {k}>"), ""),
+    };
+    let number = if tiles.halves.is_some() { "" } else { "(float)" };
     body.push_str(&format!(
-        "    product<{m}, {n}, {k}>([=](int row, int k) {{ return (float)a[row * {k} + k]; }},\n        [=](int k, int \
-         column) {{ return (float)b[k * {n} + column]; }},\n        [=](int row, int column, float sum) {{\n            const size_t at = \
-         ((size_t)blockIdx.z * {m} + row) * {n} + column;\n            y[at] = finish(sum, column, at);\n        }});\n"
+        "    {function}([=](int row, int k) {{ return {number}a[row * {k} + k]{item}; }},\n        [=](int k, int column) \
+         {{ return {number}b[k * {n} + column]{item}; }},\n        [=](int row, int column, float sum) {{\n            const \
+         size_t at = ((size_t)blockIdx.z * {m} + row) * {n} + column;\n            y[at] = finish(sum, column, at);\n        \
+         }});\n"
     ));
     let operands: Vec<usize> = (0..node.inputs()).collect();
-    let grid = [n.div_ceil(TILE).max(1) as u32, m.div_ceil(TILE).max(1) as u32, count.max(1) as u32];
+    let grid = tiles.grid(count, m, n);
     if 65_535 < grid[1] {
         return Err(format!("{m} rows are more than a grid has"));
     }
-    let needs = vec![Template::Pointwise, Template::Product];
+    let needs = vec![Template::Pointwise, tiles.template()];
     let emitted =
         Emitted { kind: "product".into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = product.epilogue.residual.then_some(node.inputs() - 1);

@@ -3,12 +3,11 @@
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
 use types::{Layout, Shape};
 
+use super::tensor::Tiles;
 use super::text::finish;
 use super::{Emitted, Template, View, blocks, call};
 use crate::Call;
 
-/// The side of a block's tile, `TILE` in `cuda/product.cu`.
-const TILE: usize = 64;
 /// Groups with fewer output channels are computed output by output.
 const CHANNELS_MIN: usize = 8;
 
@@ -49,18 +48,21 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let pixels: usize = out[2..].iter().product();
     let product = CHANNELS_MIN <= outs && out[0] * groups <= 65_535;
-    let (kind, grid, function) = match product {
-        true => {
-            let grid =
-                [pixels.div_ceil(TILE).max(1) as u32, outs.div_ceil(TILE) as u32, (out[0] * groups).max(1) as u32];
-            ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>"))
+    let count = out[0] * groups;
+    let tiles = Tiles::new(node, count, outs, pixels);
+    let grid = tiles.grid(count, outs, pixels);
+    let (kind, grid, function) = match (product, tiles.halves) {
+        (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>")),
+        (true, Some(_)) => {
+            ("conv", grid, format!("convolve_halves<{window}, {}, {ins}, {outs}, {groups}>", tiles.of_warp()))
         }
-        false => {
+        (false, _) => {
             ("conv_each", blocks(out.elements()), format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]))
         }
     };
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
-    let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
+    let mut needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
+    needs.extend(product.then(|| tiles.template()));
     let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = conv.epilogue.residual.then_some(node.inputs() - 1);
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, residual.as_slice())])
