@@ -430,33 +430,50 @@ fn body<'a>(source: &'a Source, name: &str) -> &'a str {
 /// Networks as a whole behind the shim, beside the kernels of processors.
 #[test]
 fn networks_give_what_processors_give() {
-    let test = "cuda::networks_give_what_processors_give";
-    let network = |name: &str, shape: &[usize]| {
-        let shapes = [("input".to_string(), types::Shape::from(shape))].into_iter().collect();
-        let request = compiler::source::Request { model: name.into(), shapes, ..Default::default() };
-        (name.to_string(), compiler::source::load(&request).unwrap_or_else(|error| panic!("{name}: {error}")).graph)
-    };
     let mut graphs = vec![
-        network("squeezenet1.1", &[1, 3, 64, 64]),
-        network("mobilenet_v2", &[1, 3, 64, 64]),
-        network("resnet18", &[2, 3, 40, 48]),
-        network("densenet121", &[1, 3, 32, 32]),
+        small_network("squeezenet1.1", &[1, 3, 64, 64]),
+        small_network("mobilenet_v2", &[1, 3, 64, 64]),
+        small_network("resnet18", &[2, 3, 40, 48]),
+        small_network("densenet121", &[1, 3, 32, 32]),
     ];
-    graphs.push(("transformer".into(), crate::transformers::transformer(2)));
-    graphs.extend((0..20).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed))));
-    for dtype in [DType::F32, DType::F16, DType::Bf16] {
-        let Some(runs) = run_all(test, &format!("cuda-networks-{dtype}"), &graphs, dtype, &["-O2"]) else { return };
-        let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
-        let mut stored = 0;
-        for ((name, graph), Run { given, got, rounded }) in graphs.iter().zip(&runs) {
-            let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
-            let want = crate::support::open(&processor, 2).run_tensors(given).expect("the inputs fit");
-            assert_near(&format!("{name}, {dtype}"), got, &want, parts);
-            let halves = rounded.nodes().values().filter(|node| rounded.ty(node.outputs[0]).dtype == dtype);
-            stored += usize::from(0 < halves.count());
-        }
-        assert!(16 <= stored, "some graphs have something that is stored: {stored}");
+    graphs.extend(small_graphs(20));
+    compare("cuda::networks_give_what_processors_give", &graphs, DType::F32);
+}
+
+/// The same where what lies between kernels is rounded, and tensor cores multiply.
+#[test]
+fn networks_of_halves_give_what_processors_give() {
+    let test = "cuda::networks_of_halves_give_what_processors_give";
+    for (dtype, network) in [(DType::F16, "mobilenet_v2"), (DType::Bf16, "resnet18")] {
+        let mut graphs = small_graphs(12);
+        graphs.push(small_network(network, &[1, 3, 48, 40]));
+        compare(test, &graphs, dtype);
     }
+}
+
+fn small_network(name: &str, shape: &[usize]) -> (String, Graph) {
+    (name.to_string(), crate::gpu::network(name, shape))
+}
+
+/// A transformer, and so many random graphs.
+fn small_graphs(count: u64) -> Vec<(String, Graph)> {
+    let random = (0..count).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed)));
+    [("transformer".to_string(), crate::transformers::transformer(2))].into_iter().chain(random).collect()
+}
+
+/// Runs graphs behind the shim and compares their results with those of processors in `f32`.
+fn compare(test: &str, graphs: &[(String, Graph)], dtype: DType) {
+    let Some(runs) = run_all(test, &format!("cuda-networks-{dtype}"), graphs, dtype, &["-O2"]) else { return };
+    let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
+    let mut stored = 0;
+    for ((name, graph), Run { given, got, rounded }) in graphs.iter().zip(&runs) {
+        let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
+        let want = crate::support::open(&processor, 2).run_tensors(given).expect("the inputs fit");
+        assert_near(&format!("{name}, {dtype}"), got, &want, parts);
+        let halves = rounded.nodes().values().filter(|node| rounded.ty(node.outputs[0]).dtype == dtype);
+        stored += usize::from(0 < halves.count());
+    }
+    assert!(6 <= stored, "some graphs have something that is stored: {stored}");
 }
 
 /// What is emitted for a small network, launches included; templates are read where they stand.
