@@ -559,6 +559,67 @@ fn maximum() -> Op {
     .into()
 }
 
+/// What is emitted where values between kernels are halves.
+#[test]
+fn emitted_kernels_of_halves_read_so() {
+    let mut graph = Graph::new("halves");
+    let x = graph.add_input("x", DType::F32, types::Shape::from([1, 8, 6, 5]));
+    let mut known = |name: &str, shape: &[usize]| {
+        graph.add_weight(name, Tensor::from_fn(types::Shape::from(shape), |ix| ix as f32 * 0.25))
+    };
+    let (first, bias, last) = (known("first", &[16, 8, 3, 3]), known("bias", &[16]), known("last", &[16, 3]));
+    let mut add = |op: Op, inputs: &[ValueId], name: &str| {
+        graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
+    };
+    let conv = ir::ops::Conv { epilogue: ir::ops::Epilogue::bias(true), ..ir::ops::Conv::square(2, 1) };
+    let sum = add(conv.into(), &[x, first, bias], "conv");
+    let pooled = add(maximum(), &[sum], "pool");
+    let rows = add(ir::ops::Reshape { shape: types::Shape::from([1, 16]) }.into(), &[pooled], "rows");
+    let y = add(ir::ops::MatMul::default().into(), &[rows, last], "y");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let (_, mut compiled) = compiled_as(graph, DType::Bf16).expect("there are kernels");
+    let source = assemble([&mut compiled.plan]);
+    let start = source.text.find("extern \"C\"").expect("there is a function");
+    assert_eq!(
+        &source.text[start..],
+        "\
+extern \"C\" __global__ void __launch_bounds__(256) pointwise_0(const float* a0, bf16* y) {
+    const int i = element();
+    if (240 <= i) return;
+    const float r0 = a0[i];
+    y[i] = (bf16)r0;
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) conv_1(const bf16* a0, const bf16* a1, const float* a2, bf16* y) {
+    const auto finish = [=](float v, int channel, size_t at) {
+        v += a2[channel];
+        return v;
+    };
+    convolve_halves<Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1>(a0, a1, y, finish);
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) pool_2(const bf16* a0, bf16* y) {
+    pool_max<Window<3, 3, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0>, 16, 1>(a0, y);
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) product_3(const bf16* a0, const bf16* a1, float* y) {
+    const auto finish = [=](float v, int channel, size_t at) {
+        return v;
+    };
+    const bf16* a = a0 + (0);
+    const bf16* b = a1 + (0);
+    product_of_halves<bf16, 2, 2, 1, 3, 16>([=](int row, int k) { return a[row * 16 + k].bits; },
+        [=](int k, int column) { return b[k * 3 + column].bits; },
+        [=](int row, int column, float sum) {
+            const size_t at = ((size_t)blockIdx.z * 1 + row) * 3 + column;
+            y[at] = finish(sum, column, at);
+        });
+}
+
+"
+    );
+}
+
 /// Halves are multiplied by tensor cores, in large tiles where there are many of them.
 #[test]
 fn products_of_halves_are_cut_into_tiles() {

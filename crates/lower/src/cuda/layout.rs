@@ -5,7 +5,7 @@
 //! emitted for row-major values alone.
 
 use ir::{Graph, Node, Op, Reuse, TensorType, ValueId};
-use types::{DType, Layout, Shape, Tensor};
+use types::{Layout, Shape, Tensor};
 
 // The model of times, in bytes that are moved. Only relations matter; all times are proportional to the batch, so that plans
 // for several batches choose alike and share their packed weights.
@@ -102,10 +102,7 @@ pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
 /// A known tensor's bytes with its second axis innermost, where its extents are as many as `shape` says: aligned with a
 /// result on the right.
 pub(super) fn turned(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
-    let size = match tensor.dtype() {
-        DType::Bool => 1,
-        dtype => dtype.size().0 as usize,
-    };
+    let size = tensor.dtype().size().0 as usize;
     let (bytes, [outer, channels, inner]) = (tensor.to_le_bytes(), super::around(shape, 1));
     let mut turned = Vec::with_capacity(bytes.len());
     for image in 0..outer {

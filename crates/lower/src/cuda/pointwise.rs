@@ -149,6 +149,7 @@ fn converted(from: DType, to: DType) -> String {
     match (kind(from), kind(to), to) {
         (_, _, DType::Bool) => "r0 != 0".into(),
         (Kind::Integer, Kind::Integer, _) => cast_integer("r0", to),
+        (Kind::Float, Kind::Float, _) => format!("({})r0", ctype(to)),
         (_, Kind::Float, _) => format!("({})(double)r0", ctype(to)),
         (Kind::Float, Kind::Integer, DType::U64) => "truncated_unsigned(r0)".into(),
         (Kind::Float, Kind::Integer, _) => {
