@@ -2,15 +2,15 @@
 // `finish(sum, channel, place in the output)`.
 
 /// As a product: output channels by pixels, for each picture and group (`blockIdx.z`).
-template <class W, int INS, int OUTS, int GROUPS, class Finish>
-__device__ void convolve(const float* x, const float* weights, float* y, Finish finish) {
+template <class W, int INS, int OUTS, int GROUPS, class X, class K, class Y, class Finish>
+__device__ void convolve(const X* x, const K* weights, Y* y, Finish finish) {
     const int group = blockIdx.z % GROUPS;
-    const float* input = x + (size_t)blockIdx.z * INS * W::INPUT;
-    const float* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
-    const auto left = [=](int out, int term) { return kernel[out * (INS * W::TAPS) + term]; };
+    const X* input = x + (size_t)blockIdx.z * INS * W::INPUT;
+    const K* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
+    const auto left = [=](int out, int term) { return (float)kernel[out * (INS * W::TAPS) + term]; };
     const auto right = [=](int term, int output) {
         const int pixel = W::pixel(output, term % W::TAPS);
-        return pixel < 0 ? 0.0f : input[term / W::TAPS * W::INPUT + pixel];
+        return pixel < 0 ? 0.0f : (float)input[term / W::TAPS * W::INPUT + pixel];
     };
     product<OUTS, W::OUTPUT, INS * W::TAPS>(left, right, [=](int out, int output, float sum) {
         const size_t at = ((size_t)blockIdx.z * OUTS + out) * W::OUTPUT + output;
@@ -19,13 +19,13 @@ __device__ void convolve(const float* x, const float* weights, float* y, Finish 
 }
 
 /// Output by output, for groups of few channels.
-template <class W, int BATCH, int INS, int OUTS, int GROUPS, class Finish>
-__device__ void convolve_each(const float* x, const float* weights, float* y, Finish finish) {
+template <class W, int BATCH, int INS, int OUTS, int GROUPS, class X, class K, class Y, class Finish>
+__device__ void convolve_each(const X* x, const K* weights, Y* y, Finish finish) {
     const unsigned at = element();
     if (BATCH * GROUPS * OUTS * W::OUTPUT <= at) return;
     const int output = at % W::OUTPUT, channel = at / W::OUTPUT % (GROUPS * OUTS);
     const int image = at / W::OUTPUT / (GROUPS * OUTS), group = channel / OUTS;
-    const float* input = x + (size_t)(image * GROUPS + group) * INS * W::INPUT;
+    const X* input = x + (size_t)(image * GROUPS + group) * INS * W::INPUT;
     float sum = 0.0f;
     for (int in = 0; in < INS; in++) {
         for (int tap = 0; tap < W::TAPS; tap++) {
@@ -37,8 +37,8 @@ __device__ void convolve_each(const float* x, const float* weights, float* y, Fi
 }
 
 /// Transposed: `weights: [GROUPS * INS, OUTS, taps]`, and each output gathers what reaches it.
-template <class W, int BATCH, int INS, int OUTS, int GROUPS, class Finish>
-__device__ void convolve_transposed(const float* x, const float* weights, float* y, Finish finish) {
+template <class W, int BATCH, int INS, int OUTS, int GROUPS, class X, class K, class Y, class Finish>
+__device__ void convolve_transposed(const X* x, const K* weights, Y* y, Finish finish) {
     const unsigned at = element();
     if (BATCH * GROUPS * OUTS * W::OUTPUT <= at) return;
     const int output = at % W::OUTPUT, channel = at / W::OUTPUT % (GROUPS * OUTS);

@@ -6,7 +6,7 @@
 //   PRESTOW_MOCK_CUDNN_ENGINES=none     there is no engine for anything
 //
 // For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
-// workspace, of which it writes a part. A plan's text is a list of numbers.
+// workspace, of which it writes a part; for halves whose channels are no neighbours it wants 4 MiB. A plan's text is a list of numbers.
 
 #include <dlfcn.h>
 
@@ -18,14 +18,17 @@
 #include <string>
 #include <vector>
 
+#include "shim.h"
+
 namespace {
 
 // By the header of cuDNN 9: statuses, kinds of objects, attributes, values.
 enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003 };
 enum : int { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTICS = 4, PLAN = 5, OP_CONVOLUTION = 10, OP_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, DEVICE = 38 };
 enum : int { TYPE_OBJECT = 15 };
-enum : int { MODE = 0, DILATIONS = 102, STRIDES = 103, BACK = 104, FRONT = 105, ASKED_MODE = 200, ASKED_GRAPH = 201, RESULTS = 202, ASKED_DEVICE = 204, CONFIG_ENGINE = 300, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, PLAN_TEXT = 405, PLAN_DEVICE = 407, CONV_HOW = 702, CONV_W = 703, CONV_X = 704, CONV_Y = 705, POINT_HOW = 750, POINT_X = 751, POINT_B = 752, POINT_Y = 753, GRAPH_OPS = 801, EXTENTS = 902, ID = 906, VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, PACK_WORKSPACE = 1003, ENGINE_INDEX = 1301, ENGINE_NUMERICS = 1303, ENGINE_BEHAVIOR = 1305, DEVICE_TEXT = 2702 };
+enum : int { MODE = 0, DILATIONS = 102, STRIDES = 103, BACK = 104, FRONT = 105, ASKED_MODE = 200, ASKED_GRAPH = 201, RESULTS = 202, ASKED_DEVICE = 204, CONFIG_ENGINE = 300, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, PLAN_TEXT = 405, PLAN_DEVICE = 407, CONV_HOW = 702, CONV_W = 703, CONV_X = 704, CONV_Y = 705, POINT_HOW = 750, POINT_X = 751, POINT_B = 752, POINT_Y = 753, GRAPH_OPS = 801, NUMBER = 901, EXTENTS = 902, TENSOR_STRIDES = 903, ID = 906, VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, PACK_WORKSPACE = 1003, ENGINE_INDEX = 1301, ENGINE_NUMERICS = 1303, ENGINE_BEHAVIOR = 1305, DEVICE_TEXT = 2702 };
 enum : int { ADD = 0, RELU = 100 };
+enum : int { F32 = 0, F16 = 2, BF16 = 9 };
 
 struct Object {
     int kind;
@@ -51,9 +54,9 @@ struct Object {
 };
 
 // A convolution as a plan's text has it: the extents of x, the weights and y, the window, and the identifiers of the
-// operands; a bias or a residual that is not there is 0.
+// operands; a bias or a residual that is not there is 0. Operands have one kind of numbers, and lie as their strides say.
 struct Problem {
-    int64_t x[4], w[4], y[4], stride[2], dilation[2], front[2], ids[5], relu;
+    int64_t x[4], w[4], y[4], x_at[4], w_at[4], y_at[4], stride[2], dilation[2], front[2], ids[5], relu, number;
 };
 constexpr int NUMBERS = sizeof(Problem) / sizeof(int64_t);
 
@@ -82,8 +85,8 @@ F driver(const char* name) {
     return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
 }
 
-void copy4(int64_t* to, Object* tensor) {
-    auto extents = tensor->all<int64_t>(EXTENTS);
+void copy4(int64_t* to, Object* tensor, int name) {
+    auto extents = tensor->all<int64_t>(name);
     for (size_t at = 0; at < 4; at++) to[at] = extents[at];
 }
 
@@ -94,7 +97,10 @@ bool read(Object* graph, Problem& problem) {
     if (ops.empty() || ops[0]->kind != OP_CONVOLUTION) return false;
     Object* how = ops[0]->one<Object*>(CONV_HOW);
     Object *x = ops[0]->one<Object*>(CONV_X), *w = ops[0]->one<Object*>(CONV_W), *y = ops[0]->one<Object*>(CONV_Y);
-    copy4(problem.x, x), copy4(problem.w, w), copy4(problem.y, y);
+    copy4(problem.x, x, EXTENTS), copy4(problem.w, w, EXTENTS), copy4(problem.y, y, EXTENTS);
+    copy4(problem.x_at, x, TENSOR_STRIDES), copy4(problem.w_at, w, TENSOR_STRIDES), copy4(problem.y_at, y, TENSOR_STRIDES);
+    problem.number = x->one<int>(NUMBER);
+    if (w->one<int>(NUMBER) != problem.number) return false;
     for (int side = 0; side < 2; side++) {
         problem.stride[side] = how->all<int64_t>(STRIDES)[side];
         problem.dilation[side] = how->all<int64_t>(DILATIONS)[side];
@@ -108,6 +114,7 @@ bool read(Object* graph, Problem& problem) {
         if (ops[at]->kind != OP_POINTWISE || !y->one<char>(VIRTUAL)) return false;
         if (ops[at]->one<Object*>(POINT_X)->one<int64_t>(ID) != y->one<int64_t>(ID)) return false;
         Object* b = ops[at]->one<Object*>(POINT_B);
+        if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) != RELU && b->one<int>(NUMBER) != problem.number) return false;
         if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) == RELU) {
             problem.relu = 1;
         } else if (b->all<int64_t>(EXTENTS)[2] == 1 && b->all<int64_t>(EXTENTS)[0] == 1 && b->all<int64_t>(EXTENTS)[3] == 1) {
@@ -118,17 +125,29 @@ bool read(Object* graph, Problem& problem) {
         y = ops[at]->one<Object*>(POINT_Y);
     }
     problem.ids[4] = y->one<int64_t>(ID);
-    return !y->one<char>(VIRTUAL);
+    return !y->one<char>(VIRTUAL) && y->one<int>(NUMBER) == problem.number;
 }
 
-void compute(const Problem& p, std::map<int64_t, float*> at) {
-    const float *x = at[p.ids[0]], *w = at[p.ids[1]], *bias = at[p.ids[2]], *residual = at[p.ids[3]];
-    float* y = at[p.ids[4]];
+float read_number(const void* from, int64_t at, int64_t number) {
+    if (number == F32) return static_cast<const float*>(from)[at];
+    const unsigned short bits = static_cast<const unsigned short*>(from)[at];
+    return number == F16 ? float_of_f16(bits) : __int_as_float(int(bits) << 16);
+}
+
+void write_number(void* to, int64_t at, float value, int64_t number) {
+    if (number == F32) return void(static_cast<float*>(to)[at] = value);
+    const unsigned bits = unsigned(__float_as_int(value));
+    static_cast<unsigned short*>(to)[at] = number == F16 ? f16_of_float(value) : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+void compute(const Problem& p, std::map<int64_t, void*> at) {
+    const void *x = at[p.ids[0]], *w = at[p.ids[1]], *bias = at[p.ids[2]], *residual = at[p.ids[3]];
+    void* y = at[p.ids[4]];
     const int64_t group = p.y[1] / (p.x[1] / p.w[1]);
-    for (int64_t n = 0, to = 0; n < p.y[0]; n++)
+    for (int64_t n = 0; n < p.y[0]; n++)
         for (int64_t k = 0; k < p.y[1]; k++)
             for (int64_t row = 0; row < p.y[2]; row++)
-                for (int64_t column = 0; column < p.y[3]; column++, to++) {
+                for (int64_t column = 0; column < p.y[3]; column++) {
                     float sum = 0;
                     for (int64_t c = 0; c < p.w[1]; c++)
                         for (int64_t r = 0; r < p.w[2]; r++)
@@ -137,19 +156,24 @@ void compute(const Problem& p, std::map<int64_t, float*> at) {
                                 const int64_t from_column = column * p.stride[1] + s * p.dilation[1] - p.front[1];
                                 if (from_row < 0 || p.x[2] <= from_row || from_column < 0 || p.x[3] <= from_column) continue;
                                 const int64_t channel = k / group * p.w[1] + c;
-                                sum += x[((n * p.x[1] + channel) * p.x[2] + from_row) * p.x[3] + from_column] *
-                                       w[((k * p.w[1] + c) * p.w[2] + r) * p.w[3] + s];
+                                const int64_t x_at = n * p.x_at[0] + channel * p.x_at[1] + from_row * p.x_at[2] + from_column * p.x_at[3];
+                                const int64_t w_at = k * p.w_at[0] + c * p.w_at[1] + r * p.w_at[2] + s * p.w_at[3];
+                                sum += read_number(x, x_at, p.number) * read_number(w, w_at, p.number);
                             }
-                    if (residual) sum += residual[to];
-                    if (bias) sum += bias[k];
-                    y[to] = p.relu && sum < 0 ? 0 : sum;
+                    const int64_t to = n * p.y_at[0] + k * p.y_at[1] + row * p.y_at[2] + column * p.y_at[3];
+                    if (residual) sum += read_number(residual, to, p.number);
+                    if (bias) sum += read_number(bias, k, p.number);
+                    write_number(y, to, p.relu && sum < 0 ? 0 : sum, p.number);
                 }
 }
+
+/// Halves whose channels are no neighbours would be turned around.
+int64_t wanted(const Problem& p) { return p.number != F32 && p.x_at[1] != 1 ? 4 << 20 : WORKSPACE; }
 
 /// A step that a stream may keep: the convolution and its addresses.
 struct Work {
     Problem problem;
-    std::map<int64_t, float*> at;
+    std::map<int64_t, void*> at;
     char* workspace;
 };
 
@@ -239,7 +263,7 @@ int cudnnBackendFinalize(Object* object) {
                 const int64_t* numbers = reinterpret_cast<const int64_t*>(&problem);
                 for (int at = 0; at < NUMBERS; at++) text += " " + std::to_string(numbers[at]);
                 object->put(PLAN_TEXT, std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
-                object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : WORKSPACE});
+                object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : wanted(problem)});
                 return SUCCESS;
             }
             if (!object->values.count(PLAN_HANDLE)) return refuse(BAD_PARAM, "no handle");
@@ -296,7 +320,7 @@ int cudnnBackendExecute(Handle*, Object* plan, Object* pack) {
     int64_t* numbers = reinterpret_cast<int64_t*>(&own->problem);
     for (int ix = 0; ix < NUMBERS; ix++) numbers[ix] = std::strtoll(at, &at, 10);
     auto ids = pack->all<int64_t>(PACK_IDS);
-    auto pointers = pack->all<float*>(PACK_POINTERS);
+    auto pointers = pack->all<void*>(PACK_POINTERS);
     for (size_t ix = 0; ix < ids.size(); ix++) own->at[ids[ix]] = pointers[ix];
     own->workspace = pack->one<char*>(PACK_WORKSPACE);
     if (!own->workspace) return delete own, refuse(BAD_PARAM, "no workspace");

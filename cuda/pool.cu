@@ -1,30 +1,34 @@
-// Pooling: one thread an output.
+// Pooling: one thread an output. Of each plane so many channels are neighbours, its lanes: one where values are row-major.
 
-template <class W, int PLANES>
-__device__ void pool_max(const float* x, float* y) {
+template <class W, int PLANES, int LANES, class X>
+__device__ void pool_max(const X* x, X* y) {
     const unsigned at = element();
-    if (PLANES * W::OUTPUT <= at) return;
-    const float* plane = x + (size_t)(at / W::OUTPUT) * W::INPUT;
+    if (PLANES * W::OUTPUT * LANES <= at) return;
+    const int output = at / LANES % W::OUTPUT;
+    const X* plane = x + (size_t)(at / LANES / W::OUTPUT) * W::INPUT * LANES + at % LANES;
     float largest = -PRESTOW_INFINITY;
     for (int tap = 0; tap < W::TAPS; tap++) {
-        const int pixel = W::pixel(at % W::OUTPUT, tap);
-        if (0 <= pixel && (plane[pixel] > largest || plane[pixel] != plane[pixel])) largest = plane[pixel];
+        const int pixel = W::pixel(output, tap);
+        if (pixel < 0) continue;
+        const float item = plane[pixel * LANES];
+        if (item > largest || item != item) largest = item;
     }
     y[at] = largest;
 }
 
 /// The mean of what lies inside; with `PADDED` of the padding too, of which so many rows and columns lie behind.
-template <class W, int PLANES, bool PADDED, int ROWS_BEHIND, int COLUMNS_BEHIND>
-__device__ void pool_mean(const float* x, float* y) {
+template <class W, int PLANES, int LANES, bool PADDED, int ROWS_BEHIND, int COLUMNS_BEHIND, class X>
+__device__ void pool_mean(const X* x, X* y) {
     const unsigned at = element();
-    if (PLANES * W::OUTPUT <= at) return;
-    const float* plane = x + (size_t)(at / W::OUTPUT) * W::INPUT;
+    if (PLANES * W::OUTPUT * LANES <= at) return;
+    const int output = at / LANES % W::OUTPUT;
+    const X* plane = x + (size_t)(at / LANES / W::OUTPUT) * W::INPUT * LANES + at % LANES;
     float sum = 0.0f;
     int count = 0;
     for (int tap = 0; tap < W::TAPS; tap++) {
-        const int pixel = W::pixel(at % W::OUTPUT, tap);
-        if (0 <= pixel) sum += plane[pixel];
-        count += PADDED ? W::counted(at % W::OUTPUT, tap, ROWS_BEHIND, COLUMNS_BEHIND) : 0 <= pixel;
+        const int pixel = W::pixel(output, tap);
+        if (0 <= pixel) sum += plane[pixel * LANES];
+        count += PADDED ? W::counted(output, tap, ROWS_BEHIND, COLUMNS_BEHIND) : 0 <= pixel;
     }
     y[at] = sum / count;
 }

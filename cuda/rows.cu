@@ -23,11 +23,11 @@ __device__ void softmax(const float* x, float* y) {
 }
 
 /// Rows of `x` with a mean of 0 and a variance of 1, then `finish(result, column)`.
-template <int COLUMNS, class Finish>
-__device__ void layer_norm(const float* x, float* y, float epsilon, Finish finish) {
+template <int COLUMNS, class X, class Finish>
+__device__ void layer_norm(const X* x, X* y, float epsilon, Finish finish) {
     __shared__ float room[THREADS / 32];
     const auto add = [](float a, float b) { return a + b; };
-    const float* row = x + (size_t)blockIdx.x * COLUMNS;
+    const X* row = x + (size_t)blockIdx.x * COLUMNS;
     float sum = 0.0f;
     for (int at = threadIdx.x; at < COLUMNS; at += THREADS) sum += row[at];
     const float mean = join_block(sum, room, add) / COLUMNS;

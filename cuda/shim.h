@@ -34,6 +34,32 @@ inline float __int_as_float(int bits) {
     return number;
 }
 
+inline int __float_as_int(float number) {
+    int bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+/// By IEEE 754's binary16: one bit, five of exponent, ten.
+inline float float_of_f16(unsigned short bits) {
+    const int exponent = bits >> 10 & 31, rest = bits & 1023;
+    const float size = exponent == 31 ? (rest ? NAN : INFINITY) : exponent ? std::ldexp(1024.0f + rest, exponent - 25) : std::ldexp(float(rest), -24);
+    return bits >> 15 ? -size : size;
+}
+inline unsigned short f16_of_float(float number) {
+    const unsigned short sign = std::signbit(number) ? 0x8000 : 0;
+    const float size = std::fabs(number);
+    if (size != size) return 0x7fff;
+    // From here on it is nearer to what comes behind the largest one.
+    if (65520.0f <= size) return sign | 0x7c00;
+    int exponent = 0;
+    if (size != 0) std::frexp(size, &exponent);
+    else return sign;
+    // Numbers of one exponent lie at one distance, and those below the least exponent as well.
+    const int last = (exponent < -13 ? -13 : exponent) - 11;
+    const unsigned short steps = (unsigned short)std::rint(std::ldexp(size, -last));
+    return sign | (unsigned short)(((last + 24) << 10) + steps);
+}
+
 namespace shim {
 
 enum class State { Ready, AtBarrier, InWarp, Done };
@@ -43,6 +69,7 @@ struct Fiber {
     State state;
     int place;
     double given;
+    unsigned a[4], b[2];
 };
 
 inline std::vector<Fiber> fibers;
@@ -155,3 +182,23 @@ T shuffle_at(unsigned mask, T own, int lanes, int line) {
     return other;
 }
 #define __shfl_xor_sync(mask, own, lanes) shuffle_at(mask, own, lanes, __LINE__)
+
+/// What tensor cores compute for a warp (`cuda/tensor.cu`), lane by lane. `number` widens a half.
+template <class Number>
+void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    const unsigned self = shim::current, first = self / 32 * 32, group = self % 32 / 4, pair = self % 4;
+    shim::Fiber& own = shim::fibers[self];
+    for (int ix = 0; ix < 4; ix++) own.a[ix] = a[ix];
+    for (int ix = 0; ix < 2; ix++) own.b[ix] = b[ix];
+    shim::wait(shim::State::InWarp, __LINE__);
+    for (int ix = 0; ix < 4; ix++) {
+        const unsigned row = group + ix / 2 * 8, column = pair * 2 + ix % 2;
+        for (unsigned k = 0; k < 16; k++) {
+            // A lane has two neighbouring terms of a row and of the row eight below it, and the same eight terms on.
+            const unsigned left = shim::fibers[first + row % 8 * 4 + k % 8 / 2].a[row / 8 + k / 8 * 2];
+            const unsigned right = shim::fibers[first + column * 4 + k % 8 / 2].b[k / 8];
+            sums[ix] += number(left >> k % 2 * 16 & 0xffff) * number(right >> k % 2 * 16 & 0xffff);
+        }
+    }
+    shim::wait(shim::State::InWarp, __LINE__);
+}

@@ -57,8 +57,8 @@ pub enum Halves {
     /// These operands are read as halves, whatever they were before. The result is a half or not, and a residual is like
     /// it; other operands are `f32`.
     Read(SmallVec<[usize; 2]>),
-    /// The result is stored like the first operand, or like one of those of a concatenation. Chains read and write
-    /// anything.
+    /// The result is stored like the first operand, or like one of those of a concatenation or of attention's factors. Chains
+    /// read and write anything.
     Follow,
 }
 

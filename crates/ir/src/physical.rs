@@ -36,18 +36,22 @@ impl Graph {
             let inputs = node.inputs.iter().map(|&input| self.ty(input).clone()).collect();
             return Some(Physical { op: Cow::Borrowed(&node.op), inputs, output: self.ty(node.outputs[0]).clone() });
         }
-        let Layout::ChannelsBlocked(block) = self.value(node.outputs[0]).layout else { return None };
-        let op = self.blocked_op(node, block)?;
+        let layout = self.value(node.outputs[0]).layout;
+        let op = match layout {
+            Layout::RowMajor => return None,
+            Layout::ChannelsLast => self.last_op(node)?,
+            Layout::ChannelsBlocked(block) => self.blocked_op(node, block)?,
+        };
         let out = &self.ty(node.outputs[0]).shape;
         let inputs = node.inputs.iter().map(|&input| {
             let value = self.value(input);
             let shape = match value.tensor() {
-                Some(_) => known_shape(&value.ty.shape, out, block),
+                Some(_) => known_shape(&value.ty.shape, out, layout),
                 None => value.layout.physical(&value.ty.shape),
             };
             TensorType { dtype: value.ty.dtype, shape }
         });
-        let output = TensorType { dtype: self.ty(node.outputs[0]).dtype, shape: physical(out, block) };
+        let output = TensorType { dtype: self.ty(node.outputs[0]).dtype, shape: layout.physical(out) };
         Some(Physical { op: Cow::Owned(op), inputs: inputs.collect(), output })
     }
 
@@ -108,6 +112,41 @@ impl Graph {
         }
     }
 
+    /// The op that does a node's work where the channels of its result, and of all operands that vary along them, are
+    /// neighbours; none where there is no such op.
+    pub fn last_op(&self, node: &Node) -> Option<Op> {
+        let out = &self.ty(node.outputs[0]).shape;
+        let x = &self.ty(*node.inputs.first()?).shape;
+        if node.outputs.len() != 1 || out.rank() < 2 || x.rank() < 2 {
+            return None;
+        }
+        match &node.op {
+            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
+                let all = node.inputs.iter().all(|&input| self.is_blockable(input, out));
+                (all && is_stored(self.ty(node.outputs[0]).dtype)).then(|| node.op.clone())
+            }
+            Op::Concat(Concat { axis }) => {
+                self.all_computed(&node.inputs).then(|| Concat { axis: behind(*axis, out.rank()) }.into())
+            }
+            Op::Slice(slice) => Some(
+                Slice {
+                    start: to_last(&slice.start).collect(),
+                    count: to_last(&slice.count).collect(),
+                    step: to_last(&slice.step).collect(),
+                }
+                .into(),
+            ),
+            Op::Pad(pad) => Some(Pad { pad: to_last(&pad.pad).collect(), ..pad.clone() }.into()),
+            Op::Reduce(reduce) if reduce.keep || !reduce.axes.iter().any(|axis| *axis < 2) => {
+                let mut axes = reduce.axes.clone();
+                axes.iter_mut().for_each(|axis| *axis = behind(*axis, x.rank()));
+                axes.sort_unstable();
+                Some(Reduce { axes, ..reduce.clone() }.into())
+            }
+            _ => None,
+        }
+    }
+
     /// Which bytes a node's first result may share with its operands, whatever their layouts.
     pub fn reuse(&self, node: &Node) -> Reuse {
         if let Some(physical) = self.physical(node) {
@@ -126,7 +165,7 @@ impl Graph {
         let [from, to] = [input, output].map(|value| self.value(value).layout);
         let shape = &self.ty(input).shape;
         let padded = |layout: Layout| layout.physical(shape).elements() != shape.elements();
-        let one_place = shape.iter().skip(2).all(|&extent| extent == 1);
+        let one_place = shape.iter().skip(2).all(|&extent| extent == 1) || shape.get(1) == Some(&1);
         if from == to || (one_place && !padded(from) && !padded(to)) {
             return Reuse::Alias { offset: 0 };
         }
@@ -150,20 +189,36 @@ fn physical(shape: &Shape, block: u16) -> Shape {
     Layout::ChannelsBlocked(block).physical(shape)
 }
 
-/// The physical extents of a known operand beside a blocked result `out`: aligned with it on the right, one block of 1 where
-/// it does not vary along the channels.
-fn known_shape(shape: &Shape, out: &Shape, block: u16) -> Shape {
+/// The physical extents of a known operand beside a result `out` with a layout: aligned with it on the right, one block of 1
+/// where it does not vary along channels in blocks.
+fn known_shape(shape: &Shape, out: &Shape, layout: Layout) -> Shape {
     let mut aligned = shape.clone();
     while aligned.rank() < out.rank() {
         aligned.insert(0, 1);
     }
-    match aligned[1] {
-        1 => {
+    match (layout, aligned[1]) {
+        (Layout::ChannelsBlocked(_), 1) => {
             aligned.push(1);
             aligned
         }
-        _ => physical(&aligned, block),
+        _ => layout.physical(&aligned),
     }
+}
+
+/// Where an axis of a tensor of some rank lies when its channels are neighbours.
+fn behind(axis: usize, rank: usize) -> usize {
+    match axis {
+        0 => 0,
+        1 => rank - 1,
+        axis => axis - 1,
+    }
+}
+
+/// What belongs to each axis, in the order in which the axes lie when channels are neighbours.
+fn to_last<T: Clone>(items: &[T]) -> impl Iterator<Item = T> {
+    let mut items = items.to_vec();
+    let channels = items.remove(1);
+    items.into_iter().chain([channels])
 }
 
 #[cfg(test)]
@@ -208,29 +263,57 @@ mod tests {
         })
     }
 
-    /// The physical form of an op gives the blocked form of what the op gives.
+    /// A tensor of `[n, c, ..]` with its channels as neighbours.
+    fn last(tensor: &Tensor, shape: &Shape) -> Tensor {
+        let rank = shape.rank();
+        let mut aligned = tensor.shape().clone();
+        while aligned.rank() < rank {
+            aligned.insert(0, 1);
+        }
+        let items = tensor.as_slice::<f32>().expect("it holds f32");
+        let strides: Vec<usize> = to_last(&aligned.row_major_strides()).collect();
+        let item = |mut number: usize| {
+            let axes = (0..rank).rev().map(|axis| {
+                let at = number % shape[axis];
+                number /= shape[axis];
+                at * strides[axis]
+            });
+            items[axes.sum::<usize>()]
+        };
+        Tensor::from_fn(shape.clone(), item)
+    }
+
+    /// The physical form of an op gives the form in a layout of what the op gives.
     fn check(op: Op, shapes: &[&Shape], known: &[Shape]) {
+        check_in(Layout::ChannelsBlocked(BLOCK), op.clone(), shapes, known);
+        if !matches!(op, Op::Reshape(_) | Op::Resize(_)) {
+            check_in(Layout::ChannelsLast, op, shapes, known);
+        }
+    }
+
+    fn check_in(layout: Layout, op: Op, shapes: &[&Shape], known: &[Shape]) {
+        let laid_out = if layout == Layout::ChannelsLast { last } else { blocked };
         let mut random = Random::new(3);
         let mut graph = Graph::new("one");
         let mut tensor = |shape: &Shape| Tensor::from_fn(shape.clone(), |_| random.uniform(-1.0, 1.0));
         let tensors: Vec<Tensor> = shapes.iter().copied().chain(known).map(&mut tensor).collect();
         let mut inputs: Vec<ValueId> =
             shapes.iter().map(|&shape| graph.add_input("x", DType::F32, shape.clone())).collect();
-        inputs.iter().for_each(|&input| graph.value_mut(input).layout = Layout::ChannelsBlocked(BLOCK));
+        inputs.iter().for_each(|&input| graph.value_mut(input).layout = layout);
         inputs.extend(tensors[shapes.len()..].iter().map(|tensor| graph.add_constant("k", tensor.clone())));
         let out = graph.add1(op, &inputs, Scope::new("node")).expect("it is accepted");
-        graph.value_mut(out).layout = Layout::ChannelsBlocked(BLOCK);
+        graph.value_mut(out).layout = layout;
         let node = graph.nodes().values().next().expect("there is one");
 
         let form = graph.physical(node).unwrap_or_else(|| panic!("{:?} has a physical form", node.op));
         let types: Vec<&TensorType> = form.inputs.iter().collect();
         assert_eq!(form.op.infer(&types).expect("it is accepted")[0], form.output, "{:?}", node.op);
         let physical: Vec<Tensor> =
-            tensors.iter().zip(&form.inputs).map(|(tensor, ty)| blocked(tensor, &ty.shape)).collect();
+            tensors.iter().zip(&form.inputs).map(|(tensor, ty)| laid_out(tensor, &ty.shape)).collect();
         let got = form.op.eval(&physical.iter().collect::<Vec<_>>());
         let want = node.op.eval(&tensors.iter().collect::<Vec<_>>());
-        let real = blocked(&Tensor::from_fn(want[0].shape().clone(), |_| 1.0f32), &form.output.shape).to_f64();
-        let want = blocked(&want[0], &form.output.shape).to_f64();
+        let real = laid_out(&Tensor::from_fn(want[0].shape().clone(), |_| 1.0f32), &form.output.shape).to_f64();
+        let want = laid_out(&want[0], &form.output.shape).to_f64();
         for ((got, want), real) in got[0].to_f64().iter().zip(want).zip(real) {
             assert!(real == 9.0 || *got == want, "{:?}: {got} for {want}", node.op);
         }
@@ -279,20 +362,27 @@ mod tests {
         let sum = Reduce { kind: ReduceKind::Sum, axes: smallvec![1], keep: true };
         graph.add1(Op::Reduce(sum), &[x], Scope::new("sum")).unwrap();
         assert!(graph.nodes().values().all(|node| graph.blocked_op(node, BLOCK).is_none()));
+        // Neighbours may be cut and added up.
+        assert!(graph.nodes().values().all(|node| graph.last_op(node).is_some()));
     }
 
     #[test]
     fn relayouts_of_one_place_are_aliases() {
         let mut graph = Graph::new("relayout");
-        let relayout = |graph: &mut Graph, shape: [usize; 4]| {
+        let relayout = |graph: &mut Graph, shape: [usize; 4], layout: Layout| {
             let x = graph.add_input("x", DType::F32, Shape::from(shape));
             let y = graph.add1(Op::Relayout(crate::ops::Relayout {}), &[x], Scope::new("y")).unwrap();
-            graph.value_mut(y).layout = Layout::ChannelsBlocked(BLOCK);
+            graph.value_mut(y).layout = layout;
             let node = graph.value(y).producer().unwrap();
             graph.reuse(graph.node(node))
         };
-        assert_eq!(relayout(&mut graph, [2, 8, 1, 1]), Reuse::Alias { offset: 0 });
-        assert_eq!(relayout(&mut graph, [1, 6, 1, 1]), Reuse::Never);
-        assert_eq!(relayout(&mut graph, [1, 8, 1, 2]), Reuse::Never);
+        let blocked = Layout::ChannelsBlocked(BLOCK);
+        assert_eq!(relayout(&mut graph, [2, 8, 1, 1], blocked), Reuse::Alias { offset: 0 });
+        assert_eq!(relayout(&mut graph, [1, 6, 1, 1], blocked), Reuse::Never);
+        assert_eq!(relayout(&mut graph, [1, 8, 1, 2], blocked), Reuse::Never);
+        assert_eq!(relayout(&mut graph, [1, 1, 2, 2], blocked), Reuse::Never);
+        assert_eq!(relayout(&mut graph, [2, 6, 1, 1], Layout::ChannelsLast), Reuse::Alias { offset: 0 });
+        assert_eq!(relayout(&mut graph, [2, 1, 3, 4], Layout::ChannelsLast), Reuse::Alias { offset: 0 });
+        assert_eq!(relayout(&mut graph, [1, 8, 1, 2], Layout::ChannelsLast), Reuse::Never);
     }
 }

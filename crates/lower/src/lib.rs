@@ -23,6 +23,7 @@
 mod alias;
 pub mod cpu;
 pub mod cuda;
+mod halves;
 
 use std::collections::BTreeMap;
 use std::fmt;

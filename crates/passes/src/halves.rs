@@ -59,6 +59,8 @@ fn wanted(graph: &Graph, kinds: &Map<NodeId, Halves>) -> Map<ValueId, bool> {
 fn followed(node: &Node) -> SmallVec<[usize; 4]> {
     match node.op {
         Op::Concat(_) | Op::Chain(_) | Op::Unary(_) | Op::Binary(_) => (0..node.inputs.len()).collect(),
+        // A mask is what it was.
+        Op::Attention(_) => (0..3).collect(),
         _ => [0].into_iter().collect(),
     }
 }

@@ -15,7 +15,7 @@ use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, Reshape
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
-use types::{Scope, Shape, Tensor};
+use types::{DType, Scope, Shape, Tensor};
 
 use crate::common::Uses;
 
@@ -31,11 +31,11 @@ pub fn flatten_windows(graph: &Graph) -> Graph {
         let x = context.value(node.inputs[0]);
         let mut builder = Builder { context, scope: &node.scope };
         let y = match &node.op {
-            Op::Conv(op) if is_plain(&op.epilogue) => {
+            Op::Conv(op) if is_plain(&op.epilogue) && of_numbers(graph, node) => {
                 let kernel = Kernel::new(&mut builder, &uses, node);
                 builder.conv(x, kernel, op)
             }
-            Op::ConvTranspose(op) if is_plain(&op.epilogue) => {
+            Op::ConvTranspose(op) if is_plain(&op.epilogue) && of_numbers(graph, node) => {
                 let kernel = Kernel::new(&mut builder, &uses, node);
                 builder.conv_transpose(x, kernel, op)
             }
@@ -49,6 +49,11 @@ pub fn flatten_windows(graph: &Graph) -> Graph {
 /// Nothing but a bias: others are added by later passes.
 fn is_plain(epilogue: &Epilogue) -> bool {
     !epilogue.residual && epilogue.activation.is_empty()
+}
+
+/// Sums of sums are of what is not rounded in between.
+fn of_numbers(graph: &Graph, node: &Node) -> bool {
+    node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32)
 }
 
 /// The weights `[.., .., depth, ..]` of a convolution and its bias.

@@ -7,12 +7,13 @@ use std::process::{Command, Stdio};
 use compiler::{Compiled, Model, compile};
 use cuda::nvrtc::Compiler;
 use cuda::{Launch, Places, Work};
-use ir::{Graph, evaluate};
+use ir::{Graph, Op, ValueId, evaluate};
 use lower::cuda::{CudaTarget, Source, assemble};
 use plan::{Operand, Place, Plan, Port};
 use types::{DType, Tensor};
 
 use crate::executables::folder;
+use crate::halves::{HALVES, assert_near, step};
 use crate::operators::all_cases;
 use crate::support::{difference, inputs, root, skip};
 
@@ -20,8 +21,20 @@ use crate::support::{difference, inputs, root, skip};
 const TOLERANCE: f64 = 4e-5;
 
 fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
-    let target = CudaTarget::named("cuda:sm_90").expect("it is an architecture");
-    compile(Model { graph, preprocess: None, labels: Vec::new() }, &target, None, |_, _| {})
+    compiled_as(graph, DType::F32).map(|(_, compiled)| compiled)
+}
+
+/// A graph as its results are rounded between kernels, and its plan.
+fn compiled_as(graph: Graph, dtype: DType) -> Result<(Graph, Compiled), compiler::CompileError> {
+    let target = CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype);
+    let mut rounded = graph.clone();
+    let model = Model { graph, preprocess: None, labels: Vec::new() };
+    let compiled = compile(model, &target, None, |pass, graph| {
+        if pass == "store_halves" {
+            rounded = graph.clone();
+        }
+    });
+    Ok((rounded, compiled?))
 }
 
 /// What a step of ours launches.
@@ -142,40 +155,63 @@ fn results(ports: &[Port], bytes: &mut &[u8]) -> Vec<Tensor> {
 }
 
 /// Runs compiled graphs behind the shim and compares their results with the definition.
-fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, flags: &[&str]) {
-    let Some(runs) = run_all(test, name, &graphs, flags) else { return };
+fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, flags: &[&str]) {
+    let Some(runs) = run_all(test, name, &graphs, dtype, flags) else { return };
     let mut wrong = Vec::new();
-    for ((name, graph), Run { given, got }) in graphs.iter().zip(&runs) {
-        let want = evaluate(graph, given).expect("the graph verifies");
+    for ((name, _), Run { given, got, rounded, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(rounded, given).expect("the graph verifies");
         for (got, want) in got.iter().zip(&want) {
-            wrong.extend(difference(got, want, TOLERANCE, TOLERANCE).map(|difference| format!("{name}: {difference}")));
+            // A sum on the border of two halves may become either, and what comes of it is another number.
+            let relative = TOLERANCE + if want.dtype().is_half() { step(want.dtype()) } else { 0.0 };
+            let largest = want.to_f64().into_iter().filter(|item| item.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
+            let between = if dtype.is_half() && want.dtype() == DType::F32 { step(dtype) * largest } else { 0.0 };
+            wrong.extend(
+                difference(got, want, relative, TOLERANCE + between).map(|difference| format!("{name}: {difference}")),
+            );
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What a graph was given and what its kernels made of it.
+/// What a graph was given and what its kernels made of it, with the graph as it is rounded.
 struct Run {
+    rounded: Graph,
     given: Vec<Tensor>,
     got: Vec<Tensor>,
 }
 
-/// Runs graphs through one program, or none after saying that `test` is skipped.
-fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], flags: &[&str]) -> Option<Vec<Run>> {
-    let compiled =
-        |(name, graph): &(String, Graph)| compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let mut plans: Vec<Compiled> = graphs.iter().map(compiled).collect();
+/// Runs graphs on made-up inputs through one program, or none after saying that `test` is skipped.
+fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], dtype: DType, flags: &[&str]) -> Option<Vec<Run>> {
+    let given = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
+    run_given(test, name, graphs, given, dtype, flags)
+}
+
+fn run_given(
+    test: &str,
+    name: &str,
+    graphs: &[(String, Graph)],
+    given: Vec<Vec<Tensor>>,
+    dtype: DType,
+    flags: &[&str],
+) -> Option<Vec<Run>> {
+    let compiled = |(name, graph): &(String, Graph)| {
+        compiled_as(graph.clone(), dtype).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let (rounded, mut plans): (Vec<Graph>, Vec<Compiled>) = graphs.iter().map(compiled).unzip();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
     let program = shim(test, &folder(name), &source, flags)?;
     let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
-    let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
     for (compiled, given) in plans.iter().zip(&given) {
         job.add(&compiled.plan, &compiled.constants, given);
     }
     let bytes = job.run(&program);
     let mut rest = &bytes[..];
-    let run = |(compiled, given): (&Compiled, _)| Run { given, got: results(&compiled.plan.outputs, &mut rest) };
-    let runs = plans.iter().zip(given).map(run).collect();
+    let run = |((compiled, given), rounded): ((&Compiled, _), _)| Run {
+        rounded,
+        given,
+        got: results(&compiled.plan.outputs, &mut rest),
+    };
+    let runs = plans.iter().zip(given).zip(rounded).map(run).collect();
     assert!(rest.is_empty(), "the program says nothing else");
     Some(runs)
 }
@@ -198,8 +234,133 @@ fn kernels_keep_to_their_definitions_under_sanitizers() {
     let (cases, refused) = cases();
     // Windows over three dimensions, halves as operands.
     assert!(refused < 60 && 300 < cases.len(), "{refused} refused of {}", cases.len());
-    let flags = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    check("cuda::kernels_keep_to_their_definitions_under_sanitizers", "cuda-operators", cases, &flags);
+    let test = "cuda::kernels_keep_to_their_definitions_under_sanitizers";
+    check(test, "cuda-operators", cases, DType::F32, &SANITIZERS);
+}
+
+const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+/// The same where all that is `f32` is stored in halves; none where an operator refuses that.
+fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
+    let stored = |own: DType| if own == DType::F32 { dtype } else { own };
+    let mut new = Graph::new("halves");
+    let mut values = std::collections::BTreeMap::new();
+    for (id, value) in graph.values().iter() {
+        let own = match &value.source {
+            ir::Source::Input => new.add_input(&value.name, stored(value.ty.dtype), value.ty.shape.clone()),
+            ir::Source::Weight(tensor) => new.add_weight(&value.name, tensor.cast(stored(tensor.dtype()))),
+            ir::Source::Constant(tensor) => new.add_constant(&value.name, tensor.cast(stored(tensor.dtype()))),
+            ir::Source::Node { .. } => continue,
+        };
+        values.insert(id, own);
+    }
+    for node in graph.nodes().values() {
+        let mut op = node.op.clone();
+        match &mut op {
+            Op::Conv(conv) => conv.epilogue.result = Some(dtype),
+            Op::ConvTranspose(conv) => conv.epilogue.result = Some(dtype),
+            Op::MatMul(product) => product.epilogue.result = Some(dtype),
+            Op::Chain(chain) => chain.result = Some(dtype),
+            _ => {}
+        }
+        let operands: Vec<ValueId> = node.inputs.iter().map(|input| values[input]).collect();
+        let outputs = new.add(op, &operands, node.scope.clone()).ok()?;
+        values.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    let outputs = graph.outputs().iter().map(|output| (output.name.clone(), values[&output.value]));
+    new.set_outputs(outputs.collect());
+    Some(new)
+}
+
+/// The cases whose kernels depend on what is stored, in halves, and one function of many.
+fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
+    let half = |(name, graph): &(String, Graph)| Some((format!("{name}, all {dtype}"), in_halves(graph, dtype)?));
+    let mut graphs: Vec<(String, Graph)> = cases.iter().filter_map(half).collect();
+    let mut functions = 0;
+    graphs.retain(|(_, graph)| {
+        let is_function =
+            matches!(graph.nodes().values().next().map(|node| &node.op), Some(Op::Unary(_) | Op::Binary(_)));
+        functions += usize::from(is_function);
+        !is_function || functions % 8 == 0
+    });
+    // Windows over three dimensions are not taken apart in halves, because that would round sums in between.
+    let is_deep = |graph: &Graph| graph.values().values().any(|value| 4 < value.ty.shape.rank());
+    graphs.retain(|(_, graph)| !is_deep(graph));
+    let refused = |(name, graph): &(String, Graph)| {
+        compiled_as(graph.clone(), dtype).err().map(|error| format!("{name}: {error}"))
+    };
+    let reasons: Vec<String> = graphs.iter().filter_map(refused).collect();
+    assert!(100 < graphs.len() && reasons.is_empty(), "{} of {}: {reasons:#?}", reasons.len(), graphs.len());
+    let large = large_products();
+    graphs.extend(large.iter().filter_map(half));
+    graphs
+}
+
+/// Products and convolutions that are cut into large tiles, none of whose extents is a tile's.
+fn large_products() -> [(String, Graph); 2] {
+    let graph = |op: Op, left: &[usize], right: &[usize]| {
+        let mut graph = Graph::new("large");
+        let x = graph.add_input("x", DType::F32, types::Shape::from(left));
+        let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
+        let weight = graph.add_weight("weight", Tensor::from_fn(types::Shape::from(right), item));
+        let y = graph.add1(op, &[x, weight], types::Scope::new("large")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), y)]);
+        graph
+    };
+    [
+        ("large matmul".into(), graph(ir::ops::MatMul::default().into(), &[1030, 37], &[37, 1029])),
+        ("large conv".into(), graph(ir::ops::Conv::square(1, 1).into(), &[1, 5, 63, 66], &[261, 5, 3, 3])),
+    ]
+}
+
+/// Kernels that read and write halves, and those of `f32` graphs whose values are halves in between.
+#[test]
+fn kernels_of_halves_keep_to_their_definitions_under_sanitizers() {
+    let test = "cuda::kernels_of_halves_keep_to_their_definitions_under_sanitizers";
+    let (cases, _) = cases();
+    for dtype in HALVES {
+        let mut graphs = half_cases(&cases, dtype);
+        let between = |(name, _): &&(String, Graph)| ["conv", "matmul", "attention"].iter().any(|op| name.contains(op));
+        graphs.extend(cases.iter().filter(between).cloned());
+        check(test, &format!("cuda-operators-{dtype}"), graphs, dtype, &SANITIZERS);
+    }
+}
+
+/// Every number of sixteen bits, and numbers of which halves keep little.
+#[test]
+fn halves_are_rounded_as_they_are_defined() {
+    let test = "cuda::halves_are_rounded_as_they_are_defined";
+    let numbers: Vec<f64> = (0..4096)
+        .flat_map(|ix| {
+            let (step, sign) = (f64::from(ix % 64), if ix % 2 == 0 { 1.0 } else { -1.0 });
+            let size = 2f64.powi(ix / 64 * 3 - 140);
+            // Between two of them, and a little beside the middle.
+            [1.0, 1.0 + 2f64.powi(-11), 1.0 + 2f64.powi(-8) + 2f64.powi(-20), 1.0 + step / 64.0]
+                .map(|number| sign * size * number)
+        })
+        .chain([f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 65_519.99, 65_520.0, 1e300, -1e-300, 0.0, -0.0])
+        .collect();
+    let numbers = Tensor::vector(numbers);
+    let bits: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let (mut graphs, mut given) = (Vec::new(), Vec::new());
+    let mut add = |from: Tensor, to: DType| {
+        let mut graph = Graph::new("cast");
+        let x = graph.add_input("x", from.dtype(), from.shape().clone());
+        let cast = graph.add1(ir::ops::Cast { to }.into(), &[x], types::Scope::new("cast")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), cast)]);
+        graphs.push((format!("{} to {to}", from.dtype()), graph));
+        given.push(vec![from]);
+    };
+    for dtype in HALVES {
+        add(Tensor::from_le_bytes(dtype, types::Shape::from([1 << 16]), &bits).expect("it is whole"), DType::F32);
+        add(numbers.cast(DType::F32), dtype);
+        add(numbers.clone(), dtype);
+    }
+    let Some(runs) = run_given(test, "cuda-halves", &graphs, given, DType::F32, &["-O2"]) else { return };
+    for ((name, graph), Run { given, got, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(graph, given).expect("the graph verifies");
+        assert_eq!(difference(&got[0], &want[0], 0.0, 0.0), None, "{name}");
+    }
 }
 
 /// NVIDIA's compiler where `cargo xtask fetch --cuda` put it, or none after saying that `test` is skipped.
@@ -218,10 +379,28 @@ pub(crate) fn compiler(test: &str) -> Option<Compiler> {
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(compiler) = compiler("cuda::kernels_compile_for_every_architecture_without_spills") else { return };
     let (cases, _) = cases();
-    let mut plans: Vec<Compiled> = cases.into_iter().map(|(_, graph)| compiled(graph).expect("it was")).collect();
+    check_resources(&compiler, cases, DType::F32, &CudaTarget::ARCHITECTURES);
+    let error = compiler.compile("nonsense", "sm_35").expect_err("that is too old").to_string();
+    assert!(error.contains("sm_35") && error.contains("sm_90"), "{error}");
+    let error = compiler.compile("nonsense", "sm_90").expect_err("that is no source").to_string();
+    assert!(error.contains("nonsense"), "{error}");
+}
+
+/// Those of halves as well.
+#[test]
+fn kernels_of_halves_compile_without_spills() {
+    let Some(compiler) = compiler("cuda::kernels_of_halves_compile_without_spills") else { return };
+    let (cases, _) = cases();
+    for (dtype, architectures) in [(DType::F16, &["sm_80", "sm_100"]), (DType::Bf16, &["sm_90", "sm_120"])] {
+        check_resources(&compiler, half_cases(&cases, dtype), dtype, architectures);
+    }
+}
+
+fn check_resources(compiler: &Compiler, graphs: Vec<(String, Graph)>, dtype: DType, architectures: &[&str]) {
+    let plan = |(_, graph)| compiled_as(graph, dtype).expect("it was").1;
+    let mut plans: Vec<Compiled> = graphs.into_iter().map(plan).collect();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-    let mut first = None;
-    for arch in CudaTarget::ARCHITECTURES {
+    for &arch in architectures {
         let cubin = compiler.compile(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
         let resources = cubin.resources().expect("it is what NVRTC writes");
         for entry in &source.entries {
@@ -235,17 +414,11 @@ fn kernels_compile_for_every_architecture_without_spills() {
             // Eight bytes are the frame of a call; sines of large arguments take a table of their own.
             assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?}");
         }
-        if arch == "sm_90" {
+        if (arch, dtype) == ("sm_90", DType::F32) {
             let again = compiler.compile(&source.text, arch).expect("it did");
             assert!(again == cubin, "the same source gives the same code");
-            first = Some(cubin);
         }
     }
-    assert!(first.is_some());
-    let error = compiler.compile(&source.text, "sm_35").expect_err("that is too old").to_string();
-    assert!(error.contains("sm_35") && error.contains("sm_90"), "{error}");
-    let error = compiler.compile("nonsense", "sm_90").expect_err("that is no source").to_string();
-    assert!(error.contains("nonsense"), "{error}");
 }
 
 /// The text of a function.
@@ -257,29 +430,50 @@ fn body<'a>(source: &'a Source, name: &str) -> &'a str {
 /// Networks as a whole behind the shim, beside the kernels of processors.
 #[test]
 fn networks_give_what_processors_give() {
-    let test = "cuda::networks_give_what_processors_give";
-    let network = |name: &str, shape: &[usize]| {
-        let shapes = [("input".to_string(), types::Shape::from(shape))].into_iter().collect();
-        let request = compiler::source::Request { model: name.into(), shapes, ..Default::default() };
-        (name.to_string(), compiler::source::load(&request).unwrap_or_else(|error| panic!("{name}: {error}")).graph)
-    };
     let mut graphs = vec![
-        network("squeezenet1.1", &[1, 3, 64, 64]),
-        network("mobilenet_v2", &[1, 3, 64, 64]),
-        network("resnet18", &[2, 3, 40, 48]),
-        network("densenet121", &[1, 3, 32, 32]),
+        small_network("squeezenet1.1", &[1, 3, 64, 64]),
+        small_network("mobilenet_v2", &[1, 3, 64, 64]),
+        small_network("resnet18", &[2, 3, 40, 48]),
+        small_network("densenet121", &[1, 3, 32, 32]),
     ];
-    graphs.push(("transformer".into(), crate::transformers::transformer(2)));
-    graphs.extend((0..20).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed))));
-    let Some(runs) = run_all(test, "cuda-networks", &graphs, &["-O2"]) else { return };
-    for ((name, graph), Run { given, got }) in graphs.iter().zip(&runs) {
+    graphs.extend(small_graphs(20));
+    compare("cuda::networks_give_what_processors_give", &graphs, DType::F32);
+}
+
+/// The same where what lies between kernels is rounded, and tensor cores multiply.
+#[test]
+fn networks_of_halves_give_what_processors_give() {
+    let test = "cuda::networks_of_halves_give_what_processors_give";
+    for (dtype, network) in [(DType::F16, "mobilenet_v2"), (DType::Bf16, "resnet18")] {
+        let mut graphs = small_graphs(12);
+        graphs.push(small_network(network, &[1, 3, 48, 40]));
+        compare(test, &graphs, dtype);
+    }
+}
+
+fn small_network(name: &str, shape: &[usize]) -> (String, Graph) {
+    (name.to_string(), crate::gpu::network(name, shape))
+}
+
+/// A transformer, and so many random graphs.
+fn small_graphs(count: u64) -> Vec<(String, Graph)> {
+    let random = (0..count).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed)));
+    [("transformer".to_string(), crate::transformers::transformer(2))].into_iter().chain(random).collect()
+}
+
+/// Runs graphs behind the shim and compares their results with those of processors in `f32`.
+fn compare(test: &str, graphs: &[(String, Graph)], dtype: DType) {
+    let Some(runs) = run_all(test, &format!("cuda-networks-{dtype}"), graphs, dtype, &["-O2"]) else { return };
+    let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
+    let mut stored = 0;
+    for ((name, graph), Run { given, got, rounded }) in graphs.iter().zip(&runs) {
         let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
         let want = crate::support::open(&processor, 2).run_tensors(given).expect("the inputs fit");
-        for (got, want) in got.iter().zip(&want) {
-            let largest = want.to_f64().into_iter().fold(1e-3f64, |largest, item| largest.max(item.abs()));
-            assert_eq!(difference(got, want, 0.0, 1e-3 * largest), None, "{name}");
-        }
+        assert_near(&format!("{name}, {dtype}"), got, &want, parts);
+        let halves = rounded.nodes().values().filter(|node| rounded.ty(node.outputs[0]).dtype == dtype);
+        stored += usize::from(0 < halves.count());
     }
+    assert!(6 <= stored, "some graphs have something that is stored: {stored}");
 }
 
 /// What is emitted for a small network, launches included; templates are read where they stand.
@@ -292,7 +486,7 @@ fn emitted_kernels_read_so() {
     };
     let (weight, bias, scale) = (known("weight", &[16, 8, 3, 3]), known("bias", &[16]), known("scale", &[16, 1, 1]));
     let conv = ir::ops::Conv { epilogue: ir::ops::Epilogue::bias(true), ..ir::ops::Conv::square(2, 1) };
-    let mut add = |op: ir::Op, inputs: &[ir::ValueId], name: &str| {
+    let mut add = |op: Op, inputs: &[ValueId], name: &str| {
         graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
     };
     let sum = add(conv.into(), &[x, weight, bias], "conv");
@@ -352,23 +546,121 @@ extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, f
     );
 }
 
+/// Pooling, which has no kernel for bytes.
+fn maximum() -> Op {
+    ir::ops::Pool {
+        kind: ir::ops::PoolKind::Max,
+        kernel: [2, 2].into_iter().collect(),
+        stride: [2, 2].into_iter().collect(),
+        dilation: [1, 1].into_iter().collect(),
+        pad: [[0, 0]; 2].into_iter().collect(),
+        ceil: false,
+    }
+    .into()
+}
+
+/// What is emitted where values between kernels are halves.
+#[test]
+fn emitted_kernels_of_halves_read_so() {
+    let mut graph = Graph::new("halves");
+    let x = graph.add_input("x", DType::F32, types::Shape::from([1, 8, 6, 5]));
+    let mut known = |name: &str, shape: &[usize]| {
+        graph.add_weight(name, Tensor::from_fn(types::Shape::from(shape), |ix| ix as f32 * 0.25))
+    };
+    let (first, bias, last) = (known("first", &[16, 8, 3, 3]), known("bias", &[16]), known("last", &[16, 3]));
+    let mut add = |op: Op, inputs: &[ValueId], name: &str| {
+        graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
+    };
+    let conv = ir::ops::Conv { epilogue: ir::ops::Epilogue::bias(true), ..ir::ops::Conv::square(2, 1) };
+    let sum = add(conv.into(), &[x, first, bias], "conv");
+    let pooled = add(maximum(), &[sum], "pool");
+    let rows = add(ir::ops::Reshape { shape: types::Shape::from([1, 16]) }.into(), &[pooled], "rows");
+    let y = add(ir::ops::MatMul::default().into(), &[rows, last], "y");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let (_, mut compiled) = compiled_as(graph, DType::Bf16).expect("there are kernels");
+    let source = assemble([&mut compiled.plan]);
+    let start = source.text.find("extern \"C\"").expect("there is a function");
+    assert_eq!(
+        &source.text[start..],
+        "\
+extern \"C\" __global__ void __launch_bounds__(256) pointwise_0(const float* a0, bf16* y) {
+    const int i = element();
+    if (240 <= i) return;
+    const float r0 = a0[i];
+    y[i] = (bf16)r0;
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) conv_1(const bf16* a0, const bf16* a1, const float* a2, bf16* y) {
+    const auto finish = [=](float v, int channel, size_t at) {
+        v += a2[channel];
+        return v;
+    };
+    convolve_halves<Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1>(a0, a1, y, finish);
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) pool_2(const bf16* a0, bf16* y) {
+    pool_max<Window<3, 3, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0>, 16, 1>(a0, y);
+}
+
+extern \"C\" __global__ void __launch_bounds__(256) product_3(const bf16* a0, const bf16* a1, float* y) {
+    const auto finish = [=](float v, int channel, size_t at) {
+        return v;
+    };
+    const bf16* a = a0 + (0);
+    const bf16* b = a1 + (0);
+    product_of_halves<bf16, 2, 2, 1, 3, 16>([=](int row, int k) { return a[row * 16 + k].bits; },
+        [=](int k, int column) { return b[k * 3 + column].bits; },
+        [=](int row, int column, float sum) {
+            const size_t at = ((size_t)blockIdx.z * 1 + row) * 3 + column;
+            y[at] = finish(sum, column, at);
+        });
+}
+
+"
+    );
+}
+
+/// Halves are multiplied by tensor cores, in large tiles where there are many of them.
+#[test]
+fn products_of_halves_are_cut_into_tiles() {
+    let cases = large_products();
+    let kinds = [("f16", DType::F16), ("bf16", DType::Bf16)];
+    for (name, dtype) in kinds {
+        let mut plans: Vec<Compiled> =
+            cases.iter().map(|(_, graph)| compiled_as(graph.clone(), dtype).expect("there are kernels").1).collect();
+        let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
+        let product = format!("product_of_halves<{name}, 4, 4, 1030, 1029, 37>([=](int row, int k) {{ return a[row");
+        assert!(source.text.contains(&product), "{}", source.text);
+        let window = "Window<63, 66, 63, 66, 3, 3, 1, 1, 1, 1, 1, 1>";
+        let conv = format!("convolve_halves<{window}, 4, 4, 5, 261, 1>(a0, a1, y, finish)");
+        assert!(source.text.contains(&conv), "{}", source.text);
+        let grids: Vec<[u32; 3]> = plans
+            .iter()
+            .map(|compiled| launch(&compiled.plan.steps.last().expect("there are steps").code).grid)
+            .collect();
+        assert_eq!(grids, [[9, 9, 1], [33, 3, 1]]);
+    }
+    // What is f32 is multiplied as such.
+    let mut plan = compiled(cases[0].1.clone()).expect("there are kernels").plan;
+    let text = assemble([&mut plan]).text;
+    assert!(text.contains("product<1030, 1029, 37>") && !text.contains("mma.sync"), "{text}");
+}
+
 #[test]
 fn refusals_name_what_is_missing() {
-    let mut graph = Graph::new("double");
-    let x = graph.add_input("x", DType::Bf16, types::Shape::from([4]));
-    let op = ir::ops::Unary(types::pointwise::Unary::Exp);
-    let y = graph.add1(op.into(), &[x], types::Scope::new("stage/exp")).expect("it is accepted");
+    let mut graph = Graph::new("bytes");
+    let x = graph.add_input("x", DType::U8, types::Shape::from([1, 1, 4, 4]));
+    let y = graph.add1(maximum(), &[x], types::Scope::new("stage/pool")).expect("it is accepted");
     graph.set_outputs(vec![("y".into(), y)]);
     let error = compiled(graph).expect_err("there is no such kernel").to_string();
-    assert!(error.contains("stage/exp") && error.contains("cuda:sm_90") && error.contains("bf16"), "{error}");
+    assert!(error.contains("stage/pool") && error.contains("cuda:sm_90") && error.contains("u8"), "{error}");
     assert!(CudaTarget::named("cuda:sm_70").is_none());
 
     // All that is missing in one list.
     let mut graph = Graph::new("two");
-    let x = graph.add_input("x", DType::Bf16, types::Shape::from([4]));
-    let functions = [("first", types::pointwise::Unary::Exp), ("second", types::pointwise::Unary::Tanh)];
-    let outputs = functions.map(|(name, function)| {
-        let y = graph.add1(ir::ops::Unary(function).into(), &[x], types::Scope::new(name));
+    let inputs = ["a", "b"].map(|name| graph.add_input(name, DType::U8, types::Shape::from([1, 1, 4, 4])));
+    let outputs = [("first", inputs[0]), ("second", inputs[1])].map(|(name, x)| {
+        let y = graph.add1(maximum(), &[x], types::Scope::new(name));
         (name.to_string(), y.expect("it is accepted"))
     });
     graph.set_outputs(outputs.to_vec());

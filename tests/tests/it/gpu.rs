@@ -9,38 +9,48 @@ use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::{Math, Planner};
 use cuda::{Facts, Launch, Places, Work};
 use ir::Graph;
-use ir::ops::{Conv, Epilogue, Recurrent};
+use ir::ops::Recurrent;
 use lower::cuda::{CudaTarget, assemble};
 use plan::{Module, Operand, Place, Plan};
-use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
 use types::{Bytes, DType, Tensor, npy};
 
 use crate::executables::{folder, program, text};
+use crate::gpu_cudnn::{by_cudnn, convolutions};
+use crate::halves::{assert_near, step};
 use crate::support::{difference, inputs, root, skip};
 
 /// The facts of a GPU.
-const H200: &str = include_str!("../../../targets/cuda-sm_90-h200.json");
+pub(crate) const H200: &str = include_str!("../../../targets/cuda-sm_90-h200.json");
 
 /// An executable for a GPU, and the folder with its driver.
-struct Mocked {
-    exe: PathBuf,
-    folder: PathBuf,
-    plan: Plan,
-    inputs: Vec<Tensor>,
-    graph: Graph,
+pub(crate) struct Mocked {
+    pub(crate) exe: PathBuf,
+    pub(crate) folder: PathBuf,
+    pub(crate) plan: Plan,
+    pub(crate) inputs: Vec<Tensor>,
+    pub(crate) graph: Graph,
+}
+
+/// How it is compiled, and what stands for its machine code.
+pub(crate) struct How {
+    pub(crate) code: Option<Vec<u8>>,
+    /// With the cuDNN of `cuda/mock_cudnn.cpp`.
+    pub(crate) cudnn: Option<Math>,
+    pub(crate) dtype: DType,
+}
+
+impl Default for How {
+    fn default() -> How {
+        How { code: Some(b"code".to_vec()), cudnn: None, dtype: DType::F32 }
+    }
 }
 
 impl Mocked {
     /// Compiles a graph and builds a driver that has its kernels, or none after saying that `test` is skipped.
-    fn new(test: &str, name: &str, graph: Graph, code: Option<Vec<u8>>) -> Option<Mocked> {
-        Mocked::with(test, name, graph, code, None)
-    }
-
-    /// The same, planned with the cuDNN of `cuda/mock_cudnn.cpp` where that is wanted.
-    fn with(test: &str, name: &str, graph: Graph, code: Option<Vec<u8>>, cudnn: Option<Math>) -> Option<Mocked> {
-        let folder = folder(name);
-        let mut target = CudaTarget::named("cuda:sm_90").expect("it is an architecture");
+    pub(crate) fn new(test: &str, name: &str, graph: Graph, how: How) -> Option<Mocked> {
+        let (folder, How { code, cudnn, dtype }) = (folder(name), how);
+        let mut target = CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype);
         if let Some(math) = cudnn {
             if !built_cudnn(&folder) {
                 skip(test, "`c++` is not installed");
@@ -74,8 +84,8 @@ impl Mocked {
         Some(Mocked { exe, folder, plan, inputs, graph })
     }
 
-    fn run(&self, variables: &[(&str, &str)]) -> Output {
-        let mut command = Command::new(&self.exe);
+    pub(crate) fn run(&self, variables: &[(&str, &str)]) -> Output {
+        let mut command = without_libraries(&self.exe);
         command.arg("run").arg("--output-dir").arg(&self.folder);
         for port in &self.plan.inputs {
             let file = self.folder.join(format!("in-{}.npy", port.name));
@@ -85,14 +95,23 @@ impl Mocked {
         command.envs(variables.iter().copied()).output().expect("it is there")
     }
 
-    fn trace(&self) -> String {
+    pub(crate) fn trace(&self) -> String {
         std::fs::read_to_string(self.folder.join("trace")).expect("the driver writes it")
     }
 
-    fn outputs(&self) -> Vec<Tensor> {
+    pub(crate) fn outputs(&self) -> Vec<Tensor> {
         let file = |name: &str| std::fs::read(self.folder.join(format!("{name}.npy"))).expect("results are written");
         self.plan.outputs.iter().map(|port| npy::read(&file(&port.name)).expect("it is an npy file")).collect()
     }
+}
+
+/// A program that sees no library of NVIDIA's by the environment of whoever runs the tests.
+pub(crate) fn without_libraries(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for variable in ["PRESTOW_CUDA_LIBS", "CUDA_HOME", "VIRTUAL_ENV"] {
+        command.env_remove(variable);
+    }
+    command
 }
 
 /// Builds a library of our own in another's place; whether there is a compiler.
@@ -106,15 +125,20 @@ fn built(command: &mut Command, library: &Path) -> bool {
 }
 
 /// Builds our cuDNN, and what the true one loads; whether there is a compiler.
-fn built_cudnn(folder: &Path) -> bool {
+pub(crate) fn built_cudnn(folder: &Path) -> bool {
     let mut empty = Command::new("c++");
     empty.args(["-x", "c++", "/dev/null"]);
     built(Command::new("c++").arg(root().join("cuda/mock_cudnn.cpp")), &folder.join("libcudnn.so.9"))
         && built(&mut empty, &folder.join("libcublasLt.so.13"))
 }
 
+/// Planned with cuDNN.
+pub(crate) fn with_cudnn(code: Option<Vec<u8>>) -> How {
+    How { code, cudnn: Some(Math::Strict), ..How::default() }
+}
+
 /// What the driver is asked for, by the plan alone.
-fn expected_trace(plan: &Plan) -> String {
+pub(crate) fn expected_trace(plan: &Plan) -> String {
     let constants_at = plan.arena.size.align_up(Bytes(256));
     let place = |operand: &Operand| match operand.place {
         Place::Buffer(_) => plan.arena_range(operand).expect("it lies in the arena").start,
@@ -160,7 +184,7 @@ fn expected_trace(plan: &Plan) -> String {
     lines.join("\n") + "\n"
 }
 
-fn network(name: &str, shape: &[usize]) -> Graph {
+pub(crate) fn network(name: &str, shape: &[usize]) -> Graph {
     let shapes = [("input".to_string(), types::Shape::from(shape))].into_iter().collect();
     let request = compiler::source::Request { model: name.into(), shapes, ..Default::default() };
     compiler::source::load(&request).unwrap_or_else(|error| panic!("{name}: {error}")).graph
@@ -192,21 +216,26 @@ fn recurrent() -> Graph {
 fn a_run_asks_the_driver_for_what_was_planned() {
     let test = "gpu::a_run_asks_the_driver_for_what_was_planned";
     let graphs = [
-        ("squeezenet", network("squeezenet1.1", &[1, 3, 64, 64])),
-        ("transformer", crate::transformers::transformer(2)),
-        ("random", crate::passes_keep::random_graph(3)),
-        ("recurrent", recurrent()),
+        ("squeezenet", network("squeezenet1.1", &[1, 3, 64, 64]), DType::F32),
+        ("squeezenet-f16", network("squeezenet1.1", &[1, 3, 64, 64]), DType::F16),
+        ("squeezenet-bf16", network("squeezenet1.1", &[1, 3, 64, 64]), DType::Bf16),
+        ("transformer", crate::transformers::transformer(2), DType::F32),
+        ("transformer-f16", crate::transformers::transformer(2), DType::F16),
+        ("random", crate::passes_keep::random_graph(3), DType::F32),
+        ("recurrent", recurrent(), DType::F32),
+        ("recurrent-bf16", recurrent(), DType::Bf16),
     ];
-    for (name, graph) in graphs {
-        let Some(mocked) = Mocked::new(test, &format!("gpu-{name}"), graph, Some(b"code".to_vec())) else { return };
+    for (name, graph, dtype) in graphs {
+        let how = How { dtype, ..How::default() };
+        let Some(mocked) = Mocked::new(test, &format!("gpu-{name}"), graph, how) else { return };
         let out = mocked.run(&[]);
         assert!(out.status.success(), "{name}: {}", text(&out.stderr));
         assert!(text(&out.stdout).contains("Mock GPU (sm_90)"), "{name}: {}", text(&out.stdout));
         assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{name}");
-        if name == "recurrent" {
+        if name.starts_with("recurrent") {
             let lines = mocked.trace().lines().filter(|line| line.contains(" turn ")).count();
             assert_eq!(lines, 2 * (5 + 2 * 3), "a step, or two halves of one, each time: {}", mocked.trace());
-            let mut audit = Command::new(&mocked.exe);
+            let mut audit = without_libraries(&mocked.exe);
             audit.args(["memory", "--actual", "--json"]).env("LD_LIBRARY_PATH", &mocked.folder);
             let report: serde_json::Value =
                 serde_json::from_slice(&audit.output().expect("it is there").stdout).expect("it is JSON");
@@ -214,10 +243,8 @@ fn a_run_asks_the_driver_for_what_was_planned() {
         }
         let processor = crate::support::compiled(mocked.graph.clone()).expect("processors have kernels for it");
         let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
-        for (got, want) in mocked.outputs().iter().zip(&want) {
-            let largest = want.to_f64().into_iter().fold(1e-3f64, |largest, item| largest.max(item.abs()));
-            assert_eq!(difference(got, want, 0.0, 1e-3 * largest), None, "{name}");
-        }
+        let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
+        assert_near(name, &mocked.outputs(), &want, parts);
     }
 }
 
@@ -226,9 +253,9 @@ fn a_run_asks_the_driver_for_what_was_planned() {
 fn what_a_gpu_used_is_what_was_planned() {
     let test = "gpu::what_a_gpu_used_is_what_was_planned";
     let graph = network("squeezenet1.1", &[1, 3, 32, 32]);
-    let Some(mocked) = Mocked::new(test, "gpu-memory", graph, Some(b"code".to_vec())) else { return };
+    let Some(mocked) = Mocked::new(test, "gpu-memory", graph, How::default()) else { return };
     let said = |words: &[&str]| {
-        let out = Command::new(&mocked.exe).args(words).env("LD_LIBRARY_PATH", &mocked.folder).output();
+        let out = without_libraries(&mocked.exe).args(words).env("LD_LIBRARY_PATH", &mocked.folder).output();
         let out = out.expect("it is there");
         assert!(out.status.success(), "{words:?}: {}{}", text(&out.stdout), text(&out.stderr));
         text(&out.stdout)
@@ -255,7 +282,7 @@ fn what_a_gpu_used_is_what_was_planned() {
 fn whatever_a_driver_refuses_is_told_and_given_back() {
     let test = "gpu::whatever_a_driver_refuses_is_told_and_given_back";
     let graph = crate::passes_keep::random_graph(5);
-    let Some(mocked) = Mocked::new(test, "gpu-faults", graph, Some(b"code".to_vec())) else { return };
+    let Some(mocked) = Mocked::new(test, "gpu-faults", graph, How::default()) else { return };
     let calls = [
         "cuDriverGetVersion",
         "cuInit",
@@ -315,10 +342,10 @@ fn networks_are_checked_by_one_command() {
     }
     let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
     let graph = compiler::source::load(&request).expect("it has a name").graph;
-    let Some(mocked) = Mocked::new(test, "gpu-check", graph, None) else { return };
+    let Some(mocked) = Mocked::new(test, "gpu-check", graph, How { code: None, ..How::default() }) else { return };
     let report = mocked.folder.join("report.json");
     let check = |more: &[&str], fail: &str| {
-        let mut command = Command::new(program("prestow"));
+        let mut command = without_libraries(&program("prestow"));
         command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(more).arg("--data");
         command.arg(root().join("data")).arg("-o").arg(&report).env("LD_LIBRARY_PATH", &mocked.folder);
         let out = command.env("PRESTOW_MOCK_FAIL", fail).output().expect("it is built");
@@ -350,8 +377,8 @@ fn networks_are_checked_with_cudnn() {
     }
     let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
     let graph = compiler::source::load(&request).expect("it has a name").graph;
-    let Some(mocked) = Mocked::with(test, "gpu-check-cudnn", graph, None, Some(Math::Strict)) else { return };
-    let mut command = Command::new(program("prestow"));
+    let Some(mocked) = Mocked::new(test, "gpu-check-cudnn", graph, with_cudnn(None)) else { return };
+    let mut command = without_libraries(&program("prestow"));
     command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--cudnn", "--data"]).arg(root().join("data"));
     command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
     let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
@@ -364,9 +391,10 @@ fn networks_are_checked_with_cudnn() {
 fn without_a_driver_that_is_said() {
     let test = "gpu::without_a_driver_that_is_said";
     let graph = crate::passes_keep::random_graph(5);
-    let Some(mocked) = Mocked::new(test, "gpu-none", graph, None) else { return };
+    let Some(mocked) = Mocked::new(test, "gpu-none", graph, How { code: None, ..How::default() }) else { return };
     let said = |path: &Path, words: &[&str]| {
-        let out = Command::new(&mocked.exe).args(words).env("LD_LIBRARY_PATH", path).output().expect("it is there");
+        let out =
+            without_libraries(&mocked.exe).args(words).env("LD_LIBRARY_PATH", path).output().expect("it is there");
         assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
         text(&out.stderr)
     };
@@ -379,7 +407,7 @@ fn without_a_driver_that_is_said() {
     assert!(said(&mocked.folder, &["run", "--device", "7"]).contains("there is no GPU 7; the driver has 1"));
     assert!(said(&mocked.folder, &["run"]).contains("no code for a GPU"));
     // What needs no device works without one.
-    let out = Command::new(&mocked.exe).arg("memory").output().expect("it is there");
+    let out = without_libraries(&mocked.exe).arg("memory").output().expect("it is there");
     assert!(out.status.success() && text(&out.stdout).contains("arena"), "{}", text(&out.stderr));
 }
 
@@ -388,10 +416,10 @@ fn without_a_driver_that_is_said() {
 fn facts_are_recorded_and_compiled_for() {
     let test = "gpu::facts_are_recorded_and_compiled_for";
     let graph = crate::passes_keep::random_graph(5);
-    let Some(mocked) = Mocked::with(test, "gpu-facts", graph, None, Some(Math::Strict)) else { return };
+    let Some(mocked) = Mocked::new(test, "gpu-facts", graph, with_cudnn(None)) else { return };
     let file = mocked.folder.join("mock.json");
     let prestow = |words: &[&str], variables: &[(&str, &str)]| {
-        let mut command = Command::new(program("prestow"));
+        let mut command = without_libraries(&program("prestow"));
         // Where there is a driver, there is the cuDNN that works on it, and no other.
         let data = if variables.is_empty() { root().join("data") } else { mocked.folder.join("data") };
         let out = command.args(words).arg("--data").arg(&data).envs(variables.iter().copied()).output();
@@ -462,225 +490,6 @@ fn facts_are_recorded_and_compiled_for() {
     assert!(code == Some(2) && said.contains("Mock GPU has 190.73 MiB") && said.contains("smaller --batch"), "{said}");
 }
 
-/// Convolutions of all kinds whose epilogues cuDNN has, and some that it has not.
-fn convolutions() -> Graph {
-    let mut graph = Graph::new("convolutions");
-    let mut names = 0;
-    let mut known = |graph: &mut Graph, shape: &[usize]| {
-        names += 1;
-        let item = |ix: usize| ((ix * 37 + names * 11) % 19) as f32 * 0.03 - 0.25;
-        graph.add_weight(&format!("known{names}"), Tensor::from_fn(types::Shape::from(shape), item))
-    };
-    let x = graph.add_input("x", DType::F32, types::Shape::from([2, 6, 9, 10]));
-    let epilogue = |bias, residual, activation: Option<Unary>| Epilogue {
-        bias,
-        residual,
-        activation: activation.into_iter().collect(),
-        ..Epilogue::default()
-    };
-    let (relu, tanh, none) = (Some(Unary::Relu), Some(Unary::Tanh), None);
-    let mut add = |graph: &mut Graph, name: &str, conv: Conv, weight: &[usize], from: &[ir::ValueId]| {
-        let mut operands = vec![from[0], known(graph, weight)];
-        if conv.epilogue.bias {
-            operands.push(known(graph, &weight[..1]));
-        }
-        operands.extend(&from[1..]);
-        graph.add1(conv.into(), &operands, types::Scope::new(name)).expect("it is accepted")
-    };
-    let plain = add(
-        &mut graph,
-        "plain",
-        Conv { epilogue: epilogue(false, false, none), ..Conv::square(1, 1) },
-        &[8, 6, 3, 3],
-        &[x],
-    );
-    let bias = add(
-        &mut graph,
-        "bias",
-        Conv { epilogue: epilogue(true, false, none), ..Conv::square(1, 0) },
-        &[8, 8, 1, 1],
-        &[plain],
-    );
-    let sum = add(
-        &mut graph,
-        "sum",
-        Conv { epilogue: epilogue(true, true, relu), ..Conv::square(1, 1) },
-        &[8, 8, 3, 3],
-        &[bias, plain],
-    );
-    let grouped = Conv {
-        groups: 4,
-        epilogue: epilogue(true, false, relu),
-        pad: [[0, 1], [2, 0]].into_iter().collect(),
-        ..Conv::square(2, 0)
-    };
-    let grouped = add(&mut graph, "grouped", grouped, &[12, 2, 3, 3], &[sum]);
-    let dilation = [1, 2].into_iter().collect();
-    let wide = Conv { dilation, epilogue: epilogue(true, false, none), ..Conv::square(1, 1) };
-    let wide = add(&mut graph, "wide", wide, &[4, 12, 2, 2], &[grouped]);
-    // What it has no engine for: a function of its own, and zero without a bias.
-    let other = add(
-        &mut graph,
-        "other",
-        Conv { epilogue: epilogue(true, false, tanh), ..Conv::square(1, 0) },
-        &[4, 4, 1, 1],
-        &[wide],
-    );
-    let y = add(
-        &mut graph,
-        "last",
-        Conv { epilogue: epilogue(false, false, relu), ..Conv::square(1, 0) },
-        &[3, 4, 1, 1],
-        &[other],
-    );
-    graph.set_outputs(vec![("y".into(), y)]);
-    graph
-}
-
-/// The steps of cuDNN's, by name.
-fn by_cudnn(plan: &Plan) -> Vec<String> {
-    let steps = plan.steps.iter().filter(|step| step.kernel == lower::cuda::CUDNN_CONV);
-    steps.map(|step| step.scope.to_string()).collect()
-}
-
-/// Convolutions planned by cuDNN where there is no GPU, and run by it where there is none either.
-#[test]
-fn what_cudnn_planned_is_what_it_is_asked_for() {
-    let test = "gpu::what_cudnn_planned_is_what_it_is_asked_for";
-    let code = || Some(b"code".to_vec());
-    let Some(mocked) = Mocked::with(test, "gpu-cudnn", convolutions(), code(), Some(Math::Strict)) else { return };
-    assert_eq!(by_cudnn(&mocked.plan), ["plain", "bias", "sum", "grouped", "wide"]);
-    for step in mocked.plan.steps.iter().filter(|step| step.kernel == lower::cuda::CUDNN_CONV) {
-        // Of the engines those are left out that have tensor cores, compile, or want a tebibyte.
-        assert!(step.label.ends_with("engine 4"), "{}", step.label);
-        let workspace = step.workspace.expect("it wants one");
-        let Place::Buffer(ix) = workspace.place else { panic!("a workspace is no constant") };
-        assert_eq!(mocked.plan.buffers[ix.0 as usize].tag.to_string(), format!("{}:workspace", step.scope));
-        assert_eq!(workspace.size, Bytes(131));
-    }
-    let out = mocked.run(&[]);
-    assert!(out.status.success(), "{}", text(&out.stderr));
-    assert_eq!(mocked.trace(), expected_trace(&mocked.plan));
-    let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
-    assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
-    // The same plan again; with tensor cores another engine.
-    let again =
-        Mocked::with(test, "gpu-cudnn-again", convolutions(), code(), Some(Math::Strict)).expect("it was built");
-    assert!(again.plan == mocked.plan);
-    let tf32 = Mocked::with(test, "gpu-cudnn-tf32", convolutions(), code(), Some(Math::Tf32)).expect("it was built");
-    assert!(tf32.plan.steps[0].label.ends_with("engine 1"), "{}", tf32.plan.steps[0].label);
-
-    // Every byte is where it was planned, also of a workspace that nobody fills.
-    let command = |words: &[&str]| {
-        let out = Command::new(&mocked.exe).args(words).env("LD_LIBRARY_PATH", &mocked.folder).output();
-        let out = out.expect("it is there");
-        assert!(out.status.success(), "{words:?}: {}{}", text(&out.stdout), text(&out.stderr));
-        text(&out.stdout)
-    };
-    let report: serde_json::Value = serde_json::from_str(&command(&["memory", "--actual", "--json"])).expect("JSON");
-    assert_eq!(report["verdict"], "equal");
-    let items = report["actual"]["device"].as_array().expect("there is a device");
-    let library = items.iter().find(|item| item["what"] == "device: cuDNN").expect("it is told");
-    assert_eq!(library["bytes"], 1 << 20);
-    assert!(command(&["profile", "--warmup", "0", "--iters", "1"]).contains("cudnn_conv"));
-    assert!(command(&["describe"]).contains("needs        cuDNN 9.19.0 (libcudnn.so.9, and"));
-
-    // What fails is told, and given back.
-    let fails = |what: &str, variables: &[(&str, &str)], says: &[&str]| {
-        let out = mocked.run(variables);
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(2), "{what}: {said}");
-        assert!(says.iter().all(|says| said.contains(says)) && !said.contains("panicked"), "{what}: {said}");
-        assert!(!mocked.trace().contains("leaked"), "{what}: {}", mocked.trace());
-    };
-    for call in ["cudnnCreate", "cudnnSetStream", "cudnnBackendCreateDescriptor", "cudnnBackendFinalize"] {
-        fails(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:1:2000"))], &["cuDNN", "told to fail"]);
-    }
-    for (call, at) in [("cudnnBackendSetAttribute", 3), ("cudnnBackendGetAttribute", 2), ("cudnnBackendExecute", 2)] {
-        fails(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:{at}:2000"))], &["cuDNN", "told to fail"]);
-    }
-    // In the middle of a record.
-    fails("record", &[("PRESTOW_MOCK_FAIL", "cudnnBackendExecute:7:2000")], &["cuDNN"]);
-    let other = [("PRESTOW_MOCK_CUDNN_VERSION", "92000")];
-    fails("other", &other, &["cuDNN 9.20.0 does not take a plan that 9.19.0 made", "VERSION_MISMATCH", "--cudnn"]);
-    fails("old", &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
-    std::fs::remove_file(mocked.folder.join("libcublasLt.so.13")).expect("it was built");
-    fails("alone", &[], &["cannot load libcublasLt.so", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
-    std::fs::remove_file(mocked.folder.join("libcudnn.so.9")).expect("it was built");
-    fails("none", &[], &["cannot load libcudnn.so.9", "PRESTOW_CUDA_LIBS", "fetch --cudnn"]);
-    // Elsewhere, by the environment.
-    let elsewhere = again.folder.to_str().expect("it is text");
-    assert!(mocked.run(&[("PRESTOW_CUDA_LIBS", elsewhere)]).status.success());
-}
-
-/// The command line, and cuDNN itself where it is.
-#[test]
-fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
-    let test = "gpu::convolutions_are_planned_by_cudnn_where_that_is_asked_for";
-    let folder = folder("gpu-cudnn-compile");
-    let facts = root().join("targets/cuda-sm_90-h200.json");
-    let facts = facts.to_str().expect("it is text");
-    let compile = |name: &str, model: &str, words: &[&str], libraries: &Path| {
-        let mut command = Command::new(program("prestow"));
-        command.args(["compile", model]).args(words).arg("--data").arg(root().join("data"));
-        command.arg("-o").arg(folder.join(name)).env("PRESTOW_CUDA_LIBS", libraries);
-        let out = command.output().expect("it is built");
-        (out.status.code(), text(&out.stdout) + &text(&out.stderr))
-    };
-    let refused = |words: &[&str], says: &str| {
-        let (code, said) = compile("refused", "lenet", words, &folder);
-        assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
-    };
-    refused(&["--cudnn"], "--target FILE.json");
-    refused(&["--target", "cuda:sm_90", "--cudnn"], "target record");
-    refused(&["--target", facts, "--cudnn=fast"], "not `fast`");
-    refused(&["--target", facts, "--verbose"], "--cudnn");
-    refused(&["--target", facts, "--cudnn=tf32", "--exact"], "exclude each other");
-    if crate::cuda::compiler(test).is_none() {
-        return;
-    }
-    if !built_cudnn(&folder) {
-        return skip(test, "`c++` is not installed");
-    }
-    let planned = ["--target", facts, "--cudnn"];
-    let (code, said) = compile("all", "resnet18", &planned, &folder);
-    assert!(code == Some(0) && said.contains("cuDNN 9.19.0 does 20 of 20 convolutions at batch 1"), "{said}");
-    let (code, said) = compile("some", "mobilenet_v2", &[&planned[..], &["--verbose"]].concat(), &folder);
-    assert!(code == Some(0) && said.contains("cuDNN 9.19.0 does 17 of 52 convolutions"), "{said}");
-    assert!(said.contains("features/0/0: its activation is not one of cuDNN's fused engines"), "{said}");
-    let (code, said) = compile("json", "lenet", &[&planned[..], &["--json", "--batch", "1,2"]].concat(), &folder);
-    let report: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
-    let cudnn = &report["cudnn"];
-    assert_eq!(
-        (code, cudnn["version"].as_str(), cudnn["plans"][1]["batch"].as_u64()),
-        (Some(0), Some("9.19.0"), Some(2))
-    );
-    // Facts that it does not take are named by it.
-    let partial = folder.join("partial.json");
-    std::fs::write(&partial, H200.replace("\"deviceName\"", "\"maxFrobs\": 1,\n    \"deviceName\""))
-        .expect("it is ours");
-    let (code, said) = compile("more", "lenet", &["--target", partial.to_str().expect("text"), "--cudnn"], &folder);
-    assert_eq!(code, Some(0), "what else is known is handed on: {said}");
-
-    // cuDNN itself.
-    let nowhere = folder.join("nowhere");
-    let (code, said) = compile("one", "resnet18", &planned, &nowhere);
-    if said.contains("cannot load libcu") {
-        assert_eq!(code, Some(2));
-        return skip(test, "`cargo xtask fetch --cudnn` was not run here");
-    }
-    assert!(
-        code == Some(0) && said.contains("does 20 of 20 convolutions at batch 1; the executable needs it"),
-        "{said}"
-    );
-    let (code, _) = compile("two", "resnet18", &planned, &nowhere);
-    assert_eq!(code, Some(0));
-    let file = |name: &str| std::fs::read(folder.join(name)).expect("it is written");
-    assert!(file("one") == file("two"), "the same input gives the same executable");
-    let (code, said) = compile("tf32", "resnet18", &["--target", facts, "--cudnn=tf32"], &nowhere);
-    assert!(code == Some(0) && file("tf32") != file("one"), "{said}");
-}
-
 /// What the process of the next test is told: the executable to run.
 const RESIDENT: &str = "PRESTOW_TEST_RESIDENT";
 
@@ -691,11 +500,11 @@ fn what_stays_on_a_gpu_runs_on_a_callers_stream() {
     if let Some(folder) = crate::environment(RESIDENT) {
         return run_resident(Path::new(&folder));
     }
-    let code = Some(b"code".to_vec());
-    let Some(mocked) = Mocked::with(test, "gpu-resident", convolutions(), code, Some(Math::Strict)) else { return };
+    let how = with_cudnn(Some(b"code".to_vec()));
+    let Some(mocked) = Mocked::new(test, "gpu-resident", convolutions(), how) else { return };
     let own = std::env::current_exe().expect("it runs");
     let resident = |variables: &[(&str, &str)]| {
-        let mut command = Command::new(&own);
+        let mut command = without_libraries(&own);
         command.args([test, "--exact", "--nocapture"]).env(RESIDENT, &mocked.folder);
         command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace"));
         command.envs(variables.iter().copied()).output().expect("it is there")

@@ -10,10 +10,10 @@ use crate::executables::{SQUEEZENET, folder, output_of, text};
 use crate::support::{difference, inputs, open};
 use crate::{executables, passes_keep, transformers};
 
-const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
+pub(crate) const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
 
 /// How far a number is from the next one of a dtype, as a part of it.
-fn step(dtype: DType) -> f64 {
+pub(crate) fn step(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 1.0 / 1024.0,
         DType::Bf16 => 1.0 / 128.0,
@@ -47,7 +47,7 @@ fn run(name: &str, compiled: &Compiled, inputs: &[Tensor]) -> Vec<Tensor> {
 }
 
 /// The most by which results differ from others, in parts of the largest one.
-fn assert_near(name: &str, got: &[Tensor], want: &[Tensor], parts: f64) {
+pub(crate) fn assert_near(name: &str, got: &[Tensor], want: &[Tensor], parts: f64) {
     for (got, want) in got.iter().zip(want) {
         let largest = want.to_f64().into_iter().filter(|item| item.is_finite()).fold(1e-3f64, |a, b| a.max(b.abs()));
         assert_eq!(difference(got, want, 0.0, parts * largest), None, "{name}");
@@ -145,6 +145,8 @@ fn what_halves_cannot_do_is_refused() {
     for (words, says) in [
         (&["compile", "lenet", "--dtype", "i8"][..], "f32, f16, bf16"),
         (&["compile", "lenet", "--dtype", "f32,f16"], "what-if"),
+        (&["compile", "lenet", "--target", "cuda:sm_90", "--dtype", "f16", "--budget", "1MiB"], "--budget"),
+        (&["gpu-check", "lenet", "--dtype", "f32,f16"], "gpu-check takes one --dtype"),
         (&["compile", "lenet", "--dtype", "f16", "--budget", "1MiB"], "--budget"),
         (&["compile", "lenet", "--dtype", "bf16", "--tune"], "--tune"),
         (&["export", "lenet", "--dtype", "bf16", "-o", "x.onnx"], "--dtype"),

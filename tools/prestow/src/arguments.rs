@@ -111,6 +111,8 @@ pub(crate) struct GpuCheck {
     pub(crate) models: Vec<String>,
     pub(crate) batches: Vec<usize>,
     pub(crate) iters: usize,
+    /// What is stored between kernels.
+    pub(crate) dtype: DType,
     /// How cuDNN may compute, where it is asked.
     pub(crate) cudnn: Option<Math>,
     pub(crate) data: PathBuf,
@@ -186,7 +188,7 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...], --iters N, --device N, --cudnn[=tf32], --data DIR, -o FILE (the report as JSON)
+gpu-check: --batch N[,N...], --dtype f32, --iters N, --device N, --cudnn[=tf32], --data DIR, -o FILE (the report as JSON)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
@@ -287,6 +289,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         models: Vec::new(),
         batches: vec![1],
         iters: 50,
+        dtype: DType::F32,
         cudnn: None,
         data,
         output: None,
@@ -297,6 +300,12 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             Value(word) => check.models.push(word.string().map_err(text)?),
             Long("device") => check.device = number("device", &mut words)? as usize,
             Long("batch") => check.batches = parse_batches(&text_value(&mut words)?)?,
+            Long("dtype") => {
+                let [dtype] = parse_dtypes(&text_value(&mut words)?)?[..] else {
+                    return Err("gpu-check takes one --dtype".into());
+                };
+                check.dtype = dtype;
+            }
             Long("cudnn") => check.cudnn = Some(parse_math(words.optional_value())?),
             Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
             Long("data") => check.data = text_value(&mut words)?.into(),
@@ -305,6 +314,9 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(text(other.unexpected())),
         }
+    }
+    if check.cudnn == Some(Math::Tf32) && check.dtype.is_half() {
+        return Err("--cudnn=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them".into());
     }
     Ok(Command::GpuCheck(check))
 }
@@ -492,8 +504,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if tune.is_some() && exact {
         return Err("--tune chooses among algorithms that --exact excludes; leave out one of them".into());
     }
-    if device.is_some() && (tune.is_some() || budget.is_some() || dtypes != [DType::F32]) {
-        return Err("--target cuda:ARCH goes without --tune, --budget and --dtype, which are for processors".into());
+    if device.is_some() && (tune.is_some() || budget.is_some()) {
+        return Err("--target cuda:ARCH goes without --tune and --budget, which are for processors".into());
     }
     if cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
         return Err(
@@ -510,6 +522,9 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
         (Some(Math::Strict), true) => Some(Math::Exact),
         (math, _) => math,
     };
+    if cudnn == Some(Math::Tf32) && dtypes.iter().any(|dtype| dtype.is_half()) {
+        return Err("--cudnn=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them".into());
+    }
     if tune.is_some() && dtypes != [DType::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }

@@ -12,7 +12,7 @@ use plan::Plan;
 use serde_json::json;
 use types::Bytes;
 
-use crate::arguments::Compile;
+use crate::arguments::{Compile, Gpu};
 use crate::device::{self, Device, Library};
 use crate::dump::Dump;
 use crate::tune::{self, Outcome};
@@ -28,7 +28,8 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let gpu = request.device.as_ref();
-    let mut device = gpu.map(|gpu| Device::find(&gpu.target, &request.source.data)).transpose()?;
+    let target = |gpu: &Gpu| gpu.target.clone().storing(dtype);
+    let mut device = gpu.map(|gpu| Device::find(&target(gpu), &request.source.data)).transpose()?;
     let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
     if let (Some(found), Some((_, facts)), Some(math)) =
         (device.take_if(|_| request.cudnn.is_some()), facts, request.cudnn)

@@ -12,7 +12,7 @@ use lower::cuda::CudaTarget;
 use profile::BenchReport;
 use runtime::{Gpu, Host, RunError, Session};
 use serde_json::{Value as Json, json};
-use types::{Bytes, Random, Tensor};
+use types::{Bytes, DType, Random, Tensor};
 
 use crate::Answer;
 use crate::arguments::GpuCheck;
@@ -20,6 +20,8 @@ use crate::device::{Device, places};
 
 /// Results may differ by this part of the largest one.
 const TOLERANCE: f64 = 1e-3;
+/// The same in steps of what lies between kernels, where that is rounded: what the tests allow networks.
+const STEPS: f64 = 8.0;
 /// Networks whose arena has fewer bytes are watched byte by byte.
 const AUDITED: u64 = 16 << 20;
 
@@ -33,7 +35,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         format!("{} is {}, for which there are no kernels; there are some for {known}", gpu.name(), gpu.arch())
     })?;
     let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
-    let mut device = Device::find(&target, &asked.data)?;
+    let mut device = Device::find(&target.storing(asked.dtype), &asked.data)?;
     if let Some(math) = asked.cudnn {
         let facts = gpu.facts().map_err(|error| error.to_string())?;
         device = device.with_cudnn(&facts.device, math, &asked.data)?;
@@ -79,6 +81,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         "free_bytes": free,
         "nvrtc": version,
         "cudnn": device.cudnn,
+        "dtype": asked.dtype.name(),
         "networks": rows,
     });
     if let Some(path) = &asked.output {
@@ -145,7 +148,12 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let watched = compiled.plan.arena.size.0 <= AUDITED;
     let audit = if watched { runtime::audit::audit(&mut session, &bytes) } else { None };
-    let verdict = match (difference <= TOLERANCE, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
+    let tolerance = match asked.dtype {
+        DType::F16 => STEPS / 1024.0,
+        DType::Bf16 => STEPS / 128.0,
+        _ => TOLERANCE,
+    };
+    let verdict = match (difference <= tolerance, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
         (false, _) => "WRONG",
         (true, Some(false)) => "OTHER MEMORY",
         (true, Some(true)) => "equal",

@@ -96,7 +96,8 @@ impl Planner<'_> {
         let target = CpuTarget { level: compile.level, exact: compile.exact, dtype, ..CpuTarget::new() };
         let request = source::Request { batch: usize::try_from(batch).ok(), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
-        let target: &dyn Target = match self.gpu {
+        let gpu = self.gpu.map(|gpu| gpu.clone().storing(dtype));
+        let target: &dyn Target = match &gpu {
             Some(gpu) => gpu,
             None => &target,
         };

@@ -10,10 +10,32 @@ use super::descriptor::{Descriptor, Kind, Name, bytes};
 use super::{Cudnn, CudnnError, Planned};
 use crate::{Places, Properties};
 
-/// A convolution of `x: [n, c, h, w]` with `weight: [k, c / groups, r, s]`, both row-major, of `f32`, and what is added to
-/// its sums. Its operands are in this order: `x`, `weight`, the bias, the residual, the output.
+/// How the numbers of a convolution's operands are stored. Sums are of `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "their names say it")]
+pub enum Number {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// How the elements of a convolution's operands lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// As the extents are listed.
+    Listed,
+    /// Channels are neighbours: `[n, h, w, c]`, and weights `[k, r, s, c / groups]`.
+    ChannelsLast,
+}
+
+/// A convolution of `x: [n, c, h, w]` with `weight: [k, c / groups, r, s]`, and what is added to its sums. Its operands are
+/// in this order: `x`, `weight`, the bias, the residual, the output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Convolution {
+    /// How all operands are stored.
+    pub number: Number,
+    /// How they lie.
+    pub order: Order,
     /// The input's extents.
     pub x: [usize; 4],
     /// The weights' extents.
@@ -45,6 +67,20 @@ pub enum Math {
     Exact,
     /// Operands may be rounded to eleven bits on the way into a tensor core (TF32).
     Tf32,
+    /// Operands are halves, which tensor cores multiply exactly; sums are of `f32`, by whatever algorithm.
+    Halves,
+    /// The same in the definition's own terms.
+    ExactHalves,
+}
+
+impl Math {
+    /// The same of operands that are halves.
+    fn of_halves(self) -> Math {
+        match self {
+            Math::Exact | Math::ExactHalves => Math::ExactHalves,
+            Math::Strict | Math::Tf32 | Math::Halves => Math::Halves,
+        }
+    }
 }
 
 /// cuDNN with the facts of a GPU.
@@ -96,6 +132,8 @@ impl Planner {
 
     fn ask(&self, problem: &Convolution, workspace_max: u64) -> Result<Planned, String> {
         let graph = self.graph(problem)?;
+        // Products of halves are exact in an f32, wherever they are computed.
+        let math = if problem.number == Number::F32 { self.math } else { self.math.of_halves() };
         let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
         use sys::cudnnBackendHeurMode_t as Mode;
         for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
@@ -107,7 +145,7 @@ impl Planner {
             let Ok(ask) = ask.finalize() else { continue };
             let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
             for config in ask.others(name, kind, true)? {
-                match self.judge(Arc::new(config), workspace_max)? {
+                match self.judge(Arc::new(config), workspace_max, math)? {
                     Ok(planned) => return Ok(planned),
                     Err(reason) => *refused.entry(reason).or_default() += 1,
                 }
@@ -121,14 +159,19 @@ impl Planner {
     }
 
     /// The plan of an engine's configuration, or why we do not take it.
-    fn judge(&self, config: Arc<Descriptor>, workspace_max: u64) -> Result<Result<Planned, &'static str>, String> {
+    fn judge(
+        &self,
+        config: Arc<Descriptor>,
+        workspace_max: u64,
+        math: Math,
+    ) -> Result<Result<Planned, &'static str>, String> {
         let engine = config.others(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, false)?;
         let engine = engine.first().ok_or("a configuration without an engine")?;
         let behavior: Vec<Behavior> =
             engine.values(Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, 32, Behavior::CUDNN_BEHAVIOR_NOTE_TYPE_COUNT)?;
         let numerics: Vec<Numerics> =
             engine.values(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 32, Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT)?;
-        if let Some(reason) = refused(&behavior, &numerics, self.math) {
+        if let Some(reason) = refused(&behavior, &numerics, math) {
             return Ok(Err(reason));
         }
         let index = engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
@@ -152,6 +195,7 @@ impl Planner {
     /// The convolution as cuDNN's graph: sums, then the residual, the bias and zero in the order of its own fused engines.
     fn graph(&self, problem: &Convolution) -> Result<Arc<Descriptor>, String> {
         let Convolution { x, weight, out, bias, residual, relu, .. } = problem;
+        let operand = |id: i64, extents: &[usize; 4]| self.tensor(id, extents, problem.number, problem.order);
         // Identifiers: of operands their positions, behind them those of what is nowhere in memory.
         let last = 3 + i64::from(*bias) + i64::from(*residual);
         let mut between = last;
@@ -166,19 +210,19 @@ impl Planner {
             fused.push((sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD, None));
         }
         let mut result = |left: usize| match left {
-            0 => self.tensor(last, out, false),
+            0 => operand(last, out),
             _ => {
                 between += 1;
-                self.tensor(between, out, true)
+                self.between(between, out, problem.order)
             }
         };
         let mut sum = result(fused.len())?;
-        vectors.push(self.convolve(problem, &self.tensor(1, x, false)?, &self.tensor(2, weight, false)?, &sum)?);
+        vectors.push(self.convolve(problem, &operand(1, x)?, &operand(2, weight)?, &sum)?);
         let count = fused.len();
-        for (ix, (mode, operand)) in fused.into_iter().enumerate() {
-            let operand = operand.map(|(id, extents)| self.tensor(id, &extents, false)).transpose()?;
+        for (ix, (mode, added)) in fused.into_iter().enumerate() {
+            let added = added.map(|(id, extents)| operand(id, &extents)).transpose()?;
             let next = result(count - 1 - ix)?;
-            vectors.push(self.pointwise(mode, &sum, operand.as_ref(), &next)?);
+            vectors.push(self.pointwise(mode, &sum, added.as_ref(), &next)?);
             sum = next;
         }
         let mut graph = self.new_object(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
@@ -186,17 +230,40 @@ impl Planner {
         graph.finalize()
     }
 
-    fn tensor(&self, id: i64, extents: &[usize; 4], is_virtual: bool) -> Result<Arc<Descriptor>, String> {
-        let [_, c, h, w] = *extents;
-        let mut tensor = self.new_object(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &extents.map(|extent| extent as i64))?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, &[c * h * w, h * w, w, 1].map(|stride| stride as i64))?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id])?;
+    fn tensor(&self, id: i64, extents: &[usize; 4], number: Number, order: Order) -> Result<Arc<Descriptor>, String> {
+        let (number, bytes) = match number {
+            Number::F32 => (sys::cudnnDataType_t::CUDNN_DATA_FLOAT, 4i64),
+            Number::F16 => (sys::cudnnDataType_t::CUDNN_DATA_HALF, 2),
+            Number::Bf16 => (sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16, 2),
+        };
+        let mut tensor = self.described(id, extents, order)?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[number])?;
         // An operand may be a part of a buffer, which begins at any of its elements.
-        tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[4i64])?;
-        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[is_virtual])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[bytes])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[false])?;
         tensor.finalize()
+    }
+
+    /// What is nowhere in memory: numbers as they are computed.
+    fn between(&self, id: i64, extents: &[usize; 4], order: Order) -> Result<Arc<Descriptor>, String> {
+        let mut tensor = self.described(id, extents, order)?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[4i64])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[true])?;
+        tensor.finalize()
+    }
+
+    fn described(&self, id: i64, extents: &[usize; 4], order: Order) -> Result<Descriptor, String> {
+        let [_, c, h, w] = *extents;
+        let strides = match order {
+            Order::Listed => [c * h * w, h * w, w, 1],
+            Order::ChannelsLast => [c * h * w, 1, w * c, c],
+        };
+        let mut tensor = self.new_object(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &extents.map(|extent| extent as i64))?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, &strides.map(|stride| stride as i64))?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id])?;
+        Ok(tensor)
     }
 
     fn convolve(
@@ -263,8 +330,8 @@ fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math) -> Option<&
         Behavior::CUDNN_BEHAVIOR_NOTE_REQUIRES_FILTER_INT8x32_REORDER,
         Behavior::CUDNN_BEHAVIOR_NOTE_REQUIRES_BIAS_INT8x32_REORDER,
     ];
+    const TENSOR_CORE: &[Numerics] = &[Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE];
     const ROUNDING: &[Numerics] = &[
-        Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
         Numerics::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
         Numerics::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
     ];
@@ -275,8 +342,11 @@ fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math) -> Option<&
         _ if behaves(COMPILED) => Some("compile at run time"),
         _ if behaves(OTHERS) => Some("need another library or another layout"),
         _ if counts(&[Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC]) => Some("add in any order"),
-        Math::Strict | Math::Exact if counts(ROUNDING) => Some("round to fewer bits"),
-        Math::Exact if counts(INDIRECT) => Some("are not exact"),
+        Math::Strict | Math::Exact if counts(TENSOR_CORE) => Some("round to fewer bits"),
+        Math::Strict | Math::Exact | Math::Halves | Math::ExactHalves if counts(ROUNDING) => {
+            Some("round to fewer bits")
+        }
+        Math::Exact | Math::ExactHalves if counts(INDIRECT) => Some("are not exact"),
         _ => None,
     }
 }
@@ -293,6 +363,10 @@ mod tests {
         assert_eq!(refused(&[], &tensor_core, Math::Tf32), None);
         assert_eq!(refused(&[], &winograd, Math::Strict), None);
         assert_eq!(refused(&[], &winograd, Math::Exact), Some("are not exact"));
+        assert_eq!(refused(&[], &tensor_core, Math::Halves), None);
+        assert_eq!(refused(&[], &winograd, Math::Exact.of_halves()), Some("are not exact"));
+        let narrow = [Numerics::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION];
+        assert_eq!(refused(&[], &narrow, Math::Tf32.of_halves()), Some("round to fewer bits"));
         let compiled = [Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
         assert_eq!(refused(&compiled, &[], Math::Tf32), Some("compile at run time"));
         let any_order = [Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC];

@@ -1,20 +1,26 @@
 //! Convolutions that cuDNN does, where it was asked for.
 
-use ::cuda::cudnn::{Convolution, Planner};
+use ::cuda::cudnn::{Convolution, Number, Order, Planner};
 use ir::ops::Conv;
 use types::pointwise::Unary;
-use types::{Bytes, Shape};
+use types::{Bytes, DType, Layout, Shape};
 
+use super::layout::turned;
 use super::windows::{label, two};
 use super::{CUDNN_CONV, Chosen, View};
-use crate::{Call, CallInput};
+use crate::{Call, CallInput, Pack};
 
 /// The most workspace that an engine may want: what cuDNN's fast ones want of the networks' layers, and not gigabytes.
 const WORKSPACE_MAX: Bytes = Bytes(256 << 20);
 
-/// The call of a convolution, or why cuDNN does not do it.
-pub(super) fn conv(node: &View, conv: &Conv, planner: &Planner, scratch: Bytes) -> Result<Call, String> {
-    node.all_f32()?;
+/// The call of a convolution whose values have a layout, or why cuDNN does not do it.
+pub(super) fn conv(
+    node: &View,
+    conv: &Conv,
+    planner: &Planner,
+    scratch: Bytes,
+    layout: Layout,
+) -> Result<Call, String> {
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let relu = match conv.epilogue.activation[..] {
         [] => false,
@@ -26,7 +32,10 @@ pub(super) fn conv(node: &View, conv: &Conv, planner: &Planner, scratch: Bytes) 
         return Err("cuDNN's fused engines have a bias".into());
     }
     let side = |end: usize| conv.pad.iter().map(|pad| pad[end]).collect::<Vec<usize>>();
+    let number = number(node)?;
     let problem = Convolution {
+        number,
+        order: if layout == Layout::ChannelsLast { Order::ChannelsLast } else { Order::Listed },
         x: four(x)?,
         weight: four(weight)?,
         out: four(out)?,
@@ -38,17 +47,45 @@ pub(super) fn conv(node: &View, conv: &Conv, planner: &Planner, scratch: Bytes) 
         residual,
         relu,
     };
+    let mut inputs: Vec<CallInput> = (0..node.inputs()).map(CallInput::Value).collect();
+    if layout == Layout::ChannelsLast {
+        if !node.is_known(1) {
+            return Err("its weights, which come with the run, lie otherwise".into());
+        }
+        inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(|weight| turned(weight, weight.shape())) };
+    }
+    if bias && number != Number::F32 {
+        // Its engines take a bias as they take the rest.
+        let stored = node.output().dtype;
+        inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
+    }
     let planned = planner.convolution(&problem, scratch.min(WORKSPACE_MAX).0)?;
     Ok(Call {
         kernel: CUDNN_CONV,
         label: format!("{}, engine {}", label(&weight[2..], out), planned.engine),
         workspace: Bytes(planned.workspace),
         code: postcard::to_stdvec(&Chosen::Cudnn(planned)).expect("plans are plain data"),
-        inputs: (0..node.inputs()).map(CallInput::Value).collect(),
+        inputs,
         // cuDNN does not say that a result may lie where an operand does.
         in_place: Default::default(),
         part: None,
     })
+}
+
+/// How all operands are stored, but for a bias that is known.
+fn number(node: &View) -> Result<Number, String> {
+    let dtype = node.output().dtype;
+    let number = match dtype {
+        DType::F32 => Number::F32,
+        DType::F16 => Number::F16,
+        DType::Bf16 => Number::Bf16,
+        other => return Err(format!("its kernel computes in f32, not with {other}")),
+    };
+    let is_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1;
+    match (0..node.inputs()).find(|&ix| node.input(ix).dtype != dtype && !(is_bias(ix) && node.is_known(ix))) {
+        Some(ix) => Err(format!("its operands are {} and {dtype}", node.input(ix).dtype)),
+        None => Ok(number),
+    }
 }
 
 /// Extents with two spatial ones; one dimension is one row.

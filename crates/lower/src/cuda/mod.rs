@@ -7,24 +7,30 @@
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
 //! number of the launch where a step is several.
 
+mod layout;
 mod library;
 mod moves;
 mod pointwise;
 mod recurrent;
 mod rows;
+mod tensor;
 mod text;
 mod windows;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use ::cuda::cudnn::{Planned, Planner};
 use ::cuda::{Launch, Work};
-use ir::{Graph, NodeId, Op, TensorType, ValueId};
+use ir::ops::ReduceKind;
+use ir::{Graph, Halves, Node, NodeId, Op, TensorType, ValueId};
 use plan::Plan;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Shape};
 
-use crate::{Call, CallInput, FREE_SCRATCH, LowerError, Target};
+use crate::halves::{follows, is_of_numbers};
+use crate::{Call, CallInput, FREE_SCRATCH, LowerError, Pack, Target};
 use text::ctype;
 
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
@@ -41,6 +47,7 @@ pub const CUDNN_CONV: &str = "cudnn_conv";
 #[derive(Clone, Debug)]
 pub struct CudaTarget {
     arch: &'static str,
+    dtype: DType,
     cudnn: Option<Rc<Planner>>,
 }
 
@@ -51,7 +58,17 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch, cudnn: None })
+        Some(CudaTarget { arch, dtype: DType::F32, cudnn: None })
+    }
+
+    /// With results between kernels, and the weights of products and convolutions, stored as `f16` or `bf16`, or as `f32`.
+    ///
+    /// # Panics
+    /// Another dtype.
+    #[must_use]
+    pub fn storing(self, dtype: DType) -> CudaTarget {
+        assert!(dtype == DType::F32 || dtype.is_half(), "nothing is stored as {dtype} between kernels");
+        CudaTarget { dtype, ..self }
     }
 
     /// With cuDNN for the convolutions that it has engines for. What is planned is for the GPU that it knows.
@@ -63,7 +80,8 @@ impl CudaTarget {
     /// Why cuDNN does not do a node that is a convolution; none where it does, and where nobody asked it.
     pub fn refused_by_cudnn(&self, graph: &Graph, id: NodeId) -> Option<String> {
         let (Op::Conv(conv), Some(planner)) = (&graph.node(id).op, &self.cudnn) else { return None };
-        library::conv(&View { graph, id }, conv, planner, FREE_SCRATCH).err()
+        let node = graph.node(id);
+        library::conv(&View::new(graph, node), conv, planner, FREE_SCRATCH, graph.value(node.outputs[0]).layout).err()
     }
 
     /// The architecture, as NVRTC calls it.
@@ -112,6 +130,7 @@ enum Template {
     Base,
     Pointwise,
     Product,
+    Tensor,
     Window,
     Convolution,
     Pool,
@@ -120,10 +139,11 @@ enum Template {
 }
 
 impl Template {
-    const ALL: [(Template, &'static str); 8] = [
+    const ALL: [(Template, &'static str); 9] = [
         (Template::Base, include_str!("../../../../cuda/base.cu")),
         (Template::Pointwise, include_str!("../../../../cuda/pointwise.cu")),
         (Template::Product, include_str!("../../../../cuda/product.cu")),
+        (Template::Tensor, include_str!("../../../../cuda/tensor.cu")),
         (Template::Window, include_str!("../../../../cuda/window.cu")),
         (Template::Convolution, include_str!("../../../../cuda/convolution.cu")),
         (Template::Pool, include_str!("../../../../cuda/pool.cu")),
@@ -163,7 +183,10 @@ impl Emitted {
 
 impl Target for CudaTarget {
     fn name(&self) -> String {
-        format!("cuda:{}", self.arch)
+        match self.dtype {
+            DType::F32 => format!("cuda:{}", self.arch),
+            stored => format!("cuda:{}+{stored}", self.arch),
+        }
     }
 
     fn alignment(&self) -> Bytes {
@@ -171,15 +194,59 @@ impl Target for CudaTarget {
         Bytes(256)
     }
 
+    fn blocked(&self) -> Option<Layout> {
+        // With f32 cuDNN's engines take row-major values as they are.
+        (self.cudnn.is_some() && self.dtype.is_half()).then_some(Layout::ChannelsLast)
+    }
+
+    fn time(&self, graph: &Graph, id: NodeId, layout: Layout) -> Option<u64> {
+        let node = graph.node(id);
+        let workspace = match (&node.op, &self.cudnn) {
+            (Op::Conv(conv), Some(planner)) => {
+                let call = library::conv(&View::new(graph, node), conv, planner, FREE_SCRATCH, layout);
+                call.ok().map(|call| call.workspace.0)
+            }
+            _ => None,
+        };
+        layout::time(graph, node, layout, workspace)
+    }
+
+    fn reads_blocked(&self, graph: &Graph, id: NodeId, input: usize) -> bool {
+        layout::reads_last(graph, graph.node(id), input)
+    }
+
+    fn relayout_time(&self, graph: &Graph, value: ValueId) -> u64 {
+        layout::relayout_time(graph, value)
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn halves(&self, graph: &Graph, id: NodeId) -> Halves {
+        let node = graph.node(id);
+        match &node.op {
+            _ if !is_of_numbers(graph, node) => Halves::No,
+            Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) => Halves::Read([0, 1].into_iter().collect()),
+            Op::Pool(_) | Op::Attention(_) => Halves::Follow,
+            // Sums leave the range of halves.
+            Op::Reduce(reduce) => match reduce.kind {
+                ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min => Halves::Follow,
+                _ => Halves::No,
+            },
+            other if follows(other) => Halves::Follow,
+            _ => Halves::No,
+        }
+    }
+
     fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
         let node = graph.node(id);
-        let view = View { graph, id };
+        let view = View::new(graph, node);
         let values = || node.inputs.iter().chain(&node.outputs);
         let large = values().find(|&&value| ELEMENTS_MAX < graph.ty(value).shape.elements());
-        let laid_out = values().find(|&&value| graph.value(value).layout != Layout::RowMajor);
-        let calls = match (large, laid_out) {
+        let calls = match (large, layout::misplaced(graph, node)) {
             (Some(&value), _) => Err(format!("{} has more than 2^31 elements", graph.ty(value))),
-            (_, Some(&value)) => Err(format!("a value in layout {}", graph.value(value).layout)),
+            (_, Some(layout)) => Err(format!("a value in layout {layout}")),
             (None, None) => self.select(&view, scratch),
         };
         calls.map_err(|reason| LowerError::Unsupported {
@@ -194,37 +261,79 @@ impl Target for CudaTarget {
 /// A node with the graph around it.
 struct View<'a> {
     graph: &'a Graph,
-    id: NodeId,
+    node: &'a Node,
+    op: Cow<'a, Op>,
+    inputs: SmallVec<[TensorType; 4]>,
+    output: TensorType,
+    /// Of the result.
+    layout: Layout,
 }
 
 impl<'a> View<'a> {
-    fn node(&self) -> &'a ir::Node {
-        self.graph.node(self.id)
+    fn new(graph: &'a Graph, node: &'a Node) -> View<'a> {
+        let layout = graph.value(node.outputs[0]).layout;
+        let (op, inputs, output) = match graph.physical(node) {
+            Some(physical) => (physical.op, physical.inputs, physical.output),
+            None => {
+                let inputs = node.inputs.iter().map(|&input| graph.ty(input).clone()).collect();
+                (Cow::Borrowed(&node.op), inputs, graph.ty(node.outputs[0]).clone())
+            }
+        };
+        View { graph, node, op, inputs, output, layout }
     }
+}
 
-    fn op(&self) -> &'a Op {
-        &self.node().op
+impl View<'_> {
+    fn op(&self) -> &Op {
+        &self.op
     }
 
     fn inputs(&self) -> usize {
-        self.node().inputs.len()
+        self.inputs.len()
     }
 
-    fn value(&self, ix: usize) -> ValueId {
-        self.node().inputs[ix]
+    fn input(&self, ix: usize) -> &TensorType {
+        &self.inputs[ix]
     }
 
-    fn input(&self, ix: usize) -> &'a TensorType {
-        self.graph.ty(self.value(ix))
+    fn output(&self) -> &TensorType {
+        &self.output
     }
 
-    fn output(&self) -> &'a TensorType {
-        self.graph.ty(self.node().outputs[0])
+    /// Whether an operand is known before a run.
+    fn is_known(&self, ix: usize) -> bool {
+        self.graph.value(self.node.inputs[ix]).tensor().is_some()
+    }
+
+    /// How an operand is read: known ones lie as the kernel of the physical form wants them.
+    fn read(&self, ix: usize) -> CallInput {
+        let shape = &self.input(ix).shape;
+        let rank = shape.rank();
+        let moves = 2 < rank && shape[rank - 1] != 1 && shape[1..rank - 1].iter().any(|&extent| extent != 1);
+        match self.layout == Layout::ChannelsLast && self.is_known(ix) && moves {
+            false => CallInput::Value(ix),
+            true => {
+                // As the extents are listed, with those that a broadcast adds.
+                let mut listed = shape.clone();
+                let channels = listed.remove(rank - 1);
+                listed.insert(1, channels);
+                CallInput::Packed { input: ix, pack: Pack::new(move |tensor| layout::turned(tensor, &listed)) }
+            }
+        }
+    }
+
+    /// Refuses what is not stored as `f32` or halves.
+    fn all_stored(&self) -> Result<(), String> {
+        self.all(|dtype| dtype == DType::F32 || dtype.is_half())
     }
 
     fn all_f32(&self) -> Result<(), String> {
-        let mut values = self.node().inputs.iter().chain(&self.node().outputs);
-        match values.find(|&&value| self.graph.ty(value).dtype != DType::F32) {
+        self.all(|dtype| dtype == DType::F32)
+    }
+
+    fn all(&self, fits: impl Fn(DType) -> bool) -> Result<(), String> {
+        let mut values = self.node.inputs.iter().chain(&self.node.outputs);
+        match values.find(|&&value| !fits(self.graph.ty(value).dtype)) {
             Some(&value) => Err(format!("its kernel computes in f32, not with {}", self.graph.ty(value))),
             None => Ok(()),
         }
@@ -242,16 +351,25 @@ impl CudaTarget {
     /// A library's call where there is one, or those of what we emit.
     fn select(&self, node: &View, scratch: Bytes) -> Result<Vec<Call>, String> {
         if let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn)
-            && let Ok(call) = library::conv(node, conv, planner, scratch)
+            && let Ok(call) = library::conv(node, conv, planner, scratch, node.layout)
         {
             return Ok(vec![call]);
         }
-        select(node)
+        let mut calls = select(node)?;
+        for input in calls.iter_mut().flat_map(|call| &mut call.inputs) {
+            if let CallInput::Value(ix) = *input {
+                *input = node.read(ix);
+            }
+        }
+        Ok(calls)
     }
 }
 
 /// The calls that do a node's work with what we emit, or why there are none.
 fn select(node: &View) -> Result<Vec<Call>, String> {
+    if node.layout == Layout::ChannelsLast && matches!(node.op(), Op::Conv(_)) {
+        return Err("cuDNN does not do it, and what is emitted is for row-major values".into());
+    }
     match node.op() {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
             pointwise::lower(node).map(|call| vec![call])
@@ -276,7 +394,8 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::Reshape(_) => Err("it is always an alias".into()),
         Op::BatchNorm(_) => Err("its statistics are not known before the run".into()),
         Op::Recurrent(op) => recurrent::recurrent(node, op),
-        Op::Relayout(_) | Op::ConvChain(_) => Err("it belongs to processors".into()),
+        Op::Relayout(_) => Ok(moves::laid_out(node)),
+        Op::ConvChain(_) => Err("it belongs to processors".into()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ir::Reuse;
 use ir::ops::{Pad, PadMode, Resize, ResizeMode, Slice};
-use types::{DType, Shape};
+use types::{DType, Layout, Shape};
 
 use super::pointwise::head;
 use super::text::{ctype, number, place};
@@ -40,6 +40,26 @@ pub(super) fn transposed(node: &View, order: &[usize]) -> Vec<Call> {
     strided(node, &order.iter().map(|&axis| strides[axis] as isize).collect::<Vec<_>>(), 0)
 }
 
+/// From row-major to channels that are neighbours, or back.
+pub(super) fn laid_out(node: &View) -> Vec<Call> {
+    let shape = &node.output().shape;
+    let last = Layout::ChannelsLast.physical(shape);
+    // What is written lies as it is counted; what is read has the strides of its own order there.
+    let (to, strides): (Shape, Vec<usize>) = match node.layout {
+        Layout::ChannelsLast => {
+            let own = shape.row_major_strides();
+            let order = [0].into_iter().chain(2..shape.rank()).chain([1]);
+            (last, order.map(|axis| own[axis]).collect())
+        }
+        _ => {
+            let own = last.row_major_strides();
+            let order = [0, shape.rank() - 1].into_iter().chain(1..shape.rank() - 1);
+            (shape.clone(), order.map(|axis| own[axis]).collect())
+        }
+    };
+    vec![moved(node, 0, &to, &place(&to, &signed(&strides), 0), "i", format!("{shape} to {}", node.layout))]
+}
+
 pub(super) fn sliced(node: &View, slice: &Slice) -> Vec<Call> {
     let own = node.input(0).shape.row_major_strides();
     let strides: Vec<isize> = own.iter().zip(&slice.step).map(|(&stride, step)| stride as isize * step).collect();
@@ -59,7 +79,7 @@ pub(super) fn expanded(node: &View, shape: &Shape) -> Vec<Call> {
 
 /// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
 pub(super) fn concatenated(node: &View, axis: usize) -> Vec<Call> {
-    let in_parts = matches!(node.graph.reuse(node.node()), Reuse::Parts(_));
+    let in_parts = matches!(node.graph.reuse(node.node), Reuse::Parts(_));
     let out = &node.output().shape;
     let strides = signed(&out.row_major_strides());
     let mut start = 0;
@@ -130,10 +150,7 @@ fn constant(dtype: DType, value: f64) -> String {
     match dtype {
         DType::F32 => number(value as f32),
         DType::F64 => format!("double({value:?})"),
-        DType::F16 | DType::Bf16 => {
-            let bytes = tensor.to_le_bytes();
-            format!("({}){}", ctype(dtype), u16::from_le_bytes([bytes[0], bytes[1]]))
-        }
+        DType::F16 | DType::Bf16 => format!("{}({})", ctype(dtype), number(tensor.to_f64()[0] as f32)),
         _ => format!("({})({}ll)", ctype(dtype), tensor.to_i64()[0]),
     }
 }

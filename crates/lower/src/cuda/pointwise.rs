@@ -5,7 +5,7 @@ use ir::ops::ChainStep;
 use types::DType;
 use types::pointwise::{Binary, Unary};
 
-use super::text::{binary, comparison, ctype, number, place, unary, unary_of_integer};
+use super::text::{binary, comparison, computed, ctype, number, place, unary, unary_of_integer};
 use super::{Emitted, Template, View, blocks, call};
 use crate::Call;
 
@@ -15,8 +15,13 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
     let places: Vec<String> = operands.iter().map(|&ix| operand_place(node, ix)).collect();
     let mut body = head(output.shape.elements());
     for (ix, place) in places.iter().enumerate() {
-        // Chains compute with what bytes hold.
-        let ty = if matches!(node.op(), Op::Chain(_)) { "float" } else { ctype(node.input(ix).dtype) };
+        let dtype = node.input(ix).dtype;
+        let ty = match node.op() {
+            // Chains compute with what bytes hold.
+            Op::Chain(_) => "float",
+            Op::Select(_) => ctype(dtype),
+            _ => computed(dtype),
+        };
         body.push_str(&format!("    const {ty} r{ix} = a{ix}[{place}];\n"));
     }
     let (what, result) = result(node, &mut body)?;
@@ -56,7 +61,7 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
     let to = node.output().dtype;
     match node.op() {
         Op::Chain(chain) => {
-            let stored = |dtype: DType| matches!(dtype, DType::F32 | DType::U8 | DType::I8);
+            let stored = |dtype: DType| matches!(dtype, DType::F32 | DType::U8 | DType::I8) || dtype.is_half();
             let mut dtypes = (0..node.inputs()).map(|ix| node.input(ix).dtype).chain([to]);
             if let Some(other) = dtypes.find(|&dtype| !stored(dtype)) {
                 return Err(format!("its kernel computes in f32, not with {other}"));
@@ -81,9 +86,9 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
         }
         Op::Unary(function) => {
             let (name, dtype) = (function.0.name().to_string(), node.input(0).dtype);
-            match kind(dtype)? {
+            match kind(dtype) {
                 Kind::Float if function.0 == Unary::Not => Err("`not` is for bool".into()),
-                Kind::Float => Ok((name, unary(function.0, "r0", ctype(dtype)))),
+                Kind::Float => Ok((name, unary(function.0, "r0", computed(dtype)))),
                 Kind::Integer => Ok((name, cast_integer(&unary_of_integer(function.0, "r0"), to))),
             }
         }
@@ -91,20 +96,17 @@ fn result(node: &View, body: &mut String) -> Result<(String, String), String> {
             let (name, dtype) = (function.0.name().to_string(), node.input(0).dtype);
             let bitwise =
                 [Binary::And, Binary::Or, Binary::Xor, Binary::ShiftLeft, Binary::ShiftRight].contains(&function.0);
-            match kind(dtype)? {
+            match kind(dtype) {
                 Kind::Float if bitwise => Err(format!("`{name}` is for integers")),
                 Kind::Float => Ok((name, binary(function.0, "r0", "r1", 'f'))),
                 Kind::Integer => Ok((name, cast_integer(&binary(function.0, "r0", "r1", 'i'), to))),
             }
         }
-        Op::Compare(function) => {
-            kind(node.input(0).dtype)?;
-            Ok((function.0.name().into(), format!("r0 {} r1", comparison(function.0))))
-        }
+        Op::Compare(function) => Ok((function.0.name().into(), format!("r0 {} r1", comparison(function.0)))),
         Op::Select(_) => Ok(("select".into(), "r0 ? r1 : r2".into())),
         Op::Cast(cast) => {
             let from = node.input(0).dtype;
-            Ok((format!("{from} to {}", cast.to), converted(from, cast.to)?))
+            Ok((format!("{from} to {}", cast.to), converted(from, cast.to)))
         }
         other => Err(format!("`{}` is not pointwise", other.name())),
     }
@@ -127,11 +129,10 @@ enum Kind {
     Integer,
 }
 
-fn kind(dtype: DType) -> Result<Kind, String> {
+fn kind(dtype: DType) -> Kind {
     match dtype {
-        DType::F32 | DType::F64 => Ok(Kind::Float),
-        DType::F16 | DType::Bf16 => Err(format!("its kernel does not compute in {dtype}")),
-        _ => Ok(Kind::Integer),
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => Kind::Float,
+        _ => Kind::Integer,
     }
 }
 
@@ -144,10 +145,11 @@ fn cast_integer(value: &str, to: DType) -> String {
 }
 
 /// `r0` in another dtype.
-fn converted(from: DType, to: DType) -> Result<String, String> {
-    Ok(match (kind(from)?, kind(to)?, to) {
+fn converted(from: DType, to: DType) -> String {
+    match (kind(from), kind(to), to) {
         (_, _, DType::Bool) => "r0 != 0".into(),
         (Kind::Integer, Kind::Integer, _) => cast_integer("r0", to),
+        (Kind::Float, Kind::Float, _) => format!("({})r0", ctype(to)),
         (_, Kind::Float, _) => format!("({})(double)r0", ctype(to)),
         (Kind::Float, Kind::Integer, DType::U64) => "truncated_unsigned(r0)".into(),
         (Kind::Float, Kind::Integer, _) => {
@@ -158,9 +160,9 @@ fn converted(from: DType, to: DType) -> Result<String, String> {
                 DType::U8 => [0, 255],
                 DType::U16 => [0, 65_535],
                 DType::U32 => [0, i64::from(u32::MAX)],
-                _ => return Ok("truncated(r0)".into()),
+                _ => return "truncated(r0)".into(),
             };
             format!("({})truncated(r0, {low}ll, {high}ll)", ctype(to))
         }
-    })
+    }
 }

@@ -4,19 +4,18 @@ use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind,
 use types::{DType, Shape};
 
 use super::pointwise::head;
+use super::tensor::Tiles;
 use super::text::{ctype, finish, number, place};
 use super::{Emitted, THREADS, Template, View, around, blocks, call};
 use crate::Call;
 
-/// The side of a block's tile, `TILE` in `cuda/product.cu`.
-const TILE: usize = 64;
 /// Keys of which the scores fit a block's shared memory.
 const KEYS_MAX: usize = 8192;
 /// Reductions of fewer elements are one thread's.
 const REDUCED_MIN: usize = 128;
 
 pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let rank = out.rank();
     let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
@@ -45,18 +44,26 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     if [&a_at, &b_at].iter().any(|at| **at != "0") {
         body.push_str("    const int i = blockIdx.z;\n");
     }
-    body.push_str(&format!("    const float *a = a0 + ({a_at}), *b = a1 + ({b_at});\n"));
+    let [left, right] = [0, 1].map(|ix| ctype(node.input(ix).dtype));
+    body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
+    let tiles = Tiles::new(node, count, m, n);
+    let (function, item) = match tiles.halves {
+        Some(half) => (format!("product_of_halves<{}, {}, {m}, {n}, {k}>", ctype(half), tiles.of_warp()), ".bits"),
+        None => (format!("product<{m}, {n}, {k}>"), ""),
+    };
+    let number = if tiles.halves.is_some() { "" } else { "(float)" };
     body.push_str(&format!(
-        "    product<{m}, {n}, {k}>([=](int row, int k) {{ return a[row * {k} + k]; }},\n        [=](int k, int column) \
-         {{ return b[k * {n} + column]; }},\n        [=](int row, int column, float sum) {{\n            const size_t at = \
-         ((size_t)blockIdx.z * {m} + row) * {n} + column;\n            y[at] = finish(sum, column, at);\n        }});\n"
+        "    {function}([=](int row, int k) {{ return {number}a[row * {k} + k]{item}; }},\n        [=](int k, int column) \
+         {{ return {number}b[k * {n} + column]{item}; }},\n        [=](int row, int column, float sum) {{\n            const \
+         size_t at = ((size_t)blockIdx.z * {m} + row) * {n} + column;\n            y[at] = finish(sum, column, at);\n        \
+         }});\n"
     ));
     let operands: Vec<usize> = (0..node.inputs()).collect();
-    let grid = [n.div_ceil(TILE).max(1) as u32, m.div_ceil(TILE).max(1) as u32, count.max(1) as u32];
+    let grid = tiles.grid(count, m, n);
     if 65_535 < grid[1] {
         return Err(format!("{m} rows are more than a grid has"));
     }
-    let needs = vec![Template::Pointwise, Template::Product];
+    let needs = vec![Template::Pointwise, tiles.template()];
     let emitted =
         Emitted { kind: "product".into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = product.epilogue.residual.then_some(node.inputs() - 1);
@@ -89,7 +96,7 @@ pub(super) fn softmax(node: &View, softmax: &Softmax) -> Result<Vec<Call>, Strin
 }
 
 pub(super) fn layer_norm(node: &View, norm: &LayerNorm) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let shape = &node.input(0).shape;
     let (rows, columns): (usize, usize) = (shape[..norm.axis].iter().product(), shape[norm.axis..].iter().product());
     let mut finish = String::from("v");
@@ -112,7 +119,7 @@ pub(super) fn layer_norm(node: &View, norm: &LayerNorm) -> Result<Vec<Call>, Str
 }
 
 pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let operand = |ix: usize| {
         let (shape, order) = (&node.input(ix).shape, attention.order[ix]);
         let own = shape.row_major_strides();
@@ -130,11 +137,15 @@ pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>,
     };
     let mut body = format!(
         "    const int query = blockIdx.x % {queries}, head = blockIdx.x / {queries} % {heads}, batch = blockIdx.x / \
-         {};\n    const float *q = a0 + {}, *k = a1 + {}, *v = a2 + {};\n    float* to = y + {};\n",
+         {};\n    const {}* q = a0 + {};\n    const {}* k = a1 + {};\n    const {}* v = a2 + {};\n    {}* to = y + {};\n",
         queries * heads,
+        ctype(node.input(0).dtype),
         at(q_strides),
+        ctype(node.input(1).dtype),
         at([k_strides[0], k_strides[1], 0, 0]),
+        ctype(node.input(2).dtype),
         at([v_strides[0], v_strides[1], 0, 0]),
+        ctype(node.output().dtype),
         at(y_strides),
     );
     let mut mask = String::new();
@@ -146,7 +157,8 @@ pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>,
         };
         let [batch, head, query, key] = [0, 1, 2, 3].map(stride);
         body.push_str(&format!(
-            "    const float* mask = a3 + (size_t)batch * {batch} + head * {head} + query * {query};\n"
+            "    const {}* mask = a3 + (size_t)batch * {batch} + head * {head} + query * {query};\n",
+            ctype(node.input(3).dtype)
         ));
         mask = format!(" + mask[key * {key}]");
     }
@@ -154,7 +166,7 @@ pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>,
     body.push_str(&format!(
         "    attend<{keys}, {value_width}>([=](int key) {{\n        float sum = 0.0f;\n        for (int at = 0; at < \
          {width}; at++) sum += q[at] * k[(size_t)key * {k_token} + at];\n        return sum * {}{mask};\n    }}, [=](int \
-         key, int at) {{ return v[(size_t)key * {v_token} + at]; }},\n        [=](int at, float mean) {{ to[at] = mean; \
+         key, int at) {{ return (float)v[(size_t)key * {v_token} + at]; }},\n        [=](int at, float mean) {{ to[at] = mean; \
          }});\n",
         number(attention.scale)
     ));
@@ -166,9 +178,8 @@ pub(super) fn attention(node: &View, attention: &Attention) -> Result<Vec<Call>,
 pub(super) fn reduce(node: &View, reduce: &Reduce) -> Result<Vec<Call>, String> {
     let (x, dtype) = (&node.input(0).shape, node.input(0).dtype);
     let acc = match dtype {
-        DType::F32 => "float",
+        DType::F32 | DType::F16 | DType::Bf16 => "float",
         DType::F64 => "double",
-        DType::F16 | DType::Bf16 => return Err(format!("its kernel does not reduce {dtype}")),
         _ if matches!(reduce.kind, ReduceKind::L2 | ReduceKind::LogSum | ReduceKind::LogSumExp | ReduceKind::Mean) => {
             return Err(format!("its kernel does not give {:?} of {dtype}", reduce.kind));
         }

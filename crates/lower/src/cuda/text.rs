@@ -4,12 +4,14 @@ use ir::ops::Epilogue;
 use types::DType;
 use types::pointwise::{Binary, Compare, Unary};
 
-/// A dtype's type in C. Halves are their bits.
+/// A dtype's type in C. Halves are what `cuda/base.cu` calls so.
 pub(super) fn ctype(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float",
         DType::F64 => "double",
-        DType::F16 | DType::Bf16 | DType::U16 => "unsigned short",
+        DType::F16 => "f16",
+        DType::Bf16 => "bf16",
+        DType::U16 => "unsigned short",
         DType::I8 => "signed char",
         DType::I16 => "short",
         DType::I32 => "int",
@@ -19,6 +21,11 @@ pub(super) fn ctype(dtype: DType) -> &'static str {
         DType::U64 => "unsigned long long",
         DType::Bool => "bool",
     }
+}
+
+/// The type in which its numbers are computed with.
+pub(super) fn computed(dtype: DType) -> &'static str {
+    if dtype.is_half() { "float" } else { ctype(dtype) }
 }
 
 /// A number as C has it, to the last bit.

@@ -1,14 +1,13 @@
 //! Nodes that slide a window over one or two spatial dimensions.
 
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
-use types::Shape;
+use types::{Layout, Shape};
 
+use super::tensor::Tiles;
 use super::text::finish;
 use super::{Emitted, Template, View, blocks, call};
 use crate::Call;
 
-/// The side of a block's tile, `TILE` in `cuda/product.cu`.
-const TILE: usize = 64;
 /// Groups with fewer output channels are computed output by output.
 const CHANNELS_MIN: usize = 8;
 
@@ -42,32 +41,35 @@ pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
 }
 
 pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let (ins, outs, groups) = (weight[1], weight[0] / conv.groups, conv.groups);
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let pixels: usize = out[2..].iter().product();
     let product = CHANNELS_MIN <= outs && out[0] * groups <= 65_535;
-    let (kind, grid, function) = match product {
-        true => {
-            let grid =
-                [pixels.div_ceil(TILE).max(1) as u32, outs.div_ceil(TILE) as u32, (out[0] * groups).max(1) as u32];
-            ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>"))
+    let count = out[0] * groups;
+    let tiles = Tiles::new(node, count, outs, pixels);
+    let grid = tiles.grid(count, outs, pixels);
+    let (kind, grid, function) = match (product, tiles.halves) {
+        (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>")),
+        (true, Some(_)) => {
+            ("conv", grid, format!("convolve_halves<{window}, {}, {ins}, {outs}, {groups}>", tiles.of_warp()))
         }
-        false => {
+        (false, _) => {
             ("conv_each", blocks(out.elements()), format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]))
         }
     };
     let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
-    let needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
+    let mut needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
+    needs.extend(product.then(|| tiles.template()));
     let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = conv.epilogue.residual.then_some(node.inputs() - 1);
     Ok(vec![call(emitted, label(&weight[2..], out), &operands, residual.as_slice())])
 }
 
 pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let (ins, outs, groups) = (x[1] / conv.groups, weight[1], conv.groups);
@@ -81,15 +83,20 @@ pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Ca
 }
 
 pub(super) fn pool(node: &View, pool: &Pool) -> Result<Vec<Call>, String> {
-    node.all_f32()?;
+    node.all_stored()?;
     let (x, out) = (&node.input(0).shape, &node.output().shape);
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
-    let ([rows, columns], planes) = (two(&back, 0)?, x[0] * x[1]);
+    let [rows, columns] = two(&back, 0)?;
+    // Planes of one channel, or of all that are neighbours.
+    let (planes, lanes) = match node.layout {
+        Layout::ChannelsLast => (x[0], x[1]),
+        _ => (x[0] * x[1], 1),
+    };
     let function = match pool.kind {
-        PoolKind::Max => format!("pool_max<{window}, {planes}>"),
-        PoolKind::Mean => format!("pool_mean<{window}, {planes}, false, 0, 0>"),
-        PoolKind::MeanWithPadding => format!("pool_mean<{window}, {planes}, true, {rows}, {columns}>"),
+        PoolKind::Max => format!("pool_max<{window}, {planes}, {lanes}>"),
+        PoolKind::Mean => format!("pool_mean<{window}, {planes}, {lanes}, false, 0, 0>"),
+        PoolKind::MeanWithPadding => format!("pool_mean<{window}, {planes}, {lanes}, true, {rows}, {columns}>"),
     };
     let emitted = Emitted {
         kind: "pool".into(),

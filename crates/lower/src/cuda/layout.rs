@@ -1,0 +1,117 @@
+//! Values whose channels are neighbours ([`Layout::ChannelsLast`]), which cuDNN's engines for halves work on: in any other
+//! layout they turn their operands around in a workspace, and their results back.
+//!
+//! Nodes that do not care work in their physical form; pools know both layouts. Convolutions that cuDNN does not do are
+//! emitted for row-major values alone.
+
+use ir::{Graph, Node, Op, Reuse, TensorType, ValueId};
+use types::{Layout, Shape, Tensor};
+
+// The model of times, in bytes that are moved. Only relations matter; all times are proportional to the batch, so that plans
+// for several batches choose alike and share their packed weights.
+/// Operations of an emitted convolution that take as long as a byte.
+const FLOPS_OF_A_BYTE: u64 = 2;
+/// What is moved while a step begins: about a microsecond.
+const STEP: u64 = 4 << 20;
+
+/// Whether a node with a result whose channels are neighbours reads this operand so.
+pub(super) fn reads_last(graph: &Graph, node: &Node, input: usize) -> bool {
+    let (x, out) = (graph.value(node.inputs[input]), graph.ty(node.outputs[0]));
+    if x.tensor().is_some() {
+        return false;
+    }
+    match &node.op {
+        Op::Conv(conv) => input == 0 || (conv.epilogue.residual && input + 1 == node.inputs.len()),
+        Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
+            x.ty.shape.rank() == out.shape.rank() && x.ty.shape.get(1) == out.shape.get(1)
+        }
+        _ => true,
+    }
+}
+
+/// A layout among a node's values that its kernels do not take there.
+pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
+    let layout = |value: ValueId| graph.value(value).layout;
+    let own = layout(node.outputs[0]);
+    let is_last = own == Layout::ChannelsLast;
+    let known = matches!(node.op, Op::Conv(_) | Op::Pool(_) | Op::Relayout(_)) || graph.last_op(node).is_some();
+    if node.outputs.iter().any(|&output| layout(output) != own) || !(own == Layout::RowMajor || (is_last && known)) {
+        return Some(own);
+    }
+    if matches!(node.op, Op::Relayout(_)) {
+        return None;
+    }
+    let wanted = |ix: usize| match is_last && reads_last(graph, node, ix) {
+        true => Layout::ChannelsLast,
+        false => Layout::RowMajor,
+    };
+    let mut inputs = node.inputs.iter().enumerate();
+    inputs.find(|&(ix, &input)| layout(input) != wanted(ix)).map(|(_, &input)| layout(input))
+}
+
+/// What a node costs beside what it costs in any layout, where cuDNN would want so much workspace for it: its engines write
+/// and read what they turn around. None where a node has no kernel for the layout.
+pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option<u64>) -> Option<u64> {
+    let batch = graph.ty(node.outputs[0]).shape.first().map_or(1, |&extent| extent as u64);
+    // What is gathered in a workspace takes a step to write or to read; operands and results that are turned around, both.
+    let beside = |bytes: u64, steps: u64| if bytes == 0 { 0 } else { 2 * bytes + steps * STEP * batch };
+    match (&node.op, layout) {
+        (Op::Conv(_), Layout::ChannelsLast) => workspace.map(|bytes| beside(bytes, 1)),
+        (Op::Conv(_), Layout::RowMajor) => {
+            Some(workspace.map_or_else(|| graph.node_flops(node) / FLOPS_OF_A_BYTE, |bytes| beside(bytes, 2)))
+        }
+        (Op::Concat(_), _) => copied(graph, node, layout),
+        (_, Layout::RowMajor) => Some(0),
+        (Op::Pool(_), Layout::ChannelsLast) => (graph.ty(node.inputs[0]).shape.rank() < 5).then_some(0),
+        (_, Layout::ChannelsLast) => graph.last_op(node).map(|_| 0),
+        (_, Layout::ChannelsBlocked(_)) => None,
+    }
+}
+
+/// What a concatenation costs: nothing where its parts are made where they belong.
+fn copied(graph: &Graph, node: &Node, layout: Layout) -> Option<u64> {
+    let op = match layout {
+        Layout::ChannelsLast => graph.last_op(node)?,
+        _ => node.op.clone(),
+    };
+    let ty = |value: ValueId| {
+        let ty = graph.ty(value);
+        TensorType { dtype: ty.dtype, shape: layout.physical(&ty.shape) }
+    };
+    let (parts, whole): (Vec<TensorType>, _) =
+        (node.inputs.iter().map(|&part| ty(part)).collect(), ty(node.outputs[0]));
+    match op.reuse(&parts.iter().collect::<Vec<_>>(), &whole) {
+        Reuse::Parts(_) => Some(0),
+        _ => {
+            let steps = STEP * (parts.len() * whole.shape[0]) as u64;
+            Some(steps + 2 * Layout::RowMajor.size(&whole.shape, whole.dtype).0)
+        }
+    }
+}
+
+/// What turning a value around costs.
+pub(super) fn relayout_time(graph: &Graph, value: ValueId) -> u64 {
+    let ty = graph.ty(value);
+    let one_place = ty.shape.iter().skip(2).all(|&extent| extent == 1);
+    match one_place || ty.shape[1] == 1 {
+        true => 0,
+        false => STEP * ty.shape[0] as u64 + 2 * Layout::RowMajor.size(&ty.shape, ty.dtype).0,
+    }
+}
+
+/// A known tensor's bytes with its second axis innermost, where its extents are as many as `shape` says: aligned with a
+/// result on the right.
+pub(super) fn turned(tensor: &Tensor, shape: &Shape) -> Vec<u8> {
+    let size = tensor.dtype().size().0 as usize;
+    let (bytes, [outer, channels, inner]) = (tensor.to_le_bytes(), super::around(shape, 1));
+    let mut turned = Vec::with_capacity(bytes.len());
+    for image in 0..outer {
+        for cell in 0..inner {
+            for channel in 0..channels {
+                let from = ((image * channels + channel) * inner + cell) * size;
+                turned.extend_from_slice(&bytes[from..from + size]);
+            }
+        }
+    }
+    turned
+}

@@ -1,0 +1,44 @@
+//! How products are cut into tiles, and which of them tensor cores compute: those of halves.
+
+use super::{Template, View};
+use types::DType;
+
+/// The side of a block's tile, `TILE` in `cuda/product.cu`.
+const SIDE: usize = 64;
+/// The side of a large tile of halves, where there are enough of them to have all multiprocessors work.
+const LARGE: usize = 128;
+const LARGE_MIN: usize = 64;
+
+/// How a product of two operands is computed.
+pub(super) struct Tiles {
+    /// The side of a block's tile.
+    pub(super) side: usize,
+    /// The dtype of both factors, where tensor cores multiply them.
+    pub(super) halves: Option<DType>,
+}
+
+impl Tiles {
+    /// For so many products of `rows` by `columns`, whose factors are a node's first two operands.
+    pub(super) fn new(node: &View, count: usize, rows: usize, columns: usize) -> Tiles {
+        let [left, right] = [0, 1].map(|ix| node.input(ix).dtype);
+        let halves = (left == right && left.is_half()).then_some(left);
+        let large = count.saturating_mul(rows / LARGE).saturating_mul(columns / LARGE);
+        Tiles { side: if halves.is_some() && LARGE_MIN <= large { LARGE } else { SIDE }, halves }
+    }
+
+    /// The template that has the product.
+    pub(super) fn template(&self) -> Template {
+        if self.halves.is_some() { Template::Tensor } else { Template::Product }
+    }
+
+    /// How many tiles of a warp lie below and beside each other.
+    pub(super) fn of_warp(&self) -> String {
+        format!("{0}, {0}", self.side / 32)
+    }
+
+    /// The blocks that it takes.
+    pub(super) fn grid(&self, count: usize, rows: usize, columns: usize) -> [u32; 3] {
+        let blocks = |extent: usize| extent.div_ceil(self.side).max(1) as u32;
+        [blocks(columns), blocks(rows), count.max(1) as u32]
+    }
+}
