@@ -10,6 +10,9 @@ use crate::tile::{self, Beside, ROWS_IN_LINE, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Stored, math};
 
+/// Rows whose results are neighbours, on average, from which on functions are applied where they lie.
+const RUN_MIN: usize = 4;
+
 /// Multiply by a scale, add a bias, add a residual, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epilogue {
@@ -93,11 +96,13 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
         // SAFETY: the caller's promise.
         return unsafe { tile::multiply(isa, tile) };
     }
-    if is_plain && tile.result == Stored::F32 {
+    let runs = || tile.rows.chunk_by(|row, next| row.out + LANES == next.out);
+    // Functions of single vectors would cost more to be called than to be computed.
+    if is_plain && tile.result == Stored::F32 && runs().count() * RUN_MIN <= tile.rows.len() {
         // SAFETY: the caller's promise; the results are the tile's own.
         return unsafe {
             tile::multiply(isa, tile);
-            for run in tile.rows.chunk_by(|row, next| row.out + LANES == next.out) {
+            for run in runs() {
                 for vector in 0..tile.vectors {
                     let start = tile.out.cast::<f32>().add(run[0].out + vector * tile.vector_stride);
                     apply(isa, functions, std::slice::from_raw_parts_mut(start, run.len() * LANES));

@@ -28,8 +28,9 @@ use crate::{Isa, Pool, Stored, stored};
 
 /// Columns of a strip.
 const STRIP: usize = 2 * LANES;
-/// The most rows of a block.
+/// The most rows of a block, and of one that lies packed, of which the second-level cache has room for several.
 const DEPTH: usize = 384;
+const PACKED_DEPTH: usize = 1024;
 /// Up to so many rows are multiplied without tiles: the right factor is read once, as fast as memory gives it.
 const FEW_ROWS: usize = 4;
 /// Bytes of the right factor that make a task there.
@@ -381,7 +382,11 @@ impl<'a> Product<'a> {
         // Sums that have been rounded cannot go on, nor do those of bytes or of the matrix unit.
         let whole = self.kernel.factors.is_byte() || tile::likes_lines(isa, self.kernel.factors);
         let goes_on = self.kernel.result == Stored::F32 && !whole;
-        let depth = if goes_on { DEPTH } else { k };
+        let depth = match form {
+            _ if !goes_on => k,
+            MatMulB::Packed => PACKED_DEPTH,
+            MatMulB::Dynamic | MatMulB::Transposed => DEPTH,
+        };
         let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
         let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
         let room = zeros(&mut room, if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
