@@ -14,9 +14,17 @@
 //! order among the items that lie within the niche and live in that section; only if there is none, for the first of
 //! all within. So what must not waste is filled first, and the slack of other sections pays for it.
 //!
-//! **Which niche is next** makes no difference where all items are plain and none can meet an obstacle: what happens in
+//! **Which niche is next** makes no difference where all items are plain and have one alignment: what happens in
 //! a niche until it has risen to its lower neighbour depends on the niche alone, and takes only items that no other
 //! niche could. So the niche that changed last goes on, and what it looks at lies where the last one looked.
+//!
+//! **Ceilings.** Where there are obstacles, all items are plain and they have one alignment, a niche asks which obstacle
+//! starts lowest above its floor (`obstacles.rs`): its *ceiling*. If the first item in order does not fit under what lies
+//! above it, the stock is asked for the first among those that live under the ceiling and are not higher than the room
+//! below it, and the parts of the niche beside the ceiling are asked in the same way. If nothing fits, the niche rises to
+//! its lower neighbour or its ceiling, whichever is lower; at the ceiling those sections that it covers go on on top of
+//! it. So nothing is lifted over obstacles one by one, and an obstacle costs a step for each run that comes up to it.
+//! What happens in a niche still depends on the niche alone.
 //!
 //! Where there are other items, what waits to happen lies in a heap, by rising offset: a niche's first item, by rank; a
 //! niche that rises, before items at the height to which it rises; and items one by one, by rank. These are the items
@@ -105,7 +113,7 @@ struct Pass<'a> {
     runs: Runs,
     stock: Stock<'a>,
     need: Option<Need>,
-    /// If every item can always lie on the floor of its niche, there is none.
+    /// If all items are plain and have one alignment, there is none.
     floor: Option<Floor>,
     /// Whether niches know what lies above them: all items are even, and there are obstacles.
     has_ceilings: bool,
