@@ -267,8 +267,7 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
 fn budget(units: u64, n_items: usize) -> u64 {
     let n_items = n_items as u64;
     if n_items <= ITEMS_MAX as u64 {
-        let n_items = n_items.clamp(ALL_UNITS_ITEMS, PART_UNITS_ITEMS);
-        return (u128::from(units) * u128::from(ALL_UNITS_ITEMS) / u128::from(n_items)) as u64;
+        return units;
     }
     let n_first = n_items.min(FIRST_ITEMS);
     let usual = LARGE_UNITS.max(ITEM_UNITS * n_first + FURTHER_ITEM_UNITS * (n_items - n_first));
@@ -315,10 +314,9 @@ enum Fill {
     ByNeed,
 }
 
-/// All of a budget is for up to so many items; with more of them, up to so many, in proportion less, since a search
+/// The last search has all that is left of the work for so many items, and with more of them in proportion less: it
 /// hardly ever ends there.
-const ALL_UNITS_ITEMS: u64 = 500;
-const PART_UNITS_ITEMS: u64 = 1500;
+const SEARCH_ITEMS: u64 = 500;
 /// So many units are usually spent on each item, so many on each beyond the first ones, or this many on all, where there
 /// are too many for an exact search.
 const ITEM_UNITS: u64 = 900;
@@ -490,7 +488,10 @@ fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -
     if !goals.are_settled(best.height) && !work.is_spent() {
         best = run_crests(problem, instance, goals.good_enough, best.height - 1, work).unwrap_or(best);
     }
-    best = search(instance, best, &mut goals, work);
+    let n_items = (instance.items.len() as u64).max(SEARCH_ITEMS);
+    let mut part = work.part((u128::from(work.left()) * u128::from(SEARCH_ITEMS) / u128::from(n_items)) as u64);
+    best = search(instance, best, &mut goals, &mut part.work);
+    work.spend_part(part);
     Some((best, goals.least))
 }
 
