@@ -103,7 +103,7 @@ pub struct Limits {
     /// The budget in visits of a node of a tree, or of eight slots in a row: some nanoseconds each.
     ///
     /// From some thousand buffers on, where greedy passes do what they can do with less, the usual budget
-    /// ([`Limits::default`]) means a thousand visits for each buffer, and a larger one more in proportion.
+    /// ([`Limits::default`]) means nine hundred visits for each buffer, seven hundred beyond the first hundred thousand, and a larger one more in proportion.
     ///
     /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
     pub work: u64,
@@ -327,8 +327,8 @@ const LARGE_UNITS: u64 = 18_000_000;
 const WINDOWS_SHARE: u64 = 8;
 /// Windows are for so many items at least.
 const WINDOWS_ITEMS: usize = 640;
-/// Placing what is glued may take this much for each item, up to a limit. Where the pieces belong together a search
-/// among the blocks ends soon; where thousands of blocks are left it hardly ever ends.
+/// Gluing leaves this much for each item, up to a limit, to place what is glued; that may take half of what is left if
+/// it is more.
 const GLUE_UNITS: u64 = 250;
 const GLUE_UNITS_MAX: u64 = 200_000_000;
 /// A skyline by need costs about so many in order.
@@ -345,7 +345,7 @@ const CREST_SHARE: u64 = 8;
 const CREST_UNITS_MAX: u64 = 10_000_000;
 /// A crest is left out where less than this is left for each item.
 const CREST_ITEM_UNITS: u64 = 50;
-/// Of more items none are stacked.
+/// Of more items none are stacked: upon so many steps of a stair what lives long lies on what is ragged.
 const STACK_ITEMS: usize = 300_000;
 /// A fit pass that may cost more than one part in this many of what is left of the work is left out.
 const FIT_SHARE: u64 = 16;

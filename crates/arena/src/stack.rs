@@ -91,3 +91,35 @@ impl Halves {
         are_tops_low.then_some(offsets)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use types::Random;
+
+    use super::*;
+    use crate::check::check;
+    use crate::instance::{Priority, Work};
+    use crate::skyline::skyline;
+
+    #[test]
+    fn halves_come_together_again() {
+        let mut random = Random::new(12);
+        for round in 0..500 {
+            let mut buffer = || {
+                let first = random.below(30) as u32;
+                let lifetime = Lifetime { first, end: first + 1 + random.below(20) as u32 };
+                Buffer { alignment: Bytes([1, 8][round % 2]), ..Buffer::new(lifetime, Bytes(1 + random.below(40))) }
+            };
+            let problem = Problem { buffers: (0..1 + round / 10).map(|_| buffer()).collect(), capacity: None };
+            let instance = Instance::new(&problem);
+            let halves = Halves::new(&instance).expect("all items are plain");
+            let turned = Instance::new(&halves.problem);
+            let order = turned.order(Priority::Area);
+            let found = skyline(&turned, &order, None, u64::MAX, &mut Work::new(u64::MAX)).expect("small numbers");
+            let by_buffer = turned.offsets(&halves.problem, &found);
+            let offsets = halves.offsets(&instance, &by_buffer).expect("small numbers");
+            let placed: Vec<Bytes> = instance.offsets(&problem, &offsets).into_iter().map(Bytes).collect();
+            assert_eq!(check(&problem, &placed, Bytes(instance.height(&offsets))), Ok(()), "{problem:#?}");
+        }
+    }
+}
