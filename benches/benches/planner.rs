@@ -1,8 +1,12 @@
 //! The planner beside others': `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...]` prints tables
 //! in Markdown.
 //!
-//! Heights do not depend on the machine; times do, and stand here to be compared with each other. With
-//! `PRESTOW_MINIMALLOC=FILE`, the path of a built `minimalloc`, its time stands beside ours, taken in turn with it.
+//! Heights do not depend on the machine; times do, and stand here to be compared with each other: seconds of a processor
+//! where the system tells them. With `PRESTOW_MINIMALLOC=FILE`, the path of a built `minimalloc`, its time stands beside
+//! ours, taken in turn with it.
+//!
+//! `families` may be followed by what to make: `count=10000,100000`, `seeds=201..210`, and words of a family's name, as in
+//! `families rectangle count=10000 seeds=201..210`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,10 +20,13 @@ use types::{Bytes, Random, Role};
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let is_asked = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
-    for (name, table) in [("challenge", challenge as fn()), ("large", large), ("families", families)] {
+    for (name, table) in [("challenge", challenge as fn()), ("large", large)] {
         if is_asked(name) {
             table();
         }
+    }
+    if is_asked("families") {
+        families(&words);
     }
     if is_asked("networks") {
         let names: Vec<&str> = models().iter().map(|model| model.name).collect();
@@ -45,9 +52,17 @@ fn read(file: &str) -> Problem {
 
 #[expect(clippy::disallowed_methods, reason = "benches measure time")]
 fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
-    let start = Instant::now();
+    let (start, start_s) = (Instant::now(), processor_s());
     let result = work();
-    (result, start.elapsed().as_secs_f64())
+    let wall_s = start.elapsed().as_secs_f64();
+    (result, start_s.zip(processor_s()).map_or(wall_s, |(start, end)| end - start))
+}
+
+/// Seconds that this thread has had a processor, where Linux counts them.
+fn processor_s() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    Some(nanoseconds / 1e9)
 }
 
 /// Places, checks, and tells how long placing took.
@@ -137,16 +152,40 @@ fn row(name: &str, problem: &Problem) {
     );
 }
 
-/// Made-up problems of every family and size.
-fn families() {
+/// A kind of made-up problems: its name, and one of so many buffers by a seed.
+type Family = (&'static str, fn(usize, u64) -> Problem);
+
+const FAMILIES: [Family; 6] = [
+    ("rectangle cut up", cut_rectangle),
+    ("rectangle cut unevenly", cut_unevenly),
+    ("random lives", random_lives),
+    ("nested lives", nested_lives),
+    ("few long among short", few_long),
+    ("every magnitude", every_magnitude),
+];
+
+/// Made-up problems of every family and size, or of those asked for.
+fn families(words: &[String]) {
+    let list = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
+    let number = |text: &str| text.parse::<u64>().unwrap_or_else(|error| panic!("`{text}`: {error}"));
+    let counts = list("count=").map(|text| text.split(',').map(|count| number(count) as usize).collect());
+    let counts: Vec<usize> = counts.unwrap_or(vec![100, 1_000, 10_000, 100_000, 1_000_000]);
+    let seeds = list("seeds=").map(|text| {
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
+        number(first)..=number(last)
+    });
+    let is_named = |name: &str| words.iter().any(|word| name.contains(word.as_str()));
+    let is_any_named = FAMILIES.iter().any(|(name, _)| is_named(name));
     println!("| problem | buffers | lower bound | height | gap | state | s |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for count in [100, 1_000, 10_000, 100_000, 1_000_000] {
-        for seed in [11, 12] {
-            row(&format!("rectangle cut up, seed {seed}"), &cut_rectangle(count, seed));
-            row(&format!("random lives, seed {seed}"), &random_lives(count, seed));
-            row(&format!("nested lives, seed {seed}"), &nested_lives(count, seed));
-            row(&format!("few long among short, seed {seed}"), &few_long(count, seed));
+    for count in counts {
+        for (name, make) in FAMILIES {
+            if is_any_named && !is_named(name) {
+                continue;
+            }
+            for seed in seeds.clone().unwrap_or(11..=12) {
+                row(&format!("{name}, seed {seed}"), &make(count, seed));
+            }
         }
     }
     println!();
@@ -179,6 +218,46 @@ fn cut_rectangle(count: usize, seed: u64) -> Problem {
     done.extend(whole);
     let buffers = done.into_iter().map(|[left, right, low, high]| buffer(left, right, high - low)).collect();
     Problem { buffers, capacity: None }
+}
+
+/// The same, but a part chosen at random is cut next, so that some are cut often and others never; in any order.
+fn cut_unevenly(count: usize, seed: u64) -> Problem {
+    let mut random = Random::new(seed);
+    let mut parts = vec![[0u64, 4 * count as u64, 0, 1 << 32]];
+    while parts.len() < count {
+        let ix = random.below(parts.len() as u64) as usize;
+        let [left, right, low, high] = parts[ix];
+        if random.below(2) == 0 && 1 < right - left {
+            let at = left + 1 + random.below(right - left - 1);
+            parts[ix] = [left, at, low, high];
+            parts.push([at, right, low, high]);
+        } else if 1 < high - low {
+            let at = low + 1 + random.below(high - low - 1);
+            parts[ix] = [left, right, low, at];
+            parts.push([left, right, at, high]);
+        }
+    }
+    for ix in (1..parts.len()).rev() {
+        parts.swap(ix, random.below(ix as u64 + 1) as usize);
+    }
+    let buffers = parts.into_iter().map(|[left, right, low, high]| buffer(left, right, high - low)).collect();
+    Problem { buffers, capacity: None }
+}
+
+/// Lives and sizes of every order of magnitude.
+fn every_magnitude(count: usize, seed: u64) -> Problem {
+    let mut random = Random::new(seed);
+    let steps = 2 * count as u64;
+    let mut one = || {
+        let first = random.below(steps);
+        let mut width = steps / 4;
+        for _ in 0..3 {
+            width = random.below(width + 1);
+        }
+        let magnitude = random.below(16);
+        buffer(first, first + 1 + width, 64 * (1 + random.below(1 << magnitude)))
+    };
+    Problem { buffers: (0..count).map(|_| one()).collect(), capacity: None }
 }
 
 fn random_lives(count: usize, seed: u64) -> Problem {

@@ -25,7 +25,9 @@ pub(crate) struct Instance {
     pub(crate) obstacles: Obstacles,
     /// The plain items: see [`Instance::is_item_plain`].
     pub(crate) stock: StockTree,
-    /// Whether all items are plain and have one alignment, and nothing is fixed.
+    /// Whether all items are plain and have one alignment.
+    pub(crate) is_even: bool,
+    /// Whether they are, and nothing is fixed.
     pub(crate) is_plain: bool,
     /// What the start of every range that an item occupies is a multiple of.
     pub(crate) grain: u64,
@@ -108,6 +110,7 @@ impl Instance {
             fixed: Vec::new(),
             obstacles: Obstacles::new(Vec::new()),
             stock: StockTree::new(Vec::new()),
+            is_even: true,
             is_plain: true,
             grain: 0,
             n_sections: cuts.len().saturating_sub(1),
@@ -207,15 +210,16 @@ impl Instance {
         let lows = self.pieces.iter().map(|piece| piece.low);
         self.grain = self.items.iter().map(|item| item.alignment).chain(lows).fold(0, gcd).max(1);
         let mut points = Vec::with_capacity(self.items.len());
-        self.is_plain = self.fixed.is_empty();
+        self.is_even = true;
         for (ix, item) in self.items.iter().enumerate() {
             if self.is_item_plain(item) {
-                points.push(Point { first: item.hull.start, end: item.hull.end, item: ix as u32 });
-                self.is_plain &= item.alignment == self.grain;
+                points.push(Point { first: item.hull.start, end: item.hull.end, item: ix as u32, size: item.size });
+                self.is_even &= item.alignment == self.grain;
             } else {
-                self.is_plain = false;
+                self.is_even = false;
             }
         }
+        self.is_plain = self.is_even && self.fixed.is_empty();
         self.stock = StockTree::new(points);
     }
 

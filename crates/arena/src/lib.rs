@@ -12,7 +12,7 @@
 //! | `problem` | the question, and which questions are refused |
 //! | `bound` | the lower bound on the height |
 //! | `place` | the algorithm: a portfolio of greedy passes over an `instance` |
-//! | `skyline`, `need`, `fit`, `glue`, `crest` | those passes |
+//! | `skyline`, `need`, `fit`, `glue`, `tiers`, `crest`, `stack` | those passes |
 //! | `exact` | then a `search` for the least height, and the proof that it is |
 //! | `windows` | or, for many items, the same around what lies too high |
 //! | `repair` | and further passes that learn where the last one wasted |
@@ -54,7 +54,9 @@ mod repair;
 mod runs;
 mod search;
 mod skyline;
+mod stack;
 mod stock;
+mod tiers;
 mod windows;
 
 mod check;

@@ -1,4 +1,5 @@
-//! [`Obstacles`]: what fixed buffers occupy, and the question what of it a rectangle would meet.
+//! [`Obstacles`]: what fixed buffers occupy, and the questions what of it a rectangle would meet, and what lies lowest
+//! over a niche.
 //!
 //! The slots are cut in halves of equal count, by first section and by start in turn, until eight or fewer are left: a
 //! complete binary tree in an array, the children of node `i` being `2i` and `2i + 1`. A node knows the box around its
@@ -77,6 +78,37 @@ impl Obstacles {
         (top, n_nodes)
     }
 
+    /// Of what ends above a height in the sections `first..end`, that which starts lowest, if there is anything; and how
+    /// many nodes it took to find it.
+    pub(crate) fn lowest_over(&self, first: u32, end: u32, height: u64) -> (Option<Slot>, usize) {
+        let is_over = |other: &Slot| height < other.top && first < other.end && other.first < end;
+        let (mut lowest, mut n_nodes) = (None::<Slot>, 0);
+        let mut stack = [0_usize; 2 * usize::BITS as usize];
+        stack[0] = 1;
+        let mut depth = 1;
+        while 0 < depth {
+            depth -= 1;
+            let node = stack[depth];
+            n_nodes += 1;
+            if !is_over(&self.boxes[node]) || lowest.is_some_and(|lowest| lowest.start <= self.boxes[node].start) {
+                continue;
+            }
+            if node < self.n_leaves {
+                let is_left_lower = self.boxes[2 * node].start <= self.boxes[2 * node + 1].start;
+                let (near, far) = if is_left_lower { (2 * node, 2 * node + 1) } else { (2 * node + 1, 2 * node) };
+                (stack[depth], stack[depth + 1]) = (far, near);
+                depth += 2;
+            } else {
+                for slot in self.slots[self.leaf(node - self.n_leaves)].iter().filter(|slot| is_over(slot)) {
+                    if lowest.is_none_or(|lowest| (slot.start, slot.first) < (lowest.start, lowest.first)) {
+                        lowest = Some(*slot);
+                    }
+                }
+            }
+        }
+        (lowest, n_nodes)
+    }
+
     fn leaf(&self, leaf: usize) -> std::ops::Range<usize> {
         leaf_start(self.slots.len(), leaf, self.n_leaves)..leaf_start(self.slots.len(), leaf + 1, self.n_leaves)
     }
@@ -135,6 +167,11 @@ mod tests {
                         && one.start.max(other.start) < one.top.min(other.top)
                 });
                 assert_eq!(obstacles.top_of_met(one).0, met.map(|other| other.top).max().unwrap_or(0));
+                let over = list
+                    .iter()
+                    .filter(|other| one.first.max(other.first) < one.end.min(other.end) && one.start < other.top);
+                let found = obstacles.lowest_over(one.first, one.end, one.start).0;
+                assert_eq!(found.map(|slot| slot.start), over.map(|slot| slot.start).min());
             }
         }
     }

@@ -54,6 +54,12 @@
 //! crests are tried, of 2500 items, or half of them all, and of a half and a quarter of that; the others are placed
 //! around each that comes out low enough, until one of those is good enough, or around the lowest if none does.
 //!
+//! **Stack** (`stack.rs`). What lives at the fullest step is stacked so that nothing is wasted there and the free bytes
+//! before it and behind it are stairs; a skyline goes on from these.
+//!
+//! **Tiers** (`tiers.rs`). What could not be glued and is large or lives long is placed by itself, again and again, and
+//! what is small is poured in between.
+//!
 //! **Windows** (`windows.rs`). Where there are too many items for a search, what lies too high in the best packing is
 //! placed anew together with what lies beside it in time, by skylines and a search over some hundred items.
 //!
@@ -68,8 +74,9 @@
 //!
 //! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
 //! other skylines, fits, windows where there are some hundred items, then a short search, crests, and the search again.
-//! With more items: skyline by area, glue, by need, crests, windows, the other skylines with windows in between, fits,
-//! then repair, then windows with all that is left.
+//! With more items: skyline by area, glue, by need, crests, windows, stack, the other skylines with windows in between,
+//! fits, then repair, then windows with all that is left. Blocks that are left of glue have tiers behind the skylines, or
+//! behind those by area and by need where they are many.
 //!
 //! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
 //! the same answer.
@@ -86,6 +93,8 @@ use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
 use crate::repair::repair;
 use crate::skyline::skyline;
+use crate::stack::Halves;
+use crate::tiers::tiers;
 use crate::windows::lower_tops;
 
 /// How much may be spent on one problem.
@@ -94,7 +103,7 @@ pub struct Limits {
     /// The budget in visits of a node of a tree, or of eight slots in a row: some nanoseconds each.
     ///
     /// From some thousand buffers on, where greedy passes do what they can do with less, the usual budget
-    /// ([`Limits::default`]) means a thousand visits for each buffer, and a larger one more in proportion.
+    /// ([`Limits::default`]) means nine hundred visits for each buffer, seven hundred beyond the first hundred thousand, and a larger one more in proportion.
     ///
     /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
     pub work: u64,
@@ -221,8 +230,12 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
     let goal = problem.capacity.filter(|_| limits.aim == Aim::Capacity);
     let mut work = Work::new(budget(limits.work, instance.items.len()));
     let good_enough = goal.unwrap_or_default().max(lower_bound);
-    let goals =
-        Goals { good_enough: good_enough.0, least: lower_bound.0, capacity: goal.map(|goal| goal.0), is_glued: false };
+    let goals = Goals {
+        good_enough: good_enough.0,
+        least: lower_bound.0,
+        capacity: goal.map(|goal| goal.0),
+        part: Part::Whole,
+    };
     let Some((best, least)) = pack(problem, &instance, goals, &mut work) else {
         return Err(PlaceError::Overflow { lower_bound });
     };
@@ -252,10 +265,12 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
 /// passes and windows can use grows with the number of items; a larger or smaller budget than usual buys more or less
 /// of it.
 fn budget(units: u64, n_items: usize) -> u64 {
-    if n_items <= ITEMS_MAX {
+    let n_items = n_items as u64;
+    if n_items <= ITEMS_MAX as u64 {
         return units;
     }
-    let usual = LARGE_UNITS.max(ITEM_UNITS.saturating_mul(n_items as u64));
+    let n_first = n_items.min(FIRST_ITEMS);
+    let usual = LARGE_UNITS.max(ITEM_UNITS * n_first + FURTHER_ITEM_UNITS * (n_items - n_first));
     let in_proportion = u128::from(units) * u128::from(usual) / u128::from(Limits::default().work);
     units.min(usual).max(u64::try_from(in_proportion).unwrap_or(u64::MAX))
 }
@@ -284,6 +299,10 @@ enum Pass {
     Windows,
     /// First the items over the fullest sections; see `crest.rs`.
     Crests,
+    /// First what lives at the fullest step.
+    Stack,
+    /// First what is large; see `tiers.rs`.
+    Tiers,
 }
 
 /// Which item a niche takes.
@@ -295,17 +314,23 @@ enum Fill {
     ByNeed,
 }
 
-/// So many units are usually spent on each item, or this many on all, where there are too many for an exact search.
-const ITEM_UNITS: u64 = 1000;
-const LARGE_UNITS: u64 = 12_000_000;
+/// The last search has all that is left of the work for so many items, and with more of them in proportion less: it
+/// hardly ever ends there.
+const SEARCH_ITEMS: u64 = 500;
+/// So many units are usually spent on each item, so many on each beyond the first ones, or this many on all, where there
+/// are too many for an exact search.
+const ITEM_UNITS: u64 = 900;
+const FIRST_ITEMS: u64 = 100_000;
+const FURTHER_ITEM_UNITS: u64 = 700;
+const LARGE_UNITS: u64 = 18_000_000;
 /// Windows may take one part in this many of what is left of the work as long as other passes are to come.
 const WINDOWS_SHARE: u64 = 8;
 /// Windows are for so many items at least.
 const WINDOWS_ITEMS: usize = 640;
-/// Placing what is glued may take this much for each item, up to a limit. Where the pieces belong together a search
-/// among the blocks ends soon; where thousands of blocks are left it hardly ever ends.
-const GLUE_UNITS: u64 = 200;
-const GLUE_UNITS_MAX: u64 = 2_000_000;
+/// Gluing leaves this much for each item, up to a limit, to place what is glued; that may take half of what is left if
+/// it is more.
+const GLUE_UNITS: u64 = 250;
+const GLUE_UNITS_MAX: u64 = 200_000_000;
 /// A skyline by need costs about so many in order.
 const NEED_FACTOR: u64 = 3;
 /// Work for the orders of a handful of items.
@@ -319,7 +344,9 @@ const CREST_DIVISORS: [usize; 3] = [1, 2, 4];
 const CREST_SHARE: u64 = 8;
 const CREST_UNITS_MAX: u64 = 10_000_000;
 /// A crest is left out where less than this is left for each item.
-const CREST_ITEM_UNITS: u64 = 250;
+const CREST_ITEM_UNITS: u64 = 50;
+/// Of more items none are stacked: upon so many steps of a stair what lives long lies on what is ragged.
+const STACK_ITEMS: usize = 300_000;
 /// A fit pass that may cost more than one part in this many of what is left of the work is left out.
 const FIT_SHARE: u64 = 16;
 /// The pass of the hints may always cost this: some ten thousand items.
@@ -328,7 +355,7 @@ const HINT_UNITS: u64 = 1 << 23;
 /// Those first that reach most for their cost. Area alone is enough for most orders of real networks; those by need win
 /// where much is tight, and by peak and by first step on small problems without slack; the fits are for what the
 /// skylines waste below long items.
-const PORTFOLIO: [Pass; 20] = [
+const PORTFOLIO: [Pass; 21] = [
     Pass::Skyline(Fill::InOrder, Priority::Area),
     Pass::Glue,
     Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
@@ -341,6 +368,7 @@ const PORTFOLIO: [Pass; 20] = [
     Pass::Skyline(Fill::InOrder, Priority::PeakArea),
     Pass::Skyline(Fill::InOrder, Priority::Width),
     Pass::Skyline(Fill::InOrder, Priority::Padding),
+    Pass::Tiers,
     Pass::Fit(Rule::Best, Priority::Size),
     Pass::Fit(Rule::First, Priority::Size),
     Pass::Fit(Rule::Best, Priority::Area),
@@ -352,12 +380,14 @@ const PORTFOLIO: [Pass; 20] = [
 ];
 
 /// The same where there are too many items for an exact search. Windows often do the rest.
-const PORTFOLIO_OF_MANY: [Pass; 21] = [
+const PORTFOLIO_OF_MANY: [Pass; 23] = [
     Pass::Skyline(Fill::InOrder, Priority::Area),
     Pass::Glue,
     Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
+    Pass::Tiers,
     Pass::Crests,
     Pass::Windows,
+    Pass::Stack,
     Pass::Skyline(Fill::InOrder, Priority::First),
     Pass::Windows,
     Pass::Skyline(Fill::ByNeed, Priority::First),
@@ -375,6 +405,14 @@ const PORTFOLIO_OF_MANY: [Pass; 21] = [
     Pass::Fit(Rule::First, Priority::Width),
     Pass::Fit(Rule::Best, Priority::First),
 ];
+
+/// The same for what a crest left.
+const PORTFOLIO_OF_REST: [Pass; 3] =
+    [Pass::Skyline(Fill::InOrder, Priority::Area), Pass::Skyline(Fill::ByNeed, Priority::PeakWidth), Pass::Windows];
+
+/// The same for what a stack left.
+const PORTFOLIO_OF_HALVES: [Pass; 3] =
+    [Pass::Skyline(Fill::ByNeed, Priority::PeakWidth), Pass::Skyline(Fill::InOrder, Priority::Area), Pass::Windows];
 
 /// Offsets by item, and the height they need together with all that is not an item.
 pub(crate) struct Packing {
@@ -398,8 +436,25 @@ struct Goals {
     least: u64,
     /// The capacity, where nothing below it is wanted.
     capacity: Option<u64>,
-    /// Whether the items were glued already, as far as they can be.
-    is_glued: bool,
+    /// Of what the items are a part.
+    part: Part,
+}
+
+/// What items are of the problem that was asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// All of it.
+    Whole,
+    /// What was glued, as far as it could be.
+    Glued,
+    /// A range of that.
+    Range,
+    /// A crest.
+    Crest,
+    /// What is to be laid around a crest.
+    Rest,
+    /// What is to be laid beside a stack.
+    Halves,
 }
 
 impl Goals {
@@ -433,7 +488,10 @@ fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -
     if !goals.are_settled(best.height) && !work.is_spent() {
         best = run_crests(problem, instance, goals.good_enough, best.height - 1, work).unwrap_or(best);
     }
-    best = search(instance, best, &mut goals, work);
+    let n_items = (instance.items.len() as u64).max(SEARCH_ITEMS);
+    let mut part = work.part((u128::from(work.left()) * u128::from(SEARCH_ITEMS) / u128::from(n_items)) as u64);
+    best = search(instance, best, &mut goals, &mut part.work);
+    work.spend_part(part);
     Some((best, goals.least))
 }
 
@@ -464,12 +522,17 @@ fn search(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work
 ///
 /// Orders that have been tried are passed over, and what cannot be paid as the last pass was.
 fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Packing> {
-    let Goals { good_enough, is_glued, .. } = goals;
+    let Goals { good_enough, part, .. } = goals;
     let mut best: Option<Packing> = None;
     let mut tried: Vec<(Fill, Vec<u32>)> = Vec::new();
     let mut pass_units = 0;
     let hinted = instance.has_hints().then_some(Pass::Fit(Rule::First, Priority::Hint));
-    let portfolio: &[Pass] = if instance.items.len() <= ITEMS_MAX { &PORTFOLIO } else { &PORTFOLIO_OF_MANY };
+    let portfolio: &[Pass] = match instance.items.len() {
+        ..=ITEMS_MAX => &PORTFOLIO,
+        _ if part == Part::Rest => &PORTFOLIO_OF_REST,
+        _ if part == Part::Halves => &PORTFOLIO_OF_HALVES,
+        _ => &PORTFOLIO_OF_MANY,
+    };
     // The height that windows did not lower.
     let mut settled = None;
     for pass in hinted.into_iter().chain(portfolio.iter().copied()) {
@@ -479,11 +542,20 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
             Pass::Skyline(Fill::ByNeed, _) if work.left() / NEED_FACTOR < pass_units => continue,
             Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
             Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
-            Pass::Glue if is_glued => continue,
+            Pass::Glue if matches!(part, Part::Glued | Part::Range) => continue,
+            Pass::Tiers if part != Part::Glued => continue,
+            // What a stack leaves free is no good for what is to be laid around it and more.
+            Pass::Stack
+                if matches!(part, Part::Crest | Part::Rest | Part::Halves | Part::Range)
+                    || STACK_ITEMS < instance.items.len() =>
+            {
+                continue;
+            }
+            Pass::Stack if work.left() < pass_units || Network::new(instance).is_some() => continue,
             // Of fewer items a search sees hardly more than a window does.
             Pass::Windows if instance.items.len() < WINDOWS_ITEMS => continue,
             Pass::Windows if settled == best.as_ref().map(|best| best.height) => continue,
-            Pass::Glue | Pass::Windows | Pass::Crests => Vec::new(),
+            Pass::Glue | Pass::Windows | Pass::Crests | Pass::Stack | Pass::Tiers => Vec::new(),
         };
         if let Pass::Skyline(fill, _) = pass {
             if tried.iter().any(|(other, tried)| *other == fill && *tried == order) {
@@ -502,6 +574,13 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
                 found
             }
             (Pass::Crests, _) => run_crests(problem, instance, good_enough, limit, work),
+            (Pass::Tiers, _) => {
+                let mut part = work.part(work.left() / 4 * 3);
+                let found = tiers(instance, good_enough, limit, &mut part.work);
+                work.spend_part(part);
+                found
+            }
+            (Pass::Stack, _) => run_stack(instance, good_enough, work).filter(|found| found.height <= limit),
             (Pass::Glue, _) => run_glued(instance, good_enough, limit, work),
             (_, None) => {
                 let mut unlimited = Work::new(u64::MAX);
@@ -547,13 +626,17 @@ fn run_glued(instance: &Instance, good_enough: u64, limit: u64, work: &mut Work)
     let mut network = Network::new(instance)?;
     let mut best: Option<Packing> = None;
     for guess in [Guess::Some, Guess::All] {
-        if !network.reduce(guess, &mut place_range, work) {
+        let reserve = (GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX);
+        let mut part = work.part(work.left().saturating_sub(reserve));
+        let is_less = network.reduce(guess, &mut place_range, &mut part.work);
+        work.spend_part(part);
+        if !is_less {
             break;
         }
         let glued = network.glued();
         let blocks = Instance::new(&glued.problem);
-        let mut part = work.part((GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX));
-        let goals = Goals { good_enough, least: good_enough, capacity: None, is_glued: true };
+        let mut part = work.part(reserve.max(work.left() / 2).min(GLUE_UNITS_MAX));
+        let goals = Goals { good_enough, least: good_enough, capacity: None, part: Part::Glued };
         let packed = pack(&glued.problem, &blocks, goals, &mut part.work);
         work.spend_part(part);
         let packing = Packing::new(instance, network.offsets(&glued, &packed?.0.offsets)?);
@@ -568,7 +651,7 @@ fn run_glued(instance: &Instance, good_enough: u64, limit: u64, work: &mut Work)
 /// Offsets for some blocks.
 fn place_range(problem: &Problem, height: u64, work: &mut Work) -> Option<Vec<u64>> {
     let part = Instance::new(problem);
-    let goals = Goals { good_enough: height, least: height, capacity: None, is_glued: true };
+    let goals = Goals { good_enough: height, least: height, capacity: None, part: Part::Range };
     let (packing, _) = pack(problem, &part, goals, work)?;
     Some(part.offsets(problem, &packing.offsets))
 }
@@ -585,7 +668,7 @@ fn run_crests(
     let mut best: Option<Packing> = None;
     let mut lowest: Option<(u64, Problem)> = None;
     let around = |rest: &Problem, height: u64, work: &mut Work| {
-        let (offsets, _) = pack_part(rest, good_enough.max(height), work)?;
+        let (offsets, _) = pack_part(rest, good_enough.max(height), Part::Rest, work)?;
         Some(Packing::new(instance, instance.items.iter().map(|item| offsets[item.buffer.index()]).collect()))
     };
     for divisor in CREST_DIVISORS {
@@ -593,7 +676,7 @@ fn run_crests(
             break;
         }
         let Some(crest) = Crest::new(problem, instance, divisor) else { break };
-        let Some((offsets, height)) = pack_part(&crest.problem, good_enough, work) else { break };
+        let Some((offsets, height)) = pack_part(&crest.problem, good_enough, Part::Crest, work) else { break };
         let rest = crest.fixed_in(problem, &offsets);
         if good_enough < height {
             lowest = lowest.into_iter().chain([(height, rest)]).min_by_key(|(height, _)| *height);
@@ -610,14 +693,20 @@ fn run_crests(
     best.filter(|packing| packing.height <= limit)
 }
 
+fn run_stack(instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
+    let halves = Halves::new(instance)?;
+    let (offsets, _) = pack_part(&halves.problem, good_enough, Part::Halves, work)?;
+    Some(Packing::new(instance, halves.offsets(instance, &offsets)?))
+}
+
 /// Offsets by buffer for a part of a problem and their height, found with a share of the work.
-fn pack_part(problem: &Problem, good_enough: u64, work: &mut Work) -> Option<(Vec<u64>, u64)> {
+fn pack_part(problem: &Problem, good_enough: u64, part: Part, work: &mut Work) -> Option<(Vec<u64>, u64)> {
     let instance = Instance::new(problem);
     let units = work.left() / CREST_SHARE;
-    let mut part = work.part(if instance.items.len() <= ITEMS_MAX { units.min(CREST_UNITS_MAX) } else { units });
-    let goals = Goals { good_enough, least: good_enough, capacity: None, is_glued: false };
-    let packed = pack(problem, &instance, goals, &mut part.work);
-    work.spend_part(part);
+    let mut share = work.part(if instance.items.len() <= ITEMS_MAX { units.min(CREST_UNITS_MAX) } else { units });
+    let goals = Goals { good_enough, least: good_enough, capacity: None, part };
+    let packed = pack(problem, &instance, goals, &mut share.work);
+    work.spend_part(share);
     let (packing, _) = packed?;
     Some((instance.offsets(problem, &packing.offsets), packing.height))
 }

@@ -14,9 +14,17 @@
 //! order among the items that lie within the niche and live in that section; only if there is none, for the first of
 //! all within. So what must not waste is filled first, and the slack of other sections pays for it.
 //!
-//! **Which niche is next** makes no difference where all items are plain and none can meet an obstacle: what happens in
+//! **Which niche is next** makes no difference where all items are plain and have one alignment: what happens in
 //! a niche until it has risen to its lower neighbour depends on the niche alone, and takes only items that no other
 //! niche could. So the niche that changed last goes on, and what it looks at lies where the last one looked.
+//!
+//! **Ceilings.** Where there are obstacles, all items are plain and they have one alignment, a niche asks which obstacle
+//! starts lowest above its floor (`obstacles.rs`): its *ceiling*. If the first item in order does not fit under what lies
+//! above it, the stock is asked for the first among those that live under the ceiling and are not higher than the room
+//! below it, and the parts of the niche beside the ceiling are asked in the same way. If nothing fits, the niche rises to
+//! its lower neighbour or its ceiling, whichever is lower; at the ceiling those sections that it covers go on on top of
+//! it. So nothing is lifted over obstacles one by one, and an obstacle costs a step for each run that comes up to it.
+//! What happens in a niche still depends on the niche alone.
 //!
 //! Where there are other items, what waits to happen lies in a heap, by rising offset: a niche's first item, by rank; a
 //! niche that rises, before items at the height to which it rises; and items one by one, by rank. These are the items
@@ -29,10 +37,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::floor::Floor;
-use crate::instance::{Instance, Item, Work};
+use crate::instance::{Instance, Item, Slot, Work};
 use crate::need::Need;
 use crate::runs::Runs;
-use crate::stock::{Stock, TAKEN};
+use crate::stock::{Stock, TAKEN, Wanted};
 
 /// What one look at the floor costs, in units of work: two walks up the tree.
 const LOOK_UNITS: usize = 16;
@@ -105,10 +113,15 @@ struct Pass<'a> {
     runs: Runs,
     stock: Stock<'a>,
     need: Option<Need>,
-    /// If every item can always lie on the floor of its niche, there is none.
+    /// If all items are plain and have one alignment, there is none.
     floor: Option<Floor>,
+    /// Whether niches know what lies above them: all items are even, and there are obstacles.
+    has_ceilings: bool,
     events: Events,
     offsets: Vec<u64>,
+    n_left: usize,
+    /// Parts of a niche that are still to be looked at.
+    parts: Vec<(u32, u32)>,
     /// Nodes of trees seen since work was last spent.
     n_seen: usize,
 }
@@ -117,16 +130,20 @@ impl<'a> Pass<'a> {
     fn new(instance: &'a Instance, order: &'a [u32], need: Option<Need>, limit: u64) -> Option<Pass<'a>> {
         let mut rank = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, item)| rank[*item as usize] = place as u32);
+        let has_ceilings = instance.is_even && !instance.obstacles.is_empty();
         let mut pass = Pass {
             instance,
             order,
             limit,
             runs: Runs::new(instance.n_sections),
-            stock: Stock::new(&instance.stock, &rank),
+            stock: Stock::new(&instance.stock, &rank, has_ceilings),
             need,
-            floor: (!instance.is_plain).then(|| Floor::new(instance.n_sections)),
-            events: if instance.is_plain { Events::Last(Vec::new()) } else { Events::Lowest(BinaryHeap::new()) },
+            floor: (!instance.is_even).then(|| Floor::new(instance.n_sections)),
+            has_ceilings,
+            events: if instance.is_even { Events::Last(Vec::new()) } else { Events::Lowest(BinaryHeap::new()) },
             offsets: vec![0; order.len()],
+            n_left: order.len(),
+            parts: Vec::new(),
             n_seen: 0,
         };
         if let Some(floor) = &pass.floor {
@@ -151,13 +168,7 @@ impl<'a> Pass<'a> {
                 continue;
             }
             let Some(rank) = turn.checked_sub(1) else {
-                let (height, end) = (self.runs.height(run), self.runs.end(run));
-                if let Some(need) = &mut self.need {
-                    need.add(run, end, offset - height);
-                    self.n_seen += NEED_UNITS;
-                }
-                let merged = self.runs.set(run, end, offset);
-                self.ask(merged);
+                self.rise(run, offset);
                 continue;
             };
             let item_ix = self.order[rank as usize];
@@ -180,9 +191,44 @@ impl<'a> Pass<'a> {
                 }
             } else {
                 self.place(item_ix, offset)?;
+                if self.n_left == 0 {
+                    break;
+                }
             }
         }
         Some(self.offsets)
+    }
+
+    /// Lifts a niche to an offset, or on what lies there already.
+    fn rise(&mut self, run: u32, offset: u64) {
+        let (height, end) = (self.runs.height(run), self.runs.end(run));
+        if height < offset {
+            if let Some(need) = &mut self.need {
+                need.add(run, end, offset - height);
+                self.n_seen += NEED_UNITS;
+            }
+            let merged = self.runs.set(run, end, offset);
+            self.ask(merged);
+            return;
+        }
+        let Some(slot) = self.ceiling(run, end, height) else { return };
+        self.cover(slot.first.max(run), slot.end.min(end), slot.top);
+    }
+
+    /// Gives sections a floor, and asks for those runs again that may be niches now.
+    fn cover(&mut self, first: u32, end: u32, top: u64) {
+        let top = top.checked_next_multiple_of(self.instance.grain).unwrap_or(u64::MAX);
+        let run = self.runs.set(first, end, top);
+        for changed in [self.runs.before(run), Some(run), self.runs.after(run)].into_iter().flatten() {
+            self.ask(changed);
+        }
+    }
+
+    /// What lies lowest over some sections from a height on.
+    fn ceiling(&mut self, first: u32, end: u32, height: u64) -> Option<Slot> {
+        let (slot, n_nodes) = self.instance.obstacles.lowest_over(first, end, height);
+        self.n_seen += n_nodes;
+        slot
     }
 
     /// Lets an item lie at an offset, and asks for those runs again that may be niches now.
@@ -192,16 +238,13 @@ impl<'a> Pass<'a> {
             return None;
         }
         self.offsets[item_ix as usize] = offset;
+        self.n_left -= 1;
         for piece in self.instance.pieces(item) {
             let top = offset + piece.high;
             if let Some(floor) = &mut self.floor {
                 floor.raise(piece.first as usize, piece.end as usize, top);
             }
-            let top = top.checked_next_multiple_of(self.instance.grain).unwrap_or(u64::MAX);
-            let run = self.runs.set(piece.first, piece.end, top);
-            for changed in [self.runs.before(run), Some(run), self.runs.after(run)].into_iter().flatten() {
-                self.ask(changed);
-            }
+            self.cover(piece.first, piece.end, top);
         }
         Some(())
     }
@@ -214,21 +257,61 @@ impl<'a> Pass<'a> {
             return;
         }
         let end = self.runs.end(run);
-        let (mut rank, mut n_seen) = (TAKEN, 0);
+        let ceiling = if self.has_ceilings { self.ceiling(run, end, height) } else { None };
+        if ceiling.is_some_and(|slot| slot.start <= height) {
+            self.events.push(Event { offset: height, turn: 0, run, stamp });
+            return;
+        }
+        let within = Wanted::within(run, end);
+        let mut rank = TAKEN;
         if let Some(need) = &self.need {
-            (rank, n_seen) = self.stock.first_over(run, end, need.greatest(run, end));
-            n_seen += NEED_UNITS;
+            let section = need.greatest(run, end);
+            self.n_seen += NEED_UNITS;
+            rank = self.first_fitting(within.meeting(section, section + 1), height, ceiling);
         }
         if rank == TAKEN {
-            let (first, n_more) = self.stock.first_within(run, end);
-            (rank, n_seen) = (first, n_seen + n_more);
+            rank = self.first_fitting(within, height, ceiling);
         }
-        self.n_seen += n_seen;
+        let next = [rim, ceiling.map(|slot| slot.start)].into_iter().flatten().min();
         if rank != TAKEN {
             self.events.push(Event { offset: height, turn: rank + 1, run, stamp });
-        } else if let Some(rim) = rim {
-            self.events.push(Event { offset: rim, turn: 0, run, stamp });
+        } else if let Some(next) = next {
+            self.events.push(Event { offset: next, turn: 0, run, stamp });
         }
+    }
+
+    /// The first in order of what is wanted in a niche and fits under what lies above it.
+    fn first_fitting(&mut self, wanted: Wanted, height: u64, ceiling: Option<Slot>) -> u32 {
+        let (rank, n_seen) = self.stock.first_below(TAKEN, wanted);
+        self.n_seen += n_seen;
+        if ceiling.is_none() || rank == TAKEN {
+            return rank;
+        }
+        let item = &self.instance.items[self.order[rank as usize] as usize];
+        let (hull, size) = (item.hull.clone(), item.size);
+        if self.ceiling(hull.start, hull.end, height).is_none_or(|slot| size <= slot.start - height) {
+            return rank;
+        }
+        // What lies under the lowest obstacle, then what lies beside it, in parts.
+        let mut best = TAKEN;
+        self.parts.push((wanted.first, wanted.end));
+        while let Some((first, end)) = self.parts.pop() {
+            let here = Wanted { first, end, ..wanted };
+            let slot = self.ceiling(first, end, height);
+            let under = slot
+                .map_or(here, |slot| Wanted { size_max: slot.start - height, ..here.meeting(slot.first, slot.end) });
+            let (found, n_seen) = self.stock.first_below(best, under);
+            self.n_seen += n_seen;
+            best = found;
+            let Some(slot) = slot else { continue };
+            if first < slot.first && wanted.end_min <= slot.first {
+                self.parts.push((first, slot.first));
+            }
+            if slot.end < end && slot.end <= wanted.first_max {
+                self.parts.push((slot.end, end));
+            }
+        }
+        best
     }
 }
 

@@ -6,7 +6,8 @@
 //! `2i + 1`. A node knows the box around its points, which never changes, and the least rank among those still there.
 //! "Within `l..r`" means `l <= first` and `end <= r`: a node wholly inside answers at once, one wholly outside or
 //! without a rank below the best so far is passed over, and of two children the one with the lower rank is entered
-//! first.
+//! first. Where there are obstacles a node also knows the least size still there, so that what does not fit under them
+//! is passed over.
 
 /// How many points a leaf holds at most.
 const LEAF_POINTS: usize = 8;
@@ -38,6 +39,30 @@ pub(crate) struct Point {
     pub(crate) first: u32,
     pub(crate) end: u32,
     pub(crate) item: u32,
+    pub(crate) size: u64,
+}
+
+/// Of which points the first is looked for: those with a first section in `first..=first_max`, an end in
+/// `end_min..=end` and no larger size than this.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) first: u32,
+    pub(crate) first_max: u32,
+    pub(crate) end_min: u32,
+    pub(crate) end: u32,
+    pub(crate) size_max: u64,
+}
+
+impl Wanted {
+    /// All within a range.
+    pub(crate) fn within(first: u32, end: u32) -> Wanted {
+        Wanted { first, first_max: u32::MAX, end_min: 0, end, size_max: u64::MAX }
+    }
+
+    /// Those of them that live in a section of another range.
+    pub(crate) fn meeting(self, first: u32, end: u32) -> Wanted {
+        Wanted { first_max: self.first_max.min(end - 1), end_min: self.end_min.max(first + 1), ..self }
+    }
 }
 
 /// The points that are still there, with their ranks.
@@ -45,6 +70,8 @@ pub(crate) struct Stock<'a> {
     tree: &'a StockTree,
     /// By node, the least rank under it.
     least: Vec<u32>,
+    /// By node, the least size under it; empty where sizes make no difference.
+    smallest: Vec<u64>,
     /// By slot.
     ranks: Vec<u32>,
     /// By rank, the slot.
@@ -141,8 +168,9 @@ impl StockTree {
 }
 
 impl<'a> Stock<'a> {
-    /// All points, with the rank of each item; items that are no points may have ranks too.
-    pub(crate) fn new(tree: &'a StockTree, rank: &[u32]) -> Stock<'a> {
+    /// All points, with the rank of each item; items that are no points may have ranks too. Without `has_sizes` nobody
+    /// will ask for sizes.
+    pub(crate) fn new(tree: &'a StockTree, rank: &[u32], has_sizes: bool) -> Stock<'a> {
         let ranks: Vec<u32> = tree.points.iter().map(|point| rank[point.item as usize]).collect();
         let mut slots = vec![0; rank.len()];
         for (slot, rank) in ranks.iter().enumerate() {
@@ -155,23 +183,25 @@ impl<'a> Stock<'a> {
         for node in (1..tree.n_leaves).rev() {
             least[node] = least[2 * node].min(least[2 * node + 1]);
         }
-        Stock { tree, least, ranks, slots, stack: Vec::new() }
+        let mut stock = Stock { tree, least, smallest: Vec::new(), ranks, slots, stack: Vec::new() };
+        if has_sizes {
+            stock.smallest = vec![u64::MAX; 2 * tree.n_leaves];
+            for leaf in 0..tree.n_leaves {
+                stock.smallest[tree.n_leaves + leaf] = stock.smallest_in(leaf);
+            }
+            for node in (1..tree.n_leaves).rev() {
+                stock.smallest[node] = stock.smallest[2 * node].min(stock.smallest[2 * node + 1]);
+            }
+        }
+        stock
     }
 
-    /// The least rank within `first..end`, or [`TAKEN`], and how many nodes it took to find it.
-    pub(crate) fn first_within(&mut self, first: u32, end: u32) -> (u32, usize) {
-        self.first_among(first, end, u32::MAX, 0)
-    }
-
-    /// The same of those that live in a section.
-    pub(crate) fn first_over(&mut self, first: u32, end: u32, section: u32) -> (u32, usize) {
-        self.first_among(first, end, section, section + 1)
-    }
-
-    /// The least rank of a point whose first section is in `first..=first_max` and whose end in `end_min..=end`.
-    fn first_among(&mut self, first: u32, end: u32, first_max: u32, end_min: u32) -> (u32, usize) {
-        let Stock { tree, least, ranks, stack, .. } = self;
-        let (mut best, mut n_nodes) = (TAKEN, 0);
+    /// The least rank of a point that is wanted if it is below `rank`, or else that, and how many nodes it took to find it.
+    pub(crate) fn first_below(&mut self, rank: u32, wanted: Wanted) -> (u32, usize) {
+        let Wanted { first, first_max, end_min, end, size_max } = wanted;
+        let Stock { tree, least, smallest, ranks, stack, .. } = self;
+        let is_any_size = size_max == u64::MAX;
+        let (mut best, mut n_nodes) = (rank, 0);
         stack.push(1);
         while let Some(node) = stack.pop() {
             let node = node as usize;
@@ -180,11 +210,13 @@ impl<'a> Stock<'a> {
             let is_out = shape.first_max < first
                 || end < shape.end_min
                 || first_max < shape.first_min
-                || shape.end_max < end_min;
+                || shape.end_max < end_min
+                || (!is_any_size && size_max < smallest[node]);
             if best <= least[node] || is_out {
                 continue;
             }
-            let is_in = first <= shape.first_min
+            let is_in = is_any_size
+                && first <= shape.first_min
                 && shape.end_max <= end
                 && shape.first_max <= first_max
                 && end_min <= shape.end_min;
@@ -197,7 +229,9 @@ impl<'a> Stock<'a> {
             } else {
                 let slots = tree.slots(node - tree.n_leaves);
                 for (point, rank) in tree.points[slots.clone()].iter().zip(&ranks[slots]) {
-                    if first <= point.first && point.end <= end && point.first <= first_max && end_min <= point.end {
+                    let is_in =
+                        first <= point.first && point.end <= end && point.first <= first_max && end_min <= point.end;
+                    if is_in && point.size <= size_max {
                         best = best.min(*rank);
                     }
                 }
@@ -221,6 +255,26 @@ impl<'a> Stock<'a> {
             }
             self.least[node] = least;
         }
+        if self.smallest.is_empty() {
+            return;
+        }
+        node = self.tree.n_leaves + leaf;
+        self.smallest[node] = self.smallest_in(leaf);
+        while 1 < node {
+            node /= 2;
+            let smallest = self.smallest[2 * node].min(self.smallest[2 * node + 1]);
+            if self.smallest[node] == smallest {
+                break;
+            }
+            self.smallest[node] = smallest;
+        }
+    }
+
+    /// The least size that is still in a leaf.
+    fn smallest_in(&self, leaf: usize) -> u64 {
+        let slots = self.tree.slots(leaf);
+        let left = self.tree.points[slots.clone()].iter().zip(&self.ranks[slots]).filter(|(_, rank)| **rank != TAKEN);
+        left.map(|(point, _)| point.size).min().unwrap_or(u64::MAX)
     }
 }
 
@@ -254,18 +308,29 @@ mod tests {
             let mut list: Vec<Point> = (0..n_points)
                 .map(|item| {
                     let first = random.below(50) as u32;
-                    Point { first, end: first + 1 + random.below(20) as u32, item }
+                    Point { first, end: first + 1 + random.below(20) as u32, item, size: 1 + random.below(9) }
                 })
                 .collect();
             let tree = StockTree::new(list.clone());
             let rank: Vec<u32> = (0..n_points).rev().collect();
-            let mut stock = Stock::new(&tree, &rank);
+            let mut stock = Stock::new(&tree, &rank, true);
             for _ in 0..100 {
                 let first = random.below(50) as u32;
                 let end = first + random.below(40) as u32;
-                let within = list.iter().filter(|point| first <= point.first && point.end <= end);
+                let mut wanted =
+                    Wanted { size_max: [u64::MAX, 4][random.below(2) as usize], ..Wanted::within(first, end) };
+                if random.below(2) == 0 && first < end {
+                    wanted = wanted.meeting(first + (end - first) / 2, end);
+                }
+                let within = list.iter().filter(|point| {
+                    let is_in_time = first <= point.first && point.end <= end;
+                    is_in_time
+                        && point.size <= wanted.size_max
+                        && wanted.end_min <= point.end
+                        && point.first <= wanted.first_max
+                });
                 let expected = within.map(|point| rank[point.item as usize]).min().unwrap_or(TAKEN);
-                assert_eq!(stock.first_within(first, end).0, expected);
+                assert_eq!(stock.first_below(TAKEN, wanted).0, expected);
                 if expected != TAKEN {
                     stock.take(expected);
                     list.retain(|point| rank[point.item as usize] != expected);
