@@ -545,7 +545,7 @@ impl KernelFn for ConvBlocked {
         pool.run(panels * parts, &|task| {
             let (panel, part) = place(task);
             // What this thread will likely go on with, if nobody has seen its weights yet.
-            let (next, next_part) = place(task + pool.threads());
+            let (next, next_part) = place(task + 1);
             let next = (next != panel && next < panels && next_part == 0).then(|| self.panel(next));
             let (image, row) = (part / split.row_parts * split.images, part % split.row_parts * split.rows);
             let images = image..self.batch.min(image + split.images);

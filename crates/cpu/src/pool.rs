@@ -2,9 +2,13 @@
 //!
 //! A run is opened and closed through one word, the gate: `epoch << 32 | open << 31 | workers inside`. A worker that
 //! is late finds the gate closed and never holds up the caller; the caller leaves when nobody is inside any more.
+//!
+//! Each thread has a share of the tasks, neighbours, and takes what is left of the others' when it is done: kernels of one
+//! shape after the other find in a core's caches what that core wrote, and nobody waits for one that is late.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -32,11 +36,18 @@ pub struct Pool {
 struct Job {
     task: Option<Task>,
     tasks: usize,
+    /// How many shares they are cut into.
+    threads: usize,
 }
+
+/// The next task of a share, in a line of its own.
+#[repr(align(64))]
+struct Share(AtomicUsize);
 
 struct Shared {
     gate: AtomicU64,
-    next: AtomicUsize,
+    /// One for each thread, the caller's first.
+    shares: Box<[Share]>,
     /// Written only by the caller that holds `busy` while the gate is closed and empty.
     job: UnsafeCell<Job>,
     /// Whether a caller is in `run`; a second or a nested one does its tasks alone.
@@ -69,8 +80,8 @@ impl Pool {
     pub fn with_isa(threads: usize, isa: Isa) -> Pool {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
-            next: AtomicUsize::new(0),
-            job: UnsafeCell::new(Job { task: None, tasks: 0 }),
+            shares: (0..threads.max(1)).map(|_| Share(AtomicUsize::new(0))).collect(),
+            job: UnsafeCell::new(Job { task: None, tasks: 0, threads: 1 }),
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             parked: AtomicUsize::new(0),
@@ -82,7 +93,7 @@ impl Pool {
         let workers: Vec<_> = (1..threads)
             .map_while(|index| {
                 let shared = Arc::clone(&shared);
-                std::thread::Builder::new().name(format!("prestow-{index}")).spawn(move || shared.work()).ok()
+                std::thread::Builder::new().name(format!("prestow-{index}")).spawn(move || shared.work(index)).ok()
             })
             .collect();
         let mut turns = 0;
@@ -116,9 +127,12 @@ impl Pool {
         // SAFETY: this only forgets the lifetime. Workers follow the pointer between entering and leaving the gate, and
         // this function closes the gate and waits until it is empty before it returns or unwinds.
         let erased = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(task) };
+        let job = Job { task: Some(erased), tasks, threads: self.threads() };
         // SAFETY: we hold `busy`, and the gate is closed and empty since the last holder left: nobody else looks.
-        unsafe { *shared.job.get() = Job { task: Some(erased), tasks } };
-        shared.next.store(0, Ordering::Relaxed);
+        unsafe { *shared.job.get() = job };
+        for (index, share) in shared.shares.iter().enumerate() {
+            share.0.store(job.share(index).start, Ordering::Relaxed);
+        }
         let epoch = shared.gate.load(Ordering::Relaxed) / EPOCH;
         shared.gate.store(((epoch.wrapping_add(1) & 0xffff_ffff) * EPOCH) | OPEN, Ordering::SeqCst);
         if 0 < shared.parked.load(Ordering::SeqCst) {
@@ -126,9 +140,9 @@ impl Pool {
             shared.wake.notify_all();
         }
 
-        let mine = catch_unwind(AssertUnwindSafe(|| shared.claim(task, tasks)));
+        let mine = catch_unwind(AssertUnwindSafe(|| shared.claim(0, task, job)));
         if mine.is_err() {
-            shared.next.store(tasks, Ordering::Relaxed);
+            shared.leave_the_rest(tasks);
         }
         shared.gate.fetch_and(!OPEN, Ordering::AcqRel);
         let mut turns = 0u32;
@@ -159,7 +173,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    fn work(&self) {
+    fn work(&self, own: usize) {
         self.started.fetch_add(1, Ordering::Release);
         let mut seen = 0;
         while let Some(epoch) = self.enter(seen) {
@@ -169,8 +183,8 @@ impl Shared {
             if let Some(task) = job.task {
                 // SAFETY: the closure outlives the gate's being open or inhabited; see `run`.
                 let task = unsafe { &*task };
-                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.claim(task, job.tasks))) {
-                    self.next.store(job.tasks, Ordering::Relaxed);
+                if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.claim(own, task, job))) {
+                    self.leave_the_rest(job.tasks);
                     guard(&self.panic).get_or_insert(payload);
                 }
             }
@@ -211,14 +225,30 @@ impl Shared {
         gate & OPEN != 0 && gate / EPOCH != seen
     }
 
-    fn claim(&self, task: &(dyn Fn(usize) + Sync), tasks: usize) {
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if tasks <= index {
-                return;
+    /// Does the tasks of a thread's own share, then what is left of the others'.
+    fn claim(&self, own: usize, task: &(dyn Fn(usize) + Sync), job: Job) {
+        for index in (own..job.threads).chain(0..own) {
+            let end = job.share(index).end;
+            loop {
+                let task_index = self.shares[index].0.fetch_add(1, Ordering::Relaxed);
+                if end <= task_index {
+                    break;
+                }
+                task(task_index);
             }
-            task(index);
         }
+    }
+
+    fn leave_the_rest(&self, tasks: usize) {
+        self.shares.iter().for_each(|share| share.0.store(tasks, Ordering::Relaxed));
+    }
+}
+
+impl Job {
+    /// The tasks of a share; none beyond the last.
+    fn share(&self, index: usize) -> Range<usize> {
+        let cut = |index: usize| index.min(self.threads) * self.tasks / self.threads;
+        cut(index)..cut(index + 1)
     }
 }
 

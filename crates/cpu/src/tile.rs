@@ -607,6 +607,15 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                 }
             }
         }
+        // What the sums meet at the end comes meanwhile: the residual, whose place the results often take.
+        if let Some(residual) = tile.residual {
+            let residual = residual.cast::<T>().wrapping_add(vector * tile.vector_stride);
+            for r in 0..R {
+                for v in 0..N {
+                    V::prefetch(residual.wrapping_add(rows[r].out + v * tile.vector_stride));
+                }
+            }
+        }
         let first = tile.x.add(rows[0].x);
         let distance = if R == 1 { 0 } else { rows[R.min(2) - 1].x.wrapping_sub(rows[0].x) };
         let x: [*const Word; R] = std::array::from_fn(|r| match S {

@@ -251,14 +251,22 @@ impl KernelFn for Winograd {
             });
             let group = &scratch[..(end - start) * values];
             let chunks = (end - start).div_ceil(cut.chunk);
+            // What is more than the other is read by one thread: weights, all chunks of a panel, or values, all panels of a
+            // chunk, which the same thread has just transformed.
+            let by_panels = group.len() <= weights.len();
+            let place = |task: usize| match by_panels {
+                true => (task / chunks, task % chunks),
+                false => (task % panels, task / panels),
+            };
             pool.run(chunks * panels, &|task| {
-                let first = start + task % chunks * cut.chunk;
+                let (panel, chunk) = place(task);
+                let first = start + chunk * cut.chunk;
                 let tiles = first..end.min(first + cut.chunk);
                 let values = &group[(first - start) * values..(tiles.end - start) * values];
                 // What this thread will likely go on with, if nobody has seen its weights yet.
-                let (next, next_chunk) = ((task + pool.threads()) / chunks, (task + pool.threads()) % chunks);
-                let is_new = next != task / chunks && next < panels && next_chunk == 0 && start == 0;
-                job.run_chunk(task / chunks, tiles, cut.block, values, is_new.then_some(next));
+                let (next, next_chunk) = place(task + 1);
+                let is_new = next != panel && next < panels && next_chunk == 0 && start == 0;
+                job.run_chunk(panel, tiles, cut.block, values, is_new.then_some(next));
             });
         }
     }
