@@ -97,8 +97,9 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
         return unsafe { tile::multiply(isa, tile) };
     }
     let runs = || tile.rows.chunk_by(|row, next| row.out + LANES == next.out);
-    // Functions of single vectors would cost more to be called than to be computed.
-    if is_plain && tile.result == Stored::F32 && runs().count() * RUN_MIN <= tile.rows.len() {
+    // Functions of single vectors would cost more to be called than to be computed. Sums that go on do so where they lie.
+    let in_place = matches!(tile.start, Start::Output) || runs().count() * RUN_MIN <= tile.rows.len();
+    if is_plain && tile.result == Stored::F32 && in_place {
         // SAFETY: the caller's promise; the results are the tile's own.
         return unsafe {
             tile::multiply(isa, tile);
