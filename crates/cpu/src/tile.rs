@@ -632,7 +632,8 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                     for _ in 0..inner.turns {
                         let (mut at, mut weights) = (shift, weights.add(place));
                         // What the next turn reads of each row is far from this, and nobody else foresees it.
-                        if inner.x != nest.depth {
+                        // Few terms are no time for that, and neighbours are foreseen.
+                        if inner.x != nest.depth && LINE <= nest.depth {
                             for r in 0..R {
                                 V::prefetch(x[r].wrapping_add(shift + inner.x));
                             }
