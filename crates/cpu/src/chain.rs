@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_take_the_place_of_what_nobody_reads_again() {
+    fn pipes_and_what_is_read_twice_give_what_the_program_says() {
         use Instruction::{Binary as Two, Constant, Unary as One};
         let affine = |scale: f32, shift: f32| Unary::Affine { scale, shift };
         // Of two inputs side by side and one number: each is read twice by one of the programs.

@@ -1,7 +1,7 @@
 //! [`ConvBlocked`]: convolution of pictures whose channels lie in blocks of sixteen.
 //!
-//! No patch of the input is copied: the tile of `tile.rs` reads pixels where they lie. The taps of the kernel that fall
-//! on padding are left out. Which they are depends on the row and the column of an output, so the outputs are cut into
+//! No patch of the input is copied: the tile of `tile.rs` reads pixels where they lie. Unless pictures are gathered (below),
+//! the taps of the kernel that fall on padding are left out. Which they are depends on the row and the column of an output, so the outputs are cut into
 //! rectangles in which all use the same taps, and each rectangle into tiles, which run over its rows:
 //!
 //! ```text
@@ -17,7 +17,8 @@
 //!
 //! Of halves and bytes a block of channels is few words, and the matrix unit takes sixteen at a time: where each pixel is used
 //! often enough, all its channels are brought side by side first (`gathered`), and are one block. So are the few planes of a
-//! first layer, of which those of all cells in a row of the kernel are then neighbours. Padding is pixels like others there. The unit likes many pixels at one distance: where lines are short, it takes several in one go, with what
+//! first layer, of which those of all cells in a row of the kernel are then neighbours. Padding is copied with them, pixels
+//! like others. The unit likes many pixels at one distance: where lines are short, it takes several in one go, with what
 //! lies between them, of which nothing becomes.
 //!
 //! A task is a panel of 32 output channels and some rows of pictures. How tasks are cut depends on the shape alone.
@@ -41,7 +42,7 @@ const TASKS: usize = 32;
 /// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
 const TERMS_MIN: usize = 1 << 15;
 /// More channels are never gathered.
-const GATHERED_CHANNELS_MAX: usize = 1 << 32;
+const GATHERED_CHANNELS_MAX: usize = 1 << 30;
 /// Pixels that a task gathers.
 const GATHERED_PIXELS: usize = 256;
 /// So few words of a gathered pixel are not filled up.
@@ -117,9 +118,8 @@ impl ConvBlocked {
     /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group panels of 32
     /// output channels (the last may have 16, and is filled up with zeros); in each panel for each block of 16 input
     /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel, for
-    /// gathered ones all of a group. Of
-    /// halves the weights of two channels are neighbours, of bytes those of four. Where `x` has a zero point, there follows
-    /// what it adds to sums.
+    /// gathered ones all of a group. Of halves the weights of two channels are neighbours, of bytes those of four. Where `x`
+    /// has a zero point, there follows what it adds to sums.
     ///
     /// # Panics
     /// Another number of weights.
@@ -617,7 +617,7 @@ impl Job<'_> {
         let (words, block) =
             if conv.gathered { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
         // There are fewer, as taps that fall on padding are left out.
-        let steps = pixels / self.rows_max(block) * Ahead::steps(words.div_ceil(block.max(1)) * taps, block);
+        let steps = pixels.div_ceil(self.rows_max(block)) * Ahead::steps(words.div_ceil(block.max(1)) * taps, block);
         Ahead::new(self.weights[panel.weights..].as_ptr(), panel.blocks * LANES * words * taps, steps)
     }
 
@@ -661,38 +661,18 @@ impl Job<'_> {
             ahead: Ahead::NOTHING,
         };
         let mut walk = Walk::new(self, panel, region);
-        let even: [Row; ROWS_IN_LINE] = std::array::from_fn(|ix| Row { x: ix * walk.step.x, out: ix * walk.step.out });
+        let even: [Row; ROWS_IN_LINE] =
+            std::array::from_fn(|ix| Row { x: ix.wrapping_mul(walk.step.x), out: ix.wrapping_mul(walk.step.out) });
         let mut rest = region.images.len() * region.rows.range.len() * region.columns.range.len();
         let lines = tile::likes_lines(self.isa, conv.factors);
         let rows_max = match tile.nests {
             [nest] => self.rows_max(nest.depth),
             _ => tile::rows_max(self.isa),
         };
-        if let Some(positions) = walk.positions(rows_max).filter(|_| lines && conv.gathered && tile.nests.len() == 1) {
+        let together = lines && conv.gathered && tile.nests.len() == 1;
+        if let Some(positions) = together.then(|| walk.positions(rows_max)).flatten() {
             for image in 0..region.images.len() {
-                let place = walk.image(image);
-                let mut at = 0;
-                while let Some((first, count)) = walk.next_positions(at, positions, rows_max) {
-                    at = first + count;
-                    let mut rows = [Row::default(); ROWS_IN_LINE];
-                    let mut wanted = 0;
-                    for (ix, row) in rows[..count].iter_mut().enumerate() {
-                        let (line, column) = ((first + ix) / positions, (first + ix) % positions);
-                        wanted |= u32::from(column < walk.line) << ix;
-                        let out = line * walk.line_step.out + column.min(walk.line - 1) * walk.step.out;
-                        *row = Row { x: (first + ix) * walk.step.x, out };
-                    }
-                    // SAFETY: as below. What is read for an output that nobody wants lies between pixels that others use,
-                    // as its line is followed by one of the same picture.
-                    unsafe {
-                        let start = place.out * conv.result.size();
-                        let residual = tile.residual.map(|residual| residual.add(start));
-                        let (x, out) = (tile.x.add(place.x), tile.out.add(start));
-                        let (rows, ahead) = (&rows[..count], ahead.share(tile.nests));
-                        let tile = Tile { x, out, rows, residual, ahead, ..tile };
-                        epilogue::multiply_wanted(self.isa, &tile, self.functions, wanted);
-                    }
-                }
+                self.run_lines_together(&walk, &tile, image, positions, rows_max, ahead);
             }
             return;
         }
@@ -718,6 +698,41 @@ impl Job<'_> {
                 let ahead = ahead.share(tile.nests);
                 let tile = Tile { x: tile.x.add(base.x), out: tile.out.add(start), rows, residual, ahead, ..tile };
                 epilogue::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
+            }
+        }
+    }
+
+    /// All lines of a region in one picture, each of so many positions, of which the first are outputs.
+    fn run_lines_together(
+        &self,
+        walk: &Walk,
+        tile: &Tile,
+        image: usize,
+        positions: usize,
+        rows_max: usize,
+        ahead: &mut Ahead,
+    ) {
+        let place = walk.image(image);
+        let mut at = 0;
+        while let Some((first, count)) = walk.next_positions(at, positions, rows_max) {
+            at = first + count;
+            let mut rows = [Row::default(); ROWS_IN_LINE];
+            let mut wanted = 0;
+            for (ix, row) in rows[..count].iter_mut().enumerate() {
+                let (line, column) = ((first + ix) / positions, (first + ix) % positions);
+                wanted |= u32::from(column < walk.line) << ix;
+                let out = line * walk.line_step.out + column.min(walk.line - 1) * walk.step.out;
+                *row = Row { x: (first + ix) * walk.step.x, out };
+            }
+            // SAFETY: as for tiles of single lines, by `run_region`. What is read for a position that is no output lies between
+            // pixels that outputs use: it is followed by a line of the same picture.
+            unsafe {
+                let start = place.out * self.conv.result.size();
+                let residual = tile.residual.map(|residual| residual.add(start));
+                let (x, out) = (tile.x.add(place.x), tile.out.add(start));
+                let (rows, ahead) = (&rows[..count], ahead.share(tile.nests));
+                let tile = Tile { x, out, rows, residual, ahead, ..*tile };
+                epilogue::multiply_wanted(self.isa, &tile, self.functions, wanted);
             }
         }
     }

@@ -148,10 +148,14 @@ pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary],
     let mut row = 0;
     while row < tile.rows.len() {
         let run = (wanted >> row).trailing_ones() as usize;
+        if run == 0 {
+            row += 1;
+            continue;
+        }
         let rows = &tile.rows[row..tile.rows.len().min(row + run)];
         // SAFETY: the caller's promise; every row has its sums.
         unsafe { finish_sums(isa, &Tile { rows, ..*tile }, functions, &mut beside, row) };
-        row += run + 1;
+        row += run;
     }
 }
 

@@ -3,8 +3,8 @@
 //! ```text
 //!                          strip
 //!                     +------+------+--+
-//!               block | 384  |      |  |   B: a block of a strip (48 kB) serves all panels of a task
-//!                     |  x32 |      |  |
+//!               block | 1024 |      |  |   B: a block of a strip (128 kB; 384 rows where it is a copy)
+//!                     |  x32 |      |  |      serves all panels of a task
 //!                     +------+------+--+
 //!                     |      |      |  |
 //!        +------+---+ +------+------+--+

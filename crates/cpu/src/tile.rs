@@ -119,10 +119,10 @@ impl Ahead {
 
     /// What a tile over these nests asks for; this is then what is left.
     pub(crate) fn share(&mut self, nests: &[Nest]) -> Ahead {
-        let share = Ahead { lines: if self.rest == 0 { 0 } else { self.lines }, ..*self };
         let turns = |nest: &Nest| nest.loops.iter().map(|each| each.turns).product();
         let steps: usize = nests.iter().map(|nest| Ahead::steps(turns(nest), nest.depth)).sum();
-        let words = self.rest.min(share.lines * LINE * steps);
+        let words = self.rest.min(self.lines * LINE * steps);
+        let share = Ahead { rest: words, ..*self };
         (self.at, self.rest) = (self.at.wrapping_add(words), self.rest - words);
         share
     }
@@ -130,10 +130,12 @@ impl Ahead {
     /// Asks for the lines of a step.
     #[inline(always)]
     pub(crate) fn step<V: Vector>(&mut self) {
-        for _ in 0..self.lines {
+        let lines = self.lines.min(self.rest.div_ceil(LINE));
+        for _ in 0..lines {
             V::prefetch_far(self.at);
             self.at = self.at.wrapping_add(LINE);
         }
+        self.rest = self.rest.saturating_sub(lines * LINE);
     }
 }
 
@@ -437,13 +439,16 @@ unsafe fn by_vectors(tile: &Tile, one: &[Part], two: &[Part]) {
 /// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, of which the tile has a multiple.
 unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
     let count = tile.rows.len().div_ceil(parts.len());
+    let mut tile = *tile;
     for vector in (0..tile.vectors).step_by(vectors) {
         let mut rest = tile.rows;
         for part in 0..count {
             let rows;
             (rows, rest) = rest.split_at(rest.len().div_ceil(count - part));
             // SAFETY: the caller's promise.
-            unsafe { parts[rows.len() - 1](tile, rows, vector) };
+            unsafe { parts[rows.len() - 1](&tile, rows, vector) };
+            // The first part asked for all of it.
+            tile.ahead = Ahead::NOTHING;
         }
     }
 }
@@ -620,7 +625,7 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
         let distance = if R == 1 { 0 } else { rows[R.min(2) - 1].x.wrapping_sub(rows[0].x) };
         let x: [*const Word; R] = std::array::from_fn(|r| match S {
             ANYWHERE | EVENLY => tile.x.add(rows[r].x),
-            distance => first.wrapping_add(r * distance),
+            _ => first.wrapping_add(r * S),
         });
         let mut ahead = tile.ahead;
         for nest in tile.nests {

@@ -221,6 +221,11 @@ fn shapes_of_networks_agree_with_the_definition() {
         ConvBlocked { factors: Stored::Bf16, result: Stored::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
         ConvBlocked { factors: Stored::F16, result: Stored::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
         ConvBlocked { factors: Stored::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
+        // Cells that no output sees the picture with, tap by tap.
+        {
+            let conv = plain([128, 16], [4, 4], [3, 3], 1);
+            ConvBlocked { window: Window { dilation: [4, 4], pad: [4, 4], ..conv.window }, ..conv }
+        },
         // Lines that are taken together: at stride 1 and 2, of several pictures.
         ConvBlocked { factors: Stored::Bf16, gathered: true, batch: 2, ..plain([128, 64], [7, 7], [3, 3], 1) },
         ConvBlocked { factors: Stored::Bf16, gathered: true, ..plain([64, 40], [14, 14], [3, 3], 2) },

@@ -81,9 +81,9 @@ fn conv_kernel(
 /// and 1024 measured on ResNet-50, DenseNet-121, VGG-19 and MobileNetV2.
 const GATHERED_USES: usize = 512;
 
-/// A convolution of halves, bytes or planes whose channels are brought side by side first, where there are several blocks of them,
-/// each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many words in one
-/// go. Halves and bytes from planes have no other way.
+/// A convolution of halves, bytes or planes whose channels are brought side by side first, where there are several blocks of
+/// them or planes, each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many
+/// words in one go. Halves and bytes from planes are gathered in any case, as nothing else takes them.
 fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { gathered: true, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
