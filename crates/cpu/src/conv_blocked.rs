@@ -17,8 +17,8 @@
 //!
 //! Of halves and bytes a block of channels is few words, and the matrix unit takes sixteen at a time: where each pixel is used
 //! often enough, all its channels are brought side by side first (`gathered`), and are one block. So are the few planes of a
-//! first layer, of which those of all cells in a row of the kernel are then neighbours. Padding is copied with them, pixels
-//! like others. The unit likes many pixels at one distance: where lines are short, it takes several in one go, with what
+//! first layer, where the channels of all cells in a row of the kernel are then neighbours. Padding is copied with them,
+//! pixels like others. The unit likes many pixels at one distance: where lines are short, it takes several in one go, with what
 //! lies between them, of which nothing becomes.
 //!
 //! A task is a panel of 32 output channels and some rows of pictures. How tasks are cut depends on the shape alone.
@@ -279,7 +279,6 @@ impl ConvBlocked {
                     match (self.input_blocked, self.factors.per_word()) {
                         (true, 2) => self.gather_blocks::<8>(x, image, row, cells),
                         (true, _) => self.gather_blocks::<4>(x, image, row, cells),
-                        (false, 1) => self.gather_planes::<4>(x, image, row, cells),
                         (false, 2) => self.gather_planes::<2>(x, image, row, cells),
                         (false, _) => self.gather_planes::<1>(x, image, row, cells),
                     }
@@ -397,7 +396,6 @@ impl ConvBlocked {
             .iter()
             .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
         [self.factors, self.result] == [Stored::F32; 2]
-            && !self.gathered
             && window.output_plane() < PLANE_SMALL
             && CHANNELS_BY_TAPS <= self.in_channels / self.groups
             && padded
@@ -448,8 +446,8 @@ impl KernelFn for ConvBlocked {
     fn sizes(&self) -> Result<Sizes, Misfit> {
         let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if self.gathered && ((self.factors == Stored::F32 && self.input_blocked) || 1 < *groups) {
-            return Err(Misfit("halves, bytes and planes of one group are gathered, and nothing else"));
+        if self.gathered && (self.factors == Stored::F32 || 1 < *groups) {
+            return Err(Misfit("halves and bytes of one group are gathered, and nothing else"));
         }
         if self.gathered && GATHERED_CHANNELS_MAX < *in_channels {
             return Err(Misfit("its sizes overflow"));

@@ -63,7 +63,7 @@ fn conv_kernel(
     target: &CpuTarget,
 ) -> Result<ConvKernel, String> {
     let direct = match exact_kernel(graph, node, conv)? {
-        ConvKernel::Direct(direct) if direct.factors != Stored::F32 || !direct.input_blocked => {
+        ConvKernel::Direct(direct) if direct.factors != Stored::F32 => {
             return Ok(ConvKernel::Direct(gathered(direct, scratch)));
         }
         ConvKernel::Direct(direct) if !target.exact => direct,
@@ -81,16 +81,15 @@ fn conv_kernel(
 /// and 1024 measured on ResNet-50, DenseNet-121, VGG-19 and MobileNetV2.
 const GATHERED_USES: usize = 512;
 
-/// A convolution of halves, bytes or planes whose channels are brought side by side first, where there are several blocks of
-/// them or planes, each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many
-/// words in one go. Halves and bytes from planes are gathered in any case, as nothing else takes them.
+/// A convolution of halves or bytes whose channels are brought side by side first, where there are several blocks of them,
+/// each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many words in one
+/// go. Planes are gathered in any case, as nothing else takes them.
 fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { gathered: true, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
     let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
-    let is_many = BLOCK < direct.in_channels || !direct.input_blocked;
-    let pays = fits && is_many && GATHERED_USES <= uses(&direct);
-    if pays || (!direct.input_blocked && direct.factors != Stored::F32) { kernel } else { direct }
+    let pays = fits && BLOCK < direct.in_channels && GATHERED_USES <= uses(&direct);
+    if pays || !direct.input_blocked { kernel } else { direct }
 }
 
 /// How often a convolution multiplies each number of its input.
