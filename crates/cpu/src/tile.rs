@@ -24,12 +24,15 @@
 //! read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
 //! partial sums: a kernel whose results are the same for any number of threads cuts its tiles by its shape alone.
 
+mod ahead;
 mod factors;
 
 use std::mem::MaybeUninit;
 
 use types::{bf16, f16};
 
+pub(crate) use self::ahead::Ahead;
+use self::ahead::LINE;
 use self::factors::{Bytes, Factors};
 use crate::stored::Item;
 use crate::vector::{LANES, Portable, Vector};
@@ -90,57 +93,6 @@ pub(crate) struct Row {
     pub(crate) x: usize,
     pub(crate) out: usize,
 }
-
-/// Memory that tiles ask for while they compute, for those that follow: few lines at a time, since a core waits for few. A
-/// tile asks at each *step*, sixteen terms of its sums or what is left of a nest's depth.
-///
-/// It goes to the second-level cache. Whatever lies there, or nothing, is not touched.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead {
-    at: *const Word,
-    /// How many words are left.
-    rest: usize,
-    /// Lines of each step.
-    lines: usize,
-}
-
-impl Ahead {
-    pub(crate) const NOTHING: Ahead = Ahead { at: std::ptr::null(), rest: 0, lines: 0 };
-
-    /// So many words, asked for over so many steps.
-    pub(crate) fn new(at: *const Word, words: usize, steps: usize) -> Ahead {
-        Ahead { at, rest: words, lines: words.div_ceil(LINE).div_ceil(steps.max(1)) }
-    }
-
-    /// The steps of a nest of so many turns in all.
-    pub(crate) fn steps(turns: usize, depth: usize) -> usize {
-        turns * depth.div_ceil(LINE)
-    }
-
-    /// What a tile over these nests asks for; this is then what is left.
-    pub(crate) fn share(&mut self, nests: &[Nest]) -> Ahead {
-        let turns = |nest: &Nest| nest.loops.iter().map(|each| each.turns).product();
-        let steps: usize = nests.iter().map(|nest| Ahead::steps(turns(nest), nest.depth)).sum();
-        let words = self.rest.min(self.lines * LINE * steps);
-        let share = Ahead { rest: words, ..*self };
-        (self.at, self.rest) = (self.at.wrapping_add(words), self.rest - words);
-        share
-    }
-
-    /// Asks for the lines of a step.
-    #[inline(always)]
-    pub(crate) fn step<V: Vector>(&mut self) {
-        let lines = self.lines.min(self.rest.div_ceil(LINE));
-        for _ in 0..lines {
-            V::prefetch_far(self.at);
-            self.at = self.at.wrapping_add(LINE);
-        }
-        self.rest = self.rest.saturating_sub(lines * LINE);
-    }
-}
-
-/// Words of a line of the caches, and terms of a step.
-const LINE: usize = 16;
 
 /// What sums begin with.
 #[derive(Clone, Copy, Debug)]
