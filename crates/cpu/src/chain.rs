@@ -247,7 +247,7 @@ fn run_tile<V: Vector>(
             true => elements_mut(cells),
             false => &mut rest[..length],
         };
-        // Of these no other instruction is read as it is stored.
+        // What an instruction of its own reads is `f32`: inputs that are stored otherwise were widened.
         let operand =
             |number: usize| direct[number].map_or(&known[number * TILE..][..length], |source| elements(source.bytes));
         match chain.program[instructions.start] {

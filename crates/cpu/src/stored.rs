@@ -274,18 +274,8 @@ pub(crate) fn widen(isa: Isa, stored: Stored, from: &[u8], to: &mut [f32]) {
     with_item!(stored, T => {
         let from: &[T] = elements(from);
         assert_eq!(from.len(), to.len(), "a number for each element");
-        with_vector!(isa, widen_all<T>(from: &[T], to: &mut [f32]));
+        with_vector!(isa, convert<T, f32>(from: &[T], to: &mut [f32]));
     });
-}
-
-#[inline(always)]
-fn widen_all<V: Vector, T: Item>(from: &[T], to: &mut [f32]) {
-    let (whole, rest) = from.as_chunks::<LANES>();
-    let (to, to_rest) = to.split_at_mut(whole.len() * LANES);
-    for (from, to) in whole.iter().zip(to.as_chunks_mut::<LANES>().0) {
-        T::read::<V>(from).write(to);
-    }
-    T::read_part::<V>(rest, 0.0).write_part(to_rest);
 }
 
 /// Rounds numbers to elements.
@@ -296,18 +286,19 @@ pub(crate) fn narrow(isa: Isa, stored: Stored, from: &[f32], to: &mut [u8]) {
     with_item!(stored, T => {
         let to: &mut [T] = elements_mut(to);
         assert_eq!(from.len(), to.len(), "a number for each element");
-        with_vector!(isa, narrow_all<T>(from: &[f32], to: &mut [T]));
+        with_vector!(isa, convert<f32, T>(from: &[f32], to: &mut [T]));
     });
 }
 
+/// Elements of one kind as those of another; either are numbers.
 #[inline(always)]
-fn narrow_all<V: Vector, T: Item>(from: &[f32], to: &mut [T]) {
+fn convert<V: Vector, A: Item, B: Item>(from: &[A], to: &mut [B]) {
     let (whole, rest) = from.as_chunks::<LANES>();
     let (to, to_rest) = to.split_at_mut(whole.len() * LANES);
     for (from, to) in whole.iter().zip(to.as_chunks_mut::<LANES>().0) {
-        T::write(V::read(from), to);
+        B::write(A::read::<V>(from), to);
     }
-    T::write_part(V::read_part(rest, 0.0), to_rest);
+    B::write_part(A::read_part::<V>(rest, 0.0), to_rest);
 }
 
 #[cfg(test)]

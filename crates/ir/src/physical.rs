@@ -66,10 +66,7 @@ impl Graph {
             return None;
         }
         match &node.op {
-            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
-                let all = node.inputs.iter().all(|&input| self.is_blockable(input, out));
-                (all && is_stored(self.ty(node.outputs[0]).dtype)).then(|| node.op.clone())
-            }
+            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => self.pointwise_op(node),
             Op::Concat(Concat { axis }) => {
                 let (_, front) = node.inputs.split_last()?;
                 let in_blocks = *axis != 1 || front.iter().all(|&part| self.ty(part).shape[1].is_multiple_of(whole));
@@ -112,6 +109,13 @@ impl Graph {
         }
     }
 
+    /// The op of a node that computes each element by itself, wherever its channels lie.
+    fn pointwise_op(&self, node: &Node) -> Option<Op> {
+        let out = self.ty(node.outputs[0]);
+        let all = node.inputs.iter().all(|&input| self.is_blockable(input, &out.shape));
+        (all && is_stored(out.dtype)).then(|| node.op.clone())
+    }
+
     /// The op that does a node's work where the channels of its result, and of all operands that vary along them, are
     /// neighbours; none where there is no such op.
     pub fn last_op(&self, node: &Node) -> Option<Op> {
@@ -121,10 +125,7 @@ impl Graph {
             return None;
         }
         match &node.op {
-            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => {
-                let all = node.inputs.iter().all(|&input| self.is_blockable(input, out));
-                (all && is_stored(self.ty(node.outputs[0]).dtype)).then(|| node.op.clone())
-            }
+            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => self.pointwise_op(node),
             Op::Concat(Concat { axis }) => {
                 self.all_computed(&node.inputs).then(|| Concat { axis: behind(*axis, out.rank()) }.into())
             }

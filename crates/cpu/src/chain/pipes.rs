@@ -70,8 +70,8 @@ impl Pipes {
 
     /// Whether pipes alone read an operand, as it is stored.
     pub(super) fn read(&self, chain: &Chain, operand: usize) -> bool {
-        let alone = self.iter().filter(|pipe| !pipe.together).flat_map(Pipe::instructions);
-        self.count != 0 && !alone.into_iter().any(|ix| reads(chain.program[ix], operand))
+        let mut alone = self.iter().filter(|pipe| !pipe.together).flat_map(Pipe::instructions);
+        self.count != 0 && !alone.any(|ix| reads(chain.program[ix], operand))
     }
 }
 
