@@ -14,7 +14,7 @@ pub mod source;
 
 use arena::{Aim, Limits};
 use ir::{Graph, Node, NodeId, Op};
-use lower::cpu::Layer;
+use lower::cpu::{CpuTarget, Layer};
 use lower::{FREE_SCRATCH, Lowered, Target};
 use passes::order::Certificate;
 use passes::{Footprint, Scheduled, Wishes};
@@ -135,8 +135,8 @@ fn slides_over_bytes(graph: &Graph) -> bool {
 ///
 /// # Errors
 /// A bug of ours: a pass left a graph that is not one.
-pub fn tunable(graph: Graph) -> Result<Vec<Layer>, CompileError> {
-    Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?))
+pub fn tunable(graph: Graph, target: &CpuTarget) -> Result<Vec<Layer>, CompileError> {
+    Ok(lower::cpu::layers(&passes::run(graph, |_, _| {})?, target))
 }
 
 /// Gives values the layouts that the target's kernels are fastest with, and joins what is faster as one step.

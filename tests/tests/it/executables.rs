@@ -231,6 +231,19 @@ fn several_batches_share_an_arena_and_the_weights() {
 }
 
 #[test]
+fn weights_are_packed_for_as_many_pictures_as_read_them() {
+    let folder = folder("pictures");
+    let size = |batches: &str| {
+        std::fs::metadata(compile(&folder, &["squeezenet1_1", "--batch", batches])).expect("it was written").len()
+    };
+    let (one, eight) = (size("1"), size("8"));
+    // Larger tiles of Winograd's algorithm have more weights, which few pictures are not worth.
+    assert!(one + 1_000_000 < eight, "{one} bytes for one picture, {eight} for eight");
+    // What is compiled for both has those of the smaller one, once.
+    assert!(size("8,1") < one + 100_000);
+}
+
+#[test]
 fn a_budget_is_kept_or_the_smallest_arena_is_named() {
     let folder = folder("budget");
     let logits = |exe: &Path, name: &str| {

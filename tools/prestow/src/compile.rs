@@ -36,7 +36,8 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     {
         device = Some(found.with_cudnn(&facts.device, math, &request.source.data)?);
     }
-    let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
+    let pictures = request.batches.iter().copied().min().unwrap_or(1);
+    let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, pictures, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {
         processor.tuned = tuning.tuned.clone();

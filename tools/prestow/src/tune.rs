@@ -65,7 +65,7 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
     // As plans count it.
     let input = model.graph.inputs().first().map(|&input| model.graph.ty(input));
     let batch = input.and_then(|ty| ty.shape.first().copied()).unwrap_or(1);
-    let layers = compiler::tunable(model.graph).map_err(|error| error.to_string())?;
+    let layers = compiler::tunable(model.graph, target).map_err(|error| error.to_string())?;
     let cache = match &how.cache {
         Some(path) => path.clone(),
         None => {

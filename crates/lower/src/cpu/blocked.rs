@@ -69,7 +69,7 @@ fn conv_kernel(
         ConvKernel::Direct(direct) if !target.exact => direct,
         kernel => return Ok(kernel),
     };
-    let algorithm = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct));
+    let algorithm = target.tuned.get(&layer_name(&direct)).unwrap_or_else(|| modelled(&direct, target.pictures));
     let winograd = match algorithm {
         Algorithm::Direct => None,
         Algorithm::Winograd { tile } => winograd(&direct, tile, scratch),
@@ -239,7 +239,7 @@ fn layer_name(conv: &cpu::ConvBlocked) -> String {
 }
 
 /// The ways to compute a convolution, where there are several.
-pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv) -> Option<Layer> {
+pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv, pictures: usize) -> Option<Layer> {
     let Ok(ConvKernel::Direct(direct)) = exact_kernel(graph, node, conv) else { return None };
     let kernel = |algorithm: Algorithm| -> Option<cpu::Kernel> {
         match algorithm {
@@ -248,14 +248,25 @@ pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv) -> Option<Laye
         }
     };
     let candidates: Vec<_> = Algorithm::ALL.iter().filter_map(|&way| kernel(way).map(|kernel| (way, kernel))).collect();
-    (1 < candidates.len()).then(|| Layer { name: layer_name(&direct), modelled: modelled(&direct), candidates })
+    let modelled = modelled(&direct, pictures);
+    (1 < candidates.len()).then(|| Layer { name: layer_name(&direct), modelled, candidates })
 }
 
-/// The algorithm that is faster by the model: Winograd's from pictures and channels of some size on.
-fn modelled(direct: &cpu::ConvBlocked) -> Algorithm {
+/// The algorithm that is faster by the model, where weights are read once for so many pictures: Winograd's from pictures and
+/// channels of some size on. Larger tiles multiply less and have more weights: what few tiles share, memory decides.
+fn modelled(direct: &cpu::ConvBlocked, pictures: usize) -> Algorithm {
     let cpu::ConvBlocked { in_channels, out_channels, window, .. } = direct;
-    let large = window.output.iter().all(|&extent| 12 <= extent) && 16 <= *in_channels && 32 <= *out_channels;
-    if large { Algorithm::Winograd { tile: 4 } } else { Algorithm::Direct }
+    if window.output.iter().any(|&extent| extent < 12) || *in_channels < 16 || *out_channels < 32 {
+        return Algorithm::Direct;
+    }
+    let time = |tile: usize| {
+        let kernel = winograd(&cpu::ConvBlocked { batch: 1, ..direct.clone() }, tile, FREE_SCRATCH)?;
+        let flops = kernel.flops().saturating_mul(pictures as u64);
+        let bytes = 4 * kernel.packed_elements() as u64;
+        Some(flops / FLOPS_BLOCKED + bytes / BYTES_WEIGHTS)
+    };
+    let ways = [4, 2].into_iter().filter_map(|tile| time(tile).map(|time| (time, tile)));
+    ways.min_by_key(|&(time, _)| time).map_or(Algorithm::Direct, |(_, tile)| Algorithm::Winograd { tile })
 }
 
 /// Winograd's algorithm for a convolution, where it is one of 3 x 3 and the workspace suffices.
@@ -398,6 +409,8 @@ const FLOPS_BLOCKED: u64 = 200;
 const FLOPS_ROW_MAJOR: u64 = 110;
 const FLOPS_SLOW: u64 = 10;
 const BYTES: u64 = 40;
+/// Weights come from memory, with every run again.
+const BYTES_WEIGHTS: u64 = 20;
 const BYTES_RELAYOUT: u64 = 20;
 /// What a step costs beside its work, in nanoseconds.
 const STEP: u64 = 1000;

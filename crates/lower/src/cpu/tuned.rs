@@ -9,7 +9,7 @@ use std::fmt;
 
 use ir::{Graph, Op};
 
-use super::blocked;
+use super::{CpuTarget, blocked};
 
 /// How a convolution is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,12 +77,12 @@ impl Tuned {
 }
 
 /// The convolutions of a graph, after the passes and before layouts, that can be computed in several ways: one a shape, in
-/// the order in which they first occur.
-pub fn layers(graph: &Graph) -> Vec<Layer> {
+/// the order in which they first occur. The model of times is that of `target`.
+pub fn layers(graph: &Graph, target: &CpuTarget) -> Vec<Layer> {
     let mut found: Vec<Layer> = Vec::new();
     for node in graph.nodes().values() {
         let Op::Conv(conv) = &node.op else { continue };
-        let Some(layer) = blocked::candidates(graph, node, conv) else { continue };
+        let Some(layer) = blocked::candidates(graph, node, conv, target.pictures) else { continue };
         if found.iter().all(|other| other.name != layer.name) {
             found.push(layer);
         }
