@@ -16,7 +16,7 @@ use types::HeadOrder;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::matmul::transpose;
 use crate::shared::{SharedMut, zeros};
-use crate::tile::{self, Ahead, Loop, Nest, Row, Start, Tile};
+use crate::tile::{self, Again, Ahead, Loop, Nest, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, math};
 
@@ -283,6 +283,7 @@ impl Group<'_> {
                         residual: None,
                         limits: None,
                         ahead: Ahead::NOTHING,
+                        again: Again::ONCE,
                     };
                     // SAFETY: queries have `width` elements (asserted), transposed keys `depth` rows of `padded`, and
                     // scores a row of `KEYS` for each query, which is at least `padded`.
@@ -334,6 +335,7 @@ impl Group<'_> {
                     residual: None,
                     limits: None,
                     ahead: Ahead::NOTHING,
+                    again: Again::ONCE,
                 };
                 // SAFETY: a row has a score for each key of the block; as many rows of values are there, each with
                 // `vectors` whole vectors; the results are this task's part of the output, or `beside`.

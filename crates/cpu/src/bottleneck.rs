@@ -20,7 +20,7 @@ use crate::depthwise_blocked::Rows;
 use crate::epilogue::Epilogue;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::SharedMut;
-use crate::tile::{self, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::tile::{self, Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::LANES;
 use crate::{ConvBlocked, DepthwiseBlocked, Isa, Pool, Stored, Window};
 
@@ -399,30 +399,30 @@ impl Product {
             Nest { x: 0, weights: 0, loops: [Loop::ONCE, Loop::ONCE, blocks], depth: LANES },
             Nest { x: full * self.x_block, weights: full * LANES * width, loops: [Loop::ONCE; 3], depth: rest },
         ];
+        let rows: [Row; ROWS] = std::array::from_fn(|ix| Row { x: ix * LANES, out: ix * LANES });
         let mut at = 0;
-        // Tiles of nearly the same height.
-        for tiles in (1..=pixels.div_ceil(tile::rows_max(isa))).rev() {
-            let mut rows = [Row::default(); ROWS];
-            let rows = &mut rows[..(pixels - at).div_ceil(tiles)];
-            for row in rows.iter_mut() {
-                *row = Row { x: at * LANES, out: at * LANES };
-                at += 1;
+        for (height, turns) in tile::heights(pixels, tile::rows_max(isa)) {
+            let first = at;
+            at += height * turns;
+            if turns == 0 {
+                continue;
             }
             let tile = Tile {
                 factors: Stored::F32,
-                x: self.x.cast(),
+                x: self.x.wrapping_add(first * LANES).cast(),
                 weights: self.weights.cast(),
                 weight_stride: self.vectors * LANES,
                 result: Stored::F32,
-                out: self.out.cast(),
-                rows,
+                out: self.out.wrapping_add(first * LANES).cast(),
+                rows: &rows[..height],
                 vectors: self.vectors,
                 vector_stride: self.out_block,
                 nests: &nests[..if rest == 0 { 1 } else { 2 }],
                 start: self.start,
-                residual: self.residual.map(|residual| residual.cast()),
+                residual: self.residual.map(|residual| residual.wrapping_add(first * LANES).cast()),
                 limits: self.limits,
                 ahead: Ahead::NOTHING,
+                again: Again { turns, x: height * LANES, weights: 0, out: height * LANES },
             };
             // SAFETY: the caller's promise; pads of the last block are not read.
             unsafe { tile::multiply(isa, &tile) };

@@ -34,7 +34,7 @@ use self::walk::{Region, Run, Walk, cells_by_cover, covering_cell};
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::{SharedMut, for_each_chunk};
-use crate::tile::{self, Ahead, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::tile::{self, Again, Ahead, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::LANES;
 use crate::{Isa, Pool, Stored, Window};
 
@@ -660,6 +660,7 @@ impl Job<'_> {
             },
             limits: if pass.last { self.limits } else { None },
             ahead: Ahead::NOTHING,
+            again: Again::ONCE,
         };
         let mut walk = Walk::new(self, panel, region);
         let even: [Row; ROWS_IN_LINE] =
@@ -678,17 +679,19 @@ impl Job<'_> {
             return;
         }
         while rest != 0 {
-            // Tiles of nearly the same height: two of 9 and 8 are faster than two of 14 and 3.
             let next = if lines { walk.line_rest() } else { rest };
-            let count = next.div_ceil(next.div_ceil(rows_max));
-            rest -= count;
+            let [(low_plus_1, higher), (low, lower)] = tile::heights(next, rows_max);
+            let (count, tiles) = if higher == 0 { (low, lower) } else { (low_plus_1, higher) };
             let mut places = [Row::default(); ROWS];
-            let (base, rows) = if count <= walk.line_rest() {
-                (walk.skip(count), &even[..count])
+            let (base, rows, turns) = if count <= walk.line_rest() {
+                let turns = tiles.min(walk.line_rest() / count);
+                (walk.skip(count * turns), &even[..count], turns)
             } else {
                 places[..count].iter_mut().for_each(|row| *row = walk.skip(1));
-                (Row::default(), &places[..count])
+                (Row::default(), &places[..count], 1)
             };
+            rest -= count * turns;
+            let again = Again { turns, x: count * walk.step.x, weights: 0, out: count * walk.step.out };
             // SAFETY: `ConvBlocked::run` compared the slices with their sizes. The region's taps lie in the picture for all
             // its pixels, so every pixel, input channel and tap is an element of `x`; weights, bias and residual have an
             // element for each tap, channel and output of the panel. Its outputs are this task's alone: tasks differ in
@@ -696,8 +699,8 @@ impl Job<'_> {
             unsafe {
                 let start = base.out * conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
-                let ahead = ahead.share(tile.nests);
-                let tile = Tile { x: tile.x.add(base.x), out: tile.out.add(start), rows, residual, ahead, ..tile };
+                let (x, out, ahead) = (tile.x.add(base.x), tile.out.add(start), ahead.share(tile.nests, turns));
+                let tile = Tile { x, out, rows, residual, ahead, again, ..tile };
                 epilogue::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
             }
         }
@@ -731,7 +734,7 @@ impl Job<'_> {
                 let start = place.out * self.conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
                 let (x, out) = (tile.x.add(place.x), tile.out.add(start));
-                let (rows, ahead) = (&rows[..count], ahead.share(tile.nests));
+                let (rows, ahead) = (&rows[..count], ahead.share(tile.nests, 1));
                 let tile = Tile { x, out, rows, residual, ahead, ..*tile };
                 epilogue::multiply_wanted(self.isa, &tile, self.functions, wanted);
             }

@@ -207,6 +207,16 @@ impl Rows<'_> {
     }
 }
 
+/// Repeats an expression for numbers as the constant `$at`: sums in registers have no index at run time.
+macro_rules! unrolled {
+    ($at:ident in $($number:literal)* => $body:expr) => {
+        $({
+            const $at: usize = $number;
+            $body
+        })*
+    };
+}
+
 #[inline(always)]
 fn three<V: Vector, T: Item>(rows: &Rows) {
     holeless::<V, T, 3, 1>(rows);
@@ -281,38 +291,52 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
                 source = source.wrapping_add(window.dilation[0] * width);
                 weights = weights.wrapping_add(kernel_columns);
             }
-            // All loops run over the constant `N`: sums in registers have no index at run time.
             let count = N.min(columns - ox);
             if is_byte {
                 let (scale, bias) = (V::read(&task.scale), V::read(&task.bias));
-                sums = sums.map(|sum| sum.mul_add(scale, bias));
+                for sum in &mut sums {
+                    *sum = sum.mul_add(scale, bias);
+                }
             }
             if let Some(residual) = task.residual {
-                for (ix, sum) in sums.iter_mut().enumerate() {
-                    if ix < count {
+                let residual = residual.cast::<T>().wrapping_add(at * LANES);
+                unrolled! { IX in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 =>
+                    if IX < N && IX < count {
                         // SAFETY: the residual has an item for each output.
-                        *sum = sum.add(unsafe { T::load(residual.cast::<T>().add((at + ix) * LANES)) });
+                        sums[IX] = sums[IX].add(unsafe { T::load(residual.add(IX * LANES)) });
                     }
                 }
             }
             if !task.functions.is_empty() {
                 sums = applied(task.functions, sums);
             }
-            for (ix, sum) in sums.iter().enumerate() {
-                if ix < count {
-                    let lanes = high.min(low.max(*sum));
-                    // SAFETY: there are `count` outputs more in this row.
-                    unsafe {
-                        match task.result == T::STORED {
-                            true => T::store(lanes, task.out.cast::<T>().add((at + ix) * LANES)),
-                            false => {
-                                with_item!(task.result, U => U::store(lanes, task.out.cast::<U>().add((at + ix) * LANES)))
-                            }
-                        }
-                    };
-                }
+            for sum in &mut sums {
+                *sum = high.min(low.max(*sum));
             }
+            // SAFETY: there are `count` outputs more in this row.
+            unsafe {
+                match task.result == T::STORED {
+                    true => store_some::<V, T, N>(&sums, count, task.out.cast::<T>().add(at * LANES)),
+                    false => with_item!(task.result, U => {
+                        store_some::<V, U, N>(&sums, count, task.out.cast::<U>().add(at * LANES));
+                    }),
+                }
+            };
             at += count;
+        }
+    }
+}
+
+/// The first `count` of some items, one behind the other.
+///
+/// # Safety
+/// There is room for them at `out`.
+#[inline(always)]
+unsafe fn store_some<V: Vector, T: Item, const N: usize>(items: &[V; N], count: usize, out: *mut T) {
+    unrolled! { IX in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 =>
+        if IX < N && IX < count {
+            // SAFETY: the caller's promise.
+            unsafe { T::store(items[IX], out.add(IX * LANES)) };
         }
     }
 }
@@ -356,16 +380,6 @@ trait KernelRow: Copy {
 #[derive(Clone, Copy)]
 struct Holeless<const K: usize, const S: usize>;
 
-/// Repeats an expression for numbers as the constant `$at`.
-macro_rules! unrolled {
-    ($at:ident in $($number:literal)* => $body:expr) => {
-        $({
-            const $at: usize = $number;
-            $body
-        })*
-    };
-}
-
 impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
     #[inline(always)]
     #[expect(clippy::absurd_extreme_comparisons, reason = "one of the unrolled columns is 0")]
@@ -386,20 +400,16 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
         let source = row.wrapping_add(base);
         // Columns from `start` to `end` lie in the row; a base in front of it is less than a kernel away.
         let (start, end) = (base.wrapping_neg() as isize, (width as isize).wrapping_sub(base as isize));
-        'columns: {
-            unrolled! { AT in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 =>
-                if AT < (N - 1) * S + K {
-                    if !INSIDE && end <= AT as isize {
-                        break 'columns;
-                    }
-                    if INSIDE || K - 1 <= AT || start <= AT as isize {
-                        // SAFETY: the column lies in the row, as the comparisons say or the caller.
-                        let item = centred::<V, T>(unsafe { T::load(source.wrapping_add(AT).cast()) }, zero);
-                        for (kx, &weight) in kernel.iter().enumerate() {
-                            if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < N {
-                                let sum = &mut sums[(AT - kx) / S];
-                                *sum = item.mul_add(weight, *sum);
-                            }
+        unrolled! { AT in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 =>
+            if AT < (N - 1) * S + K {
+                let lies = (K - 1 <= AT || start <= AT as isize) && (AT as isize) < end;
+                if INSIDE || lies {
+                    // SAFETY: the column lies in the row, as the comparisons say or the caller.
+                    let item = centred::<V, T>(unsafe { T::load(source.wrapping_add(AT).cast()) }, zero);
+                    for (kx, &weight) in kernel.iter().enumerate() {
+                        if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < N {
+                            let sum = &mut sums[(AT - kx) / S];
+                            *sum = item.mul_add(weight, *sum);
                         }
                     }
                 }

@@ -92,6 +92,10 @@ impl Epilogue {
 /// As [`tile::multiply`].
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     let is_plain = !tile.factors.is_byte();
+    if 1 < tile.again.turns && (!is_plain || !functions.is_empty() || tile.result != Stored::F32) {
+        // SAFETY: the caller's promise, of each turn.
+        return unsafe { tile.turns().for_each(|tile| multiply(isa, &tile, functions)) };
+    }
     if is_plain && functions.is_empty() && [Stored::F32, tile.factors].contains(&tile.result) {
         // SAFETY: the caller's promise.
         return unsafe { tile::multiply(isa, tile) };
@@ -140,7 +144,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
 /// that all lie at one distance.
 ///
 /// # Safety
-/// As [`tile::multiply`]; nothing is written for rows that nobody wants.
+/// As [`tile::multiply`]; nothing is written for rows that nobody wants. The tile has one turn.
 pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary], wanted: u32) {
     let mut beside = Beside::new();
     // SAFETY: the caller's promise.

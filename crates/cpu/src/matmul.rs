@@ -22,7 +22,7 @@ use types::pointwise::Unary;
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements, input, input_or_in_place, product};
 use crate::shared::{SharedMut, zeros};
-use crate::tile::{self, Ahead, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::tile::{self, Again, Ahead, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, stored};
 
@@ -486,6 +486,7 @@ impl<'a> Product<'a> {
             residual: None,
             limits,
             ahead: place.ahead,
+            again: Again::ONCE,
         };
         let mut whole = WholeStrip::ZERO;
         if factors.is_byte() {

@@ -23,7 +23,7 @@ use crate::math;
 use crate::panels::Weights;
 use crate::relay::{PARTS_MAX, Stages, relay};
 use crate::shared::SharedMut;
-use crate::tile::{Ahead, Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
+use crate::tile::{Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored};
 
@@ -292,6 +292,7 @@ impl Walk<'_> {
                 residual: None,
                 limits: None,
                 ahead: Ahead::NOTHING,
+                again: Again::ONCE,
             };
             // SAFETY: the pool's family is one the processor has. `x` has `n_rows` rows of `units` elements and the
             // weights have `units` rows of the tile's vectors (both sliced so above); the sums have room for `ROWS` rows

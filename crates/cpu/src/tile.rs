@@ -77,6 +77,21 @@ impl Loop {
     pub(crate) const ONCE: Loop = Loop { turns: 1, x: 0, weights: 0 };
 }
 
+/// The same rows again, elsewhere: how often in all, and how far each turn goes on, in words of `x` and the weights and in
+/// elements of the output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Again {
+    pub(crate) turns: usize,
+    pub(crate) x: usize,
+    pub(crate) weights: usize,
+    pub(crate) out: usize,
+}
+
+impl Again {
+    /// No more than once.
+    pub(crate) const ONCE: Again = Again { turns: 1, x: 0, weights: 0, out: 0 };
+}
+
 /// Terms of a sum: `depth` neighbouring words in `x`, with as many rows of weights, in three loops (the outermost first).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nest {
@@ -168,6 +183,29 @@ pub(crate) struct Tile<'a> {
     /// Limits of the results, the lower first; what is no number stays so.
     pub(crate) limits: Option<[f32; 2]>,
     pub(crate) ahead: Ahead,
+    /// All of this is computed so often. What few terms take to begin and to end is much beside them, and much of it is the
+    /// same for tiles in a line.
+    pub(crate) again: Again,
+}
+
+impl Tile<'_> {
+    /// The turns one by one.
+    pub(crate) fn turns(&self) -> impl Iterator<Item = Self> {
+        let (tile, Again { turns, x, weights, out }) = (*self, self.again);
+        let mut ahead = self.ahead;
+        (0..turns).map(move |turn| {
+            let shift = turn * out * tile.result.size();
+            Tile {
+                x: tile.x.wrapping_add(turn * x),
+                weights: tile.weights.wrapping_add(turn * weights),
+                out: tile.out.wrapping_add(shift),
+                residual: tile.residual.map(|residual| residual.wrapping_add(shift)),
+                ahead: ahead.share(tile.nests, 1),
+                again: Again::ONCE,
+                ..tile
+            }
+        })
+    }
 }
 
 /// How the pairs of `bf16` or the bytes of words are multiplied.
@@ -255,9 +293,12 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
         if way == Way::Matrix
             && let Some(step) = crate::amx::row_step(tile)
         {
-            let mut sums = Beside::new();
-            crate::amx::sums(tile, step, &mut sums);
-            return crate::epilogue::finish_sums(isa, tile, &[], &mut sums, 0);
+            for tile in tile.turns() {
+                let mut sums = Beside::new();
+                crate::amx::sums(&tile, step, &mut sums);
+                crate::epilogue::finish_sums(isa, &tile, &[], &mut sums, 0);
+            }
+            return;
         }
         assert!(tile.rows.len() <= ROWS, "only rows in a line are so many");
         match (isa, tile.factors) {
@@ -299,7 +340,7 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
     }
 }
 
-/// The sums of a tile of halves or bytes, as they are; the tile's `out` is not used.
+/// The sums of a tile of halves or bytes, as they are; the tile's `out` is not used. It has one turn.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -350,6 +391,14 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
             _ => in_parts(tile, 1, &PORTABLE_BYTES),
         }
     }
+}
+
+/// How so many rows are cut into as few tiles as there can be, of nearly the same height: two of 9 and 8 rows are faster than
+/// two of 14 and 3. Heights, the greater first, and how many tiles have them.
+pub(crate) fn heights(rows: usize, most: usize) -> [(usize, usize); 2] {
+    let tiles = rows.div_ceil(most).max(1);
+    let (low, higher) = (rows / tiles, rows % tiles);
+    [(low + 1, higher), (low, if low == 0 { 0 } else { tiles - higher })]
 }
 
 /// Words from what a row reads to what the next one reads, if all lie at one distance.
@@ -543,120 +592,130 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
 ) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let width = tile.weight_stride;
-    let mut sums = [[F::sum(V::zero()); N]; R];
-    let mut partial = [[[F::sum(V::zero()); N]; R]; U];
-    // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
-    // `vector` on.
-    unsafe {
-        let weights = tile.weights.add(vector * LANES);
-        match tile.start {
-            Start::Zero | Start::Whole(_) => {}
-            Start::Bias(bias) => {
-                let bias: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(bias.add((vector + v) * LANES))));
-                sums = [bias; R];
-            }
-            Start::Output => {
-                let out: *const f32 = tile.out.cast_const().cast::<f32>().add(vector * tile.vector_stride);
+    // Not a vector of zeros in each register first, and then what they begin with.
+    let start = match tile.start {
+        Start::Bias(bias) => bias,
+        Start::Zero | Start::Output | Start::Whole(_) => ZEROS.as_ptr(),
+    };
+    let begins_with_output = matches!(tile.start, Start::Output);
+    let (mut tile_x, mut tile_weights, mut tile_out) = (tile.x, tile.weights, 0);
+    let mut ahead = tile.ahead;
+    for _ in 0..tile.again.turns {
+        // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
+        // `vector` on.
+        unsafe {
+            let weights = tile_weights.add(vector * LANES);
+            let begin: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(start.add((vector + v) * LANES))));
+            let mut sums = [begin; R];
+            let mut partial = [[[F::sum(V::zero()); N]; R]; U];
+            if begins_with_output {
+                let out: *const f32 = tile.out.cast_const().cast::<f32>().add(tile_out + vector * tile.vector_stride);
                 for r in 0..R {
                     for v in 0..N {
                         sums[r][v] = F::sum(V::load(out.add(rows[r].out + v * tile.vector_stride)));
                     }
                 }
             }
-        }
-        // What the sums meet at the end comes meanwhile: the residual, whose place the results often take.
-        if let Some(residual) = tile.residual {
-            let residual = residual.cast::<T>().wrapping_add(vector * tile.vector_stride);
-            for r in 0..R {
-                for v in 0..N {
-                    V::prefetch(residual.wrapping_add(rows[r].out + v * tile.vector_stride));
+            // What the sums meet at the end comes meanwhile: the residual, whose place the results often take.
+            if let Some(residual) = tile.residual {
+                let residual = residual.cast::<T>().wrapping_add(tile_out + vector * tile.vector_stride);
+                for r in 0..R {
+                    for v in 0..N {
+                        V::prefetch(residual.wrapping_add(rows[r].out + v * tile.vector_stride));
+                    }
                 }
             }
-        }
-        let first = tile.x.add(rows[0].x);
-        let distance = if R == 1 { 0 } else { rows[R.min(2) - 1].x.wrapping_sub(rows[0].x) };
-        let x: [*const Word; R] = std::array::from_fn(|r| match S {
-            ANYWHERE | EVENLY => tile.x.add(rows[r].x),
-            _ => first.wrapping_add(r * S),
-        });
-        let mut ahead = tile.ahead;
-        for nest in tile.nests {
-            let [outer, middle, inner] = nest.loops;
-            for turn in 0..outer.turns {
-                for turn_2 in 0..middle.turns {
-                    let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
-                    let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
-                    for _ in 0..inner.turns {
-                        let (mut at, mut weights) = (shift, weights.add(place));
-                        // What the next turn reads of each row is far from this, and nobody else foresees it.
-                        // Few terms are no time for that, and neighbours are foreseen.
-                        if inner.x != nest.depth && LINE <= nest.depth {
-                            for r in 0..R {
-                                V::prefetch(x[r].wrapping_add(shift + inner.x));
+            let first = tile_x.add(rows[0].x);
+            let distance = if R == 1 { 0 } else { rows[R.min(2) - 1].x.wrapping_sub(rows[0].x) };
+            let x: [*const Word; R] = std::array::from_fn(|r| match S {
+                ANYWHERE | EVENLY => tile_x.add(rows[r].x),
+                _ => first.wrapping_add(r * S),
+            });
+            for nest in tile.nests {
+                let [outer, middle, inner] = nest.loops;
+                for turn in 0..outer.turns {
+                    for turn_2 in 0..middle.turns {
+                        let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
+                        let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
+                        for _ in 0..inner.turns {
+                            let (mut at, mut weights) = (shift, weights.add(place));
+                            // What the next turn reads of each row is far from this, and nobody else foresees it.
+                            // Few terms are no time for that, and neighbours are foreseen.
+                            if 1 < inner.turns && inner.x != nest.depth && LINE <= nest.depth {
+                                for r in 0..R {
+                                    V::prefetch(x[r].wrapping_add(shift + inner.x));
+                                }
                             }
-                        }
-                        // Every third row has an address; to the two behind it there is one distance.
-                        let mut thirds: [*const Word; ROWS.div_ceil(3)] = std::array::from_fn(|ix| {
-                            first.wrapping_add((3 * ix).wrapping_mul(distance)).wrapping_add(shift)
-                        });
-                        let mut rest = nest.depth;
-                        while rest != 0 {
-                            let depth = rest.min(LINE);
-                            rest -= depth;
-                            ahead.step::<V>();
-                            // High tiles take one term a turn: with a second loop their sums would change registers.
-                            if 1 < U {
-                                for _ in 0..depth / U {
-                                    for u in 0..U {
-                                        partial[u] = term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
+                            // Every third row has an address; to the two behind it there is one distance.
+                            let mut thirds: [*const Word; ROWS.div_ceil(3)] = std::array::from_fn(|ix| {
+                                first.wrapping_add((3 * ix).wrapping_mul(distance)).wrapping_add(shift)
+                            });
+                            let mut rest = nest.depth;
+                            while rest != 0 {
+                                let depth = rest.min(LINE);
+                                rest -= depth;
+                                ahead.step::<V>();
+                                // High tiles take one term a turn: with a second loop their sums would change registers.
+                                if 1 < U {
+                                    for _ in 0..depth / U {
+                                        for u in 0..U {
+                                            partial[u] =
+                                                term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
+                                        }
+                                        (at, weights) = (at + U, weights.wrapping_add(U * width));
                                     }
-                                    (at, weights) = (at + U, weights.wrapping_add(U * width));
+                                }
+                                for _ in 0..if 1 < U { depth % U } else { depth } {
+                                    for v in 0..N {
+                                        V::prefetch(
+                                            weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES),
+                                        );
+                                    }
+                                    if S == EVENLY && U == 1 {
+                                        let x: [*const Word; R] = std::array::from_fn(|r| {
+                                            thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance))
+                                        });
+                                        sums = term::<V, F, R, N>(sums, x, 0, weights);
+                                        thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
+                                    } else {
+                                        sums = term::<V, F, R, N>(sums, x, at, weights);
+                                        at = opaque(at + 1);
+                                    }
+                                    weights = weights.wrapping_add(width);
                                 }
                             }
-                            for _ in 0..if 1 < U { depth % U } else { depth } {
-                                for v in 0..N {
-                                    V::prefetch(
-                                        weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES),
-                                    );
-                                }
-                                if S == EVENLY && U == 1 {
-                                    let x: [*const Word; R] = std::array::from_fn(|r| {
-                                        thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance))
-                                    });
-                                    sums = term::<V, F, R, N>(sums, x, 0, weights);
-                                    thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
-                                } else {
-                                    sums = term::<V, F, R, N>(sums, x, at, weights);
-                                    at = opaque(at + 1);
-                                }
-                                weights = weights.wrapping_add(width);
-                            }
+                            (shift, place) = (shift + inner.x, place + inner.weights);
                         }
-                        (shift, place) = (shift + inner.x, place + inner.weights);
                     }
                 }
             }
-        }
-        if 1 < U {
+            if 1 < U {
+                for r in 0..R {
+                    for v in 0..N {
+                        for u in 0..U {
+                            sums[r][v] = F::add(sums[r][v], partial[u][r][v]);
+                        }
+                    }
+                }
+            }
+            let mut results = [[V::zero(); N]; R];
             for r in 0..R {
                 for v in 0..N {
-                    for u in 0..U {
-                        sums[r][v] = F::add(sums[r][v], partial[u][r][v]);
-                    }
+                    results[r][v] = F::lanes(sums[r][v]);
                 }
             }
+            finish::<V, T, R, N>(tile, rows, tile_out + vector * tile.vector_stride, results);
         }
-        let mut results = [[V::zero(); N]; R];
-        for r in 0..R {
-            for v in 0..N {
-                results[r][v] = F::lanes(sums[r][v]);
-            }
-        }
-        finish::<V, T, R, N>(tile, rows, vector, results);
+        let Again { x, weights, out, .. } = tile.again;
+        (tile_x, tile_weights) = (tile_x.wrapping_add(x), tile_weights.wrapping_add(weights));
+        tile_out += out;
     }
 }
 
-/// Adds the residual, limits and writes the results of a part.
+/// What sums of nothing begin with.
+static ZEROS: [f32; 2 * LANES] = [0.0; 2 * LANES];
+
+/// Adds the residual, limits and writes the results of a part, whose first vector lies so many elements from the tile's output.
 ///
 /// # Safety
 /// As [`multiply`]; `T` is the tile's type of results.
@@ -665,14 +724,14 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
 unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(
     tile: &Tile,
     rows: &[Row; R],
-    vector: usize,
+    first: usize,
     mut results: [[V; N]; R],
 ) {
     let stride = tile.vector_stride;
     // SAFETY: the caller's promise.
     unsafe {
         if let Some(residual) = tile.residual {
-            let residual: *const T = residual.cast::<T>().add(vector * stride);
+            let residual: *const T = residual.cast::<T>().add(first);
             for r in 0..R {
                 for v in 0..N {
                     results[r][v] = results[r][v].add(T::load(residual.add(rows[r].out + v * stride)));
@@ -695,7 +754,7 @@ unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(
                 }
             }
         }
-        let out: *mut T = tile.out.cast::<T>().add(vector * stride);
+        let out: *mut T = tile.out.cast::<T>().add(first);
         for r in 0..R {
             for v in 0..N {
                 T::store(results[r][v], out.add(rows[r].out + v * stride));

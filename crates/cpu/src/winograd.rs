@@ -26,7 +26,7 @@ use types::pointwise::Unary;
 use crate::epilogue::Epilogue;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::SharedMut;
-use crate::tile::{self, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::tile::{self, Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, Window, math};
 
@@ -317,39 +317,51 @@ impl Job<'_> {
         let mut sums = Sums([MaybeUninit::uninit(); SUMS]);
         let sums: &mut [MaybeUninit<f32>] = &mut sums.0[..places * tiles.len() * width];
         let rows: [Row; ROWS] = std::array::from_fn(|r| Row { x: r * LANES, out: r * width });
-        for place in 0..places {
-            let weights = &weights[place * channels * width..][..channels * width];
-            for first in (0..tiles.len()).step_by(block) {
-                let height = block.min(tiles.len() - first);
-                let values = &values[first * kernel.values()..][..height * kernel.values()];
-                let sums = &mut sums[(place * tiles.len() + first) * width..][..height * width];
-                // In front of each other lie the places of a block of input channels.
-                let (row, whole, rest) = (height * LANES, channels / LANES, channels % LANES);
-                let step = Loop { turns: whole, x: places * row, weights: LANES * width };
-                let nest = |x, weights, step, depth| Nest { x, weights, loops: [Loop::ONCE, Loop::ONCE, step], depth };
-                let nests = [
-                    nest(place * row, 0, step, LANES),
-                    nest((whole * places + place) * row, whole * LANES * width, Loop::ONCE, rest),
-                ];
-                let tile = Tile {
-                    factors: Stored::F32,
-                    x: values.as_ptr().cast(),
-                    weights: weights.as_ptr().cast(),
-                    weight_stride: width,
-                    result: Stored::F32,
-                    out: sums.as_mut_ptr().cast(),
-                    rows: &rows[..height],
-                    vectors: width / LANES,
-                    vector_stride: LANES,
-                    nests: &nests[..if rest == 0 { 1 } else { 2 }],
-                    start: Start::Zero,
-                    residual: None,
-                    limits: None,
-                    ahead: ahead.share(&nests[..if rest == 0 { 1 } else { 2 }]),
-                };
-                // SAFETY: each of the rows has a value for every input channel at this place, a row of weights for each
-                // of these, and `width` sums, all within the slices cut above. The sums are ours.
-                unsafe { tile::multiply(self.isa, &tile) };
+        // A block of tiles, at one place or at one after the other; or several blocks at one place, by which its weights stay
+        // near.
+        let mut product = |place: usize, first: usize, height: usize, again: Again| {
+            // In front of each other lie the places of a block of input channels.
+            let (row, whole, rest) = (height * LANES, channels / LANES, channels % LANES);
+            let step = Loop { turns: whole, x: places * row, weights: LANES * width };
+            let nest = |x, weights, step, depth| Nest { x, weights, loops: [Loop::ONCE, Loop::ONCE, step], depth };
+            let nests = [
+                nest(place * row, place * channels * width, step, LANES),
+                nest((whole * places + place) * row, (place * channels + whole * LANES) * width, Loop::ONCE, rest),
+            ];
+            let nests = &nests[..if rest == 0 { 1 } else { 2 }];
+            let tile = Tile {
+                factors: Stored::F32,
+                x: values[first * kernel.values()..].as_ptr().cast(),
+                weights: weights.as_ptr().cast(),
+                weight_stride: width,
+                result: Stored::F32,
+                out: sums[(place * tiles.len() + first) * width..].as_mut_ptr().cast(),
+                rows: &rows[..height],
+                vectors: width / LANES,
+                vector_stride: LANES,
+                nests,
+                start: Start::Zero,
+                residual: None,
+                limits: None,
+                ahead: ahead.share(nests, again.turns),
+                again,
+            };
+            // SAFETY: each of the rows has a value for every input channel at each place, a row of weights for each of these,
+            // and `width` sums, all within the slices that have the sizes of so many tiles. The sums are ours.
+            unsafe { tile::multiply(self.isa, &tile) };
+        };
+        if tiles.len() <= block {
+            let height = tiles.len();
+            let again = Again { turns: places, x: height * LANES, weights: channels * width, out: height * width };
+            product(0, 0, height, again);
+        } else {
+            let (blocks, rest) = (tiles.len() / block, tiles.len() % block);
+            for place in 0..places {
+                let again = Again { turns: blocks, x: block * kernel.values(), weights: 0, out: block * width };
+                product(place, 0, block, again);
+                if rest != 0 {
+                    product(place, blocks * block, rest, Again::ONCE);
+                }
             }
         }
         // SAFETY: the products above wrote every sum of these: all places, all tiles, the panel's width.

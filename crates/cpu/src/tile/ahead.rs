@@ -32,11 +32,11 @@ impl Ahead {
         turns * depth.div_ceil(LINE)
     }
 
-    /// What a tile over these nests asks for; this is then what is left.
-    pub(crate) fn share(&mut self, nests: &[Nest]) -> Ahead {
+    /// What so many turns of a tile over these nests ask for; this is then what is left.
+    pub(crate) fn share(&mut self, nests: &[Nest], tiles: usize) -> Ahead {
         let turns = |nest: &Nest| nest.loops.iter().map(|each| each.turns).product();
         let steps: usize = nests.iter().map(|nest| Ahead::steps(turns(nest), nest.depth)).sum();
-        let words = self.rest.min(self.lines * LINE * steps);
+        let words = self.rest.min(self.lines * LINE * steps * tiles);
         let share = Ahead { rest: words, ..*self };
         (self.at, self.rest) = (self.at.wrapping_add(words), self.rest - words);
         share

@@ -60,6 +60,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut typ
             residual: None,
             limits: Some([-1.5, 2.0]),
             ahead: Ahead::NOTHING,
+            again: Again::ONCE,
         };
         // SAFETY: the slices have the lengths that the rows and the nest ask for.
         unsafe { multiply_by(isa, way, &tile) };
@@ -108,6 +109,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut ty
             residual: None,
             limits: None,
             ahead: Ahead::NOTHING,
+            again: Again::ONCE,
         };
         // SAFETY: the slices have the lengths that the rows and the nest ask for.
         unsafe { sums_by(isa, way, &tile, &mut sums) };
@@ -181,7 +183,8 @@ fn check_rows(isa: Isa, places: &[usize], vectors: usize, factors: Stored, way: 
             start,
             residual: residual.then_some(before_bytes.as_ptr()),
             limits,
-            ahead: Ahead::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&nests),
+            ahead: Ahead::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&nests, 1),
+            again: Again::ONCE,
         };
         // SAFETY: the slices have the lengths that the rows and nests ask for.
         unsafe { multiply_by(isa, way, &tile) };
