@@ -267,7 +267,13 @@ impl Group<'_> {
             }
             for panel in &self.panels {
                 let x = self.q.get(panel.start * q_stride + first..).unwrap_or_default();
-                for column in (0..padded).step_by(STRIP) {
+                // Strips of keys; the last may have one vector.
+                let whole = padded / STRIP;
+                for (first_strip, turns) in [(0, whole), (whole, 1)] {
+                    let column = first_strip * STRIP;
+                    if turns == 0 || padded <= column {
+                        continue;
+                    }
                     let tile = Tile {
                         factors: Stored::F32,
                         x: x.as_ptr().cast(),
@@ -283,7 +289,7 @@ impl Group<'_> {
                         residual: None,
                         limits: None,
                         ahead: Ahead::NOTHING,
-                        again: Again::ONCE,
+                        again: Again { turns, x: 0, weights: STRIP, out: STRIP },
                     };
                     // SAFETY: queries have `width` elements (asserted), transposed keys `depth` rows of `padded`, and
                     // scores a row of `KEYS` for each query, which is at least `padded`.

@@ -92,13 +92,13 @@ impl Epilogue {
 /// As [`tile::multiply`].
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
     let is_plain = !tile.factors.is_byte();
-    if 1 < tile.again.turns && (!is_plain || !functions.is_empty() || tile.result != Stored::F32) {
-        // SAFETY: the caller's promise, of each turn.
-        return unsafe { tile.turns().for_each(|tile| multiply(isa, &tile, functions)) };
-    }
     if is_plain && functions.is_empty() && [Stored::F32, tile.factors].contains(&tile.result) {
         // SAFETY: the caller's promise.
         return unsafe { tile::multiply(isa, tile) };
+    }
+    if 1 < tile.again.turns {
+        // SAFETY: the caller's promise, of each turn.
+        return unsafe { tile.turns().for_each(|tile| multiply(isa, &tile, functions)) };
     }
     let runs = || tile.rows.chunk_by(|row, next| row.out + LANES == next.out);
     // Functions of single vectors would cost more to be called than to be computed. Sums that go on do so where they lie.

@@ -263,7 +263,6 @@ struct Split {
 struct Part {
     matrix: usize,
     panels: Range<usize>,
-    panel_count: usize,
     strips: Range<usize>,
 }
 
@@ -300,7 +299,6 @@ impl Split {
             work(Part {
                 matrix,
                 panels: cut(panel_part, self.panels_per_task, self.panels),
-                panel_count: self.panels,
                 strips: cut(rest % strip_parts, self.strips_per_task, self.strips),
             });
         }
@@ -350,7 +348,9 @@ struct Place<'a> {
     a: &'a [Word],
     /// The first element of the output.
     start: usize,
+    /// Of a tile, and how many tiles of so many rows follow each other.
     rows: &'a [Row],
+    turns: usize,
     strip: usize,
     /// The words of terms of the sums that are added now.
     terms: Range<usize>,
@@ -388,6 +388,8 @@ impl<'a> Product<'a> {
             MatMulB::Dynamic | MatMulB::Transposed => DEPTH,
         };
         let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
+        // The first panels are a row higher than the others.
+        let [(_, tall), (low, _)] = tile::heights(m, self.kernel.panel_rows(isa));
         let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
         let room = zeros(&mut room, if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
         for strip in part.strips {
@@ -397,20 +399,26 @@ impl<'a> Product<'a> {
                 let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
                 let asks = form == MatMulB::Packed && ASKING_PANELS <= part.panels.len();
                 let size = if asks { terms.len() * block.stride } else { 0 };
-                for (ix, panel) in part.panels.clone().enumerate() {
-                    // The next block lies behind this one. Its first panel would wait for every line of it; so each panel
-                    // asks for a part of it.
-                    let [first, end] = [ix, ix + 1].map(|ix| ix * size / part.panels.len());
-                    let ahead =
-                        Ahead::new(block.start.wrapping_add(size + first), end - first, Ahead::steps(1, terms.len()));
-                    let [first, end] = [panel, panel + 1].map(|panel| panel * m / part.panel_count);
+                // The next block lies behind this one. Its first panel would wait for every line of it; so each panel asks for
+                // a part of it.
+                let steps = part.panels.len() * Ahead::steps(1, terms.len());
+                let mut ahead = Ahead::new(block.start.wrapping_add(size), size, steps);
+                for panels in
+                    [part.panels.start..part.panels.end.min(tall), part.panels.start.max(tall)..part.panels.end]
+                {
+                    if panels.is_empty() {
+                        continue;
+                    }
+                    let [first, end] = [panels.start, panels.end].map(|panel| panel * low + panel.min(tall));
+                    let turns = panels.len();
                     let place = Place {
                         a: &a[first * k..end * k],
                         start: (part.matrix * m + first) * n + strip * STRIP,
-                        rows: &rows[..end - first],
+                        rows: &rows[..(end - first) / turns],
+                        turns,
                         strip,
                         terms: terms.clone(),
-                        ahead,
+                        ahead: ahead.portion(turns * Ahead::steps(1, terms.len())),
                     };
                     // SAFETY: `block` has the rows of `terms` for this strip, and the tile belongs to this task alone.
                     unsafe { self.tile(isa, &place, block) };
@@ -463,9 +471,9 @@ impl<'a> Product<'a> {
         let MatMul { n, factors, result, .. } = *self.kernel;
         let (k, size) = (self.kernel.words(), result.size());
         let (column, columns) = (place.strip * STRIP, self.columns(place.strip));
-        let (start, count, vectors) = (place.start, place.rows.len(), columns.div_ceil(LANES));
-        let end = (start + (count - 1) * n + columns) * size;
-        assert!(count * k <= place.a.len() && end <= self.out.len(), "a tile fits");
+        let (start, count, turns, vectors) = (place.start, place.rows.len(), place.turns, columns.div_ceil(LANES));
+        let end = (start + (count * turns - 1) * n + columns) * size;
+        assert!(count * turns * k <= place.a.len() && end <= self.out.len(), "a tile fits");
         let (is_first, is_last) = (place.terms.start == 0, place.terms.end == k);
         let nests = [Nest { x: place.terms.start, weights: 0, loops: [Loop::ONCE; 3], depth: place.terms.len() }];
         let limits = self.limits.filter(|_| is_last);
@@ -486,7 +494,7 @@ impl<'a> Product<'a> {
             residual: None,
             limits,
             ahead: place.ahead,
-            again: Again::ONCE,
+            again: Again { turns, x: count * k, weights: 0, out: count * n },
         };
         let mut whole = WholeStrip::ZERO;
         if factors.is_byte() {
@@ -505,27 +513,29 @@ impl<'a> Product<'a> {
             return;
         }
         // Vectors that are wider than what is left of the output: through tiles beside it.
-        for first in (0..count).step_by(tile::ROWS) {
-            let count = tile::ROWS.min(count - first);
-            let mut cells = [[0.0; STRIP]; tile::ROWS];
-            for (row, cells) in cells.iter_mut().enumerate().take(count) {
-                let start = start + (first + row) * n;
-                // SAFETY: the tile is this task's own.
-                let results = unsafe { self.out.part(start * size, columns * size) };
-                match is_first {
-                    _ if factors.is_byte() => {}
-                    true => self.begin(isa, start, column, results, &mut cells[..columns]),
-                    false => stored::widen(isa, result, results, &mut cells[..columns]),
+        for (turn, tile) in tile.turns().enumerate() {
+            for first in (0..count).step_by(tile::ROWS) {
+                let (start, count) = (start + (turn * count + first) * n, tile::ROWS.min(count - first));
+                let mut cells = [[0.0; STRIP]; tile::ROWS];
+                for (row, cells) in cells.iter_mut().enumerate().take(count) {
+                    let start = start + row * n;
+                    // SAFETY: the tile is this task's own.
+                    let results = unsafe { self.out.part(start * size, columns * size) };
+                    match is_first {
+                        _ if factors.is_byte() => {}
+                        true => self.begin(isa, start, column, results, &mut cells[..columns]),
+                        false => stored::widen(isa, result, results, &mut cells[..columns]),
+                    }
                 }
-            }
-            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: (first + row) * k, out: row * STRIP });
-            let tile = Tile { rows: &rows[..count], out: cells.as_mut_ptr().cast(), result: Stored::F32, ..tile };
-            // SAFETY: as above; the results go to `cells`.
-            unsafe { epilogue::multiply(isa, &tile, functions) };
-            for (row, cells) in cells.iter().enumerate().take(count) {
-                // SAFETY: the tile is this task's own.
-                let results = unsafe { self.out.part((start + (first + row) * n) * size, columns * size) };
-                stored::narrow(isa, result, &cells[..columns], results);
+                let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: (first + row) * k, out: row * STRIP });
+                let tile = Tile { rows: &rows[..count], out: cells.as_mut_ptr().cast(), result: Stored::F32, ..tile };
+                // SAFETY: as above; the results go to `cells`.
+                unsafe { epilogue::multiply(isa, &tile, functions) };
+                for (row, cells) in cells.iter().enumerate().take(count) {
+                    // SAFETY: the tile is this task's own.
+                    let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
+                    stored::narrow(isa, result, &cells[..columns], results);
+                }
             }
         }
     }

@@ -36,7 +36,12 @@ impl Ahead {
     pub(crate) fn share(&mut self, nests: &[Nest], tiles: usize) -> Ahead {
         let turns = |nest: &Nest| nest.loops.iter().map(|each| each.turns).product();
         let steps: usize = nests.iter().map(|nest| Ahead::steps(turns(nest), nest.depth)).sum();
-        let words = self.rest.min(self.lines * LINE * steps * tiles);
+        self.portion(steps * tiles)
+    }
+
+    /// What so many steps ask for; this is then what is left.
+    pub(crate) fn portion(&mut self, steps: usize) -> Ahead {
+        let words = self.rest.min(self.lines * LINE * steps);
         let share = Ahead { rest: words, ..*self };
         (self.at, self.rest) = (self.at.wrapping_add(words), self.rest - words);
         share

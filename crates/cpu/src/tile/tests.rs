@@ -24,6 +24,70 @@ fn every_family_and_height_sums_its_nests() {
     }
 }
 
+#[test]
+fn turns_are_tiles_one_by_one() {
+    let mut random = types::Random::new(5);
+    for isa in Isa::available() {
+        for factors in [Stored::F32, Stored::F16, Stored::Bf16] {
+            for (way, distance) in Way::available(isa, factors).into_iter().flat_map(|way| [(way, LANES), (way, 21)]) {
+                for (count, vectors) in [(1, 2), (3, 1), (9, 2), (ROWS, 1), (ROWS, 2)] {
+                    check_turns(isa, way, factors, distance, count, vectors, &mut random);
+                }
+            }
+        }
+    }
+}
+
+fn check_turns(
+    isa: Isa,
+    way: Way,
+    factors: Stored,
+    distance: usize,
+    count: usize,
+    vectors: usize,
+    random: &mut types::Random,
+) {
+    let (width, depth, turns) = (LANES * vectors, 19, 4);
+    let again = Again { turns, x: 5, weights: 2 * width, out: count * width };
+    let nests = [Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }];
+    let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
+    let word = factors.per_word();
+    let (x, _) = stored(factors, numbers(((count - 1) * distance + turns * 5 + depth) * word));
+    let (weights, _) = stored(factors, numbers((depth + 2 * turns) * width * word));
+    let bias = numbers(width);
+    let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
+    for (result, start) in
+        [(factors, Start::Bias(bias.as_ptr())), (Stored::F32, Start::Output), (Stored::F32, Start::Zero)]
+    {
+        let (residual, _) = stored(result, numbers(turns * count * width));
+        let (before, _) = stored(result, numbers(turns * count * width));
+        let (mut together, mut apart) = (before.clone(), before);
+        let tile = |out: *mut u8| Tile {
+            factors,
+            x: x.as_ptr().cast(),
+            weights: weights.as_ptr().cast(),
+            weight_stride: width,
+            result,
+            out,
+            rows: &rows,
+            vectors,
+            vector_stride: LANES,
+            nests: &nests,
+            start,
+            residual: Some(residual.as_ptr()),
+            limits: Some([-1.0, 2.0]),
+            ahead: Ahead::new(weights.as_ptr().cast(), depth * width, 3),
+            again,
+        };
+        // SAFETY: the slices have the lengths that rows, nest and turns ask for.
+        unsafe {
+            multiply_by(isa, way, &tile(together.as_mut_ptr()));
+            tile(apart.as_mut_ptr()).turns().for_each(|tile| multiply_by(isa, way, &tile));
+        }
+        assert!(together == apart, "{isa} {way:?} {factors:?} {count} x {vectors}");
+    }
+}
+
 /// Numbers stored as they are, and what they are after that.
 fn stored(stored: Stored, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
     let bytes = stored.bytes(&numbers);
