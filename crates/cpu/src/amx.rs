@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 use crate::Stored;
-use crate::tile::{Beside, ROWS_IN_LINE, Start, Tile, rows_in_line_max};
+use crate::tile::{Beside, ROWS_IN_LINE, Start, Tile, rows_in_line_max, words_of_a_step};
 use crate::vector::LANES;
 use crate::vector::x86::Avx512;
 
@@ -100,24 +100,27 @@ struct Config {
 
 thread_local! {
     /// What `configure` last gave this thread's registers; zeros where that is not known.
-    static SHAPES: Cell<[usize; 3]> = const { Cell::new([0; 3]) };
+    static SHAPES: Cell<[usize; 4]> = const { Cell::new([0; 4]) };
 }
 
 /// Assumes nothing any more about the shapes of this thread's registers: the caller may have used them since, for all
 /// that the unit holds is volatile across calls (System V psABI, register usage).
 pub(crate) fn forget() {
-    SHAPES.set([0; 3]);
+    SHAPES.set([0; 4]);
 }
 
-/// Gives the registers their shapes, if they have others: for so many rows, and as many more, of words that fill registers
-/// but for so many.
-fn configure(rows: usize, more: usize, rest: usize) {
-    if SHAPES.replace([rows, more, rest]) == [rows, more, rest] {
+/// Gives the registers their shapes, if they have others: for so many rows, and as many more, of so many words at a time; or
+/// of sixteen and a rest of so many, where there is one.
+fn configure(rows: usize, more: usize, words: usize, rest: usize) {
+    if SHAPES.replace([rows, more, words, rest]) == [rows, more, words, rest] {
         return;
     }
     let mut config = Config { palette: 1, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
     let shapes = match rest {
-        0 => [rows, rows, more, more, rows, more, WORDS, WORDS].map(|rows| (rows, WORDS)),
+        0 => {
+            let [first, second, weights] = [(rows, WORDS), (more, WORDS), (words, WORDS)];
+            [first, first, second, second, (rows, words), (more, words), weights, weights]
+        }
         _ => {
             let sums = [(rows, WORDS), (rows, WORDS), (rows, WORDS), (rows, rest)];
             let weights = [(WORDS, WORDS), (WORDS, WORDS), (rest, WORDS), (rest, WORDS)];
@@ -212,23 +215,23 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
     assert!(tile.rows.len() <= rows_in_line_max(depth), "so many rows have registers");
     // SAFETY: the caller's promise.
     unsafe {
-        match (depth.is_multiple_of(WORDS), tile.factors == Stored::U8) {
-            (true, true) => sums_of_full_words::<true>(tile, step, sums),
-            (true, false) => sums_of_full_words::<false>(tile, step, sums),
-            (false, _) => sums_of_words(tile, step, sums),
+        match (words_of_a_step(depth), tile.factors == Stored::U8) {
+            (Some(words), true) => sums_of_full_words::<true>(tile, words, step, sums),
+            (Some(words), false) => sums_of_full_words::<false>(tile, words, step, sums),
+            (None, _) => sums_of_words(tile, step, sums),
         }
     }
 }
 
-/// The same over words that fill registers.
+/// The same over words of which each step takes as many.
 ///
 /// # Safety
 /// As [`sums`].
-unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, step: isize, sums: &mut Beside) {
+unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: &mut Beside) {
     let (nest, count, vectors) = (&tile.nests[0], tile.rows.len(), tile.vectors);
     let both = WORDS < count;
     let rows = if both { count.div_ceil(2) } else { count };
-    configure(rows, count - rows, 0);
+    configure(rows, count - rows, words, 0);
     let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
     // SAFETY: as in `sums_of_words`; rows of the second half follow at the same distance.
     unsafe {
@@ -263,14 +266,14 @@ unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, step: isize, sums: 
                 let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
                 for _ in 0..inner.turns {
                     let (mut x, mut weights) = (x.wrapping_add(shift), tile.weights.add(place));
-                    for _ in 0..nest.depth / WORDS {
+                    for _ in 0..nest.depth / words {
                         ahead.step::<Avx512>();
                         let more = x.wrapping_offset(second);
                         match BYTES {
                             true => add_full_words!("tdpbusd", both, vectors, x, more, weights, x_step, weight_step),
                             false => add_full_words!("tdpbf16ps", both, vectors, x, more, weights, x_step, weight_step),
                         }
-                        (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
+                        (x, weights) = (x.wrapping_add(words), weights.wrapping_add(words * tile.weight_stride));
                     }
                     (shift, place) = (shift + inner.x, place + inner.weights);
                 }
@@ -301,7 +304,7 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
     let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
     let bytes = tile.factors == Stored::U8;
-    configure(rows, 0, rest);
+    configure(rows, 0, WORDS, rest);
     let zeros = [0.0f32; 2 * LANES];
     let start: *const f32 = match tile.start {
         Start::Bias(bias) => bias,
@@ -372,7 +375,7 @@ mod tests {
             return;
         }
         for _ in 0..2 {
-            Pool::new(1).run(1, &|_| configure(5, 0, 3));
+            Pool::new(1).run(1, &|_| configure(5, 0, WORDS, 3));
             let mut found = Config { palette: 0, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
             // SAFETY: the unit is there; the first instruction writes these 64 bytes, and the second is what a library
             // ends with that used the unit.

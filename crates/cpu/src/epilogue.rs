@@ -169,6 +169,15 @@ pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary],
 /// # Safety
 /// As [`tile::multiply`]; `beside` has a sum for each row and vector.
 pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside, from: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if tile.result == Stored::Bf16 && tile::dots(isa) {
+        #[target_feature(enable = "avx512f,avx512bf16,avx2,fma,f16c")]
+        fn at_once(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize) {
+            finish::<crate::vector::x86::Avx512, crate::stored::AtOnce>(tile, functions, beside, from);
+        }
+        // SAFETY: the processor has what it takes to multiply pairs of `bf16`.
+        return unsafe { at_once(tile, functions, beside, from) };
+    }
     with_item!(tile.result, T => with_vector!(isa, finish<T>(
         tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
     )));

@@ -3,7 +3,7 @@
 //! Kernels compute in `f32`. Those that take halves or bytes widen them when they read and round once when they write. A byte
 //! is a whole number.
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 use types::{DType, bf16, f16};
 
@@ -180,6 +180,16 @@ impl Item for f32 {
     }
 }
 
+/// A `bf16` that processors with AVX512-BF16 round to in one instruction; what is less than the least normal number becomes 0.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct AtOnce(bf16);
+
+// SAFETY: it is a `bf16`, whose bits may all be 0.
+unsafe impl Zeroable for AtOnce {}
+// SAFETY: it is a `bf16`, which is one.
+unsafe impl Pod for AtOnce {}
+
 macro_rules! item {
     ($item:ident, $stored:ident, $load:ident, $store:ident, $widen:expr, $narrow:expr) => {
         impl Item for $item {
@@ -212,6 +222,9 @@ macro_rules! item {
 
 item!(f16, F16, load_f16, store_f16, f16::to_f32, f16::from_f32);
 item!(bf16, Bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
+item!(AtOnce, Bf16, load_bf16, store_bf16_at_once, |AtOnce(item)| bf16::to_f32(item), |number| AtOnce(bf16::from_f32(
+    number
+)));
 // The conversion keeps to what a byte holds.
 item!(u8, U8, load_u8, store_u8, f32::from, |number: f32| number.round_ties_even() as u8);
 item!(i8, I8, load_i8, store_i8, f32::from, |number: f32| number.round_ties_even() as i8);

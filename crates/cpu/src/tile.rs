@@ -34,6 +34,8 @@ use types::{bf16, f16};
 pub(crate) use self::ahead::Ahead;
 use self::ahead::LINE;
 use self::factors::{Bytes, Factors};
+#[cfg(target_arch = "x86_64")]
+use crate::stored::AtOnce;
 use crate::stored::Item;
 use crate::vector::{LANES, Portable, Vector};
 use crate::{Isa, Stored};
@@ -51,9 +53,18 @@ pub(crate) const ROWS: usize = 14;
 /// The most rows of a tile whose rows lie at one distance, where they are for the matrix unit.
 pub(crate) const ROWS_IN_LINE: usize = 32;
 
-/// The most rows of such a tile over so many words: the unit takes two registers of them if the words fill registers.
+/// How many words the matrix unit takes at a time, where that is a number for all of so many: what fills a register, or what
+/// a block of channels has.
+pub(crate) fn words_of_a_step(depth: usize) -> Option<usize> {
+    match depth {
+        4 | 8 => Some(depth),
+        _ => (depth != 0 && depth.is_multiple_of(LANES)).then_some(LANES),
+    }
+}
+
+/// The most rows of such a tile over so many words: the unit takes two registers of them if each step has as many words.
 pub(crate) fn rows_in_line_max(depth: usize) -> usize {
-    if depth != 0 && depth.is_multiple_of(LANES) { ROWS_IN_LINE } else { ROWS }
+    if words_of_a_step(depth).is_some() { ROWS_IN_LINE } else { ROWS }
 }
 
 /// The most rows of a tile that the family takes in parts of full size.
@@ -251,6 +262,12 @@ impl Way {
             Way::Matrix => vec![Way::Widened, Way::Dot, Way::Matrix],
         }
     }
+}
+
+/// Whether pairs of `bf16` are multiplied by the processor, which then rounds to them too.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn dots(isa: Isa) -> bool {
+    Way::of(isa, Stored::Bf16) != Way::Widened
 }
 
 /// Whether tiles whose rows lie at one distance are faster than higher ones whose rows do not.
@@ -484,7 +501,7 @@ mod x86 {
     use types::{bf16, f16};
 
     use super::factors::{Bytes, Dot, Factors};
-    use super::{ANYWHERE, EVENLY, Item, Part, ROWS, Row, Tile, part};
+    use super::{ANYWHERE, AtOnce, EVENLY, Item, Part, ROWS, Row, Tile, part};
     use crate::vector::LANES;
     use crate::vector::x86::{Avx2, Avx512};
 
@@ -543,8 +560,8 @@ mod x86 {
     pub(super) const AVX2: [Part; 6] =
         by_rows!(avx2 f32 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
-    pub(super) const DOT: [Part; ROWS] = wide!(dot Dot => bf16, ANYWHERE);
-    pub(super) const DOT_NARROW: [Part; ROWS] = narrow!(dot Dot => bf16, ANYWHERE);
+    pub(super) const DOT: [Part; ROWS] = wide!(dot Dot => AtOnce, ANYWHERE);
+    pub(super) const DOT_NARROW: [Part; ROWS] = narrow!(dot Dot => AtOnce, ANYWHERE);
     pub(super) const DOT_TO_F32: [Part; ROWS] = wide!(dot Dot => f32, ANYWHERE);
     pub(super) const DOT_NARROW_TO_F32: [Part; ROWS] = narrow!(dot Dot => f32, ANYWHERE);
 

@@ -97,6 +97,16 @@ pub(crate) trait Vector: Copy {
     /// They can be written.
     unsafe fn store_bf16(self, to: *mut u16);
 
+    /// The same in one instruction; what is less than the least normal number becomes 0.
+    ///
+    /// # Safety
+    /// They can be written. Of AVX-512: the processor has AVX512-BF16.
+    #[inline(always)]
+    unsafe fn store_bf16_at_once(self, to: *mut u16) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store_bf16(to) }
+    }
+
     /// Rounds to nearest, ties to even, and writes sixteen elements of `f16`.
     ///
     /// # Safety

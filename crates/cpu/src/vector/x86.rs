@@ -69,6 +69,12 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn store_bf16_at_once(self, to: *mut u16) {
+        // SAFETY: the caller's promise: the processor has AVX512-BF16, and sixteen elements can be written.
+        unsafe { to.cast::<__m256bh>().write_unaligned(_mm512_cvtneps_pbh(self.0)) }
+    }
+
+    #[inline(always)]
     unsafe fn store_f16(self, to: *mut u16) {
         // SAFETY: the caller's promise, and the family's.
         unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
