@@ -99,20 +99,21 @@ struct Config {
 }
 
 thread_local! {
-    /// What `configure` last gave this thread's registers; zeros where that is not known.
-    static SHAPES: Cell<[usize; 4]> = const { Cell::new([0; 4]) };
+    /// What `configure` last gave this thread's registers, a byte each; 0 where that is not known.
+    static SHAPES: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Assumes nothing any more about the shapes of this thread's registers: the caller may have used them since, for all
 /// that the unit holds is volatile across calls (System V psABI, register usage).
 pub(crate) fn forget() {
-    SHAPES.set([0; 4]);
+    SHAPES.set(0);
 }
 
 /// Gives the registers their shapes, if they have others: for so many rows, and as many more, of so many words at a time; or
 /// of sixteen and a rest of so many, where there is one.
 fn configure(rows: usize, more: usize, words: usize, rest: usize) {
-    if SHAPES.replace([rows, more, words, rest]) == [rows, more, words, rest] {
+    let wanted = (rows | more << 8 | words << 16 | rest << 24) as u32;
+    if SHAPES.replace(wanted) == wanted {
         return;
     }
     let mut config = Config { palette: 1, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
