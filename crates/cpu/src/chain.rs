@@ -10,7 +10,8 @@ use types::pointwise::{Binary, Unary};
 use self::pipes::{Pipes, Source};
 use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, elements_mut, product};
 use crate::shared::{for_each_chunk, zeros};
-use crate::vector::{Vector, with_vector};
+use crate::stored::{Item, with_rounding};
+use crate::vector::Vector;
 use crate::{Pool, Stored, math, stored};
 
 /// Elements of a register.
@@ -148,7 +149,7 @@ impl KernelFn for Chain {
                 let length = (run - column).min(TILE).min(count - at);
                 let place = Place { outer, row, column, axes };
                 let (chain, cells) = (self, &mut cells[at * size..(at + length) * size]);
-                with_vector!(pool.isa(), run_tile(
+                with_rounding!(pool.isa(), run_tile(
                     chain: &Chain, inputs: &[Operand<'_>], place: Place<'_>, pipes: &Pipes,
                     filled: &mut [Filled; REGISTERS], registers: &mut [f32], cells: &mut [u8]
                 ));
@@ -175,8 +176,9 @@ struct Filled {
     length: usize,
 }
 
+/// Computes a tile; `B` is how `bf16` are written.
 #[inline(always)]
-fn run_tile<V: Vector>(
+fn run_tile<V: Vector, B: Item>(
     chain: &Chain,
     inputs: &[Operand<'_>],
     place: Place<'_>,
@@ -236,9 +238,15 @@ fn run_tile<V: Vector>(
                 *source = direct[number].unwrap_or_else(|| Source::numbers(&register[..length]));
             }
             match is_last {
-                true => pipes::run::<V>(chain, pipe, &sources, chain.result, cells),
+                true => pipes::run::<V, B>(chain, pipe, &sources, chain.result, cells),
                 false => {
-                    pipes::run::<V>(chain, pipe, &sources, Stored::F32, bytemuck::cast_slice_mut(&mut rest[..length]));
+                    pipes::run::<V, B>(
+                        chain,
+                        pipe,
+                        &sources,
+                        Stored::F32,
+                        bytemuck::cast_slice_mut(&mut rest[..length]),
+                    );
                 }
             }
             continue;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use types::pointwise::Unary;
 
 use crate::kernel::Misfit;
-use crate::stored::{Item, with_item};
+use crate::stored::{Item, with_item, with_rounding};
 use crate::tile::{self, Beside, ROWS_IN_LINE, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Stored, math};
@@ -169,18 +169,14 @@ pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary],
 /// # Safety
 /// As [`tile::multiply`]; `beside` has a sum for each row and vector.
 pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside, from: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if tile.result == Stored::Bf16 && tile::dots(isa) {
-        #[target_feature(enable = "avx512f,avx512bf16,avx2,fma,f16c")]
-        fn at_once(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize) {
-            finish::<crate::vector::x86::Avx512, crate::stored::AtOnce>(tile, functions, beside, from);
-        }
-        // SAFETY: the processor has what it takes to multiply pairs of `bf16`.
-        return unsafe { at_once(tile, functions, beside, from) };
+    match tile.result {
+        Stored::Bf16 => with_rounding!(isa, finish(
+            tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
+        )),
+        stored => with_item!(stored, T => with_vector!(isa, finish<T>(
+            tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
+        ))),
     }
-    with_item!(tile.result, T => with_vector!(isa, finish<T>(
-        tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
-    )));
 }
 
 fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {

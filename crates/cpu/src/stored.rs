@@ -180,6 +180,28 @@ impl Item for f32 {
     }
 }
 
+/// Calls a function that is generic over vectors and how `bf16` are written, compiled for a family of instructions: where the
+/// processor rounds to them in one instruction, with [`AtOnce`].
+macro_rules! with_rounding {
+    ($isa:expr, $name:ident ($($arg:ident: $type:ty),* $(,)?)) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx512f,avx512bf16,avx2,fma,f16c")]
+            fn at_once($($arg: $type),*) {
+                $name::<$crate::vector::x86::Avx512, $crate::stored::AtOnce>($($arg),*)
+            }
+            match $crate::tile::dots($isa) {
+                // SAFETY: the processor multiplies pairs of `bf16`, which is the same set of instructions.
+                true => unsafe { at_once($($arg),*) },
+                false => $crate::vector::with_vector!($isa, $name<types::bf16>($($arg: $type),*)),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        $crate::vector::with_vector!($isa, $name<types::bf16>($($arg: $type),*))
+    }};
+}
+pub(crate) use with_rounding;
+
 /// A `bf16` that processors with AVX512-BF16 round to in one instruction; what is less than the least normal number becomes 0.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

@@ -126,19 +126,19 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Carries a pipe out on the elements of a tile.
+/// Carries a pipe out on the elements of a tile; `B` is how `bf16` are written.
 #[inline(always)]
-pub(super) fn run<V: Vector>(chain: &Chain, pipe: Pipe, sources: &[Source], stored: Stored, out: &mut [u8]) {
+pub(super) fn run<V: Vector, B: Item>(chain: &Chain, pipe: Pipe, sources: &[Source], stored: Stored, out: &mut [u8]) {
     let length = out.len() / stored.size();
     let mut at = 0;
     while at < length {
         let count = match length - at {
             rest if GROUP * LANES <= rest => {
-                group::<V, GROUP>(chain, pipe, sources, stored, out, at, GROUP * LANES);
+                group::<V, B, GROUP>(chain, pipe, sources, stored, out, at, GROUP * LANES);
                 GROUP * LANES
             }
             rest => {
-                group::<V, 1>(chain, pipe, sources, stored, out, at, rest.min(LANES));
+                group::<V, B, 1>(chain, pipe, sources, stored, out, at, rest.min(LANES));
                 rest.min(LANES)
             }
         };
@@ -148,7 +148,7 @@ pub(super) fn run<V: Vector>(chain: &Chain, pipe: Pipe, sources: &[Source], stor
 
 /// The same on G vectors, or on less than one.
 #[inline(always)]
-fn group<V: Vector, const G: usize>(
+fn group<V: Vector, B: Item, const G: usize>(
     chain: &Chain,
     pipe: Pipe,
     sources: &[Source],
@@ -207,14 +207,20 @@ fn group<V: Vector, const G: usize>(
             Instruction::Constant(_) => {}
         }
     }
-    with_item!(stored, T => {
-        let out: &mut [T] = &mut kernel::elements_mut(out)[at..at + count];
-        if count == G * LANES {
-            for (item, out) in items.into_iter().zip(out.as_chunks_mut::<LANES>().0) {
-                T::write(item, out);
-            }
-        } else {
-            T::write_part(items[0], out);
+    match stored {
+        Stored::Bf16 => write::<V, B, G>(items, &mut kernel::elements_mut(out)[at..at + count]),
+        stored => with_item!(stored, T => write::<V, T, G>(items, &mut kernel::elements_mut(out)[at..at + count])),
+    }
+}
+
+/// G vectors, or as much of one as there is room for.
+#[inline(always)]
+fn write<V: Vector, T: Item, const G: usize>(items: [V; G], out: &mut [T]) {
+    if out.len() == G * LANES {
+        for (item, out) in items.into_iter().zip(out.as_chunks_mut::<LANES>().0) {
+            T::write(item, out);
         }
-    });
+    } else {
+        T::write_part(items[0], out);
+    }
 }

@@ -77,9 +77,11 @@ fn conv_kernel(
     Ok(winograd.map_or(ConvKernel::Direct(direct), ConvKernel::Winograd))
 }
 
-/// As many multiplications of each number of the input as are worth bringing the channels of pixels side by side: between 512
-/// and 1024 measured on ResNet-50, DenseNet-121, VGG-19 and MobileNetV2.
-const GATHERED_USES: usize = 512;
+/// As many multiplications of each number of the input as are worth bringing the channels of pixels side by side: between 256
+/// and 288 measured on convolutions of ResNet-50 and DenseNet-121 by the matrix unit.
+const GATHERED_USES: usize = 272;
+/// The same in front of a stride, where pictures are large: their copies would be the most that ResNet-50 needs at a time.
+const GATHERED_USES_STRIDED: usize = 512;
 
 /// A convolution of halves or bytes whose channels are brought side by side first, where there are several blocks of them,
 /// each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many words in one
@@ -88,7 +90,8 @@ fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
     let kernel = cpu::ConvBlocked { gathered: true, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
     let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
-    let pays = fits && BLOCK < direct.in_channels && GATHERED_USES <= uses(&direct);
+    let least = if direct.window.stride == [1, 1] { GATHERED_USES } else { GATHERED_USES_STRIDED };
+    let pays = fits && BLOCK < direct.in_channels && least <= uses(&direct);
     if pays || !direct.input_blocked { kernel } else { direct }
 }
 
