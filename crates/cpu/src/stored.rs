@@ -3,7 +3,9 @@
 //! Kernels compute in `f32`. Those that take halves or bytes widen them when they read and round once when they write. A byte
 //! is a whole number.
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
+#[cfg(target_arch = "x86_64")]
+use bytemuck::Zeroable;
 use serde::{Deserialize, Serialize};
 use types::{DType, bf16, f16};
 
@@ -203,13 +205,16 @@ macro_rules! with_rounding {
 pub(crate) use with_rounding;
 
 /// A `bf16` that processors with AVX512-BF16 round to in one instruction; what is less than the least normal number becomes 0.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct AtOnce(bf16);
 
 // SAFETY: it is a `bf16`, whose bits may all be 0.
+#[cfg(target_arch = "x86_64")]
 unsafe impl Zeroable for AtOnce {}
 // SAFETY: it is a `bf16`, which is one.
+#[cfg(target_arch = "x86_64")]
 unsafe impl Pod for AtOnce {}
 
 macro_rules! item {
@@ -244,6 +249,7 @@ macro_rules! item {
 
 item!(f16, F16, load_f16, store_f16, f16::to_f32, f16::from_f32);
 item!(bf16, Bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
+#[cfg(target_arch = "x86_64")]
 item!(AtOnce, Bf16, load_bf16, store_bf16_at_once, |AtOnce(item)| bf16::to_f32(item), |number| AtOnce(bf16::from_f32(
     number
 )));
