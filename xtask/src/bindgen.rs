@@ -13,7 +13,8 @@ use crate::{cargo, check, peers, root, target};
 const VERSION: &str = "0.73.2";
 
 /// The packages with the headers, of the versions that `fetch --cuda` goes with, and with libclang.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
+    "nvidia-cublas==13.1.0.3",
     "nvidia-cudnn-cu13==9.19.0.56",
     "nvidia-nccl-cu13==2.28.9",
     "nvidia-nvml-dev==13.0.87",
@@ -37,7 +38,21 @@ struct Table {
     types: &'static str,
 }
 
-const TABLES: [Table; 3] = [
+const TABLES: [Table; 4] = [
+    Table {
+        file: "cublaslt.rs",
+        name: "CublasLt",
+        header: "nvidia/cu13/include/cublasLt.h",
+        version: (
+            "nvidia/cu13/include/cublas_api.h",
+            &["CUBLAS_VER_MAJOR", "CUBLAS_VER_MINOR", "CUBLAS_VER_PATCH", "CUBLAS_VER_BUILD"],
+        ),
+        functions: "cublasLtCreate|cublasLtDestroy|cublasLtGetVersion|cublasLtGetStatusName|cublasLtMatmul|\
+                    cublasLtMatmulDesc(Create|Destroy|SetAttribute)|cublasLtMatrixLayout(Create|Destroy|SetAttribute)|\
+                    cublasLtMatmulPreference(Create|Destroy|SetAttribute)|cublasLtMatmulAlgoGetHeuristic",
+        types: "cublasLtMatmulDescAttributes_t|cublasLtMatrixLayoutAttribute_t|cublasLtMatmulPreferenceAttributes_t|\
+                cublasLtEpilogue_t|cublasLtReductionScheme_t",
+    },
     Table {
         file: "cudnn.rs",
         name: "Cudnn",
