@@ -280,11 +280,13 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
     return driver().add(launch);
 }
-// For libraries on this driver (`mock_cudnn.cpp`): work of theirs on the stream, and the addresses that it is about.
+// For libraries on this driver (`mock_cudnn.cpp`, `mock_cublaslt.cpp`): work of theirs on the stream, and the addresses that it is about.
 int mockEnqueue(const char* library, void (*work)(void*), void* context, void** addresses, size_t count) {
     Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
     return driver().add(launch);
 }
+// And objects of theirs, of which none may be left.
+void mockAlive(const char* what, int change) { driver().alive[what] += change; }
 int cuStreamBeginCapture_v2(void*, int) {
     ENTER("cuStreamBeginCapture_v2");
     driver().recording = new Graph;

@@ -60,6 +60,13 @@ inline unsigned short f16_of_float(float number) {
     return sign | (unsigned short)(((last + 24) << 10) + steps);
 }
 
+/// To eleven bits, as `cvt.rna.tf32.f32` rounds: to the nearest, and of two to the one farther from zero.
+inline float tf32_of_float(float number) {
+    const unsigned bits = unsigned(__float_as_int(number));
+    const bool finite = (bits >> 23 & 255) != 255;
+    return __int_as_float(int(finite ? (bits + 0x1000) & ~0x1fffu : bits));
+}
+
 namespace shim {
 
 enum class State { Ready, AtBarrier, InWarp, Done };

@@ -11,11 +11,14 @@ use crate::{check, peers, root};
 /// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
 const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
 
+/// NVIDIA's library of products of matrices, of the version that its table was made from.
+const CUBLAS: [&str; 1] = ["nvidia-cublas==13.1.0.3"];
+
 /// NVIDIA's library of convolutions, of the version that plans were made with so far, and cuBLAS, which it loads.
-const CUDNN: [&str; 2] = ["nvidia-cublas==13.1.0.3", "nvidia-cudnn-cu13==9.19.0.56"];
+const CUDNN: [&str; 2] = [CUBLAS[0], "nvidia-cudnn-cu13==9.19.0.56"];
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
-    const MORE: [&str; 4] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cudnn"];
+    const MORE: [&str; 5] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cublas", "--cudnn"];
     let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| MORE.contains(&word.as_str()));
     let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
     let script = root().join("xtask/fetch.py");
@@ -28,8 +31,11 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if wanted("--with-onnxruntime") {
         peers::install("onnxruntime")?;
     }
-    if wanted("--cuda") || wanted("--cudnn") {
+    if ["--cuda", "--cublas", "--cudnn"].into_iter().any(wanted) {
         cuda()?;
+    }
+    if wanted("--cublas") {
+        peers::environment(&root().join("data/cuda"), &CUBLAS)?;
     }
     if wanted("--cudnn") {
         peers::environment(&root().join("data/cuda"), &CUDNN)?;

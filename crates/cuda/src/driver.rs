@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
-use crate::cudnn::Execution;
-use crate::{Facts, Launch, Measured, OtherStream, Properties, Source};
+use crate::{Facts, Launch, Measured, OtherStream, Properties, Source, cublas, cudnn};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
@@ -182,7 +181,7 @@ impl Gpu {
         let mut facts = Facts::new(Source::Recorded, device);
         let (free, total) = self.memory()?;
         let context_bytes = total.saturating_sub(free) as u64;
-        facts.measured = Some(Measured { context_bytes, cudnn_bytes: None });
+        facts.measured = Some(Measured { context_bytes, cudnn_bytes: None, cublas_bytes: None });
         facts.libraries.insert("driver".into(), format!("{}.{}", version / 1000, version % 1000 / 10));
         Ok(facts)
     }
@@ -356,23 +355,26 @@ impl Drop for Module {
     }
 }
 
-/// What is done as one: a kernel of ours, or a plan of cuDNN's.
+/// What is done as one: a kernel of ours, or a library's work.
 pub enum Call {
     /// A kernel.
     Kernel(KernelCall),
     /// A plan of cuDNN's.
-    Cudnn(Execution),
+    Cudnn(cudnn::Execution),
+    /// A product of cuBLASLt's.
+    Cublas(cublas::Execution),
 }
 
 impl Call {
     /// Launches it, behind all that was begun before.
     ///
     /// # Errors
-    /// The driver or cuDNN refuses it.
+    /// The driver or the library refuses it.
     pub fn launch(&self) -> Result<(), DriverError> {
         match self {
             Call::Kernel(call) => call.launch(),
             Call::Cudnn(execution) => execution.launch(),
+            Call::Cublas(execution) => execution.launch(),
         }
     }
 }

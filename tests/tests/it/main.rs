@@ -9,6 +9,7 @@ mod damage;
 mod executables;
 mod executor;
 mod gpu;
+mod gpu_cublas;
 mod gpu_cudnn;
 mod halves;
 mod mxnet;

@@ -35,15 +35,14 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         format!("{} is {}, for which there are no kernels; there are some for {known}", gpu.name(), gpu.arch())
     })?;
     let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
-    let mut device = Device::find(&target.storing(asked.dtype), &asked.data)?;
-    if let Some(math) = asked.cudnn {
-        let facts = gpu.facts().map_err(|error| error.to_string())?;
-        device = device.with_cudnn(&facts.device, math, &asked.data)?;
-    }
+    let facts = asked.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
+    let properties = facts.as_ref().map(|facts| &facts.device);
+    let device = Device::find(target.storing(asked.dtype), asked.libraries, properties, &asked.data)?;
     let version = device.version()?;
     let cudnn = device.cudnn.as_ref().map(|version| format!(", cuDNN {version}")).unwrap_or_default();
+    let cublas = if asked.libraries.cublas.is_some() { ", products by cuBLASLt" } else { "" };
     let mut text = format!(
-        "{} ({}), {} of {} free, NVRTC {version}{cudnn}\n",
+        "{} ({}), {} of {} free, NVRTC {version}{cudnn}{cublas}\n",
         gpu.name(),
         gpu.arch(),
         Bytes(free as u64),
@@ -81,6 +80,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         "free_bytes": free,
         "nvrtc": version,
         "cudnn": device.cudnn,
+        "cublas": asked.libraries.cublas.is_some(),
         "dtype": asked.dtype.name(),
         "networks": rows,
     });

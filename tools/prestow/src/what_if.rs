@@ -12,7 +12,7 @@ use types::DType;
 
 use crate::Answer;
 use crate::arguments::WhatIf;
-use crate::device::with_cudnn;
+use crate::device::with_libraries;
 use crate::profiles::write;
 
 /// No batch above this is tried.
@@ -28,11 +28,9 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
         return Err("name the batches with --batch, as 1,2,4,8".into());
     }
     let gpu = asked.compile.device.as_ref().map(|gpu| {
-        let facts = gpu.facts.as_ref().zip(asked.compile.cudnn);
-        let planned = facts.map(|((_, facts), math)| {
-            with_cudnn(gpu.target.clone(), &facts.device, math, &asked.compile.source.data).map(|(target, _)| target)
-        });
-        planned.unwrap_or_else(|| Ok(gpu.target.clone()))
+        let device = gpu.facts.as_ref().map(|(_, facts)| &facts.device);
+        let (libraries, data) = (asked.compile.libraries, &asked.compile.source.data);
+        with_libraries(gpu.target.clone(), libraries, device, data).map(|(target, _)| target)
     });
     let gpu = gpu.transpose()?;
     let (mut variants, mut largest, mut reports) = (Vec::new(), Vec::new(), Vec::new());

@@ -2,7 +2,8 @@
 //!
 //! What kernels share stands in the folder `cuda/` as templates without includes; what is emitted here for a node is one
 //! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
-//! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, or what cuDNN planned.
+//! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, what cuDNN planned,
+//! or what cuBLASLt is to do.
 //!
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
 //! number of the launch where a step is several.
@@ -11,6 +12,7 @@ mod layout;
 mod library;
 mod moves;
 mod pointwise;
+mod products;
 mod recurrent;
 mod rows;
 mod tensor;
@@ -20,8 +22,9 @@ mod windows;
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use ::cuda::cublas::Product;
 use ::cuda::cudnn::{Planned, Planner};
-use ::cuda::{Launch, Work};
+use ::cuda::{Launch, Math, Work};
 use ir::ops::ReduceKind;
 use ir::{Graph, Halves, Node, NodeId, Op, TensorType, ValueId};
 use plan::Plan;
@@ -43,12 +46,25 @@ const ELEMENTS_MAX: usize = i32::MAX as usize;
 /// What a step's kernel is called where it is a convolution of cuDNN's.
 pub const CUDNN_CONV: &str = "cudnn_conv";
 
+/// What a step's kernel is called where it is a product of cuBLASLt's.
+pub const CUBLAS_PRODUCT: &str = "cublaslt_product";
+
+/// How cuBLASLt computes, where it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cublas {
+    /// How sums of products of `f32` may be computed.
+    pub math: Math,
+    /// The most workspace that a product has.
+    pub workspace: Bytes,
+}
+
 /// Plans for GPUs of one architecture.
 #[derive(Clone, Debug)]
 pub struct CudaTarget {
     arch: &'static str,
     dtype: DType,
     cudnn: Option<Rc<Planner>>,
+    cublas: Option<Cublas>,
 }
 
 impl CudaTarget {
@@ -58,7 +74,7 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch, dtype: DType::F32, cudnn: None })
+        Some(CudaTarget { arch, dtype: DType::F32, cudnn: None, cublas: None })
     }
 
     /// With results between kernels, and the weights of products and convolutions, stored as `f16` or `bf16`, or as `f32`.
@@ -75,6 +91,21 @@ impl CudaTarget {
     #[must_use]
     pub fn with_cudnn(self, planner: Rc<Planner>) -> CudaTarget {
         CudaTarget { cudnn: Some(planner), ..self }
+    }
+
+    /// With cuBLASLt for the products that it has functions for. `workspace` is the most that each of them has in the arena;
+    /// without it, what NVIDIA recommends for the architecture (`cublasSetWorkspace`): 32 MiB from `sm_90` on, 4 MiB before.
+    #[must_use]
+    pub fn with_cublas(self, math: Math, workspace: Option<Bytes>) -> CudaTarget {
+        let recommended = if self.arch == "sm_80" { Bytes(4 << 20) } else { Bytes(32 << 20) };
+        let cublas = Cublas { math, workspace: workspace.unwrap_or(recommended) };
+        CudaTarget { cublas: Some(cublas), ..self }
+    }
+
+    /// Why cuBLASLt does not do a node that is a product; none where it does, and where nobody asked for it.
+    pub fn refused_by_cublas(&self, graph: &Graph, id: NodeId) -> Option<String> {
+        let (Op::MatMul(product), Some(cublas)) = (&graph.node(id).op, &self.cublas) else { return None };
+        products::matmul(&View::new(graph, graph.node(id)), product, cublas, FREE_SCRATCH).err()
     }
 
     /// Why cuDNN does not do a node that is a convolution; none where it does, and where nobody asked it.
@@ -157,6 +188,7 @@ impl Template {
 enum Chosen {
     Emitted(Emitted),
     Cudnn(Planned),
+    Cublas(Product),
 }
 
 /// A kernel as it is emitted, before it has a name.
@@ -355,6 +387,11 @@ impl CudaTarget {
         {
             return Ok(vec![call]);
         }
+        if let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas)
+            && let Ok(calls) = products::matmul(node, product, cublas, scratch)
+        {
+            return Ok(calls);
+        }
         let mut calls = select(node)?;
         for input in calls.iter_mut().flat_map(|call| &mut call.inputs) {
             if let CallInput::Value(ix) = *input {
@@ -453,6 +490,10 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
             Chosen::Emitted(emitted) => emitted,
             Chosen::Cudnn(planned) => {
                 step.code = Work::Cudnn(planned).code();
+                continue;
+            }
+            Chosen::Cublas(product) => {
+                step.code = Work::Cublas(product).code();
                 continue;
             }
         };

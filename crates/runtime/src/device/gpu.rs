@@ -1,11 +1,12 @@
 //! [`Gpu`]: plans for `cuda` targets, on an NVIDIA GPU.
 //!
 //! One block of device memory holds the arena and behind it the constants. Every step is a launch with its addresses,
-//! decided when the plan is opened, or a plan of cuDNN's; those of a plan are recorded as one graph, so that a run is one call.
+//! decided when the plan is opened, or a library's work; those of a plan are recorded as one graph, so that a run is one call.
 
 use std::sync::Arc;
 
-use cuda::cudnn::{CudnnError, Execution, Handle};
+use cuda::cublas::{self, CublasError};
+use cuda::cudnn::{self, CudnnError};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
 use cuda::{OtherMemory, OtherStream, Places, Work};
 use plan::{Operand, Place, Plan, Step};
@@ -32,6 +33,12 @@ impl From<DriverError> for RunError {
 
 impl From<CudnnError> for RunError {
     fn from(error: CudnnError) -> RunError {
+        RunError::Device(error.to_string())
+    }
+}
+
+impl From<CublasError> for RunError {
+    fn from(error: CublasError) -> RunError {
         RunError::Device(error.to_string())
     }
 }
@@ -65,14 +72,18 @@ impl GpuBackend {
         for plan in plans {
             works.push(works_of(plan)?);
         }
-        let cudnn = match works.iter().flatten().any(|work| matches!(work, Work::Cudnn(_))) {
-            true => Some(Handle::new(&device.places, &gpu)?),
-            false => None,
-        };
-        if cudnn.is_some() {
+        let does = |kind: fn(&Work) -> bool| works.iter().flatten().any(kind);
+        let mut cudnn = None;
+        if does(|work| matches!(work, Work::Cudnn(_))) {
+            cudnn = Some(cudnn::Handle::new(&device.places, &gpu)?);
             stages.end("cuDNN")?;
         }
-        let place = Block { gpu: &gpu, memory: &memory, constants_at, cudnn: cudnn.as_ref() };
+        let mut cublas = None;
+        if does(|work| matches!(work, Work::Cublas(_))) {
+            cublas = Some(cublas::Handle::new(&device.places, &gpu)?);
+            stages.end("cuBLASLt")?;
+        }
+        let place = Block { gpu: &gpu, memory: &memory, constants_at, cudnn: cudnn.as_ref(), cublas: cublas.as_ref() };
         let opened: Result<Vec<Opened>, RunError> =
             plans.iter().zip(&works).map(|(plan, works)| Opened::new(&place, plan, works)).collect();
         let opened = opened?;
@@ -150,7 +161,7 @@ fn item(what: &str, bytes: usize) -> Item {
     Item { what: format!("device: {what}"), method, bytes: bytes as u64 }
 }
 
-/// The libraries that a plan needs where it runs beside a driver, with the versions that it was made with.
+/// The libraries that a plan needs where it runs beside a driver, with the versions that do.
 pub fn libraries(plan: &Plan) -> Vec<String> {
     let works =
         plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
@@ -158,6 +169,8 @@ pub fn libraries(plan: &Plan) -> Vec<String> {
         Work::Cudnn(planned) => {
             Some(format!("cuDNN {} (libcudnn.so.9, and libcublasLt.so that it loads)", planned.version))
         }
+        // Its algorithms are chosen where it runs, so that any version does whose functions are known.
+        Work::Cublas(_) => Some("cuBLAS 13 (libcublasLt.so.13)".to_string()),
         Work::Launch(_) => None,
     });
     let mut libraries: Vec<String> = named.collect();
@@ -183,7 +196,8 @@ struct Block<'a> {
     gpu: &'a Arc<driver::Gpu>,
     memory: &'a Arc<Memory>,
     constants_at: Bytes,
-    cudnn: Option<&'a Arc<Handle>>,
+    cudnn: Option<&'a Arc<cudnn::Handle>>,
+    cublas: Option<&'a Arc<cublas::Handle>>,
 }
 
 impl Block<'_> {
@@ -210,28 +224,35 @@ impl Opened {
             };
             let operands: Result<Vec<usize>, RunError> = step.inputs.iter().chain(&step.outputs).map(place).collect();
             let (mut places, workspace) = (operands?, step.workspace.as_ref().map(place).transpose()?);
-            Ok(match (work, &module, block.cudnn) {
-                (Work::Launch(launch), Some(module), _) => {
+            let given = step.workspace.map_or(0, |workspace| workspace.size.0);
+            const OPENED: &str = "it is opened where a plan needs it";
+            Ok(match work {
+                Work::Launch(launch) => {
+                    let none = || RunError::Device("the plan has no code for a GPU; compile the model again".into());
                     places.extend(workspace);
-                    Call::Kernel(module.call(launch, block.memory, &places)?)
+                    Call::Kernel(module.as_ref().ok_or_else(none)?.call(launch, block.memory, &places)?)
                 }
-                (Work::Cudnn(planned), _, Some(cudnn)) => {
-                    let given = step.workspace.map_or(0, |workspace| workspace.size.0);
+                Work::Cudnn(planned) => {
                     if given != planned.workspace {
                         return Err(broken(ix, step, "its workspace is not what cuDNN wants"));
                     }
-                    Call::Cudnn(Execution::new(cudnn, planned, block.memory, &places, workspace)?)
+                    let cudnn = block.cudnn.expect(OPENED);
+                    Call::Cudnn(cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace)?)
                 }
-                (Work::Launch(_), None, _) => {
-                    return Err(RunError::Device("the plan has no code for a GPU; compile the model again".into()));
+                Work::Cublas(product) => {
+                    let sizes = step.inputs.iter().chain(&step.outputs).map(|operand| operand.size.0).collect();
+                    if given != product.workspace || product.sizes() != Some(sizes) {
+                        return Err(broken(ix, step, "its operands are not those of its product"));
+                    }
+                    let cublas = block.cublas.expect(OPENED);
+                    Call::Cublas(cublas::Execution::new(cublas, product, block.memory, &places, workspace)?)
                 }
-                (Work::Cudnn(_), _, None) => unreachable!("it is opened where a plan needs it"),
             })
         };
         let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
         let calls = calls?;
-        // What cuDNN loads when it is first asked for cannot be loaded while calls are recorded.
-        let mut late = calls.iter().filter(|call| matches!(call, Call::Cudnn(_))).peekable();
+        // What libraries load when they are first asked for cannot be loaded while calls are recorded.
+        let mut late = calls.iter().filter(|call| !matches!(call, Call::Kernel(_))).peekable();
         if late.peek().is_some() {
             late.try_for_each(Call::launch)?;
             gpu.finish()?;
@@ -312,7 +333,7 @@ impl Backend for GpuBackend {
     }
 
     fn fills_workspace(&self, plan: usize, step: usize) -> bool {
-        // How much of it cuDNN writes, nobody says.
+        // How much of it a library writes, nobody says.
         matches!(self.plans[plan].graph.calls()[step], Call::Kernel(_))
     }
 
