@@ -115,7 +115,7 @@ void work(void* context) {
     if (w.workspace) std::memset(w.workspace, 7, USED - 31);
     const auto factor = [&](const void* from, int64_t at, int type) {
         const float number = read_number(from, at, type);
-        return w.how.compute == COMPUTE_TF32 ? tf32_of_float(number) : number;
+        return w.how.compute == COMPUTE_TF32 ? __int_as_float(int(tf32_of_float(number))) : number;
     };
     for (int32_t ix = 0; ix < w.d.count; ix++)
         for (uint64_t column = 0; column < w.d.columns; column++)

@@ -10,7 +10,7 @@ use cuda::cudnn::Planner;
 use cuda::{Facts, Launch, Math, Places, Work};
 use ir::Graph;
 use ir::ops::Recurrent;
-use lower::cuda::{CudaTarget, assemble};
+use lower::cuda::assemble;
 use plan::{Module, Operand, Place, Plan};
 use types::recurrent::{Cell, Reset, Sweep};
 use types::{Bytes, DType, Tensor, npy};
@@ -40,19 +40,24 @@ pub(crate) struct How {
     /// With cuBLASLt, and so much workspace for each product.
     pub(crate) cublas: Option<(Math, Bytes)>,
     pub(crate) dtype: DType,
+    /// Emitted kernels round operands for tensor cores.
+    pub(crate) rounds: bool,
 }
 
 impl Default for How {
     fn default() -> How {
-        How { code: Some(b"code".to_vec()), cudnn: None, cublas: None, dtype: DType::F32 }
+        How { code: Some(b"code".to_vec()), cudnn: None, cublas: None, dtype: DType::F32, rounds: false }
     }
 }
 
 impl Mocked {
     /// Compiles a graph and builds a driver that has its kernels, or none after saying that `test` is skipped.
     pub(crate) fn new(test: &str, name: &str, graph: Graph, how: How) -> Option<Mocked> {
-        let (folder, How { code, cudnn, cublas, dtype }) = (folder(name), how);
-        let mut target = CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype);
+        let (folder, How { code, cudnn, cublas, dtype, rounds }) = (folder(name), how);
+        let mut target = crate::cuda::target(dtype);
+        if rounds {
+            target = target.rounding();
+        }
         if let Some(math) = cudnn {
             if !built_cudnn(&folder) {
                 skip(test, "`c++` is not installed");

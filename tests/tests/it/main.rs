@@ -20,6 +20,7 @@ mod quantized;
 mod reference;
 mod report;
 mod support;
+mod tf32;
 mod transformers;
 #[path = "../../../crates/load/tests/it/wire.rs"]
 #[allow(dead_code, reason = "the loader's own tests use the rest")]

@@ -41,8 +41,8 @@ pub(crate) struct Compile {
     /// What was decided is told one by one.
     pub(crate) verbose: bool,
     pub(crate) exact: bool,
-    /// What is stored between kernels; several, distinct ones, for what-if alone.
-    pub(crate) dtypes: Vec<DType>,
+    /// Several, distinct ones, for what-if alone.
+    pub(crate) dtypes: Vec<Numbers>,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
     pub(crate) tune: Option<Tune>,
@@ -54,6 +54,40 @@ pub(crate) struct Gpu {
     pub(crate) target: CudaTarget,
     /// One of them, by its file of facts; none where the plan is for all of the architecture.
     pub(crate) facts: Option<(PathBuf, Facts)>,
+}
+
+/// How numbers are stored between kernels, and taken by products and convolutions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// As this dtype: `f32` or halves.
+    Stored(DType),
+    /// As `f32`, with operands rounded where a GPU's tensor cores multiply them.
+    Tf32,
+}
+
+impl Numbers {
+    pub(crate) const F32: Numbers = Numbers::Stored(DType::F32);
+
+    /// What is stored.
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Numbers::Stored(dtype) => dtype,
+            Numbers::Tf32 => DType::F32,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Numbers::Stored(dtype) => dtype.name(),
+            Numbers::Tf32 => "tf32",
+        }
+    }
+
+    /// A target for them.
+    pub(crate) fn on(self, target: CudaTarget) -> CudaTarget {
+        let target = target.storing(self.dtype());
+        if self == Numbers::Tf32 { target.rounding() } else { target }
+    }
 }
 
 /// NVIDIA's libraries that are asked for, and how they may compute.
@@ -120,8 +154,7 @@ pub(crate) struct GpuCheck {
     pub(crate) models: Vec<String>,
     pub(crate) batches: Vec<usize>,
     pub(crate) iters: usize,
-    /// What is stored between kernels.
-    pub(crate) dtype: DType,
+    pub(crate) dtype: Numbers,
     pub(crate) libraries: Libraries,
     pub(crate) data: PathBuf,
     pub(crate) output: Option<PathBuf>,
@@ -183,7 +216,8 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
                                so much of the arena (default 32MiB; for sm_80 4MiB)
          --verbose             which convolutions cuDNN, and which products cuBLASLt does not do, and why
          --dtype f32           how weights, and results between kernels, are stored: f32, f16 or bf16; kernels compute
-                               in f32, inputs and outputs stay as they are
+                               in f32, inputs and outputs stay as they are. tf32, for GPUs: as f32, with operands of
+                               products and convolutions rounded for tensor cores, those of libraries as well
          --exact               no algorithm that trades rounding for speed (Winograd's)
          --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds)
          --tune-threads N      with so many threads (default: as many as there are cores)
@@ -302,7 +336,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         models: Vec::new(),
         batches: vec![1],
         iters: 50,
-        dtype: DType::F32,
+        dtype: Numbers::F32,
         libraries: Libraries::default(),
         data,
         output: None,
@@ -331,7 +365,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             other => return Err(text(other.unexpected())),
         }
     }
-    check.libraries.settled(false, &[check.dtype])?;
+    check.libraries = check.libraries.settled(false, &[check.dtype])?;
     Ok(Command::GpuCheck(check))
 }
 
@@ -414,7 +448,7 @@ fn parse_export(words: lexopt::Parser) -> Result<Command, String> {
                 || compile.dump_ir.is_some()
                 || compile.budget.is_some()
                 || compile.tune.is_some();
-            let plain = compile.dtypes == [DType::F32] && !compile.exact && compile.device.is_none();
+            let plain = compile.dtypes == [Numbers::F32] && !compile.exact && compile.device.is_none();
             if planned || !plain || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
                 let flags = "--target, --dtype, --budget, --exact, --tune, --runner, --dump-ir and several batches";
                 return Err(format!("export writes the model as it is; leave out {flags}"));
@@ -460,7 +494,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
     let (mut level, mut device) = (CpuTarget::new().level, None);
     let (mut libraries, mut verbose) = (Libraries::default(), false);
-    let mut dtypes = vec![DType::F32];
+    let mut dtypes = vec![Numbers::F32];
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
@@ -537,11 +571,18 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if verbose && libraries.cudnn.is_none() && libraries.cublas.is_none() {
         return Err("--verbose tells what --cudnn and --cublas, which are missing, leave to other kernels".into());
     }
+    if dtypes.contains(&Numbers::Tf32) && device.is_none() {
+        let gpus = architectures();
+        return Err(format!("--dtype tf32 is for GPUs' tensor cores: name one with --target, as {gpus} or FILE.json"));
+    }
+    if dtypes.contains(&Numbers::Tf32) && exact {
+        return Err("--dtype tf32 and --exact exclude each other".into());
+    }
     let libraries = libraries.settled(exact, &dtypes)?;
-    if tune.is_some() && dtypes != [DType::F32] {
+    if tune.is_some() && dtypes != [Numbers::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
-    if budget.is_some() && dtypes != [DType::F32] {
+    if budget.is_some() && dtypes != [Numbers::F32] {
         return Err(
             "--budget and --dtype exclude each other: what saves memory at the cost of time is there for f32 alone"
                 .into(),
@@ -587,17 +628,19 @@ fn parse_batches(given: &str) -> Result<Vec<usize>, String> {
     Ok(batches)
 }
 
-fn parse_dtypes(given: &str) -> Result<Vec<DType>, String> {
-    let mut dtypes = Vec::new();
+fn parse_dtypes(given: &str) -> Result<Vec<Numbers>, String> {
+    let mut all = Vec::new();
     for name in given.split(',') {
-        let dtype = name.trim().parse().ok().filter(|dtype: &DType| *dtype == DType::F32 || dtype.is_half());
-        let dtype = dtype.ok_or_else(|| format!("--dtype {given} is not supported; there are f32, f16, bf16"))?;
-        if dtypes.contains(&dtype) {
-            return Err(format!("--dtype names {dtype} twice"));
+        let stored = || name.trim().parse().ok().filter(|dtype: &DType| *dtype == DType::F32 || dtype.is_half());
+        let numbers = if name.trim() == "tf32" { Some(Numbers::Tf32) } else { stored().map(Numbers::Stored) };
+        let numbers =
+            numbers.ok_or_else(|| format!("--dtype {given} is not supported; there are f32, tf32, f16, bf16"))?;
+        if all.contains(&numbers) {
+            return Err(format!("--dtype names {} twice", numbers.name()));
         }
-        dtypes.push(dtype);
+        all.push(numbers);
     }
-    Ok(dtypes)
+    Ok(all)
 }
 
 impl Libraries {
@@ -624,15 +667,23 @@ impl Libraries {
         Ok(())
     }
 
+    /// How they compute for one of the `--dtype`s.
+    pub(crate) fn of(mut self, numbers: Numbers) -> Libraries {
+        if numbers == Numbers::Tf32 {
+            [&mut self.cudnn, &mut self.cublas].into_iter().flatten().for_each(|math| *math = Math::Tf32);
+        }
+        self
+    }
+
     /// With what other flags say about them.
-    fn settled(mut self, exact: bool, dtypes: &[DType]) -> Result<Libraries, String> {
+    fn settled(mut self, exact: bool, dtypes: &[Numbers]) -> Result<Libraries, String> {
         if self.cublas.is_none() && self.cublas_workspace.is_some() {
             return Err("--cublas-workspace says how much --cublas, which is missing, may take".into());
         }
         for (flag, math) in [("--cudnn", &mut self.cudnn), ("--cublas", &mut self.cublas)] {
             match math {
                 Some(Math::Tf32) if exact => return Err(format!("{flag}=tf32 and --exact exclude each other")),
-                Some(Math::Tf32) if dtypes.iter().any(|dtype| dtype.is_half()) => {
+                Some(Math::Tf32) if dtypes.iter().any(|numbers| numbers.dtype().is_half()) => {
                     return Err(format!(
                         "{flag}=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them"
                     ));

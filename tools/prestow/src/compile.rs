@@ -21,19 +21,20 @@ use crate::tune::{self, Outcome};
 #[expect(clippy::disallowed_methods, reason = "how long compiling takes is told, and goes nowhere else")]
 pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let start = Instant::now();
-    let [dtype] = request.dtypes[..] else {
+    let [numbers] = request.dtypes[..] else {
         return Err("--dtype takes one dtype for an executable; what-if takes several".into());
     };
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let gpu = request.device.as_ref();
-    let target = |gpu: &Gpu| gpu.target.clone().storing(dtype);
+    let libraries = request.libraries.of(numbers);
     let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
     let properties = facts.map(|(_, facts)| &facts.device);
-    let find = |gpu| Device::find(target(gpu), request.libraries, properties, &request.source.data);
+    let find = |gpu: &Gpu| Device::find(numbers.on(gpu.target.clone()), libraries, properties, &request.source.data);
     let device = gpu.map(find).transpose()?;
-    let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, ..CpuTarget::new() };
+    let mut processor =
+        CpuTarget { level: request.level, exact: request.exact, dtype: numbers.dtype(), ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {
         processor.tuned = tuning.tuned.clone();
@@ -80,7 +81,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
     let cudnn = device.as_ref().and_then(|device| device.cudnn.clone());
-    let libraries = Library::all(request.libraries, cudnn, &program, left);
+    let libraries = Library::all(libraries, cudnn, &program, left);
     if let Some((file, facts)) = facts {
         device::fits(file, facts, &program)?;
     }

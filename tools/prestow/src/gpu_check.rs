@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 use types::{Bytes, DType, Random, Tensor};
 
 use crate::Answer;
-use crate::arguments::GpuCheck;
+use crate::arguments::{GpuCheck, Numbers};
 use crate::device::{Device, places};
 
 /// Results may differ by this part of the largest one.
@@ -37,7 +37,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
     let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
     let facts = asked.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
     let properties = facts.as_ref().map(|facts| &facts.device);
-    let device = Device::find(target.storing(asked.dtype), asked.libraries, properties, &asked.data)?;
+    let device = Device::find(asked.dtype.on(target), asked.libraries.of(asked.dtype), properties, &asked.data)?;
     let version = device.version()?;
     let cudnn = device.cudnn.as_ref().map(|version| format!(", cuDNN {version}")).unwrap_or_default();
     let cublas = if asked.libraries.cublas.is_some() { ", products by cuBLASLt" } else { "" };
@@ -149,9 +149,9 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
     let watched = compiled.plan.arena.size.0 <= AUDITED;
     let audit = if watched { runtime::audit::audit(&mut session, &bytes) } else { None };
     let tolerance = match asked.dtype {
-        DType::F16 => STEPS / 1024.0,
-        DType::Bf16 => STEPS / 128.0,
-        _ => TOLERANCE,
+        Numbers::Stored(DType::F16) | Numbers::Tf32 => STEPS / 1024.0,
+        Numbers::Stored(DType::Bf16) => STEPS / 128.0,
+        Numbers::Stored(_) => TOLERANCE,
     };
     let verdict = match (difference <= tolerance, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
         (false, _) => "WRONG",

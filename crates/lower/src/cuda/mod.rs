@@ -63,6 +63,8 @@ pub struct Cublas {
 pub struct CudaTarget {
     arch: &'static str,
     dtype: DType,
+    /// Whether operands of `f32` are rounded where tensor cores can multiply them.
+    rounds: bool,
     cudnn: Option<Rc<Planner>>,
     cublas: Option<Cublas>,
 }
@@ -74,7 +76,7 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch, dtype: DType::F32, cudnn: None, cublas: None })
+        Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None })
     }
 
     /// With results between kernels, and the weights of products and convolutions, stored as `f16` or `bf16`, or as `f32`.
@@ -85,6 +87,17 @@ impl CudaTarget {
     pub fn storing(self, dtype: DType) -> CudaTarget {
         assert!(dtype == DType::F32 || dtype.is_half(), "nothing is stored as {dtype} between kernels");
         CudaTarget { dtype, ..self }
+    }
+
+    /// With operands of emitted products and convolutions rounded to eleven bits where tensor cores can multiply them (TF32).
+    /// What is stored stays `f32`, and so do sums. How libraries compute is said where they are asked for.
+    ///
+    /// # Panics
+    /// What is stored are halves, which tensor cores multiply as they are.
+    #[must_use]
+    pub fn rounding(self) -> CudaTarget {
+        assert!(self.dtype == DType::F32, "{} is not rounded", self.dtype);
+        CudaTarget { rounds: true, ..self }
     }
 
     /// With cuDNN for the convolutions that it has engines for. What is planned is for the GPU that it knows.
@@ -216,6 +229,7 @@ impl Emitted {
 impl Target for CudaTarget {
     fn name(&self) -> String {
         match self.dtype {
+            DType::F32 if self.rounds => format!("cuda:{}+tf32", self.arch),
             DType::F32 => format!("cuda:{}", self.arch),
             stored => format!("cuda:{}+{stored}", self.arch),
         }
@@ -273,7 +287,7 @@ impl Target for CudaTarget {
 
     fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
         let node = graph.node(id);
-        let view = View::new(graph, node);
+        let view = View { rounds: self.rounds, ..View::new(graph, node) };
         let values = || node.inputs.iter().chain(&node.outputs);
         let large = values().find(|&&value| ELEMENTS_MAX < graph.ty(value).shape.elements());
         let calls = match (large, layout::misplaced(graph, node)) {
@@ -299,6 +313,8 @@ struct View<'a> {
     output: TensorType,
     /// Of the result.
     layout: Layout,
+    /// Whether operands of `f32` may be rounded for tensor cores.
+    rounds: bool,
 }
 
 impl<'a> View<'a> {
@@ -311,7 +327,7 @@ impl<'a> View<'a> {
                 (Cow::Borrowed(&node.op), inputs, graph.ty(node.outputs[0]).clone())
             }
         };
-        View { graph, node, op, inputs, output, layout }
+        View { graph, node, op, inputs, output, layout, rounds: false }
     }
 }
 

@@ -76,16 +76,21 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     let [left, right] = [0, 1].map(|ix| ctype(node.input(ix).dtype));
     body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
     let tiles = Tiles::new(node, count, m, n);
-    let (function, item) = match tiles.halves {
-        Some(half) => (format!("product_of_halves<{}, {}, {m}, {n}, {k}>", ctype(half), tiles.of_warp()), ".bits"),
-        None => (format!("product<{m}, {n}, {k}>"), ""),
+    let function = match tiles.cores {
+        Some(of) => format!("product_by_cores<{of}, {}, {m}, {n}, {k}>", tiles.of_warp()),
+        None => format!("product<{m}, {n}, {k}>"),
     };
-    let number = if tiles.halves.is_some() { "" } else { "(float)" };
+    // What is stored as tensor cores take it is read bit by bit.
+    let item = |item: String| match tiles.cores {
+        Some("tf32") => format!("tf32({item}).bits"),
+        Some(_) => format!("{item}.bits"),
+        None => format!("(float){item}"),
+    };
+    let (left, right) = (item(format!("a[row * {k} + k]")), item(format!("b[k * {n} + column]")));
     body.push_str(&format!(
-        "    {function}([=](int row, int k) {{ return {number}a[row * {k} + k]{item}; }},\n        [=](int k, int column) \
-         {{ return {number}b[k * {n} + column]{item}; }},\n        [=](int row, int column, float sum) {{\n            const \
-         size_t at = ((size_t)blockIdx.z * {m} + row) * {n} + column;\n            y[at] = finish(sum, column, at);\n        \
-         }});\n"
+        "    {function}([=](int row, int k) {{ return {left}; }},\n        [=](int k, int column) {{ return {right}; \
+         }},\n        [=](int row, int column, float sum) {{\n            const size_t at = ((size_t)blockIdx.z * {m} + row) * {n} \
+         + column;\n            y[at] = finish(sum, column, at);\n        }});\n"
     ));
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let grid = tiles.grid(count, m, n);
