@@ -158,6 +158,10 @@ int cuDeviceGetName(char* name, int size, int) {
     std::snprintf(name, size, "Mock GPU");
     return SUCCESS;
 }
+int cuDeviceGetPCIBusId(char* text, int size, int) {
+    ENTER("cuDeviceGetPCIBusId");
+    return std::snprintf(text, size, "0000:65:00.0") < size ? SUCCESS : INVALID_VALUE;
+}
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     ENTER("cuDeviceGetAttribute");
     // By the numbers of `CUdevice_attribute`: what an H200 says of itself, as far as somebody asks.
@@ -280,7 +284,7 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
     return driver().add(launch);
 }
-// For libraries on this driver (`mock_cudnn.cpp`, `mock_cublaslt.cpp`): work of theirs on the stream, and the addresses that it is about.
+// For libraries on this driver (`mock_cudnn.cpp`, `mock_cublaslt.cpp`, `mock_nvml.cpp`): work of theirs on the stream, and the addresses that it is about.
 int mockEnqueue(const char* library, void (*work)(void*), void* context, void** addresses, size_t count) {
     Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
     return driver().add(launch);

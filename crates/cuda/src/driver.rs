@@ -1,12 +1,12 @@
 //! A GPU through its driver: owners of a context with a stream, of memory, of modules and of graphs. Nothing is left behind
 //! when they go, also where something failed in between.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
-use crate::{Facts, Launch, Measured, OtherStream, Properties, Source, cublas, cudnn};
+use crate::{Facts, Launch, Measured, OtherStream, Places, Properties, Source, cublas, cudnn, nvml};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
@@ -24,9 +24,10 @@ pub enum DriverError {
     #[error("there is no GPU {ordinal}; the driver has {count}")]
     NoDevice { ordinal: usize, count: i32 },
     #[error(
-        "{needed} bytes do not fit into {name}: {free} of {total} are free; stop what holds the rest, or take a smaller batch"
+        "{needed} bytes do not fit into {name}: {free} of {total} are free ({holders}); stop what holds the rest, or take a \
+         smaller batch"
     )]
-    OutOfMemory { name: String, needed: usize, free: usize, total: usize },
+    OutOfMemory { name: String, needed: usize, free: usize, total: usize, holders: String },
     #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{arch}")]
     Arch { name: String, arch: String },
     #[error("the code has no kernel `{0}`; the file is damaged, compile the model again")]
@@ -127,6 +128,28 @@ impl Gpu {
         result::mem_get_info().map_err(failed("being asked for its memory"))
     }
 
+    /// Where it is on the PCI bus, `0000:01:00.0` for one, by which NVIDIA's other libraries find it.
+    ///
+    /// # Errors
+    /// The GPU does not answer.
+    pub fn bus(&self) -> Result<String, DriverError> {
+        let mut text = [0; 32];
+        // SAFETY: there is room for as many bytes as are said, of which the last goes on to be a zero.
+        let status = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32 - 1, self.device) };
+        status.result().map_err(failed("being asked where it is"))?;
+        // SAFETY: the last byte is a zero.
+        Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// Who holds its memory, in words, as far as NVML tells.
+    fn holders(&self) -> String {
+        let told = self.bus().map_err(|error| error.to_string()).and_then(|bus| {
+            let usage = nvml::usage(&Places::default(), &bus);
+            usage.map(|usage| usage.holders()).map_err(|error| error.to_string())
+        });
+        told.unwrap_or_else(|why| format!("who holds the rest is not told: {why}"))
+    }
+
     /// What there is to know of it, for machines without it.
     ///
     /// # Errors
@@ -223,7 +246,8 @@ impl Memory {
     /// They do not fit.
     pub fn new(gpu: &Arc<Gpu>, size: usize) -> Result<Memory, DriverError> {
         let (free, total) = gpu.memory()?;
-        let full = || DriverError::OutOfMemory { name: gpu.name.clone(), needed: size, free, total };
+        let full =
+            || DriverError::OutOfMemory { name: gpu.name.clone(), needed: size, free, total, holders: gpu.holders() };
         if free < size {
             return Err(full());
         }

@@ -13,7 +13,7 @@ pub use gpu::{Gpu, libraries};
 pub use host::Host;
 pub use resident::Resident;
 
-use crate::process::Item;
+use crate::process::{Item, Observed};
 use crate::{RunError, WeightSource};
 
 /// Something that plans for one target can be opened on.
@@ -57,6 +57,12 @@ pub trait Backend: Send {
     /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
     fn device_memory(&self) -> Vec<Item> {
         Vec::new()
+    }
+
+    /// What the device's own management says of its memory, process by process. Nothing where that is the host's. Asking
+    /// allocates.
+    fn observed(&self) -> Observed {
+        Observed::default()
     }
 
     /// Nothing but arithmetic on registers, on all threads; returns how many operations. What a run can be compared with.

@@ -6,7 +6,7 @@ use plan::{Plan, Port};
 use types::Tensor;
 
 use crate::device::{Backend, Device};
-use crate::process::Item;
+use crate::process::{Item, Observed};
 
 /// Who keeps the bytes of a plan's constants while it runs.
 pub trait WeightSource: Send + Sync {
@@ -171,6 +171,11 @@ impl Session {
     /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
     pub fn device_memory(&self) -> Vec<Item> {
         self.backend.device_memory()
+    }
+
+    /// What the device's own management says of its memory, process by process. Nothing where that is the host's.
+    pub fn observed(&self) -> Observed {
+        self.backend.observed()
     }
 
     /// How many bytes of it.

@@ -129,7 +129,7 @@ pub(crate) fn without_libraries(program: &Path) -> Command {
 }
 
 /// Builds a library of our own in another's place; whether there is a compiler.
-fn built(command: &mut Command, library: &Path) -> bool {
+pub(crate) fn built(command: &mut Command, library: &Path) -> bool {
     // Nothing but its calls is seen from outside: other libraries have names of their own.
     let own = ["-fvisibility=hidden", "-fno-gnu-unique", "-static-libstdc++", "-static-libgcc"];
     command.args(["-std=c++17", "-O2", "-shared", "-fPIC"]).args(own).arg("-o").arg(library).arg("-ldl");
@@ -347,7 +347,11 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         check(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:3:999"))], "the GPU failed at");
     }
     check("old", &[("PRESTOW_MOCK_VERSION", "12040")], "for CUDA 12.4");
-    check("full", &[("PRESTOW_MOCK_MEMORY", "1000")], "do not fit into Mock GPU: 1000 of 1000 are free");
+    check(
+        "full",
+        &[("PRESTOW_MOCK_MEMORY", "1000")],
+        "do not fit into Mock GPU: 1000 of 1000 are free (who holds the rest",
+    );
     check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "do not fit into Mock GPU");
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
-use cuda::{OtherMemory, OtherStream, Places, Work};
+use cuda::{OtherMemory, OtherStream, Places, Work, nvml};
 use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
 use super::{Backend, Device};
-use crate::process::Item;
+use crate::process::{Item, Observed, Untold};
 use crate::{RunError, WeightSource};
 
 /// A GPU of this machine.
@@ -92,7 +92,8 @@ impl GpuBackend {
         gpu.finish()?;
         stages.end("code and records")?;
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
-        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu })
+        let places = device.places.clone();
+        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu, places })
     }
 
     /// Begins a run on another's stream, whose operands are another's memory of the ports' sizes.
@@ -123,6 +124,8 @@ pub(super) struct GpuBackend {
     stages: Stages,
     mirror: Mirror,
     gpu: Arc<driver::Gpu>,
+    /// Where NVIDIA's libraries may be.
+    places: Places,
 }
 
 /// A copy of the arena for those who look at it.
@@ -154,6 +157,36 @@ impl Stages {
         self.free = free;
         Ok(())
     }
+}
+
+/// What NVML says, for a process that has a block of so many bytes.
+fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
+    let told = |what: String, bytes: u64, method: &str| Item { what, method: format!("NVML, {method}"), bytes };
+    let (processes, memory) = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2");
+    let mut observed = Observed::default();
+    match usage.of(own) {
+        Ok(bytes) => {
+            observed.items.push(told("all that this process holds".into(), bytes, processes));
+            let beside = format!("{processes}, without arena and constants");
+            let what = "context, libraries and code of this process".into();
+            observed.items.push(told(what, bytes.saturating_sub(block), &beside));
+        }
+        Err(why) => observed.untold.push(Untold { what: "all that this process holds".into(), why }),
+    }
+    let others = || usage.processes.iter().filter(|process| process.pid != own);
+    let known: Vec<u64> = others().filter_map(|process| process.bytes).collect();
+    if !known.is_empty() {
+        let what = format!("all that {} other processes hold", known.len());
+        observed.items.push(told(what, known.iter().sum(), processes));
+    }
+    if known.len() < others().count() {
+        let what = format!("all that {} other processes hold", others().count() - known.len());
+        let why = "the platform does not let NVML tell".into();
+        observed.untold.push(Untold { what, why });
+    }
+    observed.items.push(told("in use by all processes".into(), usage.used, memory));
+    observed.items.push(told(format!("kept by driver {} and the GPU", usage.driver), usage.reserved, memory));
+    observed
 }
 
 fn item(what: &str, bytes: usize) -> Item {
@@ -322,6 +355,15 @@ impl Backend for GpuBackend {
             items.push(item("runs", self.stages.free.saturating_sub(free)));
         }
         items
+    }
+
+    fn observed(&self) -> Observed {
+        let what = "all that this process holds".to_string();
+        let usage = self.gpu.bus().map_err(|error| error.to_string());
+        match usage.and_then(|bus| nvml::usage(&self.places, &bus).map_err(|error| error.to_string())) {
+            Ok(usage) => observed(&usage, std::process::id(), self.memory.size() as u64),
+            Err(why) => Observed { items: Vec::new(), untold: vec![Untold { what, why }] },
+        }
     }
 
     fn burst(&mut self, _rounds: usize) -> u64 {
