@@ -3,6 +3,7 @@
 //
 //   PRESTOW_MOCK_TRACE=FILE       every call that does something, a line each
 //   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E
+//   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
 //   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
 //   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
 //
@@ -49,6 +50,10 @@ struct Driver {
             if (count != 0) say("leaked %s %d", what.c_str(), count);
         }
         if (trace) std::fclose(trace);
+        if (FILE* file = variable("PRESTOW_MOCK_CALLS") ? std::fopen(variable("PRESTOW_MOCK_CALLS"), "w") : nullptr) {
+            for (auto& [name, count] : calls) std::fprintf(file, "%s %d\n", name.c_str(), count);
+            std::fclose(file);
+        }
     }
 
     template <class... Parts>

@@ -32,14 +32,46 @@ pub enum DriverError {
     Arch { name: String, arch: String },
     #[error("the code has no kernel `{0}`; the file is damaged, compile the model again")]
     NoKernel(String),
+    #[error(
+        "the GPU is not to be had: the driver says `{why}` at {what}; another process has it to itself, or it is being set up: \
+         stop that process, or name another GPU with --device"
+    )]
+    Busy { what: &'static str, why: String },
+    #[error(
+        "the GPU was lost at {what}: {why}; no result of this run is to be used, and this process cannot use the GPU any more: \
+         start it again, and look for `Xid` in the system's log if it happens twice"
+    )]
+    Lost { what: &'static str, why: String },
     #[error("the GPU failed at {what}: {why}")]
     Failed { what: &'static str, why: String },
 }
 
+/// Makes an error of ours of the driver's, by what it means for whoever gets it.
 pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+    use sys::cudaError_enum as Code;
     move |error| {
         let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
-        DriverError::Failed { what, why: text.unwrap_or_else(|| format!("error {:?}", error.0)) }
+        let why = text.unwrap_or_else(|| format!("error {:?}", error.0));
+        match error.0 {
+            Code::CUDA_ERROR_DEVICE_UNAVAILABLE | Code::CUDA_ERROR_SYSTEM_NOT_READY => DriverError::Busy { what, why },
+            // As the driver's documentation has it, a context that has seen one of these is of no use any more.
+            Code::CUDA_ERROR_ECC_UNCORRECTABLE
+            | Code::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | Code::CUDA_ERROR_CONTAINED
+            | Code::CUDA_ERROR_EXTERNAL_DEVICE
+            | Code::CUDA_ERROR_ILLEGAL_ADDRESS
+            | Code::CUDA_ERROR_MISALIGNED_ADDRESS
+            | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | Code::CUDA_ERROR_INVALID_PC
+            | Code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | Code::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | Code::CUDA_ERROR_ASSERT
+            | Code::CUDA_ERROR_LAUNCH_TIMEOUT
+            | Code::CUDA_ERROR_LAUNCH_FAILED
+            | Code::CUDA_ERROR_MPS_CLIENT_TERMINATED
+            | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED => DriverError::Lost { what, why },
+            _ => DriverError::Failed { what, why },
+        }
     }
 }
 

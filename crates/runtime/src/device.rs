@@ -55,8 +55,11 @@ pub trait Backend: Send {
     fn arena(&mut self) -> Option<&mut [u8]>;
 
     /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
-    fn device_memory(&self) -> Vec<Item> {
-        Vec::new()
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn device_memory(&self) -> Result<Vec<Item>, RunError> {
+        Ok(Vec::new())
     }
 
     /// What the device's own management says of its memory, process by process. Nothing where that is the host's. Asking

@@ -169,7 +169,10 @@ impl Session {
     }
 
     /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
-    pub fn device_memory(&self) -> Vec<Item> {
+    ///
+    /// # Errors
+    /// The device does not say.
+    pub fn device_memory(&self) -> Result<Vec<Item>, RunError> {
         self.backend.device_memory()
     }
 
@@ -179,8 +182,11 @@ impl Session {
     }
 
     /// How many bytes of it.
-    pub fn device_bytes(&self) -> u64 {
-        self.device_memory().iter().map(|item| item.bytes).sum()
+    ///
+    /// # Errors
+    /// The device does not say.
+    pub fn device_bytes(&self) -> Result<u64, RunError> {
+        Ok(self.device_memory()?.iter().map(|item| item.bytes).sum())
     }
 
     /// Writes all inputs, given by position, runs, and reads all outputs. Convenient; allocates the results.

@@ -144,7 +144,7 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
     let got = session.run_tensors(&inputs).map_err(failed)?;
     let difference = got.iter().zip(&want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
     let report = timed(&mut session, asked.iters).map_err(failed)?;
-    let memory = session.device_memory();
+    let memory = session.device_memory().map_err(failed)?;
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let watched = compiled.plan.arena.size.0 <= AUDITED;
     let audit = if watched { runtime::audit::audit(&mut session, &bytes) } else { None };

@@ -349,12 +349,11 @@ impl Backend for GpuBackend {
         Some(&mut self.mirror.bytes)
     }
 
-    fn device_memory(&self) -> Vec<Item> {
+    fn device_memory(&self) -> Result<Vec<Item>, RunError> {
+        let (free, _) = self.gpu.memory()?;
         let mut items = self.stages.items.clone();
-        if let Ok((free, _)) = self.gpu.memory() {
-            items.push(item("runs", self.stages.free.saturating_sub(free)));
-        }
-        items
+        items.push(item("runs", self.stages.free.saturating_sub(free)));
+        Ok(items)
     }
 
     fn observed(&self) -> Observed {
