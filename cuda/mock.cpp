@@ -5,6 +5,7 @@
 //   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E
 //   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
 //   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
+//   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
 //   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
 //
 // Addresses in the trace count from the beginning of their allocation. What is not given back when the process ends is
@@ -44,6 +45,8 @@ struct Driver {
     std::map<std::string, int> alive;
     size_t used = 0;
     Graph* recording = nullptr;
+    /// Who is told of memory that is allocated (1) or released (2).
+    void (*observer)(int, uint64_t, size_t) = nullptr;
 
     ~Driver() {
         for (auto& [what, count] : alive) {
@@ -229,11 +232,13 @@ int cuMemAlloc_v2(uint64_t* address, size_t size) {
     driver().used += size;
     driver().alive["memory"]++;
     driver().say("alloc %zu", size);
+    if (driver().observer) driver().observer(1, *address, size);
     return SUCCESS;
 }
 int cuMemFree_v2(uint64_t address) {
     auto found = driver().allocations.find(address);
     if (found == driver().allocations.end()) return INVALID_VALUE;
+    if (driver().observer) driver().observer(2, address, found->second);
     driver().used -= found->second;
     driver().allocations.erase(found);
     driver().alive["memory"]--;
@@ -296,6 +301,8 @@ int mockEnqueue(const char* library, void (*work)(void*), void* context, void** 
 }
 // And objects of theirs, of which none may be left.
 void mockAlive(const char* what, int change) { driver().alive[what] += change; }
+// For one that looks on (`mock_cupti.cpp`).
+void mockObserve(void (*observer)(int, uint64_t, size_t)) { driver().observer = observer; }
 int cuStreamBeginCapture_v2(void*, int) {
     ENTER("cuStreamBeginCapture_v2");
     driver().recording = new Graph;
@@ -323,6 +330,11 @@ int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
 int cuGraphLaunch(void* exec, void*) {
     ENTER("cuGraphLaunch");
     driver().say("launch");
+    if (const char* size = variable("PRESTOW_MOCK_ALLOCATE")) {
+        uint64_t address;
+        if (int error = cuMemAlloc_v2(&address, std::strtoull(size, nullptr, 10))) return error;
+        cuMemFree_v2(address);
+    }
     for (const Launch& launch : static_cast<Graph*>(exec)->launches) {
         if (int error = driver().run(launch)) return error;
     }

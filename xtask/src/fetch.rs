@@ -14,11 +14,14 @@ const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
 /// NVIDIA's library of products of matrices, of the version that its table was made from.
 const CUBLAS: [&str; 1] = ["nvidia-cublas==13.1.0.3"];
 
+/// What records a driver's allocations, for `EXE memory --actual` on a GPU.
+const CUPTI: [&str; 1] = ["nvidia-cuda-cupti==13.0.85"];
+
 /// NVIDIA's library of convolutions, of the version that plans were made with so far, and cuBLAS, which it loads.
 const CUDNN: [&str; 2] = [CUBLAS[0], "nvidia-cudnn-cu13==9.19.0.56"];
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
-    const MORE: [&str; 5] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cublas", "--cudnn"];
+    const MORE: [&str; 6] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cublas", "--cudnn", "--cupti"];
     let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| MORE.contains(&word.as_str()));
     let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
     let script = root().join("xtask/fetch.py");
@@ -36,6 +39,9 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     }
     if wanted("--cublas") {
         peers::environment(&root().join("data/cuda"), &CUBLAS)?;
+    }
+    if wanted("--cupti") {
+        peers::environment(&root().join("data/cuda"), &CUPTI)?;
     }
     if wanted("--cudnn") {
         peers::environment(&root().join("data/cuda"), &CUDNN)?;

@@ -62,10 +62,13 @@ pub trait Backend: Send {
         Ok(Vec::new())
     }
 
-    /// What the device's own management says of its memory, process by process. Nothing where that is the host's. Asking
-    /// allocates.
-    fn observed(&self) -> Observed {
-        Observed::default()
+    /// What the device's own management says of its memory, process by process, and what its driver allocates in a run, which
+    /// is done for that. Nothing where memory is the host's. Asking allocates.
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn observed(&mut self, _plan: usize) -> Result<Observed, RunError> {
+        Ok(Observed::default())
     }
 
     /// Nothing but arithmetic on registers, on all threads; returns how many operations. What a run can be compared with.

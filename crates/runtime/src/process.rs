@@ -28,6 +28,8 @@ pub struct Observed {
     pub items: Vec<Item>,
     /// What it does not tell.
     pub untold: Vec<Untold>,
+    /// How often a driver allocated in a run, where that is known.
+    pub allocations_in_run: Option<u64>,
 }
 
 /// What could not be told, and why.

@@ -176,9 +176,13 @@ impl Session {
         self.backend.device_memory()
     }
 
-    /// What the device's own management says of its memory, process by process. Nothing where that is the host's.
-    pub fn observed(&self) -> Observed {
-        self.backend.observed()
+    /// What the device's own management says of its memory, process by process, and what its driver allocates in one more
+    /// run. Nothing where memory is the host's.
+    ///
+    /// # Errors
+    /// The run fails.
+    pub fn observed(&mut self) -> Result<Observed, RunError> {
+        self.backend.observed(self.selected)
     }
 
     /// How many bytes of it.

@@ -48,9 +48,11 @@ fn bytes(actual: &Json, what: &str) -> Option<u64> {
     rows.iter().find(|row| row["what"].as_str().is_some_and(|text| text.starts_with(what)))?["bytes"].as_u64()
 }
 
+/// What NVML does not tell. What CUPTI would is not there either.
 fn untold(actual: &Json) -> Vec<String> {
     let rows = actual["device_untold"].as_array().cloned().unwrap_or_default();
-    rows.iter().map(|row| format!("{}: {}", row["what"], row["why"])).collect()
+    let rows = rows.iter().map(|row| format!("{}: {}", row["what"], row["why"]));
+    rows.filter(|row| !row.contains("what the driver allocates in a run")).collect()
 }
 
 #[test]

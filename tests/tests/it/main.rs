@@ -11,6 +11,7 @@ mod executor;
 mod gpu;
 mod gpu_cublas;
 mod gpu_cudnn;
+mod gpu_cupti;
 mod gpu_faults;
 mod gpu_nvml;
 mod halves;

@@ -241,7 +241,7 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     let mut figures = process::figures(&known).unwrap_or_default();
     figures.device = device;
     figures.device_in_run = taken_in_run;
-    figures.observed = session.observed();
+    figures.observed = session.observed().map_err(|error| error.to_string())?;
     let audit = audit::audit(session, &bytes).ok_or("the arena of this device cannot be observed")?;
     Ok(Report::new(session.plan()).with_actual(&audit, allocations, &figures))
 }

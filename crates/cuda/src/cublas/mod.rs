@@ -198,7 +198,7 @@ impl CublasLt {
     /// # Errors
     /// It is nowhere, or of another major version.
     pub fn find(places: &Places) -> Result<Arc<CublasLt>, CublasError> {
-        let library = library::table(places, &["libcublasLt.so", "libcublasLt.so.13"], "--cublas")?;
+        let library = library::table(places, &["libcublasLt.so.13"], "--cublas")?;
         // SAFETY: the library is cuBLASLt by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::CublasLt::from_library(library) };
         let table = table.map_err(|error| CublasError::Failed { what: "its start", why: error.to_string() })?;

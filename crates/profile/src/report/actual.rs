@@ -159,7 +159,7 @@ impl Report {
             Verdict::Outside
         } else if !audit.same_results {
             Verdict::Stale
-        } else if 0 < heap_allocations || 0 < figures.device_in_run {
+        } else if 0 < heap_allocations || 0 < figures.device_in_run || figures.observed.allocations_in_run > Some(0) {
             Verdict::Allocates
         } else if audit.written_bytes < audit.planned_bytes {
             Verdict::Smaller

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
+use cuda::cupti::{Event, Recording};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
 use cuda::{OtherMemory, OtherStream, Places, Work, nvml};
 use plan::{Operand, Place, Plan, Step};
@@ -307,6 +308,17 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
 }
 
 impl GpuBackend {
+    /// What the driver does with memory in a run, or why that is not told.
+    fn recorded(&mut self, plan: usize) -> Result<Result<Vec<Event>, String>, RunError> {
+        let recording = match Recording::start(&self.places) {
+            Ok(recording) => recording,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let ran = self.run(plan);
+        let events = recording.finish().map_err(|error| error.to_string());
+        ran.map(|()| events)
+    }
+
     /// Brings the arena back from whoever looked at it.
     fn settle(&mut self) -> Result<(), RunError> {
         if std::mem::take(&mut self.mirror.lent) {
@@ -356,13 +368,29 @@ impl Backend for GpuBackend {
         Ok(items)
     }
 
-    fn observed(&self) -> Observed {
+    fn observed(&mut self, plan: usize) -> Result<Observed, RunError> {
         let what = "all that this process holds".to_string();
         let usage = self.gpu.bus().map_err(|error| error.to_string());
-        match usage.and_then(|bus| nvml::usage(&self.places, &bus).map_err(|error| error.to_string())) {
+        let mut seen = match usage.and_then(|bus| nvml::usage(&self.places, &bus).map_err(|error| error.to_string())) {
             Ok(usage) => observed(&usage, std::process::id(), self.memory.size() as u64),
-            Err(why) => Observed { items: Vec::new(), untold: vec![Untold { what, why }] },
+            Err(why) => Observed { untold: vec![Untold { what, why }], ..Observed::default() },
+        };
+        // Last, because recording takes memory.
+        match self.recorded(plan)? {
+            Ok(events) => {
+                let sizes = events.iter().filter_map(|event| match event {
+                    Event::Allocated(bytes) => Some(bytes),
+                    Event::Released(_) => None,
+                });
+                let count = sizes.clone().count() as u64;
+                let what = format!("allocated by the driver in a run, {count} times");
+                let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
+                seen.items.push(Item { what, method, bytes: sizes.sum() });
+                seen.allocations_in_run = Some(count);
+            }
+            Err(why) => seen.untold.push(Untold { what: "what the driver allocates in a run".into(), why }),
         }
+        Ok(seen)
     }
 
     fn burst(&mut self, _rounds: usize) -> u64 {
