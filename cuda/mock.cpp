@@ -3,7 +3,9 @@
 //
 //   PRESTOW_MOCK_TRACE=FILE       every call that does something, a line each
 //   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E
+//   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
 //   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
+//   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
 //   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
 //
 // Addresses in the trace count from the beginning of their allocation. What is not given back when the process ends is
@@ -43,12 +45,18 @@ struct Driver {
     std::map<std::string, int> alive;
     size_t used = 0;
     Graph* recording = nullptr;
+    /// Who is told of memory that is allocated (1) or released (2).
+    void (*observer)(int, uint64_t, size_t) = nullptr;
 
     ~Driver() {
         for (auto& [what, count] : alive) {
             if (count != 0) say("leaked %s %d", what.c_str(), count);
         }
         if (trace) std::fclose(trace);
+        if (FILE* file = variable("PRESTOW_MOCK_CALLS") ? std::fopen(variable("PRESTOW_MOCK_CALLS"), "w") : nullptr) {
+            for (auto& [name, count] : calls) std::fprintf(file, "%s %d\n", name.c_str(), count);
+            std::fclose(file);
+        }
     }
 
     template <class... Parts>
@@ -158,6 +166,10 @@ int cuDeviceGetName(char* name, int size, int) {
     std::snprintf(name, size, "Mock GPU");
     return SUCCESS;
 }
+int cuDeviceGetPCIBusId(char* text, int size, int) {
+    ENTER("cuDeviceGetPCIBusId");
+    return std::snprintf(text, size, "0000:65:00.0") < size ? SUCCESS : INVALID_VALUE;
+}
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     ENTER("cuDeviceGetAttribute");
     // By the numbers of `CUdevice_attribute`: what an H200 says of itself, as far as somebody asks.
@@ -220,11 +232,13 @@ int cuMemAlloc_v2(uint64_t* address, size_t size) {
     driver().used += size;
     driver().alive["memory"]++;
     driver().say("alloc %zu", size);
+    if (driver().observer) driver().observer(1, *address, size);
     return SUCCESS;
 }
 int cuMemFree_v2(uint64_t address) {
     auto found = driver().allocations.find(address);
     if (found == driver().allocations.end()) return INVALID_VALUE;
+    if (driver().observer) driver().observer(2, address, found->second);
     driver().used -= found->second;
     driver().allocations.erase(found);
     driver().alive["memory"]--;
@@ -280,11 +294,15 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
     return driver().add(launch);
 }
-// For libraries on this driver (`mock_cudnn.cpp`): work of theirs on the stream, and the addresses that it is about.
+// For libraries on this driver (`mock_cudnn.cpp`, `mock_cublaslt.cpp`, `mock_nvml.cpp`): work of theirs on the stream, and the addresses that it is about.
 int mockEnqueue(const char* library, void (*work)(void*), void* context, void** addresses, size_t count) {
     Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
     return driver().add(launch);
 }
+// And objects of theirs, of which none may be left.
+void mockAlive(const char* what, int change) { driver().alive[what] += change; }
+// For one that looks on (`mock_cupti.cpp`).
+void mockObserve(void (*observer)(int, uint64_t, size_t)) { driver().observer = observer; }
 int cuStreamBeginCapture_v2(void*, int) {
     ENTER("cuStreamBeginCapture_v2");
     driver().recording = new Graph;
@@ -312,6 +330,11 @@ int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
 int cuGraphLaunch(void* exec, void*) {
     ENTER("cuGraphLaunch");
     driver().say("launch");
+    if (const char* size = variable("PRESTOW_MOCK_ALLOCATE")) {
+        uint64_t address;
+        if (int error = cuMemAlloc_v2(&address, std::strtoull(size, nullptr, 10))) return error;
+        cuMemFree_v2(address);
+    }
     for (const Launch& launch : static_cast<Graph*>(exec)->launches) {
         if (int error = driver().run(launch)) return error;
     }

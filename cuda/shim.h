@@ -17,6 +17,7 @@
 
 #define __global__
 #define __device__
+#define __forceinline__ inline
 #define __shared__ static
 #define __launch_bounds__(threads)
 using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atanh, std::ceil, std::cos, std::cosh, std::erf, std::exp,
@@ -58,6 +59,13 @@ inline unsigned short f16_of_float(float number) {
     const int last = (exponent < -13 ? -13 : exponent) - 11;
     const unsigned short steps = (unsigned short)std::rint(std::ldexp(size, -last));
     return sign | (unsigned short)(((last + 24) << 10) + steps);
+}
+
+/// To eleven bits, as `cvt.rna.tf32.f32` rounds: to the nearest, and of two to the one farther from zero.
+inline unsigned tf32_of_float(float number) {
+    const unsigned bits = unsigned(__float_as_int(number));
+    const bool finite = (bits >> 23 & 255) != 255;
+    return finite ? (bits + 0x1000) & ~0x1fffu : bits;
 }
 
 namespace shim {
@@ -183,8 +191,8 @@ T shuffle_at(unsigned mask, T own, int lanes, int line) {
 }
 #define __shfl_xor_sync(mask, own, lanes) shuffle_at(mask, own, lanes, __LINE__)
 
-/// What tensor cores compute for a warp (`cuda/tensor.cu`), lane by lane. `number` widens a half.
-template <class Number>
+/// What tensor cores compute for a warp (`cuda/tensor.cu`), lane by lane. A word has `TERMS` terms, and `number` widens one.
+template <int TERMS, class Number>
 void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     const unsigned self = shim::current, first = self / 32 * 32, group = self % 32 / 4, pair = self % 4;
     shim::Fiber& own = shim::fibers[self];
@@ -193,11 +201,14 @@ void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], c
     shim::wait(shim::State::InWarp, __LINE__);
     for (int ix = 0; ix < 4; ix++) {
         const unsigned row = group + ix / 2 * 8, column = pair * 2 + ix % 2;
-        for (unsigned k = 0; k < 16; k++) {
-            // A lane has two neighbouring terms of a row and of the row eight below it, and the same eight terms on.
-            const unsigned left = shim::fibers[first + row % 8 * 4 + k % 8 / 2].a[row / 8 + k / 8 * 2];
-            const unsigned right = shim::fibers[first + column * 4 + k % 8 / 2].b[k / 8];
-            sums[ix] += number(left >> k % 2 * 16 & 0xffff) * number(right >> k % 2 * 16 & 0xffff);
+        for (unsigned word = 0; word < 8; word++) {
+            // A lane has a word of a row and of the row eight below it, and the same four words on.
+            const unsigned left = shim::fibers[first + row % 8 * 4 + word % 4].a[row / 8 + word / 4 * 2];
+            const unsigned right = shim::fibers[first + column * 4 + word % 4].b[word / 4];
+            for (unsigned term = 0; term < TERMS; term++) {
+                const unsigned shift = term * 16, mask = TERMS == 1 ? ~0u : 0xffffu;
+                sums[ix] += number(left >> shift & mask) * number(right >> shift & mask);
+            }
         }
     }
     shim::wait(shim::State::InWarp, __LINE__);

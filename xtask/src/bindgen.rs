@@ -13,10 +13,12 @@ use crate::{cargo, check, peers, root, target};
 const VERSION: &str = "0.73.2";
 
 /// The packages with the headers, of the versions that `fetch --cuda` goes with, and with libclang.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 9] = [
+    "nvidia-cublas==13.1.0.3",
     "nvidia-cudnn-cu13==9.19.0.56",
     "nvidia-nccl-cu13==2.28.9",
     "nvidia-nvml-dev==13.0.87",
+    "nvidia-cuda-cupti==13.0.85",
     "nvidia-cuda-runtime==13.0.96",
     "nvidia-cuda-crt==13.0.88",
     "nvidia-cuda-cccl==13.0.85",
@@ -37,7 +39,21 @@ struct Table {
     types: &'static str,
 }
 
-const TABLES: [Table; 3] = [
+const TABLES: [Table; 5] = [
+    Table {
+        file: "cublaslt.rs",
+        name: "CublasLt",
+        header: "nvidia/cu13/include/cublasLt.h",
+        version: (
+            "nvidia/cu13/include/cublas_api.h",
+            &["CUBLAS_VER_MAJOR", "CUBLAS_VER_MINOR", "CUBLAS_VER_PATCH", "CUBLAS_VER_BUILD"],
+        ),
+        functions: "cublasLtCreate|cublasLtDestroy|cublasLtGetVersion|cublasLtGetStatusName|cublasLtMatmul|\
+                    cublasLtMatmulDesc(Create|Destroy|SetAttribute)|cublasLtMatrixLayout(Create|Destroy|SetAttribute)|\
+                    cublasLtMatmulPreference(Create|Destroy|SetAttribute)|cublasLtMatmulAlgoGetHeuristic",
+        types: "cublasLtMatmulDescAttributes_t|cublasLtMatrixLayoutAttribute_t|cublasLtMatmulPreferenceAttributes_t|\
+                cublasLtEpilogue_t|cublasLtReductionScheme_t",
+    },
     Table {
         file: "cudnn.rs",
         name: "Cudnn",
@@ -46,6 +62,15 @@ const TABLES: [Table; 3] = [
         functions: "cudnnBackend(Create|Destroy)Descriptor|cudnnBackend(Finalize|SetAttribute|GetAttribute|Execute)|\
                     cudnnCreate|cudnnDestroy|cudnnSetStream|cudnnGetVersion|cudnnGetErrorString|cudnnGetLastErrorString",
         types: "cudnnDataType_t|cudnnConvolutionMode_t|cudnnPointwiseMode_t|cudnnBackend(HeurMode|NumericalNote|BehaviorNote)_t",
+    },
+    Table {
+        file: "cupti.rs",
+        name: "Cupti",
+        header: "nvidia/cu13/include/cupti.h",
+        version: ("nvidia/cu13/include/cupti_version.h", &["CUPTI_API_VERSION"]),
+        functions: "cuptiGetVersion|cuptiGetResultString|\
+                    cuptiActivity(RegisterCallbacks|Enable|Disable|FlushAll|GetNextRecord)",
+        types: "CUpti_ActivityMemory4",
     },
     Table {
         file: "nccl.rs",

@@ -11,11 +11,17 @@ use crate::{check, peers, root};
 /// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
 const CUDA: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
 
+/// NVIDIA's library of products of matrices, of the version that its table was made from.
+const CUBLAS: [&str; 1] = ["nvidia-cublas==13.1.0.3"];
+
+/// What records a driver's allocations, for `EXE memory --actual` on a GPU.
+const CUPTI: [&str; 1] = ["nvidia-cuda-cupti==13.0.85"];
+
 /// NVIDIA's library of convolutions, of the version that plans were made with so far, and cuBLAS, which it loads.
-const CUDNN: [&str; 2] = ["nvidia-cublas==13.1.0.3", "nvidia-cudnn-cu13==9.19.0.56"];
+const CUDNN: [&str; 2] = [CUBLAS[0], "nvidia-cudnn-cu13==9.19.0.56"];
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
-    const MORE: [&str; 4] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cudnn"];
+    const MORE: [&str; 6] = ["--with-mxnet", "--with-onnxruntime", "--cuda", "--cublas", "--cudnn", "--cupti"];
     let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| MORE.contains(&word.as_str()));
     let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
     let script = root().join("xtask/fetch.py");
@@ -28,8 +34,14 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if wanted("--with-onnxruntime") {
         peers::install("onnxruntime")?;
     }
-    if wanted("--cuda") || wanted("--cudnn") {
+    if ["--cuda", "--cublas", "--cudnn"].into_iter().any(wanted) {
         cuda()?;
+    }
+    if wanted("--cublas") {
+        peers::environment(&root().join("data/cuda"), &CUBLAS)?;
+    }
+    if wanted("--cupti") {
+        peers::environment(&root().join("data/cuda"), &CUPTI)?;
     }
     if wanted("--cudnn") {
         peers::environment(&root().join("data/cuda"), &CUDNN)?;

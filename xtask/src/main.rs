@@ -27,10 +27,13 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
                                                      that need NVIDIA's compiler run where it is, or is fetched so
        cargo xtask test --asan                       the kernels' tests under AddressSanitizer
        cargo xtask ci                                formatting, lints, tidy, then all of test, and --asan
-       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda] [--cudnn]
+       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda] [--cublas] [--cudnn]
+                                 [--cupti]
                                                      public weights, pictures and test data into data/; the runtimes as
                                                      well, for the tests that compare with them; NVIDIA's compiler, for
-                                                     --target cuda:ARCH; cuDNN as well, for --cudnn
+                                                     --target cuda:ARCH; cuBLAS for what was compiled with
+                                                     --cublas; cuDNN as well, for --cudnn; CUPTI, for the
+                                                     record of a driver's allocations (EXE memory --actual)
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
        cargo xtask bindgen [--headers DIR] [--check] the tables of crates/cuda-sys from NVIDIA's headers in pip's packages
        cargo xtask bench [NAME]                      criterion benches of networks

@@ -1,4 +1,4 @@
-//! Tables of NVIDIA's libraries, as bindgen writes them: cuDNN's graph API, NVML and NCCL.
+//! Tables of NVIDIA's libraries, as bindgen writes them: cuBLASLt, cuDNN's graph API, CUPTI, NVML and NCCL.
 //!
 //! Nothing here is written by hand but this page: `cargo xtask bindgen` makes the files from the headers in pip's packages,
 //! and each says of which versions. Nothing is linked: a table is filled from a library that is found when the program runs.
@@ -12,10 +12,18 @@
 //! ```
 #![allow(unsafe_code, reason = "tables of functions of C libraries")]
 
+/// cuBLASLt: products of matrices.
+#[rustfmt::skip]
+#[allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks, missing_docs, reason = "generated")]
+pub mod cublaslt;
 /// cuDNN's graph API, and its handles.
 #[rustfmt::skip]
 #[allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks, missing_docs, reason = "generated")]
 pub mod cudnn;
+/// CUPTI: what a driver was asked for.
+#[rustfmt::skip]
+#[allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks, missing_docs, reason = "generated")]
+pub mod cupti;
 /// NCCL: operations of several devices together.
 #[rustfmt::skip]
 #[allow(warnings, clippy::all, clippy::undocumented_unsafe_blocks, missing_docs, reason = "generated")]

@@ -1,13 +1,12 @@
 //! A GPU through its driver: owners of a context with a stream, of memory, of modules and of graphs. Nothing is left behind
 //! when they go, also where something failed in between.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
-use crate::cudnn::Execution;
-use crate::{Facts, Launch, Measured, OtherStream, Properties, Source};
+use crate::{Facts, Launch, Measured, OtherStream, Places, Properties, Source, cublas, cudnn, nvml};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
@@ -25,21 +24,54 @@ pub enum DriverError {
     #[error("there is no GPU {ordinal}; the driver has {count}")]
     NoDevice { ordinal: usize, count: i32 },
     #[error(
-        "{needed} bytes do not fit into {name}: {free} of {total} are free; stop what holds the rest, or take a smaller batch"
+        "{needed} bytes do not fit into {name}: {free} of {total} are free ({holders}); stop what holds the rest, or take a \
+         smaller batch"
     )]
-    OutOfMemory { name: String, needed: usize, free: usize, total: usize },
+    OutOfMemory { name: String, needed: usize, free: usize, total: usize, holders: String },
     #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{arch}")]
     Arch { name: String, arch: String },
     #[error("the code has no kernel `{0}`; the file is damaged, compile the model again")]
     NoKernel(String),
+    #[error(
+        "the GPU is not to be had: the driver says `{why}` at {what}; another process has it to itself, or it is being set up: \
+         stop that process, or name another GPU with --device"
+    )]
+    Busy { what: &'static str, why: String },
+    #[error(
+        "the GPU was lost at {what}: {why}; no result of this run is to be used, and this process cannot use the GPU any more: \
+         start it again, and look for `Xid` in the system's log if it happens twice"
+    )]
+    Lost { what: &'static str, why: String },
     #[error("the GPU failed at {what}: {why}")]
     Failed { what: &'static str, why: String },
 }
 
+/// Makes an error of ours of the driver's, by what it means for whoever gets it.
 pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
+    use sys::cudaError_enum as Code;
     move |error| {
         let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
-        DriverError::Failed { what, why: text.unwrap_or_else(|| format!("error {:?}", error.0)) }
+        let why = text.unwrap_or_else(|| format!("error {:?}", error.0));
+        match error.0 {
+            Code::CUDA_ERROR_DEVICE_UNAVAILABLE | Code::CUDA_ERROR_SYSTEM_NOT_READY => DriverError::Busy { what, why },
+            // As the driver's documentation has it, a context that has seen one of these is of no use any more.
+            Code::CUDA_ERROR_ECC_UNCORRECTABLE
+            | Code::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | Code::CUDA_ERROR_CONTAINED
+            | Code::CUDA_ERROR_EXTERNAL_DEVICE
+            | Code::CUDA_ERROR_ILLEGAL_ADDRESS
+            | Code::CUDA_ERROR_MISALIGNED_ADDRESS
+            | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | Code::CUDA_ERROR_INVALID_PC
+            | Code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | Code::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | Code::CUDA_ERROR_ASSERT
+            | Code::CUDA_ERROR_LAUNCH_TIMEOUT
+            | Code::CUDA_ERROR_LAUNCH_FAILED
+            | Code::CUDA_ERROR_MPS_CLIENT_TERMINATED
+            | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED => DriverError::Lost { what, why },
+            _ => DriverError::Failed { what, why },
+        }
     }
 }
 
@@ -128,6 +160,28 @@ impl Gpu {
         result::mem_get_info().map_err(failed("being asked for its memory"))
     }
 
+    /// Where it is on the PCI bus, `0000:01:00.0` for one, by which NVIDIA's other libraries find it.
+    ///
+    /// # Errors
+    /// The GPU does not answer.
+    pub fn bus(&self) -> Result<String, DriverError> {
+        let mut text = [0; 32];
+        // SAFETY: there is room for as many bytes as are said, of which the last goes on to be a zero.
+        let status = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32 - 1, self.device) };
+        status.result().map_err(failed("being asked where it is"))?;
+        // SAFETY: the last byte is a zero.
+        Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// Who holds its memory, in words, as far as NVML tells.
+    fn holders(&self) -> String {
+        let told = self.bus().map_err(|error| error.to_string()).and_then(|bus| {
+            let usage = nvml::usage(&Places::default(), &bus);
+            usage.map(|usage| usage.holders()).map_err(|error| error.to_string())
+        });
+        told.unwrap_or_else(|why| format!("who holds the rest is not told: {why}"))
+    }
+
     /// What there is to know of it, for machines without it.
     ///
     /// # Errors
@@ -182,7 +236,7 @@ impl Gpu {
         let mut facts = Facts::new(Source::Recorded, device);
         let (free, total) = self.memory()?;
         let context_bytes = total.saturating_sub(free) as u64;
-        facts.measured = Some(Measured { context_bytes, cudnn_bytes: None });
+        facts.measured = Some(Measured { context_bytes, cudnn_bytes: None, cublas_bytes: None });
         facts.libraries.insert("driver".into(), format!("{}.{}", version / 1000, version % 1000 / 10));
         Ok(facts)
     }
@@ -224,7 +278,8 @@ impl Memory {
     /// They do not fit.
     pub fn new(gpu: &Arc<Gpu>, size: usize) -> Result<Memory, DriverError> {
         let (free, total) = gpu.memory()?;
-        let full = || DriverError::OutOfMemory { name: gpu.name.clone(), needed: size, free, total };
+        let full =
+            || DriverError::OutOfMemory { name: gpu.name.clone(), needed: size, free, total, holders: gpu.holders() };
         if free < size {
             return Err(full());
         }
@@ -356,23 +411,26 @@ impl Drop for Module {
     }
 }
 
-/// What is done as one: a kernel of ours, or a plan of cuDNN's.
+/// What is done as one: a kernel of ours, or a library's work.
 pub enum Call {
     /// A kernel.
     Kernel(KernelCall),
     /// A plan of cuDNN's.
-    Cudnn(Execution),
+    Cudnn(cudnn::Execution),
+    /// A product of cuBLASLt's.
+    Cublas(cublas::Execution),
 }
 
 impl Call {
     /// Launches it, behind all that was begun before.
     ///
     /// # Errors
-    /// The driver or cuDNN refuses it.
+    /// The driver or the library refuses it.
     pub fn launch(&self) -> Result<(), DriverError> {
         match self {
             Call::Kernel(call) => call.launch(),
             Call::Cudnn(execution) => execution.launch(),
+            Call::Cublas(execution) => execution.launch(),
         }
     }
 }

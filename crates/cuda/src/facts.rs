@@ -56,6 +56,9 @@ pub struct Measured {
     pub context_bytes: u64,
     /// What a handle of cuDNN took.
     pub cudnn_bytes: Option<u64>,
+    /// What a handle of cuBLASLt took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cublas_bytes: Option<u64>,
 }
 
 /// The properties of a device, under the names by which cuDNN takes them where there is no device.

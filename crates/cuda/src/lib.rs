@@ -1,9 +1,9 @@
 //! CUDA kernels without a graph: how they are launched, and how CUDA C becomes machine code on a machine without a GPU.
 //!
-//! [`Work`] is what a step does, as plans carry it: a [`Launch`] says which function is called and for how many threads, and a
-//! [`cudnn::Planned`] what cuDNN decided where there was no GPU. [`nvrtc::Compiler`]
-//! finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`], which tells the registers that its
-//! functions take. [`driver`] has the owners of what a GPU lends, and [`Facts`] are what is known of a GPU that is not here.
+//! [`Work`] is what a step does, as plans carry it: a [`Launch`] says which function is called and for how many threads, a
+//! [`cudnn::Planned`] what cuDNN decided where there was no GPU, and a [`cublas::Product`] what cuBLASLt is to do.
+//! [`nvrtc::Compiler`] finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`], which tells the
+//! registers that its functions take. [`driver`] has the owners of what a GPU lends, [`nvml`] tells who holds its memory, [`cupti`] what a driver allocates, and [`Facts`] are what is known of a GPU that is not here.
 //!
 //! ```
 //! use prestow_cuda::{Launch, Work};
@@ -14,10 +14,14 @@
 #![allow(unsafe_code, reason = "libraries are found when the program runs")]
 
 mod cubin;
+pub mod cublas;
 pub mod cudnn;
+pub mod cupti;
 pub mod driver;
 mod facts;
 mod library;
+mod number;
+pub mod nvml;
 pub mod nvrtc;
 mod other;
 
@@ -26,6 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use cubin::{Cubin, Resources};
 pub use facts::{Facts, FactsError, Measured, Properties, Source};
 pub use library::{NotFound, Places};
+pub use number::{Math, Number};
 pub use other::{OtherMemory, OtherStream};
 
 /// What a step of a plan for a GPU does, as the bytes that plans carry.
@@ -35,6 +40,8 @@ pub enum Work {
     Launch(Launch),
     /// A plan of cuDNN's.
     Cudnn(cudnn::Planned),
+    /// A product of cuBLASLt's.
+    Cublas(cublas::Product),
 }
 
 impl Work {

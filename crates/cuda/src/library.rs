@@ -37,7 +37,11 @@ impl Places {
     /// The folders to look in.
     fn all(&self) -> Vec<PathBuf> {
         let mut folders = self.folders.clone();
-        folders.extend(self.toolkit.iter().flat_map(|root| [root.join("lib64"), root.join("lib")]));
+        folders.extend(
+            self.toolkit
+                .iter()
+                .flat_map(|root| [root.join("lib64"), root.join("lib"), root.join("extras/CUPTI/lib64")]),
+        );
         for root in &self.packages {
             // As wheels for CUDA 13 lay it out, and as those for 12 did.
             for folder in ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cudnn/lib"] {

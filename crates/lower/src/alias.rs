@@ -100,7 +100,7 @@ pub(crate) fn decide(graph: &Graph, calls: &Map<NodeId, Vec<Call>>) -> Classes {
     }
     for (id, node) in graph.nodes().iter() {
         let Reuse::InPlace(allowed) = graph.reuse(node) else { continue };
-        let [call] = &calls[id][..] else {
+        let (Some(call), true) = (calls[id].first(), calls[id].iter().skip(1).all(Call::goes_on)) else {
             allowed.iter().for_each(|&ix| state.refuse(id, node.inputs[ix], node.outputs[0], Refusal::Kernel));
             continue;
         };

@@ -119,6 +119,13 @@ pub struct Call {
     pub part: Option<usize>,
 }
 
+impl Call {
+    /// Whether it goes on with the result of the call in front of it, in place, and reads nothing else.
+    fn goes_on(&self) -> bool {
+        matches!(self.inputs[..], [CallInput::Result])
+    }
+}
+
 /// What a call reads.
 #[derive(Clone, Debug)]
 pub enum CallInput {
@@ -131,6 +138,8 @@ pub enum CallInput {
         /// How.
         pack: Pack,
     },
+    /// The node's own result, as the call in front of this one has written it. It is all that the call reads.
+    Result,
 }
 
 /// How a known tensor becomes the bytes that a kernel reads. Done when a plan is written, not when kernels are compared.
@@ -319,6 +328,7 @@ impl<'a> Writer<'a> {
             .map(|input| match input {
                 CallInput::Value(ix) => self.operand(node.inputs[*ix], at),
                 CallInput::Packed { input, pack } => self.packed(node.inputs[*input], pack),
+                CallInput::Result => self.operand(node.outputs[0], at),
             })
             .collect();
         let mut outputs = vec![output];
@@ -336,7 +346,7 @@ impl<'a> Writer<'a> {
             inputs,
             outputs,
             workspace,
-            flops: if call.part.is_some() { 0 } else { self.graph.node_flops(node) },
+            flops: if call.part.is_some() || call.goes_on() { 0 } else { self.graph.node_flops(node) },
         });
     }
 

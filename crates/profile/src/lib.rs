@@ -42,8 +42,8 @@ pub use import::{ImportError, import};
 pub use page::Page;
 pub use report::{
     Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, Hole, Measured, Order, Origin, Outside,
-    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, VERSION,
-    ValueRow, Verdict, Why, WhyKind, placement_csv, read,
+    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, Untold,
+    VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
 pub use request::{Form, Request};
 pub use steps::{Peaks, StepReport, StepsReport};

@@ -13,7 +13,7 @@ pub use gpu::{Gpu, libraries};
 pub use host::Host;
 pub use resident::Resident;
 
-use crate::process::Item;
+use crate::process::{Item, Observed};
 use crate::{RunError, WeightSource};
 
 /// Something that plans for one target can be opened on.
@@ -55,8 +55,20 @@ pub trait Backend: Send {
     fn arena(&mut self) -> Option<&mut [u8]>;
 
     /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
-    fn device_memory(&self) -> Vec<Item> {
-        Vec::new()
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn device_memory(&self) -> Result<Vec<Item>, RunError> {
+        Ok(Vec::new())
+    }
+
+    /// What the device's own management says of its memory, process by process, and what its driver allocates in a run, which
+    /// is done for that. Nothing where memory is the host's. Asking allocates.
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn observed(&mut self, _plan: usize) -> Result<Observed, RunError> {
+        Ok(Observed::default())
     }
 
     /// Nothing but arithmetic on registers, on all threads; returns how many operations. What a run can be compared with.

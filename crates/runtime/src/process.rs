@@ -17,6 +17,28 @@ pub struct Figures {
     pub device: Vec<Item>,
     /// Of these, what a run took.
     pub device_in_run: u64,
+    /// What a device's own management says that processes hold, where there is one.
+    pub observed: Observed,
+}
+
+/// What a device's own management says of its memory: whole processes, whatever they hold it for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// What it tells.
+    pub items: Vec<Item>,
+    /// What it does not tell.
+    pub untold: Vec<Untold>,
+    /// How often a driver allocated in a run, where that is known.
+    pub allocations_in_run: Option<u64>,
+}
+
+/// What could not be told, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// What it would have been.
+    pub what: String,
+    /// Why nobody knows.
+    pub why: String,
 }
 
 /// Resident bytes of one kind.

@@ -6,7 +6,7 @@ use plan::{Plan, Port};
 use types::Tensor;
 
 use crate::device::{Backend, Device};
-use crate::process::Item;
+use crate::process::{Item, Observed};
 
 /// Who keeps the bytes of a plan's constants while it runs.
 pub trait WeightSource: Send + Sync {
@@ -169,13 +169,28 @@ impl Session {
     }
 
     /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
-    pub fn device_memory(&self) -> Vec<Item> {
+    ///
+    /// # Errors
+    /// The device does not say.
+    pub fn device_memory(&self) -> Result<Vec<Item>, RunError> {
         self.backend.device_memory()
     }
 
+    /// What the device's own management says of its memory, process by process, and what its driver allocates in one more
+    /// run. Nothing where memory is the host's.
+    ///
+    /// # Errors
+    /// The run fails.
+    pub fn observed(&mut self) -> Result<Observed, RunError> {
+        self.backend.observed(self.selected)
+    }
+
     /// How many bytes of it.
-    pub fn device_bytes(&self) -> u64 {
-        self.device_memory().iter().map(|item| item.bytes).sum()
+    ///
+    /// # Errors
+    /// The device does not say.
+    pub fn device_bytes(&self) -> Result<u64, RunError> {
+        Ok(self.device_memory()?.iter().map(|item| item.bytes).sum())
     }
 
     /// Writes all inputs, given by position, runs, and reads all outputs. Convenient; allocates the results.

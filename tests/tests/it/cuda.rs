@@ -18,18 +18,26 @@ use crate::operators::all_cases;
 use crate::support::{difference, inputs, root, skip};
 
 /// Relative and absolute difference allowed, as for the kernels of processors.
-const TOLERANCE: f64 = 4e-5;
+pub(crate) const TOLERANCE: f64 = 4e-5;
 
 fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
     compiled_as(graph, DType::F32).map(|(_, compiled)| compiled)
 }
 
-/// A graph as its results are rounded between kernels, and its plan.
+/// What is compiled for, with what is stored between kernels.
+pub(crate) fn target(dtype: DType) -> CudaTarget {
+    CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype)
+}
+
 fn compiled_as(graph: Graph, dtype: DType) -> Result<(Graph, Compiled), compiler::CompileError> {
-    let target = CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype);
+    compiled_for(graph, &target(dtype))
+}
+
+/// A graph as its results are rounded between kernels, and its plan.
+fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), compiler::CompileError> {
     let mut rounded = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
-    let compiled = compile(model, &target, None, |pass, graph| {
+    let compiled = compile(model, target, None, |pass, graph| {
         if pass == "store_halves" {
             rounded = graph.clone();
         }
@@ -174,28 +182,29 @@ fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, fla
 }
 
 /// What a graph was given and what its kernels made of it, with the graph as it is rounded.
-struct Run {
-    rounded: Graph,
-    given: Vec<Tensor>,
-    got: Vec<Tensor>,
+pub(crate) struct Run {
+    pub(crate) rounded: Graph,
+    pub(crate) given: Vec<Tensor>,
+    pub(crate) got: Vec<Tensor>,
 }
 
 /// Runs graphs on made-up inputs through one program, or none after saying that `test` is skipped.
 fn run_all(test: &str, name: &str, graphs: &[(String, Graph)], dtype: DType, flags: &[&str]) -> Option<Vec<Run>> {
     let given = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
-    run_given(test, name, graphs, given, dtype, flags)
+    run_given(test, name, graphs, given, &target(dtype), flags)
 }
 
-fn run_given(
+/// The same on given inputs.
+pub(crate) fn run_given(
     test: &str,
     name: &str,
     graphs: &[(String, Graph)],
     given: Vec<Vec<Tensor>>,
-    dtype: DType,
+    target: &CudaTarget,
     flags: &[&str],
 ) -> Option<Vec<Run>> {
     let compiled = |(name, graph): &(String, Graph)| {
-        compiled_as(graph.clone(), dtype).unwrap_or_else(|error| panic!("{name}: {error}"))
+        compiled_for(graph.clone(), target).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
     let (rounded, mut plans): (Vec<Graph>, Vec<Compiled>) = graphs.iter().map(compiled).unzip();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
@@ -217,7 +226,7 @@ fn run_given(
 }
 
 /// The cases that the target has kernels for, and how many are refused.
-fn cases() -> (Vec<(String, Graph)>, usize) {
+pub(crate) fn cases() -> (Vec<(String, Graph)>, usize) {
     let all = all_cases();
     let count = all.len();
     let kept: Vec<(String, Graph)> = all
@@ -238,7 +247,7 @@ fn kernels_keep_to_their_definitions_under_sanitizers() {
     check(test, "cuda-operators", cases, DType::F32, &SANITIZERS);
 }
 
-const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+pub(crate) const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
 /// The same where all that is `f32` is stored in halves; none where an operator refuses that.
 fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
@@ -297,7 +306,7 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
 }
 
 /// Products and convolutions that are cut into large tiles, none of whose extents is a tile's.
-fn large_products() -> [(String, Graph); 2] {
+pub(crate) fn large_products() -> [(String, Graph); 2] {
     let graph = |op: Op, left: &[usize], right: &[usize]| {
         let mut graph = Graph::new("large");
         let x = graph.add_input("x", DType::F32, types::Shape::from(left));
@@ -356,7 +365,7 @@ fn halves_are_rounded_as_they_are_defined() {
         add(numbers.cast(DType::F32), dtype);
         add(numbers.clone(), dtype);
     }
-    let Some(runs) = run_given(test, "cuda-halves", &graphs, given, DType::F32, &["-O2"]) else { return };
+    let Some(runs) = run_given(test, "cuda-halves", &graphs, given, &target(DType::F32), &["-O2"]) else { return };
     for ((name, graph), Run { given, got, .. }) in graphs.iter().zip(&runs) {
         let want = evaluate(graph, given).expect("the graph verifies");
         assert_eq!(difference(&got[0], &want[0], 0.0, 0.0), None, "{name}");
@@ -379,7 +388,7 @@ pub(crate) fn compiler(test: &str) -> Option<Compiler> {
 fn kernels_compile_for_every_architecture_without_spills() {
     let Some(compiler) = compiler("cuda::kernels_compile_for_every_architecture_without_spills") else { return };
     let (cases, _) = cases();
-    check_resources(&compiler, cases, DType::F32, &CudaTarget::ARCHITECTURES);
+    check_resources(&compiler, cases, &target(DType::F32), &CudaTarget::ARCHITECTURES);
     let error = compiler.compile("nonsense", "sm_35").expect_err("that is too old").to_string();
     assert!(error.contains("sm_35") && error.contains("sm_90"), "{error}");
     let error = compiler.compile("nonsense", "sm_90").expect_err("that is no source").to_string();
@@ -392,12 +401,17 @@ fn kernels_of_halves_compile_without_spills() {
     let Some(compiler) = compiler("cuda::kernels_of_halves_compile_without_spills") else { return };
     let (cases, _) = cases();
     for (dtype, architectures) in [(DType::F16, &["sm_80", "sm_100"]), (DType::Bf16, &["sm_90", "sm_120"])] {
-        check_resources(&compiler, half_cases(&cases, dtype), dtype, architectures);
+        check_resources(&compiler, half_cases(&cases, dtype), &target(dtype), architectures);
     }
 }
 
-fn check_resources(compiler: &Compiler, graphs: Vec<(String, Graph)>, dtype: DType, architectures: &[&str]) {
-    let plan = |(_, graph)| compiled_as(graph, dtype).expect("it was").1;
+pub(crate) fn check_resources(
+    compiler: &Compiler,
+    graphs: Vec<(String, Graph)>,
+    target: &CudaTarget,
+    architectures: &[&str],
+) {
+    let plan = |(_, graph)| compiled_for(graph, target).expect("it was").1;
     let mut plans: Vec<Compiled> = graphs.into_iter().map(plan).collect();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
     for &arch in architectures {
@@ -412,9 +426,9 @@ fn check_resources(compiler: &Compiler, graphs: Vec<(String, Graph)>, dtype: DTy
                 .iter()
                 .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
             // Eight bytes are the frame of a call; sines of large arguments take a table of their own.
-            assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?}");
+            assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?} {}", body(&source, &entry.name));
         }
-        if (arch, dtype) == ("sm_90", DType::F32) {
+        if lower::Target::name(target) == "cuda:sm_90" && arch == "sm_90" {
             let again = compiler.compile(&source.text, arch).expect("it did");
             assert!(again == cubin, "the same source gives the same code");
         }
@@ -595,7 +609,7 @@ extern \"C\" __global__ void __launch_bounds__(256) conv_1(const bf16* a0, const
         v += a2[channel];
         return v;
     };
-    convolve_halves<Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1>(a0, a1, y, finish);
+    convolve_by_cores<bf16, Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1>(a0, a1, y, finish);
 }
 
 extern \"C\" __global__ void __launch_bounds__(256) pool_2(const bf16* a0, bf16* y) {
@@ -608,7 +622,7 @@ extern \"C\" __global__ void __launch_bounds__(256) product_3(const bf16* a0, co
     };
     const bf16* a = a0 + (0);
     const bf16* b = a1 + (0);
-    product_of_halves<bf16, 2, 2, 1, 3, 16>([=](int row, int k) { return a[row * 16 + k].bits; },
+    product_by_cores<bf16, 2, 2, 1, 3, 16>([=](int row, int k) { return a[row * 16 + k].bits; },
         [=](int k, int column) { return b[k * 3 + column].bits; },
         [=](int row, int column, float sum) {
             const size_t at = ((size_t)blockIdx.z * 1 + row) * 3 + column;
@@ -629,10 +643,10 @@ fn products_of_halves_are_cut_into_tiles() {
         let mut plans: Vec<Compiled> =
             cases.iter().map(|(_, graph)| compiled_as(graph.clone(), dtype).expect("there are kernels").1).collect();
         let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-        let product = format!("product_of_halves<{name}, 4, 4, 1030, 1029, 37>([=](int row, int k) {{ return a[row");
+        let product = format!("product_by_cores<{name}, 4, 4, 1030, 1029, 37>([=](int row, int k) {{ return a[row");
         assert!(source.text.contains(&product), "{}", source.text);
         let window = "Window<63, 66, 63, 66, 3, 3, 1, 1, 1, 1, 1, 1>";
-        let conv = format!("convolve_halves<{window}, 4, 4, 5, 261, 1>(a0, a1, y, finish)");
+        let conv = format!("convolve_by_cores<{name}, {window}, 4, 4, 5, 261, 1>(a0, a1, y, finish)");
         assert!(source.text.contains(&conv), "{}", source.text);
         let grids: Vec<[u32; 3]> = plans
             .iter()

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use compiler::{Model, Program, compile, write_executable};
-use cuda::cudnn::{Math, Planner};
-use cuda::{Facts, Launch, Places, Work};
+use cuda::cudnn::Planner;
+use cuda::{Facts, Launch, Math, Places, Work};
 use ir::Graph;
 use ir::ops::Recurrent;
-use lower::cuda::{CudaTarget, assemble};
+use lower::cuda::assemble;
 use plan::{Module, Operand, Place, Plan};
 use types::recurrent::{Cell, Reset, Sweep};
 use types::{Bytes, DType, Tensor, npy};
@@ -37,20 +37,27 @@ pub(crate) struct How {
     pub(crate) code: Option<Vec<u8>>,
     /// With the cuDNN of `cuda/mock_cudnn.cpp`.
     pub(crate) cudnn: Option<Math>,
+    /// With cuBLASLt, and so much workspace for each product.
+    pub(crate) cublas: Option<(Math, Bytes)>,
     pub(crate) dtype: DType,
+    /// Emitted kernels round operands for tensor cores.
+    pub(crate) rounds: bool,
 }
 
 impl Default for How {
     fn default() -> How {
-        How { code: Some(b"code".to_vec()), cudnn: None, dtype: DType::F32 }
+        How { code: Some(b"code".to_vec()), cudnn: None, cublas: None, dtype: DType::F32, rounds: false }
     }
 }
 
 impl Mocked {
     /// Compiles a graph and builds a driver that has its kernels, or none after saying that `test` is skipped.
     pub(crate) fn new(test: &str, name: &str, graph: Graph, how: How) -> Option<Mocked> {
-        let (folder, How { code, cudnn, dtype }) = (folder(name), how);
-        let mut target = CudaTarget::named("cuda:sm_90").expect("it is an architecture").storing(dtype);
+        let (folder, How { code, cudnn, cublas, dtype, rounds }) = (folder(name), how);
+        let mut target = crate::cuda::target(dtype);
+        if rounds {
+            target = target.rounding();
+        }
         if let Some(math) = cudnn {
             if !built_cudnn(&folder) {
                 skip(test, "`c++` is not installed");
@@ -60,6 +67,13 @@ impl Mocked {
             let facts = Facts::parse(H200).expect("it is whole");
             let planner = Planner::new(&places, &facts.device, math).expect("it takes the facts");
             target = target.with_cudnn(Rc::new(planner));
+        }
+        if let Some((math, workspace)) = cublas {
+            if !built_cublas(&folder) {
+                skip(test, "`c++` is not installed");
+                return None;
+            }
+            target = target.with_cublas(math, Some(workspace));
         }
         let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
         let mut compiled = compile(model, &target, None, |_, _| {}).expect("it has kernels");
@@ -115,7 +129,7 @@ pub(crate) fn without_libraries(program: &Path) -> Command {
 }
 
 /// Builds a library of our own in another's place; whether there is a compiler.
-fn built(command: &mut Command, library: &Path) -> bool {
+pub(crate) fn built(command: &mut Command, library: &Path) -> bool {
     // Nothing but its calls is seen from outside: other libraries have names of their own.
     let own = ["-fvisibility=hidden", "-fno-gnu-unique", "-static-libstdc++", "-static-libgcc"];
     command.args(["-std=c++17", "-O2", "-shared", "-fPIC"]).args(own).arg("-o").arg(library).arg("-ldl");
@@ -126,10 +140,13 @@ fn built(command: &mut Command, library: &Path) -> bool {
 
 /// Builds our cuDNN, and what the true one loads; whether there is a compiler.
 pub(crate) fn built_cudnn(folder: &Path) -> bool {
-    let mut empty = Command::new("c++");
-    empty.args(["-x", "c++", "/dev/null"]);
     built(Command::new("c++").arg(root().join("cuda/mock_cudnn.cpp")), &folder.join("libcudnn.so.9"))
-        && built(&mut empty, &folder.join("libcublasLt.so.13"))
+        && built_cublas(folder)
+}
+
+/// Builds our cuBLASLt; whether there is a compiler.
+pub(crate) fn built_cublas(folder: &Path) -> bool {
+    built(Command::new("c++").arg(root().join("cuda/mock_cublaslt.cpp")), &folder.join("libcublasLt.so.13"))
 }
 
 /// Planned with cuDNN.
@@ -157,18 +174,20 @@ pub(crate) fn expected_trace(plan: &Plan) -> String {
                 }
             }
             Work::Cudnn(_) => vec![format!("cudnn {}", places.join(" "))],
+            Work::Cublas(_) => vec![format!("cublaslt {}", places.join(" "))],
         }
     };
     let mut lines = vec![
         format!("alloc {}", (constants_at + plan.constants_size).0),
         format!("write {} at {}", plan.constants_size.0, constants_at.0),
     ];
-    let by_cudnn = || plan.steps.iter().zip(&works).filter(|(_, work)| matches!(work, Work::Cudnn(_)));
-    if by_cudnn().next().is_some() {
-        // A handle's own memory, and each of its plans once before there is a record.
-        lines.push(format!("alloc {}", 1 << 20));
-        lines.extend(by_cudnn().flat_map(lines_of));
-    }
+    // A handle's own memory.
+    let has = |is: fn(&Work) -> bool| works.iter().any(is);
+    lines.extend(has(|work| matches!(work, Work::Cudnn(_))).then(|| format!("alloc {}", 1 << 20)));
+    lines.extend(has(|work| matches!(work, Work::Cublas(_))).then(|| format!("alloc {}", 1 << 16)));
+    // Each work of a library once before there is a record.
+    let libraries = plan.steps.iter().zip(&works).filter(|(_, work)| !matches!(work, Work::Launch(_)));
+    lines.extend(libraries.flat_map(lines_of));
     let steps = || plan.steps.iter().zip(&works).flat_map(lines_of);
     lines.push(format!("record of {}", steps().count()));
     let run = || ["launch".to_string()].into_iter().chain(steps());
@@ -328,7 +347,11 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         check(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:3:999"))], "the GPU failed at");
     }
     check("old", &[("PRESTOW_MOCK_VERSION", "12040")], "for CUDA 12.4");
-    check("full", &[("PRESTOW_MOCK_MEMORY", "1000")], "do not fit into Mock GPU: 1000 of 1000 are free");
+    check(
+        "full",
+        &[("PRESTOW_MOCK_MEMORY", "1000")],
+        "do not fit into Mock GPU: 1000 of 1000 are free (who holds the rest",
+    );
     check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "do not fit into Mock GPU");
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
 }
@@ -437,8 +460,10 @@ fn facts_are_recorded_and_compiled_for() {
     let device = &facts.device;
     assert_eq!((facts.source, device.multi_processor_count), (cuda::Source::Recorded, 132));
     assert_eq!((device.total_global_mem, device.max_grid_size), (200_000_000, [2_147_483_647, 65_535, 65_535]));
-    assert_eq!(facts.measured, Some(cuda::Measured { context_bytes: 0, cudnn_bytes: Some(1 << 20) }));
-    assert_eq!((&facts.libraries["driver"][..], &facts.libraries["cudnn"][..]), ("13.0", "9.19.0"));
+    let taken = cuda::Measured { context_bytes: 0, cudnn_bytes: Some(1 << 20), cublas_bytes: Some(1 << 16) };
+    assert_eq!(facts.measured, Some(taken));
+    let versions = ["driver", "cudnn", "cublaslt"].map(|library| &facts.libraries[library][..]);
+    assert_eq!(versions, ["13.0", "9.19.0", "13.1.0"]);
     let broken = [driver[0], ("PRESTOW_MOCK_FAIL", "cudnnCreate:1:1001")];
     let (code, said) = prestow(&["target", "record"], &broken);
     assert!(code == Some(2) && said.contains("cuDNN failed at its start"), "{said}");

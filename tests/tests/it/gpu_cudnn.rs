@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use cuda::cudnn::Math;
+use cuda::Math;
 use ir::Graph;
 use ir::ops::{Binary, Concat, Conv, Epilogue, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Slice};
 use lower::cuda::CUDNN_CONV;

@@ -9,7 +9,11 @@ mod damage;
 mod executables;
 mod executor;
 mod gpu;
+mod gpu_cublas;
 mod gpu_cudnn;
+mod gpu_cupti;
+mod gpu_faults;
+mod gpu_nvml;
 mod halves;
 mod mxnet;
 mod onnxruntime;
@@ -19,6 +23,7 @@ mod quantized;
 mod reference;
 mod report;
 mod support;
+mod tf32;
 mod transformers;
 #[path = "../../../crates/load/tests/it/wire.rs"]
 #[allow(dead_code, reason = "the loader's own tests use the rest")]

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use compiler::source::{Request, Weights};
 use cpu::Level;
-use cuda::Facts;
-use cuda::cudnn::Math;
+use cuda::{Facts, Math};
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
@@ -38,13 +37,12 @@ pub(crate) struct Compile {
     pub(crate) level: Level,
     /// The GPUs to plan for, if it is not processors.
     pub(crate) device: Option<Gpu>,
-    /// How cuDNN may compute, where it is asked.
-    pub(crate) cudnn: Option<Math>,
+    pub(crate) libraries: Libraries,
     /// What was decided is told one by one.
     pub(crate) verbose: bool,
     pub(crate) exact: bool,
-    /// What is stored between kernels; several, distinct ones, for what-if alone.
-    pub(crate) dtypes: Vec<DType>,
+    /// Several, distinct ones, for what-if alone.
+    pub(crate) dtypes: Vec<Numbers>,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
     pub(crate) tune: Option<Tune>,
@@ -56,6 +54,51 @@ pub(crate) struct Gpu {
     pub(crate) target: CudaTarget,
     /// One of them, by its file of facts; none where the plan is for all of the architecture.
     pub(crate) facts: Option<(PathBuf, Facts)>,
+}
+
+/// How numbers are stored between kernels, and taken by products and convolutions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    /// As this dtype: `f32` or halves.
+    Stored(DType),
+    /// As `f32`, with operands rounded where a GPU's tensor cores multiply them.
+    Tf32,
+}
+
+impl Numbers {
+    pub(crate) const F32: Numbers = Numbers::Stored(DType::F32);
+
+    /// What is stored.
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Numbers::Stored(dtype) => dtype,
+            Numbers::Tf32 => DType::F32,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Numbers::Stored(dtype) => dtype.name(),
+            Numbers::Tf32 => "tf32",
+        }
+    }
+
+    /// A target for them.
+    pub(crate) fn on(self, target: CudaTarget) -> CudaTarget {
+        let target = target.storing(self.dtype());
+        if self == Numbers::Tf32 { target.rounding() } else { target }
+    }
+}
+
+/// NVIDIA's libraries that are asked for, and how they may compute.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Libraries {
+    /// None where convolutions are emitted.
+    pub(crate) cudnn: Option<Math>,
+    /// None where products are emitted.
+    pub(crate) cublas: Option<Math>,
+    /// The most workspace of a product of cuBLASLt's; none: what NVIDIA recommends.
+    pub(crate) cublas_workspace: Option<Bytes>,
 }
 
 /// How layers are measured.
@@ -111,10 +154,8 @@ pub(crate) struct GpuCheck {
     pub(crate) models: Vec<String>,
     pub(crate) batches: Vec<usize>,
     pub(crate) iters: usize,
-    /// What is stored between kernels.
-    pub(crate) dtype: DType,
-    /// How cuDNN may compute, where it is asked.
-    pub(crate) cudnn: Option<Math>,
+    pub(crate) dtype: Numbers,
+    pub(crate) libraries: Libraries,
     pub(crate) data: PathBuf,
     pub(crate) output: Option<PathBuf>,
     pub(crate) json: bool,
@@ -169,9 +210,14 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --cudnn[=tf32]        convolutions by cuDNN where it has an engine, planned for the GPU of --target FILE.json and
                                without it (`cargo xtask fetch --cudnn` brings the library, which the executable then needs
                                as well); tf32: with operands rounded for tensor cores
-         --verbose             which convolutions cuDNN does not do, and why
+         --cublas[=tf32]       products by cuBLASLt (`cargo xtask fetch --cublas` brings the library for the executable,
+                               which needs it); their algorithms are chosen where the executable runs, within
+         --cublas-workspace BYTES
+                               so much of the arena (default 32MiB; for sm_80 4MiB)
+         --verbose             which convolutions cuDNN, and which products cuBLASLt does not do, and why
          --dtype f32           how weights, and results between kernels, are stored: f32, f16 or bf16; kernels compute
-                               in f32, inputs and outputs stay as they are
+                               in f32, inputs and outputs stay as they are. tf32, for GPUs: as f32, with operands of
+                               products and convolutions rounded for tensor cores, those of libraries as well
          --exact               no algorithm that trades rounding for speed (Winograd's)
          --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds)
          --tune-threads N      with so many threads (default: as many as there are cores)
@@ -188,7 +234,8 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...], --dtype f32, --iters N, --device N, --cudnn[=tf32], --data DIR, -o FILE (the report as JSON)
+gpu-check: --batch N[,N...], --dtype f32, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
+           --cublas-workspace BYTES, --data DIR, -o FILE (the report as JSON)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
@@ -289,8 +336,8 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         models: Vec::new(),
         batches: vec![1],
         iters: 50,
-        dtype: DType::F32,
-        cudnn: None,
+        dtype: Numbers::F32,
+        libraries: Libraries::default(),
         data,
         output: None,
         json: false,
@@ -306,7 +353,10 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
                 };
                 check.dtype = dtype;
             }
-            Long("cudnn") => check.cudnn = Some(parse_math(words.optional_value())?),
+            Long(flag) if Libraries::takes(flag) => {
+                let flag = flag.to_string();
+                check.libraries.set(&flag, &mut words)?;
+            }
             Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
             Long("data") => check.data = text_value(&mut words)?.into(),
             Long("output") | Short('o') => check.output = Some(text_value(&mut words)?.into()),
@@ -315,9 +365,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             other => return Err(text(other.unexpected())),
         }
     }
-    if check.cudnn == Some(Math::Tf32) && check.dtype.is_half() {
-        return Err("--cudnn=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them".into());
-    }
+    check.libraries = check.libraries.settled(false, &[check.dtype])?;
     Ok(Command::GpuCheck(check))
 }
 
@@ -400,7 +448,7 @@ fn parse_export(words: lexopt::Parser) -> Result<Command, String> {
                 || compile.dump_ir.is_some()
                 || compile.budget.is_some()
                 || compile.tune.is_some();
-            let plain = compile.dtypes == [DType::F32] && !compile.exact && compile.device.is_none();
+            let plain = compile.dtypes == [Numbers::F32] && !compile.exact && compile.device.is_none();
             if planned || !plain || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
                 let flags = "--target, --dtype, --budget, --exact, --tune, --runner, --dump-ir and several batches";
                 return Err(format!("export writes the model as it is; leave out {flags}"));
@@ -445,8 +493,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let (mut budget, mut exact, mut batches, mut list) = (None, false, Vec::new(), false);
     let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
     let (mut level, mut device) = (CpuTarget::new().level, None);
-    let (mut cudnn, mut verbose) = (None, false);
-    let mut dtypes = vec![DType::F32];
+    let (mut libraries, mut verbose) = (Libraries::default(), false);
+    let mut dtypes = vec![Numbers::F32];
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
@@ -476,7 +524,10 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                 let word = text_value(&mut words)?;
                 budget = Some(word.parse().map_err(|error| format!("--budget: {error}"))?);
             }
-            Long("cudnn") => cudnn = Some(parse_math(words.optional_value())?),
+            Long(flag) if Libraries::takes(flag) => {
+                let flag = flag.to_string();
+                libraries.set(&flag, &mut words)?;
+            }
             Long("verbose") => verbose = true,
             Long("exact") => exact = true,
             Long("tune") => {
@@ -507,28 +558,31 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if device.is_some() && (tune.is_some() || budget.is_some()) {
         return Err("--target cuda:ARCH goes without --tune and --budget, which are for processors".into());
     }
-    if cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
+    if libraries.cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
         return Err(
             "--cudnn plans for one GPU: name its facts with --target FILE.json, as targets/cuda-sm_90-h200.json; \
                     `prestow target record` writes such a file where the GPU is"
                 .into(),
         );
     }
-    if verbose && cudnn.is_none() {
-        return Err("--verbose tells what --cudnn, which is missing, leaves to other kernels".into());
+    if libraries.cublas.is_some() && device.is_none() {
+        return Err(format!("--cublas is for GPUs: name one with --target, as {} or FILE.json", architectures()));
     }
-    let cudnn = match (cudnn, exact) {
-        (Some(Math::Tf32), true) => return Err("--cudnn=tf32 and --exact exclude each other".into()),
-        (Some(Math::Strict), true) => Some(Math::Exact),
-        (math, _) => math,
-    };
-    if cudnn == Some(Math::Tf32) && dtypes.iter().any(|dtype| dtype.is_half()) {
-        return Err("--cudnn=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them".into());
+    if verbose && libraries.cudnn.is_none() && libraries.cublas.is_none() {
+        return Err("--verbose tells what --cudnn and --cublas, which are missing, leave to other kernels".into());
     }
-    if tune.is_some() && dtypes != [DType::F32] {
+    if dtypes.contains(&Numbers::Tf32) && device.is_none() {
+        let gpus = architectures();
+        return Err(format!("--dtype tf32 is for GPUs' tensor cores: name one with --target, as {gpus} or FILE.json"));
+    }
+    if dtypes.contains(&Numbers::Tf32) && exact {
+        return Err("--dtype tf32 and --exact exclude each other".into());
+    }
+    let libraries = libraries.settled(exact, &dtypes)?;
+    if tune.is_some() && dtypes != [Numbers::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
-    if budget.is_some() && dtypes != [DType::F32] {
+    if budget.is_some() && dtypes != [Numbers::F32] {
         return Err(
             "--budget and --dtype exclude each other: what saves memory at the cost of time is there for f32 alone"
                 .into(),
@@ -546,7 +600,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
         budget,
         level,
         device,
-        cudnn,
+        libraries,
         verbose,
         exact,
         dtypes,
@@ -574,24 +628,71 @@ fn parse_batches(given: &str) -> Result<Vec<usize>, String> {
     Ok(batches)
 }
 
-fn parse_dtypes(given: &str) -> Result<Vec<DType>, String> {
-    let mut dtypes = Vec::new();
+fn parse_dtypes(given: &str) -> Result<Vec<Numbers>, String> {
+    let mut all = Vec::new();
     for name in given.split(',') {
-        let dtype = name.trim().parse().ok().filter(|dtype: &DType| *dtype == DType::F32 || dtype.is_half());
-        let dtype = dtype.ok_or_else(|| format!("--dtype {given} is not supported; there are f32, f16, bf16"))?;
-        if dtypes.contains(&dtype) {
-            return Err(format!("--dtype names {dtype} twice"));
+        let stored = || name.trim().parse().ok().filter(|dtype: &DType| *dtype == DType::F32 || dtype.is_half());
+        let numbers = if name.trim() == "tf32" { Some(Numbers::Tf32) } else { stored().map(Numbers::Stored) };
+        let numbers =
+            numbers.ok_or_else(|| format!("--dtype {given} is not supported; there are f32, tf32, f16, bf16"))?;
+        if all.contains(&numbers) {
+            return Err(format!("--dtype names {} twice", numbers.name()));
         }
-        dtypes.push(dtype);
+        all.push(numbers);
     }
-    Ok(dtypes)
+    Ok(all)
 }
 
-fn parse_math(given: Option<std::ffi::OsString>) -> Result<Math, String> {
-    match given.as_ref().map(|given| given.to_string_lossy()) {
-        None => Ok(Math::Strict),
-        Some(word) if word == "tf32" => Ok(Math::Tf32),
-        Some(word) => Err(format!("--cudnn takes nothing or tf32, as --cudnn=tf32, not `{word}`")),
+impl Libraries {
+    /// Whether a flag is about them.
+    fn takes(flag: &str) -> bool {
+        ["cudnn", "cublas", "cublas-workspace"].contains(&flag)
+    }
+
+    /// Takes a flag.
+    fn set(&mut self, flag: &str, words: &mut lexopt::Parser) -> Result<(), String> {
+        let mut math = || match words.optional_value().as_ref().map(|given| given.to_string_lossy()) {
+            None => Ok(Some(Math::Strict)),
+            Some(word) if word == "tf32" => Ok(Some(Math::Tf32)),
+            Some(word) => Err(format!("--{flag} takes nothing or tf32, as --{flag}=tf32, not `{word}`")),
+        };
+        match flag {
+            "cudnn" => self.cudnn = math()?,
+            "cublas" => self.cublas = math()?,
+            _ => {
+                let word = text_value(words)?;
+                self.cublas_workspace = Some(word.parse().map_err(|error| format!("--{flag}: {error}"))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// How they compute for one of the `--dtype`s.
+    pub(crate) fn of(mut self, numbers: Numbers) -> Libraries {
+        if numbers == Numbers::Tf32 {
+            [&mut self.cudnn, &mut self.cublas].into_iter().flatten().for_each(|math| *math = Math::Tf32);
+        }
+        self
+    }
+
+    /// With what other flags say about them.
+    fn settled(mut self, exact: bool, dtypes: &[Numbers]) -> Result<Libraries, String> {
+        if self.cublas.is_none() && self.cublas_workspace.is_some() {
+            return Err("--cublas-workspace says how much --cublas, which is missing, may take".into());
+        }
+        for (flag, math) in [("--cudnn", &mut self.cudnn), ("--cublas", &mut self.cublas)] {
+            match math {
+                Some(Math::Tf32) if exact => return Err(format!("{flag}=tf32 and --exact exclude each other")),
+                Some(Math::Tf32) if dtypes.iter().any(|numbers| numbers.dtype().is_half()) => {
+                    return Err(format!(
+                        "{flag}=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them"
+                    ));
+                }
+                Some(Math::Strict) if exact => *math = Some(Math::Exact),
+                _ => {}
+            }
+        }
+        Ok(self)
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use types::Bytes;
 
 use crate::arguments::{Compile, Gpu};
-use crate::device::{self, Device, Library};
+use crate::device::{self, Device, Left, Library};
 use crate::dump::Dump;
 use crate::tune::{self, Outcome};
 
@@ -21,22 +21,19 @@ use crate::tune::{self, Outcome};
 #[expect(clippy::disallowed_methods, reason = "how long compiling takes is told, and goes nowhere else")]
 pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let start = Instant::now();
-    let [dtype] = request.dtypes[..] else {
+    let [numbers] = request.dtypes[..] else {
         return Err("--dtype takes one dtype for an executable; what-if takes several".into());
     };
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let gpu = request.device.as_ref();
-    let target = |gpu: &Gpu| gpu.target.clone().storing(dtype);
-    let mut device = gpu.map(|gpu| Device::find(&target(gpu), &request.source.data)).transpose()?;
+    let libraries = request.libraries.of(numbers);
     let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
-    if let (Some(found), Some((_, facts)), Some(math)) =
-        (device.take_if(|_| request.cudnn.is_some()), facts, request.cudnn)
-    {
-        device = Some(found.with_cudnn(&facts.device, math, &request.source.data)?);
-    }
-    let pictures = request.batches.iter().copied().min().unwrap_or(1);
+    let properties = facts.map(|(_, facts)| &facts.device);
+    let find = |gpu: &Gpu| Device::find(numbers.on(gpu.target.clone()), libraries, properties, &request.source.data);
+    let device = gpu.map(find).transpose()?;
+    let (dtype, pictures) = (numbers.dtype(), request.batches.iter().copied().min().unwrap_or(1));
     let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, pictures, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {
@@ -51,7 +48,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
         batches => batches.iter().copied().map(Some).collect(),
     };
     let mut compiled = Vec::with_capacity(batches.len());
-    let mut refused = Vec::new();
+    let mut left = Vec::new();
     for (ix, &batch) in batches.iter().enumerate() {
         let model = source::load(&source::Request { batch, ..request.source.clone() });
         let model = model.map_err(|error| error.to_string())?;
@@ -61,7 +58,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
                 dump.show(pass, graph);
             }
             if let ("schedule", Some(device)) = (pass, &device) {
-                refused.push(device::refused_by_cudnn(&device.target, graph));
+                left.push(Left::of(&device.target, graph));
             }
         };
         let done = compiler::compile(model, target, request.budget, watch);
@@ -84,7 +81,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
     let cudnn = device.as_ref().and_then(|device| device.cudnn.clone());
-    let library = cudnn.map(|version| Library::new(version, &program, refused));
+    let libraries = Library::all(libraries, cudnn, &program, left);
     if let Some((file, facts)) = facts {
         device::fits(file, facts, &program)?;
     }
@@ -96,15 +93,15 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
             if let Some((file, facts)) = facts {
                 report["device"] = device::as_json(file, facts, &program);
             }
-            if let Some(library) = &library {
-                report["cudnn"] = library.json();
+            for library in &libraries {
+                report[library.key] = library.json();
             }
             format!("{report:#}\n")
         }
         false => {
             let device = facts.map(|(file, facts)| device::as_text(file, facts, &program)).unwrap_or_default();
-            let library = library.as_ref().map(|library| library.text(request.verbose)).unwrap_or_default();
-            as_text(&program, &fits, tuning.as_ref(), &(library + &device)) + &wrote(&output, seconds)
+            let libraries: String = libraries.iter().map(|library| library.text(request.verbose)).collect();
+            as_text(&program, &fits, tuning.as_ref(), &(libraries + &device)) + &wrote(&output, seconds)
         }
     })
 }

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::rc::Rc;
 
 use compiler::Program;
-use cuda::cudnn::{Math, Planner};
+use cuda::cudnn::Planner;
 use cuda::nvrtc::Compiler;
 use cuda::{Facts, Places, Properties};
-use lower::cuda::{CUDNN_CONV, CudaTarget, assemble};
+use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, assemble};
 use plan::{Module, Plan};
 use types::Bytes;
 
+use crate::arguments::Libraries;
 use crate::compile::shared_arena;
 
 /// A target with its compiler.
@@ -22,18 +23,16 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Finds the compiler.
-    pub(crate) fn find(target: &CudaTarget, data: &Path) -> Result<Device, String> {
+    /// Finds the compiler, and cuDNN where it is asked for and the facts of a GPU are known.
+    pub(crate) fn find(
+        target: CudaTarget,
+        libraries: Libraries,
+        device: Option<&Properties>,
+        data: &Path,
+    ) -> Result<Device, String> {
         let compiler = Compiler::find(&places(data)).map_err(|error| error.to_string())?;
-        Ok(Device { target: target.clone(), compiler, cudnn: None })
-    }
-
-    /// With cuDNN, for a GPU of such properties.
-    pub(crate) fn with_cudnn(mut self, device: &Properties, math: Math, data: &Path) -> Result<Device, String> {
-        let version;
-        (self.target, version) = with_cudnn(self.target, device, math, data)?;
-        self.cudnn = Some(version);
-        Ok(self)
+        let (target, cudnn) = with_libraries(target, libraries, device, data)?;
+        Ok(Device { target, compiler, cudnn })
     }
 
     /// The compiler's version.
@@ -50,16 +49,21 @@ impl Device {
     }
 }
 
-/// A target with cuDNN, for a GPU of such properties, and cuDNN's version.
-pub(crate) fn with_cudnn(
-    target: CudaTarget,
-    device: &Properties,
-    math: Math,
+/// A target with the libraries that are asked for, and cuDNN's version. cuDNN is asked where the facts of a GPU are known;
+/// cuBLASLt is not asked before a plan runs.
+pub(crate) fn with_libraries(
+    mut target: CudaTarget,
+    libraries: Libraries,
+    device: Option<&Properties>,
     data: &Path,
-) -> Result<(CudaTarget, String), String> {
+) -> Result<(CudaTarget, Option<String>), String> {
+    if let Some(math) = libraries.cublas {
+        target = target.with_cublas(math, libraries.cublas_workspace);
+    }
+    let Some((device, math)) = device.zip(libraries.cudnn) else { return Ok((target, None)) };
     let planner = Planner::new(&places(data), device, math).map_err(|error| error.to_string())?;
     let version = planner.version();
-    Ok((target.with_cudnn(Rc::new(planner)), version))
+    Ok((target.with_cudnn(Rc::new(planner)), Some(version)))
 }
 
 /// Where NVIDIA's libraries may be: in folders of the environment, or where `cargo xtask fetch --cuda` put them.
@@ -93,11 +97,14 @@ pub(crate) fn fits(file: &Path, facts: &Facts, program: &Program) -> Result<(), 
 /// What is expected beside a plan's block, by what was measured.
 fn beside(facts: &Facts, program: &Program) -> Vec<(&'static str, Bytes)> {
     let steps = || program.plans.iter().flat_map(|plan| &plan.steps);
-    let by_cudnn = steps().any(|step| step.kernel == CUDNN_CONV);
-    let context = facts.measured.iter().map(|measured| ("context, and what others held", measured.context_bytes));
-    let cudnn = facts.measured.iter().filter(|_| by_cudnn);
-    let cudnn = cudnn.filter_map(|measured| Some(("cuDNN", measured.cudnn_bytes?)));
-    context.chain(cudnn).map(|(what, bytes)| (what, Bytes(bytes))).collect()
+    let by = |kernel: &str| steps().any(|step| step.kernel == kernel);
+    let Some(measured) = &facts.measured else { return Vec::new() };
+    let taken = [
+        ("context, and what others held", Some(measured.context_bytes)),
+        ("cuDNN", measured.cudnn_bytes.filter(|_| by(CUDNN_CONV))),
+        ("cuBLASLt", measured.cublas_bytes.filter(|_| by(CUBLAS_PRODUCT))),
+    ];
+    taken.into_iter().filter_map(|(what, bytes)| Some((what, Bytes(bytes?)))).collect()
 }
 
 /// A program's memory on a GPU, in words.
@@ -129,24 +136,40 @@ pub(crate) fn as_json(file: &Path, facts: &Facts, program: &Program) -> serde_js
     })
 }
 
-/// A convolution that cuDNN does not do.
-pub(crate) struct Refused {
+/// A node that a library does not do.
+struct Refused {
     scope: String,
     reason: String,
 }
 
-/// The convolutions of a graph that cuDNN does not do.
-pub(crate) fn refused_by_cudnn(target: &CudaTarget, graph: &ir::Graph) -> Vec<Refused> {
-    let refused = |id| {
-        let reason = target.refused_by_cudnn(graph, id)?;
-        Some(Refused { scope: graph.node(id).scope.to_string(), reason })
-    };
-    graph.nodes().keys().filter_map(refused).collect()
+/// The nodes of a graph that libraries do not do.
+pub(crate) struct Left {
+    by_cudnn: Vec<Refused>,
+    by_cublas: Vec<Refused>,
 }
 
-/// What cuDNN does of a program.
+impl Left {
+    /// Of a graph whose nodes are in their final form.
+    pub(crate) fn of(target: &CudaTarget, graph: &ir::Graph) -> Left {
+        let refused = |reason: &dyn Fn(ir::NodeId) -> Option<String>| {
+            let refused = |id| Some(Refused { reason: reason(id)?, scope: graph.node(id).scope.to_string() });
+            graph.nodes().keys().filter_map(refused).collect()
+        };
+        Left {
+            by_cudnn: refused(&|id| target.refused_by_cudnn(graph, id)),
+            by_cublas: refused(&|id| target.refused_by_cublas(graph, id)),
+        }
+    }
+}
+
+/// What a library does of a program.
 pub(crate) struct Library {
-    version: String,
+    /// Under which name machines are told of it.
+    pub(crate) key: &'static str,
+    name: &'static str,
+    /// None where it is not asked before a plan runs.
+    version: Option<String>,
+    nodes: &'static str,
     plans: Vec<Share>,
 }
 
@@ -158,23 +181,36 @@ struct Share {
 }
 
 impl Library {
-    pub(crate) fn new(version: String, program: &Program, refused: Vec<Vec<Refused>>) -> Library {
-        let share = |(plan, refused): (&Plan, _)| {
-            let done = plan.steps.iter().filter(|step| step.kernel == CUDNN_CONV).count();
-            Share { batch: plan.batch, done, refused }
+    /// Those that are asked for, with what they leave of each plan.
+    pub(crate) fn all(libraries: Libraries, cudnn: Option<String>, program: &Program, left: Vec<Left>) -> Vec<Library> {
+        let (by_cudnn, by_cublas): (Vec<_>, Vec<_>) =
+            left.into_iter().map(|left| (left.by_cudnn, left.by_cublas)).unzip();
+        let plans = |kernel: &str, left: Vec<Vec<Refused>>| -> Vec<Share> {
+            let share = |(plan, refused): (&Plan, _)| {
+                let done = plan.steps.iter().filter(|step| step.kernel == kernel).count();
+                Share { batch: plan.batch, done, refused }
+            };
+            program.plans.iter().zip(left).map(share).collect()
         };
-        Library { version, plans: program.plans.iter().zip(refused).map(share).collect() }
+        let mut all = Vec::new();
+        if cudnn.is_some() {
+            let plans = plans(CUDNN_CONV, by_cudnn);
+            all.push(Library { key: "cudnn", name: "cuDNN", version: cudnn, nodes: "convolutions", plans });
+        }
+        if libraries.cublas.is_some() {
+            let plans = plans(CUBLAS_PRODUCT, by_cublas);
+            all.push(Library { key: "cublas", name: "cuBLASLt", version: None, nodes: "products", plans });
+        }
+        all
     }
 
     pub(crate) fn text(&self, verbose: bool) -> String {
         let mut text = String::new();
+        let name = self.version.iter().fold(self.name.to_string(), |name, version| format!("{name} {version}"));
         for Share { batch, done, refused } in &self.plans {
             let all = done + refused.len();
             let needs = if *done == 0 { "the executable does not need it" } else { "the executable needs it" };
-            text.push_str(&format!(
-                "cuDNN {} does {done} of {all} convolutions at batch {batch}; {needs}",
-                self.version
-            ));
+            text.push_str(&format!("{name} does {done} of {all} {} at batch {batch}; {needs}", self.nodes));
             text.push_str(if verbose || refused.is_empty() { "\n" } else { "; --verbose says why not the others\n" });
             for Refused { scope, reason } in refused.iter().filter(|_| verbose) {
                 text.push_str(&format!("  {scope}: {reason}\n"));

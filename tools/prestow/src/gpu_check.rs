@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 use types::{Bytes, DType, Random, Tensor};
 
 use crate::Answer;
-use crate::arguments::GpuCheck;
+use crate::arguments::{GpuCheck, Numbers};
 use crate::device::{Device, places};
 
 /// Results may differ by this part of the largest one.
@@ -35,15 +35,14 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         format!("{} is {}, for which there are no kernels; there are some for {known}", gpu.name(), gpu.arch())
     })?;
     let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
-    let mut device = Device::find(&target.storing(asked.dtype), &asked.data)?;
-    if let Some(math) = asked.cudnn {
-        let facts = gpu.facts().map_err(|error| error.to_string())?;
-        device = device.with_cudnn(&facts.device, math, &asked.data)?;
-    }
+    let facts = asked.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
+    let properties = facts.as_ref().map(|facts| &facts.device);
+    let device = Device::find(asked.dtype.on(target), asked.libraries.of(asked.dtype), properties, &asked.data)?;
     let version = device.version()?;
     let cudnn = device.cudnn.as_ref().map(|version| format!(", cuDNN {version}")).unwrap_or_default();
+    let cublas = if asked.libraries.cublas.is_some() { ", products by cuBLASLt" } else { "" };
     let mut text = format!(
-        "{} ({}), {} of {} free, NVRTC {version}{cudnn}\n",
+        "{} ({}), {} of {} free, NVRTC {version}{cudnn}{cublas}\n",
         gpu.name(),
         gpu.arch(),
         Bytes(free as u64),
@@ -81,6 +80,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         "free_bytes": free,
         "nvrtc": version,
         "cudnn": device.cudnn,
+        "cublas": asked.libraries.cublas.is_some(),
         "dtype": asked.dtype.name(),
         "networks": rows,
     });
@@ -144,14 +144,14 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
     let got = session.run_tensors(&inputs).map_err(failed)?;
     let difference = got.iter().zip(&want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
     let report = timed(&mut session, asked.iters).map_err(failed)?;
-    let memory = session.device_memory();
+    let memory = session.device_memory().map_err(failed)?;
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let watched = compiled.plan.arena.size.0 <= AUDITED;
     let audit = if watched { runtime::audit::audit(&mut session, &bytes) } else { None };
     let tolerance = match asked.dtype {
-        DType::F16 => STEPS / 1024.0,
-        DType::Bf16 => STEPS / 128.0,
-        _ => TOLERANCE,
+        Numbers::Stored(DType::F16) | Numbers::Tf32 => STEPS / 1024.0,
+        Numbers::Stored(DType::Bf16) => STEPS / 128.0,
+        Numbers::Stored(_) => TOLERANCE,
     };
     let verdict = match (difference <= tolerance, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
         (false, _) => "WRONG",

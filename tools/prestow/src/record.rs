@@ -1,6 +1,7 @@
 //! `prestow target record`: the facts of the GPU at hand, as a file that stands for it on machines without it.
 
-use cuda::cudnn::{Cudnn, CudnnError, Handle};
+use cuda::cublas::{self, CublasError};
+use cuda::cudnn::{self, CudnnError};
 
 use crate::arguments::Record;
 use crate::device;
@@ -12,18 +13,27 @@ pub(crate) fn record(request: &Record) -> Result<String, String> {
     if let Ok(compiler) = cuda::nvrtc::Compiler::find(&device::places(&request.data)) {
         facts.libraries.insert("nvrtc".into(), compiler.version().map_err(|error| error.to_string())?);
     }
-    match Cudnn::find(&device::places(&request.data)) {
-        Ok(_) => {
-            let before = gpu.memory().map_err(|error| error.to_string())?.0;
-            let handle = Handle::new(&device::places(&request.data), &gpu).map_err(|error| error.to_string())?;
-            let after = gpu.memory().map_err(|error| error.to_string())?.0;
+    let places = device::places(&request.data);
+    let free = || gpu.memory().map(|(free, _)| free).map_err(|error| error.to_string());
+    let before = free()?;
+    // What is not there has no version.
+    match cudnn::Cudnn::find(&places).and_then(|_| cudnn::Handle::new(&places, &gpu)) {
+        Ok(handle) => {
             facts.libraries.insert("cudnn".into(), handle.version());
-            if let Some(measured) = &mut facts.measured {
-                measured.cudnn_bytes = Some(before.saturating_sub(after) as u64);
-            }
+            let taken = before.saturating_sub(free()?) as u64;
+            facts.measured.iter_mut().for_each(|measured| measured.cudnn_bytes = Some(taken));
         }
-        // What is not there has no version.
         Err(CudnnError::NotFound(_)) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let before = free()?;
+    match cublas::Handle::new(&places, &gpu) {
+        Ok(handle) => {
+            facts.libraries.insert("cublaslt".into(), handle.version());
+            let taken = before.saturating_sub(free()?) as u64;
+            facts.measured.iter_mut().for_each(|measured| measured.cublas_bytes = Some(taken));
+        }
+        Err(CublasError::NotFound(_)) => {}
         Err(error) => return Err(error.to_string()),
     }
     let text = facts.text();

@@ -8,11 +8,10 @@ use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
 use profile::{Form, Largest, Page, Report, Variant};
 use serde_json::json;
-use types::DType;
 
 use crate::Answer;
-use crate::arguments::WhatIf;
-use crate::device::with_cudnn;
+use crate::arguments::{Numbers, WhatIf};
+use crate::device::with_libraries;
 use crate::profiles::write;
 
 /// No batch above this is tried.
@@ -27,24 +26,17 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     if batches.is_empty() {
         return Err("name the batches with --batch, as 1,2,4,8".into());
     }
-    let gpu = asked.compile.device.as_ref().map(|gpu| {
-        let facts = gpu.facts.as_ref().zip(asked.compile.cudnn);
-        let planned = facts.map(|((_, facts), math)| {
-            with_cudnn(gpu.target.clone(), &facts.device, math, &asked.compile.source.data).map(|(target, _)| target)
-        });
-        planned.unwrap_or_else(|| Ok(gpu.target.clone()))
-    });
-    let gpu = gpu.transpose()?;
     let (mut variants, mut largest, mut reports) = (Vec::new(), Vec::new(), Vec::new());
-    for &dtype in &asked.compile.dtypes {
-        let mut planner = Planner { asked, gpu: gpu.as_ref(), dtype, capacity, variants: Vec::new(), report: None };
+    for &numbers in &asked.compile.dtypes {
+        let gpu = gpu(asked, numbers)?;
+        let mut planner = Planner { asked, gpu, numbers, capacity, variants: Vec::new(), report: None };
         for &batch in &batches {
             planner.plan(batch, true)?;
         }
         let is_largest = planner.search()?;
         let fitting = planner.variants.iter().filter(|variant| variant.fits == Some(true));
         largest.push(Largest {
-            dtype: dtype.to_string(),
+            dtype: numbers.name().to_string(),
             batch: fitting.map(|variant| variant.batch).max(),
             is_largest,
         });
@@ -53,8 +45,8 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     }
     // The page shows the plan of the largest batch, of the first dtype that has it.
     let report = reports.into_iter().rev().max_by_key(|report| report.batch).expect("at least one batch was planned");
-    let target = match &gpu {
-        Some(gpu) => gpu.name(),
+    let target = match &asked.compile.device {
+        Some(gpu) => gpu.target.name(),
         None => asked.compile.level.name.to_string(),
     };
     let what_if = profile::WhatIf { model: report.model.clone(), target, capacity_bytes: capacity, variants, largest };
@@ -76,11 +68,19 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
     Ok(Answer { text, yes: what_if.all_fit() })
 }
 
+/// The GPUs to plan for, where it is not processors.
+fn gpu(asked: &WhatIf, numbers: Numbers) -> Result<Option<CudaTarget>, String> {
+    let Some(gpu) = &asked.compile.device else { return Ok(None) };
+    let device = gpu.facts.as_ref().map(|(_, facts)| &facts.device);
+    let (libraries, data) = (asked.compile.libraries.of(numbers), &asked.compile.source.data);
+    with_libraries(numbers.on(gpu.target.clone()), libraries, device, data).map(|(target, _)| Some(target))
+}
+
 struct Planner<'a> {
     asked: &'a WhatIf,
     /// Where it is not for processors.
-    gpu: Option<&'a CudaTarget>,
-    dtype: DType,
+    gpu: Option<CudaTarget>,
+    numbers: Numbers,
     capacity: Option<u64>,
     /// By batch.
     variants: Vec<Variant>,
@@ -92,13 +92,12 @@ impl Planner<'_> {
     /// Plans one batch exactly; whether it fits.
     fn plan(&mut self, batch: u64, asked: bool) -> Result<bool, String> {
         let compile = &self.asked.compile;
-        let dtype = self.dtype;
+        let dtype = self.numbers.dtype();
         let pictures = usize::try_from(batch).map_err(|_| format!("batch {batch} is too large"))?;
         let target = CpuTarget { level: compile.level, exact: compile.exact, dtype, pictures, ..CpuTarget::new() };
         let request = source::Request { batch: Some(pictures), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
-        let gpu = self.gpu.map(|gpu| gpu.clone().storing(dtype));
-        let target: &dyn Target = match &gpu {
+        let target: &dyn Target = match &self.gpu {
             Some(gpu) => gpu,
             None => &target,
         };
@@ -110,7 +109,7 @@ impl Planner<'_> {
                 report.model, report.batch
             ));
         }
-        let variant = Variant::new(&report, dtype.name(), self.capacity, asked);
+        let variant = Variant::new(&report, self.numbers.name(), self.capacity, asked);
         let fits = variant.fits != Some(false);
         let at = self.variants.partition_point(|other| other.batch < batch);
         self.variants.insert(at, variant);

@@ -193,7 +193,7 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
         peak = peak.max(flops as f64 / burst);
     }
     // What the processor's memory does says nothing about a device.
-    let here = session.device_memory().is_empty();
+    let here = session.device_memory().map_err(|error| error.to_string())?.is_empty();
     let bytes_per_s = if here { bandwidth::measure(session.threads()) } else { 0.0 };
     let peaks = Peaks { flop_per_s: peak, bytes_per_s };
     let report = StepsReport::new(session.plan(), &seconds, peaks, iters, session.threads());
@@ -223,14 +223,14 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     }
     write_inputs(session, &bytes)?;
     // Asking the device allocates here: before the count begins and after it has ended.
-    let taken = session.device_bytes();
+    let taken = session.device_bytes().map_err(|error| error.to_string())?;
     let before = heap::allocations();
     session.run().map_err(|error| error.to_string())?;
     let allocations = heap::allocations() - before;
-    let taken_in_run = session.device_bytes().saturating_sub(taken);
+    let device = session.device_memory().map_err(|error| error.to_string())?;
+    let taken_in_run = device.iter().map(|item| item.bytes).sum::<u64>().saturating_sub(taken);
 
     // Of a device with memory of its own the arena here is a copy for the audit.
-    let device = session.device_memory();
     let arena = match device.is_empty() {
         true => session.arena().map(|arena| range_of(arena)).unwrap_or_default(),
         false => 0..0,
@@ -241,6 +241,7 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     let mut figures = process::figures(&known).unwrap_or_default();
     figures.device = device;
     figures.device_in_run = taken_in_run;
+    figures.observed = session.observed().map_err(|error| error.to_string())?;
     let audit = audit::audit(session, &bytes).ok_or("the arena of this device cannot be observed")?;
     Ok(Report::new(session.plan()).with_actual(&audit, allocations, &figures))
 }

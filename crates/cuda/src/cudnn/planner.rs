@@ -8,16 +8,7 @@ use cuda_sys::cudnn as sys;
 
 use super::descriptor::{Descriptor, Kind, Name, bytes};
 use super::{Cudnn, CudnnError, Planned};
-use crate::{Places, Properties};
-
-/// How the numbers of a convolution's operands are stored. Sums are of `f32`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "their names say it")]
-pub enum Number {
-    F32,
-    F16,
-    Bf16,
-}
+use crate::{Math, Number, Places, Properties};
 
 /// How the elements of a convolution's operands lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,31 +47,6 @@ pub struct Convolution {
     pub residual: bool,
     /// What is below zero becomes zero.
     pub relu: bool,
-}
-
-/// How sums may be computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Math {
-    /// As sums of products of `f32`, by whatever algorithm.
-    Strict,
-    /// As sums of products of `f32` in their definition's own terms: neither Winograd's algorithm nor spectra.
-    Exact,
-    /// Operands may be rounded to eleven bits on the way into a tensor core (TF32).
-    Tf32,
-    /// Operands are halves, which tensor cores multiply exactly; sums are of `f32`, by whatever algorithm.
-    Halves,
-    /// The same in the definition's own terms.
-    ExactHalves,
-}
-
-impl Math {
-    /// The same of operands that are halves.
-    fn of_halves(self) -> Math {
-        match self {
-            Math::Exact | Math::ExactHalves => Math::ExactHalves,
-            Math::Strict | Math::Tf32 | Math::Halves => Math::Halves,
-        }
-    }
 }
 
 /// cuDNN with the facts of a GPU.
@@ -132,8 +98,6 @@ impl Planner {
 
     fn ask(&self, problem: &Convolution, workspace_max: u64) -> Result<Planned, String> {
         let graph = self.graph(problem)?;
-        // Products of halves are exact in an f32, wherever they are computed.
-        let math = if problem.number == Number::F32 { self.math } else { self.math.of_halves() };
         let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
         use sys::cudnnBackendHeurMode_t as Mode;
         for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
@@ -145,7 +109,7 @@ impl Planner {
             let Ok(ask) = ask.finalize() else { continue };
             let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
             for config in ask.others(name, kind, true)? {
-                match self.judge(Arc::new(config), workspace_max, math)? {
+                match self.judge(Arc::new(config), workspace_max, problem.number)? {
                     Ok(planned) => return Ok(planned),
                     Err(reason) => *refused.entry(reason).or_default() += 1,
                 }
@@ -163,7 +127,7 @@ impl Planner {
         &self,
         config: Arc<Descriptor>,
         workspace_max: u64,
-        math: Math,
+        number: Number,
     ) -> Result<Result<Planned, &'static str>, String> {
         let engine = config.others(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, false)?;
         let engine = engine.first().ok_or("a configuration without an engine")?;
@@ -171,7 +135,7 @@ impl Planner {
             engine.values(Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, 32, Behavior::CUDNN_BEHAVIOR_NOTE_TYPE_COUNT)?;
         let numerics: Vec<Numerics> =
             engine.values(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 32, Numerics::CUDNN_NUMERICAL_NOTE_TYPE_COUNT)?;
-        if let Some(reason) = refused(&behavior, &numerics, math) {
+        if let Some(reason) = refused(&behavior, &numerics, self.math, number) {
             return Ok(Err(reason));
         }
         let index = engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
@@ -231,10 +195,11 @@ impl Planner {
     }
 
     fn tensor(&self, id: i64, extents: &[usize; 4], number: Number, order: Order) -> Result<Arc<Descriptor>, String> {
-        let (number, bytes) = match number {
-            Number::F32 => (sys::cudnnDataType_t::CUDNN_DATA_FLOAT, 4i64),
-            Number::F16 => (sys::cudnnDataType_t::CUDNN_DATA_HALF, 2),
-            Number::Bf16 => (sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16, 2),
+        let bytes = number.size() as i64;
+        let number = match number {
+            Number::F32 => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+            Number::F16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
+            Number::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
         };
         let mut tensor = self.described(id, extents, order)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[number])?;
@@ -323,7 +288,7 @@ impl std::fmt::Debug for Planner {
 }
 
 /// Why an engine is not for us, by what cuDNN notes of it.
-fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math) -> Option<&'static str> {
+fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math, number: Number) -> Option<&'static str> {
     const COMPILED: &[Behavior] = &[Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
     const OTHERS: &[Behavior] = &[
         Behavior::CUDNN_BEHAVIOR_NOTE_CUBLASLT_DEPENDENCY,
@@ -338,16 +303,16 @@ fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math) -> Option<&
     const INDIRECT: &[Numerics] = &[Numerics::CUDNN_NUMERICAL_NOTE_FFT, Numerics::CUDNN_NUMERICAL_NOTE_WINOGRAD];
     let behaves = |notes: &[Behavior]| behavior.iter().any(|note| notes.contains(note));
     let counts = |notes: &[Numerics]| numerics.iter().any(|note| notes.contains(note));
-    match math {
-        _ if behaves(COMPILED) => Some("compile at run time"),
-        _ if behaves(OTHERS) => Some("need another library or another layout"),
-        _ if counts(&[Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC]) => Some("add in any order"),
-        Math::Strict | Math::Exact if counts(TENSOR_CORE) => Some("round to fewer bits"),
-        Math::Strict | Math::Exact | Math::Halves | Math::ExactHalves if counts(ROUNDING) => {
-            Some("round to fewer bits")
-        }
-        Math::Exact | Math::ExactHalves if counts(INDIRECT) => Some("are not exact"),
-        _ => None,
+    // Tensor cores multiply halves exactly.
+    let (rounds, halves) = (math == Math::Tf32 && number == Number::F32, number != Number::F32);
+    match () {
+        () if behaves(COMPILED) => Some("compile at run time"),
+        () if behaves(OTHERS) => Some("need another library or another layout"),
+        () if counts(&[Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC]) => Some("add in any order"),
+        () if counts(TENSOR_CORE) && !halves && !rounds => Some("round to fewer bits"),
+        () if counts(ROUNDING) && !rounds => Some("round to fewer bits"),
+        () if counts(INDIRECT) && math == Math::Exact => Some("are not exact"),
+        () => None,
     }
 }
 
@@ -357,21 +322,24 @@ mod tests {
 
     #[test]
     fn engines_are_refused_by_their_notes() {
+        let of = |behavior: &[Behavior], numerics: &[Numerics], math| refused(behavior, numerics, math, Number::F32);
+        let of_halves = |numerics: &[Numerics], math| refused(&[], numerics, math, Number::F16);
         let tensor_core = [Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE];
         let winograd = [Numerics::CUDNN_NUMERICAL_NOTE_WINOGRAD];
-        assert_eq!(refused(&[], &tensor_core, Math::Strict), Some("round to fewer bits"));
-        assert_eq!(refused(&[], &tensor_core, Math::Tf32), None);
-        assert_eq!(refused(&[], &winograd, Math::Strict), None);
-        assert_eq!(refused(&[], &winograd, Math::Exact), Some("are not exact"));
-        assert_eq!(refused(&[], &tensor_core, Math::Halves), None);
-        assert_eq!(refused(&[], &winograd, Math::Exact.of_halves()), Some("are not exact"));
+        assert_eq!(of(&[], &tensor_core, Math::Strict), Some("round to fewer bits"));
+        assert_eq!(of(&[], &tensor_core, Math::Tf32), None);
+        assert_eq!(of(&[], &winograd, Math::Strict), None);
+        assert_eq!(of(&[], &winograd, Math::Exact), Some("are not exact"));
+        assert_eq!(of_halves(&tensor_core, Math::Strict), None);
+        assert_eq!(of_halves(&winograd, Math::Exact), Some("are not exact"));
         let narrow = [Numerics::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION];
-        assert_eq!(refused(&[], &narrow, Math::Tf32.of_halves()), Some("round to fewer bits"));
+        assert_eq!(of(&[], &narrow, Math::Tf32), None);
+        assert_eq!(of_halves(&narrow, Math::Tf32), Some("round to fewer bits"));
         let compiled = [Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
-        assert_eq!(refused(&compiled, &[], Math::Tf32), Some("compile at run time"));
+        assert_eq!(of(&compiled, &[], Math::Tf32), Some("compile at run time"));
         let any_order = [Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC];
-        assert_eq!(refused(&[], &any_order, Math::Tf32), Some("add in any order"));
+        assert_eq!(of(&[], &any_order, Math::Tf32), Some("add in any order"));
         // A note of a version to come does not matter.
-        assert_eq!(refused(&[Behavior(77)], &[Numerics(77)], Math::Exact), None);
+        assert_eq!(of(&[Behavior(77)], &[Numerics(77)], Math::Exact), None);
     }
 }

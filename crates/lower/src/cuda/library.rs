@@ -1,11 +1,13 @@
 //! Convolutions that cuDNN does, where it was asked for.
 
-use ::cuda::cudnn::{Convolution, Number, Order, Planner};
+use ::cuda::Number;
+use ::cuda::cudnn::{Convolution, Order, Planner};
 use ir::ops::Conv;
 use types::pointwise::Unary;
-use types::{Bytes, DType, Layout, Shape};
+use types::{Bytes, Layout, Shape};
 
 use super::layout::turned;
+use super::products::number as stored;
 use super::windows::{label, two};
 use super::{CUDNN_CONV, Chosen, View};
 use crate::{Call, CallInput, Pack};
@@ -75,12 +77,7 @@ pub(super) fn conv(
 /// How all operands are stored, but for a bias that is known.
 fn number(node: &View) -> Result<Number, String> {
     let dtype = node.output().dtype;
-    let number = match dtype {
-        DType::F32 => Number::F32,
-        DType::F16 => Number::F16,
-        DType::Bf16 => Number::Bf16,
-        other => return Err(format!("its kernel computes in f32, not with {other}")),
-    };
+    let number = stored(dtype)?;
     let is_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1;
     match (0..node.inputs()).find(|&ix| node.input(ix).dtype != dtype && !(is_bias(ix) && node.is_known(ix))) {
         Some(ix) => Err(format!("its operands are {} and {dtype}", node.input(ix).dtype)),

@@ -2,7 +2,8 @@
 //!
 //! What kernels share stands in the folder `cuda/` as templates without includes; what is emitted here for a node is one
 //! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
-//! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, or what cuDNN planned.
+//! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, what cuDNN planned,
+//! or what cuBLASLt is to do.
 //!
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
 //! number of the launch where a step is several.
@@ -11,6 +12,7 @@ mod layout;
 mod library;
 mod moves;
 mod pointwise;
+mod products;
 mod recurrent;
 mod rows;
 mod tensor;
@@ -20,8 +22,9 @@ mod windows;
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use ::cuda::cublas::Product;
 use ::cuda::cudnn::{Planned, Planner};
-use ::cuda::{Launch, Work};
+use ::cuda::{Launch, Math, Work};
 use ir::ops::ReduceKind;
 use ir::{Graph, Halves, Node, NodeId, Op, TensorType, ValueId};
 use plan::Plan;
@@ -43,12 +46,27 @@ const ELEMENTS_MAX: usize = i32::MAX as usize;
 /// What a step's kernel is called where it is a convolution of cuDNN's.
 pub const CUDNN_CONV: &str = "cudnn_conv";
 
+/// What a step's kernel is called where it is a product of cuBLASLt's.
+pub const CUBLAS_PRODUCT: &str = "cublaslt_product";
+
+/// How cuBLASLt computes, where it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cublas {
+    /// How sums of products of `f32` may be computed.
+    pub math: Math,
+    /// The most workspace that a product has.
+    pub workspace: Bytes,
+}
+
 /// Plans for GPUs of one architecture.
 #[derive(Clone, Debug)]
 pub struct CudaTarget {
     arch: &'static str,
     dtype: DType,
+    /// Whether operands of `f32` are rounded where tensor cores can multiply them.
+    rounds: bool,
     cudnn: Option<Rc<Planner>>,
+    cublas: Option<Cublas>,
 }
 
 impl CudaTarget {
@@ -58,7 +76,7 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch, dtype: DType::F32, cudnn: None })
+        Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None })
     }
 
     /// With results between kernels, and the weights of products and convolutions, stored as `f16` or `bf16`, or as `f32`.
@@ -71,10 +89,36 @@ impl CudaTarget {
         CudaTarget { dtype, ..self }
     }
 
+    /// With operands of emitted products and convolutions rounded to eleven bits where tensor cores can multiply them (TF32).
+    /// What is stored stays `f32`, and so do sums. How libraries compute is said where they are asked for.
+    ///
+    /// # Panics
+    /// What is stored are halves, which tensor cores multiply as they are.
+    #[must_use]
+    pub fn rounding(self) -> CudaTarget {
+        assert!(self.dtype == DType::F32, "{} is not rounded", self.dtype);
+        CudaTarget { rounds: true, ..self }
+    }
+
     /// With cuDNN for the convolutions that it has engines for. What is planned is for the GPU that it knows.
     #[must_use]
     pub fn with_cudnn(self, planner: Rc<Planner>) -> CudaTarget {
         CudaTarget { cudnn: Some(planner), ..self }
+    }
+
+    /// With cuBLASLt for the products that it has functions for. `workspace` is the most that each of them has in the arena;
+    /// without it, what NVIDIA recommends for the architecture (`cublasSetWorkspace`): 32 MiB from `sm_90` on, 4 MiB before.
+    #[must_use]
+    pub fn with_cublas(self, math: Math, workspace: Option<Bytes>) -> CudaTarget {
+        let recommended = if self.arch == "sm_80" { Bytes(4 << 20) } else { Bytes(32 << 20) };
+        let cublas = Cublas { math, workspace: workspace.unwrap_or(recommended) };
+        CudaTarget { cublas: Some(cublas), ..self }
+    }
+
+    /// Why cuBLASLt does not do a node that is a product; none where it does, and where nobody asked for it.
+    pub fn refused_by_cublas(&self, graph: &Graph, id: NodeId) -> Option<String> {
+        let (Op::MatMul(product), Some(cublas)) = (&graph.node(id).op, &self.cublas) else { return None };
+        products::matmul(&View::new(graph, graph.node(id)), product, cublas, FREE_SCRATCH).err()
     }
 
     /// Why cuDNN does not do a node that is a convolution; none where it does, and where nobody asked it.
@@ -157,6 +201,7 @@ impl Template {
 enum Chosen {
     Emitted(Emitted),
     Cudnn(Planned),
+    Cublas(Product),
 }
 
 /// A kernel as it is emitted, before it has a name.
@@ -184,6 +229,7 @@ impl Emitted {
 impl Target for CudaTarget {
     fn name(&self) -> String {
         match self.dtype {
+            DType::F32 if self.rounds => format!("cuda:{}+tf32", self.arch),
             DType::F32 => format!("cuda:{}", self.arch),
             stored => format!("cuda:{}+{stored}", self.arch),
         }
@@ -241,7 +287,7 @@ impl Target for CudaTarget {
 
     fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
         let node = graph.node(id);
-        let view = View::new(graph, node);
+        let view = View { rounds: self.rounds, ..View::new(graph, node) };
         let values = || node.inputs.iter().chain(&node.outputs);
         let large = values().find(|&&value| ELEMENTS_MAX < graph.ty(value).shape.elements());
         let calls = match (large, layout::misplaced(graph, node)) {
@@ -267,6 +313,8 @@ struct View<'a> {
     output: TensorType,
     /// Of the result.
     layout: Layout,
+    /// Whether operands of `f32` may be rounded for tensor cores.
+    rounds: bool,
 }
 
 impl<'a> View<'a> {
@@ -279,7 +327,7 @@ impl<'a> View<'a> {
                 (Cow::Borrowed(&node.op), inputs, graph.ty(node.outputs[0]).clone())
             }
         };
-        View { graph, node, op, inputs, output, layout }
+        View { graph, node, op, inputs, output, layout, rounds: false }
     }
 }
 
@@ -354,6 +402,11 @@ impl CudaTarget {
             && let Ok(call) = library::conv(node, conv, planner, scratch, node.layout)
         {
             return Ok(vec![call]);
+        }
+        if let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas)
+            && let Ok(calls) = products::matmul(node, product, cublas, scratch)
+        {
+            return Ok(calls);
         }
         let mut calls = select(node)?;
         for input in calls.iter_mut().flat_map(|call| &mut call.inputs) {
@@ -453,6 +506,10 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
             Chosen::Emitted(emitted) => emitted,
             Chosen::Cudnn(planned) => {
                 step.code = Work::Cudnn(planned).code();
+                continue;
+            }
+            Chosen::Cublas(product) => {
+                step.code = Work::Cublas(product).code();
                 continue;
             }
         };

@@ -14,32 +14,61 @@ const KEYS_MAX: usize = 8192;
 /// Reductions of fewer elements are one thread's.
 const REDUCED_MIN: usize = 128;
 
+/// The matrices of a product: `count` products of `m x k` by `k x n`, and how many elements on each factor of one lies, along
+/// the axes of `batch`.
+pub(super) struct Factors {
+    pub(super) batch: Shape,
+    pub(super) m: usize,
+    pub(super) k: usize,
+    pub(super) n: usize,
+    pub(super) steps: [Vec<isize>; 2],
+}
+
+impl Factors {
+    pub(super) fn of(node: &View) -> Factors {
+        let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
+        let rank = out.rank();
+        let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
+        let mut batch: Shape = out[..rank - 2].into();
+        let matrices = |shape: &Shape, size: usize| -> Vec<isize> {
+            let own: Shape = shape[..shape.rank() - 2].into();
+            let (strides, missing) = (own.row_major_strides(), batch.rank() - own.rank());
+            let stride = |axis: usize| match axis.checked_sub(missing) {
+                Some(axis) if own[axis] != 1 => (strides[axis] * size) as isize,
+                _ => 0,
+            };
+            (0..batch.rank()).map(stride).collect()
+        };
+        let mut steps = [matrices(a, m * k), matrices(b, k * n)];
+        if steps[1].iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
+            // One right factor for all: the left ones are one tall matrix.
+            m *= batch.elements();
+            (batch, steps) = (Shape::scalar(), [Vec::new(), Vec::new()]);
+        }
+        Factors { batch, m, k, n, steps }
+    }
+
+    /// How many products.
+    pub(super) fn count(&self) -> usize {
+        self.batch.elements()
+    }
+
+    /// As text: `2x3x` of products, then the extents.
+    pub(super) fn label(&self) -> String {
+        let Factors { batch, m, k, n, .. } = self;
+        format!("{batch}{m}x{k}x{n}")
+    }
+}
+
 pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String> {
     node.all_stored()?;
-    let (a, b, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
-    let rank = out.rank();
-    let (mut m, k, n) = (out[rank - 2], a[a.rank() - 1], out[rank - 1]);
-    let mut batch: Shape = out[..rank - 2].into();
-    let matrices = |shape: &Shape, size: usize| -> Vec<isize> {
-        let own: Shape = shape[..shape.rank() - 2].into();
-        let (strides, missing) = (own.row_major_strides(), batch.rank() - own.rank());
-        let stride = |axis: usize| match axis.checked_sub(missing) {
-            Some(axis) if own[axis] != 1 => (strides[axis] * size) as isize,
-            _ => 0,
-        };
-        (0..batch.rank()).map(stride).collect()
-    };
-    let (mut a_strides, mut b_strides) = (matrices(a, m * k), matrices(b, k * n));
-    if b_strides.iter().all(|&stride| stride == 0) && a.rank() == rank && a[..rank - 2] == batch[..] {
-        // One right factor for all: the left ones are one tall matrix.
-        m *= batch.elements();
-        (batch, a_strides, b_strides) = (Shape::scalar(), Vec::new(), Vec::new());
-    }
-    let count = batch.elements();
+    let factors = Factors::of(node);
+    let Factors { batch, m, k, n, steps } = &factors;
+    let (m, k, n, count) = (*m, *k, *n, factors.count());
     if 65_535 < count {
         return Err(format!("{count} products at once are more than a grid has"));
     }
-    let [a_at, b_at] = [&a_strides, &b_strides].map(|strides| place(&batch, strides, 0));
+    let [a_at, b_at] = steps.each_ref().map(|steps| place(batch, steps, 0));
     let mut body = finish(&product.epilogue);
     if [&a_at, &b_at].iter().any(|at| **at != "0") {
         body.push_str("    const int i = blockIdx.z;\n");
@@ -47,16 +76,21 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     let [left, right] = [0, 1].map(|ix| ctype(node.input(ix).dtype));
     body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
     let tiles = Tiles::new(node, count, m, n);
-    let (function, item) = match tiles.halves {
-        Some(half) => (format!("product_of_halves<{}, {}, {m}, {n}, {k}>", ctype(half), tiles.of_warp()), ".bits"),
-        None => (format!("product<{m}, {n}, {k}>"), ""),
+    let function = match tiles.cores {
+        Some(of) => format!("product_by_cores<{of}, {}, {m}, {n}, {k}>", tiles.of_warp()),
+        None => format!("product<{m}, {n}, {k}>"),
     };
-    let number = if tiles.halves.is_some() { "" } else { "(float)" };
+    // What is stored as tensor cores take it is read bit by bit.
+    let item = |item: String| match tiles.cores {
+        Some("tf32") => format!("tf32({item}).bits"),
+        Some(_) => format!("{item}.bits"),
+        None => format!("(float){item}"),
+    };
+    let (left, right) = (item(format!("a[row * {k} + k]")), item(format!("b[k * {n} + column]")));
     body.push_str(&format!(
-        "    {function}([=](int row, int k) {{ return {number}a[row * {k} + k]{item}; }},\n        [=](int k, int column) \
-         {{ return {number}b[k * {n} + column]{item}; }},\n        [=](int row, int column, float sum) {{\n            const \
-         size_t at = ((size_t)blockIdx.z * {m} + row) * {n} + column;\n            y[at] = finish(sum, column, at);\n        \
-         }});\n"
+        "    {function}([=](int row, int k) {{ return {left}; }},\n        [=](int k, int column) {{ return {right}; \
+         }},\n        [=](int row, int column, float sum) {{\n            const size_t at = ((size_t)blockIdx.z * {m} + row) * {n} \
+         + column;\n            y[at] = finish(sum, column, at);\n        }});\n"
     ));
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let grid = tiles.grid(count, m, n);
@@ -67,7 +101,7 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     let emitted =
         Emitted { kind: "product".into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
     let residual = product.epilogue.residual.then_some(node.inputs() - 1);
-    Ok(vec![call(emitted, format!("{batch}{m}x{k}x{n}"), &operands, residual.as_slice())])
+    Ok(vec![call(emitted, factors.label(), &operands, residual.as_slice())])
 }
 
 /// A kernel of a block for each row.

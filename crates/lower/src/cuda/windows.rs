@@ -51,10 +51,10 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
     let count = out[0] * groups;
     let tiles = Tiles::new(node, count, outs, pixels);
     let grid = tiles.grid(count, outs, pixels);
-    let (kind, grid, function) = match (product, tiles.halves) {
+    let (kind, grid, function) = match (product, tiles.cores) {
         (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>")),
-        (true, Some(_)) => {
-            ("conv", grid, format!("convolve_halves<{window}, {}, {ins}, {outs}, {groups}>", tiles.of_warp()))
+        (true, Some(of)) => {
+            ("conv", grid, format!("convolve_by_cores<{of}, {window}, {}, {ins}, {outs}, {groups}>", tiles.of_warp()))
         }
         (false, _) => {
             ("conv_each", blocks(out.elements()), format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]))

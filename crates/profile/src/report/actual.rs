@@ -45,6 +45,21 @@ pub struct Actual {
     /// What is taken of a device's own memory, where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device: Vec<ProcessItem>,
+    /// What the device's own management says that processes hold, libraries and contexts included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_processes: Vec<ProcessItem>,
+    /// What it does not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_untold: Vec<Untold>,
+}
+
+/// What could not be told, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Untold {
+    /// What it would have been.
+    pub what: String,
+    /// Why nobody knows.
+    pub why: String,
 }
 
 impl Actual {
@@ -144,7 +159,7 @@ impl Report {
             Verdict::Outside
         } else if !audit.same_results {
             Verdict::Stale
-        } else if 0 < heap_allocations || 0 < figures.device_in_run {
+        } else if 0 < heap_allocations || 0 < figures.device_in_run || figures.observed.allocations_in_run > Some(0) {
             Verdict::Allocates
         } else if audit.written_bytes < audit.planned_bytes {
             Verdict::Smaller
@@ -157,6 +172,10 @@ impl Report {
         };
         let items = figures.items.iter().map(told);
         let device = figures.device.iter().map(told).collect();
+        let device_processes = figures.observed.items.iter().map(told).collect();
+        let untold = figures.observed.untold.iter();
+        let device_untold =
+            untold.map(|untold| Untold { what: untold.what.clone(), why: untold.why.clone() }).collect();
         let (planned_resident, residual) = items.partition(|item| PLANNED_MAPPINGS.contains(&item.what.as_str()));
         let actual = Actual {
             arena_planned_bytes: audit.planned_bytes,
@@ -172,6 +191,8 @@ impl Report {
             planned_resident,
             residual,
             device,
+            device_processes,
+            device_untold,
         };
         self.measured = Some(Measured { actual, verdict });
         self

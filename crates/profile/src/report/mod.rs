@@ -17,7 +17,7 @@ use plan::Proof;
 use serde::{Deserialize, Serialize};
 use types::Bytes;
 
-pub use actual::{Actual, BufferActual, Measured, Outside, PLANNED_MAPPINGS, ProcessItem, Verdict};
+pub use actual::{Actual, BufferActual, Measured, Outside, PLANNED_MAPPINGS, ProcessItem, Untold, Verdict};
 pub use build::placement_csv;
 pub(crate) use build::{finish, timeline};
 pub(crate) use item::{Item, ItemKind, items};

@@ -7,7 +7,7 @@ use types::Bytes;
 use super::Options;
 use super::terminal::{fit, wrap};
 use crate::Report;
-use crate::report::{BufferRow, Verdict};
+use crate::report::{BufferRow, Untold, Verdict};
 
 /// Buffers whose verdict is not `equal` in full, the rest in a count, then the process item by item.
 pub(crate) fn text(report: &Report, options: &Options) -> String {
@@ -55,6 +55,18 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
             let line = format!("    {:>12}  {} ({})", Bytes(row.bytes).to_string(), row.what, row.method);
             let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
         }
+    }
+    if !actual.device_processes.is_empty() || !actual.device_untold.is_empty() {
+        // They lie within each other, so that there is no sum.
+        let _ = writeln!(text, "  on the device, as its management counts processes:");
+    }
+    for row in &actual.device_processes {
+        let line = format!("    {:>12}  {} ({})", Bytes(row.bytes).to_string(), row.what, row.method);
+        let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
+    }
+    for Untold { what, why } in &actual.device_untold {
+        let line = format!("    {:>12}  {what} ({why})", "not told");
+        let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
     }
     text
 }

@@ -1,18 +1,20 @@
 //! [`Gpu`]: plans for `cuda` targets, on an NVIDIA GPU.
 //!
 //! One block of device memory holds the arena and behind it the constants. Every step is a launch with its addresses,
-//! decided when the plan is opened, or a plan of cuDNN's; those of a plan are recorded as one graph, so that a run is one call.
+//! decided when the plan is opened, or a library's work; those of a plan are recorded as one graph, so that a run is one call.
 
 use std::sync::Arc;
 
-use cuda::cudnn::{CudnnError, Execution, Handle};
+use cuda::cublas::{self, CublasError};
+use cuda::cudnn::{self, CudnnError};
+use cuda::cupti::{Event, Recording};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
-use cuda::{OtherMemory, OtherStream, Places, Work};
+use cuda::{OtherMemory, OtherStream, Places, Work, nvml};
 use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
 use super::{Backend, Device};
-use crate::process::Item;
+use crate::process::{Item, Observed, Untold};
 use crate::{RunError, WeightSource};
 
 /// A GPU of this machine.
@@ -32,6 +34,12 @@ impl From<DriverError> for RunError {
 
 impl From<CudnnError> for RunError {
     fn from(error: CudnnError) -> RunError {
+        RunError::Device(error.to_string())
+    }
+}
+
+impl From<CublasError> for RunError {
+    fn from(error: CublasError) -> RunError {
         RunError::Device(error.to_string())
     }
 }
@@ -65,14 +73,18 @@ impl GpuBackend {
         for plan in plans {
             works.push(works_of(plan)?);
         }
-        let cudnn = match works.iter().flatten().any(|work| matches!(work, Work::Cudnn(_))) {
-            true => Some(Handle::new(&device.places, &gpu)?),
-            false => None,
-        };
-        if cudnn.is_some() {
+        let does = |kind: fn(&Work) -> bool| works.iter().flatten().any(kind);
+        let mut cudnn = None;
+        if does(|work| matches!(work, Work::Cudnn(_))) {
+            cudnn = Some(cudnn::Handle::new(&device.places, &gpu)?);
             stages.end("cuDNN")?;
         }
-        let place = Block { gpu: &gpu, memory: &memory, constants_at, cudnn: cudnn.as_ref() };
+        let mut cublas = None;
+        if does(|work| matches!(work, Work::Cublas(_))) {
+            cublas = Some(cublas::Handle::new(&device.places, &gpu)?);
+            stages.end("cuBLASLt")?;
+        }
+        let place = Block { gpu: &gpu, memory: &memory, constants_at, cudnn: cudnn.as_ref(), cublas: cublas.as_ref() };
         let opened: Result<Vec<Opened>, RunError> =
             plans.iter().zip(&works).map(|(plan, works)| Opened::new(&place, plan, works)).collect();
         let opened = opened?;
@@ -81,7 +93,8 @@ impl GpuBackend {
         gpu.finish()?;
         stages.end("code and records")?;
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
-        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu })
+        let places = device.places.clone();
+        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu, places })
     }
 
     /// Begins a run on another's stream, whose operands are another's memory of the ports' sizes.
@@ -112,6 +125,8 @@ pub(super) struct GpuBackend {
     stages: Stages,
     mirror: Mirror,
     gpu: Arc<driver::Gpu>,
+    /// Where NVIDIA's libraries may be.
+    places: Places,
 }
 
 /// A copy of the arena for those who look at it.
@@ -145,12 +160,42 @@ impl Stages {
     }
 }
 
+/// What NVML says, for a process that has a block of so many bytes.
+fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
+    let told = |what: String, bytes: u64, method: &str| Item { what, method: format!("NVML, {method}"), bytes };
+    let (processes, memory) = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2");
+    let mut observed = Observed::default();
+    match usage.of(own) {
+        Ok(bytes) => {
+            observed.items.push(told("all that this process holds".into(), bytes, processes));
+            let beside = format!("{processes}, without arena and constants");
+            let what = "context, libraries and code of this process".into();
+            observed.items.push(told(what, bytes.saturating_sub(block), &beside));
+        }
+        Err(why) => observed.untold.push(Untold { what: "all that this process holds".into(), why }),
+    }
+    let others = || usage.processes.iter().filter(|process| process.pid != own);
+    let known: Vec<u64> = others().filter_map(|process| process.bytes).collect();
+    if !known.is_empty() {
+        let what = format!("all that {} other processes hold", known.len());
+        observed.items.push(told(what, known.iter().sum(), processes));
+    }
+    if known.len() < others().count() {
+        let what = format!("all that {} other processes hold", others().count() - known.len());
+        let why = "the platform does not let NVML tell".into();
+        observed.untold.push(Untold { what, why });
+    }
+    observed.items.push(told("in use by all processes".into(), usage.used, memory));
+    observed.items.push(told(format!("kept by driver {} and the GPU", usage.driver), usage.reserved, memory));
+    observed
+}
+
 fn item(what: &str, bytes: usize) -> Item {
     let method = "cuMemGetInfo, before and after".to_string();
     Item { what: format!("device: {what}"), method, bytes: bytes as u64 }
 }
 
-/// The libraries that a plan needs where it runs beside a driver, with the versions that it was made with.
+/// The libraries that a plan needs where it runs beside a driver, with the versions that do.
 pub fn libraries(plan: &Plan) -> Vec<String> {
     let works =
         plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
@@ -158,6 +203,8 @@ pub fn libraries(plan: &Plan) -> Vec<String> {
         Work::Cudnn(planned) => {
             Some(format!("cuDNN {} (libcudnn.so.9, and libcublasLt.so that it loads)", planned.version))
         }
+        // Its algorithms are chosen where it runs, so that any version does whose functions are known.
+        Work::Cublas(_) => Some("cuBLAS 13 (libcublasLt.so.13)".to_string()),
         Work::Launch(_) => None,
     });
     let mut libraries: Vec<String> = named.collect();
@@ -183,7 +230,8 @@ struct Block<'a> {
     gpu: &'a Arc<driver::Gpu>,
     memory: &'a Arc<Memory>,
     constants_at: Bytes,
-    cudnn: Option<&'a Arc<Handle>>,
+    cudnn: Option<&'a Arc<cudnn::Handle>>,
+    cublas: Option<&'a Arc<cublas::Handle>>,
 }
 
 impl Block<'_> {
@@ -210,28 +258,35 @@ impl Opened {
             };
             let operands: Result<Vec<usize>, RunError> = step.inputs.iter().chain(&step.outputs).map(place).collect();
             let (mut places, workspace) = (operands?, step.workspace.as_ref().map(place).transpose()?);
-            Ok(match (work, &module, block.cudnn) {
-                (Work::Launch(launch), Some(module), _) => {
+            let given = step.workspace.map_or(0, |workspace| workspace.size.0);
+            const OPENED: &str = "it is opened where a plan needs it";
+            Ok(match work {
+                Work::Launch(launch) => {
+                    let none = || RunError::Device("the plan has no code for a GPU; compile the model again".into());
                     places.extend(workspace);
-                    Call::Kernel(module.call(launch, block.memory, &places)?)
+                    Call::Kernel(module.as_ref().ok_or_else(none)?.call(launch, block.memory, &places)?)
                 }
-                (Work::Cudnn(planned), _, Some(cudnn)) => {
-                    let given = step.workspace.map_or(0, |workspace| workspace.size.0);
+                Work::Cudnn(planned) => {
                     if given != planned.workspace {
                         return Err(broken(ix, step, "its workspace is not what cuDNN wants"));
                     }
-                    Call::Cudnn(Execution::new(cudnn, planned, block.memory, &places, workspace)?)
+                    let cudnn = block.cudnn.expect(OPENED);
+                    Call::Cudnn(cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace)?)
                 }
-                (Work::Launch(_), None, _) => {
-                    return Err(RunError::Device("the plan has no code for a GPU; compile the model again".into()));
+                Work::Cublas(product) => {
+                    let sizes = step.inputs.iter().chain(&step.outputs).map(|operand| operand.size.0).collect();
+                    if given != product.workspace || product.sizes() != Some(sizes) {
+                        return Err(broken(ix, step, "its operands are not those of its product"));
+                    }
+                    let cublas = block.cublas.expect(OPENED);
+                    Call::Cublas(cublas::Execution::new(cublas, product, block.memory, &places, workspace)?)
                 }
-                (Work::Cudnn(_), _, None) => unreachable!("it is opened where a plan needs it"),
             })
         };
         let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
         let calls = calls?;
-        // What cuDNN loads when it is first asked for cannot be loaded while calls are recorded.
-        let mut late = calls.iter().filter(|call| matches!(call, Call::Cudnn(_))).peekable();
+        // What libraries load when they are first asked for cannot be loaded while calls are recorded.
+        let mut late = calls.iter().filter(|call| !matches!(call, Call::Kernel(_))).peekable();
         if late.peek().is_some() {
             late.try_for_each(Call::launch)?;
             gpu.finish()?;
@@ -253,6 +308,17 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
 }
 
 impl GpuBackend {
+    /// What the driver does with memory in a run, or why that is not told.
+    fn recorded(&mut self, plan: usize) -> Result<Result<Vec<Event>, String>, RunError> {
+        let recording = match Recording::start(&self.places) {
+            Ok(recording) => recording,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let ran = self.run(plan);
+        let events = recording.finish().map_err(|error| error.to_string());
+        ran.map(|()| events)
+    }
+
     /// Brings the arena back from whoever looked at it.
     fn settle(&mut self) -> Result<(), RunError> {
         if std::mem::take(&mut self.mirror.lent) {
@@ -295,12 +361,36 @@ impl Backend for GpuBackend {
         Some(&mut self.mirror.bytes)
     }
 
-    fn device_memory(&self) -> Vec<Item> {
+    fn device_memory(&self) -> Result<Vec<Item>, RunError> {
+        let (free, _) = self.gpu.memory()?;
         let mut items = self.stages.items.clone();
-        if let Ok((free, _)) = self.gpu.memory() {
-            items.push(item("runs", self.stages.free.saturating_sub(free)));
+        items.push(item("runs", self.stages.free.saturating_sub(free)));
+        Ok(items)
+    }
+
+    fn observed(&mut self, plan: usize) -> Result<Observed, RunError> {
+        let what = "all that this process holds".to_string();
+        let usage = self.gpu.bus().map_err(|error| error.to_string());
+        let mut seen = match usage.and_then(|bus| nvml::usage(&self.places, &bus).map_err(|error| error.to_string())) {
+            Ok(usage) => observed(&usage, std::process::id(), self.memory.size() as u64),
+            Err(why) => Observed { untold: vec![Untold { what, why }], ..Observed::default() },
+        };
+        // Last, because recording takes memory.
+        match self.recorded(plan)? {
+            Ok(events) => {
+                let sizes = events.iter().filter_map(|event| match event {
+                    Event::Allocated(bytes) => Some(bytes),
+                    Event::Released(_) => None,
+                });
+                let count = sizes.clone().count() as u64;
+                let what = format!("allocated by the driver in a run, {count} times");
+                let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
+                seen.items.push(Item { what, method, bytes: sizes.sum() });
+                seen.allocations_in_run = Some(count);
+            }
+            Err(why) => seen.untold.push(Untold { what: "what the driver allocates in a run".into(), why }),
         }
-        items
+        Ok(seen)
     }
 
     fn burst(&mut self, _rounds: usize) -> u64 {
@@ -312,7 +402,7 @@ impl Backend for GpuBackend {
     }
 
     fn fills_workspace(&self, plan: usize, step: usize) -> bool {
-        // How much of it cuDNN writes, nobody says.
+        // How much of it a library writes, nobody says.
         matches!(self.plans[plan].graph.calls()[step], Call::Kernel(_))
     }
 

@@ -1,0 +1,407 @@
+//! [`Execution`]: a product with its addresses and its algorithm, on a GPU's stream.
+//!
+//! cuBLASLt's matrices lie column by column. What lies row by row is the transposed matrix there, and the transposed
+//! result is the product of the transposed factors in the other order: the first factor is our right one. A bias has then
+//! one number for each of a result's rows, as cuBLASLt wants it.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use cuda_sys::cublaslt as sys;
+
+use super::{Activation, CublasError, CublasLt, Product};
+use crate::driver::{DriverError, Gpu, Memory};
+use crate::{Math, Number, Places};
+
+use sys::{
+    cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtMatmulDescAttributes_t as Is,
+    cublasLtMatmulPreferenceAttributes_t as Wish, cublasLtMatrixLayoutAttribute_t as Lies,
+    cublasLtReductionScheme_t as Reduction, cudaDataType_t as Data,
+};
+
+/// So many of the algorithms that cuBLASLt likes best are looked at.
+const ALGORITHMS: usize = 8;
+/// An address is said to be a multiple of no more than this, which cuBLASLt takes for granted otherwise.
+const ALIGNMENT_MAX: u64 = 256;
+
+/// cuBLASLt on a GPU. What it does happens on the GPU's stream.
+pub struct Handle {
+    library: Arc<CublasLt>,
+    raw: sys::cublasLtHandle_t,
+    gpu: Arc<Gpu>,
+}
+
+// SAFETY: a handle may be used from any thread, by one at a time: what we hand out is used through `Execution::launch`,
+// whose callers launch on one stream and so one after the other.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+fn failed(what: &'static str) -> impl Fn(String) -> CublasError {
+    move |why| CublasError::Failed { what, why }
+}
+
+fn entered(what: &'static str) -> impl Fn(DriverError) -> CublasError {
+    move |error| CublasError::Failed { what, why: error.to_string() }
+}
+
+impl Handle {
+    /// Finds cuBLASLt and opens it.
+    ///
+    /// # Errors
+    /// It is nowhere, of another major version, or does not work with the driver.
+    pub fn new(places: &Places, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CublasError> {
+        let library = CublasLt::find(places)?;
+        gpu.enter().map_err(entered("its start"))?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the handle can be written, and a context is current.
+        library.check(unsafe { (library.create)(&mut raw) }).map_err(failed("its start"))?;
+        Ok(Arc::new(Handle { library, raw, gpu: gpu.clone() }))
+    }
+
+    /// cuBLASLt's version.
+    pub fn version(&self) -> String {
+        self.library.version()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.gpu.enter().is_ok() {
+            // SAFETY: the handle is ours. What could be said of a failure helps nobody any more.
+            let _ = unsafe { (self.library.destroy)(self.raw) };
+        }
+    }
+}
+
+/// What a product does, in cuBLASLt's words.
+struct Description {
+    library: Arc<CublasLt>,
+    raw: sys::cublasLtMatmulDesc_t,
+}
+
+impl Description {
+    fn new(library: &Arc<CublasLt>, compute: Compute) -> Result<Description, String> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer can be written.
+        library.check(unsafe { (library.desc_create)(&mut raw, compute, Data::CUDA_R_32F) })?;
+        Ok(Description { library: library.clone(), raw })
+    }
+
+    fn set<T: Copy>(&mut self, name: Is, value: T) -> Result<(), String> {
+        let set = self.library.desc_set;
+        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
+        self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
+        let _ = unsafe { (self.library.desc_destroy)(self.raw) };
+    }
+}
+
+/// How a matrix lies, column by column, or several at one distance.
+struct Matrix {
+    library: Arc<CublasLt>,
+    raw: sys::cublasLtMatrixLayout_t,
+}
+
+impl Matrix {
+    /// `rows` are neighbours; of `count` matrices each begins `step` elements behind the one before.
+    fn new(
+        library: &Arc<CublasLt>,
+        number: Number,
+        rows: u32,
+        columns: u32,
+        count: u32,
+        step: u64,
+    ) -> Result<Matrix, String> {
+        let data = match number {
+            Number::F32 => Data::CUDA_R_32F,
+            Number::F16 => Data::CUDA_R_16F,
+            Number::Bf16 => Data::CUDA_R_16BF,
+        };
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer can be written.
+        let status =
+            unsafe { (library.layout_create)(&mut raw, data, u64::from(rows), u64::from(columns), i64::from(rows)) };
+        library.check(status)?;
+        let mut matrix = Matrix { library: library.clone(), raw };
+        if count != 1 {
+            let step = i64::try_from(step).map_err(|_| format!("{step} elements from one matrix to the next"))?;
+            let count = i32::try_from(count).map_err(|_| format!("{count} matrices"))?;
+            matrix.set(Lies::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count)?;
+            matrix.set(Lies::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step)?;
+        }
+        Ok(matrix)
+    }
+
+    fn set<T: Copy>(&mut self, name: Lies, value: T) -> Result<(), String> {
+        let set = self.library.layout_set;
+        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
+        self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
+    }
+}
+
+impl Drop for Matrix {
+    fn drop(&mut self) {
+        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
+        let _ = unsafe { (self.library.layout_destroy)(self.raw) };
+    }
+}
+
+/// What is wanted of an algorithm.
+struct Preference {
+    library: Arc<CublasLt>,
+    raw: sys::cublasLtMatmulPreference_t,
+}
+
+impl Preference {
+    fn new(library: &Arc<CublasLt>) -> Result<Preference, String> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer can be written.
+        library.check(unsafe { (library.preference_create)(&mut raw) })?;
+        Ok(Preference { library: library.clone(), raw })
+    }
+
+    fn set<T: Copy>(&mut self, name: Wish, value: T) -> Result<(), String> {
+        let set = self.library.preference_set;
+        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
+        self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
+        let _ = unsafe { (self.library.preference_destroy)(self.raw) };
+    }
+}
+
+/// Where a product's operands are, for the GPU.
+struct Addresses {
+    left: u64,
+    right: u64,
+    bias: Option<u64>,
+    /// What is added: the residual, or the result, of which nothing is then read.
+    added: u64,
+    result: u64,
+    workspace: u64,
+}
+
+/// A product with its addresses and the algorithm that computes it.
+pub struct Execution {
+    // They go in this order: what a handle made goes before it.
+    description: Description,
+    left: Matrix,
+    right: Matrix,
+    result: Matrix,
+    handle: Arc<Handle>,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    at: Addresses,
+    /// How much of what is added: all of the residual, or nothing.
+    beta: f32,
+    workspace: u64,
+    /// Where the operands are.
+    _memory: Arc<Memory>,
+}
+
+// SAFETY: cuBLASLt's objects are plain memory of the host's and belong to no thread.
+unsafe impl Send for Execution {}
+// SAFETY: nothing changes them any more: a launch reads them.
+unsafe impl Sync for Execution {}
+
+impl Execution {
+    /// Chooses the algorithm of a product whose operands begin at `places` of a block, and its workspace at one more.
+    ///
+    /// # Errors
+    /// cuBLASLt has no algorithm for it within the workspace, or fails.
+    ///
+    /// # Panics
+    /// Places outside, or not as many as the product has operands.
+    pub fn new(
+        handle: &Arc<Handle>,
+        product: &Product,
+        memory: &Arc<Memory>,
+        places: &[usize],
+        workspace: Option<usize>,
+    ) -> Result<Execution, CublasError> {
+        assert_eq!(places.len(), product.operands(), "the plan was checked");
+        let address = |place: usize| memory.address(place);
+        let result = address(places[places.len() - 1]);
+        let at = Addresses {
+            left: address(places[0]),
+            right: address(places[1]),
+            bias: product.bias.then(|| address(places[2])),
+            added: if product.residual { address(places[places.len() - 2]) } else { result },
+            result,
+            workspace: workspace.map_or(0, address),
+        };
+        handle.gpu.enter().map_err(entered("being asked for an algorithm"))?;
+        let library = &handle.library;
+        let described = failed("being told of a product");
+        let description = describe(library, product, &at).map_err(&described)?;
+        let Product { count, rows, columns, terms, .. } = *product;
+        let matrix = |number, rows, columns, step| Matrix::new(library, number, rows, columns, count, step);
+        let left = matrix(product.factors, terms, rows, product.left_step).map_err(&described)?;
+        let right = matrix(product.factors, columns, terms, product.right_step).map_err(&described)?;
+        let own = u64::from(rows) * u64::from(columns);
+        let result = matrix(product.result, columns, rows, own).map_err(&described)?;
+        let preference = prefer(library, product, &at).map_err(&described)?;
+
+        const NONE: sys::cublasLtMatmulHeuristicResult_t = sys::cublasLtMatmulHeuristicResult_t {
+            algo: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
+            workspaceSize: 0,
+            state: sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            wavesCount: 0.0,
+            reserved: [0; 4],
+        };
+        let (mut found, mut found_count) = ([NONE; ALGORITHMS], 0);
+        // SAFETY: all objects are alive, there is room for as many results as are said, and their number can be written.
+        let status = unsafe {
+            (library.heuristic)(
+                handle.raw,
+                description.raw,
+                right.raw,
+                left.raw,
+                result.raw,
+                result.raw,
+                preference.raw,
+                ALGORITHMS as i32,
+                found.as_mut_ptr(),
+                &mut found_count,
+            )
+        };
+        let none = |why: String| CublasError::NoAlgorithm {
+            version: handle.version(),
+            gpu: handle.gpu.name().to_string(),
+            product: product.to_string(),
+            workspace: product.workspace,
+            why,
+        };
+        library.check(status).map_err(|why| match status {
+            sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => none(format!(" ({why})")),
+            _ => CublasError::Failed { what: "being asked for an algorithm", why },
+        })?;
+        let found = found.iter().take(usize::try_from(found_count).unwrap_or_default());
+        let fits = |one: &&sys::cublasLtMatmulHeuristicResult_t| {
+            one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && one.workspaceSize as u64 <= product.workspace
+        };
+        let algorithm = found.clone().find(fits).ok_or_else(|| none(String::new()))?.algo;
+        Ok(Execution {
+            description,
+            left,
+            right,
+            result,
+            handle: handle.clone(),
+            algorithm,
+            at,
+            beta: if product.residual { 1.0 } else { 0.0 },
+            workspace: product.workspace,
+            _memory: memory.clone(),
+        })
+    }
+
+    /// Begins it, behind all that was begun before.
+    ///
+    /// # Errors
+    /// cuBLASLt or the driver refuses it.
+    pub fn launch(&self) -> Result<(), DriverError> {
+        let Handle { library, raw, gpu } = &*self.handle;
+        gpu.enter()?;
+        let (alpha, at) = (1.0f32, &self.at);
+        let pointer = |address: u64| address as *mut c_void;
+        // SAFETY: handle and objects are alive, and the two factors of sums are read before it returns. The addresses lie in
+        // a block of the GPU's own memory, which is alive as well; an algorithm that leaves it can harm what else is there,
+        // and nothing of this process's: it was given no address of that.
+        let status = unsafe {
+            (library.matmul)(
+                *raw,
+                self.description.raw,
+                (&raw const alpha).cast(),
+                pointer(at.right),
+                self.right.raw,
+                pointer(at.left),
+                self.left.raw,
+                (&raw const self.beta).cast(),
+                pointer(at.added),
+                self.result.raw,
+                pointer(at.result),
+                self.result.raw,
+                &self.algorithm,
+                pointer(at.workspace),
+                self.workspace as usize,
+                gpu.stream().cast(),
+            )
+        };
+        library.check(status).map_err(|why| DriverError::Failed { what: "a step of cuBLASLt's", why })
+    }
+}
+
+impl Drop for Execution {
+    fn drop(&mut self) {
+        // What cuBLASLt loaded for the product goes with it, and that is the context's.
+        let _ = self.handle.gpu.enter();
+    }
+}
+
+/// What is computed, and what becomes of sums.
+fn describe(library: &Arc<CublasLt>, product: &Product, at: &Addresses) -> Result<Description, String> {
+    // Products of halves are exact in an f32, wherever they are computed.
+    let compute = match (product.factors, product.math) {
+        (Number::F32, Math::Tf32) => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+        (Number::F32, Math::Exact) => Compute::CUBLAS_COMPUTE_32F_PEDANTIC,
+        _ => Compute::CUBLAS_COMPUTE_32F,
+    };
+    let mut description = Description::new(library, compute)?;
+    let epilogue = match (product.activation, product.bias) {
+        (None, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
+        (None, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
+        (Some(Activation::Relu), false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
+        (Some(Activation::Relu), true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
+        (Some(Activation::GeluTanh), false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
+        (Some(Activation::GeluTanh), true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
+    };
+    description.set(Is::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)?;
+    if let Some(bias) = at.bias {
+        description.set(Is::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
+    }
+    Ok(description)
+}
+
+/// An algorithm within the workspace, for where the operands are.
+fn prefer(library: &Arc<CublasLt>, product: &Product, at: &Addresses) -> Result<Preference, String> {
+    let mut preference = Preference::new(library)?;
+    preference.set(Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, product.workspace)?;
+    if product.result != Number::F32 {
+        // Sums that are computed in parts are joined before they are rounded.
+        let schemes = Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        preference.set(Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes)?;
+    }
+    for (name, address) in [
+        (Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, at.right),
+        (Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, at.left),
+        (Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, at.added),
+        (Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, at.result),
+    ] {
+        preference.set(name, alignment(address))?;
+    }
+    Ok(preference)
+}
+
+/// The power of two that an address is a multiple of.
+fn alignment(address: u64) -> u32 {
+    1 << (address | ALIGNMENT_MAX).trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_tell_what_they_are_multiples_of() {
+        assert_eq!([0, 4, 6, 48, 256, 3 << 20].map(alignment), [256, 4, 2, 16, 256, 256]);
+    }
+}

@@ -1,0 +1,279 @@
+//! cuBLASLt: products of matrices, one at a time or many at one distance, with what is done to their sums.
+//!
+//! A [`Product`] is what a step's plan says of it, which takes no library to write. A [`Handle`] is cuBLASLt on a GPU, and
+//! an [`Execution`] a product with its addresses. Which algorithm computes it is decided there once, within the workspace
+//! that was planned: cuBLASLt is asked about a device and not about its facts.
+
+mod execution;
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::sync::Arc;
+
+use cuda_sys::cublaslt as sys;
+use serde::{Deserialize, Serialize};
+
+pub use execution::{Execution, Handle};
+
+use crate::{Math, NotFound, Number, Places, library};
+
+/// The major version whose functions and numbers are known.
+const MAJOR: usize = 13;
+
+/// `count` products of `left: [rows, terms]` with `right: [terms, columns]`, row by row, as plans carry them.
+///
+/// The step's operands are in this order: left, right, the bias `[columns]`, the residual like the result, the result. The
+/// bias and the residual have the result's numbers, and the residual may be the result's own bytes. Sums are of `f32`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Product {
+    /// How both factors are stored.
+    pub factors: Number,
+    /// How results are stored: like the factors, or as `f32`.
+    pub result: Number,
+    /// How sums of products of `f32` may be computed.
+    pub math: Math,
+    /// How many products.
+    pub count: u32,
+    /// Rows of a left factor and of a result.
+    pub rows: u32,
+    /// Columns of a right factor and of a result.
+    pub columns: u32,
+    /// Columns of a left factor, rows of a right one.
+    pub terms: u32,
+    /// Elements from one left factor to the next; none where all products have the same.
+    pub left_step: u64,
+    /// The same of right factors. Results lie one behind the other.
+    pub right_step: u64,
+    /// A vector is added to each row.
+    pub bias: bool,
+    /// A matrix is added to each result.
+    pub residual: bool,
+    /// What becomes of a sum then.
+    pub activation: Option<Activation>,
+    /// The bytes that an algorithm may use beside the operands: the step's workspace.
+    pub workspace: u64,
+}
+
+/// The functions that cuBLASLt has behind a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activation {
+    /// What is below zero becomes zero.
+    Relu,
+    /// GELU by its formula with a hyperbolic tangent.
+    GeluTanh,
+}
+
+impl Product {
+    /// The number of operands, the result included.
+    pub fn operands(&self) -> usize {
+        3 + usize::from(self.bias) + usize::from(self.residual)
+    }
+
+    /// The bytes of each operand, the result included; none where they cannot be counted.
+    pub fn sizes(&self) -> Option<Vec<u64>> {
+        let Product { factors, result, count, rows, columns, terms, .. } = *self;
+        let last = u64::from(count.checked_sub(1)?);
+        let all = |number: Number, step: u64, rows: u32, columns: u32| {
+            let own = u64::from(rows).checked_mul(u64::from(columns))?;
+            last.checked_mul(step)?.checked_add(own)?.checked_mul(number.size() as u64)
+        };
+        let own = u64::from(rows).checked_mul(u64::from(columns))?;
+        let mut sizes =
+            vec![all(factors, self.left_step, rows, terms)?, all(factors, self.right_step, terms, columns)?];
+        sizes.extend(self.bias.then(|| u64::from(columns) * result.size() as u64));
+        let result = all(result, own, rows, columns)?;
+        sizes.extend(self.residual.then_some(result));
+        sizes.push(result);
+        Some(sizes)
+    }
+}
+
+impl fmt::Display for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Product { count, rows, terms, columns, .. } = self;
+        if *count != 1 {
+            write!(f, "{count} products of ")?;
+        }
+        write!(f, "[{rows}, {terms}] x [{terms}, {columns}] of {:?}", self.factors)
+    }
+}
+
+/// What cuBLASLt could not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum CublasError {
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    #[error("this libcublasLt.so has no function `{0}`; install cuBLAS {MAJOR}")]
+    Lacks(&'static str),
+    #[error(
+        "cuBLASLt {version} is too {}: version {MAJOR} is needed; install it, or compile the model without --cublas",
+        if *.old { "old" } else { "new" }
+    )]
+    Version { version: String, old: bool },
+    #[error(
+        "cuBLASLt {version} has no algorithm on {gpu} for {product} with {workspace} bytes of workspace{why}; compile the \
+         model with a larger --cublas-workspace, or without --cublas"
+    )]
+    NoAlgorithm { version: String, gpu: String, product: String, workspace: u64, why: String },
+    #[error("cuBLASLt failed at {what}: {why}")]
+    Failed { what: &'static str, why: String },
+}
+
+type Status = sys::cublasStatus_t;
+
+/// cuBLASLt, loaded into the process for good.
+pub struct CublasLt {
+    version: usize,
+    create: unsafe extern "C" fn(*mut sys::cublasLtHandle_t) -> Status,
+    destroy: unsafe extern "C" fn(sys::cublasLtHandle_t) -> Status,
+    status_name: unsafe extern "C" fn(Status) -> *const std::ffi::c_char,
+    desc_create:
+        unsafe extern "C" fn(*mut sys::cublasLtMatmulDesc_t, sys::cublasComputeType_t, sys::cudaDataType_t) -> Status,
+    desc_destroy: unsafe extern "C" fn(sys::cublasLtMatmulDesc_t) -> Status,
+    desc_set: unsafe extern "C" fn(
+        sys::cublasLtMatmulDesc_t,
+        sys::cublasLtMatmulDescAttributes_t,
+        *const c_void,
+        usize,
+    ) -> Status,
+    layout_create: unsafe extern "C" fn(*mut sys::cublasLtMatrixLayout_t, sys::cudaDataType, u64, u64, i64) -> Status,
+    layout_destroy: unsafe extern "C" fn(sys::cublasLtMatrixLayout_t) -> Status,
+    layout_set: unsafe extern "C" fn(
+        sys::cublasLtMatrixLayout_t,
+        sys::cublasLtMatrixLayoutAttribute_t,
+        *const c_void,
+        usize,
+    ) -> Status,
+    preference_create: unsafe extern "C" fn(*mut sys::cublasLtMatmulPreference_t) -> Status,
+    preference_destroy: unsafe extern "C" fn(sys::cublasLtMatmulPreference_t) -> Status,
+    preference_set: unsafe extern "C" fn(
+        sys::cublasLtMatmulPreference_t,
+        sys::cublasLtMatmulPreferenceAttributes_t,
+        *const c_void,
+        usize,
+    ) -> Status,
+    heuristic: unsafe extern "C" fn(
+        sys::cublasLtHandle_t,
+        sys::cublasLtMatmulDesc_t,
+        sys::cublasLtMatrixLayout_t,
+        sys::cublasLtMatrixLayout_t,
+        sys::cublasLtMatrixLayout_t,
+        sys::cublasLtMatrixLayout_t,
+        sys::cublasLtMatmulPreference_t,
+        std::ffi::c_int,
+        *mut sys::cublasLtMatmulHeuristicResult_t,
+        *mut std::ffi::c_int,
+    ) -> Status,
+    matmul: unsafe extern "C" fn(
+        sys::cublasLtHandle_t,
+        sys::cublasLtMatmulDesc_t,
+        *const c_void,
+        *const c_void,
+        sys::cublasLtMatrixLayout_t,
+        *const c_void,
+        sys::cublasLtMatrixLayout_t,
+        *const c_void,
+        *const c_void,
+        sys::cublasLtMatrixLayout_t,
+        *mut c_void,
+        sys::cublasLtMatrixLayout_t,
+        *const sys::cublasLtMatmulAlgo_t,
+        *mut c_void,
+        usize,
+        sys::cudaStream_t,
+    ) -> Status,
+}
+
+/// A function of a table, or which one is missing.
+macro_rules! function {
+    ($table:ident.$name:ident) => {
+        *$table.$name.as_ref().map_err(|_| CublasError::Lacks(stringify!($name)))?
+    };
+}
+
+impl CublasLt {
+    /// Finds cuBLASLt.
+    ///
+    /// # Errors
+    /// It is nowhere, or of another major version.
+    pub fn find(places: &Places) -> Result<Arc<CublasLt>, CublasError> {
+        let library = library::table(places, &["libcublasLt.so.13"], "--cublas")?;
+        // SAFETY: the library is cuBLASLt by its name, whose functions have the types that its headers say.
+        let table = unsafe { sys::CublasLt::from_library(library) };
+        let table = table.map_err(|error| CublasError::Failed { what: "its start", why: error.to_string() })?;
+        let version = function!(table.cublasLtGetVersion);
+        let cublas = CublasLt {
+            // SAFETY: it only says a number.
+            version: unsafe { version() },
+            create: function!(table.cublasLtCreate),
+            destroy: function!(table.cublasLtDestroy),
+            status_name: function!(table.cublasLtGetStatusName),
+            desc_create: function!(table.cublasLtMatmulDescCreate),
+            desc_destroy: function!(table.cublasLtMatmulDescDestroy),
+            desc_set: function!(table.cublasLtMatmulDescSetAttribute),
+            layout_create: function!(table.cublasLtMatrixLayoutCreate),
+            layout_destroy: function!(table.cublasLtMatrixLayoutDestroy),
+            layout_set: function!(table.cublasLtMatrixLayoutSetAttribute),
+            preference_create: function!(table.cublasLtMatmulPreferenceCreate),
+            preference_destroy: function!(table.cublasLtMatmulPreferenceDestroy),
+            preference_set: function!(table.cublasLtMatmulPreferenceSetAttribute),
+            heuristic: function!(table.cublasLtMatmulAlgoGetHeuristic),
+            matmul: function!(table.cublasLtMatmul),
+        };
+        // The functions go on to be there: the library stays for as long as the process does.
+        std::mem::forget(table);
+        let (version, major) = (cublas.version(), cublas.version / 10_000);
+        match major == MAJOR {
+            true => Ok(Arc::new(cublas)),
+            false => Err(CublasError::Version { version, old: major < MAJOR }),
+        }
+    }
+
+    /// Its version, as `13.1.0`.
+    pub fn version(&self) -> String {
+        format!("{}.{}.{}", self.version / 10_000, self.version % 10_000 / 100, self.version % 100)
+    }
+
+    /// Makes a reason of a status.
+    fn check(&self, status: Status) -> Result<(), String> {
+        if status == Status::CUBLAS_STATUS_SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: it gives a text that is there for good.
+        let name = unsafe { CStr::from_ptr((self.status_name)(status)) };
+        Err(name.to_string_lossy().into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRODUCT: Product = Product {
+        factors: Number::F16,
+        result: Number::F32,
+        math: Math::Strict,
+        count: 3,
+        rows: 5,
+        columns: 7,
+        terms: 11,
+        left_step: 55,
+        right_step: 0,
+        bias: true,
+        residual: true,
+        activation: Some(Activation::GeluTanh),
+        workspace: 1 << 20,
+    };
+
+    #[test]
+    fn operands_have_the_bytes_that_a_product_reads_and_writes() {
+        let sizes = vec![3 * 55 * 2, 77 * 2, 7 * 4, 3 * 35 * 4, 3 * 35 * 4];
+        assert_eq!((PRODUCT.operands(), PRODUCT.sizes()), (5, Some(sizes)));
+        let plain = Product { bias: false, residual: false, count: 1, ..PRODUCT };
+        assert_eq!(plain.sizes(), Some(vec![110, 154, 140]));
+        assert_eq!(Product { left_step: u64::MAX, ..PRODUCT }.sizes(), None);
+        assert_eq!(Product { count: 0, ..PRODUCT }.sizes(), None);
+        assert_eq!(PRODUCT.to_string(), "3 products of [5, 11] x [11, 7] of F16");
+    }
+}

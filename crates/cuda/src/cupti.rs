@@ -1,0 +1,208 @@
+//! What a driver allocates while something runs, by its profiling interface, CUPTI: every allocation and release that
+//! anybody in the process asks for, libraries and the driver itself included, also those that are over before free memory
+//! can be asked for.
+//!
+//! CUPTI comes with a toolkit and not with the driver. It takes memory of its own while it records, so that whoever asks for
+//! free memory does so before.
+
+use std::ffi::{CStr, c_char};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cuda_sys::cupti as sys;
+
+use crate::{NotFound, Places, library};
+
+/// The oldest interface whose records are known, as CUPTI counts: that of CUDA 13.
+const VERSION_MIN: u32 = 130_000;
+/// Numbers of 64 bits in a buffer for records: 64 KiB.
+const BUFFER: usize = 8192;
+
+/// What CUPTI could not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum CuptiError {
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    #[error("this libcupti.so has no function `{0}`; install that of CUDA 13")]
+    Lacks(&'static str),
+    #[error("CUPTI's interface {0} is too old; install that of CUDA 13")]
+    TooOld(u32),
+    #[error("something is recorded already")]
+    Busy,
+    #[error("CUPTI failed at {what}: {why}")]
+    Failed { what: &'static str, why: String },
+}
+
+/// Something that a driver did with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// So many bytes were allocated.
+    Allocated(u64),
+    /// So many bytes were given back.
+    Released(u64),
+}
+
+/// A buffer that CUPTI filled: where it is, and how many of its bytes are records.
+struct Filled {
+    start: usize,
+    valid: usize,
+}
+
+/// Buffers that are full, or were asked back.
+static FILLED: Mutex<Vec<Filled>> = Mutex::new(Vec::new());
+/// CUPTI has one list of records for a process.
+static RECORDING: AtomicBool = AtomicBool::new(false);
+
+/// A function of the table, or which one is missing.
+macro_rules! function {
+    ($table:expr, $name:ident) => {
+        *$table.$name.as_ref().map_err(|_| CuptiError::Lacks(stringify!($name)))?
+    };
+}
+
+/// All that is allocated from its start to its end.
+pub struct Recording {
+    /// For good: its threads may go on behind us.
+    table: &'static sys::Cupti,
+    disable: unsafe extern "C" fn(sys::CUpti_ActivityKind) -> sys::CUptiResult,
+    flush: unsafe extern "C" fn(u32) -> sys::CUptiResult,
+    next: unsafe extern "C" fn(*mut u8, usize, *mut *mut sys::CUpti_Activity) -> sys::CUptiResult,
+}
+
+impl Recording {
+    /// Finds CUPTI and begins.
+    ///
+    /// # Errors
+    /// It is nowhere or too old, something is recorded already, or the platform does not let it.
+    pub fn start(places: &Places) -> Result<Recording, CuptiError> {
+        let library = library::table(places, &["libcupti.so.13"], "--cupti")?;
+        // SAFETY: the library is CUPTI by its name, whose functions have the types that its headers say.
+        let table = unsafe { sys::Cupti::from_library(library) };
+        let table = table.map_err(|error| CuptiError::Failed { what: "its start", why: error.to_string() })?;
+        let table: &'static sys::Cupti = Box::leak(Box::new(table));
+        let (mut version, ask) = (0, function!(table, cuptiGetVersion));
+        // SAFETY: the number can be written.
+        check(table, "its start", unsafe { ask(&mut version) })?;
+        if version < VERSION_MIN {
+            return Err(CuptiError::TooOld(version));
+        }
+        let (register, enable) =
+            (function!(table, cuptiActivityRegisterCallbacks), function!(table, cuptiActivityEnable));
+        // What the end needs has to be there before the beginning.
+        let disable = function!(table, cuptiActivityDisable);
+        let flush = function!(table, cuptiActivityFlushAll);
+        let next = function!(table, cuptiActivityGetNextRecord);
+        if RECORDING.swap(true, Ordering::AcqRel) {
+            return Err(CuptiError::Busy);
+        }
+        let recording = Recording { table, disable, flush, next };
+        // SAFETY: both functions are there for good, and take CUPTI's threads.
+        check(table, "its start", unsafe { register(Some(requested), Some(completed)) })?;
+        let kind = sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2;
+        // SAFETY: it takes a number.
+        check(table, "recording", unsafe { enable(kind) })?;
+        Ok(recording)
+    }
+
+    /// Ends it; what happened, in order.
+    ///
+    /// # Errors
+    /// CUPTI does not tell.
+    pub fn finish(self) -> Result<Vec<Event>, CuptiError> {
+        self.flush()?;
+        let mut events = Vec::new();
+        for filled in taken() {
+            let mut record: *mut sys::CUpti_Activity = std::ptr::null_mut();
+            // SAFETY: the buffer is one of ours with so many bytes of records, and the position can be written.
+            while unsafe { (self.next)(filled.start as *mut u8, filled.valid, &mut record) }
+                == sys::CUptiResult::CUPTI_SUCCESS
+            {
+                // SAFETY: CUPTI gives records that lie in the buffer whole, each with its kind in front.
+                if unsafe { (*record).kind } != sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2 {
+                    continue;
+                }
+                // SAFETY: records of this kind are so long, since the version that was asked for.
+                let memory = unsafe { record.cast::<sys::CUpti_ActivityMemory4>().read_unaligned() };
+                use sys::CUpti_ActivityMemoryOperationType as Did;
+                match memory.memoryOperationType {
+                    Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION => {
+                        events.push(Event::Allocated(memory.bytes));
+                    }
+                    Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE => events.push(Event::Released(memory.bytes)),
+                    _ => {}
+                }
+            }
+            filled.free();
+        }
+        Ok(events)
+    }
+
+    /// Has what was recorded given back.
+    fn flush(&self) -> Result<(), CuptiError> {
+        // SAFETY: it takes a number, here `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: what is not full is given back too.
+        check(self.table, "giving what it recorded", unsafe { (self.flush)(1) })
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // SAFETY: it takes a number. What could be said of a failure helps nobody any more.
+        let _ = unsafe { (self.disable)(sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2) };
+        // What is still to come is nobody's.
+        let _ = self.flush();
+        taken().into_iter().for_each(Filled::free);
+        RECORDING.store(false, Ordering::Release);
+    }
+}
+
+fn taken() -> Vec<Filled> {
+    std::mem::take(&mut *FILLED.lock().unwrap_or_else(|broken| broken.into_inner()))
+}
+
+impl Filled {
+    fn free(self) {
+        let numbers = std::ptr::slice_from_raw_parts_mut(self.start as *mut u64, BUFFER);
+        // SAFETY: `requested` made it of so many numbers, and CUPTI gave it back.
+        drop(unsafe { Box::from_raw(numbers) });
+    }
+}
+
+/// Gives CUPTI an empty buffer, which is ours again when it is `completed`.
+unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records_max: *mut usize) {
+    let numbers: Box<[u64]> = vec![0; BUFFER].into();
+    // SAFETY: CUPTI gives places that can be written.
+    unsafe {
+        *buffer = Box::into_raw(numbers).cast();
+        *size = BUFFER * size_of::<u64>();
+        // As many as fit.
+        *records_max = 0;
+    }
+}
+
+/// Takes a buffer back.
+unsafe extern "C" fn completed(_: sys::CUcontext, _: u32, buffer: *mut u8, _: usize, valid: usize) {
+    if buffer.is_null() {
+        return;
+    }
+    let filled = Filled { start: buffer as usize, valid };
+    FILLED.lock().unwrap_or_else(|broken| broken.into_inner()).push(filled);
+}
+
+/// Makes a reason of a status.
+fn check(table: &sys::Cupti, what: &'static str, status: sys::CUptiResult) -> Result<(), CuptiError> {
+    if status == sys::CUptiResult::CUPTI_SUCCESS {
+        return Ok(());
+    }
+    let mut text: *const c_char = std::ptr::null();
+    if let Ok(result_text) = &table.cuptiGetResultString {
+        // SAFETY: the place can be written; the text is there for good.
+        let _ = unsafe { result_text(status, &mut text) };
+    }
+    let why = match text.is_null() {
+        true => format!("status {}", status.0),
+        // SAFETY: it ends with a zero.
+        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+    };
+    Err(CuptiError::Failed { what, why })
+}

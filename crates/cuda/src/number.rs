@@ -1,0 +1,33 @@
+//! [`Number`] and [`Math`]: how the operands of what a library does are stored, and how its sums may be computed.
+
+use serde::{Deserialize, Serialize};
+
+/// How the numbers of operands are stored. Sums are of `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "their names say it")]
+pub enum Number {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Number {
+    /// The bytes of one.
+    pub fn size(self) -> usize {
+        match self {
+            Number::F32 => 4,
+            Number::F16 | Number::Bf16 => 2,
+        }
+    }
+}
+
+/// How sums of products of `f32` may be computed. Products of halves are exact in an `f32`, wherever they are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Math {
+    /// As sums of products of `f32`, by whatever algorithm.
+    Strict,
+    /// As sums in their definition's own terms: neither Winograd's algorithm nor spectra, nor other detours.
+    Exact,
+    /// Operands may be rounded to eleven bits on the way into a tensor core (TF32).
+    Tf32,
+}

@@ -1,0 +1,231 @@
+//! What a GPU's management library, NVML, says of its memory: who holds how much of it. It comes with the driver, counts
+//! whole processes, and tells no more than the platform lets it: in a container or a virtual machine it may list no process,
+//! or others' by numbers of theirs.
+
+use std::ffi::{CStr, CString};
+
+use cuda_sys::nvml as sys;
+
+use crate::{Places, library};
+
+/// So often the list of processes is asked for where it grows in between.
+const ATTEMPTS: usize = 4;
+
+/// What NVML could not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum NvmlError {
+    #[error("libnvidia-ml.so.1, which comes with the driver, is not where the system looks")]
+    NotFound,
+    #[error("this libnvidia-ml.so.1 has no function `{0}`; it is older than driver 510")]
+    Lacks(&'static str),
+    #[error("NVML failed at {what}: {why}")]
+    Failed { what: &'static str, why: String },
+}
+
+/// What NVML says of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The driver's version, as `580.65.06`.
+    pub driver: String,
+    /// All of the GPU's memory, in bytes.
+    pub total: u64,
+    /// What the driver and the GPU keep for themselves, in bytes.
+    pub reserved: u64,
+    /// What processes hold, in bytes.
+    pub used: u64,
+    /// What is free, in bytes.
+    pub free: u64,
+    /// Who computes on it.
+    pub processes: Vec<Process>,
+}
+
+/// A process that computes on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number, as the machine counts that NVML looks at.
+    pub pid: u32,
+    /// All that it holds, its context and its libraries included; none where the platform does not tell.
+    pub bytes: Option<u64>,
+}
+
+impl Usage {
+    /// What a process holds, or why that is not told.
+    ///
+    /// # Errors
+    /// The platform hides it.
+    pub fn of(&self, pid: u32) -> Result<u64, String> {
+        match self.processes.iter().find(|process| process.pid == pid) {
+            Some(Process { bytes: Some(bytes), .. }) => Ok(*bytes),
+            Some(_) => Err("NVML lists this process, and the platform does not let it tell how much it holds".into()),
+            None if self.processes.is_empty() => {
+                Err("NVML lists no process: a container or a virtual machine hides them".into())
+            }
+            None => Err(format!(
+                "NVML lists {} processes and not this one, {pid}: a container counts otherwise than its host",
+                self.processes.len()
+            )),
+        }
+    }
+
+    /// Who holds memory, for a message: those that hold most first.
+    pub fn holders(&self) -> String {
+        let mut told: Vec<(u64, u32)> =
+            self.processes.iter().filter_map(|process| Some((process.bytes?, process.pid))).collect();
+        told.sort_by(|a, b| b.cmp(a));
+        if told.is_empty() {
+            return format!("NVML names no process that holds some of the {} bytes in use", self.used);
+        }
+        let rows: Vec<String> = told.iter().map(|(bytes, pid)| format!("process {pid} holds {bytes}")).collect();
+        rows.join(", ")
+    }
+}
+
+/// NVML, which is shut down when it goes.
+struct Nvml {
+    table: sys::Nvml,
+}
+
+/// A function of the table, or which one is missing.
+macro_rules! function {
+    ($nvml:ident.$name:ident) => {
+        *$nvml.table.$name.as_ref().map_err(|_| NvmlError::Lacks(stringify!($name)))?
+    };
+}
+
+impl Nvml {
+    fn start(places: &Places) -> Result<Nvml, NvmlError> {
+        let library = library::table(places, &["libnvidia-ml.so.1"], "").map_err(|_| NvmlError::NotFound)?;
+        // SAFETY: the library is NVML by its name, whose functions have the types that its headers say.
+        let table = unsafe { sys::Nvml::from_library(library) };
+        let table = table.map_err(|error| NvmlError::Failed { what: "its start", why: error.to_string() })?;
+        let init = *table.nvmlInit_v2.as_ref().map_err(|_| NvmlError::Lacks("nvmlInit_v2"))?;
+        // SAFETY: it takes nothing, and may be called again.
+        let status = unsafe { init() };
+        match status {
+            sys::nvmlReturn_enum::NVML_SUCCESS => Ok(Nvml { table }),
+            // What was not begun is not ended.
+            _ => Err(NvmlError::Failed { what: "its start", why: text(&table, status) }),
+        }
+    }
+
+    fn check(&self, what: &'static str, status: sys::nvmlReturn_t) -> Result<(), NvmlError> {
+        match status {
+            sys::nvmlReturn_enum::NVML_SUCCESS => Ok(()),
+            _ => Err(NvmlError::Failed { what, why: text(&self.table, status) }),
+        }
+    }
+
+    fn driver(&self) -> Result<String, NvmlError> {
+        let mut text = [0; 81];
+        let version = function!(self.nvmlSystemGetDriverVersion);
+        // SAFETY: there is room for as many bytes as are said, of which the last goes on to be a zero.
+        self.check("telling the driver", unsafe { version(text.as_mut_ptr(), text.len() as u32 - 1) })?;
+        // SAFETY: the last byte is a zero.
+        Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    fn device(&self, bus: &str) -> Result<sys::nvmlDevice_t, NvmlError> {
+        let (what, by_bus) = ("finding the GPU", function!(self.nvmlDeviceGetHandleByPciBusId_v2));
+        let bus = CString::new(bus).map_err(|error| NvmlError::Failed { what, why: error.to_string() })?;
+        let mut device = std::ptr::null_mut();
+        // SAFETY: the text ends with a zero, and the handle can be written.
+        self.check(what, unsafe { by_bus(bus.as_ptr(), &mut device) })?;
+        Ok(device)
+    }
+
+    fn memory(&self, device: sys::nvmlDevice_t) -> Result<sys::nvmlMemory_v2_t, NvmlError> {
+        // As the header's NVML_STRUCT_VERSION makes it.
+        let version = size_of::<sys::nvmlMemory_v2_t>() as u32 | 2 << 24;
+        let mut memory = sys::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
+        let info = function!(self.nvmlDeviceGetMemoryInfo_v2);
+        // SAFETY: the handle is NVML's, and the figures can be written, of the size that their version says.
+        self.check("telling the GPU's memory", unsafe { info(device, &mut memory) })?;
+        Ok(memory)
+    }
+
+    fn processes(&self, device: sys::nvmlDevice_t) -> Result<Vec<Process>, NvmlError> {
+        let list = function!(self.nvmlDeviceGetComputeRunningProcesses_v3);
+        let none = sys::nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
+        let (mut infos, mut status) = (vec![none; 64], sys::nvmlReturn_enum::NVML_SUCCESS);
+        for _ in 0..ATTEMPTS {
+            let mut count = infos.len() as u32;
+            // SAFETY: the handle is NVML's, there is room for as many processes as are said, and the count can be written.
+            status = unsafe { list(device, &mut count, infos.as_mut_ptr()) };
+            if status != sys::nvmlReturn_enum::NVML_ERROR_INSUFFICIENT_SIZE {
+                infos.truncate(count as usize);
+                break;
+            }
+            // Some may begin in the meantime.
+            infos.resize(count as usize + 64, none);
+        }
+        self.check("listing processes", status)?;
+        // `NVML_VALUE_NOT_AVAILABLE` is all ones.
+        let told = |info: &sys::nvmlProcessInfo_t| Process {
+            pid: info.pid,
+            bytes: (info.usedGpuMemory != u64::MAX).then_some(info.usedGpuMemory),
+        };
+        Ok(infos.iter().map(told).collect())
+    }
+}
+
+impl Drop for Nvml {
+    fn drop(&mut self) {
+        if let Ok(shutdown) = &self.table.nvmlShutdown {
+            // SAFETY: it was begun once. What could be said of a failure helps nobody any more.
+            let _ = unsafe { shutdown() };
+        }
+    }
+}
+
+/// A status in NVML's words.
+fn text(table: &sys::Nvml, status: sys::nvmlReturn_t) -> String {
+    match &table.nvmlErrorString {
+        // SAFETY: it gives a text that is there as long as the library.
+        Ok(text) => unsafe { CStr::from_ptr(text(status)) }.to_string_lossy().into_owned(),
+        Err(_) => format!("status {}", status.0),
+    }
+}
+
+/// Asks NVML about the GPU at a place of the PCI bus, `0000:01:00.0` for one.
+///
+/// # Errors
+/// There is no NVML, or it does not tell.
+pub fn usage(places: &Places, bus: &str) -> Result<Usage, NvmlError> {
+    let nvml = Nvml::start(places)?;
+    let device = nvml.device(bus)?;
+    let memory = nvml.memory(device)?;
+    Ok(Usage {
+        driver: nvml.driver()?,
+        total: memory.total,
+        reserved: memory.reserved,
+        used: memory.used,
+        free: memory.free,
+        processes: nvml.processes(device)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage_of(processes: &[(u32, Option<u64>)]) -> Usage {
+        let processes = processes.iter().map(|&(pid, bytes)| Process { pid, bytes }).collect();
+        Usage { driver: "580.65.06".into(), total: 1000, reserved: 10, used: 700, free: 290, processes }
+    }
+
+    #[test]
+    fn what_a_process_holds_is_told_or_why_it_is_not() {
+        let usage = usage_of(&[(7, Some(500)), (8, None), (9, Some(600))]);
+        assert_eq!(usage.of(7), Ok(500));
+        assert!(usage.of(8).expect_err("it is hidden").contains("does not let it tell"));
+        assert!(usage.of(1).expect_err("it is not there").contains("3 processes and not this one, 1"));
+        assert!(usage_of(&[]).of(1).expect_err("nobody is there").contains("lists no process"));
+    }
+
+    #[test]
+    fn who_holds_most_comes_first() {
+        assert_eq!(usage_of(&[(7, Some(5)), (9, Some(6))]).holders(), "process 9 holds 6, process 7 holds 5");
+        assert!(usage_of(&[(8, None)]).holders().contains("no process that holds some of the 700 bytes"));
+    }
+}

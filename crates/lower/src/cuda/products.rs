@@ -1,0 +1,153 @@
+//! Products that cuBLASLt does, where it was asked for.
+//!
+//! It has a bias, a residual, zero and one form of GELU behind a product; what else becomes of results is a kernel of ours
+//! behind it, in place.
+
+use ::cuda::Number;
+use ::cuda::cublas::{Activation, Product};
+use ir::ops::MatMul;
+use types::pointwise::Unary;
+use types::{Bytes, DType, Layout};
+
+use super::pointwise::head;
+use super::rows::Factors;
+use super::text::{ctype, unary};
+use super::{CUBLAS_PRODUCT, Chosen, Cublas, Emitted, Template, View, blocks, call};
+use crate::{Call, CallInput, Pack};
+
+/// The calls of a product, or why cuBLASLt does not do it.
+pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes) -> Result<Vec<Call>, String> {
+    if node.layout != Layout::RowMajor {
+        return Err(format!("its result lies in layout {}", node.layout));
+    }
+    let (factors, result) = numbers(node)?;
+    let matrices = Factors::of(node);
+    let Factors { batch, m, k, n, steps } = &matrices;
+    if matrices.count() * m * n * k == 0 {
+        return Err("there is nothing to multiply".into());
+    }
+    let [left_step, right_step] = steps.each_ref().map(|steps| step(batch, steps));
+    let apart = || "its factors do not lie at one distance".to_string();
+    let (bias, residual) = (product.epilogue.bias, product.epilogue.residual);
+    let (activation, behind) = match &product.epilogue.activation[..] {
+        [Unary::Relu, behind @ ..] => (Some(Activation::Relu), behind),
+        [Unary::GeluTanh, behind @ ..] => (Some(Activation::GeluTanh), behind),
+        behind => (None, behind),
+    };
+    // Elements are counted in 31 bits.
+    let extent = |extent: usize| u32::try_from(extent).map_err(|_| format!("an extent of {extent}"));
+    let planned = Product {
+        factors,
+        result,
+        math: how.math,
+        count: extent(matrices.count())?,
+        rows: extent(*m)?,
+        columns: extent(*n)?,
+        terms: extent(*k)?,
+        left_step: left_step.ok_or_else(apart)?,
+        right_step: right_step.ok_or_else(apart)?,
+        bias,
+        residual,
+        activation,
+        workspace: how.workspace.min(scratch).0,
+    };
+    let mut inputs: Vec<CallInput> = (0..node.inputs()).map(CallInput::Value).collect();
+    if bias && node.input(2).dtype != node.output().dtype {
+        // It takes a bias as it gives results.
+        let stored = node.output().dtype;
+        inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
+    }
+    let own = Call {
+        kernel: CUBLAS_PRODUCT,
+        label: matrices.label(),
+        workspace: Bytes(planned.workspace),
+        code: postcard::to_stdvec(&Chosen::Cublas(planned)).expect("products are plain data"),
+        inputs,
+        // The residual may be the result's own bytes: an element is read before it is written.
+        in_place: residual.then_some(node.inputs() - 1).into_iter().collect(),
+        part: None,
+    };
+    Ok(match behind {
+        [] => vec![own],
+        behind => vec![own, go_on(node, behind)],
+    })
+}
+
+/// Functions on a result, in place.
+fn go_on(node: &View, functions: &[Unary]) -> Call {
+    let (elements, ty) = (node.output().shape.elements(), ctype(node.output().dtype));
+    let mut body = head(elements) + "    float v = y[i];\n";
+    for &function in functions {
+        body.push_str(&format!("    v = {};\n", unary(function, "v", "float")));
+    }
+    body.push_str("    y[i] = v;\n");
+    let emitted = Emitted {
+        kind: "pointwise".into(),
+        // The operand and the result are the same bytes.
+        parameters: vec![(format!("{ty}*"), "y".into()), (format!("{ty}*"), "same".into())],
+        body,
+        grid: blocks(elements),
+        turns: None,
+        needs: vec![Template::Pointwise],
+    };
+    let names: Vec<&str> = functions.iter().map(|function| function.name()).collect();
+    let label = format!("{} on {}", names.join(" "), node.output().shape);
+    Call { inputs: vec![CallInput::Result], ..call(emitted, label, &[], &[]) }
+}
+
+/// How factors and results are stored.
+fn numbers(node: &View) -> Result<(Number, Number), String> {
+    let [left, right, out] = [node.input(0).dtype, node.input(1).dtype, node.output().dtype];
+    if left != right {
+        return Err(format!("its factors are {left} and {right}"));
+    }
+    if out != left && out != DType::F32 {
+        return Err(format!("its factors are {left} and its results {out}"));
+    }
+    let behind = 2..node.inputs();
+    let is_known_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1 && node.is_known(ix);
+    let fits = |ix: usize| node.input(ix).dtype == out || (is_known_bias(ix) && number(node.input(ix).dtype).is_ok());
+    match behind.into_iter().find(|&ix| !fits(ix)) {
+        Some(ix) => Err(format!("what is added is {} and its results are {out}", node.input(ix).dtype)),
+        None => Ok((number(left)?, number(out)?)),
+    }
+}
+
+/// How a number is stored, where libraries know that.
+pub(super) fn number(dtype: DType) -> Result<Number, String> {
+    match dtype {
+        DType::F32 => Ok(Number::F32),
+        DType::F16 => Ok(Number::F16),
+        DType::Bf16 => Ok(Number::Bf16),
+        other => Err(format!("its kernel computes in f32, not with {other}")),
+    }
+}
+
+/// How far on the next of several matrices lies, where that is the same for all of them.
+fn step(batch: &[usize], steps: &[isize]) -> Option<u64> {
+    let axes = || batch.iter().zip(steps).rev().filter(|(extent, _)| **extent != 1);
+    let first = axes().next().map_or(0, |(_, step)| *step);
+    let mut below = 1;
+    for (&extent, &step) in axes() {
+        if step != first * below {
+            return None;
+        }
+        below *= extent as isize;
+    }
+    u64::try_from(first).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_at_one_distance_have_a_step() {
+        assert_eq!(step(&[], &[]), Some(0));
+        assert_eq!(step(&[2, 3], &[36, 12]), Some(12));
+        assert_eq!(step(&[2, 1, 3], &[36, 0, 12]), Some(12));
+        assert_eq!(step(&[2, 3], &[0, 0]), Some(0));
+        assert_eq!(step(&[2, 3], &[0, 12]), None, "the same three for both");
+        assert_eq!(step(&[2, 3], &[12, 0]), None, "each for three");
+    }
+}

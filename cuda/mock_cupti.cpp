@@ -1,0 +1,128 @@
+// A CUPTI without a GPU, `libcupti.so.13`: its record of what `mock.cpp`'s driver does with memory. Built as a shared library of
+// its own. For tests of whatever records a driver's allocations.
+//
+//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
+//   PRESTOW_MOCK_CUPTI_VERSION=26       its interface's version (130001 if not said)
+//
+// Records of another kind stand between those of memory.
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+enum : int { SUCCESS = 0, INVALID_PARAMETER = 1, MAX_LIMIT_REACHED = 12, INVALID_KIND = 21 };
+enum : int { KIND_DRIVER = 4, KIND_MEMORY2 = 49 };
+
+/// As the header has it, for 64 bits.
+struct Memory {
+    int kind, operation, memory_kind;
+    uint32_t correlation;
+    uint64_t address, bytes, timestamp, pc;
+    uint32_t process, device, context, stream;
+    const char* name;
+    uint32_t asynchronous, pad;
+    uint64_t pool[5];
+    const char* source;
+};
+static_assert(sizeof(Memory) == 128, "as the header has it");
+/// A record of another kind, as long as somebody wants.
+struct Other {
+    int kind, rest[5];
+};
+
+void (*request)(uint8_t**, size_t*, size_t*) = nullptr;
+void (*complete)(void*, uint32_t, uint8_t*, size_t, size_t) = nullptr;
+std::vector<Memory> records;
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+int enter(const char* name) {
+    static std::map<std::string, int> calls;
+    const int number = ++calls[name];
+    const char* fail = variable("PRESTOW_MOCK_FAIL");
+    char wanted[64];
+    int at, error;
+    return fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number ? error : SUCCESS;
+}
+
+template <class F>
+F driver(const char* name) {
+    static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
+}
+
+void observe(int operation, uint64_t address, size_t bytes) {
+    Memory record = {};
+    record.kind = KIND_MEMORY2, record.operation = operation, record.memory_kind = 3, record.address = address, record.bytes = bytes;
+    records.push_back(record);
+}
+
+void listen(void (*observer)(int, uint64_t, size_t)) {
+    if (auto set = driver<void (*)(void (*)(int, uint64_t, size_t))>("mockObserve")) set(observer);
+}
+
+}  // namespace
+
+#define ENTER(name) \
+    if (int error = enter(name)) return error
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int cuptiGetVersion(uint32_t* version) {
+    ENTER("cuptiGetVersion");
+    return *version = variable("PRESTOW_MOCK_CUPTI_VERSION") ? std::atoi(variable("PRESTOW_MOCK_CUPTI_VERSION")) : 130001, SUCCESS;
+}
+int cuptiGetResultString(int status, const char** text) {
+    return *text = status == 35 ? "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES" : "CUPTI_ERROR_MOCK", SUCCESS;
+}
+int cuptiActivityRegisterCallbacks(void (*first)(uint8_t**, size_t*, size_t*), void (*second)(void*, uint32_t, uint8_t*, size_t, size_t)) {
+    ENTER("cuptiActivityRegisterCallbacks");
+    if (!first || !second) return INVALID_PARAMETER;
+    return request = first, complete = second, SUCCESS;
+}
+int cuptiActivityEnable(int kind) {
+    ENTER("cuptiActivityEnable");
+    if (kind != KIND_MEMORY2) return INVALID_KIND;
+    return records.clear(), listen(observe), SUCCESS;
+}
+int cuptiActivityDisable(int) {
+    ENTER("cuptiActivityDisable");
+    return listen(nullptr), SUCCESS;
+}
+int cuptiActivityFlushAll(uint32_t) {
+    ENTER("cuptiActivityFlushAll");
+    if (!request) return INVALID_PARAMETER;
+    for (size_t at = 0; at < records.size();) {
+        uint8_t* buffer = nullptr;
+        size_t size = 0, most = 0, valid = 0;
+        request(&buffer, &size, &most);
+        while (at < records.size() && valid + sizeof(Other) + sizeof(Memory) <= size) {
+            const Other other = {KIND_DRIVER, {}};
+            std::memcpy(buffer + valid, &other, sizeof other);
+            std::memcpy(buffer + valid + sizeof other, &records[at++], sizeof(Memory));
+            valid += sizeof other + sizeof(Memory);
+        }
+        complete(nullptr, 0, buffer, size, valid);
+    }
+    records.clear();
+    return SUCCESS;
+}
+int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record) {
+    ENTER("cuptiActivityGetNextRecord");
+    uint8_t* next = buffer;
+    if (*record) next = *record + (*reinterpret_cast<int*>(*record) == KIND_MEMORY2 ? sizeof(Memory) : sizeof(Other));
+    if (buffer + valid <= next) return MAX_LIMIT_REACHED;
+    return *record = next, SUCCESS;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,133 @@
+// An NVML without a GPU, `libnvidia-ml.so.1`, beside `mock.cpp`'s driver. Built as a shared library of its own. For tests of
+// whatever asks who holds a GPU's memory.
+//
+//   PRESTOW_MOCK_FAIL=CALL:N:E               the N-th call of a function (from 1 on) fails with status E
+//   PRESTOW_MOCK_NVML=self:BYTES,4711:-1     the processes that there are, of which `self` is this one; -1: it is not told how
+//                                            much they hold. If not said: this one, with what the driver's mock gave it and
+//                                            300 MiB for a context
+//
+// A list that is too short for them is refused, as the header says.
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+enum : int { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, VERSION_MISMATCH = 25 };
+
+constexpr uint64_t CONTEXT = 300ull << 20, RESERVED = 5ull << 20;
+
+struct Memory {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+struct Process {
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned instances[2];
+};
+
+int users = 0;
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+int enter(const char* name) {
+    static std::map<std::string, int> calls;
+    const int number = ++calls[name];
+    const char* fail = variable("PRESTOW_MOCK_FAIL");
+    char wanted[64];
+    int at, error;
+    if (fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number) return error;
+    return users == 0 && std::string(name) != "nvmlInit_v2" ? UNINITIALIZED : SUCCESS;
+}
+
+template <class F>
+F driver(const char* name) {
+    static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
+}
+
+/// What the driver's mock has, and what it gave.
+void figures(uint64_t& total, uint64_t& given) {
+    size_t free = 0, all = 0;
+    if (auto info = driver<int (*)(size_t*, size_t*)>("cuMemGetInfo_v2")) info(&free, &all);
+    total = all, given = all - free;
+}
+
+std::vector<Process> processes() {
+    uint64_t total, given;
+    figures(total, given);
+    const char* said = variable("PRESTOW_MOCK_NVML");
+    if (!said) return {{unsigned(getpid()), given + CONTEXT, {}}};
+    std::vector<Process> all;
+    for (const char* at = said; *at;) {
+        const bool self = !std::strncmp(at, "self:", 5);
+        const unsigned pid = self ? unsigned(getpid()) : unsigned(std::strtoul(at, nullptr, 10));
+        at = std::strchr(at, ':') + 1;
+        char* end = nullptr;
+        const long long bytes = std::strtoll(at, &end, 10);
+        all.push_back({pid, static_cast<unsigned long long>(bytes), {}});
+        at = *end ? end + 1 : end;
+    }
+    return all;
+}
+
+}  // namespace
+
+#define ENTER(name) \
+    if (int error = enter(name)) return error
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int nvmlInit_v2() {
+    ENTER("nvmlInit_v2");
+    if (auto alive = driver<void (*)(const char*, int)>("mockAlive")) alive("management", 1);
+    return users++, SUCCESS;
+}
+int nvmlShutdown() {
+    if (auto alive = driver<void (*)(const char*, int)>("mockAlive")) alive("management", -1);
+    return users--, SUCCESS;
+}
+const char* nvmlErrorString(int status) { return status == 4 ? "Insufficient Permissions" : status == NOT_FOUND ? "Not Found" : "the mock was told to fail"; }
+int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+    ENTER("nvmlSystemGetDriverVersion");
+    return std::snprintf(text, size, "580.65.06") < int(size) ? SUCCESS : INSUFFICIENT_SIZE;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char* bus, void** device) {
+    ENTER("nvmlDeviceGetHandleByPciBusId_v2");
+    if (std::strcmp(bus, "0000:65:00.0")) return NOT_FOUND;
+    return *device = &users, SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo_v2(void* device, Memory* memory) {
+    ENTER("nvmlDeviceGetMemoryInfo_v2");
+    if (memory->version != (sizeof(Memory) | 2u << 24)) return VERSION_MISMATCH;
+    if (device != &users) return INVALID_ARGUMENT;
+    uint64_t total, given;
+    figures(total, given);
+    memory->total = total, memory->reserved = RESERVED, memory->used = 0;
+    for (const Process& process : processes()) memory->used += process.bytes == ~0ull ? 0 : process.bytes;
+    memory->free = total < RESERVED + memory->used ? 0 : total - RESERVED - memory->used;
+    return SUCCESS;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* list) {
+    ENTER("nvmlDeviceGetComputeRunningProcesses_v3");
+    if (device != &users || !count) return INVALID_ARGUMENT;
+    const std::vector<Process> all = processes();
+    const unsigned room = *count;
+    *count = unsigned(all.size());
+    if (room < all.size()) return INSUFFICIENT_SIZE;
+    std::memcpy(list, all.data(), all.size() * sizeof(Process));
+    return SUCCESS;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,340 @@
+//! Products of cuBLASLt's: planned where there is nothing of NVIDIA's, and run by a library of our own on the driver without
+//! a GPU.
+
+use cuda::{Math, Work};
+use ir::Graph;
+use ir::ops::{Epilogue, MatMul};
+use lower::cuda::CUBLAS_PRODUCT;
+use plan::{Place, Plan};
+use types::pointwise::Unary;
+use types::{Bytes, DType, Scope, Shape, Tensor};
+
+use crate::executables::{folder, program, text};
+use crate::gpu::{How, Mocked, built_cublas, expected_trace, network, without_libraries};
+use crate::halves::{HALVES, assert_near, step};
+use crate::support::{difference, root, skip};
+
+/// So much has each product beside its operands.
+const WORKSPACE: Bytes = Bytes(4096);
+
+fn with_cublas(dtype: DType) -> How {
+    How { cublas: Some((Math::Strict, WORKSPACE)), dtype, ..How::default() }
+}
+
+/// The steps of cuBLASLt's, by name.
+fn by_cublas(plan: &Plan) -> Vec<String> {
+    let steps = plan.steps.iter().filter(|step| step.kernel == CUBLAS_PRODUCT);
+    steps.map(|step| step.scope.to_string()).collect()
+}
+
+/// Products of all kinds: with each epilogue that cuBLASLt has and with functions that it has not, many at one distance,
+/// one factor for all, and factors that lie at no one distance.
+fn products() -> Graph {
+    let mut graph = Graph::new("products");
+    let known = |graph: &mut Graph, shape: &[usize]| {
+        let seed = graph.values().len();
+        let item = |ix: usize| ((ix * 37 + seed * 11) % 19) as f32 * 0.05 - 0.45;
+        graph.add_weight(&format!("known{seed}"), Tensor::from_fn(Shape::from(shape), item))
+    };
+    let product = |bias, residual, activation: &[Unary]| MatMul {
+        epilogue: Epilogue { bias, residual, activation: activation.iter().copied().collect(), ..Epilogue::default() },
+        ..MatMul::default()
+    };
+    let add = |graph: &mut Graph, name: &str, product: MatMul, operands: &[ir::ValueId]| {
+        graph.add1(product.into(), operands, Scope::new(name)).expect("it is accepted")
+    };
+    let x = graph.add_input("x", DType::F32, Shape::from([3, 5, 7]));
+    let weight = known(&mut graph, &[7, 6]);
+    let plain = add(&mut graph, "plain", product(false, false, &[]), &[x, weight]);
+    let (weight, bias) = (known(&mut graph, &[6, 6]), known(&mut graph, &[6]));
+    let relu = add(&mut graph, "relu", product(true, false, &[Unary::Relu]), &[plain, weight, bias]);
+    let weight = known(&mut graph, &[6, 6]);
+    let sum = add(&mut graph, "sum", product(true, true, &[Unary::GeluTanh]), &[relu, weight, bias, plain]);
+    // What it has no function for goes on in a kernel of ours; a residual may be in place all the same.
+    let weight = known(&mut graph, &[6, 6]);
+    let erf = add(&mut graph, "erf", product(true, true, &[Unary::Gelu]), &[sum, weight, bias, relu]);
+    let chain = [Unary::Relu, Unary::Affine { scale: 0.5, shift: 0.25 }, Unary::Tanh];
+    let weight = known(&mut graph, &[6, 8]);
+    let chain = add(&mut graph, "chain", product(false, false, &chain), &[erf, weight]);
+    // Three at once, of two factors that come with the run.
+    let y = graph.add_input("y", DType::F32, Shape::from([3, 8, 4]));
+    let many = add(&mut graph, "many", product(false, false, &[]), &[chain, y]);
+    let left = known(&mut graph, &[2, 5]);
+    let one = add(&mut graph, "one", product(false, false, &[]), &[left, many]);
+    let pairs = graph.add_input("pairs", DType::F32, Shape::from([2, 1, 4, 3]));
+    let apart = add(&mut graph, "apart", product(false, false, &[]), &[one, pairs]);
+    graph.set_outputs(vec![("out".into(), apart)]);
+    graph
+}
+
+/// A perceptron of three layers whose first results are wanted too.
+fn perceptron() -> Graph {
+    let mut graph = Graph::new("perceptron");
+    let mut x = graph.add_input("x", DType::F32, Shape::from([9, 33]));
+    let mut outputs = Vec::new();
+    for (ix, (from, to, function)) in
+        [(33, 65, Unary::Relu), (65, 48, Unary::GeluTanh), (48, 10, Unary::Sigmoid)].into_iter().enumerate()
+    {
+        let item =
+            |shape: [usize; 2]| Tensor::from_fn(Shape::from(shape), |at| ((at * 29 + ix) % 31) as f32 * 0.01 - 0.15);
+        let weight = graph.add_weight(&format!("weight{ix}"), item([from, to]));
+        let bias = graph.add_weight(&format!("bias{ix}"), Tensor::from_fn(Shape::from([to]), |at| at as f32 * 0.01));
+        let epilogue = Epilogue { bias: true, activation: [function].into_iter().collect(), ..Epilogue::default() };
+        let product = MatMul { epilogue, ..MatMul::default() };
+        x = graph.add1(product.into(), &[x, weight, bias], Scope::new(&format!("layer{ix}"))).expect("it is accepted");
+        outputs.push((format!("y{ix}"), x));
+    }
+    graph.set_outputs(vec![outputs.remove(0), outputs.remove(1)]);
+    graph
+}
+
+#[test]
+fn what_was_planned_is_what_cublaslt_is_asked_for() {
+    let test = "gpu_cublas::what_was_planned_is_what_cublaslt_is_asked_for";
+    let Some(mocked) = Mocked::new(test, "gpu-cublas", products(), with_cublas(DType::F32)) else { return };
+    let plan = &mocked.plan;
+    assert_eq!(by_cublas(plan), ["plain", "relu", "sum", "erf", "chain", "many", "one"]);
+    let kernels = |scope: &str| -> Vec<&str> {
+        let steps = plan.steps.iter().filter(|step| step.scope.to_string() == scope);
+        steps.map(|step| &step.kernel[..]).collect()
+    };
+    assert_eq!(kernels("erf"), [CUBLAS_PRODUCT, "cuda_pointwise"]);
+    assert_eq!(kernels("chain"), [CUBLAS_PRODUCT, "cuda_pointwise"]);
+    assert_eq!(kernels("apart"), ["cuda_product"], "two factors for three each");
+    for step in plan.steps.iter().filter(|step| step.kernel == CUBLAS_PRODUCT) {
+        let workspace = step.workspace.expect("it has one");
+        let Place::Buffer(ix) = workspace.place else { panic!("a workspace is no constant") };
+        assert_eq!(plan.buffers[ix.0 as usize].tag.to_string(), format!("{}:workspace", step.scope));
+        assert_eq!(workspace.size, WORKSPACE);
+        let Some(Work::Cublas(product)) = Work::from_code(&step.code) else { panic!("{}", step.scope) };
+        assert_eq!(Bytes(product.workspace), WORKSPACE);
+    }
+    // The work of a node is counted once.
+    assert_eq!(plan.steps.iter().map(|step| step.flops).sum::<u64>(), plan.flops);
+    let (sum, erf) = (plan.steps.iter().find(|step| step.scope.to_string() == "sum"), kernels("sum"));
+    let sum = sum.expect("it is there");
+    assert_eq!((sum.inputs[3].place == sum.outputs[0].place, erf.len()), (true, 1), "the residual dies there");
+
+    let out = mocked.run(&[]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert_eq!(mocked.trace(), expected_trace(plan));
+    let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+    assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
+
+    // Every byte is where it was planned, also of workspaces that nobody fills.
+    let command = |words: &[&str]| {
+        let out = without_libraries(&mocked.exe).args(words).env("LD_LIBRARY_PATH", &mocked.folder).output();
+        let out = out.expect("it is there");
+        assert!(out.status.success(), "{words:?}: {}{}", text(&out.stdout), text(&out.stderr));
+        text(&out.stdout)
+    };
+    let report: serde_json::Value = serde_json::from_str(&command(&["memory", "--actual", "--json"])).expect("JSON");
+    assert_eq!(report["verdict"], "equal", "{report}");
+    let items = report["actual"]["device"].as_array().expect("there is a device");
+    let library = items.iter().find(|item| item["what"] == "device: cuBLASLt").expect("it is told");
+    assert_eq!(library["bytes"], 1 << 16);
+    assert!(command(&["profile", "--warmup", "0", "--iters", "1"]).contains(CUBLAS_PRODUCT));
+    assert!(command(&["describe"]).contains("needs        cuBLAS 13 (libcublasLt.so.13)"));
+}
+
+#[test]
+fn what_cublaslt_fails_at_is_told_and_given_back() {
+    let test = "gpu_cublas::what_cublaslt_fails_at_is_told_and_given_back";
+    let Some(mocked) = Mocked::new(test, "gpu-cublas-faults", perceptron(), with_cublas(DType::F32)) else { return };
+    let fails = |variables: &[(&str, &str)], says: &[&str]| {
+        let out = mocked.run(variables);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{variables:?}: {said}");
+        assert!(says.iter().all(|says| said.contains(says)) && !said.contains("panicked"), "{variables:?}: {said}");
+        assert!(!mocked.trace().contains("leaked"), "{variables:?}: {}", mocked.trace());
+    };
+    for (call, times) in [
+        ("cublasLtCreate", 1),
+        ("cublasLtMatmulDescCreate", 3),
+        ("cublasLtMatmulDescSetAttribute", 6),
+        ("cublasLtMatrixLayoutCreate", 9),
+        ("cublasLtMatmulPreferenceCreate", 3),
+        ("cublasLtMatmulPreferenceSetAttribute", 15),
+        ("cublasLtMatmulAlgoGetHeuristic", 3),
+        // Once before the record, then in it.
+        ("cublasLtMatmul", 6),
+    ] {
+        for at in 1..=times {
+            fails(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{at}:14"))], &["cuBLASLt", "CUBLAS_STATUS_MOCK"]);
+        }
+        let out = mocked.run(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{}:14", times + 1))]);
+        assert!(out.status.success(), "{call} is called no more than {times} times: {}", text(&out.stderr));
+    }
+    // Nothing that fits, and what to do then.
+    let says = ["no algorithm on Mock GPU for [9, 33] x [33, 65] of F32", "4096 bytes", "--cublas-workspace"];
+    fails(&[("PRESTOW_MOCK_CUBLAS_ALGORITHMS", "none")], &says);
+    fails(&[("PRESTOW_MOCK_FAIL", "cublasLtMatmulAlgoGetHeuristic:1:15")], &[&says[..], &["NOT_SUPPORTED"]].concat());
+    let version = |version| [("PRESTOW_MOCK_CUBLAS_VERSION", version)];
+    fails(&version("120405"), &["cuBLASLt 12.4.5 is too old: version 13 is needed", "--cublas"]);
+    fails(&version("140000"), &["cuBLASLt 14.0.0 is too new: version 13 is needed"]);
+    // A library without one of the functions, and none.
+    let library = mocked.folder.join("libcublasLt.so.13");
+    let bytes = std::fs::read(&library).expect("it was built");
+    let named = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
+    assert!(named(b"\0cublasLtMatmulAlgoGetHeuristic\0"));
+    let other = replaced(&bytes, b"\0cublasLtMatmulAlgoGetHeuristic\0", b"\0cublasLtMatmulAlgoGetHeuristik\0");
+    std::fs::write(&library, other).expect("the folder is ours");
+    fails(&[], &["has no function `cublasLtMatmulAlgoGetHeuristic`", "install cuBLAS 13"]);
+    std::fs::remove_file(&library).expect("it was built");
+    fails(&[], &["cannot load libcublasLt.so", "PRESTOW_CUDA_LIBS", "fetch --cublas"]);
+    // Elsewhere, by the environment.
+    let elsewhere = folder("gpu-cublas-elsewhere");
+    std::fs::write(elsewhere.join("libcublasLt.so.13"), bytes).expect("the folder is ours");
+    let elsewhere = elsewhere.to_str().expect("it is text");
+    assert!(mocked.run(&[("PRESTOW_CUDA_LIBS", elsewhere)]).status.success());
+}
+
+/// The bytes with each `from` as `to`, which is as long.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut new = bytes.to_vec();
+    for at in 0..bytes.len() - from.len() {
+        if bytes[at..].starts_with(from) {
+            new[at..at + to.len()].copy_from_slice(to);
+        }
+    }
+    new
+}
+
+/// Whole networks with cuBLASLt's products, in all numbers, beside a processor's.
+#[test]
+fn networks_with_cublaslts_products_are_those_of_a_processor() {
+    let test = "gpu_cublas::networks_with_cublaslts_products_are_those_of_a_processor";
+    let graphs = [
+        ("perceptron", perceptron(), 3),
+        ("products", products(), 7),
+        // Attention is a kernel of ours; queries, keys, values, their mixture and two layers are products.
+        ("transformer", crate::transformers::transformer(2), 6),
+        ("lenet", network("lenet", &[2, 1, 28, 28]), 2),
+    ];
+    for (name, graph, least) in graphs {
+        for dtype in [DType::F32, HALVES[0], HALVES[1]] {
+            let case = format!("gpu-cublas-{name}-{dtype}");
+            let Some(mocked) = Mocked::new(test, &case, graph.clone(), with_cublas(dtype)) else { return };
+            let (plan, name) = (&mocked.plan, format!("{name}, {dtype}"));
+            assert!(least <= by_cublas(plan).len(), "{name}: {:?}", by_cublas(plan));
+            let out = mocked.run(&[]);
+            assert!(out.status.success(), "{name}: {}", text(&out.stderr));
+            assert_eq!(mocked.trace(), expected_trace(plan), "{name}");
+            let processor = crate::support::compiled(mocked.graph.clone()).expect("processors have kernels for it");
+            let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
+            let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-4 };
+            assert_near(&name, &mocked.outputs(), &want, parts);
+        }
+    }
+}
+
+/// Rounding to eleven bits happens where it is asked for, and is seen.
+#[test]
+fn operands_are_rounded_for_tensor_cores_where_that_is_asked_for() {
+    let test = "gpu_cublas::operands_are_rounded_for_tensor_cores_where_that_is_asked_for";
+    let apart = |math: Math, name: &str| {
+        let how = How { cublas: Some((math, WORKSPACE)), ..How::default() };
+        let mocked = Mocked::new(test, name, perceptron(), how)?;
+        let out = mocked.run(&[]);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+        let (got, want) = (mocked.outputs()[0].to_f64(), want[0].to_f64());
+        Some(got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max))
+    };
+    let Some(strict) = apart(Math::Strict, "gpu-cublas-strict") else { return };
+    let exact = apart(Math::Exact, "gpu-cublas-exact").expect("it was built");
+    let rounded = apart(Math::Tf32, "gpu-cublas-tf32").expect("it was built");
+    assert!(strict < 1e-6 && exact < 1e-6, "{strict} {exact}");
+    assert!(1e-5 < rounded && rounded < 2e-3, "{rounded}");
+}
+
+/// The library itself has every function of the table, where it is fetched.
+#[test]
+fn the_table_is_that_of_the_library() {
+    let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
+    let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
+    match cuda::cublas::CublasLt::find(&cuda::Places { packages, ..Default::default() }) {
+        Ok(library) => assert_eq!(library.version(), "13.1.0"),
+        Err(cuda::cublas::CublasError::NotFound(error)) => {
+            skip("gpu_cublas::the_table_is_that_of_the_library", &error.to_string());
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The command line. Nothing of cuBLAS's is there when a model is compiled.
+#[test]
+fn products_are_cublaslts_where_that_is_asked_for() {
+    let test = "gpu_cublas::products_are_cublaslts_where_that_is_asked_for";
+    let folder = folder("gpu-cublas-compile");
+    let compile = |name: &str, model: &str, words: &[&str]| {
+        let mut command = without_libraries(&program("prestow"));
+        command.args(["compile", model]).args(words).arg("--data").arg(root().join("data"));
+        let out = command.arg("-o").arg(folder.join(name)).output().expect("it is built");
+        (out.status.code(), text(&out.stdout) + &text(&out.stderr))
+    };
+    let refused = |words: &[&str], says: &str| {
+        let (code, said) = compile("refused", "lenet", words);
+        assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
+    };
+    let gpu = ["--target", "cuda:sm_90"];
+    refused(&["--cublas"], "name one with --target, as cuda:sm_80");
+    refused(&[&gpu[..], &["--cublas=fast"]].concat(), "--cublas takes nothing or tf32");
+    refused(&[&gpu[..], &["--cublas-workspace", "1MiB"]].concat(), "--cublas, which is missing");
+    refused(&[&gpu[..], &["--cublas", "--cublas-workspace", "much"]].concat(), "--cublas-workspace");
+    refused(&[&gpu[..], &["--cublas=tf32", "--exact"]].concat(), "exclude each other");
+    refused(&[&gpu[..], &["--cublas=tf32", "--dtype", "bf16"]].concat(), "rounds operands of f32");
+    refused(&[&gpu[..], &["--verbose"]].concat(), "--cublas");
+    let what_if = |words: &[&str]| {
+        let mut command = without_libraries(&program("prestow"));
+        command.args(["what-if", "lenet", "--batch", "1", "--json"]).args(words);
+        let out = command.output().expect("it is built");
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("it is JSON");
+        report["variants"][0]["arena_bytes"].as_u64().expect("it is a number")
+    };
+    // The workspace is in the arena, and as large as somebody says, or as NVIDIA recommends.
+    let words = |words: &[&'static str]| [&gpu[..], words].concat();
+    let (less, more) = (what_if(&words(&["--cublas", "--cublas-workspace", "1MiB"])), what_if(&words(&["--cublas"])));
+    assert!((1 << 20..2 << 20).contains(&less) && (32 << 20..33 << 20).contains(&more), "{less} {more}");
+    let before = what_if(&["--target", "cuda:sm_80", "--cublas"]);
+    assert!((4 << 20..5 << 20).contains(&before), "{before}");
+    if crate::cuda::compiler(test).is_none() {
+        return;
+    }
+    let (code, said) = compile("all", "lenet", &words(&["--cublas"]));
+    assert!(
+        code == Some(0) && said.contains("cuBLASLt does 3 of 3 products at batch 1; the executable needs it"),
+        "{said}"
+    );
+    let (_, _) = compile("again", "lenet", &words(&["--cublas"]));
+    let file = |name: &str| std::fs::read(folder.join(name)).expect("it is written");
+    assert!(file("all") == file("again"), "the same input gives the same executable");
+    let (code, said) = compile("json", "lenet", &words(&["--cublas", "--json", "--batch", "1,2"]));
+    let report: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+    let plans = report["cublas"]["plans"].as_array().expect("it is told");
+    assert_eq!((code, plans.len(), plans[1]["done"].as_u64()), (Some(0), 2, Some(3)));
+
+    // What is left to others is told.
+    let file = folder.join("apart.onnx");
+    std::fs::write(&file, export::onnx(&products()).expect("it can be written")).expect("the folder is ours");
+    let (code, said) = compile("apart", file.to_str().expect("text"), &words(&["--cublas", "--verbose"]));
+    assert!(code == Some(0) && said.contains("cuBLASLt does 7 of 8 products"), "{said}");
+    assert!(said.contains("apart: its factors do not lie at one distance"), "{said}");
+
+    // On a GPU, beside a processor.
+    if !built_cublas(&folder) {
+        return skip(test, "`c++` is not installed");
+    }
+    let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
+    let graph = compiler::source::load(&request).expect("it has a name").graph;
+    let how = How { code: None, ..with_cublas(DType::F32) };
+    let mocked = Mocked::new(test, "gpu-cublas-check", graph, how).expect("there is a compiler");
+    let mut command = without_libraries(&program("prestow"));
+    command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--cublas", "--cublas-workspace", "1MiB"]);
+    command.arg("--data").arg(root().join("data"));
+    command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
+    let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
+    let said = text(&out.stdout) + &text(&out.stderr);
+    assert!(out.status.success() && said.contains("products by cuBLASLt") && said.contains("equal"), "{said}");
+    assert!(mocked.trace().contains("\ncublaslt "), "{}", mocked.trace());
+}

@@ -1,0 +1,84 @@
+//! What a driver allocates in a run, by a CUPTI of our own beside the driver without a GPU.
+
+use std::process::{Command, Output};
+
+use serde_json::Value as Json;
+
+use crate::executables::text;
+use crate::gpu::{How, Mocked, built, without_libraries};
+use crate::support::{root, skip};
+
+fn measured(mocked: &Mocked, words: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = without_libraries(&mocked.exe);
+    command.args(["memory", "--actual"]).args(words).env("LD_LIBRARY_PATH", &mocked.folder);
+    command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).envs(variables.iter().copied());
+    let out = command.output().expect("it is there");
+    let said = text(&out.stderr);
+    assert!(!said.contains("panicked"), "{variables:?}: {said}");
+    assert!(!mocked.trace().contains("leaked"), "{variables:?}: {}", mocked.trace());
+    out
+}
+
+fn report(mocked: &Mocked, variables: &[(&str, &str)]) -> (Option<i32>, Json) {
+    let out = measured(mocked, &["--json"], variables);
+    let report = serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&out.stderr)));
+    (out.status.code(), report)
+}
+
+#[test]
+fn what_a_driver_allocates_in_a_run_is_recorded() {
+    let test = "gpu_cupti::what_a_driver_allocates_in_a_run_is_recorded";
+    let graph = crate::passes_keep::random_graph(5);
+    let Some(mocked) = Mocked::new(test, "gpu-cupti", graph, How::default()) else { return };
+    let library = mocked.folder.join("libcupti.so.13");
+    if !built(Command::new("c++").arg(root().join("cuda/mock_cupti.cpp")), &library) {
+        return skip(test, "`c++` is not installed");
+    }
+    let row = |report: &Json| {
+        let rows = report["actual"]["device_processes"].as_array().cloned().unwrap_or_default();
+        let found =
+            rows.iter().find(|row| row["what"].as_str().is_some_and(|what| what.contains("by the driver in a run")));
+        found.map(|row| {
+            (row["what"].as_str().expect("it is text").to_string(), row["bytes"].as_u64().expect("a number"))
+        })
+    };
+    // A run allocates nothing.
+    let (code, nothing) = report(&mocked, &[]);
+    assert_eq!((code, &nothing["verdict"]), (Some(0), &Json::from("equal")));
+    assert_eq!(row(&nothing), Some(("allocated by the driver in a run, 0 times".into(), 0)));
+    // What is given back before anybody can ask for free memory is seen all the same, and is no run without allocations.
+    let (code, some) = report(&mocked, &[("PRESTOW_MOCK_ALLOCATE", "4096")]);
+    assert_eq!((code, &some["verdict"]), (Some(1), &Json::from("allocates")));
+    assert_eq!(row(&some), Some(("allocated by the driver in a run, 1 times".into(), 4096)));
+    let words = text(&measured(&mocked, &["--view", "actual"], &[]).stdout);
+    assert!(words.contains("allocated by the driver in a run, 0 times (CUPTI,"), "{words}");
+
+    // What is not told is said to be so, and why.
+    let untold = |variables: &[(&str, &str)], why: &str| {
+        let (code, report) = report(&mocked, variables);
+        assert_eq!((code, &report["verdict"]), (Some(0), &Json::from("equal")), "{variables:?}");
+        assert_eq!(row(&report), None, "{variables:?}");
+        let rows = report["actual"]["device_untold"].as_array().cloned().unwrap_or_default();
+        let own = rows.iter().find(|row| row["what"] == "what the driver allocates in a run").expect("it is told");
+        assert!(own["why"].as_str().is_some_and(|text| text.contains(why)), "{variables:?}: {own}");
+    };
+    for (call, what) in [
+        ("cuptiGetVersion", "its start"),
+        ("cuptiActivityRegisterCallbacks", "its start"),
+        ("cuptiActivityEnable", "recording"),
+        ("cuptiActivityFlushAll", "giving what it recorded"),
+    ] {
+        let why = format!("CUPTI failed at {what}: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES");
+        untold(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:35"))], &why);
+    }
+    untold(&[("PRESTOW_MOCK_CUPTI_VERSION", "26")], "CUPTI's interface 26 is too old");
+    // A run that fails while it is recorded is a failure: the third one, behind the one at `open` and the one that is counted.
+    let out = measured(&mocked, &[], &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:3:719")]);
+    assert!(out.status.code() == Some(2) && text(&out.stderr).contains("the GPU was lost"), "{}", text(&out.stderr));
+    std::fs::remove_file(&library).expect("it was built");
+    let mut empty = Command::new("c++");
+    assert!(built(empty.args(["-x", "c++", "/dev/null"]), &library));
+    untold(&[], "has no function `cuptiGetVersion`");
+    std::fs::remove_file(&library).expect("it was built");
+    untold(&[], "cannot load libcupti.so");
+}

@@ -1,0 +1,141 @@
+//! Whatever a driver can refuse, refused once: each of the calls that a run makes, by the driver without a GPU.
+
+use types::Tensor;
+
+use crate::executables::text;
+use crate::gpu::{How, Mocked, without_libraries};
+use crate::support::difference;
+
+/// What a driver is asked in a command of an executable: names of calls, and how often.
+fn calls(mocked: &Mocked, words: &[&str]) -> Vec<(String, usize)> {
+    let file = mocked.folder.join("calls");
+    let out = command(mocked, words).env("PRESTOW_MOCK_CALLS", &file).output().expect("it is there");
+    assert!(out.status.success(), "{words:?}: {}", text(&out.stderr));
+    let said = std::fs::read_to_string(&file).expect("the driver writes it");
+    let row = |line: &str| {
+        let (name, count) = line.split_once(' ').expect("a name and a number");
+        (name.to_string(), count.parse().expect("it is a number"))
+    };
+    said.lines().map(row).collect()
+}
+
+fn command(mocked: &Mocked, words: &[&str]) -> std::process::Command {
+    let mut command = without_libraries(&mocked.exe);
+    command.args(words).env("LD_LIBRARY_PATH", &mocked.folder);
+    command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace"));
+    command
+}
+
+fn remove(mocked: &Mocked) {
+    for port in &mocked.plan.outputs {
+        let _ = std::fs::remove_file(mocked.folder.join(format!("{}.npy", port.name)));
+    }
+}
+
+fn is_written(mocked: &Mocked) -> bool {
+    mocked.plan.outputs.iter().any(|port| mocked.folder.join(format!("{}.npy", port.name)).exists())
+}
+
+/// Each call of a run fails once. Either that is said, nothing is left behind and no result is there; or everything was done
+/// by then, and what failed was the giving back.
+#[test]
+fn each_call_of_a_run_may_fail() {
+    let test = "gpu_faults::each_call_of_a_run_may_fail";
+    let graph = crate::passes_keep::random_graph(5);
+    let Some(mocked) = Mocked::new(test, "gpu-each-fault", graph, How::default()) else { return };
+    let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+    let folder = mocked.folder.to_str().expect("it is text");
+    let inputs: Vec<String> =
+        mocked.plan.inputs.iter().map(|port| format!("{}={folder}/in-{}.npy", port.name, port.name)).collect();
+    let mut words = vec!["run", "--output-dir", folder];
+    inputs.iter().for_each(|input| words.extend(["--input", input]));
+    let (mut told, mut done) = (0, 0);
+    for (name, count) in calls(&mocked, &words) {
+        for at in 1..=count {
+            remove(&mocked);
+            let fault = format!("{name}:{at}:999");
+            let out = command(&mocked, &words).env("PRESTOW_MOCK_FAIL", &fault).output().expect("it is there");
+            let (said, trace) = (text(&out.stderr), mocked.trace());
+            assert!(!said.contains("panicked"), "{fault}: {said}");
+            if out.status.success() {
+                // What gives back goes on where the context is not to be had, and leaves that to the context's end.
+                assert_eq!(name, "cuCtxSetCurrent", "{fault} is not noticed: {said}");
+                let got: Vec<Tensor> = mocked.outputs();
+                for (got, want) in got.iter().zip(&want) {
+                    assert_eq!(difference(got, want, 1e-4, 1e-4), None, "{fault}");
+                }
+                done += 1;
+                continue;
+            }
+            assert_eq!(out.status.code(), Some(2), "{fault}: {said}");
+            let says = if name == "cuModuleGetFunction" { "has no kernel" } else { "the GPU failed at" };
+            assert!(said.contains(says), "{fault}: {said}");
+            assert!(!trace.contains("leaked"), "{fault}: {trace}");
+            assert!(!is_written(&mocked), "{fault}: results are there");
+            told += 1;
+        }
+    }
+    assert!(40 < told && done < 20, "{told} are told, {done} came too late");
+}
+
+/// The same while memory is compared with the plan: it is never said to be equal where it could not be seen.
+#[test]
+fn each_call_of_a_measurement_may_fail() {
+    let test = "gpu_faults::each_call_of_a_measurement_may_fail";
+    let graph = crate::passes_keep::random_graph(5);
+    let Some(mocked) = Mocked::new(test, "gpu-each-measured", graph, How::default()) else { return };
+    let words = ["memory", "--actual", "--json"];
+    let mut told = 0;
+    for (name, count) in calls(&mocked, &words) {
+        // Calls of one kind are many here: the first ones, the last ones, and some between.
+        let step = (count / 12).max(1);
+        for at in (1..=count).filter(|at| *at <= 6 || count < at + 6 || at.is_multiple_of(step)) {
+            let fault = format!("{name}:{at}:999");
+            let out = command(&mocked, &words).env("PRESTOW_MOCK_FAIL", &fault).output().expect("it is there");
+            let said = text(&out.stderr);
+            assert!(!said.contains("panicked"), "{fault}: {said}");
+            match out.status.code() {
+                Some(0) => {
+                    // What NVML is asked by is told where it is missing; what gives back goes on.
+                    let optional = ["cuCtxSetCurrent", "cuDeviceGetPCIBusId"];
+                    assert!(optional.contains(&name.as_str()), "{fault} is not noticed");
+                }
+                code => {
+                    assert_eq!(code, Some(2), "{fault}: {said}{}", text(&out.stdout));
+                    told += 1;
+                }
+            }
+        }
+    }
+    assert!(40 < told, "{told} are told");
+}
+
+/// What a code means for whoever runs a model.
+#[test]
+fn a_gpu_that_is_busy_or_lost_is_called_so() {
+    let test = "gpu_faults::a_gpu_that_is_busy_or_lost_is_called_so";
+    let graph = crate::passes_keep::random_graph(5);
+    let Some(mocked) = Mocked::new(test, "gpu-lost", graph, How::default()) else { return };
+    let fails = |fault: &str, says: &[&str]| {
+        remove(&mocked);
+        let out = mocked.run(&[("PRESTOW_MOCK_FAIL", fault)]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{fault}: {said}");
+        assert!(says.iter().all(|says| said.contains(says)) && !said.contains("panicked"), "{fault}: {said}");
+        assert!(!mocked.trace().contains("leaked"), "{fault}: {}", mocked.trace());
+        assert!(!is_written(&mocked), "{fault}: results are there");
+    };
+    // By the numbers of `CUresult`: a device that another process has, or that its fabric manager has not set up.
+    for code in [46, 802] {
+        fails(&format!("cuDevicePrimaryCtxRetain:1:{code}"), &["not to be had", "making a context", "--device"]);
+    }
+    // When the driver is waited for: uncorrectable memory, a bad address, a watchdog, a kernel that failed, a device that fell
+    // off its bus.
+    for code in [214, 700, 702, 719, 911] {
+        for at in [1, 3] {
+            let fault = format!("cuStreamSynchronize:{at}:{code}");
+            fails(&fault, &["the GPU was lost at running kernels", "no result of this run", "Xid"]);
+        }
+    }
+    fails("cuGraphLaunch:2:719", &["the GPU was lost at launching a record"]);
+}

@@ -1,0 +1,145 @@
+//! Who holds a GPU's memory, by an NVML of our own beside the driver without a GPU.
+
+use std::process::Command;
+
+use serde_json::Value as Json;
+use types::Bytes;
+
+use crate::executables::text;
+use crate::gpu::{How, Mocked, built, without_libraries};
+use crate::support::{root, skip};
+
+/// What the mock's context takes, and what its driver keeps.
+const CONTEXT: u64 = 300 << 20;
+const RESERVED: u64 = 5 << 20;
+
+/// An executable with an NVML beside its driver, or none after saying that `test` is skipped.
+fn mocked(test: &str, name: &str) -> Option<Mocked> {
+    let mocked = Mocked::new(test, name, crate::passes_keep::random_graph(5), How::default())?;
+    match built(Command::new("c++").arg(root().join("cuda/mock_nvml.cpp")), &mocked.folder.join("libnvidia-ml.so.1")) {
+        true => Some(mocked),
+        false => {
+            skip(test, "`c++` is not installed");
+            None
+        }
+    }
+}
+
+/// What `memory --actual` says, with the trace of the driver.
+fn said(mocked: &Mocked, words: &[&str], variables: &[(&str, &str)]) -> String {
+    let mut command = without_libraries(&mocked.exe);
+    command.args(["memory", "--actual"]).args(words).env("LD_LIBRARY_PATH", &mocked.folder);
+    command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).envs(variables.iter().copied());
+    let out = command.output().expect("it is there");
+    // What NVML does not tell is no reason to say that plan and actual differ.
+    assert!(out.status.success(), "{variables:?}: {}{}", text(&out.stdout), text(&out.stderr));
+    assert!(!mocked.trace().contains("leaked"), "{variables:?}: {}", mocked.trace());
+    text(&out.stdout)
+}
+
+fn actual(mocked: &Mocked, variables: &[(&str, &str)]) -> Json {
+    let report: Json = serde_json::from_str(&said(mocked, &["--json"], variables)).expect("it is JSON");
+    assert_eq!(report["verdict"], "equal", "{report}");
+    report["actual"].clone()
+}
+
+fn bytes(actual: &Json, what: &str) -> Option<u64> {
+    let rows = actual["device_processes"].as_array()?;
+    rows.iter().find(|row| row["what"].as_str().is_some_and(|text| text.starts_with(what)))?["bytes"].as_u64()
+}
+
+/// What NVML does not tell. What CUPTI would is not there either.
+fn untold(actual: &Json) -> Vec<String> {
+    let rows = actual["device_untold"].as_array().cloned().unwrap_or_default();
+    let rows = rows.iter().map(|row| format!("{}: {}", row["what"], row["why"]));
+    rows.filter(|row| !row.contains("what the driver allocates in a run")).collect()
+}
+
+#[test]
+fn what_processes_hold_is_told() {
+    let test = "gpu_nvml::what_processes_hold_is_told";
+    let Some(mocked) = mocked(test, "gpu-nvml") else { return };
+    let block = (mocked.plan.arena.size.align_up(Bytes(256)) + mocked.plan.constants_size).0;
+    let own = actual(&mocked, &[]);
+    assert_eq!(bytes(&own, "all that this process holds"), Some(block + CONTEXT));
+    assert_eq!(bytes(&own, "context, libraries and code of this process"), Some(CONTEXT));
+    assert_eq!(bytes(&own, "in use by all processes"), Some(block + CONTEXT));
+    assert_eq!(bytes(&own, "kept by driver 580.65.06"), Some(RESERVED));
+    assert_eq!(untold(&own), [""; 0]);
+    // Others, and one of which nothing is told.
+    let others = actual(&mocked, &[("PRESTOW_MOCK_NVML", "4711:1000,self:500000000,12:2345,13:-1")]);
+    assert_eq!(bytes(&others, "all that this process holds"), Some(500_000_000));
+    assert_eq!(bytes(&others, "all that 2 other processes hold"), Some(3345));
+    assert_eq!(untold(&others), ["\"all that 1 other processes hold\": \"the platform does not let NVML tell\""]);
+    // More than a list has room for at first.
+    let many: Vec<String> = (1..=300).map(|pid| format!("{}:10", pid + 5_000_000)).collect();
+    let many = actual(&mocked, &[("PRESTOW_MOCK_NVML", &many.join(","))]);
+    assert_eq!(bytes(&many, "all that 300 other processes hold"), Some(3000));
+    let words = said(&mocked, &["--view", "actual"], &[]);
+    assert!(words.contains("on the device, as its management counts processes:"), "{words}");
+    assert!(words.contains("all that this process holds (NVML,"), "{words}");
+}
+
+#[test]
+fn what_the_platform_hides_is_said_to_be_hidden() {
+    let test = "gpu_nvml::what_the_platform_hides_is_said_to_be_hidden";
+    let Some(mocked) = mocked(test, "gpu-nvml-hidden") else { return };
+    let hidden = |variables: &[(&str, &str)], why: &str| {
+        let actual = actual(&mocked, variables);
+        let untold = untold(&actual);
+        assert!(untold[0].contains("all that this process holds") && untold[0].contains(why), "{untold:?}");
+        assert_eq!(bytes(&actual, "all that this process holds"), None, "{variables:?}");
+        let words = said(&mocked, &["--view", "actual"], variables);
+        assert!(words.contains("not told  all that this process holds"), "{words}");
+    };
+    hidden(&[("PRESTOW_MOCK_NVML", "")], "a container or a virtual machine hides them");
+    hidden(&[("PRESTOW_MOCK_NVML", "1:77")], "lists 1 processes and not this one");
+    hidden(&[("PRESTOW_MOCK_NVML", "self:-1")], "does not let it tell");
+    for (call, what) in [
+        ("nvmlInit_v2", "its start"),
+        ("nvmlDeviceGetHandleByPciBusId_v2", "finding the GPU"),
+        ("nvmlDeviceGetMemoryInfo_v2", "telling the GPU's memory"),
+        ("nvmlSystemGetDriverVersion", "telling the driver"),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", "listing processes"),
+    ] {
+        let why = format!("NVML failed at {what}: Insufficient Permissions");
+        hidden(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:4"))], &why);
+    }
+    hidden(&[("PRESTOW_MOCK_FAIL", "cuDeviceGetPCIBusId:1:999")], "the GPU failed at being asked where it is");
+    std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
+    if built(&mut empty(), &mocked.folder.join("libnvidia-ml.so.1")) {
+        hidden(&[], "has no function `nvmlInit_v2`");
+    }
+    std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        return skip(test, "this machine has a driver");
+    }
+    hidden(&[], "libnvidia-ml.so.1, which comes with the driver, is not where the system looks");
+}
+
+/// A library without functions.
+fn empty() -> Command {
+    let mut command = Command::new("c++");
+    command.args(["-x", "c++", "/dev/null"]);
+    command
+}
+
+/// Before anything is allocated it is known what is needed, what is free, and who has the rest.
+#[test]
+fn what_does_not_fit_names_who_holds_the_rest() {
+    let test = "gpu_nvml::what_does_not_fit_names_who_holds_the_rest";
+    let Some(mocked) = mocked(test, "gpu-nvml-full") else { return };
+    let block = (mocked.plan.arena.size.align_up(Bytes(256)) + mocked.plan.constants_size).0;
+    let full = |variables: &[(&str, &str)], says: &str| {
+        let out = mocked.run(&[&[("PRESTOW_MOCK_MEMORY", "1000")], variables].concat());
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        let needed = format!("{block} bytes do not fit into Mock GPU: 1000 of 1000 are free (");
+        assert!(said.contains(&needed) && said.contains(says) && !said.contains("panicked"), "{said}");
+        assert!(!mocked.trace().contains("alloc") && !mocked.trace().contains("leaked"), "{}", mocked.trace());
+    };
+    let held = [("PRESTOW_MOCK_NVML", "12:200,4711:700,13:-1")];
+    full(&held, "process 4711 holds 700, process 12 holds 200); stop what holds the rest, or take a smaller batch");
+    full(&[("PRESTOW_MOCK_NVML", "")], "NVML names no process that holds some of the 0 bytes in use");
+    full(&[("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4")], "who holds the rest is not told: NVML failed at its start");
+}

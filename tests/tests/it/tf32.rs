@@ -1,0 +1,243 @@
+//! Operands of `f32` rounded to eleven bits for tensor cores (TF32): emitted kernels behind the shim against the definition,
+//! whole executables on the driver without a GPU, and the command line.
+
+use cuda::Math;
+use ir::ops::MatMul;
+use ir::{Graph, Op, Source, evaluate};
+use lower::Target;
+use lower::cuda::CudaTarget;
+use types::{Bytes, DType, Scope, Shape, Tensor};
+
+use crate::cuda::{Run, SANITIZERS, TOLERANCE, cases, check_resources, large_products, run_given, target};
+use crate::executables::{folder, program, text};
+use crate::gpu::{How, Mocked, expected_trace, network, without_libraries};
+use crate::halves::assert_near;
+use crate::support::{difference, inputs, root};
+
+/// An operand is off by half of this part of it at most, a product of two by all of it.
+const STEP: f64 = 1.0 / 1024.0;
+
+fn rounding() -> CudaTarget {
+    target(DType::F32).rounding()
+}
+
+/// The nearest number of eleven bits, of two the one farther from zero: the definition, in `f64`.
+fn to_eleven_bits(number: f64) -> f64 {
+    if number == 0.0 || !number.is_finite() {
+        return number;
+    }
+    // `f32::MIN_POSITIVE` has the least exponent; numbers below it lie as far apart as those at it.
+    let exponent = (number.abs().log2().floor()).max(-126.0);
+    let step = 2f64.powf(exponent - 10.0);
+    // `round` takes the one farther from zero.
+    let rounded = (number / step).round() * step;
+    if f64::from(f32::MAX) < rounded.abs() { f64::INFINITY.copysign(number) } else { rounded }
+}
+
+fn rounded(tensor: &Tensor) -> Tensor {
+    if tensor.dtype() != DType::F32 {
+        return tensor.clone();
+    }
+    let items = tensor.to_f64();
+    Tensor::from_fn(tensor.shape().clone(), |ix| to_eleven_bits(items[ix]) as f32)
+}
+
+/// A graph with other known tensors.
+fn with_known(graph: &Graph, of: impl Fn(&Tensor) -> Tensor) -> Graph {
+    let mut new = Graph::new(&graph.name);
+    let mut values = std::collections::BTreeMap::new();
+    for (id, value) in graph.values().iter() {
+        let own = match &value.source {
+            Source::Input => new.add_input(&value.name, value.ty.dtype, value.ty.shape.clone()),
+            Source::Weight(tensor) => new.add_weight(&value.name, of(tensor)),
+            Source::Constant(tensor) => new.add_constant(&value.name, of(tensor)),
+            Source::Node { .. } => continue,
+        };
+        values.insert(id, own);
+    }
+    for node in graph.nodes().values() {
+        let operands: Vec<ir::ValueId> = node.inputs.iter().map(|input| values[input]).collect();
+        let outputs = new.add(node.op.clone(), &operands, node.scope.clone()).expect("it was accepted");
+        values.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    new.set_outputs(graph.outputs().iter().map(|output| (output.name.clone(), values[&output.value])).collect());
+    new
+}
+
+/// Products and convolutions of `f32`, one a graph, some cut into large tiles.
+fn products() -> Vec<(String, Graph)> {
+    let (all, _) = cases();
+    let is_product = |graph: &Graph| {
+        let mut nodes = graph.nodes().values();
+        let is_one = matches!(nodes.next().map(|node| &node.op), Some(Op::MatMul(_) | Op::Conv(_)));
+        is_one && nodes.next().is_none() && graph.values().values().all(|value| value.ty.dtype == DType::F32)
+    };
+    let mut graphs: Vec<(String, Graph)> = all.into_iter().filter(|(_, graph)| is_product(graph)).collect();
+    graphs.extend(large_products());
+    assert!(20 < graphs.len(), "{}", graphs.len());
+    graphs
+}
+
+/// What eleven bits hold is multiplied as it is: results are those of the definition, as nearly as those of `f32` kernels.
+#[test]
+fn what_eleven_bits_hold_is_multiplied_exactly() {
+    let test = "tf32::what_eleven_bits_hold_is_multiplied_exactly";
+    let graphs: Vec<(String, Graph)> =
+        products().into_iter().map(|(name, graph)| (name, with_known(&graph, rounded))).collect();
+    let given = graphs.iter().map(|(_, graph)| inputs(graph, 3).iter().map(rounded).collect()).collect();
+    let Some(runs) = run_given(test, "tf32-exact", &graphs, given, &rounding(), &SANITIZERS) else { return };
+    let mut wrong = Vec::new();
+    for ((name, graph), Run { given, got, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(graph, given).expect("the graph verifies");
+        wrong.extend(
+            difference(&got[0], &want[0], TOLERANCE, TOLERANCE).map(|difference| format!("{name}: {difference}")),
+        );
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), graphs.len(), wrong.join("\n"));
+}
+
+/// Other operands are rounded, and results are off by no more than that can make of them: a step of the sum of the terms'
+/// sizes.
+#[test]
+fn rounded_operands_are_off_by_a_step_at_most() {
+    let test = "tf32::rounded_operands_are_off_by_a_step_at_most";
+    // What follows a sum may make more of a difference than it is.
+    let plain = |(name, graph): (String, Graph)| {
+        let node = graph.nodes().values().next().expect("there is one").clone();
+        let activation = match &node.op {
+            Op::MatMul(product) => &product.epilogue.activation,
+            Op::Conv(conv) => &conv.epilogue.activation,
+            _ => unreachable!("they are products"),
+        };
+        activation.is_empty().then_some((name, graph))
+    };
+    let graphs: Vec<(String, Graph)> = products().into_iter().filter_map(plain).collect();
+    let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 5)).collect();
+    let Some(runs) = run_given(test, "tf32-rounded", &graphs, given, &rounding(), &["-O2"]) else { return };
+    let size = |tensor: &Tensor| {
+        let items = tensor.to_f64();
+        Tensor::from_fn(tensor.shape().clone(), |ix| items[ix].abs() as f32)
+    };
+    let mut off = 0;
+    for ((name, graph), Run { given, got, .. }) in graphs.iter().zip(&runs) {
+        let want = evaluate(graph, given).expect("the graph verifies")[0].to_f64();
+        let sizes: Vec<Tensor> = given.iter().map(size).collect();
+        let most = evaluate(&with_known(graph, size), &sizes).expect("the graph verifies")[0].to_f64();
+        for (ix, ((got, want), most)) in got[0].to_f64().iter().zip(&want).zip(&most).enumerate() {
+            let difference = (got - want).abs();
+            assert!(difference <= (STEP + 1e-5) * most + 1e-6, "{name}, {ix}: {got} and {want}, of {most}");
+            off += usize::from(1e-6 * most < difference);
+        }
+    }
+    assert!(1000 < off, "operands are rounded: {off}");
+}
+
+/// Every rounding, by a product with one.
+#[test]
+fn numbers_are_rounded_as_they_are_defined() {
+    let test = "tf32::numbers_are_rounded_as_they_are_defined";
+    let numbers = (0..8192).map(|ix| {
+        let size = 2f64.powi(ix / 32 - 128);
+        // Between two of eleven bits, and a little beside the middle.
+        let part = [
+            1.0,
+            1.0 + STEP / 2.0,
+            1.0 + STEP * 1.5,
+            1.0 + STEP / 2.0 - 2f64.powi(-23),
+            1.0 + STEP / 2.0 + 2f64.powi(-22),
+        ];
+        (if ix % 2 == 0 { 1.0 } else { -1.0 }) * size * (part[ix as usize % 5] + f64::from(ix % 7) * STEP)
+    });
+    let more = [0.0, -0.0, 1e-40, f64::from(f32::MAX), f64::from(f32::MIN_POSITIVE), 3.0];
+    let numbers: Vec<f32> = numbers.chain(more).map(|number| number as f32).collect();
+    let mut graph = Graph::new("one");
+    let x = graph.add_input("x", DType::F32, Shape::from([numbers.len(), 1]));
+    let one = graph.add_weight("one", Tensor::from_fn(Shape::from([1, 1]), |_| 1.0f32));
+    let y = graph.add1(MatMul::default().into(), &[x, one], Scope::new("y")).expect("it is accepted");
+    graph.set_outputs(vec![("y".into(), y)]);
+    let given = vec![vec![Tensor::from_fn(Shape::from([numbers.len(), 1]), |ix| numbers[ix])]];
+    let Some(runs) = run_given(test, "tf32-numbers", &[("one".into(), graph)], given, &rounding(), &["-O2"]) else {
+        return;
+    };
+    for (number, got) in numbers.iter().zip(runs[0].got[0].to_f64()) {
+        let want = to_eleven_bits(f64::from(*number));
+        assert!(got == want, "{number:e} becomes {got:e} and not {want:e}");
+    }
+}
+
+/// NVIDIA's compiler takes the same source, with numbers in registers.
+#[test]
+fn kernels_compile_without_spills() {
+    let Some(compiler) = crate::cuda::compiler("tf32::kernels_compile_without_spills") else { return };
+    check_resources(&compiler, products(), &rounding(), &CudaTarget::ARCHITECTURES);
+}
+
+/// Whole executables: emitted kernels, and libraries told to do the same.
+#[test]
+fn networks_are_near_those_of_a_processor() {
+    let test = "tf32::networks_are_near_those_of_a_processor";
+    let graphs = [
+        ("resnet18", network("resnet18", &[1, 3, 40, 48])),
+        ("transformer", crate::transformers::transformer(2)),
+        ("random", crate::passes_keep::random_graph(3)),
+    ];
+    for (name, graph) in graphs {
+        for libraries in [false, true] {
+            let cudnn = libraries.then_some(Math::Tf32);
+            let cublas = libraries.then_some((Math::Tf32, Bytes(4096)));
+            let how = How { rounds: true, cudnn, cublas, ..How::default() };
+            let case = format!("tf32-{name}{}", if libraries { "-libraries" } else { "" });
+            let Some(mocked) = Mocked::new(test, &case, graph.clone(), how) else { return };
+            assert_eq!(mocked.plan.target, "cuda:sm_90+tf32");
+            let out = mocked.run(&[]);
+            assert!(out.status.success(), "{case}: {}", text(&out.stderr));
+            assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{case}");
+            let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
+            let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
+            // As for halves of as many bits, of which less is rounded.
+            assert_near(&case, &mocked.outputs(), &want, 8.0 * STEP);
+        }
+    }
+}
+
+#[test]
+fn the_command_line_takes_it_for_gpus() {
+    let test = "tf32::the_command_line_takes_it_for_gpus";
+    let folder = folder("tf32-compile");
+    let compile = |name: &str, words: &[&str]| {
+        let mut command = without_libraries(&program("prestow"));
+        command.args(["compile", "lenet"]).args(words).arg("--data").arg(root().join("data"));
+        let out = command.arg("-o").arg(folder.join(name)).output().expect("it is built");
+        (out.status.code(), text(&out.stdout) + &text(&out.stderr))
+    };
+    let refused = |words: &[&str], says: &str| {
+        let (code, said) = compile("refused", words);
+        assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
+    };
+    refused(&["--dtype", "tf32"], "--dtype tf32 is for GPUs");
+    refused(&["--dtype", "tf16"], "there are f32, tf32, f16, bf16");
+    refused(&["--target", "cuda:sm_90", "--dtype", "tf32", "--exact"], "--dtype tf32 and --exact exclude each other");
+    if crate::cuda::compiler(test).is_none() {
+        return;
+    }
+    let (code, said) = compile("tf32", &["--target", "cuda:sm_90", "--dtype", "tf32", "--cublas"]);
+    assert!(code == Some(0) && said.contains("lenet for cuda:sm_90+tf32"), "{said}");
+    let image = runtime::ImageFile::open(&folder.join("tf32")).expect("it is an image");
+    let works = image.plans[0].steps.iter().filter_map(|step| cuda::Work::from_code(&step.code));
+    let products: Vec<Math> = works
+        .filter_map(|work| if let cuda::Work::Cublas(product) = work { Some(product.math) } else { None })
+        .collect();
+    assert_eq!(products, [Math::Tf32; 3], "libraries are told as well");
+    assert_eq!(rounding().name(), "cuda:sm_90+tf32");
+    let mut what_if = without_libraries(&program("prestow"));
+    what_if.args(["what-if", "lenet", "--batch", "1", "--target", "cuda:sm_90", "--dtype", "f32,tf32", "--json"]);
+    let report: serde_json::Value =
+        serde_json::from_slice(&what_if.output().expect("it is built").stdout).expect("it is JSON");
+    let dtypes: Vec<&str> = report["variants"]
+        .as_array()
+        .expect("there are two")
+        .iter()
+        .map(|variant| variant["dtype"].as_str().expect("it is text"))
+        .collect();
+    assert_eq!(dtypes, ["f32", "tf32"]);
+}
