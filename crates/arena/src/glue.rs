@@ -16,10 +16,10 @@
 //! ```
 //!
 //! **Split.** Some blocks that end and some that begin with the same sum, not all of them, become a joint of their own.
-//! All subsets are looked at where there are few blocks, pairs and single ones where there are many. Sums can agree by
-//! chance, the likelier the more of them are compared and the smaller they are; where many more were compared than the
-//! sum itself says, it does not count. What is not split though all subsets were looked at is whole; so is what has one
-//! block on a side, or the height of the whole problem.
+//! All subsets are looked at where there are few blocks, those of the fewest where there are many. Sums can agree by
+//! chance, the likelier the more of them are compared and the smaller they are (`sums.rs`); what is sure comes first, what
+//! is in doubt only where nothing else is left, and what is more in doubt than that does not count. What is not split
+//! though all subsets were looked at is whole; so is what has one block on a side, or the height of the whole problem.
 //!
 //! **Row.** Where one block ends at a joint and one begins, they are one.
 //!
@@ -47,7 +47,7 @@
 //! Every placement of what is glued is one of the items. The other way round it is not, so gluing is one more pass of
 //! the portfolio and proves nothing. Where many items end at boundaries with slack, nothing is tried.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -55,14 +55,16 @@ use types::Bytes;
 
 use crate::floor::Floor;
 use crate::instance::{Instance, Item, Work, gcd};
+use crate::joint::{Joint, Level, Seen};
 use crate::problem::{Buffer, Lifetime, Problem};
+use crate::sums::{ONE_DOUBT, Vain, agreement};
 
 /// Nothing is tried if more than one part in so many of the items end where not as much begins.
 const SLACK_SHARE: usize = 4;
-/// Of so many blocks at each side of a joint all subsets are looked at.
-const SUBSETS_MAX: usize = 10;
-/// A sum counts where the number of sums that were compared is not more than so many times it.
-const LUCK: u64 = 4;
+/// At first few sums are compared, and what agrees is sure.
+const SURE: Level = Level { n_sums: 256, doubt: ONE_DOUBT / 64 };
+/// What is more in doubt does not count.
+const DOUBT_MAX: u64 = 4 * ONE_DOUBT;
 /// One part in so many of the stacks that may be guessed is.
 const GUESS_SHARE: usize = 8;
 /// A closed range is looked for among so many boundaries from its first on.
@@ -76,12 +78,17 @@ const RANGE_UNITS_MAX: u64 = 500_000;
 const RANGE_WASTE: u64 = 2000;
 /// A range that was placed in vain is placed again when one part in so many of its blocks is gone.
 const AGAIN_SHARE: usize = 2;
-/// What a round costs for each block, in units of work.
+/// What looking at a joint costs besides its sums, in units of work.
+const SPLIT_UNITS: usize = 16;
+/// What it costs for each block to tell all joints anew what ends and begins there.
 const ROUND_UNITS: usize = 3;
 
 /// What is tried where nothing is certain, in this order.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 11] = [
+    Step::Split(Level { n_sums: 4096, doubt: ONE_DOUBT / 64 }),
+    Step::Split(Level { n_sums: 4096, doubt: ONE_DOUBT / 4 }),
     Step::Range { doubts: 0, blocks: 100, waste: RANGE_WASTE },
+    Step::Split(Level { n_sums: 4096, doubt: DOUBT_MAX }),
     Step::Guess { doubts: 1, blocks: 1024 },
     Step::Range { doubts: 1, blocks: 400, waste: RANGE_WASTE },
     Step::Guess { doubts: 1, blocks: usize::MAX },
@@ -93,6 +100,8 @@ const STEPS: [Step; 8] = [
 
 #[derive(Clone, Copy)]
 enum Step {
+    /// Joints, with more sums than at first or more doubt.
+    Split(Level),
     /// Ranges of so many blocks at most, so many of whose edges may be in doubt, with waste of one part in so many of
     /// the height of all.
     Range { doubts: usize, blocks: usize, waste: u64 },
@@ -141,28 +150,6 @@ struct Block {
     to: u32,
 }
 
-/// A vertical line, or several at the same time that are not told apart.
-#[derive(Clone, Default)]
-struct Joint {
-    ending: Vec<u32>,
-    starting: Vec<u32>,
-    /// Whether it is one line, as far as sums can say.
-    is_whole: bool,
-    /// How many blocks there were when it was looked at last.
-    seen: (usize, usize),
-}
-
-impl Joint {
-    fn len(&self) -> usize {
-        self.ending.len() + self.starting.len()
-    }
-
-    /// Whether nothing but so many blocks end at it, or begin, and it is whole.
-    fn is_just(&self, n_blocks: usize) -> bool {
-        self.is_whole && (self.ending.len() == n_blocks || self.starting.len() == n_blocks)
-    }
-}
-
 /// The items of an instance, glued to blocks.
 pub(crate) struct Network<'a> {
     instance: &'a Instance,
@@ -172,6 +159,10 @@ pub(crate) struct Network<'a> {
     joints: Vec<Joint>,
     /// The joints at which blocks end or begin.
     busy: Vec<u32>,
+    /// Those of them that are to be looked at.
+    due: Vec<u32>,
+    /// By joint, whether it is due.
+    is_due: Vec<bool>,
     merges: Vec<Merge>,
     /// By block that is a part: of which. Others are parts of themselves.
     whole: Vec<u32>,
@@ -181,6 +172,7 @@ pub(crate) struct Network<'a> {
     height: u64,
     /// How many blocks ranges had that were placed in vain, by first section, end and waste.
     vain: BTreeMap<(u32, u32, u64), usize>,
+    ranges: Ranges,
 }
 
 impl<'a> Network<'a> {
@@ -221,29 +213,40 @@ impl<'a> Network<'a> {
             left: (0..instance.items.len() as u32).collect(),
             joints: vec![Joint::default(); instance.n_sections + 1],
             busy: Vec::new(),
+            due: Vec::new(),
+            is_due: vec![false; instance.n_sections + 1],
             merges: Vec::new(),
             whole: (0..instance.items.len() as u32).collect(),
             unit,
             height,
             vain: BTreeMap::new(),
+            ranges: Ranges::default(),
         })
     }
 
     /// Glues what can be glued. Whether there was anything.
     pub(crate) fn reduce(&mut self, guess: Guess, solve: Solve, work: &mut Work) -> bool {
         let n_before = self.left.len();
-        while work.spend(ROUND_UNITS * self.left.len()) {
-            self.connect();
-            let is_split = self.split(work);
-            let is_stacked = self.stack_certain();
-            let step = |step: &Step| match *step {
+        self.connect();
+        for busy in 0..self.busy.len() {
+            self.mark(self.busy[busy]);
+        }
+        while work.spend(self.busy.len()) {
+            self.settle(work);
+            let step = |step: &&Step| match **step {
+                Step::Split(level) => self.split_more(level, work),
                 Step::Range { doubts, blocks, waste } => self.close_ranges(doubts, blocks, waste, solve, work),
                 Step::Guess { doubts, blocks } => self.stack_guessed(guess, doubts, blocks),
             };
-            if !is_split && !is_stacked && !STEPS.iter().any(step) {
-                break;
+            match STEPS.iter().find(step) {
+                None => break,
+                Some(Step::Split(_)) => {}
+                Some(Step::Range { .. } | Step::Guess { .. }) => {
+                    work.spend(ROUND_UNITS * self.left.len());
+                    self.forget_parts();
+                    self.connect();
+                }
             }
-            self.forget_parts();
         }
         self.forget_parts();
         self.left.len() < n_before
@@ -315,53 +318,105 @@ impl<'a> Network<'a> {
         }
     }
 
-    /// Splits joints and makes rows; whether there was anything to do.
-    fn split(&mut self, work: &mut Work) -> bool {
-        let mut is_any = false;
-        for busy in 0..self.busy.len() {
-            let at = self.busy[busy] as usize;
-            let mut joint = std::mem::take(&mut self.joints[at]);
-            for block in joint.ending.iter_mut().chain(&mut joint.starting) {
-                *block = self.root(*block);
-            }
-            joint.is_whole |= joint.ending.len() <= 1 || joint.starting.len() <= 1;
-            joint.is_whole |= self.sizes(&joint.ending).iter().sum::<u64>() == self.height;
-            while !joint.is_whole || (joint.ending.len(), joint.starting.len()) == (1, 1) {
-                let seen = (joint.ending.len(), joint.starting.len());
-                if joint.seen == seen {
-                    break;
-                }
-                let Some((ending, starting)) = self.balanced(&mut joint, work) else {
-                    joint.seen = seen;
-                    break;
-                };
-                is_any = true;
-                joint.ending.retain(|block| !ending.contains(block));
-                joint.starting.retain(|block| !starting.contains(block));
-                if let ([a], [b]) = (&ending[..], &starting[..]) {
-                    self.join(*a, *b);
-                } else {
-                    let id = self.joints.len() as u32;
-                    ending.iter().for_each(|block| self.blocks[*block as usize].to = id);
-                    starting.iter().for_each(|block| self.blocks[*block as usize].from = id);
-                    let is_whole = ending.len() <= 1 || starting.len() <= 1;
-                    self.joints.push(Joint { ending, starting, is_whole, seen: (0, 0) });
-                    self.busy.push(id);
-                }
-                joint.is_whole |= joint.ending.len() <= 1 || joint.starting.len() <= 1;
-            }
-            self.joints[at] = joint;
+    /// Notes that a joint is to be looked at.
+    fn mark(&mut self, joint: u32) {
+        if !std::mem::replace(&mut self.is_due[joint as usize], true) {
+            self.due.push(joint);
         }
-        is_any
+    }
+
+    /// Notes that the joints at which a block begins and ends are to be looked at.
+    fn mark_ends(&mut self, block: u32) {
+        let Block { from, to, .. } = self.blocks[block as usize];
+        self.mark(from);
+        self.mark(to);
+    }
+
+    /// Does all that is sure, until nothing is left of it.
+    fn settle(&mut self, work: &mut Work) {
+        while let Some(joint) = self.due.pop() {
+            self.is_due[joint as usize] = false;
+            while self.split(joint, SURE, work) {}
+            self.stack_certain(joint);
+        }
+    }
+
+    /// Splits each joint once where that can be; whether there is something to do now.
+    fn split_more(&mut self, level: Level, work: &mut Work) -> bool {
+        for busy in 0..self.busy.len() {
+            self.split(self.busy[busy], level, work);
+        }
+        !self.due.is_empty()
+    }
+
+    /// Splits a joint into two, or makes a row of two blocks; whether it could.
+    fn split(&mut self, at: u32, level: Level, work: &mut Work) -> bool {
+        if self.joints[at as usize].is_done(level) {
+            return false;
+        }
+        self.refresh(at);
+        let mut joint = std::mem::take(&mut self.joints[at as usize]);
+        let was_whole = joint.is_whole;
+        joint.is_whole |= joint.ending.len() <= 1 || joint.starting.len() <= 1;
+        joint.is_whole |= self.sizes(&joint.ending).iter().sum::<u64>() == self.height;
+        let found = match joint.n_blocks() {
+            (1, 1) => self.pair(&joint),
+            _ if joint.is_whole => None,
+            _ => self.balanced(&mut joint, level, work),
+        };
+        let Some([ending, starting]) = found else {
+            if joint.is_whole != was_whole {
+                self.mark(at);
+            }
+            self.joints[at as usize] = joint;
+            return false;
+        };
+        joint.ending.retain(|block| !ending.contains(block));
+        joint.starting.retain(|block| !starting.contains(block));
+        self.joints[at as usize] = joint;
+        self.mark(at);
+        if let ([a], [b]) = (&ending[..], &starting[..]) {
+            self.join(*a, *b);
+            self.mark(self.blocks[*a as usize].from);
+        } else {
+            let id = self.joints.len() as u32;
+            ending.iter().for_each(|block| self.blocks[*block as usize].to = id);
+            starting.iter().for_each(|block| self.blocks[*block as usize].from = id);
+            let is_whole = ending.len() <= 1 || starting.len() <= 1;
+            self.joints.push(Joint { ending, starting, is_whole, seen: Seen::default() });
+            self.is_due.push(false);
+            self.busy.push(id);
+            self.mark(id);
+        }
+        true
+    }
+
+    /// Puts what blocks of a joint belong to by now in their place.
+    fn refresh(&mut self, at: u32) {
+        let mut joint = std::mem::take(&mut self.joints[at as usize]);
+        for blocks in [&mut joint.ending, &mut joint.starting] {
+            blocks.iter_mut().for_each(|block| *block = self.root(*block));
+            blocks.sort_unstable();
+            blocks.dedup();
+        }
+        self.joints[at as usize] = joint;
+    }
+
+    /// The only block that ends and the only one that begins, if they are of a size.
+    fn pair(&self, joint: &Joint) -> Option<[Vec<u32>; 2]> {
+        let is_level = self.sizes(&joint.ending) == self.sizes(&joint.starting);
+        is_level.then(|| [joint.ending.clone(), joint.starting.clone()])
     }
 
     /// What a block belongs to by now.
-    fn root(&self, block: u32) -> u32 {
-        let mut root = block;
-        while self.whole[root as usize] != root {
-            root = self.whole[root as usize];
+    fn root(&mut self, mut block: u32) -> u32 {
+        while self.whole[block as usize] != block {
+            // The way is half as long the next time.
+            let next = self.whole[self.whole[block as usize] as usize];
+            self.whole[block as usize] = next;
+            block = next;
         }
-        root
+        block
     }
 
     /// Makes a row of two blocks.
@@ -377,59 +432,54 @@ impl<'a> Network<'a> {
         self.merges.push(Merge::Part { whole, part, offset });
     }
 
-    /// Some blocks that end and some that begin with the same sum, not all of them.
-    fn balanced(&self, joint: &mut Joint, work: &mut Work) -> Option<(Vec<u32>, Vec<u32>)> {
+    /// Some blocks that end and some that begin with the same sum, not all of them; none where that is more in doubt than
+    /// a level allows. Notes what was seen.
+    fn balanced(&self, joint: &mut Joint, level: Level, work: &mut Work) -> Option<[Vec<u32>; 2]> {
         let size = |block: &u32| self.blocks[*block as usize].size;
         joint.ending.sort_unstable_by_key(|block| (size(block), *block));
         joint.starting.sort_unstable_by_key(|block| (size(block), *block));
-        let (ending, starting) = (&joint.ending, &joint.starting);
-        if let ([a], [b]) = (&ending[..], &starting[..]) {
-            return (size(a) == size(b)).then(|| (vec![*a], vec![*b]));
-        }
-        let n_sums = ending.len() * starting.len();
-        let (mut a, mut b) = (0, 0);
-        while a < ending.len() && b < starting.len() {
-            match size(&ending[a]).cmp(&size(&starting[b])) {
-                Ordering::Less => a += 1,
-                Ordering::Equal if n_sums as u64 / LUCK <= size(&ending[a]) => {
-                    return Some((vec![ending[a]], vec![starting[b]]));
-                }
-                _ => b += 1,
+        let (ending, starting) = (self.sizes(&joint.ending), self.sizes(&joint.starting));
+        work.spend(SPLIT_UNITS + (ending.len() + starting.len()) / 2);
+        match agreement(&ending, &starting, level.n_sums, level.doubt, work) {
+            Ok([a, b]) => {
+                let pick = |list: &[u32], chosen: Vec<usize>| chosen.into_iter().map(|at| list[at]).collect();
+                Some([pick(&joint.ending, a), pick(&joint.starting, b)])
+            }
+            Err(Vain { doubt, saw_all }) => {
+                let is_level = ending.iter().sum::<u64>() == starting.iter().sum();
+                joint.is_whole |= saw_all && DOUBT_MAX < doubt && is_level;
+                joint.seen = Seen { n_blocks: joint.n_blocks(), n_sums: level.n_sums, doubt };
+                None
             }
         }
-        if ending.len() <= SUBSETS_MAX && starting.len() <= SUBSETS_MAX {
-            work.spend((1 << ending.len()) + (1 << starting.len()));
-            let found = balanced_subsets(&self.sizes(ending), &self.sizes(starting));
-            let Some((a, b)) = found else {
-                joint.is_whole = self.sizes(ending).iter().sum::<u64>() == self.sizes(starting).iter().sum::<u64>();
-                return None;
-            };
-            return Some((pick(ending, a), pick(starting, b)));
-        }
-        work.spend((ending.len() * starting.len()) / 4);
-        let of_ending = pair_for_one(&self.sizes(ending), &self.sizes(starting));
-        if let Some((one, [a, b])) = of_ending {
-            return Some((vec![ending[one]], vec![starting[a], starting[b]]));
-        }
-        let of_starting = pair_for_one(&self.sizes(starting), &self.sizes(ending));
-        of_starting.map(|(one, [a, b])| (vec![ending[a], ending[b]], vec![starting[one]]))
     }
 
     fn sizes(&self, blocks: &[u32]) -> Vec<u64> {
         blocks.iter().map(|block| self.blocks[*block as usize].size).collect()
     }
 
-    /// Stacks all that is certain to lie upon each other; whether there was any.
-    fn stack_certain(&mut self) -> bool {
-        let groups = self.parallel();
-        let n_before = self.merges.len();
+    /// Stacks blocks at a joint that are certain to lie upon each other.
+    fn stack_certain(&mut self, at: u32) {
+        self.refresh(at);
+        let Joint { ending, starting, .. } = &self.joints[at as usize];
+        let mut blocks: Vec<u32> = ending.iter().chain(starting).copied().collect();
+        let between = |block: &u32| (self.blocks[*block as usize].from, self.blocks[*block as usize].to);
+        blocks.sort_unstable_by_key(|block| (between(block), *block));
+        let groups = blocks.chunk_by(|a, b| between(a) == between(b)).filter(|group| 1 < group.len());
+        let groups: Vec<Vec<u32>> = groups.map(<[u32]>::to_vec).collect();
         for group in groups {
-            let [from, to] = self.edges(&group);
-            if (from.is_whole && to.is_whole) || from.is_just(group.len()) || to.is_just(group.len()) {
+            let Block { from, to, .. } = self.blocks[group[0] as usize];
+            self.refresh(from);
+            self.refresh(to);
+            let joints = self.edges(&group);
+            if joints.iter().all(|joint| joint.is_whole) || joints.iter().any(|joint| joint.is_just(group.len())) {
                 self.stack(&group);
+                for joint in [from, to] {
+                    self.refresh(joint);
+                    self.mark(joint);
+                }
             }
         }
-        n_before < self.merges.len()
     }
 
     /// Stacks what lies between the same two joints of which so many are not whole, where they have the fewest blocks;
@@ -454,7 +504,10 @@ impl<'a> Network<'a> {
             return false;
         };
         groups.retain(|(n_blocks, _)| *n_blocks <= limit.min(blocks_max));
-        groups.iter().for_each(|(_, group)| self.stack(group));
+        for (_, group) in &groups {
+            self.stack(group);
+            self.mark_ends(group[0]);
+        }
         !groups.is_empty()
     }
 
@@ -488,12 +541,17 @@ impl<'a> Network<'a> {
         let mut is_any = false;
         // What is in a range that became a block is not looked at again for now.
         let mut taken = vec![false; self.instance.n_sections];
-        for range in self.closed_ranges(blocks_max, work) {
-            let ClosedRange { first, end, ref blocks, height } = range;
+        if self.ranges.n_merges != self.merges.len() || self.ranges.blocks_max < blocks_max {
+            let all = self.closed_ranges(blocks_max, work);
+            self.ranges = Ranges { all, n_merges: self.merges.len(), blocks_max };
+        }
+        let ranges = std::mem::take(&mut self.ranges.all);
+        for range in ranges.iter().take_while(|range| range.blocks.len() <= blocks_max) {
+            let ClosedRange { first, end, ref blocks, height } = *range;
             let is_vain = |n_blocks: &usize| n_blocks - n_blocks / AGAIN_SHARE < blocks.len();
             if taken[first as usize..end as usize].contains(&true)
                 || self.vain.get(&(first, end, waste)).is_some_and(is_vain)
-                || doubts < self.doubts(&range)
+                || doubts < self.doubts(range)
             {
                 continue;
             }
@@ -513,13 +571,14 @@ impl<'a> Network<'a> {
                 Some((top, offsets)) if top - height <= self.height / waste => {
                     is_any = true;
                     taken[first as usize..end as usize].fill(true);
-                    self.close(&range, &offsets, top);
+                    self.close(range, &offsets, top);
                 }
                 _ => {
                     self.vain.insert((first, end, waste), blocks.len());
                 }
             }
         }
+        self.ranges.all = ranges;
         is_any
     }
 
@@ -554,6 +613,7 @@ impl<'a> Network<'a> {
             self.merges.push(Merge::Press { whole, share: *height as f64 / top as f64 });
         }
         self.blocks[whole as usize] = Block { first: *first, end: *end, size: *height, from, to };
+        self.mark_ends(whole);
     }
 
     /// Makes one joint of several.
@@ -565,7 +625,7 @@ impl<'a> Network<'a> {
             let one = &mut self.joints[joints[0] as usize];
             one.ending.extend(ending);
             one.starting.extend(starting);
-            (one.is_whole, one.seen) = (false, (0, 0));
+            (one.is_whole, one.seen) = (false, Seen::default());
         }
         joints[0]
     }
@@ -584,6 +644,8 @@ impl<'a> Network<'a> {
             let [first, end] = ends(block).map(time);
             ending[end].push((first, *block));
         }
+        // What began last comes first.
+        ending.iter_mut().for_each(|ending| ending.sort_unstable_by_key(|(first, block)| (Reverse(*first), *block)));
         let mut ranges = Vec::new();
         let mut blocks = Vec::new();
         for first in 0..times.len() {
@@ -592,7 +654,7 @@ impl<'a> Network<'a> {
             let mut growth = [0_i64; RANGE_BOUNDARIES];
             let mut n_unbalanced = 0;
             for end in first + 1..times.len().min(first + RANGE_BOUNDARIES) {
-                for (start, block) in ending[end].iter().filter(|(start, _)| first <= *start) {
+                for (start, block) in ending[end].iter().take_while(|(start, _)| first <= *start) {
                     let size = self.blocks[*block as usize].size as i64;
                     let grown = &mut growth[start - first];
                     if first < *start {
@@ -614,11 +676,19 @@ impl<'a> Network<'a> {
                 // From here on this boundary is within.
                 n_unbalanced += usize::from(growth[end - first] != 0);
             }
-            work.spend(1 + blocks.len() / 4);
+            work.spend(1 + blocks.len() / 2);
         }
         ranges.sort_by_key(|range| (range.blocks.len(), range.first));
         ranges
     }
+}
+
+/// The closed ranges of so many blocks at most, as they were after so many merges.
+#[derive(Default)]
+struct Ranges {
+    all: Vec<ClosedRange>,
+    n_merges: usize,
+    blocks_max: usize,
 }
 
 /// Sections in which blocks that live there alone have the same sum everywhere.
@@ -627,61 +697,6 @@ struct ClosedRange {
     end: u32,
     blocks: Vec<u32>,
     height: u64,
-}
-
-/// Subsets of two lists of sizes, as bits, with the same sum, neither of them all: the fewest sizes.
-fn balanced_subsets(a: &[u64], b: &[u64]) -> Option<(u32, u32)> {
-    // All but the whole and nothing.
-    let sums = |sizes: &[u64]| {
-        let mut sums = vec![(0_u64, 0_u32); 1 << sizes.len()];
-        for set in 1..sums.len() {
-            let lowest = set.trailing_zeros() as usize;
-            sums[set] = (sums[set & (set - 1)].0 + sizes[lowest], set as u32);
-        }
-        sums.pop();
-        sums.sort_unstable();
-        sums
-    };
-    let (all_a, all_b) = (sums(a), sums(b));
-    let trusted = (1 << (a.len() + b.len())) / LUCK;
-    let (mut at_a, mut at_b) = (1, 1);
-    let mut best: Option<(u32, u32, u32)> = None;
-    while let (Some((sum_a, set_a)), Some((sum_b, set_b))) = (all_a.get(at_a), all_b.get(at_b)) {
-        match sum_a.cmp(sum_b) {
-            Ordering::Less => at_a += 1,
-            Ordering::Greater => at_b += 1,
-            Ordering::Equal => {
-                let found = (set_a.count_ones() + set_b.count_ones(), *set_a, *set_b);
-                if trusted <= *sum_a && best.is_none_or(|best| found < best) {
-                    best = Some(found);
-                }
-                at_a += 1;
-            }
-        }
-    }
-    best.map(|(_, a, b)| (a, b))
-}
-
-/// One of some sizes, and two of others with that sum; both lists are sorted.
-fn pair_for_one(ones: &[u64], others: &[u64]) -> Option<(usize, [usize; 2])> {
-    let n_sums = ones.len() * others.len() * others.len() / 2;
-    let first = ones.partition_point(|one| *one < n_sums as u64 / LUCK);
-    for (at, one) in ones.iter().enumerate().skip(first) {
-        let (mut low, mut high) = (0, others.len() - 1);
-        while low < high {
-            match (others[low] + others[high]).cmp(one) {
-                Ordering::Less => low += 1,
-                Ordering::Equal => return Some((at, [low, high])),
-                Ordering::Greater => high -= 1,
-            }
-        }
-    }
-    None
-}
-
-/// Those of a list that are in a set.
-fn pick(list: &[u32], set: u32) -> Vec<u32> {
-    (0..list.len()).filter(|at| set >> at & 1 == 1).map(|at| list[at]).collect()
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ mod floor;
 mod glue;
 mod handful;
 mod instance;
+mod joint;
 mod need;
 mod obstacles;
 mod repair;
@@ -56,6 +57,7 @@ mod search;
 mod skyline;
 mod stack;
 mod stock;
+mod sums;
 mod tiers;
 mod windows;
 

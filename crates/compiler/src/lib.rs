@@ -159,7 +159,13 @@ fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileEr
 fn schedule(graph: &Graph, target: &dyn Target, scratch: Bytes) -> Result<Scheduled, CompileError> {
     // Nodes without a kernel are refused here, so that what follows may ask for any node's workspace.
     lower::check(graph, target)?;
-    let scheduled = passes::schedule(graph, &footprint(target, &workspace(target, scratch)));
+    let mut scheduled = passes::schedule(graph, &footprint(target, &workspace(target, scratch)));
+    // Which of two orders is better with the bytes that are really shared, lowering alone can tell.
+    if let Some(whole) = scheduled.whole.take()
+        && lower::peak(&whole, target, scratch)? < lower::peak(&scheduled.graph, target, scratch)?
+    {
+        scheduled.graph = whole;
+    }
     ir::verify(&scheduled.graph).map_err(|errors| passes::BrokenGraph { pass: "schedule", errors })?;
     Ok(scheduled)
 }
@@ -189,7 +195,8 @@ fn finish(
 
 /// What is known about the order, beside the lower bound of the buffers that it really led to.
 ///
-/// The bounds count a concatenation's bytes part by part, from when each is written; buffers may need more.
+/// The bounds count a concatenation's bytes part by part, from when each is written; buffers may need more. So they hold
+/// for an order that was chosen with whole concatenations too.
 fn order_proof(order: &Certificate, lower_bound: Bytes) -> Order {
     if lower_bound < order.lower_bound {
         // Bytes are shared that the bound takes for separate: it is none for these buffers.

@@ -82,6 +82,18 @@ impl Classes {
 
 /// Decides all classes of a graph whose nodes are done by `calls`.
 pub(crate) fn decide(graph: &Graph, calls: &Map<NodeId, Vec<Call>>) -> Classes {
+    decided(graph, calls).classes
+}
+
+/// The most bytes of classes and workspaces alive at once, each a multiple of `alignment`.
+pub(crate) fn peak(graph: &Graph, calls: &Map<NodeId, Vec<Call>>, alignment: Bytes) -> Bytes {
+    let live = decided(graph, calls).live_bytes(None, alignment);
+    let workspace = |calls: &Vec<Call>| calls.iter().map(|call| call.workspace.align_up(alignment)).max();
+    let workspaces = calls.values().map(|calls| workspace(calls).unwrap_or_default().0).chain(std::iter::repeat(0));
+    Bytes(live.into_iter().zip(workspaces).map(|(live, workspace)| live + workspace).max().unwrap_or(0))
+}
+
+fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a> {
     let mut state = Decision::new(graph);
     for node in graph.nodes().values() {
         if let Reuse::Alias { offset } = graph.reuse(node) {
@@ -128,7 +140,7 @@ pub(crate) fn decide(graph: &Graph, calls: &Map<NodeId, Vec<Call>>) -> Classes {
             reasons.into_iter().for_each(|(ix, reason)| state.refuse(id, node.inputs[ix], node.outputs[0], reason));
         }
     }
-    state.classes
+    state
 }
 
 struct Decision<'a> {
@@ -362,6 +374,11 @@ impl<'a> Decision<'a> {
 
     /// The most bytes of classes alive at once, as they are or with one joined to another.
     fn peak_bytes(&self, joined: Option<(ValueId, ValueId)>) -> u64 {
+        self.live_bytes(joined, Bytes(1)).into_iter().max().unwrap_or(0)
+    }
+
+    /// By position: the bytes of classes alive, each a multiple of `alignment`.
+    fn live_bytes(&self, joined: Option<(ValueId, ValueId)>, alignment: Bytes) -> Vec<u64> {
         let mut changes = vec![0i64; self.graph.nodes().len() + 2];
         for (root, class) in self.classes.class.iter() {
             if class.members.is_empty() || joined.is_some_and(|(child, _)| child == root) {
@@ -372,15 +389,15 @@ impl<'a> Decision<'a> {
             let members = || class.members.iter().chain(more.into_iter().flatten());
             let first = members().map(|&member| self.born[member]).min().unwrap_or(0);
             let last = members().map(|&member| self.last_read[member]).max().unwrap_or(0);
-            changes[first] += class.size as i64;
-            changes[last + 1] -= class.size as i64;
+            let size = Bytes(class.size).align_up(alignment).0 as i64;
+            changes[first] += size;
+            changes[last + 1] -= size;
         }
         let mut live = 0;
-        let mut peak = 0;
-        for change in changes {
+        let sums = changes.into_iter().map(|change| {
             live += change;
-            peak = peak.max(live);
-        }
-        peak as u64
+            live as u64
+        });
+        sums.collect()
     }
 }

@@ -222,6 +222,18 @@ pub fn lower_within(
     Ok(writer.finish())
 }
 
+/// The most bytes alive at once that a graph comes to when it is lowered, workspaces included; nothing is packed for it.
+///
+/// # Errors
+/// The first node that the target has no kernel for.
+pub fn peak(graph: &Graph, target: &dyn Target, scratch: Bytes) -> Result<Bytes, LowerError> {
+    let mut calls: Map<NodeId, Vec<Call>> = Map::new();
+    for id in graph.nodes().keys() {
+        calls.push(calls_of(graph, target, id, scratch)?);
+    }
+    Ok(alias::peak(graph, &calls, target.alignment()))
+}
+
 /// Whether there are kernels for all nodes.
 ///
 /// # Errors

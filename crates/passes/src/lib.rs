@@ -63,7 +63,7 @@ pub use layout::{Wishes, assign_layouts};
 pub use norm::{fold_scales, split_norms};
 pub use planes::flatten_windows;
 pub use pointwise::fuse_pointwise;
-pub use schedule::{Footprint, Scheduled, live_bytes, schedule, tasks};
+pub use schedule::{Counted, Footprint, Scheduled, live_bytes, schedule, tasks};
 
 /// A pass with its name.
 pub struct Pass {

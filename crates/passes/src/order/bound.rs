@@ -35,11 +35,10 @@ pub(crate) fn over_all_orders(instance: &Instance, orders: &[&[Position]], peak:
             own -= work.first;
         }
         if let [over] = &work.in_place[..] {
-            others
-                .extend(over.iter().flat_map(|&block| &instance.blocks[block].readers).filter(|&&other| other != task));
+            others.extend(over.iter().flat_map(|&block| &instance.blocks[block].last).filter(|&&other| other != task));
             bonus = Some((work.first, &others[..]));
         }
-        let Some(least) = cut.least(instance, &mut side, bonus) else { break };
+        let Some(least) = cut.least(instance, &mut side, Some(task), bonus) else { break };
         bound = bound.max(least + own);
         done.fill(0);
         (0..instance.len()).filter(|&task| side[task] == Side::Inside).for_each(|task| insert(&mut done, task));

@@ -3,7 +3,9 @@
 //! A point of time is a *down-set*: the tasks done by then, which hold all that they need. Bytes alive there are those of
 //! blocks made inside and read outside: a directed cut. Where some tasks are inside, some outside and the rest is free,
 //! the least is a minimum cut of a network: from a block's maker to the block a channel of its bytes, from there to each
-//! reader, and from each reader back to the maker, channels that are never cut.
+//! reader, and from each reader back to the maker, channels that are never cut. A block of several makers has a point of its
+//! own before that channel, which a channel that is never cut leads to from each of them; it ends when they are all
+//! inside as well.
 
 use super::instance::{Instance, Position};
 use crate::flow::{ENDLESS, Flow, SINK, SOURCE};
@@ -34,15 +36,17 @@ impl Cut {
 
     /// The fewest bytes alive at a down-set that agrees with `side`; free tasks are then put on their side.
     ///
-    /// `bonus`: bytes that count unless all of these tasks are inside. None where the budget ran out.
+    /// `running`: a task outside; what it and others make counts as made. `bonus`: bytes that count unless all of these
+    /// tasks are inside. None where the budget ran out.
     pub(crate) fn least(
         &mut self,
         instance: &Instance,
         side: &mut [Side],
+        running: Option<Position>,
         bonus: Option<(u64, &[Position])>,
     ) -> Option<u64> {
         self.budget = self.budget.checked_sub(instance.blocks.len() as u64)?;
-        let always = self.build(instance, side, bonus);
+        let always = self.build(instance, side, running, bonus);
         let flow = self.flow.maximum(&mut self.budget)?;
         for (task, side) in side.iter_mut().enumerate() {
             if *side == Side::Free {
@@ -53,7 +57,13 @@ impl Cut {
     }
 
     /// Builds the network; returns the bytes that are alive in any case.
-    fn build(&mut self, instance: &Instance, side: &[Side], bonus: Option<(u64, &[Position])>) -> u64 {
+    fn build(
+        &mut self,
+        instance: &Instance,
+        side: &[Side],
+        running: Option<Position>,
+        bonus: Option<(u64, &[Position])>,
+    ) -> u64 {
         self.flow.clear();
         self.point.clear();
         for side in side {
@@ -66,13 +76,17 @@ impl Cut {
         }
         let mut always = 0;
         for block in &instance.blocks {
-            let from = block.maker.map_or(SOURCE, |maker| self.point[maker]);
+            let from = match block.makers[..] {
+                [] => SOURCE,
+                [maker] => self.point[maker],
+                _ => self.first_of(&block.makers, running),
+            };
             if from != SINK {
-                always += self.connect(from, block.bytes, &block.readers, block.kept);
+                always += self.connect(from, block.bytes, &block.last, block.kept);
             }
             // Whatever reads the block needs its maker.
-            if 2 <= from {
-                for &reader in &block.readers {
+            if 2 <= from && !block.is_shared() {
+                for &reader in &block.last {
                     if 2 <= self.point[reader] {
                         self.flow.channel(self.point[reader], from, ENDLESS);
                     }
@@ -80,6 +94,21 @@ impl Cut {
             }
         }
         always + bonus.map_or(0, |(bytes, readers)| self.connect(SOURCE, bytes, readers, false))
+    }
+
+    /// A point that is inside where one of these tasks is, or runs.
+    fn first_of(&mut self, makers: &[Position], running: Option<Position>) -> usize {
+        if makers.iter().any(|&maker| self.point[maker] == SOURCE || Some(maker) == running) {
+            return SOURCE;
+        }
+        if makers.iter().all(|&maker| self.point[maker] == SINK) {
+            return SINK;
+        }
+        let first = self.flow.point();
+        for &maker in makers.iter().filter(|&&maker| 2 <= self.point[maker]) {
+            self.flow.channel(self.point[maker], first, ENDLESS);
+        }
+        first
     }
 
     /// Lets bytes count where `from` is inside and one of the readers is not; returns them where that is so already.

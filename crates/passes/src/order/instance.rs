@@ -19,14 +19,17 @@ pub(crate) struct Instance {
 
 /// A task.
 pub(crate) struct Work {
-    pub(crate) reads: Vec<usize>,
+    /// Blocks that may die with the task: what it reads, and what it and others make.
+    pub(crate) touches: Vec<usize>,
+    /// Blocks that it is one of several tasks to make.
+    pub(crate) shares: Vec<usize>,
     /// Tasks that make what this one reads.
     pub(crate) needs: Vec<Position>,
     /// Tasks that read what this one makes.
     pub(crate) feeds: Vec<Position>,
-    /// Bytes made, and the workspace.
+    /// Bytes that it makes alone, and the workspace.
     pub(crate) extra: u64,
-    /// Bytes made that outlive the task.
+    /// Bytes that it makes alone and that outlive it.
     pub(crate) born: u64,
     /// Bytes of the first made block.
     pub(crate) first: u64,
@@ -37,8 +40,10 @@ pub(crate) struct Work {
 /// A block.
 pub(crate) struct Span {
     pub(crate) bytes: u64,
-    pub(crate) maker: Option<Position>,
-    pub(crate) readers: Vec<Position>,
+    /// The tasks of which the first brings it to life; none where it is given.
+    pub(crate) makers: Vec<Position>,
+    /// The tasks of which the last takes it along: its readers, and its makers where they are several.
+    pub(crate) last: Vec<Position>,
     pub(crate) kept: bool,
 }
 
@@ -55,31 +60,36 @@ pub(crate) struct Effect {
 
 impl Instance {
     pub(crate) fn new(problem: &Tasks) -> Instance {
-        let blocks = problem.blocks().values().map(|block| Span {
-            bytes: block.bytes.0,
-            maker: block.maker.map(EntityId::index),
-            readers: block.readers.iter().map(|reader| reader.index()).collect(),
-            kept: block.kept,
+        let blocks = problem.blocks().values().map(|block| {
+            let makers: Vec<Position> = block.makers.iter().map(|maker| maker.index()).collect();
+            let readers = block.readers.iter().map(|reader| reader.index());
+            let several = if 1 < makers.len() { &makers[..] } else { &[] };
+            let last = sorted(readers.chain(several.iter().copied()));
+            Span { bytes: block.bytes.0, makers, last, kept: block.kept }
         });
         let blocks: Vec<Span> = blocks.collect();
         let mut tasks = Vec::with_capacity(problem.tasks().len());
         for task in problem.tasks().values() {
             let reads: Vec<usize> = task.reads.iter().map(|block| block.index()).collect();
-            let makes: Vec<usize> = task.makes.iter().map(|block| block.index()).collect();
+            let makes = task.makes.iter().map(|block| block.index());
+            let (shares, makes): (Vec<usize>, Vec<usize>) = makes.partition(|&block| blocks[block].is_shared());
+            let alone = reads.iter().filter(|&&block| !blocks[block].is_shared());
             let sum = |some: &mut dyn Iterator<Item = &usize>| some.map(|&block| blocks[block].bytes).sum::<u64>();
             let viable = |over: &&Vec<_>| over.iter().all(|block: &super::BlockId| !blocks[block.index()].kept);
-            let in_place = task.in_place.iter().filter(viable);
+            let is_alone = task.makes.first().is_some_and(|block| !blocks[block.index()].is_shared());
+            let in_place = task.in_place.iter().filter(|_| is_alone).filter(viable);
             tasks.push(Work {
-                needs: sorted(reads.iter().filter_map(|&block| blocks[block].maker)),
-                feeds: sorted(makes.iter().flat_map(|&block| blocks[block].readers.iter().copied())),
+                needs: sorted(alone.flat_map(|&block| blocks[block].makers.iter().copied())),
+                feeds: sorted(makes.iter().flat_map(|&block| blocks[block].last.iter().copied())),
                 extra: sum(&mut makes.iter()) + task.workspace.0,
                 born: sum(&mut makes.iter().filter(|&&block| blocks[block].outlives_its_maker())),
                 first: sum(&mut makes.iter().take(1)),
                 in_place: in_place.map(|over| over.iter().map(|block| block.index()).collect()).collect(),
-                reads,
+                touches: sorted(reads.iter().chain(&shares).copied()),
+                shares,
             });
         }
-        let given = blocks.iter().filter(|block| block.maker.is_none());
+        let given = blocks.iter().filter(|block| block.makers.is_empty());
         let unread = given.clone().filter(|block| !block.outlives_its_maker()).map(|block| block.bytes).sum();
         let given = given.map(|block| block.bytes).sum();
         Instance { tasks, blocks, given, unread }
@@ -107,22 +117,27 @@ impl Instance {
     /// What a task does when it runs behind `done`, which holds all it needs.
     pub(crate) fn effect(&self, done: &[u64], task: Position) -> Effect {
         let work = &self.tasks[task];
-        let dying = work.reads.iter().filter(|&&block| self.dies(done, block, task));
+        let dying = work.touches.iter().filter(|&&block| self.dies(done, block, task));
         let dying = dying.map(|&block| self.blocks[block].bytes).sum();
+        let is_new = |block: &Span| !block.makers.iter().any(|&maker| has(done, maker));
+        let shared = work.shares.iter().map(|&block| &self.blocks[block]).filter(|block| is_new(block));
+        let shared: u64 = shared.map(|block| block.bytes).sum();
         let in_place = work.in_place.iter().any(|over| over.iter().all(|&block| self.dies(done, block, task)));
-        Effect { during: work.extra - if in_place { work.first } else { 0 }, born: work.born, dying }
+        let during = work.extra + shared - if in_place { work.first } else { 0 };
+        Effect { during, born: work.born + shared, dying }
     }
 
-    /// Whether a block that `task` reads dies with it.
+    /// Whether a block that `task` touches dies with it.
     fn dies(&self, done: &[u64], block: usize, task: Position) -> bool {
         let block = &self.blocks[block];
-        !block.kept && block.readers.iter().all(|&reader| reader == task || has(done, reader))
+        !block.kept && block.last.iter().all(|&last| last == task || has(done, last))
     }
 
     /// Bytes alive when exactly `done` has run.
     pub(crate) fn live(&self, done: &[u64]) -> u64 {
-        let made = self.blocks.iter().filter(|block| block.maker.is_none_or(|maker| has(done, maker)));
-        let alive = made.filter(|block| block.kept || !block.readers.iter().all(|&reader| has(done, reader)));
+        let is_made = |block: &&Span| block.makers.is_empty() || block.makers.iter().any(|&maker| has(done, maker));
+        let made = self.blocks.iter().filter(is_made);
+        let alive = made.filter(|block| block.kept || !block.last.iter().all(|&last| has(done, last)));
         alive.map(|block| block.bytes).sum()
     }
 
@@ -143,7 +158,12 @@ impl Instance {
 
 impl Span {
     fn outlives_its_maker(&self) -> bool {
-        self.kept || !self.readers.is_empty()
+        self.kept || !self.last.is_empty()
+    }
+
+    /// Whether several tasks make it.
+    pub(crate) fn is_shared(&self) -> bool {
+        1 < self.makers.len()
     }
 }
 

@@ -11,13 +11,13 @@ entity!(
     pub BlockId, "b"
 );
 
-/// Bytes that live from the task that makes them to the last task that reads them.
+/// Bytes that live from the first task that makes them to the last task that makes or reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// How many.
     pub bytes: Bytes,
-    /// The task that makes them; none where they are given at the start.
-    pub maker: Option<TaskId>,
+    /// The tasks that make them, each a part, ascending; none where they are given at the start.
+    pub makers: Vec<TaskId>,
     /// The tasks that read them, ascending, each once.
     pub readers: Vec<TaskId>,
     /// Whether they stay to the end.
@@ -42,6 +42,9 @@ pub struct Task {
 /// While a task runs, what it reads and what it makes is alive together, except where it works in place. A block that
 /// nobody reads dies with the task that makes it. A given block is alive from the start on. Blocks of no bytes only
 /// say what must come first.
+///
+/// A block that several tasks make is alive as a whole from the first of them on. Reading it does not say which of them
+/// must come first: other blocks do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tasks {
     blocks: Map<BlockId, Block>,
@@ -56,7 +59,13 @@ impl Tasks {
 
     /// Adds a block that is there from the start.
     pub fn add_given(&mut self, bytes: Bytes) -> BlockId {
-        self.blocks.push(Block { bytes, maker: None, readers: Vec::new(), kept: false })
+        self.blocks.push(Block { bytes, makers: Vec::new(), readers: Vec::new(), kept: false })
+    }
+
+    /// Says that a task makes a part of a block that was added as given. What several tasks make takes no other's bytes.
+    pub fn add_maker(&mut self, block: BlockId, task: TaskId) {
+        self.blocks[block].makers.push(task);
+        self.tasks[task].makes.push(block);
     }
 
     /// Adds a task behind all others that reads blocks and makes new ones.
@@ -66,7 +75,7 @@ impl Tasks {
         reads.dedup();
         let id = self.tasks.push(Task { makes: Vec::new(), reads, workspace: Bytes(0), in_place: Vec::new() });
         for &bytes in makes {
-            let block = self.blocks.push(Block { bytes, maker: Some(id), readers: Vec::new(), kept: false });
+            let block = self.blocks.push(Block { bytes, makers: vec![id], readers: Vec::new(), kept: false });
             self.tasks[id].makes.push(block);
         }
         for &block in &self.tasks[id].reads {
@@ -121,7 +130,7 @@ impl Tasks {
 
     /// The most bytes alive at once in an order; none where it is not one: see [`Tasks::live`].
     pub fn peak(&self, order: &[TaskId]) -> Option<Bytes> {
-        let given: Bytes = self.blocks.values().filter(|block| block.maker.is_none()).map(|block| block.bytes).sum();
+        let given: Bytes = self.blocks.values().filter(|block| block.makers.is_empty()).map(|block| block.bytes).sum();
         self.live(order).map(|live| live.into_iter().fold(given, Bytes::max))
     }
 
@@ -129,7 +138,7 @@ impl Tasks {
     /// twice, or before what it needs.
     pub fn live(&self, order: &[TaskId]) -> Option<Vec<Bytes>> {
         let mut done = Map::filled(self.tasks.len(), false);
-        let mut alive: Vec<BlockId> = self.blocks.keys().filter(|&id| self.blocks[id].maker.is_none()).collect();
+        let mut alive: Vec<BlockId> = self.blocks.keys().filter(|&id| self.blocks[id].makers.is_empty()).collect();
         let mut live = Vec::with_capacity(order.len());
         alive.retain(|&id| self.blocks[id].kept || !self.blocks[id].readers.is_empty());
         for &id in order {
@@ -140,12 +149,15 @@ impl Tasks {
             done[id] = true;
             let dies = |block: &BlockId| {
                 let block = &self.blocks[*block];
-                !block.kept && block.readers.iter().all(|&reader| done[reader])
+                !block.kept && block.readers.iter().chain(&block.makers).all(|&other| done[other])
             };
-            let in_place = task.in_place.iter().any(|over| over.iter().all(dies));
-            let made = if in_place { &task.makes[1..] } else { &task.makes[..] };
-            let during = self.sum(&alive) + self.sum(made) + task.workspace.0;
-            alive.extend(&task.makes);
+            let is_alone = |made: &BlockId| self.blocks[*made].makers.len() == 1;
+            let in_place =
+                task.makes.first().is_some_and(is_alone) && task.in_place.iter().any(|over| over.iter().all(dies));
+            let mut made = if in_place { task.makes[1..].to_vec() } else { task.makes.clone() };
+            made.retain(|block| !alive.contains(block));
+            let during = self.sum(&alive) + self.sum(&made) + task.workspace.0;
+            alive.extend(task.makes.iter().filter(|block| !alive.contains(block)).copied().collect::<Vec<_>>());
             alive.retain(|block| !dies(block));
             live.push(Bytes(during.max(self.sum(&alive))));
         }

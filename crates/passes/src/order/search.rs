@@ -6,7 +6,8 @@
 //! of at most M", with M the peak so far, below which nothing is left to find. `live(D)` are the bytes alive at `D`. It is
 //! a directed cut, hence submodular: `live(A ∪ B) + live(A ∩ B) <= live(A) + live(B)`. A task at `D` needs `live(D)`, what
 //! it makes and its workspace, less what it takes in place; the more is done, the more dies with it, so the more places it
-//! can take. So with `live(E ∪ S) <= live(E)`, whatever fits at `E` fits at `E ∪ S`.
+//! can take, and the fewer of the blocks that several tasks make are still to be made. So with
+//! `live(E ∪ S) <= live(E)`, whatever fits at `E` fits at `E ∪ S`.
 //!
 //! 1. *Free moves.* At `D`, let tasks run one after the other, within M, up to `S` such that no down-set between `D` and
 //!    `S` has fewer bytes alive than `S`. Then they may run at once. Proof: take any order from `D` within M, and move
@@ -115,7 +116,7 @@ impl Forced {
             (false, false) => Side::Outside,
         };
         let mut side: Vec<Side> = (0..instance.len()).map(side).collect();
-        if cut.least(instance, &mut side, None) == Some(walk.live) {
+        if cut.least(instance, &mut side, None, None) == Some(walk.live) {
             self.base.copy_from_slice(&walk.done);
             self.live = walk.live;
         }

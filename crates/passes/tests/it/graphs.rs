@@ -4,7 +4,7 @@ use ir::{Graph, Op, ValueId, ops};
 use types::{DType, Scope, Shape, pointwise};
 
 use crate::passes::order::State;
-use crate::passes::{Footprint, schedule, tasks};
+use crate::passes::{Counted, Footprint, schedule, tasks};
 
 /// A graph with an input of 1 KiB.
 fn graph() -> (Graph, ValueId) {
@@ -33,7 +33,7 @@ fn concat() -> ops::Concat {
 /// The peak in KiB of the order as given, `y` being the result.
 fn peak(mut graph: Graph, y: ValueId) -> u64 {
     graph.set_outputs(vec![("y".into(), y)]);
-    let tasks = tasks(&graph, &Footprint::BARE);
+    let tasks = tasks(&graph, &Footprint::BARE, Counted::ByPart);
     tasks.peak(&tasks.given_order()).expect("nodes stand in order").0 / 1024
 }
 
@@ -45,7 +45,7 @@ fn a_view_has_the_bytes_of_its_operand_and_comes_first() {
     let y = add(&mut graph, relu(), &[view]);
     let mut copy = graph.clone();
     copy.set_outputs(vec![("y".into(), y)]);
-    let tasks = tasks(&copy, &Footprint::BARE);
+    let tasks = tasks(&copy, &Footprint::BARE, Counted::ByPart);
     let order = tasks.given_order();
     assert_eq!(tasks.peak(&[order[0], order[2], order[1]]), None, "the reader of a view runs behind it");
     assert_eq!(peak(graph, y), 2, "the pool's operand and result; the rest is in place");
@@ -90,12 +90,35 @@ fn branches_that_shrink_run_before_others_start() {
     }
     let y = add(&mut graph, concat(), &narrow);
     graph.set_outputs(vec![("y".into(), y)]);
-    let before = tasks(&graph, &Footprint::BARE);
+    let before = tasks(&graph, &Footprint::BARE, Counted::ByPart);
     let given = before.peak(&before.given_order()).expect("nodes stand in order");
     let scheduled = schedule(&graph, &Footprint::BARE);
     assert_eq!(given.0, 5 * 1024);
     assert_eq!(scheduled.order.peak.0, 2 * 1024 + 3 * 16);
     assert_eq!(scheduled.order.state, State::OptimalBySearch);
-    let after = tasks(&scheduled.graph, &Footprint::BARE);
+    let after = tasks(&scheduled.graph, &Footprint::BARE, Counted::ByPart);
     assert_eq!(after.peak(&after.given_order()), Some(scheduled.order.peak));
+}
+
+#[test]
+fn with_whole_concatenations_parts_are_written_when_their_input_is_gone() {
+    // 4 KiB become 1 KiB twice, each of these a part of 1 KiB. As given the first part is written beside the input: 6 KiB
+    // part by part, as in any order, but 7 KiB with the whole result there.
+    let mut graph = Graph::new("test");
+    let x = graph.add_input("x", DType::F32, Shape::from([1, 16, 8, 8]));
+    let mut parts = Vec::new();
+    for _ in 0..2 {
+        let quarter = add(&mut graph, ops::Pool::square(ops::PoolKind::Max, 2, 2, 0), &[x]);
+        parts.push(add(&mut graph, pool(), &[quarter]));
+    }
+    let y = add(&mut graph, concat(), &parts);
+    graph.set_outputs(vec![("y".into(), y)]);
+    let peak = |graph: &Graph, counted: Counted| {
+        let tasks = tasks(graph, &Footprint::BARE, counted);
+        tasks.peak(&tasks.given_order()).expect("nodes stand in order").0 / 1024
+    };
+    let scheduled = schedule(&graph, &Footprint::BARE);
+    assert_eq!(scheduled.graph, graph);
+    assert_eq!([Counted::ByPart, Counted::Whole].map(|counted| peak(&graph, counted)), [6, 7]);
+    assert_eq!(peak(&scheduled.whole.expect("there is a better order"), Counted::Whole), 6);
 }
