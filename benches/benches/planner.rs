@@ -322,9 +322,7 @@ fn networks(names: &[&str]) {
         for batch in [1, 32] {
             let request = Request { model: name.into(), batch: Some(batch), ..Request::default() };
             let model = load(&request).expect("the zoo has it");
-            let plan = compiler::compile(model, &CpuTarget { pictures: batch, ..CpuTarget::new() }, None, |_, _| {})
-                .expect("it compiles")
-                .plan;
+            let plan = compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan;
             let problem = plan.problem();
             let (placement, seconds) = placed(&problem, Limits::default());
             let height = placement.height.0;

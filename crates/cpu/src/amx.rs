@@ -2,11 +2,11 @@
 //! bytes.
 //!
 //! ```text
-//!   words that fill registers           tmm6   tmm7     weights: a row a word, sixteen lanes
+//!   steps of as many words each         tmm6   tmm7     weights: a row a word, sixteen lanes
 //!     tmm4  pixels, a row each          tmm0   tmm1     sums of the first half of the rows
 //!     tmm5                              tmm2   tmm3     and of the second, where there are more than sixteen
 //!
-//!   words that do not                   tmm4   tmm5     weights of sixteen words
+//!   others                              tmm4   tmm5     weights of sixteen words
 //!     tmm2  sixteen words               tmm0   tmm1     sums
 //!     tmm3  the words that are left     tmm6   tmm7     their weights
 //! ```
@@ -159,9 +159,9 @@ macro_rules! add_words {
     };
 }
 
-/// Multiplies sixteen words of the rows by their weights and adds the products to the sums: of one half of rows or of both,
-/// and of one vector or of both.
-macro_rules! add_full_words {
+/// Multiplies the words of a step by their weights and adds the products to the sums: of one half of rows or of both, and of
+/// one vector or of both.
+macro_rules! add_step {
     ($multiply:literal, $both:expr, $vectors:expr, $x:expr, $more:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
         match ($both, $vectors) {
             (false, 1) => asm!(
@@ -217,18 +217,18 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
     // SAFETY: the caller's promise.
     unsafe {
         match (words_of_a_step(depth), tile.factors == Stored::U8) {
-            (Some(words), true) => sums_of_full_words::<true>(tile, words, step, sums),
-            (Some(words), false) => sums_of_full_words::<false>(tile, words, step, sums),
+            (Some(words), true) => sums_of_equal_steps::<true>(tile, words, step, sums),
+            (Some(words), false) => sums_of_equal_steps::<false>(tile, words, step, sums),
             (None, _) => sums_of_words(tile, step, sums),
         }
     }
 }
 
-/// The same over words of which each step takes as many.
+/// The same over words of which each step takes so many.
 ///
 /// # Safety
 /// As [`sums`].
-unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: &mut Beside) {
+unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: &mut Beside) {
     let (nest, count, vectors) = (&tile.nests[0], tile.rows.len(), tile.vectors);
     let both = WORDS < count;
     let rows = if both { count.div_ceil(2) } else { count };
@@ -271,8 +271,8 @@ unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, words: usize, step:
                         ahead.step::<Avx512>();
                         let more = x.wrapping_offset(second);
                         match BYTES {
-                            true => add_full_words!("tdpbusd", both, vectors, x, more, weights, x_step, weight_step),
-                            false => add_full_words!("tdpbf16ps", both, vectors, x, more, weights, x_step, weight_step),
+                            true => add_step!("tdpbusd", both, vectors, x, more, weights, x_step, weight_step),
+                            false => add_step!("tdpbf16ps", both, vectors, x, more, weights, x_step, weight_step),
                         }
                         (x, weights) = (x.wrapping_add(words), weights.wrapping_add(words * tile.weight_stride));
                     }
@@ -296,7 +296,7 @@ unsafe fn sums_of_full_words<const BYTES: bool>(tile: &Tile, words: usize, step:
     }
 }
 
-/// The same over any words.
+/// The same over words of which sixteen at a time leave some.
 ///
 /// # Safety
 /// As [`sums`].
@@ -341,15 +341,12 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
                         }
                         (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
                     }
-                    if rest != 0 {
-                        ahead.step::<Avx512>();
-                    }
-                    match (rest, bytes) {
-                        (0, _) => {}
-                        (_, true) => {
+                    ahead.step::<Avx512>();
+                    match bytes {
+                        true => {
                             add_words!("tdpbusd": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step)
                         }
-                        (_, false) => {
+                        false => {
                             add_words!("tdpbf16ps": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step)
                         }
                     }

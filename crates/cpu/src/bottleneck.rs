@@ -404,7 +404,7 @@ impl Product {
         for (height, turns) in tile::heights(pixels, tile::rows_max(isa)) {
             let first = at;
             at += height * turns;
-            if turns == 0 {
+            if height * turns == 0 {
                 continue;
             }
             let tile = Tile {

@@ -680,18 +680,18 @@ impl Job<'_> {
         }
         while rest != 0 {
             let next = if lines { walk.line_rest() } else { rest };
-            let [(low_plus_1, higher), (low, lower)] = tile::heights(next, rows_max);
-            let (count, tiles) = if higher == 0 { (low, lower) } else { (low_plus_1, higher) };
+            let heights = tile::heights(next, rows_max);
+            let (count, tiles) = if heights[0].1 == 0 { heights[1] } else { heights[0] };
             let mut places = [Row::default(); ROWS];
-            let (base, rows, turns) = if count <= walk.line_rest() {
+            let (base, rows, again) = if count <= walk.line_rest() {
                 let turns = tiles.min(walk.line_rest() / count);
-                (walk.skip(count * turns), &even[..count], turns)
+                let again = Again { turns, x: count * walk.step.x, weights: 0, out: count * walk.step.out };
+                (walk.skip(count * turns), &even[..count], again)
             } else {
                 places[..count].iter_mut().for_each(|row| *row = walk.skip(1));
-                (Row::default(), &places[..count], 1)
+                (Row::default(), &places[..count], Again::ONCE)
             };
-            rest -= count * turns;
-            let again = Again { turns, x: count * walk.step.x, weights: 0, out: count * walk.step.out };
+            rest -= count * again.turns;
             // SAFETY: `ConvBlocked::run` compared the slices with their sizes. The region's taps lie in the picture for all
             // its pixels, so every pixel, input channel and tap is an element of `x`; weights, bias and residual have an
             // element for each tap, channel and output of the panel. Its outputs are this task's alone: tasks differ in
@@ -699,7 +699,7 @@ impl Job<'_> {
             unsafe {
                 let start = base.out * conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
-                let (x, out, ahead) = (tile.x.add(base.x), tile.out.add(start), ahead.share(tile.nests, turns));
+                let (x, out, ahead) = (tile.x.add(base.x), tile.out.add(start), ahead.share(tile.nests, again.turns));
                 let tile = Tile { x, out, rows, residual, ahead, again, ..tile };
                 epilogue::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
             }

@@ -167,7 +167,7 @@ pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary],
 /// numbers, residual, limits, functions, and the results.
 ///
 /// # Safety
-/// As [`tile::multiply`]; `beside` has a sum for each row and vector.
+/// As [`tile::multiply`], for a tile of one turn; `beside` has a sum for each row and vector.
 pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside, from: usize) {
     match tile.result {
         Stored::Bf16 => with_rounding!(isa, finish(

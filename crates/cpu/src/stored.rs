@@ -192,8 +192,8 @@ macro_rules! with_rounding {
             fn at_once($($arg: $type),*) {
                 $name::<$crate::vector::x86::Avx512, $crate::stored::AtOnce>($($arg),*)
             }
-            match $crate::tile::dots($isa) {
-                // SAFETY: the processor multiplies pairs of `bf16`, which is the same set of instructions.
+            match $crate::tile::rounds_at_once($isa) {
+                // SAFETY: the family is AVX-512, which only a pool on a processor that has it hands out, and AVX512-BF16 is there.
                 true => unsafe { at_once($($arg),*) },
                 false => $crate::vector::with_vector!($isa, $name<types::bf16>($($arg: $type),*)),
             }
@@ -205,6 +205,7 @@ macro_rules! with_rounding {
 pub(crate) use with_rounding;
 
 /// A `bf16` that processors with AVX512-BF16 round to in one instruction; what is less than the least normal number becomes 0.
+/// Only code that is compiled for them has it: what [`with_rounding`] calls, and tiles of pairs.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -250,9 +251,9 @@ macro_rules! item {
 item!(f16, F16, load_f16, store_f16, f16::to_f32, f16::from_f32);
 item!(bf16, Bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
 #[cfg(target_arch = "x86_64")]
-item!(AtOnce, Bf16, load_bf16, store_bf16_at_once, |AtOnce(item)| bf16::to_f32(item), |number| AtOnce(bf16::from_f32(
-    number
-)));
+item!(AtOnce, Bf16, load_bf16, store_bf16_at_once, |AtOnce(item)| bf16::to_f32(item), |number: f32| {
+    AtOnce(bf16::from_f32(if number.is_subnormal() { 0.0f32.copysign(number) } else { number }))
+});
 // The conversion keeps to what a byte holds.
 item!(u8, U8, load_u8, store_u8, f32::from, |number: f32| number.round_ties_even() as u8);
 item!(i8, I8, load_i8, store_i8, f32::from, |number: f32| number.round_ties_even() as i8);
@@ -324,11 +325,17 @@ pub(crate) fn widen(isa: Isa, stored: Stored, from: &[u8], to: &mut [f32]) {
 /// # Panics
 /// Other lengths.
 pub(crate) fn narrow(isa: Isa, stored: Stored, from: &[f32], to: &mut [u8]) {
-    with_item!(stored, T => {
-        let to: &mut [T] = elements_mut(to);
-        assert_eq!(from.len(), to.len(), "a number for each element");
-        with_vector!(isa, convert<f32, T>(from: &[f32], to: &mut [T]));
-    });
+    match stored {
+        Stored::Bf16 => with_rounding!(isa, narrow_to(from: &[f32], to: &mut [u8])),
+        stored => with_item!(stored, T => with_vector!(isa, narrow_to<T>(from: &[f32], to: &mut [u8]))),
+    }
+}
+
+#[inline(always)]
+fn narrow_to<V: Vector, T: Item>(from: &[f32], to: &mut [u8]) {
+    let to: &mut [T] = elements_mut(to);
+    assert_eq!(from.len(), to.len(), "a number for each element");
+    convert::<V, f32, T>(from, to);
 }
 
 /// Elements of one kind as those of another; either are numbers.
@@ -345,6 +352,7 @@ fn convert<V: Vector, A: Item, B: Item>(from: &[A], to: &mut [B]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tile::Way;
 
     /// All halves, and numbers between and beyond them, against the definition.
     #[test]
@@ -375,8 +383,10 @@ mod tests {
         }
         let mut narrowed = vec![T::zeroed(); numbers.len()];
         narrow(isa, stored, numbers, bytemuck::cast_slice_mut(&mut narrowed));
+        let at_once = stored == Stored::Bf16 && Way::of(isa, stored) != Way::Widened;
         for (&number, got) in numbers.iter().zip(narrowed) {
-            let (got, want) = (got.widen(), T::narrow(number).widen());
+            let rounded = if at_once && number.is_subnormal() { 0.0f32.copysign(number) } else { number };
+            let (got, want) = (got.widen(), T::narrow(rounded).widen());
             assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{isa}: {got} for {number}");
         }
     }

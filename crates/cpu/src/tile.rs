@@ -53,8 +53,8 @@ pub(crate) const ROWS: usize = 14;
 /// The most rows of a tile whose rows lie at one distance, where they are for the matrix unit.
 pub(crate) const ROWS_IN_LINE: usize = 32;
 
-/// How many words the matrix unit takes at a time, where that is a number for all of so many: what fills a register, or what
-/// a block of channels has.
+/// How many words each step of the matrix unit takes, where all steps over so many take as many: what fills a register, or
+/// what a block of channels has.
 pub(crate) fn words_of_a_step(depth: usize) -> Option<usize> {
     match depth {
         4 | 8 => Some(depth),
@@ -89,7 +89,7 @@ impl Loop {
 }
 
 /// The same rows again, elsewhere: how often in all, and how far each turn goes on, in words of `x` and the weights and in
-/// elements of the output.
+/// elements of the output and the residual. No turn writes what a later one reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Again {
     pub(crate) turns: usize,
@@ -194,7 +194,7 @@ pub(crate) struct Tile<'a> {
     /// Limits of the results, the lower first; what is no number stays so.
     pub(crate) limits: Option<[f32; 2]>,
     pub(crate) ahead: Ahead,
-    /// All of this is computed so often. What few terms take to begin and to end is much beside them, and much of it is the
+    /// All of this is computed so often, each time from other places; only what sums begin with stays. What few terms take to begin and to end is much beside them, and much of it is the
     /// same for tiles in a line.
     pub(crate) again: Again,
 }
@@ -264,9 +264,9 @@ impl Way {
     }
 }
 
-/// Whether pairs of `bf16` are multiplied by the processor, which then rounds to them too.
+/// Whether the processor multiplies pairs of `bf16`; then it rounds to them in one instruction too.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn dots(isa: Isa) -> bool {
+pub(crate) fn rounds_at_once(isa: Isa) -> bool {
     Way::of(isa, Stored::Bf16) != Way::Widened
 }
 
@@ -282,8 +282,8 @@ pub(crate) fn likes_lines(isa: Isa, factors: Stored) -> bool {
 /// and 2.
 ///
 /// # Safety
-/// The processor has the family (a pool's it has). Every element that the formula of [`Tile`] reads can be read, and every
-/// one that it writes can be written; nobody else uses those written meanwhile.
+/// The processor has the family (a pool's it has). Every element that the formula of [`Tile`] reads in any turn can be read,
+/// and every one that it writes can be written; nobody else uses those written meanwhile.
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
     // SAFETY: the caller's promise.
@@ -298,6 +298,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
     let rows_max = if way == Way::Matrix { ROWS_IN_LINE } else { ROWS };
     assert!((1..=rows_max).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
+    assert!(tile.again.turns != 0, "a tile is computed");
     assert!([Stored::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
     assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
     // SAFETY: the caller's promise; the parts below are rows and vectors of the tile.
@@ -369,6 +370,7 @@ pub(crate) unsafe fn sums(isa: Isa, tile: &Tile, sums: &mut Beside) {
 /// # Safety
 /// As [`multiply_by`].
 unsafe fn sums_by(isa: Isa, way: Way, tile: &Tile, sums: &mut Beside) {
+    assert_eq!(tile.again.turns, 1, "there is room for one turn");
     #[cfg(target_arch = "x86_64")]
     if way == Way::Matrix
         && let Some(step) = crate::amx::row_step(tile)
@@ -411,11 +413,11 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
 }
 
 /// How so many rows are cut into as few tiles as there can be, of nearly the same height: two of 9 and 8 rows are faster than
-/// two of 14 and 3. Heights, the greater first, and how many tiles have them.
+/// two of 14 and 3. Heights, the greater first, and how many tiles have them; the first may be none.
 pub(crate) fn heights(rows: usize, most: usize) -> [(usize, usize); 2] {
     let tiles = rows.div_ceil(most).max(1);
     let (low, higher) = (rows / tiles, rows % tiles);
-    [(low + 1, higher), (low, if low == 0 { 0 } else { tiles - higher })]
+    [(low + 1, higher), (low, tiles - higher)]
 }
 
 /// Words from what a row reads to what the next one reads, if all lie at one distance.

@@ -33,7 +33,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let properties = facts.map(|(_, facts)| &facts.device);
     let find = |gpu: &Gpu| Device::find(numbers.on(gpu.target.clone()), libraries, properties, &request.source.data);
     let device = gpu.map(find).transpose()?;
-    let (dtype, pictures) = (numbers.dtype(), request.batches.iter().copied().min().unwrap_or(1));
+    let (dtype, pictures) = (numbers.dtype(), request.batches.iter().copied().min());
     let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, pictures, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
     if let Some(tuning) = &tuning {

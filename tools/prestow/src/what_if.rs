@@ -93,9 +93,8 @@ impl Planner<'_> {
     fn plan(&mut self, batch: u64, asked: bool) -> Result<bool, String> {
         let compile = &self.asked.compile;
         let dtype = self.numbers.dtype();
-        let pictures = usize::try_from(batch).map_err(|_| format!("batch {batch} is too large"))?;
-        let target = CpuTarget { level: compile.level, exact: compile.exact, dtype, pictures, ..CpuTarget::new() };
-        let request = source::Request { batch: Some(pictures), ..compile.source.clone() };
+        let target = CpuTarget { level: compile.level, exact: compile.exact, dtype, ..CpuTarget::new() };
+        let request = source::Request { batch: usize::try_from(batch).ok(), ..compile.source.clone() };
         let model = source::load(&request).map_err(|error| format!("batch {batch}: {error}"))?;
         let target: &dyn Target = match &self.gpu {
             Some(gpu) => gpu,

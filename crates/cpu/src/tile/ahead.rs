@@ -33,10 +33,10 @@ impl Ahead {
     }
 
     /// What so many turns of a tile over these nests ask for; this is then what is left.
-    pub(crate) fn share(&mut self, nests: &[Nest], tiles: usize) -> Ahead {
+    pub(crate) fn share(&mut self, nests: &[Nest], again: usize) -> Ahead {
         let turns = |nest: &Nest| nest.loops.iter().map(|each| each.turns).product();
         let steps: usize = nests.iter().map(|nest| Ahead::steps(turns(nest), nest.depth)).sum();
-        self.portion(steps * tiles)
+        self.portion(steps * again)
     }
 
     /// What so many steps ask for; this is then what is left.

@@ -30,8 +30,12 @@ fn turns_are_tiles_one_by_one() {
     for isa in Isa::available() {
         for factors in [Stored::F32, Stored::F16, Stored::Bf16] {
             for (way, distance) in Way::available(isa, factors).into_iter().flat_map(|way| [(way, LANES), (way, 21)]) {
-                for (count, vectors) in [(1, 2), (3, 1), (9, 2), (ROWS, 1), (ROWS, 2)] {
-                    check_turns(isa, way, factors, distance, count, vectors, &mut random);
+                let low = [(1, 2, 19), (3, 1, 19), (9, 2, 19), (ROWS, 1, 8), (ROWS, 2, 16)];
+                let high = [(23, 2, 8), (ROWS_IN_LINE, 1, 16), (ROWS_IN_LINE, 2, 4)];
+                for (count, vectors, depth) in low.into_iter().chain(high) {
+                    if count <= ROWS || way == Way::Matrix {
+                        check_turns(isa, way, factors, distance, (count, vectors, depth), &mut random);
+                    }
                 }
             }
         }
@@ -43,11 +47,10 @@ fn check_turns(
     way: Way,
     factors: Stored,
     distance: usize,
-    count: usize,
-    vectors: usize,
+    (count, vectors, depth): (usize, usize, usize),
     random: &mut types::Random,
 ) {
-    let (width, depth, turns) = (LANES * vectors, 19, 4);
+    let (width, turns) = (LANES * vectors, 4);
     let again = Again { turns, x: 5, weights: 2 * width, out: count * width };
     let nests = [Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }];
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
@@ -98,7 +101,7 @@ fn stored(stored: Stored, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
 
 /// One nest of pairs for rows at one distance, of any depth: what the matrix unit takes.
 fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
-    for depth in [1, 8, 15, 16, 17, 24, 40, 48].into_iter().filter(|&depth| count <= rows_in_line_max(depth)) {
+    for depth in [1, 4, 8, 15, 16, 17, 24, 40, 48].into_iter().filter(|&depth| count <= rows_in_line_max(depth)) {
         let (width, turns, distance) = (LANES * vectors, 3, depth + 5);
         let loops = [Loop { turns, x: 2, weights: depth * width }, Loop::ONCE, Loop::ONCE];
         let nests = [Nest { x: 1, weights: 0, loops, depth }];
@@ -143,7 +146,9 @@ fn check_even(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut typ
 
 /// Sums of bytes, of any depth, for rows at one distance and not: exact.
 fn check_bytes(isa: Isa, count: usize, vectors: usize, way: Way, random: &mut types::Random) {
-    for (depth, even) in [1, 4, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)]) {
+    for (depth, even) in
+        [1, 4, 8, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)])
+    {
         if rows_in_line_max(depth) < count || (!even && ROWS < count) {
             continue;
         }

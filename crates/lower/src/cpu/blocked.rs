@@ -242,7 +242,7 @@ fn layer_name(conv: &cpu::ConvBlocked) -> String {
 }
 
 /// The ways to compute a convolution, where there are several.
-pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv, pictures: usize) -> Option<Layer> {
+pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv, pictures: Option<usize>) -> Option<Layer> {
     let Ok(ConvKernel::Direct(direct)) = exact_kernel(graph, node, conv) else { return None };
     let kernel = |algorithm: Algorithm| -> Option<cpu::Kernel> {
         match algorithm {
@@ -255,16 +255,17 @@ pub(super) fn candidates(graph: &Graph, node: &Node, conv: &Conv, pictures: usiz
     (1 < candidates.len()).then(|| Layer { name: layer_name(&direct), modelled, candidates })
 }
 
-/// The algorithm that is faster by the model, where weights are read once for so many pictures: Winograd's from pictures and
-/// channels of some size on. Larger tiles multiply less and have more weights: what few tiles share, memory decides.
-fn modelled(direct: &cpu::ConvBlocked, pictures: usize) -> Algorithm {
+/// The algorithm that is faster by the model, where weights are read once for so many pictures, or for the batch: Winograd's
+/// from pictures and channels of some size on. Larger tiles multiply less and have more weights: what few tiles share, memory
+/// decides.
+fn modelled(direct: &cpu::ConvBlocked, pictures: Option<usize>) -> Algorithm {
     let cpu::ConvBlocked { in_channels, out_channels, window, .. } = direct;
     if window.output.iter().any(|&extent| extent < 12) || *in_channels < 16 || *out_channels < 32 {
         return Algorithm::Direct;
     }
     let time = |tile: usize| {
         let kernel = winograd(&cpu::ConvBlocked { batch: 1, ..direct.clone() }, tile, FREE_SCRATCH)?;
-        let flops = kernel.flops().saturating_mul(pictures as u64);
+        let flops = kernel.flops().saturating_mul(pictures.unwrap_or(direct.batch) as u64);
         let bytes = 4 * kernel.packed_elements() as u64;
         Some(flops / FLOPS_BLOCKED + bytes / BYTES_WEIGHTS)
     };
@@ -406,8 +407,9 @@ fn has_blocked_form(graph: &Graph, node: &Node) -> bool {
         || graph.blocked_op(node, BLOCK as u16).is_some()
 }
 
-// The model of times: what two cores with AVX-512 do in a nanosecond. Only relations matter. All times are proportional
-// to the batch, so that plans for several batches choose alike and share their packed weights.
+// The model of times: what two cores with AVX-512 do in a nanosecond. Only relations matter. All times but that of reading
+// weights, which is taken for one number of pictures, are proportional to the batch, so that plans for several batches choose
+// alike and share their packed weights.
 const FLOPS_BLOCKED: u64 = 200;
 const FLOPS_ROW_MAJOR: u64 = 110;
 const FLOPS_SLOW: u64 = 10;
@@ -441,7 +443,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
                 let real = kernel.out_channels.max(1) as u64;
                 flops / real * real.next_multiple_of(BLOCK as u64) / FLOPS_BLOCKED
             }
-            // As many as four times fewer multiplications, and transforms.
+            // Two to four times fewer multiplications, and transforms.
             ConvKernel::Winograd(kernel) if fits(kernel.clone().into()) => flops / (2 * FLOPS_BLOCKED),
             _ => return None,
         },

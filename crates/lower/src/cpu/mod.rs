@@ -32,16 +32,16 @@ pub struct CpuTarget {
     pub tuned: Tuned,
     /// What is stored between kernels where there are kernels for it: `f32`, `f16` or `bf16`.
     pub dtype: DType,
-    /// Pictures that weights are read for at once: of several batches the smallest, so that all choose alike and share their
-    /// packed weights.
-    pub pictures: usize,
+    /// Pictures that weights are read for at once, where that is not a graph's own batch: of several batches the smallest, so
+    /// that all choose alike and share their packed weights.
+    pub pictures: Option<usize>,
 }
 
 impl CpuTarget {
     /// Any processor of this machine's architecture; of x86-64 where there are no kernels for that.
     pub fn new() -> CpuTarget {
         let level = Level::here().unwrap_or(Level::ALL[0]);
-        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32, pictures: 1 }
+        CpuTarget { level, exact: false, tuned: Tuned::default(), dtype: DType::F32, pictures: None }
     }
 }
 
