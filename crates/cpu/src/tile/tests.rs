@@ -62,6 +62,9 @@ fn check_turns(
     for (result, start) in
         [(factors, Start::Bias(bias.as_ptr())), (Stored::F32, Start::Output), (Stored::F32, Start::Zero)]
     {
+        if ROWS < count && matches!(start, Start::Output) {
+            continue;
+        }
         let (residual, _) = stored(result, numbers(turns * count * width));
         let (before, _) = stored(result, numbers(turns * count * width));
         let (mut together, mut apart) = (before.clone(), before);
