@@ -329,12 +329,29 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     let graph = compiler::source::load(&request).expect("it has a name").graph;
     let how = How { code: None, ..with_cublas(DType::F32) };
     let mocked = Mocked::new(test, "gpu-cublas-check", graph, how).expect("there is a compiler");
-    let mut command = without_libraries(&program("prestow"));
-    command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--cublas", "--cublas-workspace", "1MiB"]);
-    command.arg("--data").arg(root().join("data"));
-    command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
-    let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
-    let said = text(&out.stdout) + &text(&out.stderr);
-    assert!(out.status.success() && said.contains("products by cuBLASLt") && said.contains("equal"), "{said}");
-    assert!(mocked.trace().contains("\ncublaslt "), "{}", mocked.trace());
+    let report = mocked.folder.join("report.json");
+    let check = |words: &[&str]| {
+        let mut command = without_libraries(&program("prestow"));
+        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(words).arg("-o").arg(&report);
+        command.arg("--data").arg(root().join("data"));
+        command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
+        let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
+        let said = text(&out.stdout) + &text(&out.stderr);
+        assert!(out.status.success() && said.contains("products by cuBLASLt"), "{words:?}: {said}");
+        assert!(mocked.trace().contains("\ncublaslt "), "{}", mocked.trace());
+        let bytes = std::fs::read(&report).expect("it is written");
+        (said, serde_json::from_slice::<serde_json::Value>(&bytes).expect("it is JSON"))
+    };
+    // Also with the workspace that NVIDIA recommends every byte is watched.
+    let (said, report) = check(&["--cublas"]);
+    assert!(said.ends_with("  equal\n"), "{said}");
+    let row = &report["networks"][0];
+    assert!((32 << 20..33 << 20).contains(&row["arena_bytes"].as_u64().expect("a number")), "{row}");
+    assert_eq!((&row["verdict"], &row["audited"]), (&"equal".into(), &true.into()), "{row}");
+    // What was not watched is said.
+    let (said, report) = check(&["--cublas", "--cublas-workspace", "65MiB"]);
+    assert!(said.contains("  right, memory not audited: the arena has 65"), "{said}");
+    let row = &report["networks"][0];
+    assert_eq!((&row["verdict"], &row["audited"]), (&"right".into(), &false.into()), "{row}");
+    assert!(row["not_audited"].as_str().is_some_and(|why| why.contains("no more than 64")), "{row}");
 }
