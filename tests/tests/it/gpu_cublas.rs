@@ -348,6 +348,12 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     let row = &report["networks"][0];
     assert!((32 << 20..33 << 20).contains(&row["arena_bytes"].as_u64().expect("a number")), "{row}");
     assert_eq!((&row["verdict"], &row["audited"]), (&"equal".into(), &true.into()), "{row}");
+    assert_eq!(report["cublas"], serde_json::json!({ "version": "13.1.0", "math": "strict" }));
+    // What rounds operands is held to what that comes to.
+    let (said, report) = check(&["--cublas=tf32"]);
+    assert!(said.contains("products by cuBLASLt 13.1.0 (tf32)"), "{said}");
+    assert_eq!(report["cublas"]["math"], "tf32");
+    assert_eq!(report["networks"][0]["tolerance"], 1.0 / 128.0);
     // What was not watched is said.
     let (said, report) = check(&["--cublas", "--cublas-workspace", "65MiB"]);
     assert!(said.contains("  right, memory not audited: the arena has 65"), "{said}");
