@@ -513,9 +513,12 @@ impl Graph {
         unsafe { result::stream::begin_capture(gpu.stream, mode) }.map_err(failed("beginning a record"))?;
         let launched = calls.iter().try_for_each(Call::launch);
         // SAFETY: the stream is alive. A record is ended also where a launch failed.
-        let graph = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
-        let mut recorded = Graph { gpu: gpu.clone(), graph: graph?, exec: std::ptr::null_mut(), calls };
+        let ended = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
+        let graph = ended.as_ref().copied().unwrap_or(std::ptr::null_mut());
+        let mut recorded = Graph { gpu: gpu.clone(), graph, exec: std::ptr::null_mut(), calls };
+        // A refused launch comes first: it is why the driver has no record at the end.
         launched?;
+        ended?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is ours, and the handle can be written.
         unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, recorded.graph, 0) }
