@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
-use cuda::cupti::{Event, Recording};
+use cuda::cupti::{Event, Recording, Side};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
 use cuda::{OtherMemory, OtherStream, Places, Work, nvml};
 use plan::{Operand, Place, Plan, Step};
@@ -190,6 +190,11 @@ fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
     observed
 }
 
+/// A number with its noun.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 fn item(what: &str, bytes: usize) -> Item {
     let method = "cuMemGetInfo, before and after".to_string();
     Item { what: format!("device: {what}"), method, bytes: bytes as u64 }
@@ -308,7 +313,7 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
 }
 
 impl GpuBackend {
-    /// What the driver does with memory in a run, or why that is not told.
+    /// What is asked of the driver in a run, or why that is not told.
     fn recorded(&mut self, plan: usize) -> Result<Result<Vec<Event>, String>, RunError> {
         let recording = match Recording::start(&self.places) {
             Ok(recording) => recording,
@@ -378,17 +383,24 @@ impl Backend for GpuBackend {
         // Last, because recording takes memory.
         match self.recorded(plan)? {
             Ok(events) => {
-                let sizes = events.iter().filter_map(|event| match event {
-                    Event::Allocated(bytes) => Some(bytes),
-                    Event::Released(_) => None,
-                });
-                let count = sizes.clone().count() as u64;
-                let what = format!("allocated by the driver in a run, {count} times");
-                let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
-                seen.items.push(Item { what, method, bytes: sizes.sum() });
+                let mut count = 0;
+                for (side, what) in [(Side::Device, "asked of"), (Side::Host, "pinned memory of the host asked of")] {
+                    let sizes = events.iter().filter_map(|event| match event {
+                        Event::Allocated(own, bytes) if *own == side => Some(*bytes),
+                        _ => None,
+                    });
+                    let times = sizes.clone().count() as u64;
+                    count += times;
+                    // That the device's own memory is not asked for is worth a row.
+                    if side == Side::Device || 0 < times {
+                        let what = format!("{what} the driver in a run, {}", counted(times, "time", "times"));
+                        let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
+                        seen.items.push(Item { what, method, bytes: sizes.sum() });
+                    }
+                }
                 seen.allocations_in_run = Some(count);
             }
-            Err(why) => seen.untold.push(Untold { what: "what the driver allocates in a run".into(), why }),
+            Err(why) => seen.untold.push(Untold { what: "what is asked of the driver in a run".into(), why }),
         }
         Ok(seen)
     }
