@@ -173,11 +173,11 @@ impl Gpu {
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// Who holds its memory, in words, as far as NVML tells.
+    /// Who holds its memory beside us, in words, as far as NVML tells.
     fn holders(&self) -> String {
         let told = self.bus().map_err(|error| error.to_string()).and_then(|bus| {
             let usage = nvml::usage(&Places::default(), &bus);
-            usage.map(|usage| usage.holders()).map_err(|error| error.to_string())
+            usage.map(|usage| usage.holders_beside(std::process::id())).map_err(|error| error.to_string())
         });
         told.unwrap_or_else(|why| format!("who holds the rest is not told: {why}"))
     }

@@ -165,6 +165,7 @@ fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
     let told = |what: String, bytes: u64, method: &str| Item { what, method: format!("NVML, {method}"), bytes };
     let (processes, memory) = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2");
     let mut observed = Observed::default();
+    let untold = |what: &str, why: String| Untold { what: what.into(), why };
     match usage.of(own) {
         Ok(bytes) => {
             observed.items.push(told("all that this process holds".into(), bytes, processes));
@@ -172,21 +173,42 @@ fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
             let what = "context, libraries and code of this process".into();
             observed.items.push(told(what, bytes.saturating_sub(block), &beside));
         }
-        Err(why) => observed.untold.push(Untold { what: "all that this process holds".into(), why }),
+        Err(why) => observed.untold.push(untold("all that this process holds", why)),
     }
-    let others = || usage.processes.iter().filter(|process| process.pid != own);
-    let known: Vec<u64> = others().filter_map(|process| process.bytes).collect();
-    if !known.is_empty() {
-        let what = format!("all that {} other processes hold", known.len());
-        observed.items.push(told(what, known.iter().sum(), processes));
+    match &usage.processes {
+        Ok(all) => {
+            let others: Vec<_> = all.iter().filter(|process| process.pid != own).collect();
+            let known: Vec<u64> = others.iter().filter_map(|process| process.bytes).collect();
+            let what = |count: usize| {
+                format!("all that {}", counted(count as u64, "other process holds", "other processes hold"))
+            };
+            if !known.is_empty() {
+                observed.items.push(told(what(known.len()), known.iter().sum(), processes));
+            }
+            if known.len() < others.len() {
+                let why = "the platform does not let NVML tell".into();
+                observed.untold.push(untold(&what(others.len() - known.len()), why));
+            }
+        }
+        Err(why) => observed.untold.push(untold("all that other processes hold", why.to_string())),
     }
-    if known.len() < others().count() {
-        let what = format!("all that {} other processes hold", others().count() - known.len());
-        let why = "the platform does not let NVML tell".into();
-        observed.untold.push(Untold { what, why });
+    let keeper = match &usage.driver {
+        Ok(version) => format!("driver {version}"),
+        Err(why) => {
+            observed.untold.push(untold("the driver's version", why.to_string()));
+            "the driver".into()
+        }
+    };
+    match &usage.memory {
+        Ok(figures) => {
+            observed.items.push(told("in use by all processes".into(), figures.used, memory));
+            observed.items.push(told(format!("kept by {keeper} and the GPU"), figures.reserved, memory));
+        }
+        Err(why) => {
+            let what = format!("in use by all processes, and kept by {keeper} and the GPU");
+            observed.untold.push(untold(&what, why.to_string()));
+        }
     }
-    observed.items.push(told("in use by all processes".into(), usage.used, memory));
-    observed.items.push(told(format!("kept by driver {} and the GPU", usage.driver), usage.reserved, memory));
     observed
 }
 
