@@ -126,8 +126,17 @@ fn a_gpu_that_is_busy_or_lost_is_called_so() {
         assert!(!is_written(&mocked), "{fault}: results are there");
     };
     // By the numbers of `CUresult`: a device that another process has, or that its fabric manager has not set up.
-    for code in [46, 802] {
-        fails(&format!("cuDevicePrimaryCtxRetain:1:{code}"), &["not to be had", "making a context", "--device"]);
+    fails("cuDevicePrimaryCtxRetain:1:46", &["not to be had", "making a context", "stop that process", "--device"]);
+    for call in ["cuInit", "cuDevicePrimaryCtxRetain"] {
+        fails(&format!("{call}:1:802"), &["the GPU is not ready", "wait until it is", "fabric manager"]);
+    }
+    // What the driver takes for itself may not fit either.
+    for (call, what) in [
+        ("cuDevicePrimaryCtxRetain", "making a context"),
+        ("cuModuleLoadData", "loading code"),
+        ("cuGraphInstantiateWithFlags", "preparing a record"),
+    ] {
+        fails(&format!("{call}:1:2"), &["no memory left at", what, "out of memory; stop what holds", "--device"]);
     }
     // When the driver is waited for: uncorrectable memory, a bad address, a watchdog, a kernel that failed, a device that fell
     // off its bus.
