@@ -165,8 +165,29 @@ fn what_cublaslt_fails_at_is_told_and_given_back() {
         let out = mocked.run(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{}:14", times + 1))]);
         assert!(out.status.success(), "{call} is called no more than {times} times: {}", text(&out.stderr));
     }
-    // Nothing that fits, and what to do then.
-    let says = ["no algorithm on Mock GPU for [9, 33] x [33, 65] of F32", "4096 bytes", "--cublas-workspace"];
+    // Which product it was, of which layer, and what to do then.
+    for (call, at, says) in [
+        (
+            "cublasLtMatmulDescCreate",
+            2,
+            &["at being told of [9, 65] x [65, 48] of F32", "`layer1`", "without --cublas"],
+        ),
+        (
+            "cublasLtMatmulAlgoGetHeuristic",
+            3,
+            &["an algorithm for [9, 48] x [48, 10] of F32", "`layer2`", "--cublas-workspace"],
+        ),
+        ("cublasLtMatmul", 1, &["a step of cuBLASLt's", "`layer0`", "step 0"]),
+    ] {
+        fails(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{at}:14"))], says);
+    }
+    // Nothing that fits.
+    let says = [
+        "step 0 (`layer0`)",
+        "no algorithm on Mock GPU for [9, 33] x [33, 65] of F32",
+        "4096 bytes",
+        "--cublas-workspace",
+    ];
     fails(&[("PRESTOW_MOCK_CUBLAS_ALGORITHMS", "none")], &says);
     fails(&[("PRESTOW_MOCK_FAIL", "cublasLtMatmulAlgoGetHeuristic:1:15")], &[&says[..], &["NOT_SUPPORTED"]].concat());
     let version = |version| [("PRESTOW_MOCK_CUBLAS_VERSION", version)];

@@ -241,7 +241,16 @@ impl Execution {
         };
         handle.gpu.enter().map_err(entered("being asked for an algorithm"))?;
         let library = &handle.library;
-        let described = failed("being told of a product");
+        let at_product = |what: &'static str| {
+            move |why: String| CublasError::Product {
+                version: handle.version(),
+                gpu: handle.gpu.name().to_string(),
+                what,
+                product: product.to_string(),
+                why,
+            }
+        };
+        let described = at_product("being told of");
         let description = describe(library, product, &at).map_err(&described)?;
         let Product { count, rows, columns, terms, .. } = *product;
         let matrix = |number, rows, columns, step| Matrix::new(library, number, rows, columns, count, step);
@@ -283,7 +292,7 @@ impl Execution {
         };
         library.check(status).map_err(|why| match status {
             sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => none(format!(" ({why})")),
-            _ => CublasError::Failed { what: "being asked for an algorithm", why },
+            _ => at_product("being asked for an algorithm for")(why),
         })?;
         let found = found.iter().take(usize::try_from(found_count).unwrap_or_default());
         let fits = |one: &&sys::cublasLtMatmulHeuristicResult_t| {

@@ -252,6 +252,11 @@ fn broken(ix: usize, step: &Step, reason: &str) -> RunError {
     RunError::Kernel { step: ix, scope: step.scope.to_string(), reason: reason.to_string() }
 }
 
+/// What a library or the driver says of a step.
+fn by_library(ix: usize, step: &Step, error: &dyn std::error::Error) -> RunError {
+    RunError::Library { step: ix, scope: step.scope.to_string(), reason: error.to_string() }
+}
+
 /// Where a plan's steps work.
 struct Block<'a> {
     gpu: &'a Arc<driver::Gpu>,
@@ -298,7 +303,8 @@ impl Opened {
                         return Err(broken(ix, step, "its workspace is not what cuDNN wants"));
                     }
                     let cudnn = block.cudnn.expect(OPENED);
-                    Call::Cudnn(cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace)?)
+                    let execution = cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace);
+                    Call::Cudnn(execution.map_err(|error| by_library(ix, step, &error))?)
                 }
                 Work::Cublas(product) => {
                     let sizes = step.inputs.iter().chain(&step.outputs).map(|operand| operand.size.0).collect();
@@ -306,16 +312,18 @@ impl Opened {
                         return Err(broken(ix, step, "its operands are not those of its product"));
                     }
                     let cublas = block.cublas.expect(OPENED);
-                    Call::Cublas(cublas::Execution::new(cublas, product, block.memory, &places, workspace)?)
+                    let execution = cublas::Execution::new(cublas, product, block.memory, &places, workspace);
+                    Call::Cublas(execution.map_err(|error| by_library(ix, step, &error))?)
                 }
             })
         };
         let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
         let calls = calls?;
         // What libraries load when they are first asked for cannot be loaded while calls are recorded.
-        let mut late = calls.iter().filter(|call| !matches!(call, Call::Kernel(_))).peekable();
+        let libraries = |(_, call): &(usize, &Call)| !matches!(call, Call::Kernel(_));
+        let mut late = calls.iter().enumerate().filter(libraries).peekable();
         if late.peek().is_some() {
-            late.try_for_each(Call::launch)?;
+            late.try_for_each(|(ix, call)| call.launch().map_err(|error| by_library(ix, &plan.steps[ix], &error)))?;
             gpu.finish()?;
         }
         Ok(Opened { graph: Graph::record(gpu, calls)?, plan: plan.clone() })
