@@ -204,6 +204,8 @@ pub struct Execution {
     /// How much of what is added: all of the residual, or nothing.
     beta: f32,
     workspace: u64,
+    /// Of the workspace, what the algorithm uses.
+    wanted: u64,
     /// Where the operands are.
     _memory: Arc<Memory>,
 }
@@ -298,19 +300,30 @@ impl Execution {
         let fits = |one: &&sys::cublasLtMatmulHeuristicResult_t| {
             one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && one.workspaceSize as u64 <= product.workspace
         };
-        let algorithm = found.clone().find(fits).ok_or_else(|| none(String::new()))?.algo;
+        let chosen = found.clone().find(fits).ok_or_else(|| none(String::new()))?;
         Ok(Execution {
             description,
             left,
             right,
             result,
             handle: handle.clone(),
-            algorithm,
+            algorithm: chosen.algo,
+            wanted: chosen.workspaceSize as u64,
             at,
             beta: if product.residual { 1.0 } else { 0.0 },
             workspace: product.workspace,
             _memory: memory.clone(),
         })
+    }
+
+    /// The bytes of workspace that were planned.
+    pub fn workspace(&self) -> u64 {
+        self.workspace
+    }
+
+    /// Of these, the bytes that the algorithm uses.
+    pub fn wanted(&self) -> u64 {
+        self.wanted
     }
 
     /// Begins it, behind all that was begun before.

@@ -92,6 +92,7 @@ impl GpuBackend {
         opened.iter().try_for_each(|opened| opened.graph.launch())?;
         gpu.finish()?;
         stages.end("code and records")?;
+        stages.tell_workspace(&opened);
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
         let places = device.places.clone();
         Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu, places })
@@ -157,6 +158,22 @@ impl Stages {
         self.items.push(item(what, self.free.saturating_sub(free)));
         self.free = free;
         Ok(())
+    }
+
+    /// Says at cuBLASLt's stage how much of the planned workspace its algorithms use. The workspace lies in the arena and
+    /// so is none of this stage's bytes.
+    fn tell_workspace(&mut self, opened: &[Opened]) {
+        let calls = opened.iter().flat_map(|opened| opened.graph.calls());
+        let products = calls.filter_map(|call| match call {
+            Call::Cublas(execution) => Some((execution.wanted(), execution.workspace())),
+            _ => None,
+        });
+        let most = products.reduce(|most, own| (most.0.max(own.0), most.1.max(own.1)));
+        let stage = self.items.iter_mut().find(|item| item.what == "device: cuBLASLt");
+        if let Some((stage, (wanted, planned))) = stage.zip(most) {
+            let uses = format!("; its algorithms use up to {wanted} of the {planned} bytes of workspace in the arena");
+            stage.what.push_str(&uses);
+        }
     }
 }
 
