@@ -2,7 +2,8 @@
 // `shim.cpp`, as a shared library. For tests of whatever calls a driver.
 //
 //   PRESTOW_MOCK_TRACE=FILE       every call that does something, a line each
-//   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E
+//   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E; a record in which one fails
+//                                 ends with 901 and without a graph, as a driver's does
 //   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
 //   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
 //   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
@@ -20,7 +21,7 @@
 
 namespace {
 
-enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, CAPTURE_INVALIDATED = 901 };
 
 struct Launch {
     /// None for a library's work.
@@ -45,6 +46,8 @@ struct Driver {
     std::map<std::string, int> alive;
     size_t used = 0;
     Graph* recording = nullptr;
+    /// A call failed since the record began, which is none any more.
+    bool invalidated = false;
     /// Who is told of memory that is allocated (1) or released (2).
     void (*observer)(int, uint64_t, size_t) = nullptr;
 
@@ -75,6 +78,7 @@ struct Driver {
         int at, error;
         if (fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number) {
             say("%s fails with %d", name, error);
+            invalidated = recording;
             return error;
         }
         return SUCCESS;
@@ -306,18 +310,20 @@ void mockObserve(void (*observer)(int, uint64_t, size_t)) { driver().observer = 
 int cuStreamBeginCapture_v2(void*, int) {
     ENTER("cuStreamBeginCapture_v2");
     driver().recording = new Graph;
+    driver().invalidated = false;
     return SUCCESS;
 }
 int cuStreamEndCapture(void*, void** graph) {
     *graph = driver().recording;
+    const int told = driver().enter("cuStreamEndCapture");
+    const int error = told ? told : driver().invalidated ? CAPTURE_INVALIDATED : SUCCESS;
     driver().recording = nullptr;
-    driver().alive["graph"]++;
-    if (int error = driver().enter("cuStreamEndCapture")) {
+    if (error) {
         // A record that failed is the driver's to take back.
         delete static_cast<Graph*>(*graph);
-        driver().alive["graph"]--;
         return *graph = nullptr, error;
     }
+    driver().alive["graph"]++;
     return SUCCESS;
 }
 int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {

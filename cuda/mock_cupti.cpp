@@ -3,6 +3,8 @@
 //
 //   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
 //   PRESTOW_MOCK_CUPTI_VERSION=26       its interface's version (130001 if not said)
+//   PRESTOW_MOCK_CUPTI_PINNED=1         what is allocated is told as pinned memory of the host
+//   PRESTOW_MOCK_CUPTI_DROPPED=3        so many records were dropped
 //
 // Records of another kind stand between those of memory.
 
@@ -61,7 +63,7 @@ F driver(const char* name) {
 
 void observe(int operation, uint64_t address, size_t bytes) {
     Memory record = {};
-    record.kind = KIND_MEMORY2, record.operation = operation, record.memory_kind = 3, record.address = address, record.bytes = bytes;
+    record.kind = KIND_MEMORY2, record.operation = operation, record.memory_kind = variable("PRESTOW_MOCK_CUPTI_PINNED") ? 2 : 3, record.address = address, record.bytes = bytes;
     records.push_back(record);
 }
 
@@ -122,6 +124,11 @@ int cuptiActivityGetNextRecord(uint8_t* buffer, size_t valid, uint8_t** record) 
     if (*record) next = *record + (*reinterpret_cast<int*>(*record) == KIND_MEMORY2 ? sizeof(Memory) : sizeof(Other));
     if (buffer + valid <= next) return MAX_LIMIT_REACHED;
     return *record = next, SUCCESS;
+}
+int cuptiActivityGetNumDroppedRecords(void*, uint32_t, size_t* dropped) {
+    ENTER("cuptiActivityGetNumDroppedRecords");
+    if (!dropped) return INVALID_PARAMETER;
+    return *dropped = variable("PRESTOW_MOCK_CUPTI_DROPPED") ? std::atoi(variable("PRESTOW_MOCK_CUPTI_DROPPED")) : 0, SUCCESS;
 }
 
 }  // extern "C"

@@ -69,7 +69,7 @@ const TABLES: [Table; 5] = [
         header: "nvidia/cu13/include/cupti.h",
         version: ("nvidia/cu13/include/cupti_version.h", &["CUPTI_API_VERSION"]),
         functions: "cuptiGetVersion|cuptiGetResultString|\
-                    cuptiActivity(RegisterCallbacks|Enable|Disable|FlushAll|GetNextRecord)",
+                    cuptiActivity(RegisterCallbacks|Enable|Disable|FlushAll|GetNextRecord|GetNumDroppedRecords)",
         types: "CUpti_ActivityMemory4",
     },
     Table {

@@ -218,6 +218,10 @@ pub struct Cupti {
     pub cuptiActivityEnable: Result<unsafe extern "C" fn(kind: CUpti_ActivityKind) -> CUptiResult, ::libloading::Error>,
     pub cuptiActivityDisable:
         Result<unsafe extern "C" fn(kind: CUpti_ActivityKind) -> CUptiResult, ::libloading::Error>,
+    pub cuptiActivityGetNumDroppedRecords: Result<
+        unsafe extern "C" fn(context: CUcontext, streamId: u32, dropped: *mut usize) -> CUptiResult,
+        ::libloading::Error,
+    >,
     pub cuptiActivityGetNextRecord: Result<
         unsafe extern "C" fn(
             buffer: *mut u8,
@@ -253,6 +257,8 @@ impl Cupti {
         let cuptiGetVersion = unsafe { __library.get(b"cuptiGetVersion\0") }.map(|sym| *sym);
         let cuptiActivityEnable = unsafe { __library.get(b"cuptiActivityEnable\0") }.map(|sym| *sym);
         let cuptiActivityDisable = unsafe { __library.get(b"cuptiActivityDisable\0") }.map(|sym| *sym);
+        let cuptiActivityGetNumDroppedRecords =
+            unsafe { __library.get(b"cuptiActivityGetNumDroppedRecords\0") }.map(|sym| *sym);
         let cuptiActivityGetNextRecord = unsafe { __library.get(b"cuptiActivityGetNextRecord\0") }.map(|sym| *sym);
         let cuptiActivityRegisterCallbacks =
             unsafe { __library.get(b"cuptiActivityRegisterCallbacks\0") }.map(|sym| *sym);
@@ -263,6 +269,7 @@ impl Cupti {
             cuptiGetVersion,
             cuptiActivityEnable,
             cuptiActivityDisable,
+            cuptiActivityGetNumDroppedRecords,
             cuptiActivityGetNextRecord,
             cuptiActivityRegisterCallbacks,
             cuptiActivityFlushAll,
@@ -283,6 +290,18 @@ impl Cupti {
     }
     pub unsafe fn cuptiActivityDisable(&self, kind: CUpti_ActivityKind) -> CUptiResult {
         unsafe { (self.cuptiActivityDisable.as_ref().expect("Expected function, got error."))(kind) }
+    }
+    pub unsafe fn cuptiActivityGetNumDroppedRecords(
+        &self,
+        context: CUcontext,
+        streamId: u32,
+        dropped: *mut usize,
+    ) -> CUptiResult {
+        unsafe {
+            (self.cuptiActivityGetNumDroppedRecords.as_ref().expect("Expected function, got error."))(
+                context, streamId, dropped,
+            )
+        }
     }
     pub unsafe fn cuptiActivityGetNextRecord(
         &self,

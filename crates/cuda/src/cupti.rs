@@ -1,6 +1,6 @@
-//! What a driver allocates while something runs, by its profiling interface, CUPTI: every allocation and release that
-//! anybody in the process asks for, libraries and the driver itself included, also those that are over before free memory
-//! can be asked for.
+//! What is asked of a driver while something runs, by its profiling interface, CUPTI: every allocation and release that
+//! anybody in the process asks for, libraries included, also those that are over before free memory can be asked for. What
+//! a driver takes for itself is none of them.
 //!
 //! CUPTI comes with a toolkit and not with the driver. It takes memory of its own while it records, so that whoever asks for
 //! free memory does so before.
@@ -30,20 +30,41 @@ pub enum CuptiError {
     TooOld(u32),
     #[error("something is recorded already")]
     Busy,
+    #[error("CUPTI dropped {0} of its records, for which it had no room")]
+    Dropped(usize),
     #[error("CUPTI failed at {what}: {why}")]
     Failed { what: &'static str, why: String },
 }
 
-/// Something that a driver did with memory.
+/// Something that a driver was asked to do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// So many bytes were allocated.
-    Allocated(u64),
+    Allocated(Side, u64),
     /// So many bytes were given back.
-    Released(u64),
+    Released(Side, u64),
 }
 
-/// A buffer that CUPTI filled: where it is, and how many of its bytes are records.
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The GPU's, or memory that may move there.
+    Device,
+    /// The host's, which is pinned where a driver gives it.
+    Host,
+}
+
+impl Side {
+    fn of(kind: sys::CUpti_ActivityMemoryKind) -> Side {
+        use sys::CUpti_ActivityMemoryKind as Kind;
+        match kind {
+            Kind::CUPTI_ACTIVITY_MEMORY_KIND_PINNED | Kind::CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE => Side::Host,
+            _ => Side::Device,
+        }
+    }
+}
+
+/// A buffer that CUPTI filled: where it is, and how many of its bytes are records. It is freed when this goes.
 struct Filled {
     start: usize,
     valid: usize,
@@ -68,6 +89,7 @@ pub struct Recording {
     disable: unsafe extern "C" fn(sys::CUpti_ActivityKind) -> sys::CUptiResult,
     flush: unsafe extern "C" fn(u32) -> sys::CUptiResult,
     next: unsafe extern "C" fn(*mut u8, usize, *mut *mut sys::CUpti_Activity) -> sys::CUptiResult,
+    dropped: unsafe extern "C" fn(sys::CUcontext, u32, *mut usize) -> sys::CUptiResult,
 }
 
 impl Recording {
@@ -93,10 +115,11 @@ impl Recording {
         let disable = function!(table, cuptiActivityDisable);
         let flush = function!(table, cuptiActivityFlushAll);
         let next = function!(table, cuptiActivityGetNextRecord);
+        let dropped = function!(table, cuptiActivityGetNumDroppedRecords);
         if RECORDING.swap(true, Ordering::AcqRel) {
             return Err(CuptiError::Busy);
         }
-        let recording = Recording { table, disable, flush, next };
+        let recording = Recording { table, disable, flush, next, dropped };
         // SAFETY: both functions are there for good, and take CUPTI's threads.
         check(table, "its start", unsafe { register(Some(requested), Some(completed)) })?;
         let kind = sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2;
@@ -108,34 +131,56 @@ impl Recording {
     /// Ends it; what happened, in order.
     ///
     /// # Errors
-    /// CUPTI does not tell.
+    /// CUPTI does not tell, or not all.
     pub fn finish(self) -> Result<Vec<Event>, CuptiError> {
+        // First, so that nothing is recorded behind what is flushed.
+        self.disable()?;
         self.flush()?;
         let mut events = Vec::new();
         for filled in taken() {
-            let mut record: *mut sys::CUpti_Activity = std::ptr::null_mut();
-            // SAFETY: the buffer is one of ours with so many bytes of records, and the position can be written.
-            while unsafe { (self.next)(filled.start as *mut u8, filled.valid, &mut record) }
-                == sys::CUptiResult::CUPTI_SUCCESS
-            {
-                // SAFETY: CUPTI gives records that lie in the buffer whole, each with its kind in front.
-                if unsafe { (*record).kind } != sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2 {
-                    continue;
-                }
-                // SAFETY: records of this kind are so long, since the version that was asked for.
-                let memory = unsafe { record.cast::<sys::CUpti_ActivityMemory4>().read_unaligned() };
-                use sys::CUpti_ActivityMemoryOperationType as Did;
-                match memory.memoryOperationType {
-                    Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION => {
-                        events.push(Event::Allocated(memory.bytes));
-                    }
-                    Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE => events.push(Event::Released(memory.bytes)),
-                    _ => {}
-                }
-            }
-            filled.free();
+            self.read(&filled, &mut events)?;
         }
-        Ok(events)
+        let mut count = 0;
+        // SAFETY: the number can be written. Without a context it is about the buffers of all of them.
+        check(self.table, "counting what it dropped", unsafe { (self.dropped)(std::ptr::null_mut(), 0, &mut count) })?;
+        match count {
+            0 => Ok(events),
+            count => Err(CuptiError::Dropped(count)),
+        }
+    }
+
+    /// Adds what a buffer tells.
+    fn read(&self, filled: &Filled, events: &mut Vec<Event>) -> Result<(), CuptiError> {
+        let mut record: *mut sys::CUpti_Activity = std::ptr::null_mut();
+        loop {
+            // SAFETY: the buffer is one of ours with so many bytes of records, and the position can be written.
+            let status = unsafe { (self.next)(filled.start as *mut u8, filled.valid, &mut record) };
+            if status == sys::CUptiResult::CUPTI_ERROR_MAX_LIMIT_REACHED {
+                return Ok(());
+            }
+            check(self.table, "reading what it recorded", status)?;
+            // SAFETY: CUPTI gives records that lie in the buffer whole, each with its kind in front.
+            if unsafe { (*record).kind } != sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2 {
+                continue;
+            }
+            // SAFETY: records of this kind are so long, since the version that was asked for.
+            let memory = unsafe { record.cast::<sys::CUpti_ActivityMemory4>().read_unaligned() };
+            let side = Side::of(memory.memoryKind);
+            use sys::CUpti_ActivityMemoryOperationType as Did;
+            match memory.memoryOperationType {
+                Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION => {
+                    events.push(Event::Allocated(side, memory.bytes));
+                }
+                Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE => events.push(Event::Released(side, memory.bytes)),
+                _ => {}
+            }
+        }
+    }
+
+    fn disable(&self) -> Result<(), CuptiError> {
+        // SAFETY: it takes a number.
+        let status = unsafe { (self.disable)(sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2) };
+        check(self.table, "ending the record", status)
     }
 
     /// Has what was recorded given back.
@@ -147,11 +192,10 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // SAFETY: it takes a number. What could be said of a failure helps nobody any more.
-        let _ = unsafe { (self.disable)(sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2) };
-        // What is still to come is nobody's.
+        // What could be said of a failure helps nobody any more, and what is still to come is nobody's.
+        let _ = self.disable();
         let _ = self.flush();
-        taken().into_iter().for_each(Filled::free);
+        drop(taken());
         RECORDING.store(false, Ordering::Release);
     }
 }
@@ -160,8 +204,8 @@ fn taken() -> Vec<Filled> {
     std::mem::take(&mut *FILLED.lock().unwrap_or_else(|broken| broken.into_inner()))
 }
 
-impl Filled {
-    fn free(self) {
+impl Drop for Filled {
+    fn drop(&mut self) {
         let numbers = std::ptr::slice_from_raw_parts_mut(self.start as *mut u64, BUFFER);
         // SAFETY: `requested` made it of so many numbers, and CUPTI gave it back.
         drop(unsafe { Box::from_raw(numbers) });

@@ -28,15 +28,22 @@ pub enum DriverError {
          smaller batch"
     )]
     OutOfMemory { name: String, needed: usize, free: usize, total: usize, holders: String },
+    #[error("the GPU has no memory left at {what}: {why}; stop what holds the rest, or name another GPU with --device")]
+    Full { what: &'static str, why: String },
     #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{arch}")]
     Arch { name: String, arch: String },
     #[error("the code has no kernel `{0}`; the file is damaged, compile the model again")]
     NoKernel(String),
     #[error(
-        "the GPU is not to be had: the driver says `{why}` at {what}; another process has it to itself, or it is being set up: \
+        "the GPU is not to be had: the driver says `{why}` at {what}; another process has it to itself: \
          stop that process, or name another GPU with --device"
     )]
     Busy { what: &'static str, why: String },
+    #[error(
+        "the GPU is not ready: the driver says `{why}` at {what}; the system is being set up: wait until it is, and on a \
+         machine whose GPUs are joined by NVSwitch (HGX) see that NVIDIA's fabric manager runs"
+    )]
+    NotReady { what: &'static str, why: String },
     #[error(
         "the GPU was lost at {what}: {why}; no result of this run is to be used, and this process cannot use the GPU any more: \
          start it again, and look for `Xid` in the system's log if it happens twice"
@@ -53,7 +60,9 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> Driv
         let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
         let why = text.unwrap_or_else(|| format!("error {:?}", error.0));
         match error.0 {
-            Code::CUDA_ERROR_DEVICE_UNAVAILABLE | Code::CUDA_ERROR_SYSTEM_NOT_READY => DriverError::Busy { what, why },
+            Code::CUDA_ERROR_OUT_OF_MEMORY => DriverError::Full { what, why },
+            Code::CUDA_ERROR_DEVICE_UNAVAILABLE => DriverError::Busy { what, why },
+            Code::CUDA_ERROR_SYSTEM_NOT_READY => DriverError::NotReady { what, why },
             // As the driver's documentation has it, a context that has seen one of these is of no use any more.
             Code::CUDA_ERROR_ECC_UNCORRECTABLE
             | Code::CUDA_ERROR_NVLINK_UNCORRECTABLE
@@ -173,11 +182,11 @@ impl Gpu {
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// Who holds its memory, in words, as far as NVML tells.
+    /// Who holds its memory beside us, in words, as far as NVML tells.
     fn holders(&self) -> String {
         let told = self.bus().map_err(|error| error.to_string()).and_then(|bus| {
             let usage = nvml::usage(&Places::default(), &bus);
-            usage.map(|usage| usage.holders()).map_err(|error| error.to_string())
+            usage.map(|usage| usage.holders_beside(std::process::id())).map_err(|error| error.to_string())
         });
         told.unwrap_or_else(|why| format!("who holds the rest is not told: {why}"))
     }
@@ -513,9 +522,12 @@ impl Graph {
         unsafe { result::stream::begin_capture(gpu.stream, mode) }.map_err(failed("beginning a record"))?;
         let launched = calls.iter().try_for_each(Call::launch);
         // SAFETY: the stream is alive. A record is ended also where a launch failed.
-        let graph = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
-        let mut recorded = Graph { gpu: gpu.clone(), graph: graph?, exec: std::ptr::null_mut(), calls };
+        let ended = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
+        let graph = ended.as_ref().copied().unwrap_or(std::ptr::null_mut());
+        let mut recorded = Graph { gpu: gpu.clone(), graph, exec: std::ptr::null_mut(), calls };
+        // A refused launch comes first: it is why the driver has no record at the end.
         launched?;
+        ended?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is ours, and the handle can be written.
         unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, recorded.graph, 0) }

@@ -31,3 +31,14 @@ pub enum Math {
     /// Operands may be rounded to eleven bits on the way into a tensor core (TF32).
     Tf32,
 }
+
+impl Math {
+    /// What it is called, for people and machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Math::Strict => "strict",
+            Math::Exact => "exact",
+            Math::Tf32 => "tf32",
+        }
+    }
+}

@@ -23,21 +23,28 @@ pub enum NvmlError {
     Failed { what: &'static str, why: String },
 }
 
-/// What NVML says of a GPU.
+/// What NVML says of a GPU, each part of which it may refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// The driver's version, as `580.65.06`.
-    pub driver: String,
-    /// All of the GPU's memory, in bytes.
-    pub total: u64,
-    /// What the driver and the GPU keep for themselves, in bytes.
-    pub reserved: u64,
-    /// What processes hold, in bytes.
-    pub used: u64,
-    /// What is free, in bytes.
-    pub free: u64,
+    pub driver: Result<String, NvmlError>,
+    /// The GPU's memory.
+    pub memory: Result<Figures, NvmlError>,
     /// Who computes on it.
-    pub processes: Vec<Process>,
+    pub processes: Result<Vec<Process>, NvmlError>,
+}
+
+/// A GPU's memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// All of it.
+    pub total: u64,
+    /// What the driver and the GPU keep for themselves.
+    pub reserved: u64,
+    /// What processes hold.
+    pub used: u64,
+    /// What is free.
+    pub free: u64,
 }
 
 /// A process that computes on a GPU.
@@ -55,26 +62,33 @@ impl Usage {
     /// # Errors
     /// The platform hides it.
     pub fn of(&self, pid: u32) -> Result<u64, String> {
-        match self.processes.iter().find(|process| process.pid == pid) {
+        let processes = self.processes.as_ref().map_err(NvmlError::to_string)?;
+        match processes.iter().find(|process| process.pid == pid) {
             Some(Process { bytes: Some(bytes), .. }) => Ok(*bytes),
             Some(_) => Err("NVML lists this process, and the platform does not let it tell how much it holds".into()),
-            None if self.processes.is_empty() => {
+            None if processes.is_empty() => {
                 Err("NVML lists no process: a container or a virtual machine hides them".into())
             }
-            None => Err(format!(
-                "NVML lists {} processes and not this one, {pid}: a container counts otherwise than its host",
-                self.processes.len()
-            )),
+            None => {
+                let count = processes.len();
+                let listed = if count == 1 { "1 process".to_string() } else { format!("{count} processes") };
+                Err(format!("NVML lists {listed} and not this one, {pid}: a container counts otherwise than its host"))
+            }
         }
     }
 
-    /// Who holds memory, for a message: those that hold most first.
-    pub fn holders(&self) -> String {
-        let mut told: Vec<(u64, u32)> =
-            self.processes.iter().filter_map(|process| Some((process.bytes?, process.pid))).collect();
+    /// Who holds memory beside one process, for a message: those that hold most first.
+    pub fn holders_beside(&self, own: u32) -> String {
+        let processes = match &self.processes {
+            Ok(processes) => processes,
+            Err(why) => return format!("who holds the rest is not told: {why}"),
+        };
+        let others = processes.iter().filter(|process| process.pid != own);
+        let mut told: Vec<(u64, u32)> = others.filter_map(|process| Some((process.bytes?, process.pid))).collect();
         told.sort_by(|a, b| b.cmp(a));
         if told.is_empty() {
-            return format!("NVML names no process that holds some of the {} bytes in use", self.used);
+            let used = self.memory.as_ref().map_or("the memory".into(), |memory| format!("the {} bytes", memory.used));
+            return format!("NVML names no other process that holds some of {used} in use");
         }
         let rows: Vec<String> = told.iter().map(|(bytes, pid)| format!("process {pid} holds {bytes}")).collect();
         rows.join(", ")
@@ -134,14 +148,15 @@ impl Nvml {
         Ok(device)
     }
 
-    fn memory(&self, device: sys::nvmlDevice_t) -> Result<sys::nvmlMemory_v2_t, NvmlError> {
+    fn memory(&self, device: sys::nvmlDevice_t) -> Result<Figures, NvmlError> {
         // As the header's NVML_STRUCT_VERSION makes it.
         let version = size_of::<sys::nvmlMemory_v2_t>() as u32 | 2 << 24;
         let mut memory = sys::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
         let info = function!(self.nvmlDeviceGetMemoryInfo_v2);
         // SAFETY: the handle is NVML's, and the figures can be written, of the size that their version says.
         self.check("telling the GPU's memory", unsafe { info(device, &mut memory) })?;
-        Ok(memory)
+        let sys::nvmlMemory_v2_t { total, reserved, used, free, .. } = memory;
+        Ok(Figures { total, reserved, used, free })
     }
 
     fn processes(&self, device: sys::nvmlDevice_t) -> Result<Vec<Process>, NvmlError> {
@@ -190,19 +205,11 @@ fn text(table: &sys::Nvml, status: sys::nvmlReturn_t) -> String {
 /// Asks NVML about the GPU at a place of the PCI bus, `0000:01:00.0` for one.
 ///
 /// # Errors
-/// There is no NVML, or it does not tell.
+/// There is no NVML, or it knows no such GPU.
 pub fn usage(places: &Places, bus: &str) -> Result<Usage, NvmlError> {
     let nvml = Nvml::start(places)?;
     let device = nvml.device(bus)?;
-    let memory = nvml.memory(device)?;
-    Ok(Usage {
-        driver: nvml.driver()?,
-        total: memory.total,
-        reserved: memory.reserved,
-        used: memory.used,
-        free: memory.free,
-        processes: nvml.processes(device)?,
-    })
+    Ok(Usage { driver: nvml.driver(), memory: nvml.memory(device), processes: nvml.processes(device) })
 }
 
 #[cfg(test)]
@@ -211,7 +218,8 @@ mod tests {
 
     fn usage_of(processes: &[(u32, Option<u64>)]) -> Usage {
         let processes = processes.iter().map(|&(pid, bytes)| Process { pid, bytes }).collect();
-        Usage { driver: "580.65.06".into(), total: 1000, reserved: 10, used: 700, free: 290, processes }
+        let memory = Figures { total: 1000, reserved: 10, used: 700, free: 290 };
+        Usage { driver: Ok("580.65.06".into()), memory: Ok(memory), processes: Ok(processes) }
     }
 
     #[test]
@@ -220,12 +228,19 @@ mod tests {
         assert_eq!(usage.of(7), Ok(500));
         assert!(usage.of(8).expect_err("it is hidden").contains("does not let it tell"));
         assert!(usage.of(1).expect_err("it is not there").contains("3 processes and not this one, 1"));
+        assert!(usage_of(&[(7, None)]).of(1).expect_err("it is not there").contains("1 process and not this one"));
         assert!(usage_of(&[]).of(1).expect_err("nobody is there").contains("lists no process"));
     }
 
     #[test]
     fn who_holds_most_comes_first() {
-        assert_eq!(usage_of(&[(7, Some(5)), (9, Some(6))]).holders(), "process 9 holds 6, process 7 holds 5");
-        assert!(usage_of(&[(8, None)]).holders().contains("no process that holds some of the 700 bytes"));
+        let usage = usage_of(&[(7, Some(5)), (9, Some(6))]);
+        assert_eq!(usage.holders_beside(1), "process 9 holds 6, process 7 holds 5");
+        assert_eq!(usage.holders_beside(9), "process 7 holds 5");
+        let hidden = usage_of(&[(8, None), (9, Some(6))]);
+        assert!(hidden.holders_beside(9).contains("no other process that holds some of the 700 bytes"));
+        let refused = Err(NvmlError::Lacks("nvmlDeviceGetMemoryInfo_v2"));
+        let hidden = Usage { memory: refused, ..hidden };
+        assert!(hidden.holders_beside(9).contains("no other process that holds some of the memory in use"));
     }
 }

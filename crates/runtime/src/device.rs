@@ -62,8 +62,8 @@ pub trait Backend: Send {
         Ok(Vec::new())
     }
 
-    /// What the device's own management says of its memory, process by process, and what its driver allocates in a run, which
-    /// is done for that. Nothing where memory is the host's. Asking allocates.
+    /// What the device's own management says of its memory, process by process, and what is asked of its driver in a run,
+    /// which is done for that. Nothing where memory is the host's. Asking allocates.
     ///
     /// # Errors
     /// As [`Backend::step`].

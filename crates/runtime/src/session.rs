@@ -34,6 +34,8 @@ pub enum RunError {
     Device(String),
     #[error("step {step} (`{scope}`): {reason}; the file is damaged or of another build, compile the model again")]
     Kernel { step: usize, scope: String, reason: String },
+    #[error("step {step} (`{scope}`): {reason}")]
+    Library { step: usize, scope: String, reason: String },
     #[error("there is no input named `{name}`; the inputs are {known}")]
     NoInput { name: String, known: String },
     #[error("input `{name}` is {want}, not {got}")]

@@ -464,9 +464,18 @@ fn facts_are_recorded_and_compiled_for() {
     assert_eq!(facts.measured, Some(taken));
     let versions = ["driver", "cudnn", "cublaslt"].map(|library| &facts.libraries[library][..]);
     assert_eq!(versions, ["13.0", "9.19.0", "13.1.0"]);
-    let broken = [driver[0], ("PRESTOW_MOCK_FAIL", "cudnnCreate:1:1001")];
-    let (code, said) = prestow(&["target", "record"], &broken);
-    assert!(code == Some(2) && said.contains("cuDNN failed at its start"), "{said}");
+    // A library that does not work is said, and the others' facts are written.
+    for (call, name, left) in [("cudnnCreate", "cuDNN", "cublaslt"), ("cublasLtCreate", "cuBLASLt", "cudnn")] {
+        let other = mocked.folder.join("other.json");
+        let words = ["target", "record", "-o", other.to_str().expect("it is text")];
+        let (code, said) = prestow(&words, &[driver[0], ("PRESTOW_MOCK_FAIL", &format!("{call}:1:14"))]);
+        let note = format!("note: no facts of {name}: {name} failed at its start");
+        assert!(code == Some(0) && said.contains(&note), "{call}: {said}");
+        let facts = Facts::parse(&std::fs::read_to_string(&other).expect("it is written")).expect("it is whole");
+        let libraries: Vec<&str> = facts.libraries.keys().map(|name| &name[..]).collect();
+        let known = libraries.iter().filter(|name| ["cudnn", "cublaslt"].contains(*name));
+        assert_eq!(known.collect::<Vec<_>>(), [&left], "{call}");
+    }
     let (code, said) = prestow(&["target", "record"], &[driver[0], ("PRESTOW_MOCK_FAIL", "cuDeviceTotalMem_v2:1:999")]);
     assert!(code == Some(2) && said.contains("the GPU failed at being asked for its memory"), "{said}");
     let (code, said) = prestow(&["target", "forget"], &[]);

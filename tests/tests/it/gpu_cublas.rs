@@ -131,7 +131,11 @@ fn what_was_planned_is_what_cublaslt_is_asked_for() {
     let report: serde_json::Value = serde_json::from_str(&command(&["memory", "--actual", "--json"])).expect("JSON");
     assert_eq!(report["verdict"], "equal", "{report}");
     let items = report["actual"]["device"].as_array().expect("there is a device");
-    let library = items.iter().find(|item| item["what"] == "device: cuBLASLt").expect("it is told");
+    let of_library = |item: &&serde_json::Value| item["what"].as_str().is_some_and(|what| what.contains("cuBLASLt"));
+    let library = items.iter().find(of_library).expect("it is told");
+    // What was planned, and what the chosen algorithms use of it.
+    let uses = "device: cuBLASLt; its algorithms use up to 131 of the 4096 bytes of workspace in the arena";
+    assert_eq!(library["what"], uses);
     assert_eq!(library["bytes"], 1 << 16);
     assert!(command(&["profile", "--warmup", "0", "--iters", "1"]).contains(CUBLAS_PRODUCT));
     assert!(command(&["describe"]).contains("needs        cuBLAS 13 (libcublasLt.so.13)"));
@@ -165,8 +169,29 @@ fn what_cublaslt_fails_at_is_told_and_given_back() {
         let out = mocked.run(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{}:14", times + 1))]);
         assert!(out.status.success(), "{call} is called no more than {times} times: {}", text(&out.stderr));
     }
-    // Nothing that fits, and what to do then.
-    let says = ["no algorithm on Mock GPU for [9, 33] x [33, 65] of F32", "4096 bytes", "--cublas-workspace"];
+    // Which product it was, of which layer, and what to do then.
+    for (call, at, says) in [
+        (
+            "cublasLtMatmulDescCreate",
+            2,
+            &["at being told of [9, 65] x [65, 48] of F32", "`layer1`", "without --cublas"],
+        ),
+        (
+            "cublasLtMatmulAlgoGetHeuristic",
+            3,
+            &["an algorithm for [9, 48] x [48, 10] of F32", "`layer2`", "--cublas-workspace"],
+        ),
+        ("cublasLtMatmul", 1, &["a step of cuBLASLt's", "`layer0`", "step 0"]),
+    ] {
+        fails(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{at}:14"))], says);
+    }
+    // Nothing that fits.
+    let says = [
+        "step 0 (`layer0`)",
+        "no algorithm on Mock GPU for [9, 33] x [33, 65] of F32",
+        "4096 bytes",
+        "--cublas-workspace",
+    ];
     fails(&[("PRESTOW_MOCK_CUBLAS_ALGORITHMS", "none")], &says);
     fails(&[("PRESTOW_MOCK_FAIL", "cublasLtMatmulAlgoGetHeuristic:1:15")], &[&says[..], &["NOT_SUPPORTED"]].concat());
     let version = |version| [("PRESTOW_MOCK_CUBLAS_VERSION", version)];
@@ -329,12 +354,35 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     let graph = compiler::source::load(&request).expect("it has a name").graph;
     let how = How { code: None, ..with_cublas(DType::F32) };
     let mocked = Mocked::new(test, "gpu-cublas-check", graph, how).expect("there is a compiler");
-    let mut command = without_libraries(&program("prestow"));
-    command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--cublas", "--cublas-workspace", "1MiB"]);
-    command.arg("--data").arg(root().join("data"));
-    command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
-    let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
-    let said = text(&out.stdout) + &text(&out.stderr);
-    assert!(out.status.success() && said.contains("products by cuBLASLt") && said.contains("equal"), "{said}");
-    assert!(mocked.trace().contains("\ncublaslt "), "{}", mocked.trace());
+    let report = mocked.folder.join("report.json");
+    let check = |words: &[&str]| {
+        let mut command = without_libraries(&program("prestow"));
+        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(words).arg("-o").arg(&report);
+        command.arg("--data").arg(root().join("data"));
+        command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
+        let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
+        let said = text(&out.stdout) + &text(&out.stderr);
+        assert!(out.status.success() && said.contains("products by cuBLASLt"), "{words:?}: {said}");
+        assert!(mocked.trace().contains("\ncublaslt "), "{}", mocked.trace());
+        let bytes = std::fs::read(&report).expect("it is written");
+        (said, serde_json::from_slice::<serde_json::Value>(&bytes).expect("it is JSON"))
+    };
+    // Also with the workspace that NVIDIA recommends every byte is watched.
+    let (said, report) = check(&["--cublas"]);
+    assert!(said.ends_with("  equal\n"), "{said}");
+    let row = &report["networks"][0];
+    assert!((32 << 20..33 << 20).contains(&row["arena_bytes"].as_u64().expect("a number")), "{row}");
+    assert_eq!((&row["verdict"], &row["audited"]), (&"equal".into(), &true.into()), "{row}");
+    assert_eq!(report["cublas"], serde_json::json!({ "version": "13.1.0", "math": "strict" }));
+    // What rounds operands is held to what that comes to.
+    let (said, report) = check(&["--cublas=tf32"]);
+    assert!(said.contains("products by cuBLASLt 13.1.0 (tf32)"), "{said}");
+    assert_eq!(report["cublas"]["math"], "tf32");
+    assert_eq!(report["networks"][0]["tolerance"], 1.0 / 128.0);
+    // What was not watched is said.
+    let (said, report) = check(&["--cublas", "--cublas-workspace", "65MiB"]);
+    assert!(said.contains("  right, memory not audited: the arena has 65"), "{said}");
+    let row = &report["networks"][0];
+    assert_eq!((&row["verdict"], &row["audited"]), (&"right".into(), &false.into()), "{row}");
+    assert!(row["not_audited"].as_str().is_some_and(|why| why.contains("no more than 64")), "{row}");
 }

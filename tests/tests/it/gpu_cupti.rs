@@ -1,4 +1,4 @@
-//! What a driver allocates in a run, by a CUPTI of our own beside the driver without a GPU.
+//! What is asked of a driver in a run, by a CUPTI of our own beside the driver without a GPU.
 
 use std::process::{Command, Output};
 
@@ -34,43 +34,56 @@ fn what_a_driver_allocates_in_a_run_is_recorded() {
     if !built(Command::new("c++").arg(root().join("cuda/mock_cupti.cpp")), &library) {
         return skip(test, "`c++` is not installed");
     }
-    let row = |report: &Json| {
+    let told = |report: &Json| -> Vec<(String, u64)> {
         let rows = report["actual"]["device_processes"].as_array().cloned().unwrap_or_default();
-        let found =
-            rows.iter().find(|row| row["what"].as_str().is_some_and(|what| what.contains("by the driver in a run")));
-        found.map(|row| {
-            (row["what"].as_str().expect("it is text").to_string(), row["bytes"].as_u64().expect("a number"))
-        })
+        let row = |row: &Json| Some((row["what"].as_str()?.to_string(), row["bytes"].as_u64()?));
+        rows.iter().filter_map(row).filter(|(what, _)| what.contains("asked of the driver in a run")).collect()
     };
     // A run allocates nothing.
     let (code, nothing) = report(&mocked, &[]);
     assert_eq!((code, &nothing["verdict"]), (Some(0), &Json::from("equal")));
-    assert_eq!(row(&nothing), Some(("allocated by the driver in a run, 0 times".into(), 0)));
+    assert_eq!(told(&nothing), [("asked of the driver in a run, 0 times".into(), 0)]);
     // What is given back before anybody can ask for free memory is seen all the same, and is no run without allocations.
     let (code, some) = report(&mocked, &[("PRESTOW_MOCK_ALLOCATE", "4096")]);
     assert_eq!((code, &some["verdict"]), (Some(1), &Json::from("allocates")));
-    assert_eq!(row(&some), Some(("allocated by the driver in a run, 1 times".into(), 4096)));
+    assert_eq!(told(&some), [("asked of the driver in a run, 1 time".into(), 4096)]);
+    // The host's memory is told apart, and asking for it is asking all the same.
+    let (code, host) = report(&mocked, &[("PRESTOW_MOCK_ALLOCATE", "4096"), ("PRESTOW_MOCK_CUPTI_PINNED", "1")]);
+    assert_eq!((code, &host["verdict"]), (Some(1), &Json::from("allocates")));
+    let rows = [
+        ("asked of the driver in a run, 0 times".into(), 0),
+        ("pinned memory of the host asked of the driver in a run, 1 time".into(), 4096),
+    ];
+    assert_eq!(told(&host), rows);
     let words = text(&measured(&mocked, &["--view", "actual"], &[]).stdout);
-    assert!(words.contains("allocated by the driver in a run, 0 times (CUPTI,"), "{words}");
+    assert!(words.contains("asked of the driver in a run, 0 times (CUPTI,"), "{words}");
 
     // What is not told is said to be so, and why.
     let untold = |variables: &[(&str, &str)], why: &str| {
         let (code, report) = report(&mocked, variables);
         assert_eq!((code, &report["verdict"]), (Some(0), &Json::from("equal")), "{variables:?}");
-        assert_eq!(row(&report), None, "{variables:?}");
+        assert_eq!(told(&report), [], "{variables:?}");
         let rows = report["actual"]["device_untold"].as_array().cloned().unwrap_or_default();
-        let own = rows.iter().find(|row| row["what"] == "what the driver allocates in a run").expect("it is told");
+        let own = rows.iter().find(|row| row["what"] == "what is asked of the driver in a run").expect("it is told");
         assert!(own["why"].as_str().is_some_and(|text| text.contains(why)), "{variables:?}: {own}");
     };
     for (call, what) in [
         ("cuptiGetVersion", "its start"),
         ("cuptiActivityRegisterCallbacks", "its start"),
         ("cuptiActivityEnable", "recording"),
+        ("cuptiActivityDisable", "ending the record"),
         ("cuptiActivityFlushAll", "giving what it recorded"),
+        ("cuptiActivityGetNumDroppedRecords", "counting what it dropped"),
     ] {
         let why = format!("CUPTI failed at {what}: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES");
         untold(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:35"))], &why);
     }
+    // A record that cannot be read is not the last one.
+    let fault = [("PRESTOW_MOCK_ALLOCATE", "4096"), ("PRESTOW_MOCK_FAIL", "cuptiActivityGetNextRecord:2:35")];
+    let (_, report) = report(&mocked, &fault);
+    let rows = report["actual"]["device_untold"].to_string();
+    assert!(told(&report).is_empty() && rows.contains("CUPTI failed at reading what it recorded"), "{rows}");
+    untold(&[("PRESTOW_MOCK_CUPTI_DROPPED", "3")], "CUPTI dropped 3 of its records");
     untold(&[("PRESTOW_MOCK_CUPTI_VERSION", "26")], "CUPTI's interface 26 is too old");
     // A run that fails while it is recorded is a failure: the third one, behind the one at `open` and the one that is counted.
     let out = measured(&mocked, &[], &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:3:719")]);

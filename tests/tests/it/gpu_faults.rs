@@ -126,8 +126,17 @@ fn a_gpu_that_is_busy_or_lost_is_called_so() {
         assert!(!is_written(&mocked), "{fault}: results are there");
     };
     // By the numbers of `CUresult`: a device that another process has, or that its fabric manager has not set up.
-    for code in [46, 802] {
-        fails(&format!("cuDevicePrimaryCtxRetain:1:{code}"), &["not to be had", "making a context", "--device"]);
+    fails("cuDevicePrimaryCtxRetain:1:46", &["not to be had", "making a context", "stop that process", "--device"]);
+    for call in ["cuInit", "cuDevicePrimaryCtxRetain"] {
+        fails(&format!("{call}:1:802"), &["the GPU is not ready", "wait until it is", "fabric manager"]);
+    }
+    // What the driver takes for itself may not fit either.
+    for (call, what) in [
+        ("cuDevicePrimaryCtxRetain", "making a context"),
+        ("cuModuleLoadData", "loading code"),
+        ("cuGraphInstantiateWithFlags", "preparing a record"),
+    ] {
+        fails(&format!("{call}:1:2"), &["no memory left at", what, "out of memory; stop what holds", "--device"]);
     }
     // When the driver is waited for: uncorrectable memory, a bad address, a watchdog, a kernel that failed, a device that fell
     // off its bus.
@@ -138,4 +147,23 @@ fn a_gpu_that_is_busy_or_lost_is_called_so() {
         }
     }
     fails("cuGraphLaunch:2:719", &["the GPU was lost at launching a record"]);
+}
+
+/// A driver gives no record at whose making something failed: what failed is told, and not that there is none.
+#[test]
+fn what_spoils_a_record_is_named() {
+    let test = "gpu_faults::what_spoils_a_record_is_named";
+    let graph = crate::passes_keep::random_graph(5);
+    let Some(mocked) = Mocked::new(test, "gpu-spoilt", graph, How::default()) else { return };
+    let fails = |fault: &str, says: &str| {
+        let out = mocked.run(&[("PRESTOW_MOCK_FAIL", fault)]);
+        let (said, trace) = (text(&out.stderr), mocked.trace());
+        assert!(out.status.code() == Some(2) && said.contains(says) && !said.contains("panicked"), "{fault}: {said}");
+        assert!(!trace.contains("leaked"), "{fault}: {trace}");
+    };
+    // Kernels are launched first when they are recorded. 900: what is not allowed meanwhile.
+    for at in [1, mocked.plan.steps.len()] {
+        fails(&format!("cuLaunchKernel:{at}:900"), "the GPU failed at launching a kernel");
+    }
+    fails("cuStreamEndCapture:1:901", "the GPU failed at ending a record");
 }

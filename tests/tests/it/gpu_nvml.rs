@@ -52,7 +52,7 @@ fn bytes(actual: &Json, what: &str) -> Option<u64> {
 fn untold(actual: &Json) -> Vec<String> {
     let rows = actual["device_untold"].as_array().cloned().unwrap_or_default();
     let rows = rows.iter().map(|row| format!("{}: {}", row["what"], row["why"]));
-    rows.filter(|row| !row.contains("what the driver allocates in a run")).collect()
+    rows.filter(|row| !row.contains("what is asked of the driver in a run")).collect()
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_processes_hold_is_told() {
     let others = actual(&mocked, &[("PRESTOW_MOCK_NVML", "4711:1000,self:500000000,12:2345,13:-1")]);
     assert_eq!(bytes(&others, "all that this process holds"), Some(500_000_000));
     assert_eq!(bytes(&others, "all that 2 other processes hold"), Some(3345));
-    assert_eq!(untold(&others), ["\"all that 1 other processes hold\": \"the platform does not let NVML tell\""]);
+    assert_eq!(untold(&others), ["\"all that 1 other process holds\": \"the platform does not let NVML tell\""]);
     // More than a list has room for at first.
     let many: Vec<String> = (1..=300).map(|pid| format!("{}:10", pid + 5_000_000)).collect();
     let many = actual(&mocked, &[("PRESTOW_MOCK_NVML", &many.join(","))]);
@@ -93,17 +93,46 @@ fn what_the_platform_hides_is_said_to_be_hidden() {
         assert!(words.contains("not told  all that this process holds"), "{words}");
     };
     hidden(&[("PRESTOW_MOCK_NVML", "")], "a container or a virtual machine hides them");
-    hidden(&[("PRESTOW_MOCK_NVML", "1:77")], "lists 1 processes and not this one");
+    hidden(&[("PRESTOW_MOCK_NVML", "1:77")], "lists 1 process and not this one");
     hidden(&[("PRESTOW_MOCK_NVML", "self:-1")], "does not let it tell");
     for (call, what) in [
         ("nvmlInit_v2", "its start"),
         ("nvmlDeviceGetHandleByPciBusId_v2", "finding the GPU"),
-        ("nvmlDeviceGetMemoryInfo_v2", "telling the GPU's memory"),
-        ("nvmlSystemGetDriverVersion", "telling the driver"),
         ("nvmlDeviceGetComputeRunningProcesses_v3", "listing processes"),
     ] {
         let why = format!("NVML failed at {what}: Insufficient Permissions");
         hidden(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:4"))], &why);
+    }
+    // What one function refuses hides nothing that another tells.
+    let block = (mocked.plan.arena.size.align_up(Bytes(256)) + mocked.plan.constants_size).0;
+    let (own, used) = ("all that this process holds", "in use by all processes");
+    for (call, what, rows, left) in [
+        ("nvmlDeviceGetMemoryInfo_v2", "telling the GPU's memory", &[used][..], &[own][..]),
+        (
+            "nvmlSystemGetDriverVersion",
+            "telling the driver",
+            &["the driver's version"],
+            &[own, used, "kept by the driver"],
+        ),
+        (
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            "listing processes",
+            &[own, "all that other processes hold"],
+            &[used],
+        ),
+    ] {
+        let actual = actual(&mocked, &[("PRESTOW_MOCK_FAIL", &format!("{call}:1:4"))]);
+        let (untold, why) = (untold(&actual), format!("NVML failed at {what}: Insufficient Permissions"));
+        assert_eq!(untold.len(), rows.len(), "{call}: {untold:?}");
+        for (row, untold) in rows.iter().zip(&untold) {
+            assert!(untold.contains(row) && untold.contains(&why), "{call}: {untold}");
+        }
+        for what in left {
+            assert!(
+                bytes(&actual, what).is_some_and(|bytes| *what != own || bytes == block + CONTEXT),
+                "{call}: {what}"
+            );
+        }
     }
     hidden(&[("PRESTOW_MOCK_FAIL", "cuDeviceGetPCIBusId:1:999")], "the GPU failed at being asked where it is");
     std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
@@ -140,6 +169,12 @@ fn what_does_not_fit_names_who_holds_the_rest() {
     };
     let held = [("PRESTOW_MOCK_NVML", "12:200,4711:700,13:-1")];
     full(&held, "process 4711 holds 700, process 12 holds 200); stop what holds the rest, or take a smaller batch");
-    full(&[("PRESTOW_MOCK_NVML", "")], "NVML names no process that holds some of the 0 bytes in use");
+    // What this process holds, nobody has to stop.
+    full(&[("PRESTOW_MOCK_NVML", "self:300,4711:700")], "are free (process 4711 holds 700);");
+    full(&[("PRESTOW_MOCK_NVML", "")], "NVML names no other process that holds some of the 0 bytes in use");
+    full(
+        &[("PRESTOW_MOCK_FAIL", "nvmlDeviceGetComputeRunningProcesses_v3:1:4")],
+        "who holds the rest is not told: NVML failed at listing processes",
+    );
     full(&[("PRESTOW_MOCK_FAIL", "nvmlInit_v2:1:4")], "who holds the rest is not told: NVML failed at its start");
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use compiler::{Compiled, source};
+use cuda::Math;
+use cuda::cublas::CublasLt;
 use lower::Target;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
@@ -15,15 +17,16 @@ use serde_json::{Value as Json, json};
 use types::{Bytes, DType, Random, Tensor};
 
 use crate::Answer;
-use crate::arguments::{GpuCheck, Numbers};
+use crate::arguments::{GpuCheck, Libraries, Numbers};
 use crate::device::{Device, places};
 
 /// Results may differ by this part of the largest one.
 const TOLERANCE: f64 = 1e-3;
 /// The same in steps of what lies between kernels, where that is rounded: what the tests allow networks.
 const STEPS: f64 = 8.0;
-/// Networks whose arena has fewer bytes are watched byte by byte.
-const AUDITED: u64 = 16 << 20;
+/// Networks whose arena has no more bytes are watched byte by byte: watching copies and compares the whole arena after each
+/// step. There is room for a workspace of cuBLASLt's (32 MiB) beside what lies between layers.
+const AUDITED_MAX: Bytes = Bytes(64 << 20);
 
 /// Checks all networks asked for, one after the other. The answer is no where one is wrong, or uses other memory than was
 /// planned.
@@ -37,12 +40,19 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
     let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
     let facts = asked.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
     let properties = facts.as_ref().map(|facts| &facts.device);
-    let device = Device::find(asked.dtype.on(target), asked.libraries.of(asked.dtype), properties, &asked.data)?;
+    let libraries = asked.libraries.of(asked.dtype);
+    let device = Device::find(asked.dtype.on(target), libraries, properties, &asked.data)?;
     let version = device.version()?;
-    let cudnn = device.cudnn.as_ref().map(|version| format!(", cuDNN {version}")).unwrap_or_default();
-    let cublas = if asked.libraries.cublas.is_some() { ", products by cuBLASLt" } else { "" };
+    let cudnn = libraries.cudnn.zip(device.cudnn.clone());
+    let found = || CublasLt::find(&places(&asked.data)).map_err(|error| error.to_string());
+    let cublas = libraries.cublas.map(|math| Ok::<_, String>((math, found()?.version()))).transpose()?;
+    let named = |what: &str, library: &Option<(Math, String)>| match library {
+        Some((math, version)) => format!(", {what} {version} ({})", math.name()),
+        None => String::new(),
+    };
+    let (by_cudnn, by_cublas) = (named("cuDNN", &cudnn), named("products by cuBLASLt", &cublas));
     let mut text = format!(
-        "{} ({}), {} of {} free, NVRTC {version}{cudnn}{cublas}\n",
+        "{} ({}), {} of {} free, NVRTC {version}{by_cudnn}{by_cublas}\n",
         gpu.name(),
         gpu.arch(),
         Bytes(free as u64),
@@ -72,6 +82,9 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
             rows.push(row);
         }
     }
+    let library = |library: Option<(Math, String)>| {
+        library.map(|(math, version)| json!({ "version": version, "math": math.name() }))
+    };
     let report = json!({
         "format": "prestow-gpu-check",
         "gpu": gpu.name(),
@@ -79,8 +92,8 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         "memory_bytes": total,
         "free_bytes": free,
         "nvrtc": version,
-        "cudnn": device.cudnn,
-        "cublas": asked.libraries.cublas.is_some(),
+        "cudnn": library(cudnn),
+        "cublas": library(cublas),
         "dtype": asked.dtype.name(),
         "networks": rows,
     });
@@ -101,8 +114,9 @@ fn line(row: &Json) -> String {
     }
     let bytes = |key: &str| Bytes(row[key].as_u64().unwrap_or_default()).to_string();
     let number = |key: &str| row[key].as_f64().unwrap_or_default();
+    let audit = row["not_audited"].as_str().map(|why| format!(", memory not audited: {why}")).unwrap_or_default();
     format!(
-        "{name:<28} {batch:>5} {:>10} {:>10} {:>10.1e} {:>10.4} {:>9.1} {:>9.3}  {verdict}\n",
+        "{name:<28} {batch:>5} {:>10} {:>10} {:>10.1e} {:>10.4} {:>9.1} {:>9.3}  {verdict}{audit}\n",
         bytes("arena_bytes"),
         bytes("weights_bytes"),
         number("difference"),
@@ -146,35 +160,48 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
     let report = timed(&mut session, asked.iters).map_err(failed)?;
     let memory = session.device_memory().map_err(failed)?;
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
-    let watched = compiled.plan.arena.size.0 <= AUDITED;
-    let audit = if watched { runtime::audit::audit(&mut session, &bytes) } else { None };
-    let tolerance = match asked.dtype {
-        Numbers::Stored(DType::F16) | Numbers::Tf32 => STEPS / 1024.0,
-        Numbers::Stored(DType::Bf16) => STEPS / 128.0,
-        Numbers::Stored(_) => TOLERANCE,
+    let arena = compiled.plan.arena.size;
+    let audit = match arena <= AUDITED_MAX {
+        true => runtime::audit::audit(&mut session, &bytes).ok_or("the arena could not be read".to_string()),
+        false => Err(format!("the arena has {arena}, and no more than {AUDITED_MAX} are watched")),
     };
+    let tolerance = tolerance(asked.dtype, asked.libraries);
     let verdict = match (difference <= tolerance, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
         (false, _) => "WRONG",
-        (true, Some(false)) => "OTHER MEMORY",
-        (true, Some(true)) => "equal",
-        (true, None) => "right",
+        (true, Ok(false)) => "OTHER MEMORY",
+        (true, Ok(true)) => "equal",
+        (true, Err(_)) => "right",
     };
     let (p50, flops) = (report.latency_ms.p50, compiled.plan.flops as f64);
     let items: Vec<Json> = memory.iter().map(|item| json!({ "what": item.what, "bytes": item.bytes })).collect();
     Ok(json!({
         "network": name,
         "batch": batch,
-        "arena_bytes": compiled.plan.arena.size.0,
+        "arena_bytes": arena.0,
         "weights_bytes": compiled.plan.constants_size.0,
         "device_memory": items,
         "difference": difference,
+        "tolerance": tolerance,
         "gpu_ms": p50,
         "latency_ms": report.latency_ms,
         "samples_per_s": report.throughput_per_s,
         "gflop_per_s": flops / 1e6 / p50.max(1e-9),
         "cpu_ms": cpu_ms,
         "verdict": verdict,
+        "audited": audit.is_ok(),
+        "not_audited": audit.err(),
     }))
+}
+
+/// How much results may differ: by what is stored, and by what rounds on the way into a tensor core.
+fn tolerance(numbers: Numbers, libraries: Libraries) -> f64 {
+    let rounds = [libraries.cudnn, libraries.cublas].contains(&Some(Math::Tf32));
+    match numbers {
+        Numbers::Stored(DType::Bf16) => STEPS / 128.0,
+        Numbers::Stored(DType::F16) | Numbers::Tf32 => STEPS / 1024.0,
+        Numbers::Stored(_) if rounds => STEPS / 1024.0,
+        Numbers::Stored(_) => TOLERANCE,
+    }
 }
 
 /// Made-up inputs: floats in [-1, 1), integers of a few.
@@ -212,4 +239,25 @@ fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
         seconds.push(start.elapsed().as_secs_f64());
     }
     Ok(BenchReport::new(seconds, session.threads(), session.plan().batch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rounds_to_eleven_bits_is_held_to_eleven_bits() {
+        let libraries = |cudnn, cublas| Libraries { cudnn, cublas, ..Libraries::default() };
+        let (strict, tf32) = (Some(Math::Strict), Some(Math::Tf32));
+        for (numbers, libraries, parts) in [
+            (Numbers::F32, libraries(None, None), 1000.0),
+            (Numbers::F32, libraries(strict, Some(Math::Exact)), 1000.0),
+            (Numbers::F32, libraries(tf32, strict), 128.0),
+            (Numbers::F32, libraries(None, tf32), 128.0),
+            (Numbers::Tf32, libraries(None, None), 128.0),
+            (Numbers::Stored(DType::Bf16), libraries(strict, strict), 16.0),
+        ] {
+            assert_eq!(1.0 / tolerance(numbers, libraries), parts, "{numbers:?}");
+        }
+    }
 }

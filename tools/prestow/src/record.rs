@@ -16,7 +16,8 @@ pub(crate) fn record(request: &Record) -> Result<String, String> {
     let places = device::places(&request.data);
     let free = || gpu.memory().map(|(free, _)| free).map_err(|error| error.to_string());
     let before = free()?;
-    // What is not there has no version.
+    // What is not there has no version. What is there and does not work is said, and the other facts are as good without it.
+    let without = |what: &str, why: String| eprintln!("note: no facts of {what}: {why}");
     match cudnn::Cudnn::find(&places).and_then(|_| cudnn::Handle::new(&places, &gpu)) {
         Ok(handle) => {
             facts.libraries.insert("cudnn".into(), handle.version());
@@ -24,7 +25,7 @@ pub(crate) fn record(request: &Record) -> Result<String, String> {
             facts.measured.iter_mut().for_each(|measured| measured.cudnn_bytes = Some(taken));
         }
         Err(CudnnError::NotFound(_)) => {}
-        Err(error) => return Err(error.to_string()),
+        Err(error) => without("cuDNN", error.to_string()),
     }
     let before = free()?;
     match cublas::Handle::new(&places, &gpu) {
@@ -34,7 +35,7 @@ pub(crate) fn record(request: &Record) -> Result<String, String> {
             facts.measured.iter_mut().for_each(|measured| measured.cublas_bytes = Some(taken));
         }
         Err(CublasError::NotFound(_)) => {}
-        Err(error) => return Err(error.to_string()),
+        Err(error) => without("cuBLASLt", error.to_string()),
     }
     let text = facts.text();
     let Some(path) = &request.output else { return Ok(text) };

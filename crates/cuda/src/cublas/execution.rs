@@ -204,6 +204,8 @@ pub struct Execution {
     /// How much of what is added: all of the residual, or nothing.
     beta: f32,
     workspace: u64,
+    /// Of the workspace, what the algorithm uses.
+    wanted: u64,
     /// Where the operands are.
     _memory: Arc<Memory>,
 }
@@ -241,7 +243,16 @@ impl Execution {
         };
         handle.gpu.enter().map_err(entered("being asked for an algorithm"))?;
         let library = &handle.library;
-        let described = failed("being told of a product");
+        let at_product = |what: &'static str| {
+            move |why: String| CublasError::Product {
+                version: handle.version(),
+                gpu: handle.gpu.name().to_string(),
+                what,
+                product: product.to_string(),
+                why,
+            }
+        };
+        let described = at_product("being told of");
         let description = describe(library, product, &at).map_err(&described)?;
         let Product { count, rows, columns, terms, .. } = *product;
         let matrix = |number, rows, columns, step| Matrix::new(library, number, rows, columns, count, step);
@@ -283,25 +294,36 @@ impl Execution {
         };
         library.check(status).map_err(|why| match status {
             sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED => none(format!(" ({why})")),
-            _ => CublasError::Failed { what: "being asked for an algorithm", why },
+            _ => at_product("being asked for an algorithm for")(why),
         })?;
         let found = found.iter().take(usize::try_from(found_count).unwrap_or_default());
         let fits = |one: &&sys::cublasLtMatmulHeuristicResult_t| {
             one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && one.workspaceSize as u64 <= product.workspace
         };
-        let algorithm = found.clone().find(fits).ok_or_else(|| none(String::new()))?.algo;
+        let chosen = found.clone().find(fits).ok_or_else(|| none(String::new()))?;
         Ok(Execution {
             description,
             left,
             right,
             result,
             handle: handle.clone(),
-            algorithm,
+            algorithm: chosen.algo,
+            wanted: chosen.workspaceSize as u64,
             at,
             beta: if product.residual { 1.0 } else { 0.0 },
             workspace: product.workspace,
             _memory: memory.clone(),
         })
+    }
+
+    /// The bytes of workspace that were planned.
+    pub fn workspace(&self) -> u64 {
+        self.workspace
+    }
+
+    /// Of these, the bytes that the algorithm uses.
+    pub fn wanted(&self) -> u64 {
+        self.wanted
     }
 
     /// Begins it, behind all that was begun before.

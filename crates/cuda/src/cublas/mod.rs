@@ -116,6 +116,11 @@ pub enum CublasError {
          model with a larger --cublas-workspace, or without --cublas"
     )]
     NoAlgorithm { version: String, gpu: String, product: String, workspace: u64, why: String },
+    #[error(
+        "cuBLASLt {version} failed on {gpu} at {what} {product}: {why}; compile the model with another --cublas-workspace, or \
+         without --cublas"
+    )]
+    Product { version: String, gpu: String, what: &'static str, product: String, why: String },
     #[error("cuBLASLt failed at {what}: {why}")]
     Failed { what: &'static str, why: String },
 }

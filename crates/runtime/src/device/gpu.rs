@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
-use cuda::cupti::{Event, Recording};
+use cuda::cupti::{Event, Recording, Side};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
 use cuda::{OtherMemory, OtherStream, Places, Work, nvml};
 use plan::{Operand, Place, Plan, Step};
@@ -92,6 +92,7 @@ impl GpuBackend {
         opened.iter().try_for_each(|opened| opened.graph.launch())?;
         gpu.finish()?;
         stages.end("code and records")?;
+        stages.tell_workspace(&opened);
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
         let places = device.places.clone();
         Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu, places })
@@ -158,6 +159,22 @@ impl Stages {
         self.free = free;
         Ok(())
     }
+
+    /// Says at cuBLASLt's stage how much of the planned workspace its algorithms use. The workspace lies in the arena and
+    /// so is none of this stage's bytes.
+    fn tell_workspace(&mut self, opened: &[Opened]) {
+        let calls = opened.iter().flat_map(|opened| opened.graph.calls());
+        let products = calls.filter_map(|call| match call {
+            Call::Cublas(execution) => Some((execution.wanted(), execution.workspace())),
+            _ => None,
+        });
+        let most = products.reduce(|most, own| (most.0.max(own.0), most.1.max(own.1)));
+        let stage = self.items.iter_mut().find(|item| item.what == "device: cuBLASLt");
+        if let Some((stage, (wanted, planned))) = stage.zip(most) {
+            let uses = format!("; its algorithms use up to {wanted} of the {planned} bytes of workspace in the arena");
+            stage.what.push_str(&uses);
+        }
+    }
 }
 
 /// What NVML says, for a process that has a block of so many bytes.
@@ -165,6 +182,7 @@ fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
     let told = |what: String, bytes: u64, method: &str| Item { what, method: format!("NVML, {method}"), bytes };
     let (processes, memory) = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2");
     let mut observed = Observed::default();
+    let untold = |what: &str, why: String| Untold { what: what.into(), why };
     match usage.of(own) {
         Ok(bytes) => {
             observed.items.push(told("all that this process holds".into(), bytes, processes));
@@ -172,22 +190,48 @@ fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
             let what = "context, libraries and code of this process".into();
             observed.items.push(told(what, bytes.saturating_sub(block), &beside));
         }
-        Err(why) => observed.untold.push(Untold { what: "all that this process holds".into(), why }),
+        Err(why) => observed.untold.push(untold("all that this process holds", why)),
     }
-    let others = || usage.processes.iter().filter(|process| process.pid != own);
-    let known: Vec<u64> = others().filter_map(|process| process.bytes).collect();
-    if !known.is_empty() {
-        let what = format!("all that {} other processes hold", known.len());
-        observed.items.push(told(what, known.iter().sum(), processes));
+    match &usage.processes {
+        Ok(all) => {
+            let others: Vec<_> = all.iter().filter(|process| process.pid != own).collect();
+            let known: Vec<u64> = others.iter().filter_map(|process| process.bytes).collect();
+            let what = |count: usize| {
+                format!("all that {}", counted(count as u64, "other process holds", "other processes hold"))
+            };
+            if !known.is_empty() {
+                observed.items.push(told(what(known.len()), known.iter().sum(), processes));
+            }
+            if known.len() < others.len() {
+                let why = "the platform does not let NVML tell".into();
+                observed.untold.push(untold(&what(others.len() - known.len()), why));
+            }
+        }
+        Err(why) => observed.untold.push(untold("all that other processes hold", why.to_string())),
     }
-    if known.len() < others().count() {
-        let what = format!("all that {} other processes hold", others().count() - known.len());
-        let why = "the platform does not let NVML tell".into();
-        observed.untold.push(Untold { what, why });
+    let keeper = match &usage.driver {
+        Ok(version) => format!("driver {version}"),
+        Err(why) => {
+            observed.untold.push(untold("the driver's version", why.to_string()));
+            "the driver".into()
+        }
+    };
+    match &usage.memory {
+        Ok(figures) => {
+            observed.items.push(told("in use by all processes".into(), figures.used, memory));
+            observed.items.push(told(format!("kept by {keeper} and the GPU"), figures.reserved, memory));
+        }
+        Err(why) => {
+            let what = format!("in use by all processes, and kept by {keeper} and the GPU");
+            observed.untold.push(untold(&what, why.to_string()));
+        }
     }
-    observed.items.push(told("in use by all processes".into(), usage.used, memory));
-    observed.items.push(told(format!("kept by driver {} and the GPU", usage.driver), usage.reserved, memory));
     observed
+}
+
+/// A number with its noun.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn item(what: &str, bytes: usize) -> Item {
@@ -223,6 +267,11 @@ fn works_of(plan: &Plan) -> Result<Vec<Work>, RunError> {
 
 fn broken(ix: usize, step: &Step, reason: &str) -> RunError {
     RunError::Kernel { step: ix, scope: step.scope.to_string(), reason: reason.to_string() }
+}
+
+/// What a library or the driver says of a step.
+fn by_library(ix: usize, step: &Step, error: &dyn std::error::Error) -> RunError {
+    RunError::Library { step: ix, scope: step.scope.to_string(), reason: error.to_string() }
 }
 
 /// Where a plan's steps work.
@@ -271,7 +320,8 @@ impl Opened {
                         return Err(broken(ix, step, "its workspace is not what cuDNN wants"));
                     }
                     let cudnn = block.cudnn.expect(OPENED);
-                    Call::Cudnn(cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace)?)
+                    let execution = cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace);
+                    Call::Cudnn(execution.map_err(|error| by_library(ix, step, &error))?)
                 }
                 Work::Cublas(product) => {
                     let sizes = step.inputs.iter().chain(&step.outputs).map(|operand| operand.size.0).collect();
@@ -279,16 +329,18 @@ impl Opened {
                         return Err(broken(ix, step, "its operands are not those of its product"));
                     }
                     let cublas = block.cublas.expect(OPENED);
-                    Call::Cublas(cublas::Execution::new(cublas, product, block.memory, &places, workspace)?)
+                    let execution = cublas::Execution::new(cublas, product, block.memory, &places, workspace);
+                    Call::Cublas(execution.map_err(|error| by_library(ix, step, &error))?)
                 }
             })
         };
         let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
         let calls = calls?;
         // What libraries load when they are first asked for cannot be loaded while calls are recorded.
-        let mut late = calls.iter().filter(|call| !matches!(call, Call::Kernel(_))).peekable();
+        let libraries = |(_, call): &(usize, &Call)| !matches!(call, Call::Kernel(_));
+        let mut late = calls.iter().enumerate().filter(libraries).peekable();
         if late.peek().is_some() {
-            late.try_for_each(Call::launch)?;
+            late.try_for_each(|(ix, call)| call.launch().map_err(|error| by_library(ix, &plan.steps[ix], &error)))?;
             gpu.finish()?;
         }
         Ok(Opened { graph: Graph::record(gpu, calls)?, plan: plan.clone() })
@@ -308,7 +360,7 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
 }
 
 impl GpuBackend {
-    /// What the driver does with memory in a run, or why that is not told.
+    /// What is asked of the driver in a run, or why that is not told.
     fn recorded(&mut self, plan: usize) -> Result<Result<Vec<Event>, String>, RunError> {
         let recording = match Recording::start(&self.places) {
             Ok(recording) => recording,
@@ -378,17 +430,24 @@ impl Backend for GpuBackend {
         // Last, because recording takes memory.
         match self.recorded(plan)? {
             Ok(events) => {
-                let sizes = events.iter().filter_map(|event| match event {
-                    Event::Allocated(bytes) => Some(bytes),
-                    Event::Released(_) => None,
-                });
-                let count = sizes.clone().count() as u64;
-                let what = format!("allocated by the driver in a run, {count} times");
-                let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
-                seen.items.push(Item { what, method, bytes: sizes.sum() });
+                let mut count = 0;
+                for (side, what) in [(Side::Device, "asked of"), (Side::Host, "pinned memory of the host asked of")] {
+                    let sizes = events.iter().filter_map(|event| match event {
+                        Event::Allocated(own, bytes) if *own == side => Some(*bytes),
+                        _ => None,
+                    });
+                    let times = sizes.clone().count() as u64;
+                    count += times;
+                    // That the device's own memory is not asked for is worth a row.
+                    if side == Side::Device || 0 < times {
+                        let what = format!("{what} the driver in a run, {}", counted(times, "time", "times"));
+                        let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
+                        seen.items.push(Item { what, method, bytes: sizes.sum() });
+                    }
+                }
                 seen.allocations_in_run = Some(count);
             }
-            Err(why) => seen.untold.push(Untold { what: "what the driver allocates in a run".into(), why }),
+            Err(why) => seen.untold.push(Untold { what: "what is asked of the driver in a run".into(), why }),
         }
         Ok(seen)
     }
