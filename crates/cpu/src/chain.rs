@@ -32,6 +32,18 @@ pub enum Instruction {
     Constant(f32),
 }
 
+impl Instruction {
+    /// What it reads.
+    fn operands(self) -> impl Iterator<Item = usize> {
+        let operands = match self {
+            Instruction::Unary(_, a) => [Some(a), None],
+            Instruction::Binary(_, a, b) => [Some(a), Some(b)],
+            Instruction::Constant(_) => [None, None],
+        };
+        operands.into_iter().flatten()
+    }
+}
+
 /// Applies `program` to each element of `shape`; the last instruction is the result, without one the last input. Inputs are
 /// widened, instructions give `f32`, and the result is rounded. An input that is stored like the output and whose strides
 /// are the output's own may be in place.
@@ -97,12 +109,7 @@ impl KernelFn for Chain {
         }
         for (ix, instruction) in self.program.iter().enumerate() {
             let known = self.strides.len() + ix;
-            let fits = match *instruction {
-                Instruction::Unary(_, a) => a < known,
-                Instruction::Binary(_, a, b) => a < known && b < known,
-                Instruction::Constant(_) => true,
-            };
-            if !fits {
+            if instruction.operands().any(|operand| known <= operand) {
                 return Err(Misfit("an instruction reads a register that is not written yet"));
             }
         }
@@ -234,8 +241,14 @@ fn run_tile<V: Vector, B: Item>(
         let (known, rest) = registers.split_at_mut((inputs.len() + instructions.end - 1) * TILE);
         if pipe.together {
             let mut sources = [Source::NOTHING; REGISTERS];
-            for (number, (source, register)) in sources.iter_mut().zip(known.chunks(TILE)).enumerate() {
-                *source = direct[number].unwrap_or_else(|| Source::numbers(&register[..length]));
+            // Of each, field by field: a copy of the whole would wait for what was just written in parts.
+            for instruction in &chain.program[instructions] {
+                for operand in instruction.operands() {
+                    sources[operand] = match &direct[operand] {
+                        Some(source) => Source { stored: source.stored, bytes: source.bytes },
+                        None => Source::numbers(&known[operand * TILE..][..length]),
+                    };
+                }
             }
             match is_last {
                 true => pipes::run::<V, B>(chain, pipe, &sources, chain.result, cells),

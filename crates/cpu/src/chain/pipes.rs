@@ -76,11 +76,7 @@ impl Pipes {
 }
 
 fn reads(instruction: Instruction, operand: usize) -> bool {
-    match instruction {
-        Instruction::Unary(_, a) => a == operand,
-        Instruction::Binary(_, a, b) => a == operand || b == operand,
-        Instruction::Constant(_) => false,
-    }
+    instruction.operands().any(|read| read == operand)
 }
 
 /// Whether it is a few instructions of the processor.
