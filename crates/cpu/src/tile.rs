@@ -194,8 +194,8 @@ pub(crate) struct Tile<'a> {
     /// Limits of the results, the lower first; what is no number stays so.
     pub(crate) limits: Option<[f32; 2]>,
     pub(crate) ahead: Ahead,
-    /// All of this is computed so often, each time from other places; only what sums begin with stays. What few terms take to begin and to end is much beside them, and much of it is the
-    /// same for tiles in a line.
+    /// All of this is computed so often, each time from other places; only a vector that sums begin with stays where it is.
+    /// What few terms take to begin and to end is much beside them, and most of it is the same for tiles in a line.
     pub(crate) again: Again,
 }
 
@@ -514,7 +514,7 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
 ) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let width = tile.weight_stride;
-    // Not a vector of zeros in each register first, and then what they begin with.
+    // One vector for all rows, zeros or not: zeros in each register first would be as many instructions more.
     let start = match tile.start {
         Start::Bias(bias) => bias,
         Start::Zero | Start::Output | Start::Whole(_) => ZEROS.as_ptr(),
