@@ -9,8 +9,6 @@
 // than there is, in front of one that is as it should be and uses a part of the workspace. Whatever is promised of an
 // address has to hold when the product is computed.
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -20,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "mock.h"
 #include "shim.h"
 
 namespace {
@@ -67,22 +66,7 @@ struct Result {
 };
 static_assert(sizeof(Algorithm) == 64 && sizeof(Result) == 96, "as the header has them");
 
-const char* variable(const char* name) { return std::getenv(name); }
-
-int enter(const char* name) {
-    static std::map<std::string, int> calls;
-    const int number = ++calls[name];
-    const char* fail = variable("PRESTOW_MOCK_FAIL");
-    char wanted[64];
-    int at, error;
-    return fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number ? error : SUCCESS;
-}
-
-template <class F>
-F driver(const char* name) {
-    static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
-}
+int enter(const char* name) { return told(name); }
 
 /// Tells the driver's trace of an object that is made or goes.
 void alive(const char* what, int change) {
@@ -149,9 +133,6 @@ bool fits(const Description& how, const Matrix& a, const Matrix& b, const Matrix
 }
 
 }  // namespace
-
-#define ENTER(name) \
-    if (int error = enter(name)) return error
 
 /// Takes a value whose bytes have to be as many as the attribute has.
 #define TAKE(place) \

@@ -8,8 +8,6 @@
 // For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
 // workspace, of which it writes a part; for halves whose channels are no neighbours it wants 4 MiB. A plan's text is a list of numbers.
 
-#include <dlfcn.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "mock.h"
 #include "shim.h"
 
 namespace {
@@ -63,27 +62,14 @@ constexpr int NUMBERS = sizeof(Problem) / sizeof(int64_t);
 constexpr int64_t WORKSPACE = 131;
 const char* last_error = "";
 
-const char* variable(const char* name) { return std::getenv(name); }
-
 size_t version() { return variable("PRESTOW_MOCK_CUDNN_VERSION") ? std::atoi(variable("PRESTOW_MOCK_CUDNN_VERSION")) : 91900; }
 
 int enter(const char* name) {
-    static std::map<std::string, int> calls;
-    const int number = ++calls[name];
-    const char* fail = variable("PRESTOW_MOCK_FAIL");
-    char wanted[64];
-    int at, error;
     last_error = "the mock was told to fail";
-    return fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number ? error : SUCCESS;
+    return told(name);
 }
 
 int refuse(int status, const char* why) { return last_error = why, status; }
-
-template <class F>
-F driver(const char* name) {
-    static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
-}
 
 void copy4(int64_t* to, Object* tensor, int name) {
     auto extents = tensor->all<int64_t>(name);
@@ -188,9 +174,6 @@ struct Handle {
 };
 
 }  // namespace
-
-#define ENTER(name) \
-    if (int error = enter(name)) return error
 
 #pragma GCC visibility push(default)
 extern "C" {

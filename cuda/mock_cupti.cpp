@@ -8,8 +8,6 @@
 //
 // Records of another kind stand between those of memory.
 
-#include <dlfcn.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +15,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "mock.h"
 
 namespace {
 
@@ -44,22 +44,7 @@ void (*request)(uint8_t**, size_t*, size_t*) = nullptr;
 void (*complete)(void*, uint32_t, uint8_t*, size_t, size_t) = nullptr;
 std::vector<Memory> records;
 
-const char* variable(const char* name) { return std::getenv(name); }
-
-int enter(const char* name) {
-    static std::map<std::string, int> calls;
-    const int number = ++calls[name];
-    const char* fail = variable("PRESTOW_MOCK_FAIL");
-    char wanted[64];
-    int at, error;
-    return fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number ? error : SUCCESS;
-}
-
-template <class F>
-F driver(const char* name) {
-    static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
-}
+int enter(const char* name) { return told(name); }
 
 void observe(int operation, uint64_t address, size_t bytes) {
     Memory record = {};
@@ -72,9 +57,6 @@ void listen(void (*observer)(int, uint64_t, size_t)) {
 }
 
 }  // namespace
-
-#define ENTER(name) \
-    if (int error = enter(name)) return error
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -8,7 +8,6 @@
 //
 // A list that is too short for them is refused, as the header says.
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -18,6 +17,8 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include "mock.h"
 
 namespace {
 
@@ -37,22 +38,9 @@ struct Process {
 
 int users = 0;
 
-const char* variable(const char* name) { return std::getenv(name); }
-
 int enter(const char* name) {
-    static std::map<std::string, int> calls;
-    const int number = ++calls[name];
-    const char* fail = variable("PRESTOW_MOCK_FAIL");
-    char wanted[64];
-    int at, error;
-    if (fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number) return error;
+    if (int error = told(name)) return error;
     return users == 0 && std::string(name) != "nvmlInit_v2" ? UNINITIALIZED : SUCCESS;
-}
-
-template <class F>
-F driver(const char* name) {
-    static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
 }
 
 /// What the driver's mock has, and what it gave.
@@ -81,9 +69,6 @@ std::vector<Process> processes() {
 }
 
 }  // namespace
-
-#define ENTER(name) \
-    if (int error = enter(name)) return error
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_sys::cupti as sys;
 
+use crate::library::function;
 use crate::{NotFound, Places, library};
 
 /// The oldest interface whose records are known, as CUPTI counts: that of CUDA 13.
@@ -75,13 +76,6 @@ static FILLED: Mutex<Vec<Filled>> = Mutex::new(Vec::new());
 /// CUPTI has one list of records for a process.
 static RECORDING: AtomicBool = AtomicBool::new(false);
 
-/// A function of the table, or which one is missing.
-macro_rules! function {
-    ($table:expr, $name:ident) => {
-        *$table.$name.as_ref().map_err(|_| CuptiError::Lacks(stringify!($name)))?
-    };
-}
-
 /// All that is allocated from its start to its end.
 pub struct Recording {
     /// For good: its threads may go on behind us.
@@ -103,19 +97,21 @@ impl Recording {
         let table = unsafe { sys::Cupti::from_library(library) };
         let table = table.map_err(|error| CuptiError::Failed { what: "its start", why: error.to_string() })?;
         let table: &'static sys::Cupti = Box::leak(Box::new(table));
-        let (mut version, ask) = (0, function!(table, cuptiGetVersion));
+        let (mut version, ask) = (0, function!(table, cuptiGetVersion, CuptiError));
         // SAFETY: the number can be written.
         check(table, "its start", unsafe { ask(&mut version) })?;
         if version < VERSION_MIN {
             return Err(CuptiError::TooOld(version));
         }
-        let (register, enable) =
-            (function!(table, cuptiActivityRegisterCallbacks), function!(table, cuptiActivityEnable));
+        let (register, enable) = (
+            function!(table, cuptiActivityRegisterCallbacks, CuptiError),
+            function!(table, cuptiActivityEnable, CuptiError),
+        );
         // What the end needs has to be there before the beginning.
-        let disable = function!(table, cuptiActivityDisable);
-        let flush = function!(table, cuptiActivityFlushAll);
-        let next = function!(table, cuptiActivityGetNextRecord);
-        let dropped = function!(table, cuptiActivityGetNumDroppedRecords);
+        let disable = function!(table, cuptiActivityDisable, CuptiError);
+        let flush = function!(table, cuptiActivityFlushAll, CuptiError);
+        let next = function!(table, cuptiActivityGetNextRecord, CuptiError);
+        let dropped = function!(table, cuptiActivityGetNumDroppedRecords, CuptiError);
         if RECORDING.swap(true, Ordering::AcqRel) {
             return Err(CuptiError::Busy);
         }

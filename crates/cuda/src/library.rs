@@ -113,3 +113,16 @@ pub(crate) fn load(places: &Places, names: &[&str], fetch: &'static str) -> Resu
 pub(crate) fn table(places: &Places, names: &[&str], fetch: &'static str) -> Result<libloading::Library, NotFound> {
     open(places, names, RTLD_LOCAL, fetch).map(Into::into)
 }
+
+/// A function of a table as bindgen writes it; or an error by which one is missing.
+macro_rules! function {
+    ($table:expr, $name:ident, $error:ident) => {
+        *$table.$name.as_ref().map_err(|_| $error::Lacks(stringify!($name)))?
+    };
+}
+pub(crate) use function;
+
+/// A version as a library tells it, 91900, as people write it, 9.19.0.
+pub(crate) fn dotted(version: usize) -> String {
+    format!("{}.{}.{}", version / 10_000, version % 10_000 / 100, version % 100)
+}

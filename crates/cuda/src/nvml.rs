@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString};
 
 use cuda_sys::nvml as sys;
 
+use crate::library::function;
 use crate::{Places, library};
 
 /// So often the list of processes is asked for where it grows in between.
@@ -100,20 +101,13 @@ struct Nvml {
     table: sys::Nvml,
 }
 
-/// A function of the table, or which one is missing.
-macro_rules! function {
-    ($nvml:ident.$name:ident) => {
-        *$nvml.table.$name.as_ref().map_err(|_| NvmlError::Lacks(stringify!($name)))?
-    };
-}
-
 impl Nvml {
     fn start(places: &Places) -> Result<Nvml, NvmlError> {
         let library = library::table(places, &["libnvidia-ml.so.1"], "").map_err(|_| NvmlError::NotFound)?;
         // SAFETY: the library is NVML by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::Nvml::from_library(library) };
         let table = table.map_err(|error| NvmlError::Failed { what: "its start", why: error.to_string() })?;
-        let init = *table.nvmlInit_v2.as_ref().map_err(|_| NvmlError::Lacks("nvmlInit_v2"))?;
+        let init = function!(table, nvmlInit_v2, NvmlError);
         // SAFETY: it takes nothing, and may be called again.
         let status = unsafe { init() };
         match status {
@@ -132,7 +126,7 @@ impl Nvml {
 
     fn driver(&self) -> Result<String, NvmlError> {
         let mut text = [0; 81];
-        let version = function!(self.nvmlSystemGetDriverVersion);
+        let version = function!(self.table, nvmlSystemGetDriverVersion, NvmlError);
         // SAFETY: there is room for as many bytes as are said, of which the last goes on to be a zero.
         self.check("telling the driver", unsafe { version(text.as_mut_ptr(), text.len() as u32 - 1) })?;
         // SAFETY: the last byte is a zero.
@@ -140,7 +134,7 @@ impl Nvml {
     }
 
     fn device(&self, bus: &str) -> Result<sys::nvmlDevice_t, NvmlError> {
-        let (what, by_bus) = ("finding the GPU", function!(self.nvmlDeviceGetHandleByPciBusId_v2));
+        let (what, by_bus) = ("finding the GPU", function!(self.table, nvmlDeviceGetHandleByPciBusId_v2, NvmlError));
         let bus = CString::new(bus).map_err(|error| NvmlError::Failed { what, why: error.to_string() })?;
         let mut device = std::ptr::null_mut();
         // SAFETY: the text ends with a zero, and the handle can be written.
@@ -152,7 +146,7 @@ impl Nvml {
         // As the header's NVML_STRUCT_VERSION makes it.
         let version = size_of::<sys::nvmlMemory_v2_t>() as u32 | 2 << 24;
         let mut memory = sys::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
-        let info = function!(self.nvmlDeviceGetMemoryInfo_v2);
+        let info = function!(self.table, nvmlDeviceGetMemoryInfo_v2, NvmlError);
         // SAFETY: the handle is NVML's, and the figures can be written, of the size that their version says.
         self.check("telling the GPU's memory", unsafe { info(device, &mut memory) })?;
         let sys::nvmlMemory_v2_t { total, reserved, used, free, .. } = memory;
@@ -160,7 +154,7 @@ impl Nvml {
     }
 
     fn processes(&self, device: sys::nvmlDevice_t) -> Result<Vec<Process>, NvmlError> {
-        let list = function!(self.nvmlDeviceGetComputeRunningProcesses_v3);
+        let list = function!(self.table, nvmlDeviceGetComputeRunningProcesses_v3, NvmlError);
         let none = sys::nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
         let (mut infos, mut status) = (vec![none; 64], sys::nvmlReturn_enum::NVML_SUCCESS);
         for _ in 0..ATTEMPTS {

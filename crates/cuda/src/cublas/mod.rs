@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use execution::{Execution, Handle};
 
+use crate::library::function;
 use crate::{Math, NotFound, Number, Places, library};
 
 /// The major version whose functions and numbers are known.
@@ -190,13 +191,6 @@ pub struct CublasLt {
     ) -> Status,
 }
 
-/// A function of a table, or which one is missing.
-macro_rules! function {
-    ($table:ident.$name:ident) => {
-        *$table.$name.as_ref().map_err(|_| CublasError::Lacks(stringify!($name)))?
-    };
-}
-
 impl CublasLt {
     /// Finds cuBLASLt.
     ///
@@ -207,24 +201,24 @@ impl CublasLt {
         // SAFETY: the library is cuBLASLt by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::CublasLt::from_library(library) };
         let table = table.map_err(|error| CublasError::Failed { what: "its start", why: error.to_string() })?;
-        let version = function!(table.cublasLtGetVersion);
+        let version = function!(table, cublasLtGetVersion, CublasError);
         let cublas = CublasLt {
             // SAFETY: it only says a number.
             version: unsafe { version() },
-            create: function!(table.cublasLtCreate),
-            destroy: function!(table.cublasLtDestroy),
-            status_name: function!(table.cublasLtGetStatusName),
-            desc_create: function!(table.cublasLtMatmulDescCreate),
-            desc_destroy: function!(table.cublasLtMatmulDescDestroy),
-            desc_set: function!(table.cublasLtMatmulDescSetAttribute),
-            layout_create: function!(table.cublasLtMatrixLayoutCreate),
-            layout_destroy: function!(table.cublasLtMatrixLayoutDestroy),
-            layout_set: function!(table.cublasLtMatrixLayoutSetAttribute),
-            preference_create: function!(table.cublasLtMatmulPreferenceCreate),
-            preference_destroy: function!(table.cublasLtMatmulPreferenceDestroy),
-            preference_set: function!(table.cublasLtMatmulPreferenceSetAttribute),
-            heuristic: function!(table.cublasLtMatmulAlgoGetHeuristic),
-            matmul: function!(table.cublasLtMatmul),
+            create: function!(table, cublasLtCreate, CublasError),
+            destroy: function!(table, cublasLtDestroy, CublasError),
+            status_name: function!(table, cublasLtGetStatusName, CublasError),
+            desc_create: function!(table, cublasLtMatmulDescCreate, CublasError),
+            desc_destroy: function!(table, cublasLtMatmulDescDestroy, CublasError),
+            desc_set: function!(table, cublasLtMatmulDescSetAttribute, CublasError),
+            layout_create: function!(table, cublasLtMatrixLayoutCreate, CublasError),
+            layout_destroy: function!(table, cublasLtMatrixLayoutDestroy, CublasError),
+            layout_set: function!(table, cublasLtMatrixLayoutSetAttribute, CublasError),
+            preference_create: function!(table, cublasLtMatmulPreferenceCreate, CublasError),
+            preference_destroy: function!(table, cublasLtMatmulPreferenceDestroy, CublasError),
+            preference_set: function!(table, cublasLtMatmulPreferenceSetAttribute, CublasError),
+            heuristic: function!(table, cublasLtMatmulAlgoGetHeuristic, CublasError),
+            matmul: function!(table, cublasLtMatmul, CublasError),
         };
         // The functions go on to be there: the library stays for as long as the process does.
         std::mem::forget(table);
@@ -237,7 +231,7 @@ impl CublasLt {
 
     /// Its version, as `13.1.0`.
     pub fn version(&self) -> String {
-        format!("{}.{}.{}", self.version / 10_000, self.version % 10_000 / 100, self.version % 100)
+        library::dotted(self.version)
     }
 
     /// Makes a reason of a status.

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use execution::{Execution, Handle};
 pub use planner::{Convolution, Order, Planner};
 
+use crate::library::function;
 use crate::{NotFound, Places, library};
 
 /// The oldest version whose plans are text, as cuDNN counts: 9.11.
@@ -95,13 +96,6 @@ pub struct Cudnn {
     ) -> Status,
 }
 
-/// A function of a table, or which one is missing.
-macro_rules! function {
-    ($table:ident.$name:ident) => {
-        *$table.$name.as_ref().map_err(|_| CudnnError::Lacks(stringify!($name)))?
-    };
-}
-
 impl Cudnn {
     /// Finds cuDNN.
     ///
@@ -114,21 +108,21 @@ impl Cudnn {
         // SAFETY: the library is cuDNN by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::Cudnn::from_library(library) };
         let table = table.map_err(|error| CudnnError::Failed { what: "its start", why: error.to_string() })?;
-        let version = function!(table.cudnnGetVersion);
+        let version = function!(table, cudnnGetVersion, CudnnError);
         let cudnn = Cudnn {
             // SAFETY: it only says a number.
             version: unsafe { version() },
-            create: function!(table.cudnnCreate),
-            destroy: function!(table.cudnnDestroy),
-            set_stream: function!(table.cudnnSetStream),
-            status_text: function!(table.cudnnGetErrorString),
-            last_error: function!(table.cudnnGetLastErrorString),
-            create_descriptor: function!(table.cudnnBackendCreateDescriptor),
-            destroy_descriptor: function!(table.cudnnBackendDestroyDescriptor),
-            finalize: function!(table.cudnnBackendFinalize),
-            set_attribute: function!(table.cudnnBackendSetAttribute),
-            get_attribute: function!(table.cudnnBackendGetAttribute),
-            execute: function!(table.cudnnBackendExecute),
+            create: function!(table, cudnnCreate, CudnnError),
+            destroy: function!(table, cudnnDestroy, CudnnError),
+            set_stream: function!(table, cudnnSetStream, CudnnError),
+            status_text: function!(table, cudnnGetErrorString, CudnnError),
+            last_error: function!(table, cudnnGetLastErrorString, CudnnError),
+            create_descriptor: function!(table, cudnnBackendCreateDescriptor, CudnnError),
+            destroy_descriptor: function!(table, cudnnBackendDestroyDescriptor, CudnnError),
+            finalize: function!(table, cudnnBackendFinalize, CudnnError),
+            set_attribute: function!(table, cudnnBackendSetAttribute, CudnnError),
+            get_attribute: function!(table, cudnnBackendGetAttribute, CudnnError),
+            execute: function!(table, cudnnBackendExecute, CudnnError),
         };
         // The functions go on to be there: the library stays for as long as the process does.
         std::mem::forget(table);
@@ -140,7 +134,7 @@ impl Cudnn {
 
     /// Its version, as `9.19.0`.
     pub fn version(&self) -> String {
-        format!("{}.{}.{}", self.version / 10_000, self.version % 10_000 / 100, self.version % 100)
+        library::dotted(self.version)
     }
 
     /// Makes a reason of a status.
