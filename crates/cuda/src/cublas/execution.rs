@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cuda_sys::cublaslt as sys;
 
-use super::{Activation, CublasError, CublasLt, Product};
+use super::{Activation, CublasError, CublasLt, Product, Status};
 use crate::driver::{DriverError, Gpu, Memory};
 use crate::{Math, Number, Places};
 
@@ -74,10 +74,58 @@ impl Drop for Handle {
     }
 }
 
-/// What a product does, in cuBLASLt's words.
-struct Description {
+/// The names of an object's attributes, by which it is known what the object is.
+trait Attribute: Sized {
+    type Raw: Copy;
+    fn setter(library: &CublasLt) -> unsafe extern "C" fn(Self::Raw, Self, *const c_void, usize) -> Status;
+    fn destructor(library: &CublasLt) -> unsafe extern "C" fn(Self::Raw) -> Status;
+}
+
+macro_rules! attribute {
+    ($name:ident of $raw:ident: $set:ident, $destroy:ident) => {
+        impl Attribute for $name {
+            type Raw = sys::$raw;
+
+            fn setter(library: &CublasLt) -> unsafe extern "C" fn(sys::$raw, $name, *const c_void, usize) -> Status {
+                library.$set
+            }
+
+            fn destructor(library: &CublasLt) -> unsafe extern "C" fn(sys::$raw) -> Status {
+                library.$destroy
+            }
+        }
+    };
+}
+attribute!(Is of cublasLtMatmulDesc_t: desc_set, desc_destroy);
+attribute!(Lies of cublasLtMatrixLayout_t: layout_set, layout_destroy);
+attribute!(Wish of cublasLtMatmulPreference_t: preference_set, preference_destroy);
+
+/// An object of cuBLASLt's.
+struct Object<Name: Attribute> {
     library: Arc<CublasLt>,
-    raw: sys::cublasLtMatmulDesc_t,
+    raw: Name::Raw,
+}
+
+/// What a product does.
+type Description = Object<Is>;
+/// How a matrix lies, column by column, or several at one distance.
+type Matrix = Object<Lies>;
+/// What is wanted of an algorithm.
+type Preference = Object<Wish>;
+
+impl<Name: Attribute> Object<Name> {
+    fn set<T: Copy>(&mut self, name: Name, value: T) -> Result<(), String> {
+        let set = Name::setter(&self.library);
+        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
+        self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
+    }
+}
+
+impl<Name: Attribute> Drop for Object<Name> {
+    fn drop(&mut self) {
+        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
+        let _ = unsafe { Name::destructor(&self.library)(self.raw) };
+    }
 }
 
 impl Description {
@@ -85,27 +133,8 @@ impl Description {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer can be written.
         library.check(unsafe { (library.desc_create)(&mut raw, compute, Data::CUDA_R_32F) })?;
-        Ok(Description { library: library.clone(), raw })
+        Ok(Object { library: library.clone(), raw })
     }
-
-    fn set<T: Copy>(&mut self, name: Is, value: T) -> Result<(), String> {
-        let set = self.library.desc_set;
-        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
-        self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
-    }
-}
-
-impl Drop for Description {
-    fn drop(&mut self) {
-        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
-        let _ = unsafe { (self.library.desc_destroy)(self.raw) };
-    }
-}
-
-/// How a matrix lies, column by column, or several at one distance.
-struct Matrix {
-    library: Arc<CublasLt>,
-    raw: sys::cublasLtMatrixLayout_t,
 }
 
 impl Matrix {
@@ -128,7 +157,7 @@ impl Matrix {
         let status =
             unsafe { (library.layout_create)(&mut raw, data, u64::from(rows), u64::from(columns), i64::from(rows)) };
         library.check(status)?;
-        let mut matrix = Matrix { library: library.clone(), raw };
+        let mut matrix = Object { library: library.clone(), raw };
         if count != 1 {
             let step = i64::try_from(step).map_err(|_| format!("{step} elements from one matrix to the next"))?;
             let count = i32::try_from(count).map_err(|_| format!("{count} matrices"))?;
@@ -137,25 +166,6 @@ impl Matrix {
         }
         Ok(matrix)
     }
-
-    fn set<T: Copy>(&mut self, name: Lies, value: T) -> Result<(), String> {
-        let set = self.library.layout_set;
-        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
-        self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
-    }
-}
-
-impl Drop for Matrix {
-    fn drop(&mut self) {
-        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
-        let _ = unsafe { (self.library.layout_destroy)(self.raw) };
-    }
-}
-
-/// What is wanted of an algorithm.
-struct Preference {
-    library: Arc<CublasLt>,
-    raw: sys::cublasLtMatmulPreference_t,
 }
 
 impl Preference {
@@ -163,20 +173,7 @@ impl Preference {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer can be written.
         library.check(unsafe { (library.preference_create)(&mut raw) })?;
-        Ok(Preference { library: library.clone(), raw })
-    }
-
-    fn set<T: Copy>(&mut self, name: Wish, value: T) -> Result<(), String> {
-        let set = self.library.preference_set;
-        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
-        self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
-    }
-}
-
-impl Drop for Preference {
-    fn drop(&mut self) {
-        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
-        let _ = unsafe { (self.library.preference_destroy)(self.raw) };
+        Ok(Object { library: library.clone(), raw })
     }
 }
 
