@@ -1,37 +1,50 @@
-//! [`InvertedBottleneck`]: a product over channels, a depthwise convolution, another product, in one pass over bands.
+//! [`InvertedBottleneck`]: a convolution, a depthwise one, and a product over channels, in one pass over bands.
 //!
 //! ```text
-//!    x  ──► expand 1x1 ──► depthwise ──► project 1x1 ──► out        a band: some rows of one picture
-//!           32 channels    all channels
+//!    x  ──►  expand  ──►  depthwise  ──►  project 1x1  ──►  out     a band: some rows of one picture
+//!          32 channels    all channels
 //!           at a time      of a band
-//!           ── scratch of a task: stays in its second-level cache ──
+//!          ── scratch of a task: stays in its second-level cache ──
 //! ```
 //!
-//! The wide values between the narrow ones are never written to memory that another core reads. Rows at the border of two
-//! bands are expanded for both. A band belongs to one of a fixed number of slots, each with its own scratch, so the scratch
-//! does not depend on the number of threads; neither does a bit of the result.
+//! The wide values between the narrow ones are never written to memory that another core reads. In a bottleneck the stage in
+//! front is a product over channels, at the begin of a network its first convolution. Rows at the border of two bands are
+//! computed for both. A band belongs to one of a fixed number of slots, each with its own scratch, so the scratch does not
+//! depend on the number of threads; neither does a bit of the result.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 use crate::blocked::{Pixel, padded};
+use crate::conv_blocked::{self, Stage};
 use crate::depthwise_blocked::Rows;
 use crate::epilogue::Epilogue;
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::shared::SharedMut;
-use crate::tile::{self, Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::vector::LANES;
 use crate::{ConvBlocked, DepthwiseBlocked, Isa, Pool, Stored, Window};
 
-/// Blocks of channels that a tile has at most.
-const PANEL: usize = 2;
+/// Blocks of channels of a panel.
+const PANEL: usize = conv_blocked::PANEL / LANES;
 
-/// Blocked `x: [batch, ceil(in_channels / 16), rows, columns, 16]` through, where there is an `expand`, a product over
-/// channels to `channels`; a depthwise convolution; and a product over channels to `out_channels`, blocked. Operands: `x`,
+/// The convolution in front of a depthwise one: of one group, its result the depthwise one's picture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expand {
+    /// Rows and columns.
+    pub window: Window,
+    /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
+    pub input_blocked: bool,
+    /// What happens to each result.
+    pub epilogue: Epilogue,
+}
+
+/// `x: [batch, in_channels, rows, columns]` through, where there is an `expand`, a convolution to `channels`; a depthwise
+/// convolution; and a product over channels to `out_channels`, blocked. Without `expand`, `x` is blocked. Operands: `x`,
 /// then for each of the three its packed weights and, by its epilogue, its bias; the residual of `project` last. `f32`.
 ///
-/// Refuses: a residual of another than `project`; bands of no row; `in_channels` other than `channels` without `expand`.
+/// Refuses: a residual of another than `project`; bands of no row; `in_channels` other than `channels` without `expand`; an
+/// `expand` whose result is another picture than the depthwise convolution's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InvertedBottleneck {
     /// Pictures.
@@ -44,8 +57,8 @@ pub struct InvertedBottleneck {
     pub out_channels: usize,
     /// Rows and columns of the depthwise convolution.
     pub window: Window,
-    /// What happens to each result of the product in front, where there is one.
-    pub expand: Option<Epilogue>,
+    /// The convolution in front, where there is one.
+    pub expand: Option<Expand>,
     /// What happens to each result of the depthwise convolution.
     pub depthwise: Epilogue,
     /// What happens to each result of the product behind.
@@ -63,10 +76,13 @@ impl InvertedBottleneck {
         Self::SLOTS.min(self.bands())
     }
 
-    /// The product in front as a kernel of its own, which packs its weights.
+    /// The convolution in front as a kernel of its own, but for its epilogue: it packs the weights.
     pub fn expand_kernel(&self) -> Option<ConvBlocked> {
-        let plane = self.window.input;
-        self.expand.as_ref().map(|epilogue| self.pointwise(self.in_channels, self.channels, plane, epilogue))
+        self.expand.as_ref().map(|Expand { window, input_blocked, .. }| ConvBlocked {
+            in_channels: self.in_channels,
+            input_blocked: *input_blocked,
+            ..self.product(self.batch, *window, self.channels)
+        })
     }
 
     /// The depthwise convolution as a kernel of its own, which packs its weights.
@@ -83,31 +99,30 @@ impl InvertedBottleneck {
         }
     }
 
-    /// The product behind as a kernel of its own, which packs its weights.
+    /// The product behind as a kernel of its own, but for its epilogue: it packs the weights.
     pub fn project_kernel(&self) -> ConvBlocked {
-        self.pointwise(self.channels, self.out_channels, self.window.output, &self.project)
+        self.product(self.batch, Self::pointwise(self.window.output), self.out_channels)
     }
 
-    fn pointwise(&self, ins: usize, outs: usize, plane: [usize; 2], epilogue: &Epilogue) -> ConvBlocked {
+    /// The window of a product over channels.
+    fn pointwise(plane: [usize; 2]) -> Window {
+        Window { input: plane, output: plane, kernel: [1, 1], stride: [1, 1], dilation: [1, 1], pad: [0, 0] }
+    }
+
+    /// A convolution of the depthwise one's channels.
+    fn product(&self, batch: usize, window: Window, out_channels: usize) -> ConvBlocked {
         ConvBlocked {
-            batch: self.batch,
-            in_channels: ins,
-            out_channels: outs,
+            batch,
+            in_channels: self.channels,
+            out_channels,
             groups: 1,
-            window: Window {
-                input: plane,
-                output: plane,
-                kernel: [1, 1],
-                stride: [1, 1],
-                dilation: [1, 1],
-                pad: [0, 0],
-            },
+            window,
             input_blocked: true,
             gathered: false,
             factors: Stored::F32,
             zero: 0,
             result: Stored::F32,
-            epilogue: epilogue.clone(),
+            epilogue: Epilogue::default(),
         }
     }
 
@@ -139,29 +154,40 @@ impl KernelFn for InvertedBottleneck {
     const NAME: &'static str = "inverted_bottleneck";
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
-        for epilogue in self.expand.iter().chain([&self.depthwise, &self.project]) {
+        let in_front = self.expand.as_ref();
+        for epilogue in in_front.map(|expand| &expand.epilogue).into_iter().chain([&self.depthwise, &self.project]) {
             epilogue.check_unscaled()?;
         }
         self.window.check()?;
-        if self.depthwise.residual || self.expand.as_ref().is_some_and(|expand| expand.residual) {
+        if self.depthwise.residual || in_front.is_some_and(|expand| expand.epilogue.residual) {
             return Err(Misfit("only the last product has a residual"));
         }
         if self.band == 0 {
             return Err(Misfit("a band has rows"));
         }
         if self.expand.is_none() && self.in_channels != self.channels {
-            return Err(Misfit("channels change without a product"));
+            return Err(Misfit("channels change without a convolution"));
         }
         let overflow = Misfit("its sizes overflow");
         let [ins, channels, outs] = [self.in_channels, self.channels, self.out_channels].map(padded);
-        let (ins, channels, outs) = (ins.ok_or(overflow)?, channels.ok_or(overflow)?, outs.ok_or(overflow)?);
-        let Window { input, output, kernel, .. } = self.window;
+        let (mut ins, channels, outs) = (ins.ok_or(overflow)?, channels.ok_or(overflow)?, outs.ok_or(overflow)?);
+        let Window { mut input, output, kernel, .. } = self.window;
         let out = product(&[self.batch, outs, output[0], output[1]]);
-        let mut inputs = vec![product(&[self.batch, ins, input[0], input[1]])];
-        if let Some(expand) = &self.expand {
-            inputs.push(product(&[channels, self.in_channels]));
-            inputs.extend(expand.operands(channels, None));
+        let mut of_expand = Vec::new();
+        if let Some(Expand { window, input_blocked, epilogue }) = in_front {
+            window.check()?;
+            if window.output != input {
+                return Err(Misfit("the convolution in front leaves another picture"));
+            }
+            input = window.input;
+            if !input_blocked {
+                ins = self.in_channels;
+            }
+            of_expand.push(product(&[channels, self.in_channels, window.kernel[0], window.kernel[1]]));
+            of_expand.extend(epilogue.operands(channels, None));
         }
+        let mut inputs = vec![product(&[self.batch, ins, input[0], input[1]])];
+        inputs.append(&mut of_expand);
         inputs.push(product(&[channels, kernel[0], kernel[1]]));
         inputs.extend(self.depthwise.operands(channels, None));
         inputs.push(product(&[outs, self.channels]));
@@ -174,7 +200,8 @@ impl KernelFn for InvertedBottleneck {
 
     fn may_share(&self, input: usize) -> bool {
         let operands = |epilogue: &Epilogue| 1 + usize::from(epilogue.bias);
-        let before = 1 + self.expand.as_ref().map_or(0, operands) + operands(&self.depthwise) + operands(&self.project);
+        let in_front = self.expand.as_ref().map_or(0, |expand| operands(&expand.epilogue));
+        let before = 1 + in_front + operands(&self.depthwise) + operands(&self.project);
         // The residual's element is read before the result takes its place.
         self.project.residual && input == before
     }
@@ -187,16 +214,17 @@ impl KernelFn for InvertedBottleneck {
             next += 1 + usize::from(bias.is_some());
             Layer { weights, bias }
         };
-        let expand = self.expand.as_ref().map(|epilogue| layer(epilogue.bias));
+        let expand = self.expand.as_ref().map(|expand| layer(expand.epilogue.bias));
         let (depthwise, project) = (layer(self.depthwise.bias), layer(self.project.bias));
         let residual = self.project.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let x: &[f32] = input(&args, 0);
         let Args { outputs, workspace, .. } = args;
-        let out = SharedMut::new(elements_mut::<f32>(outputs[0]));
+        let out = SharedMut::new(&mut *outputs[0]);
         let [results, expanded] = self.slot().expect("`sizes` accepted the kernel");
         let slots = self.slots();
         let scratch = SharedMut::new(elements_mut::<f32>(workspace));
-        let job = Job { kernel: self, isa: pool.isa(), x, expand, depthwise, project, residual, out };
+        let expand = self.expand_kernel().zip(self.expand.as_ref()).zip(expand);
+        let job = Job { kernel: self, isa: pool.isa(), x, expand, depthwise, project, residual, out: &out };
         pool.run(slots, &|slot| {
             // SAFETY: each slot has its own part.
             let scratch = unsafe { scratch.part(slot * (results + expanded), results + expanded) };
@@ -220,23 +248,17 @@ struct Layer<'a> {
     bias: Option<&'a [f32]>,
 }
 
-impl Layer<'_> {
-    fn start(&self, block: usize) -> Start {
-        self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[block * LANES..].as_ptr()))
-    }
-}
-
 /// What all bands of a run know. The slices have the sizes that `sizes` states.
 struct Job<'a> {
     kernel: &'a InvertedBottleneck,
     isa: Isa,
     x: &'a [f32],
-    expand: Option<Layer<'a>>,
+    expand: Option<((ConvBlocked, &'a Expand), Layer<'a>)>,
     depthwise: Layer<'a>,
     project: Layer<'a>,
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [f32]>>,
-    out: SharedMut<'a, f32>,
+    out: &'a SharedMut<'a, u8>,
 }
 
 impl Job<'_> {
@@ -252,9 +274,8 @@ impl Job<'_> {
         let results = &mut results[..blocks * LANES * pixels];
         for block in (0..blocks).step_by(PANEL) {
             let panel = block..blocks.min(block + PANEL);
-            if self.expand.is_some() {
-                self.expand(image, &panel, read.start * width, &mut expanded[..panel.len() * LANES * pixels_read]);
-            }
+            let expanded = &mut expanded[..if self.expand.is_some() { panel.len() * LANES * pixels_read } else { 0 }];
+            self.expand(image, block / PANEL, read.clone(), expanded);
             for block in panel.clone() {
                 let x: &[f32] = match self.expand {
                     Some(_) => &expanded[(block - panel.start) * LANES * pixels_read..][..LANES * pixels_read],
@@ -277,29 +298,18 @@ impl Job<'_> {
         [results.len(), if self.expand.is_some() { blocks.min(PANEL) * LANES * pixels_read } else { 0 }]
     }
 
-    /// A panel of channels of some pixels of the picture, from `first` on.
-    fn expand(&self, image: usize, panel: &Range<usize>, first: usize, expanded: &mut [f32]) {
-        let (kernel, layer) = (self.kernel, self.expand.expect("there is a product in front"));
-        let epilogue = kernel.expand.as_ref().expect("there is a product in front");
-        let plane = kernel.window.input_plane();
+    /// A panel of channels of some rows of the depthwise convolution's picture, where there is a convolution in front.
+    fn expand(&self, image: usize, panel: usize, rows: Range<usize>, expanded: &mut [f32]) {
+        let Some(((conv, Expand { epilogue, .. }), Layer { weights, bias })) = &self.expand else { return };
         let limits = epilogue.limits();
-        let pixels = expanded.len() / (panel.len() * LANES);
-        let product = Product {
-            x: self.x.as_ptr().wrapping_add((image * kernel.in_channels.div_ceil(LANES) * plane + first) * LANES),
-            x_block: plane * LANES,
-            channels: kernel.in_channels,
-            weights: layer.weights[panel.start * LANES * kernel.in_channels..].as_ptr(),
-            start: layer.start(panel.start),
-            vectors: panel.len(),
-            out: expanded.as_mut_ptr(),
-            out_block: pixels * LANES,
-            residual: None,
-            limits,
-        };
-        // SAFETY: the pixels are some of the picture's, the weights are the panel's, `expanded` has room for both blocks.
-        unsafe { product.run(self.isa, pixels) };
+        let out = &SharedMut::new(bytemuck::cast_slice_mut(expanded));
+        let out_plane = rows.len() * self.kernel.window.input[1];
+        let (isa, x, residual) = (self.isa, self.x, None);
+        let stage = Stage { isa, x, weights, bias: *bias, residual, limits, out, out_plane };
+        // SAFETY: `expanded` has room for the rows of the panel's blocks, and is this task's alone.
+        unsafe { conv.run_rows(&stage, panel, image, rows, 0) };
         if limits.is_none() {
-            epilogue.activate(self.isa, expanded);
+            epilogue.activate(isa, expanded);
         }
     }
 
@@ -337,95 +347,24 @@ impl Job<'_> {
 
     /// Some pixels of the output, from `first` on.
     fn project(&self, image: usize, first: usize, pixels: usize, results: &[f32]) {
-        let (kernel, layer) = (self.kernel, self.project);
-        let (plane, blocks) = (kernel.window.output_plane(), kernel.out_channels.div_ceil(LANES));
-        let limits = kernel.project.limits();
+        let (kernel, Layer { weights, bias }) = (self.kernel, self.project);
+        let (isa, residual, limits) = (self.isa, self.residual, kernel.project.limits());
+        let (out_plane, blocks) = (kernel.window.output_plane(), kernel.out_channels.div_ceil(LANES));
+        let stage = Stage { isa, x: results, weights, bias, residual, limits, out: self.out, out_plane };
+        // A picture of the band's pixels alone.
+        let conv = kernel.product(1, InvertedBottleneck::pointwise([pixels, 1]), kernel.out_channels);
         for block in (0..blocks).step_by(PANEL) {
-            let vectors = PANEL.min(blocks - block);
-            let place = ((image * blocks + block) * plane + first) * LANES;
-            // SAFETY: the band's pixels of these blocks are this task's alone; parts of two blocks do not overlap.
-            let part = |vector: usize| unsafe { self.out.part(place + vector * plane * LANES, pixels * LANES) };
-            let out = self.out.start().wrapping_add(place);
-            let product = Product {
-                x: results.as_ptr(),
-                x_block: pixels * LANES,
-                channels: kernel.channels,
-                weights: layer.weights[block * LANES * kernel.channels..].as_ptr(),
-                start: layer.start(block),
-                vectors,
-                out,
-                out_block: plane * LANES,
-                residual: self
-                    .residual
-                    .map(|residual| residual.map_or(out.cast_const(), |items| items[place..].as_ptr())),
-                limits,
-            };
-            // SAFETY: the results have the pixels of all channels, the weights are the panel's, and out and residual have
-            // these pixels in each of its blocks.
-            unsafe { product.run(self.isa, pixels) };
+            let place = ((image * blocks + block) * out_plane + first) * LANES;
+            // SAFETY: the band's pixels of these blocks are this task's alone; the residual lies like the output.
+            unsafe { conv.run_rows(&stage, block / PANEL, 0, 0..pixels, place) };
             if limits.is_none() {
-                (0..vectors).for_each(|vector| kernel.project.activate(self.isa, part(vector)));
+                for vector in 0..PANEL.min(blocks - block) {
+                    let start = (place + vector * out_plane * LANES) * size_of::<f32>();
+                    // SAFETY: as above; parts of two blocks do not overlap.
+                    let part = unsafe { self.out.part(start, pixels * LANES * size_of::<f32>()) };
+                    kernel.project.activate(self.isa, bytemuck::cast_slice_mut(part));
+                }
             }
-        }
-    }
-}
-
-/// A product of neighbouring pixels with a panel of weights.
-struct Product {
-    x: *const f32,
-    /// Elements from a block of channels to the next.
-    x_block: usize,
-    channels: usize,
-    weights: *const f32,
-    start: Start,
-    vectors: usize,
-    out: *mut f32,
-    out_block: usize,
-    residual: Option<*const f32>,
-    limits: Option<[f32; 2]>,
-}
-
-impl Product {
-    /// Computes so many pixels.
-    ///
-    /// # Safety
-    /// The processor has the family. Pixels of all channels, the panel's weights, its start and the residual can be read;
-    /// the output's pixels can be written, and nobody else uses them meanwhile.
-    unsafe fn run(&self, isa: Isa, pixels: usize) {
-        let (full, rest) = (self.channels / LANES, self.channels % LANES);
-        let width = self.vectors * LANES;
-        let blocks = Loop { turns: full, x: self.x_block, weights: LANES * width };
-        let nests = [
-            Nest { x: 0, weights: 0, loops: [Loop::ONCE, Loop::ONCE, blocks], depth: LANES },
-            Nest { x: full * self.x_block, weights: full * LANES * width, loops: [Loop::ONCE; 3], depth: rest },
-        ];
-        let rows: [Row; ROWS] = std::array::from_fn(|ix| Row { x: ix * LANES, out: ix * LANES });
-        let mut at = 0;
-        for (height, turns) in tile::heights(pixels, tile::rows_max(isa)) {
-            let first = at;
-            at += height * turns;
-            if height * turns == 0 {
-                continue;
-            }
-            let tile = Tile {
-                factors: Stored::F32,
-                x: self.x.wrapping_add(first * LANES).cast(),
-                weights: self.weights.cast(),
-                weight_stride: self.vectors * LANES,
-                result: Stored::F32,
-                out: self.out.wrapping_add(first * LANES).cast(),
-                rows: &rows[..height],
-                vectors: self.vectors,
-                vector_stride: self.out_block,
-                nests: &nests[..if rest == 0 { 1 } else { 2 }],
-                start: self.start,
-                residual: self.residual.map(|residual| residual.wrapping_add(first * LANES).cast()),
-                limits: self.limits,
-                ahead: Ahead::NOTHING,
-                again: Again { turns, x: height * LANES, weights: 0, out: height * LANES },
-            };
-            // SAFETY: the caller's promise; pads of the last block are not read.
-            unsafe { tile::multiply(isa, &tile) };
         }
     }
 }

@@ -39,7 +39,7 @@ use crate::vector::LANES;
 use crate::{Isa, Pool, Stored, Window};
 
 /// Channels of a panel, and of a tile.
-const PANEL: usize = 2 * LANES;
+pub(crate) const PANEL: usize = 2 * LANES;
 /// Tasks to aim at: some for each of eight threads.
 const TASKS: usize = 32;
 /// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
@@ -534,9 +534,25 @@ impl KernelFn for ConvBlocked {
         assert_eq!(x.len(), self.batch * self.read_image(), "what tiles read has its size");
         let (limits, functions) = self.epilogue.limits_and_functions();
         let (window, split, panels) = (self.geometry(), self.split(), self.panels());
-        let out = SharedMut::new(out);
-        let isa = pool.isa();
-        let job = Job { conv: self, window, isa, x, weights, corners, scale, bias, residual, limits, functions, out };
+        let (out, out_plane) = (&SharedMut::new(out), window.output_plane());
+        let (isa, by_taps, origin) = (pool.isa(), self.by_taps(), 0);
+        let job = Job {
+            conv: self,
+            window,
+            isa,
+            by_taps,
+            x,
+            weights,
+            corners,
+            scale,
+            bias,
+            residual,
+            limits,
+            functions,
+            out,
+            out_plane,
+            origin,
+        };
         let parts = split.image_parts * split.row_parts;
         // Large pictures: all panels of a part, while its pixels are near; otherwise all parts of a panel.
         let place = |task: usize| match window.output_plane() < PLANE_LARGE {
@@ -556,6 +572,62 @@ impl KernelFn for ConvBlocked {
     }
 }
 
+/// A convolution of `f32` as a stage of another kernel: its operands, and where some rows at a time go.
+pub(crate) struct Stage<'a> {
+    pub(crate) isa: Isa,
+    pub(crate) x: &'a [f32],
+    pub(crate) weights: &'a [f32],
+    pub(crate) bias: Option<&'a [f32]>,
+    /// `Some(None)`: the output holds it.
+    pub(crate) residual: Option<Option<&'a [f32]>>,
+    pub(crate) limits: Option<[f32; 2]>,
+    pub(crate) out: &'a SharedMut<'a, u8>,
+    /// Pixels that each block of the output has room for.
+    pub(crate) out_plane: usize,
+}
+
+impl ConvBlocked {
+    /// Computes a panel of some rows of a picture, without functions beyond limits. The first pixel of its first block goes
+    /// to element `to` of the output.
+    ///
+    /// # Panics
+    /// `x`, weights or bias of another size; other factors and results than `f32`.
+    ///
+    /// # Safety
+    /// From `to` on the output, and a residual beside it, have the rows' pixels in each block of the panel; nobody else uses
+    /// those of the output meanwhile.
+    pub(crate) unsafe fn run_rows(&self, stage: &Stage, panel: usize, image: usize, rows: Range<usize>, to: usize) {
+        let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;
+        assert_eq!([self.factors, self.result], [Stored::F32; 2], "a stage is of f32");
+        assert_eq!(x.len(), self.batch * self.input_image(), "x has its size");
+        assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "and the weights");
+        assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "and the bias");
+        let (panel, window) = (self.panel(panel), self.geometry());
+        // Where a picture is one column, each of its rows is many.
+        let lines = if window.output == self.window.output { 1 } else { self.window.output[1] };
+        let rows = rows.start * lines..rows.end * lines;
+        let first = (image * self.out_blocks() + panel.block) * out_plane + rows.start * window.output[1];
+        let job = Job {
+            conv: self,
+            window,
+            isa,
+            by_taps: false,
+            x: bytemuck::cast_slice(x),
+            weights: bytemuck::cast_slice(weights),
+            corners: &[],
+            scale: None,
+            bias,
+            residual: residual.map(|items| items.map(bytemuck::cast_slice)),
+            limits,
+            functions: &[],
+            out,
+            out_plane,
+            origin: to.wrapping_sub(first * LANES),
+        };
+        job.run(panel, image..image + 1, rows, None);
+    }
+}
+
 /// Words that are whole numbers.
 fn corners_of(words: &[Word]) -> impl Iterator<Item = i32> {
     words.iter().map(|&bytes| i32::from_ne_bytes(bytes))
@@ -566,6 +638,7 @@ struct Job<'a> {
     conv: &'a ConvBlocked,
     window: Window,
     isa: Isa,
+    by_taps: bool,
     x: &'a [Word],
     weights: &'a [Word],
     /// What the zero point adds to sums.
@@ -577,7 +650,11 @@ struct Job<'a> {
     limits: Option<[f32; 2]>,
     /// What is applied after the limits.
     functions: &'a [Unary],
-    out: SharedMut<'a, u8>,
+    out: &'a SharedMut<'a, u8>,
+    /// Pixels of a block of the output.
+    out_plane: usize,
+    /// Where in the output the first pixel of the window's first picture is; it may lie in front of it.
+    origin: usize,
 }
 
 impl Job<'_> {
@@ -586,7 +663,7 @@ impl Job<'_> {
         let window = &self.window;
         let mut ahead = self.ahead(next, images.len() * rows.len() * window.output[1]);
         let ahead = &mut ahead;
-        if self.conv.by_taps() {
+        if self.by_taps {
             let all = |axis: usize| Run { range: 0..window.output[axis], taps: 0..0 };
             let region = |rows: Run, columns: Run| Region { images: images.clone(), rows, columns };
             for (ix, cell) in cells_by_cover(window).enumerate() {
@@ -650,7 +727,7 @@ impl Job<'_> {
             out: self.out.start(),
             rows: &[],
             vectors: panel.blocks,
-            vector_stride: window.output_plane() * LANES,
+            vector_stride: self.out_plane * LANES,
             nests: &nests[..if nests[1].depth == 0 { 1 } else { 2 }],
             start: if pass.first { start() } else { Start::Output },
             // The output may hold it, so it is added before other sums take its place.
@@ -692,10 +769,10 @@ impl Job<'_> {
                 (Row::default(), &places[..count], Again::ONCE)
             };
             rest -= count * again.turns;
-            // SAFETY: `ConvBlocked::run` compared the slices with their sizes. The region's taps lie in the picture for all
+            // SAFETY: `run` and `run_rows` compared the slices with their sizes. The region's taps lie in the picture for all
             // its pixels, so every pixel, input channel and tap is an element of `x`; weights, bias and residual have an
             // element for each tap, channel and output of the panel. Its outputs are this task's alone: tasks differ in
-            // panel, picture or row.
+            // panel, picture or row, and who calls `run_rows` promises it.
             unsafe {
                 let start = base.out * conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));

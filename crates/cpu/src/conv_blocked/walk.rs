@@ -77,17 +77,17 @@ impl Walk {
     pub(super) fn new(job: &Job, panel: Panel, region: &Region) -> Walk {
         let (conv, window) = (job.conv, &job.window);
         let pixel = conv.pixel();
-        let image_step = Row { x: conv.read_image(), out: conv.out_blocks() * window.output_plane() * LANES };
+        let image_step = Row { x: conv.read_image(), out: conv.out_blocks() * job.out_plane * LANES };
         let row_step = Row { x: window.stride[0] * window.input[1] * pixel, out: window.output[1] * LANES };
         let column_step = Row { x: window.stride[1] * pixel, out: LANES };
         let (image, rows, columns) = (region.images.start, &region.rows, &region.columns);
         // Where there is no tap nothing is read.
         let source = |axis: usize, run: &Run| window.source(axis, run.range.start, run.taps.start).unwrap_or(0);
         let [y, x] = [source(0, rows), source(1, columns)];
-        let out = panel.block * window.output_plane() + rows.range.start * window.output[1] + columns.range.start;
+        let out = panel.block * job.out_plane + rows.range.start * window.output[1] + columns.range.start;
         let place = Row {
             x: image * image_step.x + (y * window.input[1] + x) * pixel,
-            out: image * image_step.out + out * LANES,
+            out: job.origin.wrapping_add(image * image_step.out + out * LANES),
         };
         // One column is a line too.
         let (line, lines, step, line_step) = match columns.range.len() {

@@ -2,7 +2,8 @@
 //! threads. Pads of operands are no numbers.
 
 use prestow_cpu::{
-    DepthwiseBlocked, Epilogue, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Stored, Window,
+    DepthwiseBlocked, Epilogue, Expand, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Stored,
+    Window,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -52,9 +53,13 @@ fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
 
 /// Windows as networks have them, and any others.
 fn window(random: &mut Random) -> Window {
+    let input = [0, 1].map(|_| pick(random, &[1, 2, 5, 7, 11, 14, 15, 17, 28, 31, 37]));
+    window_over(random, input)
+}
+
+fn window_over(random: &mut Random, input: [usize; 2]) -> Window {
     let usual = random.below(2) == 0;
-    let mut axis = || {
-        let input = pick(random, &[1, 2, 5, 7, 11, 14, 15, 17, 28, 31, 37]);
+    let mut axis = |input: usize| {
         let (kernel, stride, dilation) = match usual {
             true => (pick(random, &[3, 5]), pick(random, &[1, 2]), 1),
             false => (1 + random.below(7) as usize, 1 + random.below(4) as usize, 1 + random.below(3) as usize),
@@ -65,7 +70,7 @@ fn window(random: &mut Random) -> Window {
         let output = room / stride + usize::from(!usual) * random.below(4) as usize + 1;
         [input, output, kernel, stride, dilation, pad]
     };
-    let [rows, columns] = [axis(), axis()];
+    let [rows, columns] = input.map(&mut axis);
     let pair = |at: usize| [rows[at], columns[at]];
     Window { input: pair(0), output: pair(1), kernel: pair(2), stride: pair(3), dilation: pair(4), pad: pair(5) }
 }
@@ -112,14 +117,24 @@ fn depthwise(x: &[f64], window: &Window, channels: usize, weights: &[f32]) -> Ve
     (0..x.len() / input_plane * plane).map(sum).collect()
 }
 
-/// `[batch, ins, plane]` by `[outs, ins]`.
-fn pointwise(x: &[f64], ins: usize, outs: usize, plane: usize, weights: &[f32]) -> Vec<f64> {
+/// `[batch, ins, plane]` by `[outs, ins, cells]`.
+fn convolve(x: &[f64], window: &Window, [ins, outs]: [usize; 2], weights: &[f32]) -> Vec<f64> {
+    let ([input_plane, plane], taps) = (planes(window), window.kernel[0] * window.kernel[1]);
     let sum = |at: usize| -> f64 {
         let (image, out, pixel) = (at / plane / outs, at / plane % outs, at % plane);
-        let item = |channel: usize| x[(image * ins + channel) * plane + pixel];
-        (0..ins).map(|channel| item(channel) * f64::from(weights[out * ins + channel])).sum()
+        let cells = cells(window, pixel / window.output[1], pixel % window.output[1]);
+        let of_channel = |channel: usize| {
+            let (x, weights) = (&x[(image * ins + channel) * input_plane..], &weights[(out * ins + channel) * taps..]);
+            cells.iter().map(|&(tap, cell)| x[cell] * f64::from(weights[tap])).sum::<f64>()
+        };
+        (0..ins).map(of_channel).sum()
     };
-    (0..x.len() / ins * outs).map(sum).collect()
+    (0..x.len() / ins / input_plane * outs * plane).map(sum).collect()
+}
+
+/// The window of a product over channels.
+fn pointwise(plane: [usize; 2]) -> Window {
+    Window { input: plane, output: plane, kernel: [1, 1], stride: [1, 1], dilation: [1, 1], pad: [0, 0] }
 }
 
 fn wide(items: &[f32]) -> Vec<f64> {
@@ -251,10 +266,20 @@ fn pools_fold_their_windows() {
 #[test]
 fn bottlenecks_are_their_three_parts() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(13));
-    for _ in 0..150 {
-        let (batch, window) = (pick(&mut random, &[1, 1, 2, 5]), window(&mut random));
+    for _ in 0..200 {
+        let batch = pick(&mut random, &[1, 1, 2, 5]);
         let [channels, outs] = [0, 1].map(|_| pick(&mut random, &[1, 7, 16, 24, 33, 48, 70]));
-        let expand = (random.below(3) != 0).then(|| epilogue(&mut random, false));
+        let mut window = window(&mut random);
+        // In front: nothing, a product over channels of blocks, or any convolution of either layout.
+        let expand = match random.below(4) {
+            0 => None,
+            1 => Some((pointwise(window.input), true)),
+            input => Some((window, input == 2)),
+        };
+        let expand = expand.map(|(own, input_blocked)| {
+            window = window_over(&mut random, own.output);
+            Expand { window: own, input_blocked, epilogue: epilogue(&mut random, false) }
+        });
         let ins = if expand.is_some() { pick(&mut random, &[3, 16, 19, 32]) } else { channels };
         let kernel = InvertedBottleneck {
             batch,
@@ -268,14 +293,18 @@ fn bottlenecks_are_their_three_parts() {
             band: pick(&mut random, &[1, 2, 3, 5, 8, 100]),
         };
         let ([input_plane, plane], taps) = (planes(&window), window.kernel[0] * window.kernel[1]);
+        let read_plane = expand.as_ref().map_or(input_plane, |expand| planes(&expand.window)[0]);
         let wild = random.below(4) == 0;
-        let x = numbers(&mut random, batch * ins * input_plane, wild);
+        let x = numbers(&mut random, batch * ins * read_plane, wild);
         let plain = |items: &[f32]| Stored::F32.bytes(items);
-        let mut inputs = vec![plain(&blocked(&x, ins, input_plane, f32::NAN))];
+        let in_blocks = expand.as_ref().is_none_or(|expand| expand.input_blocked);
+        let mut inputs = vec![plain(&if in_blocks { blocked(&x, ins, read_plane, f32::NAN) } else { x.clone() })];
         let mut want = wide(&x);
-        if let (Some(epilogue), Some(expand)) = (&kernel.expand, kernel.expand_kernel()) {
-            let (weights, bias) = (numbers(&mut random, channels * ins, false), numbers(&mut random, channels, false));
-            want = pointwise(&want, ins, channels, input_plane, &weights);
+        if let (Some(Expand { window, epilogue, .. }), Some(expand)) = (&kernel.expand, kernel.expand_kernel()) {
+            let taps = window.kernel[0] * window.kernel[1];
+            let weights = numbers(&mut random, channels * ins * taps, false);
+            let bias = numbers(&mut random, channels, false);
+            want = convolve(&want, window, [ins, channels], &weights);
             finish(&mut want, input_plane, epilogue, &bias, &[]);
             inputs.push(expand.pack(&weights));
             inputs.extend(epilogue.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
@@ -287,7 +316,7 @@ fn bottlenecks_are_their_three_parts() {
         inputs.extend(kernel.depthwise.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
         let (weights, bias) = (numbers(&mut random, outs * channels, false), numbers(&mut random, outs, false));
         let residual = numbers(&mut random, batch * outs * plane, false);
-        want = pointwise(&want, channels, outs, plane, &weights);
+        want = convolve(&want, &pointwise(window.output), [channels, outs], &weights);
         finish(&mut want, plane, &kernel.project, &bias, &residual);
         inputs.push(kernel.project_kernel().pack(&weights));
         inputs.extend(kernel.project.bias.then(|| plain(&blocked(&bias, outs, 1, 0.0))));

@@ -2,9 +2,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
-    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Gather, HeadStrides, Instruction, InvertedBottleneck,
-    Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, PoolBlocked, Recurrent,
-    Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Stored, Weights, Window, Winograd,
+    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Expand, Fill, Gather, HeadStrides, Instruction,
+    InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
+    PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Stored, Weights, Window,
+    Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Reset, Sweep};
@@ -291,14 +292,22 @@ fn kernel(random: &mut Random) -> Kernel {
             .into()
         }
         20 => {
-            let channels = number(random);
+            let (channels, behind) = (number(random), window(random));
+            let expand = (random.below(2) == 0).then(|| Expand {
+                window: match random.below(3) {
+                    0 => window(random),
+                    _ => Window { output: behind.input, ..window(random) },
+                },
+                input_blocked: random.below(2) == 0,
+                epilogue: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
+            });
             InvertedBottleneck {
                 batch: small(random),
                 in_channels: if random.below(3) == 0 { channels } else { number(random) },
                 channels,
                 out_channels: number(random),
-                window: window(random),
-                expand: (random.below(2) == 0).then(|| Epilogue { residual: random.below(9) == 0, ..epilogue(random) }),
+                window: behind,
+                expand,
                 depthwise: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
                 project: epilogue(random),
                 band: number(random),

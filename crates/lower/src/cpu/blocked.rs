@@ -10,7 +10,7 @@ use super::{Algorithm, CpuTarget, Layer, View, around, call, epilogue, packed, p
 use crate::{Call, CallInput, FREE_SCRATCH};
 
 /// Channels of a block: the lanes of a vector.
-const BLOCK: usize = 16;
+pub(super) const BLOCK: usize = 16;
 /// The layout of these kernels.
 pub(super) const LAYOUT: Layout = Layout::ChannelsBlocked(BLOCK as u16);
 /// Pictures with at most so many channels are read row-major by the convolution that comes first.
@@ -376,7 +376,7 @@ pub(super) fn reads_blocked(graph: &Graph, node: &Node, input: usize) -> bool {
         return false;
     }
     match &node.op {
-        Op::Conv(_) => input != 0 || STEM_CHANNELS < x.ty.shape[1],
+        Op::Conv(_) | Op::ConvChain(_) => input != 0 || STEM_CHANNELS < x.ty.shape[1],
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) => {
             x.ty.shape.rank() == out.shape.rank() && x.ty.shape.get(1) == out.shape.get(1)
         }

@@ -1,22 +1,24 @@
 //! Convolutions in a row as one [`cpu::InvertedBottleneck`].
 
+use cpu::Window;
 use ir::ops::{Conv, ConvChain};
-use ir::{Graph, NodeId, Op, TensorType, ValueId};
+use ir::{Graph, NodeId, Op, Operator, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Shape};
 
-use super::blocked::{self, LAYOUT};
+use super::blocked::{self, BLOCK, LAYOUT};
 use super::windows::{label, window};
 use super::{View, call, epilogue, packed, packed_bytes, suffix};
 use crate::{Call, CallInput, FREE_SCRATCH};
 
-/// What lies between the convolutions of a chain is to have more bytes than this, for each picture: about what two
-/// second-level caches keep. Less is read back nearly as fast as it was written, and rows that are computed twice cost more
-/// than that (docs/measurements/cpu.md has both sides).
-const WIDE: Bytes = Bytes(3 << 19);
-/// A band's rows at most, and what its part of the scratch may have: half of a second-level cache.
+/// What lies between the convolutions of a chain is to have more bytes than this: about what two second-level caches keep.
+/// Less is read back nearly as fast as it was written, and rows that are computed twice cost more than that
+/// (docs/measurements/cpu.md has both sides).
+const WIDE: u64 = 3 << 19;
+/// A band's rows at most, and what its part of the scratch may have: a quarter of a second-level cache. Twice as much would
+/// be hardly faster, and a third more of MobileNetV2's arena.
 const BAND_MAX: usize = 14;
-const BAND_SCRATCH: u64 = 384 << 10;
+const BAND_SCRATCH: u64 = 256 << 10;
 
 /// Whether a run of nodes is an inverted bottleneck, or the last two of its three convolutions, that is faster as one step.
 pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> bool {
@@ -37,16 +39,48 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> bool {
         convs.push(conv.clone());
     }
     let types: SmallVec<[&TensorType; 8]> = operands.iter().map(|&value| graph.ty(value)).collect();
-    let between = run[..run.len() - 1].iter().map(|&id| graph.ty(graph.node(id).outputs[0]));
-    let wide = between.map(|ty| LAYOUT.size(&ty.shape, ty.dtype).0 / ty.shape[0].max(1) as u64).max();
     let out = &graph.ty(graph.node(run[run.len() - 1]).outputs[0]).shape;
     let halves =
         types.iter().any(|ty| ty.dtype != DType::F32) || convs.iter().any(|conv| conv.epilogue.result.is_some());
-    blocked(first.inputs[0])
-        && !halves
-        && WIDE.0 < wide.unwrap_or(0)
-        && kernel_of(&ConvChain { convs }, &types, out, FREE_SCRATCH)
-            .is_ok_and(|kernel| cpu::Kernel::from(kernel).sizes().is_ok())
+    !halves
+        && kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, FREE_SCRATCH).is_ok_and(|kernel| {
+            let Values { wide, saved } = Values::of(&kernel);
+            let sizes = cpu::Kernel::from(kernel).sizes();
+            WIDE < wide && sizes.is_ok_and(|sizes| saved.is_some_and(|saved| sizes.workspace <= saved))
+        })
+}
+
+/// Bytes of the values that a chain reads, writes and keeps to itself.
+struct Values {
+    /// The widest of those between its convolutions.
+    wide: u64,
+    /// How many bytes fewer are alive at a time than with a step for each convolution, scratch aside. None where they are
+    /// more: a narrow value between wide ones is better stored.
+    saved: Option<u64>,
+}
+
+impl Values {
+    fn of(kernel: &cpu::InvertedBottleneck) -> Values {
+        let cpu::InvertedBottleneck { batch, in_channels, channels, out_channels, window, expand, .. } = kernel;
+        let bytes = |channels: usize, plane: [usize; 2]| {
+            [*batch, channels, plane[0], plane[1], 4]
+                .iter()
+                .fold(1, |all: u64, &extent| all.saturating_mul(extent as u64))
+        };
+        let block = |channels: usize| channels.next_multiple_of(BLOCK);
+        let mut values: SmallVec<[u64; 4]> = SmallVec::new();
+        if let Some(cpu::Expand { window, input_blocked, .. }) = expand {
+            values.push(bytes(if *input_blocked { block(*in_channels) } else { *in_channels }, window.input));
+        }
+        values.extend([window.input, window.output].map(|plane| bytes(block(*channels), plane)));
+        values.push(bytes(block(*out_channels), window.output));
+        let last = values.len() - 1;
+        let apart = values.windows(2).map(|step| step[0].saturating_add(step[1])).max().unwrap_or(0);
+        Values {
+            wide: values[1..last].iter().copied().max().unwrap_or(0),
+            saved: apart.checked_sub(values[0].saturating_add(values[last])),
+        }
+    }
 }
 
 pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
@@ -54,7 +88,7 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
         return Err("its channels are not in blocks".into());
     }
     let types: SmallVec<[&TensorType; 8]> = node.node.inputs.iter().map(|&input| node.graph.ty(input)).collect();
-    let kernel = kernel_of(chain, &types, &node.output().shape, node.scratch)?;
+    let kernel = kernel_of(chain, &types, node.layout(0) == LAYOUT, &node.output().shape, node.scratch)?;
     let mut inputs: Vec<CallInput> = (0..types.len()).map(CallInput::Value).collect();
     let first = 3 - chain.convs.len();
     for (ix, (conv, own)) in chain.parts().enumerate() {
@@ -70,17 +104,23 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
             inputs[own.start + 1] = packed(own.start + 1, |items| blocked::padded(items.to_vec()));
         }
     }
-    let expand = if kernel.expand.is_some() { format!("1x1 {} ", kernel.channels) } else { String::new() };
+    let in_front = kernel.expand.as_ref().map(|expand| {
+        let Window { kernel: [rows, columns], stride, .. } = expand.window;
+        let step = if stride == [1, 1] { String::new() } else { format!("/{}", stride[1]) };
+        format!("{rows}x{columns}{step} {} ", kernel.channels)
+    });
+    let expand = in_front.unwrap_or_default();
     let last = chain.convs.last().map(|conv| suffix(&conv.epilogue)).unwrap_or_default();
     let label = format!("{expand}{} by {} rows", label(&kernel.window, &node.output().shape, &last), kernel.band);
     Ok(call(kernel, label, inputs))
 }
 
 /// The kernel of a chain of which the operands and the result have these types and shape, with at most `scratch` bytes of
-/// workspace if it can.
+/// workspace if it can. Its first stage may be any convolution of a row-major picture, whose few channels make it cheap.
 fn kernel_of(
     chain: &ConvChain,
     inputs: &[&TensorType],
+    input_blocked: bool,
     out: &Shape,
     scratch: Bytes,
 ) -> Result<cpu::InvertedBottleneck, String> {
@@ -91,8 +131,10 @@ fn kernel_of(
         ones && *groups == 1 && pad.iter().all(|pad| *pad == [0, 0])
     };
     let (expand, [depthwise, project]) = match &chain.convs[..] {
-        [depthwise, project] => (None, [depthwise, project]),
-        [expand, depthwise, project] if is_product(0) => (Some(expand), [depthwise, project]),
+        [depthwise, project] if input_blocked => (None, [depthwise, project]),
+        [expand, depthwise, project] if is_product(0) || (!input_blocked && expand.groups == 1) => {
+            (Some(expand), [depthwise, project])
+        }
         _ => return Err("it is no inverted bottleneck".into()),
     };
     let [kernel, behind] = [weight[weight.len() - 2], weight[weight.len() - 1]];
@@ -102,14 +144,25 @@ fn kernel_of(
         return Err("it is no inverted bottleneck".into());
     }
     let x = &inputs[0].shape;
+    // The depthwise convolution's picture.
+    let (mut picture, mut in_front) = (x.clone(), None);
+    if let (Some(conv), Some((_, own))) = (expand, chain.parts().next()) {
+        let operands: SmallVec<[&TensorType; 4]> = inputs[..1].iter().chain(&inputs[own]).copied().collect();
+        picture = conv.infer(&operands).map_err(|refusal| refusal.to_string())?.remove(0).shape;
+        in_front = Some(cpu::Expand {
+            window: window(x, &picture, &weight[0][2..], &conv.stride, &conv.dilation, &conv.pad)?,
+            input_blocked,
+            epilogue: epilogue(&conv.epilogue),
+        });
+    }
     let kernel = cpu::InvertedBottleneck {
         batch: x[0],
         in_channels: x[1],
         channels,
         out_channels: behind[0],
-        // Products over channels keep the picture's extents.
-        window: window(x, out, &kernel[2..], &depthwise.stride, &depthwise.dilation, &depthwise.pad)?,
-        expand: expand.map(|conv| epilogue(&conv.epilogue)),
+        // The product behind keeps the picture's extents.
+        window: window(&picture, out, &kernel[2..], &depthwise.stride, &depthwise.dilation, &depthwise.pad)?,
+        expand: in_front,
         depthwise: epilogue(&depthwise.epilogue),
         project: epilogue(&project.epilogue),
         band: 1,
@@ -120,12 +173,13 @@ fn kernel_of(
 /// A kernel with the highest bands that leave enough of them to share out and whose scratch fits.
 fn in_bands(kernel: cpu::InvertedBottleneck, scratch: Bytes) -> cpu::InvertedBottleneck {
     let rows = kernel.batch * kernel.window.output[0];
+    let scratch = scratch.0.min(Values::of(&kernel).saved.unwrap_or(0));
     let most = rows.div_ceil(cpu::InvertedBottleneck::SLOTS).clamp(1, BAND_MAX);
     let with_band = |band: usize| cpu::InvertedBottleneck { band, ..kernel.clone() };
     let fits = |kernel: &cpu::InvertedBottleneck| {
         let workspace = cpu::Kernel::from(kernel.clone()).sizes().map_or(u64::MAX, |sizes| sizes.workspace);
         let slots = kernel.slots().max(1) as u64;
-        workspace <= scratch.0 && workspace / slots <= BAND_SCRATCH
+        workspace <= scratch && workspace / slots <= BAND_SCRATCH
     };
     (1..=most).rev().map(with_band).find(fits).unwrap_or_else(|| with_band(1))
 }
@@ -142,17 +196,27 @@ mod tests {
 
     /// A bottleneck on blocked values, with its three nodes.
     fn bottleneck(channels: usize, plane: usize, stride: usize) -> (Graph, Vec<NodeId>) {
-        let mut random = Random::new(2);
-        let mut graph = Graph::new("bottleneck");
-        let mut value = graph.add_input("x", DType::F32, Shape::from([1, 16, plane, plane]));
-        graph.value_mut(value).layout = LAYOUT;
-        let epilogue = Epilogue { activation: [Unary::Relu].into_iter().collect(), ..Epilogue::bias(true) };
         let depthwise = Conv { groups: channels, ..Conv::square(stride, 1) };
-        for (conv, weight) in [
-            (Conv::square(1, 0), [channels, 16, 1, 1]),
-            (depthwise, [channels, 1, 3, 3]),
-            (Conv::square(1, 0), [24, channels, 1, 1]),
-        ] {
+        chain(
+            [1, 16, plane, plane],
+            [
+                (Conv::square(1, 0), [channels, 16, 1, 1]),
+                (depthwise, [channels, 1, 3, 3]),
+                (Conv::square(1, 0), [24, channels, 1, 1]),
+            ],
+        )
+    }
+
+    /// Convolutions in a row, with their nodes. A picture of few channels is row-major.
+    fn chain(x: [usize; 4], convs: [(Conv, [usize; 4]); 3]) -> (Graph, Vec<NodeId>) {
+        let mut random = Random::new(2);
+        let mut graph = Graph::new("chain");
+        let mut value = graph.add_input("x", DType::F32, Shape::from(x));
+        if x[1] == BLOCK {
+            graph.value_mut(value).layout = LAYOUT;
+        }
+        let epilogue = Epilogue { activation: [Unary::Relu].into_iter().collect(), ..Epilogue::bias(true) };
+        for (conv, weight) in convs {
             let mut known = |shape: &[usize]| Tensor::from_fn(Shape::from(shape), |_| random.uniform(-1.0, 1.0));
             let (bias, weight) = (known(&weight[..1]), known(&weight));
             let weight = graph.add_weight("w", weight);
@@ -174,6 +238,36 @@ mod tests {
         assert!(!fuses(&graph, &nodes[..2]), "the last of the row is a product over channels");
         let (graph, nodes) = bottleneck(192, 28, 1);
         assert!(!fuses(&graph, &nodes), "588 KiB stay in the caches");
+    }
+
+    #[test]
+    fn the_begin_of_a_network_is_fused_where_that_saves_memory() {
+        // The first three convolutions of MobileNet, their channels divided by so much.
+        let begin = |batch: usize, divided: usize, stride: usize| {
+            let channels = 32 / divided;
+            let depthwise = Conv { groups: channels, ..Conv::square(stride, 1) };
+            let convs = [
+                (Conv::square(2, 1), [channels, 3, 3, 3]),
+                (depthwise, [channels, 1, 3, 3]),
+                (Conv::square(1, 0), [2 * channels, channels, 1, 1]),
+            ];
+            chain([batch, 3, 224, 224], convs)
+        };
+        for (batch, divided) in [(1, 1), (32, 1), (32, 4)] {
+            let (graph, nodes) = begin(batch, divided, 1);
+            assert!(fuses(&graph, &nodes), "{batch} pictures, channels by {divided}");
+        }
+        let (graph, nodes) = begin(1, 4, 1);
+        assert!(!fuses(&graph, &nodes), "784 KiB stay in the caches");
+        let (graph, nodes) = begin(32, 1, 1);
+        let mut narrow = graph.clone();
+        narrow.value_mut(graph.inputs()[0]).layout = LAYOUT;
+        assert!(!fuses(&narrow, &nodes), "in front of many channels the halo would be dear");
+        let (graph, nodes) = begin(32, 1, 4);
+        assert!(
+            !fuses(&graph, &nodes[1..]),
+            "what the depthwise convolution leaves is narrower than both its neighbours"
+        );
     }
 
     #[test]
