@@ -23,6 +23,7 @@
 //!
 //! A task is a panel of 32 output channels and some rows of pictures. How tasks are cut depends on the shape alone.
 
+mod stage;
 mod walk;
 
 use std::ops::Range;
@@ -30,6 +31,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
+pub(crate) use self::stage::Stage;
 use self::walk::{Region, Run, Walk, cells_by_cover, covering_cell};
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, input_or_in_place, product};
@@ -572,62 +574,6 @@ impl KernelFn for ConvBlocked {
     }
 }
 
-/// A convolution of `f32` as a stage of another kernel: its operands, and where some rows at a time go.
-pub(crate) struct Stage<'a> {
-    pub(crate) isa: Isa,
-    pub(crate) x: &'a [f32],
-    pub(crate) weights: &'a [f32],
-    pub(crate) bias: Option<&'a [f32]>,
-    /// `Some(None)`: the output holds it.
-    pub(crate) residual: Option<Option<&'a [f32]>>,
-    pub(crate) limits: Option<[f32; 2]>,
-    pub(crate) out: &'a SharedMut<'a, u8>,
-    /// Pixels that each block of the output has room for.
-    pub(crate) out_plane: usize,
-}
-
-impl ConvBlocked {
-    /// Computes a panel of some rows of a picture, without functions beyond limits. The first pixel of its first block goes
-    /// to element `to` of the output.
-    ///
-    /// # Panics
-    /// `x`, weights or bias of another size; other factors and results than `f32`.
-    ///
-    /// # Safety
-    /// From `to` on the output, and a residual beside it, have the rows' pixels in each block of the panel; nobody else uses
-    /// those of the output meanwhile.
-    pub(crate) unsafe fn run_rows(&self, stage: &Stage, panel: usize, image: usize, rows: Range<usize>, to: usize) {
-        let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;
-        assert_eq!([self.factors, self.result], [Stored::F32; 2], "a stage is of f32");
-        assert_eq!(x.len(), self.batch * self.input_image(), "x has its size");
-        assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "and the weights");
-        assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "and the bias");
-        let (panel, window) = (self.panel(panel), self.geometry());
-        // Where a picture is one column, each of its rows is many.
-        let lines = if window.output == self.window.output { 1 } else { self.window.output[1] };
-        let rows = rows.start * lines..rows.end * lines;
-        let first = (image * self.out_blocks() + panel.block) * out_plane + rows.start * window.output[1];
-        let job = Job {
-            conv: self,
-            window,
-            isa,
-            by_taps: false,
-            x: bytemuck::cast_slice(x),
-            weights: bytemuck::cast_slice(weights),
-            corners: &[],
-            scale: None,
-            bias,
-            residual: residual.map(|items| items.map(bytemuck::cast_slice)),
-            limits,
-            functions: &[],
-            out,
-            out_plane,
-            origin: to.wrapping_sub(first * LANES),
-        };
-        job.run(panel, image..image + 1, rows, None);
-    }
-}
-
 /// Words that are whole numbers.
 fn corners_of(words: &[Word]) -> impl Iterator<Item = i32> {
     words.iter().map(|&bytes| i32::from_ne_bytes(bytes))
@@ -707,17 +653,21 @@ impl Job<'_> {
         }
     }
 
+    /// What a panel's sums begin with, or what is added to those of bytes: `shift` before they are scaled.
+    fn start(&self, panel: Panel, shift: &[i32; PANEL]) -> Start {
+        let of_panel = |vector: &[f32]| vector[panel.block * LANES..].as_ptr();
+        match (self.scale.map(of_panel), self.bias.map(of_panel)) {
+            (Some(scale), bias) => Start::Whole(Whole { start: shift.as_ptr(), scale: Some(scale), bias }),
+            (None, Some(bias)) => Start::Bias(bias),
+            (None, None) => Start::Zero,
+        }
+    }
+
     /// Adds the terms of a region's taps to its outputs.
     fn run_region(&self, panel: Panel, region: &Region, pass: Pass, ahead: &mut Ahead) {
         let (conv, window) = (self.conv, &self.window);
         let nests = conv.nests(window, panel, region);
-        let of_panel = |vector: &[f32]| vector[panel.block * LANES..].as_ptr();
         let shift = conv.shift(self.corners, panel, &region.rows.taps, &region.columns.taps);
-        let start = || match (self.scale.map(of_panel), self.bias.map(of_panel)) {
-            (Some(scale), bias) => Start::Whole(Whole { start: shift.as_ptr(), scale: Some(scale), bias }),
-            (None, Some(bias)) => Start::Bias(bias),
-            (None, None) => Start::Zero,
-        };
         let tile = Tile {
             factors: conv.factors,
             x: self.x.as_ptr(),
@@ -729,7 +679,7 @@ impl Job<'_> {
             vectors: panel.blocks,
             vector_stride: self.out_plane * LANES,
             nests: &nests[..if nests[1].depth == 0 { 1 } else { 2 }],
-            start: if pass.first { start() } else { Start::Output },
+            start: if pass.first { self.start(panel, &shift) } else { Start::Output },
             // The output may hold it, so it is added before other sums take its place.
             residual: match self.residual {
                 Some(items) if pass.first => Some(items.map_or(self.out.start().cast_const(), <[u8]>::as_ptr)),
