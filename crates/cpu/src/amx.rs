@@ -82,7 +82,10 @@ fn is_lent() -> bool {
 pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
     let [nest] = tile.nests else { return None };
     let words = matches!(tile.factors, Stored::Bf16 | Stored::U8);
-    let possible = words && nest.depth != 0 && !matches!(tile.start, Start::Output);
+    // Few words are multiplied by the vector unit before this one has answered.
+    let all: usize = nest.depth * nest.loops.iter().map(|each| each.turns).product::<usize>();
+    let is_worth_it = words_of_a_step(nest.depth).is_some() || WORDS < all;
+    let possible = words && is_worth_it && nest.depth != 0 && !matches!(tile.start, Start::Output);
     let step = |pair: &[crate::tile::Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
     let first = tile.rows.get(..2).map_or(0, step);
     (possible && tile.rows.windows(2).all(|pair| step(pair) == first)).then_some(first)

@@ -6,7 +6,6 @@
 //! exponentials. (Milakov & Gimelshein 2018; Dao et al. 2022.)
 
 use std::array::from_fn;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use types::HeadOrder;
 
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements_mut, input, product};
 use crate::matmul::transpose;
-use crate::shared::{SharedMut, zeros};
+use crate::shared::{Room, SharedMut};
 use crate::tile::{self, Again, Ahead, Loop, Nest, Row, Start, Tile};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, math};
@@ -219,13 +218,12 @@ impl Work<'_> {
         let end = group.out_start + reach(count, group.out_stride, value_width);
         assert!(end <= self.out.len(), "results lie in the output");
 
-        let mut key_cells = [const { MaybeUninit::uninit() }; DEPTH * KEYS];
-        let mut score_cells = [const { MaybeUninit::uninit() }; QUERIES * KEYS];
+        let (mut key_cells, mut score_cells) = (Room::<{ DEPTH * KEYS }>::new(), Room::<{ QUERIES * KEYS }>::new());
         // Transposed keys, a row for each of their elements; later columns of values, where they fill no vector.
         let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
         let value_count = if value_width % LANES == 0 { 0 } else { keys.min(KEYS) * STRIP };
-        let room = zeros(&mut key_cells, key_count.max(value_count));
-        let rows = zeros(&mut score_cells, count * KEYS);
+        let room = key_cells.zeros(key_count.max(value_count));
+        let rows = score_cells.zeros(count * KEYS);
         let mut scores = Scores { rows, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
         for first in (0..keys.max(1)).step_by(KEYS) {
             let (block, scores) = (first..keys.min(first + KEYS), &mut scores);

@@ -2,14 +2,12 @@
 
 mod pipes;
 
-use std::mem::MaybeUninit;
-
 use serde::{Deserialize, Serialize};
 use types::pointwise::{Binary, Unary};
 
 use self::pipes::{Pipes, Source};
 use crate::kernel::{Args, KernelFn, Misfit, Operand, Sizes, elements, elements_mut, product};
-use crate::shared::{for_each_chunk, zeros};
+use crate::shared::{Room, for_each_chunk};
 use crate::stored::{Item, with_rounding};
 use crate::vector::Vector;
 use crate::{Pool, Stored, math, stored};
@@ -146,8 +144,8 @@ impl KernelFn for Chain {
         let (outer, pipes) = (&self.shape[..self.shape.len() - axes], Pipes::of(self));
         let pipes = &pipes;
         for_each_chunk(pool, out, CHUNK * size, &|number, cells| {
-            let mut registers = [const { MaybeUninit::uninit() }; TILE * REGISTERS];
-            let registers = zeros(&mut registers, TILE * (self.strides.len() + self.program.len()));
+            let mut registers = Room::<{ TILE * REGISTERS }>::new();
+            let registers = registers.zeros(TILE * (self.strides.len() + self.program.len()));
             let filled = &mut [Filled::default(); REGISTERS];
             let (mut at, count) = (0, cells.len() / size);
             while at < count {

@@ -313,11 +313,15 @@ impl ConvBlocked {
     fn gather_planes<const SIZE: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
         let [rows, columns] = self.window.input;
         let (x, _) = x.as_chunks::<SIZE>();
-        for channel in 0..self.in_channels {
-            let line = &x[((image * self.in_channels + channel) * rows + row) * columns..];
-            for (cells, item) in pixels.chunks_exact_mut(self.pixel()).zip(line) {
-                let (items, _) = cells[channel * SIZE / 4].as_chunks_mut::<SIZE>();
-                items[channel % (4 / SIZE)] = *item;
+        let line = |channel: usize| &x[((image * self.in_channels + channel) * rows + row) * columns..][..columns];
+        for word in 0..self.in_words() {
+            let first = word * self.factors.per_word();
+            let cells = &mut pixels[word..];
+            match self.in_channels.min(first + self.factors.per_word()) - first {
+                1 => interleave([line(first)], cells, self.pixel()),
+                2 => interleave([0, 1].map(|ix| line(first + ix)), cells, self.pixel()),
+                3 => interleave([0, 1, 2].map(|ix| line(first + ix)), cells, self.pixel()),
+                _ => interleave([0, 1, 2, 3].map(|ix| line(first + ix)), cells, self.pixel()),
             }
         }
     }
@@ -571,6 +575,25 @@ impl KernelFn for ConvBlocked {
             let rows = row..window.output[0].min(row + split.rows);
             job.run(self.panel(panel), images, rows, next);
         });
+    }
+}
+
+/// Words of an element of each line, and of zeros where there are fewer; so far from each other.
+fn interleave<const SIZE: usize, const LINES: usize>(lines: [&[[u8; SIZE]]; LINES], to: &mut [Word], step: usize) {
+    let word = |column: usize| {
+        let mut word = 0;
+        for (ix, line) in lines.iter().enumerate() {
+            let mut bytes = [0; 4];
+            bytes[..SIZE].copy_from_slice(&line[column]);
+            word |= u32::from_le_bytes(bytes) << (8 * SIZE * ix);
+        }
+        word.to_le_bytes()
+    };
+    let columns = 0..lines.iter().map(|line| line.len()).min().unwrap_or(0);
+    match step {
+        // What the compiler makes vectors of.
+        1 => to.iter_mut().zip(columns).for_each(|(cell, column)| *cell = word(column)),
+        _ => to.iter_mut().step_by(step).zip(columns).for_each(|(cell, column)| *cell = word(column)),
     }
 }
 

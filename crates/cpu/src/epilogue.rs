@@ -186,7 +186,8 @@ fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
 /// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold and that the sums are there.
 #[inline(always)]
 fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize) {
-    let [low, high] = tile.limits.unwrap_or(Epilogue::UNLIMITED).map(V::splat);
+    let limits = tile.limits.unwrap_or(Epilogue::UNLIMITED);
+    let (is_limited, low, high) = (limits != Epilogue::UNLIMITED, V::splat(limits[0]), V::splat(limits[1]));
     for vector in 0..tile.vectors {
         // SAFETY: the caller's promise: a sum for each row and vector.
         let sums = unsafe { &mut beside.rows(vector, from + tile.rows.len())[from..] };
@@ -215,7 +216,9 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
                 // SAFETY: the residual has an element for each result.
                 lanes = lanes.add(unsafe { T::load(residual.cast::<T>().add(place(row))) });
             }
-            lanes = high.min(low.max(lanes));
+            if is_limited {
+                lanes = high.min(low.max(lanes));
+            }
             match functions.is_empty() {
                 // SAFETY: the results are the tile's own.
                 true => unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) },

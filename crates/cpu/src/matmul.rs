@@ -13,7 +13,6 @@
 //! ```
 
 use std::array::from_fn;
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +20,7 @@ use types::pointwise::Unary;
 
 use crate::epilogue::{self, Epilogue};
 use crate::kernel::{Args, KernelFn, Misfit, Sizes, elements, input, input_or_in_place, product};
-use crate::shared::{SharedMut, zeros};
+use crate::shared::{Room, SharedMut};
 use crate::tile::{self, Again, Ahead, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::vector::{LANES, Vector, with_vector};
 use crate::{Isa, Pool, Stored, stored};
@@ -390,8 +389,8 @@ impl<'a> Product<'a> {
         let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
         // The first panels are a row higher than the others.
         let [(_, tall), (low, _)] = tile::heights(m, self.kernel.panel_rows(isa));
-        let mut room = [const { MaybeUninit::uninit() }; DEPTH * STRIP];
-        let room = zeros(&mut room, if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
+        let mut room = Room::<{ DEPTH * STRIP }>::new();
+        let room = room.zeros(if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
         for strip in part.strips {
             let blocks = k.div_ceil(depth.max(1)).max(1);
             for number in 0..blocks {

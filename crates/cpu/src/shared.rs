@@ -74,10 +74,20 @@ pub(crate) fn for_each_chunk<T: Send>(
     });
 }
 
-/// The first of some cells as zeros: memory of a task on its stack, of which only what it needs is touched.
-pub(crate) fn zeros(cells: &mut [MaybeUninit<f32>], count: usize) -> &mut [f32] {
-    let cells = &mut cells[..count];
-    cells.fill(MaybeUninit::new(0.0));
-    // SAFETY: all of them have just been written, and the two types lie alike.
-    unsafe { &mut *(std::ptr::from_mut(cells) as *mut [f32]) }
+/// Memory of a task on its stack. A vector in it lies in one line of the caches.
+#[repr(align(64))]
+pub(crate) struct Room<const N: usize>([MaybeUninit<f32>; N]);
+
+impl<const N: usize> Room<N> {
+    pub(crate) fn new() -> Room<N> {
+        Room([const { MaybeUninit::uninit() }; N])
+    }
+
+    /// The first cells as zeros; the others are not touched.
+    pub(crate) fn zeros(&mut self, count: usize) -> &mut [f32] {
+        let cells = &mut self.0[..count];
+        cells.fill(MaybeUninit::new(0.0));
+        // SAFETY: all of them have just been written, and the two types lie alike.
+        unsafe { &mut *(std::ptr::from_mut(cells) as *mut [f32]) }
+    }
 }

@@ -2,7 +2,7 @@
 //! graphs against the definition, before and after products of bytes were found in them.
 
 use compiler::{CompileError, Compiled, Model, compile};
-use ir::ops::{Binary, Cast, Conv, Epilogue, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
+use ir::ops::{Binary, Cast, Concat, Conv, Epilogue, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
 use ir::{Graph, Op, ValueId, evaluate};
 use load::onnx;
 use lower::cpu::CpuTarget;
@@ -175,6 +175,46 @@ fn random_networks_keep_to_their_definition() {
                 assert!(others <= 2 + got.elements() / 50, "{seed}, {dtype}, {what}: {others} of {}", got.elements());
             }
         }
+    }
+}
+
+/// As SqueezeNet's: two convolutions whose results are bytes of different scales side by side, quantised anew, and the largest
+/// of each window, the last of which hang over the border.
+fn fire(seed: u64, dtype: DType) -> Graph {
+    let mut net = Net { graph: Graph::new("fire"), random: Random::new(seed), dtype };
+    let x = net.graph.add_input("x", DType::F32, Shape::from([2, 16, 12, 14]));
+    let x = net.rounded(x, 0.02);
+    let parts = [(1, 0.02), (3, 0.03)].map(|(kernel, scale)| {
+        let part = net.conv(x, 32, kernel, 1);
+        let part = net.add(Unary(Function::Relu), &[part]);
+        net.rounded(part, scale)
+    });
+    let both = net.add(Concat { axis: 1 }, &parts);
+    let both = net.rounded(both, 0.03);
+    let most = net.add(Pool { ceil: true, ..Pool::square(PoolKind::Max, 3, 2, 0) }, &[both]);
+    let most = net.rounded(most, 0.025);
+    let y = net.conv(most, 16, 1, 1);
+    let y = net.rounded(y, 0.02);
+    net.graph.set_outputs(vec![("y".into(), y)]);
+    net.graph
+}
+
+#[test]
+fn what_is_joined_and_pooled_stays_bytes() {
+    for (seed, dtype) in [(1, DType::U8), (2, DType::I8)] {
+        let graph = fire(seed, dtype);
+        let (found, compiled) = compiled(graph.clone());
+        let moves = found.nodes().values().filter(|node| matches!(node.op, Op::Concat(_) | Op::Pool(_)));
+        let dtypes: Vec<DType> = moves.map(|node| found.ty(node.outputs[0]).dtype).collect();
+        assert_eq!((dtypes, of_bytes(&found)), (vec![dtype; 2], 3), "{dtype}");
+        let mut random = Random::new(seed + 50);
+        let x = [Tensor::from_fn(Shape::from([2, 16, 12, 14]), |_| random.uniform(-1.5, 1.5))];
+        let got = open(&compiled, 2).run_tensors(&x).expect("the input fits");
+        let want = evaluate(&graph, &x).expect("it is computed");
+        assert_eq!(difference(&got[0], &want[0], 0.0, 0.0401), None, "{dtype}");
+        let pairs = got[0].to_f64().into_iter().zip(want[0].to_f64());
+        let others = pairs.filter(|(got, want)| 0.001 < (got - want).abs()).count();
+        assert!(others <= got[0].elements() / 50, "{dtype}: {others} of {}", got[0].elements());
     }
 }
 

@@ -95,13 +95,22 @@ impl Vector for Avx512 {
     #[inline(always)]
     unsafe fn store_u8(self, to: *mut u8) {
         // SAFETY: the caller's promise, and the family's.
-        unsafe { _mm_storeu_si128(to.cast(), whole_within(self, 0.0, 255.0)) }
+        unsafe {
+            // What is no number becomes the second operand, and what is beyond all whole numbers the greatest without a sign.
+            let whole = _mm512_cvtps_epi32(_mm512_max_ps(self.0, _mm512_setzero_ps()));
+            _mm_storeu_si128(to.cast(), _mm512_cvtusepi32_epi8(whole));
+        }
     }
 
     #[inline(always)]
     unsafe fn store_i8(self, to: *mut i8) {
         // SAFETY: the caller's promise, and the family's.
-        unsafe { _mm_storeu_si128(to.cast(), whole_within(self, -128.0, 127.0)) }
+        unsafe {
+            let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(self.0, self.0);
+            // What is beyond all whole numbers becomes the least with a sign.
+            let whole = _mm512_maskz_cvtps_epi32(is_number, _mm512_min_ps(self.0, _mm512_set1_ps(127.0)));
+            _mm_storeu_si128(to.cast(), _mm512_cvtsepi32_epi8(whole));
+        }
     }
 
     #[inline(always)]
@@ -397,20 +406,6 @@ impl Whole256 {
 unsafe fn wide_bf16(halves: __m256i) -> Avx512 {
     // SAFETY: the caller's promise.
     Avx512(unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) })
-}
-
-/// The nearest whole numbers within limits, in bytes; 0 for what is no number.
-///
-/// # Safety
-/// The processor has AVX-512 F.
-#[inline(always)]
-unsafe fn whole_within(lanes: Avx512, low: f32, high: f32) -> __m128i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(lanes.0, lanes.0);
-        let held = _mm512_min_ps(_mm512_max_ps(lanes.0, _mm512_set1_ps(low)), _mm512_set1_ps(high));
-        _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(is_number, held))
-    }
 }
 
 /// A bit for each of the first lanes.

@@ -19,7 +19,7 @@ mod numbers;
 mod products;
 mod shorter;
 
-use ir::ops::PoolKind;
+use ir::ops::{Chain, Pool, PoolKind};
 use ir::{Graph, Node, NodeId, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::DType;
@@ -53,7 +53,11 @@ pub struct ByteKernels<'a> {
 /// products write bytes that were made of their results. What comes from known bytes otherwise is computed now.
 pub fn multiply_bytes(graph: &Graph, kernels: ByteKernels) -> Graph {
     let ByteKernels { fits, writes } = kernels;
-    let graph = unsigned(&rewrite(graph, |context, id| maximum_of_bytes(context, id, fits)));
+    let uses = Uses::new(graph);
+    let moved = rewrite(graph, |context, id| {
+        maximum_of_bytes(context, id, fits).or_else(|| parts_to_bytes(context, &uses, id))
+    });
+    let graph = unsigned(&moved);
     let uses = Uses::new(&graph);
     let multiplied = rewrite(&graph, |context, id| {
         let node = graph.node(id);
@@ -73,15 +77,9 @@ fn maximum_of_bytes(
     fits: &dyn Fn(&Graph, NodeId) -> bool,
 ) -> Option<SmallVec<[ValueId; 1]>> {
     let graph = context.old;
-    // A window that lies in the padding as a whole has no maximum, which bytes have no word for.
     let node = graph.node(id);
     let is_max = |node: &Node| match &node.op {
-        Op::Pool(pool) => {
-            let pads = pool.pad.iter().zip(&pool.kernel);
-            pool.kind == PoolKind::Max
-                && !pool.ceil
-                && pads.clone().all(|(pad, &kernel)| pad.iter().all(|&pad| pad < kernel))
-        }
+        Op::Pool(pool) => pool.kind == PoolKind::Max && sees_pixels(graph, node, pool),
         _ => false,
     };
     if is_max(node) && fits(graph, id) {
@@ -98,4 +96,39 @@ fn maximum_of_bytes(
     }
     let q = context.value(q);
     Some(smallvec![context.add(pool.op.clone(), &[q], &pool.scope).ok()?])
+}
+
+/// Whether each window has a pixel: one that lies in the padding as a whole has no maximum, which bytes have no word for.
+fn sees_pixels(graph: &Graph, node: &Node, pool: &Pool) -> bool {
+    let (x, out) = (&graph.ty(node.inputs[0]).shape, &graph.ty(node.outputs[0]).shape);
+    (0..pool.kernel.len()).all(|axis| {
+        // The last window begins in the picture or in front of it, the first ends behind its begin; cells side by side.
+        let last = out[2 + axis].saturating_sub(1) * pool.stride[axis];
+        let pad = pool.pad[axis][0];
+        pool.dilation[axis] == 1 && pad < pool.kernel[axis] && last < x[2 + axis] + pad
+    })
+}
+
+/// Bytes made of parts that stand side by side: of each part, which are then what is joined. Only where nobody else reads the
+/// parts, so that each is rounded once.
+fn parts_to_bytes(context: &mut Rewrite, uses: &Uses, id: NodeId) -> Option<SmallVec<[ValueId; 1]>> {
+    let graph = uses.graph;
+    let node = graph.node(id);
+    let Op::Chain(Chain { result: Some(result), .. }) = &node.op else { return None };
+    let [joined] = node.inputs[..] else { return None };
+    let (join_id, join) = uses.producer(joined)?;
+    let is_join = matches!(join.op, Op::Concat(_)) && is_byte(*result) && uses.only_reader(joined) == Some(id);
+    if !is_join || join.inputs.iter().any(|&part| uses.only_reader(part) != Some(join_id)) {
+        return None;
+    }
+    let parts: Option<SmallVec<[ValueId; 8]>> = join
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(number, &part)| {
+            let part = context.value(part);
+            context.add(node.op.clone(), &[part], &node.scope.child(&number.to_string())).ok()
+        })
+        .collect();
+    Some(smallvec![context.add(join.op.clone(), &parts?, &join.scope).ok()?])
 }
