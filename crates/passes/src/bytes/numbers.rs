@@ -82,17 +82,7 @@ impl Known {
 
 /// What makes `i8` that is read only to be made numbers again makes `u8` instead, with all zero points moved by 128.
 pub(super) fn unsigned(graph: &Graph) -> Graph {
-    let uses = Uses::new(graph);
-    let mut moves: Map<ValueId, bool> = Map::filled(graph.values().len(), false);
-    for (id, node) in graph.nodes().iter() {
-        let out = node.outputs[0];
-        let makes = match &node.op {
-            Op::Chain(Chain { result: Some(DType::I8), .. }) => true,
-            op if moves_bytes(op) => graph.ty(out).dtype == DType::I8 && moves[node.inputs[0]],
-            _ => false,
-        };
-        moves[out] = makes && ends_as_numbers(&uses, id);
-    }
+    let moves = movable(graph);
     rewrite(graph, |context, id| {
         let node = graph.node(id);
         let Op::Chain(chain) = &node.op else { return None };
@@ -118,21 +108,46 @@ fn numbers_of_bytes(zero: f32, scale: f32) -> Chain {
     Chain { steps, result: None }
 }
 
-/// Whether an op gives some of the bytes that it takes.
-fn moves_bytes(op: &Op) -> bool {
-    match op {
-        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) => true,
-        Op::Pool(pool) => pool.kind == PoolKind::Max,
-        _ => false,
+/// The `i8` that may as well be `u8`: made by a chain or moved from others that may, and read to be made numbers by one scale
+/// or to be moved to where they may. The largest set of which that is true.
+fn movable(graph: &Graph) -> Map<ValueId, bool> {
+    let uses = Uses::new(graph);
+    let mut may: Map<ValueId, bool> = Map::filled(graph.values().len(), true);
+    let stays = |may: &Map<ValueId, bool>, id: NodeId| {
+        let (node, out) = (graph.node(id), graph.node(id).outputs[0]);
+        let is_made = match &node.op {
+            Op::Chain(Chain { result: Some(DType::I8), .. }) => true,
+            op => moves_bytes(op) && graph.ty(out).dtype == DType::I8 && node.inputs.iter().all(|&input| may[input]),
+        };
+        let is_read = |&reader: &NodeId| match &graph.node(reader).op {
+            op if moves_bytes(op) => may[graph.node(reader).outputs[0]],
+            _ => Numbers::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.as_numbers().is_some()),
+        };
+        is_made && !graph.is_output(out) && uses.readers(out).iter().all(is_read)
+    };
+    // What no node makes does not move.
+    let is_made = |value: ValueId| graph.value(value).producer().is_some();
+    graph.values().keys().for_each(|value| may[value] = is_made(value));
+    loop {
+        let mut changed = false;
+        for id in graph.nodes().keys() {
+            let outs = &graph.node(id).outputs;
+            if may[outs[0]] && !(outs.len() == 1 && stays(&may, id)) {
+                outs.iter().for_each(|&out| may[out] = false);
+                changed = true;
+            }
+        }
+        if !changed {
+            return may;
+        }
     }
 }
 
-/// Whether all that is made of a node's bytes are numbers by one scale.
-fn ends_as_numbers(uses: &Uses, id: NodeId) -> bool {
-    let (graph, out) = (uses.graph, uses.graph.node(id).outputs[0]);
-    !graph.is_output(out)
-        && uses.readers(out).iter().all(|&reader| match graph.node(reader).op {
-            ref op if moves_bytes(op) => ends_as_numbers(uses, reader),
-            _ => Numbers::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.as_numbers().is_some()),
-        })
+/// Whether an op gives some of the bytes that it takes.
+fn moves_bytes(op: &Op) -> bool {
+    match op {
+        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_) => true,
+        Op::Pool(pool) => pool.kind == PoolKind::Max,
+        _ => false,
+    }
 }

@@ -46,7 +46,7 @@ fn shorter(chain: &Chain, inputs: usize) -> Chain {
     let mut steps: Vec<ChainStep> = Vec::new();
     // By old operand: the new one.
     let mut place: Vec<usize> = (0..inputs).collect();
-    for (ix, step) in chain.steps.iter().enumerate() {
+    for step in &chain.steps {
         let affine = match *step {
             ChainStep::Binary(function, a, b) => affine_of(function, numbers[a], numbers[b]).map(|affine| {
                 let own = if numbers[a].is_none() { a } else { b };
@@ -77,21 +77,19 @@ fn shorter(chain: &Chain, inputs: usize) -> Chain {
             place.push(inputs + steps.len() - 1);
             continue;
         };
-        let is_last = ix + 1 == chain.steps.len();
         let is_alone = readers[a] == 1 && place[a] + 1 == inputs + steps.len();
-        // A whole number may be added before what is rounded is.
-        let is_whole = scale == 1.0 && shift.fract() == 0.0;
-        if (is_last && is_alone && is_whole && chain.result.is_some_and(is_byte))
-            && let Some(&ChainStep::Unary(Function::Round, before)) = steps.last()
-        {
-            steps.pop();
-            let follows = before + 1 == inputs + steps.len();
-            push_affine(&mut steps, inputs, before, [scale, shift], follows);
-            place.push(inputs + steps.len() - 1);
-            continue;
-        }
         push_affine(&mut steps, inputs, place[a], [scale, shift], is_alone);
         place.push(inputs + steps.len() - 1);
+    }
+    // A whole number may be added before what is rounded is.
+    if chain.result.is_some_and(is_byte)
+        && let [.., ChainStep::Unary(Function::Round, before), ChainStep::Unary(Function::Affine { scale, shift }, a)] =
+            steps[..]
+        && (scale, shift.fract(), a + 2) == (1.0, 0.0, inputs + steps.len())
+    {
+        steps.truncate(steps.len() - 2);
+        let follows = before + 1 == inputs + steps.len();
+        push_affine(&mut steps, inputs, before, [scale, shift], follows);
     }
     if chain.result.is_some_and(is_byte)
         && 1 < steps.len()
@@ -163,6 +161,12 @@ mod tests {
         let rounded = inputs + steps.len() - 1;
         let zero = number(&mut steps, random.below(200) as f32);
         steps.push(ChainStep::Binary(Function2::Add, rounded, zero));
+        if random.below(2) == 0 {
+            // What had a sign.
+            let moved = inputs + steps.len() - 1;
+            let by = number(&mut steps, 128.0);
+            steps.push(ChainStep::Binary(Function2::Add, moved, by));
+        }
         Chain { steps, result: Some(DType::U8) }
     }
 
