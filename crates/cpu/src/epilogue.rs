@@ -207,6 +207,15 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
         }
         let whole =
             whole.map(|(start, scale, bias)| (start, scale.unwrap_or(V::zero()), bias.map_or(V::zero(), of_vector)));
+        if let (Some((start, scale, bias)), None, false, []) = (whole, tile.residual, is_limited, functions) {
+            // What bytes between products need, with nothing to decide.
+            for (sum, row) in sums.iter().zip(tile.rows) {
+                let lanes = V::read(sum).add_whole(start).whole_as_numbers().mul_add(scale, bias);
+                // SAFETY: the results are the tile's own.
+                unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) };
+            }
+            continue;
+        }
         for (sum, row) in sums.iter_mut().zip(tile.rows) {
             let mut lanes = V::read(sum);
             if let Some((start, scale, bias)) = whole {
