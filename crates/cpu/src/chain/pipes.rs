@@ -5,8 +5,8 @@
 //!   affine a; affine b; add both; affine    two: what comes of `a`, and what comes of `b` with it added
 //! ```
 //!
-//! A pipe takes many vectors at a time, so that what decides what is next is asked for once for all. Operands and results are
-//! read and written as they are stored.
+//! A pipe takes eight vectors at a time, so that what decides what is next is asked for once in eight. Operands and results
+//! are read and written as they are stored.
 
 use std::ops::Range;
 
@@ -15,9 +15,9 @@ use types::pointwise::{Binary, Unary};
 use super::{Chain, Instruction, REGISTERS};
 use crate::stored::{Item, with_item};
 use crate::vector::{LANES, Vector};
-use crate::{Isa, Stored, kernel};
+use crate::{Stored, kernel};
 
-/// Vectors that a pipe takes at a time; of AVX-512, whose registers are 32, twice as many.
+/// Vectors that a pipe takes at a time.
 const GROUP: usize = 8;
 
 /// Some instructions in a row.
@@ -129,10 +129,6 @@ pub(super) fn run<V: Vector, B: Item>(chain: &Chain, pipe: Pipe, sources: &[Sour
     let mut at = 0;
     while at < length {
         let count = match length - at {
-            rest if V::ISA == Isa::Avx512 && 2 * GROUP * LANES <= rest => {
-                group::<V, B, { 2 * GROUP }>(chain, pipe, sources, stored, out, at, 2 * GROUP * LANES);
-                2 * GROUP * LANES
-            }
             rest if GROUP * LANES <= rest => {
                 group::<V, B, GROUP>(chain, pipe, sources, stored, out, at, GROUP * LANES);
                 GROUP * LANES
