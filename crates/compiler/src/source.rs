@@ -236,13 +236,15 @@ fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
             known.join(", ")
         ))
     })?;
-    if !request.shapes.is_empty() {
+    if !request.shapes.is_empty() && pretrained.pictures.is_some() {
         return Err(SourceError::Use("a trained network has its own input; leave out --shape".into()));
     }
     let tensors = tensors(&request.data.join(pretrained.file), HINT)?;
-    let labels = read(&request.data.join(pretrained.labels), HINT)?;
-    let labels = zoo::labels(&String::from_utf8_lossy(&labels))?;
-    let model = pretrained.build(batch(request), tensors)?;
+    let labels = match pretrained.pictures {
+        Some(pictures) => zoo::labels(&String::from_utf8_lossy(&read(&request.data.join(pictures.labels), HINT)?))?,
+        None => Vec::new(),
+    };
+    let model = pretrained.build(batch(request), tensors, request.shapes.clone())?;
     Ok(Model { graph: model.graph, preprocess: model.preprocess, labels })
 }
 

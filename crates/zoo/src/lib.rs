@@ -7,7 +7,7 @@
 //!   symbols), so that its files load by name. Scopes are the same paths with `/`: the convolution with the weight
 //!   `layer1.0.conv1.weight` has the scope `layer1/0/conv1`.
 //! - [`Names`] is for files that call their tensors otherwise: a list of patterns.
-//! - [`pretrained`] knows two trained networks of the data folder, with their preprocessing.
+//! - [`pretrained`] knows the trained networks of the data folder, with their preprocessing.
 //!
 //! Adding a network: a file under `networks/`, a row in `list.rs`. Nothing here reads files.
 //!
@@ -36,7 +36,7 @@ pub use builder::{Builder, Window};
 pub use init::Init;
 pub use list::{Input, Spec, find, is_in_collection, list};
 pub use names::Names;
-pub use pretrained::{Pretrained, Tensors, labels, pretrained};
+pub use pretrained::{Pictures, Pretrained, Tensors, labels, pretrained};
 pub use weights::{Named, Seeded, Weights};
 
 /// A built network.

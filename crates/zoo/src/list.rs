@@ -104,6 +104,12 @@ const NETWORKS: &[Spec] = &[
         inputs: &[tokens("input_ids", &[128]), tokens("token_type_ids", &[128]), tokens("attention_mask", &[128])],
         output: "last_hidden_state",
         imagenet: false,
+        ..row("all_minilm_l6_v2", "all-MiniLM-L6-v2", 22_713_216, 2_885_371_649, bert::all_minilm_l6_v2)
+    },
+    Spec {
+        inputs: &[tokens("input_ids", &[128]), tokens("token_type_ids", &[128]), tokens("attention_mask", &[128])],
+        output: "last_hidden_state",
+        imagenet: false,
         ..row("bert_base", "BERT base, uncased", 109_482_240, 22_397_683_456, bert::base)
     },
     row("densenet121", "DenseNet-121", 7_978_856, 5_717_885_672, |b, x| densenet::build(b, x[0], [6, 12, 24, 16])),

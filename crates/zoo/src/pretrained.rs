@@ -1,11 +1,12 @@
-//! Trained networks of the data folder: where their files are, how a picture must come in, what their classes are called.
+//! Trained networks of the data folder: where their files are, and of pictures how they must come in and what their classes
+//! are called.
 
 use std::collections::BTreeMap;
 
 use types::{ChannelOrder, Filter, Preprocess, Shape, Tensor};
 
 use crate::list::{Network, find, fold};
-use crate::networks::{efficientnet_lite, squeezenet};
+use crate::networks::{bert, efficientnet_lite, squeezenet};
 use crate::{Head, Model, Named, Names, Options, ZooError, assemble};
 
 /// Tensors by name, as a file has them.
@@ -18,18 +19,25 @@ pub struct Pretrained {
     pub name: &'static str,
     /// The file of weights, below the data folder.
     pub file: &'static str,
+    /// From the file's names and layouts to ours.
+    pub adapt: fn(Tensors) -> Result<Tensors, ZooError>,
+    /// Of classifiers of pictures.
+    pub pictures: Option<Pictures>,
+    network: Network,
+}
+
+/// What a classifier of pictures was trained with.
+#[derive(Clone, Copy, Debug)]
+pub struct Pictures {
     /// The file of class names for [`labels`], below the data folder.
     pub labels: &'static str,
     /// Rows and columns of the input; not always the published ones.
     pub side: usize,
-    /// From the file's names and layouts to ours.
-    pub adapt: fn(Tensors) -> Result<Tensors, ZooError>,
     crop_fraction: f32,
     filter: Filter,
     channel_order: ChannelOrder,
     mean: [f32; 3],
     scale: [f32; 3],
-    network: Network,
 }
 
 /// The trained network of that name, if there is one. Upper case and `-`, `_`, `.` do not matter.
@@ -39,36 +47,47 @@ pub fn pretrained(name: &str) -> Option<Pretrained> {
 
 const LABELS: &str = "labels/imagenet1k_label_to_names.json";
 
-const PRETRAINED: [Pretrained; 2] = [
+const PRETRAINED: [Pretrained; 3] = [
+    Pretrained {
+        name: "all_minilm_l6_v2",
+        file: "models/all-minilm-l6-v2/model.safetensors",
+        adapt: Ok,
+        pictures: None,
+        network: bert::all_minilm_l6_v2,
+    },
     Pretrained {
         name: "efficientnet_lite0",
         file: "models/efficientnet-lite0-57934424.pth",
-        labels: LABELS,
-        side: 224,
         adapt: Ok,
-        crop_fraction: 0.875,
-        filter: Filter::Bicubic,
-        channel_order: ChannelOrder::Rgb,
-        mean: [127.0; 3],
-        scale: [128.0; 3],
+        pictures: Some(Pictures {
+            labels: LABELS,
+            side: 224,
+            crop_fraction: 0.875,
+            filter: Filter::Bicubic,
+            channel_order: ChannelOrder::Rgb,
+            mean: [127.0; 3],
+            scale: [128.0; 3],
+        }),
         network: |b, x| efficientnet_lite::build(b, x[0]),
     },
     Pretrained {
         name: "squeezenet1_1",
         file: "models/squeezenet11_imagenet_hwio.pkl",
-        labels: LABELS,
-        side: 227,
         adapt: adapt_squeezenet,
-        crop_fraction: 1.0,
-        filter: Filter::Bilinear,
-        channel_order: ChannelOrder::Bgr,
-        mean: [104.006, 116.669, 122.679],
-        scale: [1.0; 3],
+        pictures: Some(Pictures {
+            labels: LABELS,
+            side: 227,
+            crop_fraction: 1.0,
+            filter: Filter::Bilinear,
+            channel_order: ChannelOrder::Bgr,
+            mean: [104.006, 116.669, 122.679],
+            scale: [1.0; 3],
+        }),
         network: |b, x| squeezenet::v1_1_full_pools(b, x[0]),
     },
 ];
 
-impl Pretrained {
+impl Pictures {
     /// How a picture becomes the input.
     pub fn preprocess(&self) -> Preprocess {
         Preprocess {
@@ -81,18 +100,24 @@ impl Pretrained {
             scale: self.scale,
         }
     }
+}
 
-    /// The model, from the tensors of its file. Its output is `probabilities`.
+impl Pretrained {
+    /// The model, from the tensors of its file. A classifier's output is `probabilities`. `shapes` are those of inputs that
+    /// may be chosen; a classifier's input is as it was trained.
     ///
     /// # Errors
-    /// Tensors that are missing or do not fit.
-    pub fn build(&self, batch: usize, tensors: Tensors) -> Result<Model, ZooError> {
+    /// Tensors that are missing or do not fit; a shape that may not be chosen.
+    pub fn build(&self, batch: usize, tensors: Tensors, shapes: BTreeMap<String, Shape>) -> Result<Model, ZooError> {
         let spec = find(self.name).expect("every trained network is on the list");
-        let input = Shape::from([batch, 3, self.side, self.side]);
-        let options = Options { head: Head::Probabilities, shapes: [("input".to_string(), input)].into() };
+        let mut options = Options { shapes, ..Options::default() };
+        if let Some(Pictures { side, .. }) = self.pictures {
+            let input = Shape::from([batch, 3, side, side]);
+            options = Options { head: Head::Probabilities, shapes: [("input".to_string(), input)].into() };
+        }
         let mut weights = Named::new((self.adapt)(tensors)?);
         let model = assemble(spec, batch, &mut weights, &options, self.network)?;
-        Ok(Model { preprocess: Some(self.preprocess()), ..model })
+        Ok(Model { preprocess: self.pictures.map(|pictures| pictures.preprocess()), ..model })
     }
 }
 

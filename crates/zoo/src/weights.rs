@@ -34,9 +34,11 @@ impl Named {
 
     /// Tensors that nobody has asked for yet; behind [`crate::build`], those the network does not have.
     ///
-    /// Torch's counters `num_batches_tracked` are left out: they matter to training only.
+    /// Torch's counters `num_batches_tracked` are left out, which matter to training only, and the `position_ids` of older
+    /// files of transformers: they count from 0 on.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str).filter(|name| !name.ends_with("num_batches_tracked"))
+        const NOTHING: [&str; 2] = ["num_batches_tracked", "position_ids"];
+        self.0.keys().map(String::as_str).filter(|name| !NOTHING.iter().any(|nothing| name.ends_with(nothing)))
     }
 }
 

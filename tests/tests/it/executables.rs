@@ -207,6 +207,39 @@ fn efficientnet_knows_coffee() {
 }
 
 #[test]
+fn minilm_knows_what_sentences_mean() {
+    let test = "executables::minilm_knows_what_sentences_mean";
+    if data(test, "models/all-minilm-l6-v2/model.safetensors").is_none() {
+        return;
+    }
+    // Three sentences, padded to 32 tokens, and their embeddings by transformers 4.57 and torch.
+    let known = |name: &str| root().join(format!("tests/data/minilm/{name}.npy"));
+    let array =
+        |path: &Path| npy::read(&std::fs::read(path).expect("it is there")).expect("it is an npy file").to_f64();
+    let inputs = [("input_ids", "ids"), ("token_type_ids", "kinds"), ("attention_mask", "mask")];
+    let want = array(&known("emb"));
+    for (dtype, tolerance) in [("f32", 1e-5), ("bf16", 1e-2), ("f16", 1e-3)] {
+        let folder = folder(&format!("minilm-{dtype}"));
+        let shapes = inputs.map(|(name, _)| format!("{name}=3x32"));
+        let mut words = vec!["all-MiniLM-L6-v2", "--pretrained", "--batch", "3", "--dtype", dtype];
+        shapes.iter().for_each(|shape| words.extend(["--shape", shape]));
+        let exe = compile(&folder, &words);
+        let mut run = Command::new(&exe);
+        run.arg("run").arg("--output-dir").arg(&folder);
+        for (name, file) in inputs {
+            run.arg("--input").arg(format!("{name}={}", known(file).display()));
+        }
+        let done = output_of(&mut run);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let got = array(&folder.join("sentence_embedding.npy"));
+        let furthest = got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max);
+        assert!(got.len() == want.len() && furthest <= tolerance, "{dtype}: {furthest}");
+        let alike = |a: usize, b: usize| (0..384).map(|at| got[a * 384 + at] * got[b * 384 + at]).sum::<f64>();
+        assert!(alike(0, 1) + 0.2 < alike(0, 2), "two are about memory before anything runs, the other is about a cat");
+    }
+}
+
+#[test]
 fn several_batches_share_an_arena_and_the_weights() {
     let folder = folder("batches");
     let one = std::fs::metadata(compile(&folder, &["lenet"])).expect("it was written").len();

@@ -304,7 +304,7 @@ fn squeezenet_is_built_from_the_file_s_names() {
     let theirs: BTreeMap<String, Tensor> = theirs.collect();
     assert!((pretrained.adapt)(theirs.clone()).unwrap() == ours);
 
-    let model = pretrained.build(1, theirs.clone()).unwrap();
+    let model = pretrained.build(1, theirs.clone(), no_shapes()).unwrap();
     assert_eq!(ir::verify(&model.graph), Ok(()));
     assert_eq!(model.graph.outputs()[0].name, "probabilities");
     let preprocess = model.preprocess.unwrap();
@@ -315,19 +315,43 @@ fn squeezenet_is_built_from_the_file_s_names() {
 
     let mut broken = theirs.clone();
     broken.insert("conv1.0".into(), Tensor::full(Shape::from([3, 3, 3]), 0.0f32));
-    let error = pretrained.build(1, broken).unwrap_err().to_string();
+    let error = pretrained.build(1, broken, no_shapes()).unwrap_err().to_string();
     assert_eq!(error, "tensor `features.0.weight` has shape [3,3,3], not [64,3,3,3]");
 
     let mut broken = theirs;
     broken.remove("fire4/expand3x3.0");
-    let error = pretrained.build(1, broken).unwrap_err().to_string();
+    let error = pretrained.build(1, broken, no_shapes()).unwrap_err().to_string();
     assert_eq!(error, "the weights have no tensor `features.6.expand3x3.weight` of shape [128,32,3,3]");
+}
+
+#[test]
+fn minilm_is_built_from_transformers_names() {
+    let pretrained = pretrained("all-MiniLM-L6-v2").unwrap();
+    let theirs: BTreeMap<String, Tensor> = seeded("all_minilm_l6_v2").into_iter().collect();
+    let chosen = |batch: usize| {
+        ["input_ids", "token_type_ids", "attention_mask"].map(|name| (name.to_string(), Shape::from([batch, 20])))
+    };
+    let model = pretrained.build(2, theirs.clone(), BTreeMap::from(chosen(2))).unwrap();
+    assert_eq!((ir::verify(&model.graph), model.preprocess), (Ok(()), None));
+    let shape = |name: &str| {
+        let output = model.graph.outputs().iter().find(|output| output.name == name).unwrap();
+        model.graph.ty(output.value).shape.clone()
+    };
+    assert_eq!(shape("last_hidden_state"), Shape::from([2, 20, 384]));
+    assert_eq!(shape("sentence_embedding"), Shape::from([2, 384]));
+    let mut named = Named::new(theirs);
+    build("all_minilm_l6_v2", 1, &mut named, &Options::default()).unwrap();
+    assert_eq!(named.unused().count(), 0);
+}
+
+fn no_shapes() -> BTreeMap<String, Shape> {
+    BTreeMap::new()
 }
 
 #[test]
 fn efficientnet_is_built_from_the_file_s_names() {
     let pretrained = pretrained("efficientnet_lite0").unwrap();
-    let model = pretrained.build(1, seeded("efficientnet_lite0")).unwrap();
+    let model = pretrained.build(1, seeded("efficientnet_lite0"), no_shapes()).unwrap();
     assert_eq!(ir::verify(&model.graph), Ok(()));
     assert_eq!(model.graph.outputs()[0].name, "probabilities");
 }
