@@ -310,8 +310,8 @@ impl MatMul {
     fn panel_rows(&self, isa: Isa) -> usize {
         match self.k.is_multiple_of(1024) {
             _ if tile::likes_lines(isa, self.factors) => tile::rows_in_line_max(self.words()),
-            true => 10,
-            false => tile::ROWS,
+            true => tile::rows_max(isa).min(10),
+            false => tile::rows_max(isa),
         }
     }
 }

@@ -67,11 +67,12 @@ pub(crate) fn rows_in_line_max(depth: usize) -> usize {
     if words_of_a_step(depth).is_some() { ROWS_IN_LINE } else { ROWS }
 }
 
-/// The most rows of a tile that the family takes in parts of full size.
+/// The most rows of a tile that the family takes as one part.
 pub(crate) fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Avx512 => ROWS,
-        Isa::Avx2 | Isa::Portable => 12,
+        Isa::Avx2 => 6,
+        Isa::Portable => 4,
     }
 }
 
@@ -459,18 +460,17 @@ unsafe fn by_vectors(tile: &Tile, one: &[Part], two: &[Part]) {
 /// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, of which the tile has a multiple.
 unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
     let count = tile.rows.len().div_ceil(parts.len());
-    // All parts of a turn, while what they read is near.
-    for mut tile in tile.turns() {
-        for vector in (0..tile.vectors).step_by(vectors) {
-            let mut rest = tile.rows;
-            for part in 0..count {
-                let rows;
-                (rows, rest) = rest.split_at(rest.len().div_ceil(count - part));
-                // SAFETY: the caller's promise.
-                unsafe { parts[rows.len() - 1](&tile, rows, vector) };
-                // The first part asked for all of it.
-                tile.ahead = Ahead::NOTHING;
-            }
+    let mut tile = *tile;
+    for vector in (0..tile.vectors).step_by(vectors) {
+        let mut rest = tile.rows;
+        for part in 0..count {
+            let rows;
+            (rows, rest) = rest.split_at(rest.len().div_ceil(count - part));
+            // All turns of a part: what it takes to begin is much beside so few rows.
+            // SAFETY: the caller's promise.
+            unsafe { parts[rows.len() - 1](&tile, rows, vector) };
+            // The first part asked for all of it.
+            tile.ahead = Ahead::NOTHING;
         }
     }
 }

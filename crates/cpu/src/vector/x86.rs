@@ -414,6 +414,31 @@ fn first(lanes: usize) -> u16 {
     ((1u32 << lanes.min(LANES)) - 1) as u16
 }
 
+/// `items * 2^power`, in two steps: a power may leave the range of one exponent. No closure, which would be compiled for no
+/// family.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn scaled(items: __m256, power: __m256) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let power = _mm256_cvtps_epi32(power);
+        let half = _mm256_srai_epi32::<1>(power);
+        _mm256_mul_ps(_mm256_mul_ps(items, exact(half)), exact(_mm256_sub_epi32(power, half)))
+    }
+}
+
+/// `2^power` for whole powers from -126 to 127.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn exact(power: __m256i) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(power, _mm256_set1_epi32(127)))) }
+}
+
 impl Avx2 {
     #[inline(always)]
     fn each(self, other: Self, function: impl Fn(__m256, __m256) -> __m256) -> Self {
@@ -647,14 +672,8 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn scale(self, power: Self) -> Self {
-        // SAFETY: the family's instructions are there. In two steps: a power may leave the range of one exponent.
-        self.each(power, |item, power| unsafe {
-            let power = _mm256_cvtps_epi32(power);
-            let half = _mm256_srai_epi32::<1>(power);
-            let exact =
-                |power| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(power, _mm256_set1_epi32(127))));
-            _mm256_mul_ps(_mm256_mul_ps(item, exact(half)), exact(_mm256_sub_epi32(power, half)))
-        })
+        // SAFETY: the family's instructions are there.
+        Avx2(unsafe { [scaled(self.0[0], power.0[0]), scaled(self.0[1], power.0[1])] })
     }
 
     #[inline(always)]
