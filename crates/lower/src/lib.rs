@@ -88,9 +88,10 @@ pub trait Target {
         Halves::No
     }
 
-    /// Whether convolutions in a row, each read by the next alone and in their final layouts, are faster as one step.
-    fn fuses(&self, _graph: &Graph, _run: &[NodeId]) -> bool {
-        false
+    /// The scratch of convolutions in a row, each read by the next alone and in their final layouts, as one step; none where
+    /// that is not faster.
+    fn fuses(&self, _graph: &Graph, _run: &[NodeId]) -> Option<Bytes> {
+        None
     }
 
     /// The modelled time it takes to turn a value from one layout to the other, in picoseconds.

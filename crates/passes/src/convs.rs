@@ -3,31 +3,27 @@
 use ir::ops::{Conv, ConvChain};
 use ir::{Graph, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
-use types::Map;
+use types::{Bytes, Map};
 
 use crate::common::Uses;
 
 /// Convolutions of a chain at most: expand, depthwise, project.
 const LENGTH_MAX: usize = 3;
 
-/// Joins convolutions of which each is read by the next alone. `is_faster` is asked about runs of two and three nodes, in
-/// order, the longer ones first; the joined node stands where the last of them stood.
-pub fn fuse_convs(graph: &Graph, is_faster: &dyn Fn(&Graph, &[NodeId]) -> bool) -> Graph {
+/// Joins convolutions of which each is read by the next alone. `fuses` is asked about runs of two and three nodes, in order,
+/// for the scratch that they need as one step; none where that is not faster. Of all ways to cut a row into runs it is the one
+/// with the least bytes alive at a time, and among these in all. The new node stands where the last of a run stood.
+pub fn fuse_convs(graph: &Graph, fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>) -> Graph {
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
-    let mut runs = Vec::new();
-    for id in graph.nodes().keys() {
-        let run = run_from(&uses, id);
-        let Some(run) = (2..=run.len())
-            .rev()
-            .map(|length| &run[..length])
-            .find(|run| run.iter().all(|&node| part[node] == Part::Keep) && is_faster(graph, run))
-        else {
-            continue;
-        };
-        run.iter().for_each(|&node| part[node] = Part::Drop);
-        part[run[run.len() - 1]] = Part::Emit(runs.len());
-        runs.push(run.to_vec());
+    let mut runs: Vec<SmallVec<[NodeId; LENGTH_MAX]>> = Vec::new();
+    for id in graph.nodes().keys().filter(|&id| is_head(&uses, id)) {
+        let row: Vec<NodeId> = std::iter::successors(Some(id), |&id| next(&uses, id)).collect();
+        for run in cut(graph, &row, fuses) {
+            run.iter().for_each(|&node| part[node] = Part::Drop);
+            part[run[run.len() - 1]] = Part::Emit(runs.len());
+            runs.push(run.into());
+        }
     }
     rewrite(graph, |context, id| {
         let run = match part[id] {
@@ -62,21 +58,54 @@ fn conv(graph: &Graph, id: NodeId) -> Option<&Conv> {
     }
 }
 
-/// The convolutions from a node on of which each is the only reader of the one before, and only its first operand.
-fn run_from(uses: &Uses, first: NodeId) -> SmallVec<[NodeId; LENGTH_MAX]> {
-    let mut run: SmallVec<[NodeId; LENGTH_MAX]> = SmallVec::new();
-    let mut next = Some(first);
-    while let Some(id) = next.filter(|&id| conv(uses.graph, id).is_some() && run.len() < LENGTH_MAX) {
-        run.push(id);
-        let node = uses.graph.node(id);
-        next = uses.only_reader(node.outputs[0]).filter(|&reader| {
-            let operands = &uses.graph.node(reader).inputs;
-            let reads = operands.iter().filter(|&&operand| operand == node.outputs[0]).count();
-            let has_residual = conv(uses.graph, id).is_some_and(|conv| conv.epilogue.residual);
-            operands[0] == node.outputs[0] && reads == 1 && !has_residual
+/// The convolution that alone reads a convolution's result, as its first operand and nothing else.
+fn next(uses: &Uses, id: NodeId) -> Option<NodeId> {
+    let graph = uses.graph;
+    let (before, out) = (conv(graph, id)?, graph.node(id).outputs[0]);
+    uses.only_reader(out).filter(|&reader| {
+        let operands = &graph.node(reader).inputs;
+        let reads = operands.iter().filter(|&&operand| operand == out).count();
+        conv(graph, reader).is_some() && operands[0] == out && reads == 1 && !before.epilogue.residual
+    })
+}
+
+/// Whether a row of convolutions begins with a node.
+fn is_head(uses: &Uses, id: NodeId) -> bool {
+    let before = uses.graph.node(id).inputs.first().and_then(|&x| uses.graph.value(x).producer());
+    conv(uses.graph, id).is_some() && before.is_none_or(|before| next(uses, before) != Some(id))
+}
+
+/// The runs of a row that are joined: from the last on, what is best from each node on.
+fn cut<'a>(
+    graph: &Graph,
+    row: &'a [NodeId],
+    fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>,
+) -> impl Iterator<Item = &'a [NodeId]> {
+    let bytes = |value: ValueId| {
+        let value = graph.value(value);
+        value.layout.size(&value.ty.shape, value.ty.dtype).0
+    };
+    // The most bytes of a step from a node on, the sum over the steps, and how many nodes the first takes.
+    let mut best = vec![(0, 0, 1); row.len() + 1];
+    for first in (0..row.len()).rev() {
+        let lengths = (1..=LENGTH_MAX.min(row.len() - first)).rev();
+        let of_length = lengths.filter_map(|length| {
+            let run = &row[first..first + length];
+            let scratch = if length == 1 { Bytes(0) } else { fuses(graph, run)? };
+            let (x, y) = (graph.node(run[0]).inputs[0], graph.node(run[length - 1]).outputs[0]);
+            let alive = bytes(x).saturating_add(bytes(y)).saturating_add(scratch.0);
+            let (most, sum, _) = best[first + length];
+            Some((alive.max(most), alive.saturating_add(sum), length))
         });
+        best[first] = of_length.min_by_key(|&(most, sum, _)| (most, sum)).expect("a node may be alone");
     }
-    run
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let &(_, _, length) = best.get(first).filter(|_| first < row.len())?;
+        first += length;
+        Some(&row[first - length..first])
+    })
+    .filter(|run| 1 < run.len())
 }
 
 #[cfg(test)]
@@ -106,7 +135,7 @@ mod tests {
         let e = add(&mut graph, Conv::square(2, 1), &[2, 3, 3, 3], d, None);
         graph.set_outputs(vec![("d".into(), d), ("e".into(), e)]);
 
-        let fused = fuse_convs(&graph, &|_, _| true);
+        let fused = fuse_convs(&graph, &|_, _| Some(Bytes(0)));
         ir::verify(&fused).unwrap();
         let names: Vec<&str> = fused.nodes().values().map(|node| node.op.name()).collect();
         assert_eq!(names, ["conv_chain", "conv", "conv"]);
@@ -114,7 +143,21 @@ mod tests {
         let x = [tensor(&[1, 3, 6, 6])];
         let (want, got) = (ir::evaluate(&graph, &x).unwrap(), ir::evaluate(&fused, &x).unwrap());
         assert_eq!(want, got);
-        assert_eq!(fuse_convs(&graph, &|_, run| run.len() == 2).nodes().len(), 4);
-        assert_eq!(fuse_convs(&graph, &|_, _| false).nodes().len(), 5);
+        let lengths = |fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>| {
+            let fused = fuse_convs(&graph, fuses);
+            let length = |op: &Op| if let Op::ConvChain(chain) = op { chain.convs.len() } else { 1 };
+            fused.nodes().values().map(|node| length(&node.op)).collect::<Vec<_>>()
+        };
+        // 6 x 6 pixels of 3, 4, 4 and 3 channels: either pair leaves 1008 bytes beside the third.
+        assert_eq!(lengths(&|_, run| (run.len() == 2).then_some(Bytes(0))), [2, 1, 1, 1]);
+        let begins_with = |kernel: usize| {
+            move |graph: &Graph, run: &[NodeId]| {
+                let is_it = graph.ty(graph.node(run[0]).inputs[1]).shape[2] == kernel;
+                (is_it && run.len() == 2).then_some(Bytes(0))
+            }
+        };
+        assert_eq!(lengths(&begins_with(3)), [1, 2, 1, 1]);
+        assert_eq!(lengths(&|_, run| (run.len() == 3).then_some(Bytes(1000))), [1; 5], "scratch counts");
+        assert_eq!(lengths(&|_, _| None), [1; 5]);
     }
 }

@@ -20,20 +20,21 @@ const WIDE: u64 = 3 << 19;
 const BAND_MAX: usize = 14;
 const BAND_SCRATCH: u64 = 256 << 10;
 
-/// Whether a run of nodes is an inverted bottleneck, or the last two of its three convolutions, that is faster as one step.
-pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> bool {
+/// The scratch of a run of nodes that is an inverted bottleneck, or the last two of its three convolutions, where it is faster
+/// as one step.
+pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
     let first = graph.node(run[0]);
     let blocked = |value: ValueId| graph.value(value).layout == LAYOUT;
     let mut operands: SmallVec<[ValueId; 8]> = SmallVec::from_slice(&first.inputs[..1]);
     let mut convs = Vec::new();
     for &id in run {
         let node = graph.node(id);
-        let Op::Conv(conv) = &node.op else { return false };
+        let Op::Conv(conv) = &node.op else { return None };
         let known = node.inputs[1..2 + usize::from(conv.epilogue.bias)]
             .iter()
             .all(|&value| graph.value(value).tensor().is_some());
         if !known || !blocked(node.outputs[0]) {
-            return false;
+            return None;
         }
         operands.extend_from_slice(&node.inputs[1..]);
         convs.push(conv.clone());
@@ -42,12 +43,13 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> bool {
     let out = &graph.ty(graph.node(run[run.len() - 1]).outputs[0]).shape;
     let halves =
         types.iter().any(|ty| ty.dtype != DType::F32) || convs.iter().any(|conv| conv.epilogue.result.is_some());
-    !halves
-        && kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, FREE_SCRATCH).is_ok_and(|kernel| {
-            let Values { wide, saved } = Values::of(&kernel);
-            let sizes = cpu::Kernel::from(kernel).sizes();
-            WIDE < wide && sizes.is_ok_and(|sizes| saved.is_some_and(|saved| sizes.workspace <= saved))
-        })
+    if halves {
+        return None;
+    }
+    let kernel = kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, FREE_SCRATCH).ok()?;
+    let Values { wide, saved } = Values::of(&kernel);
+    let scratch = cpu::Kernel::from(kernel).sizes().ok()?.workspace;
+    (WIDE < wide && scratch <= saved?).then_some(Bytes(scratch))
 }
 
 /// Bytes of the values that a chain reads, writes and keeps to itself.
@@ -233,11 +235,11 @@ mod tests {
     #[test]
     fn what_outgrows_the_caches_is_fused() {
         let (graph, nodes) = bottleneck(96, 112, 2);
-        assert!(fuses(&graph, &nodes));
-        assert!(!fuses(&graph, &nodes[1..]), "what the depthwise convolution leaves is 1.15 MiB");
-        assert!(!fuses(&graph, &nodes[..2]), "the last of the row is a product over channels");
+        assert!(fuses(&graph, &nodes).is_some());
+        assert!(fuses(&graph, &nodes[1..]).is_none(), "what the depthwise convolution leaves is 1.15 MiB");
+        assert!(fuses(&graph, &nodes[..2]).is_none(), "the last of the row is a product over channels");
         let (graph, nodes) = bottleneck(192, 28, 1);
-        assert!(!fuses(&graph, &nodes), "588 KiB stay in the caches");
+        assert!(fuses(&graph, &nodes).is_none(), "588 KiB stay in the caches");
     }
 
     #[test]
@@ -255,17 +257,17 @@ mod tests {
         };
         for (batch, divided) in [(1, 1), (32, 1), (32, 4)] {
             let (graph, nodes) = begin(batch, divided, 1);
-            assert!(fuses(&graph, &nodes), "{batch} pictures, channels by {divided}");
+            assert!(fuses(&graph, &nodes).is_some(), "{batch} pictures, channels by {divided}");
         }
         let (graph, nodes) = begin(1, 4, 1);
-        assert!(!fuses(&graph, &nodes), "784 KiB stay in the caches");
+        assert!(fuses(&graph, &nodes).is_none(), "784 KiB stay in the caches");
         let (graph, nodes) = begin(32, 1, 1);
         let mut narrow = graph.clone();
         narrow.value_mut(graph.inputs()[0]).layout = LAYOUT;
-        assert!(!fuses(&narrow, &nodes), "in front of many channels the halo would be dear");
+        assert!(fuses(&narrow, &nodes).is_none(), "in front of many channels the halo would be dear");
         let (graph, nodes) = begin(32, 1, 4);
         assert!(
-            !fuses(&graph, &nodes[1..]),
+            fuses(&graph, &nodes[1..]).is_none(),
             "what the depthwise convolution leaves is narrower than both its neighbours"
         );
     }

@@ -117,7 +117,7 @@ impl Target for CpuTarget {
         halves::halves(graph, graph.node(node), self)
     }
 
-    fn fuses(&self, graph: &Graph, run: &[NodeId]) -> bool {
+    fn fuses(&self, graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
         bottleneck::fuses(graph, run)
     }
 
