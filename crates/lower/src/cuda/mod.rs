@@ -49,6 +49,12 @@ pub const CUDNN_CONV: &str = "cudnn_conv";
 /// What a step's kernel is called where it is a product of cuBLASLt's.
 pub const CUBLAS_PRODUCT: &str = "cublaslt_product";
 
+/// What steps' kernels are called where a convolution is emitted.
+pub const EMITTED_CONVS: [&str; 2] = ["cuda_conv", "cuda_conv_each"];
+
+/// What steps' kernels are called where a product is emitted.
+pub const EMITTED_PRODUCTS: [&str; 1] = ["cuda_product"];
+
 /// How cuBLASLt computes, where it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cublas {
@@ -249,8 +255,8 @@ impl Target for CudaTarget {
         let node = graph.node(id);
         let workspace = match (&node.op, &self.cudnn) {
             (Op::Conv(conv), Some(planner)) => {
-                let call = library::conv(&View::new(graph, node), conv, planner, FREE_SCRATCH, layout);
-                call.ok().map(|call| call.workspace.0)
+                let calls = library::conv(&View::new(graph, node), conv, planner, FREE_SCRATCH, layout);
+                calls.ok().map(|calls| calls[0].workspace.0)
             }
             _ => None,
         };
@@ -399,9 +405,9 @@ impl CudaTarget {
     /// A library's call where there is one, or those of what we emit.
     fn select(&self, node: &View, scratch: Bytes) -> Result<Vec<Call>, String> {
         if let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn)
-            && let Ok(call) = library::conv(node, conv, planner, scratch, node.layout)
+            && let Ok(calls) = library::conv(node, conv, planner, scratch, node.layout)
         {
-            return Ok(vec![call]);
+            return Ok(calls);
         }
         if let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas)
             && let Ok(calls) = products::matmul(node, product, cublas, scratch)
