@@ -400,8 +400,8 @@ fn kernels_compile_for_every_architecture_without_spills() {
 fn kernels_of_halves_compile_without_spills() {
     let Some(compiler) = compiler("cuda::kernels_of_halves_compile_without_spills") else { return };
     let (cases, _) = cases();
-    for (dtype, architectures) in [(DType::F16, &["sm_80", "sm_100"]), (DType::Bf16, &["sm_90", "sm_120"])] {
-        check_resources(&compiler, half_cases(&cases, dtype), &target(dtype), architectures);
+    for dtype in HALVES {
+        check_resources(&compiler, half_cases(&cases, dtype), &target(dtype), &CudaTarget::ARCHITECTURES);
     }
 }
 
@@ -415,13 +415,12 @@ pub(crate) fn check_resources(
     let mut plans: Vec<Compiled> = graphs.into_iter().map(plan).collect();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
     for &arch in architectures {
-        let cubin = compiler.compile(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
-        let resources = cubin.resources().expect("it is what NVRTC writes");
+        let (cubin, resources) = compiler.measure(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
         for entry in &source.entries {
             let own = resources.iter().find(|own| own.name == entry.name);
             let own = own.unwrap_or_else(|| panic!("{arch}: {} is not there", entry.name));
-            // 256 threads of 128 registers are half of a multiprocessor's: two blocks at once.
-            assert!(0 < own.registers && own.registers <= 128, "{arch}: {own:?}");
+            assert_eq!(own.spilled, [0, 0], "{arch}: {own:?} {}", body(&source, &entry.name));
+            assert!(0 < own.registers && 2 <= blocks_at_once(arch, own), "{arch}: {own:?}");
             let trigonometry = ["sin", "cos", "tan"]
                 .iter()
                 .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
@@ -433,6 +432,18 @@ pub(crate) fn check_resources(
             assert!(again == cubin, "the same source gives the same code");
         }
     }
+}
+
+/// How many blocks of 256 threads a multiprocessor has at once (CUDA C++ Programming Guide, "Technical Specifications per
+/// Compute Capability"): 65536 registers, given out by eight a thread, and shared memory, of which each block takes 1 KiB more.
+fn blocks_at_once(arch: &str, own: &cuda::Resources) -> u32 {
+    let (threads, shared) = match arch {
+        "sm_80" => (2048, 164 << 10),
+        "sm_120" => (1536, 100 << 10),
+        _ => (2048, 228 << 10),
+    };
+    let by_registers = 65_536 / (own.registers.next_multiple_of(8) * 256);
+    by_registers.min(threads / 256).min(shared / (own.shared + 1024))
 }
 
 /// The text of a function.
@@ -558,6 +569,41 @@ extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, f
             "softmax_3 [9, 1, 1] [256, 1, 1]",
         ]
     );
+}
+
+/// One kernel of each kind, in `f32`, in halves and rounded for tensor cores, with its launches.
+#[test]
+fn kernels_of_every_kind_read_so() {
+    let (cases, _) = cases();
+    let mut text = String::new();
+    for target in [target(DType::F32), target(DType::F16), target(DType::F32).rounding()] {
+        let graphs = match lower::Target::dtype(&target) {
+            DType::F32 => cases.clone(),
+            dtype => half_cases(&cases, dtype),
+        };
+        let mut kinds = std::collections::BTreeSet::new();
+        // Rounding is for products and convolutions; the other kinds are those of `f32`.
+        let rounds = lower::Target::name(&target).ends_with("+tf32");
+        for (name, graph) in graphs {
+            let mut compiled = compiled_for(graph, &target).expect("there are kernels").1;
+            let is_told = |kernel: &str| !rounds || ["cuda_conv", "cuda_product"].contains(&kernel);
+            let mut is_new = |kernel: &str| is_told(kernel) && kinds.insert(kernel.to_string());
+            let new: Vec<bool> = compiled.plan.steps.iter().map(|step| is_new(&step.kernel)).collect();
+            let source = assemble([&mut compiled.plan]);
+            for (step, _) in compiled.plan.steps.iter().zip(new).filter(|(_, new)| *new) {
+                let Launch { entry, grid, block, turns } = launch(&step.code);
+                let turns = turns.map(|turns| format!(", {turns} times")).unwrap_or_default();
+                let head = format!(
+                    "// {}, {name}: {} on {grid:?} x {block:?}{turns}",
+                    lower::Target::name(&target),
+                    step.label
+                );
+                text.push_str(&format!("{head}\n{}\n}}\n\n", body(&source, &entry).trim_start()));
+            }
+        }
+        assert!(if rounds { 2 } else { 10 } <= kinds.len(), "{kinds:?}");
+    }
+    insta::assert_snapshot!(text);
 }
 
 /// Pooling, which has no kernel for bytes.
