@@ -28,6 +28,8 @@ impl Resources {
     /// What each function takes, by name, by what the assembler says with `-v`.
     pub(crate) fn parse(log: &str) -> Vec<Resources> {
         let mut all: Vec<Resources> = Vec::new();
+        // What it calls of NVIDIA's own functions is told behind a function.
+        let mut is_own = false;
         for line in log.lines() {
             if let Some((_, rest)) = line.split_once("Compiling entry function '") {
                 let name = rest.split('\'').next().unwrap_or_default().to_string();
@@ -36,6 +38,11 @@ impl Resources {
             // A number in front of its noun.
             let number = |noun: &str| -> Option<u32> { line.split(noun).next()?.rsplit_once(' ')?.1.parse().ok() };
             let Some(own) = all.last_mut() else { continue };
+            if let Some((_, name)) = line.split_once("Function properties for ") {
+                is_own = name == own.name;
+            } else if !is_own {
+                continue;
+            }
             if line.contains(" bytes stack frame") {
                 own.stack = number(" bytes stack frame").unwrap_or(u32::MAX);
                 own.spilled =
@@ -64,6 +71,8 @@ ptxas info    : Function properties for product_7
 ptxas         .     16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
 ptxas info    : Used 40 registers, used 1 barriers, 16 bytes cumulative stack size, 10240 bytes smem
 ptxas info    : Compile time = 25.957 ms
+ptxas info    : Function properties for __internal_accurate_pow
+ptxas         .     32 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
 ptxas info    : Compiling entry function 'move_1' for 'sm_90'
 ptxas info    : Function properties for move_1
 ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads

@@ -58,13 +58,16 @@ pub enum Take {
     Smallest,
 }
 
+/// A convolution, which engine is taken for it, and the most workspace that may have.
+type Question = (Convolution, Take, u64);
+
 /// cuDNN with the facts of a GPU.
 pub struct Planner {
     library: Arc<Cudnn>,
     device: Arc<Descriptor>,
     math: Math,
     /// What was asked before: kernels are compared more than once.
-    known: RefCell<BTreeMap<(Convolution, Take, u64), Result<Planned, String>>>,
+    known: RefCell<BTreeMap<Question, Result<Planned, String>>>,
 }
 
 use sys::cudnnBackendBehaviorNote_t as Behavior;
