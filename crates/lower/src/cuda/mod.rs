@@ -3,7 +3,7 @@
 //! What kernels share stands in the folder `cuda/` as templates without includes; what is emitted here for a node is one
 //! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
 //! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, what cuDNN planned,
-//! or what cuBLASLt is to do.
+//! or what cuBLASLt is to do. Where operands lie is known by then, and how many of their bytes can be copied at once.
 //!
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
 //! number of the launch where a step is several.
@@ -27,7 +27,7 @@ use ::cuda::cudnn::{Planned, Planner};
 use ::cuda::{Launch, Math, Work};
 use ir::ops::ReduceKind;
 use ir::{Graph, Halves, Node, NodeId, Op, TensorType, ValueId};
-use plan::Plan;
+use plan::{Operand, Place, Plan, Step};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Shape};
@@ -499,6 +499,15 @@ fn kind_name(kind: &str) -> &'static str {
     KINDS.into_iter().find(|name| name.strip_prefix("cuda_") == Some(kind)).expect("the kinds are listed")
 }
 
+/// Where a step's operands begin: all that lies in front of a plan's block is a multiple of what a driver aligns it to.
+fn places(plan: &Plan, step: &Step) -> Vec<usize> {
+    let place = |operand: &Operand| match operand.place {
+        Place::Buffer(_) => plan.arena_range(operand).map_or(1, |range| range.start as usize),
+        Place::Constant(ix) => (plan.constants[ix.0 as usize].offset + operand.offset).0 as usize,
+    };
+    step.inputs.iter().map(place).collect()
+}
+
 /// Brings the functions of the steps of some plans together, and leaves in each step how its function is launched.
 ///
 /// # Panics
@@ -507,34 +516,38 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
     let mut source = Source::default();
     let mut needs: Vec<Template> = vec![Template::Base];
     let mut bodies: Vec<(Emitted, usize)> = Vec::new();
-    for step in plans.into_iter().flat_map(|plan| &mut plan.steps) {
-        let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
-            Chosen::Emitted(emitted) => emitted,
-            Chosen::Cudnn(planned) => {
-                step.code = Work::Cudnn(planned).code();
-                continue;
-            }
-            Chosen::Cublas(product) => {
-                step.code = Work::Cublas(product).code();
-                continue;
-            }
-        };
-        let same =
-            |(other, _): &&(Emitted, usize)| (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body);
-        let entry = match bodies.iter().find(same) {
-            Some((_, entry)) => *entry,
-            None => {
-                let name = format!("{}_{}", emitted.kind, source.entries.len());
-                let parameters = emitted.all_parameters().map(|(ty, _)| ty).collect();
-                source.entries.push(Entry { name, parameters });
-                needs.extend(&emitted.needs);
-                bodies.push((emitted.clone(), source.entries.len() - 1));
-                source.entries.len() - 1
-            }
-        };
-        let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
-        let launch = Launch { entry, grid: emitted.grid, block, turns: emitted.turns };
-        step.code = Work::Launch(launch).code();
+    for plan in plans {
+        let places: Vec<Vec<usize>> = plan.steps.iter().map(|step| places(plan, step)).collect();
+        for (step, places) in plan.steps.iter_mut().zip(places) {
+            let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
+                Chosen::Emitted(emitted) => Emitted { body: tensor::placed(&emitted.body, &places), ..emitted },
+                Chosen::Cudnn(planned) => {
+                    step.code = Work::Cudnn(planned).code();
+                    continue;
+                }
+                Chosen::Cublas(product) => {
+                    step.code = Work::Cublas(product).code();
+                    continue;
+                }
+            };
+            let same = |(other, _): &&(Emitted, usize)| {
+                (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body)
+            };
+            let entry = match bodies.iter().find(same) {
+                Some((_, entry)) => *entry,
+                None => {
+                    let name = format!("{}_{}", emitted.kind, source.entries.len());
+                    let parameters = emitted.all_parameters().map(|(ty, _)| ty).collect();
+                    source.entries.push(Entry { name, parameters });
+                    needs.extend(&emitted.needs);
+                    bodies.push((emitted.clone(), source.entries.len() - 1));
+                    source.entries.len() - 1
+                }
+            };
+            let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
+            let launch = Launch { entry, grid: emitted.grid, block, turns: emitted.turns };
+            step.code = Work::Launch(launch).code();
+        }
     }
     for (template, text) in Template::ALL {
         if needs.contains(&template) {
@@ -545,7 +558,12 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
     for (emitted, entry) in &bodies {
         let parameters: Vec<String> = emitted.all_parameters().map(|(ty, name)| format!("{ty} {name}")).collect();
         let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
-        let head = format!("extern \"C\" __global__ void __launch_bounds__({THREADS}) {name}({parameters})");
+        // Sums stay in registers, as long as a multiprocessor has two blocks at once.
+        let bounds = match &emitted.kind[..] {
+            "conv" | "product" => format!("{THREADS}, 2"),
+            _ => THREADS.to_string(),
+        };
+        let head = format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {name}({parameters})");
         source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));
     }
     source
