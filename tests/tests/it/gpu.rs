@@ -106,6 +106,26 @@ impl Mocked {
         Some(Mocked { exe, folder, plan, inputs, graph })
     }
 
+    /// Builds driver and libraries again, under sanitizers; the sanitizer that a process has to load before them.
+    fn sanitized(&self) -> Option<String> {
+        let kernels = format!("-DKERNELS=\"{}\"", self.folder.join("kernels.inc").display());
+        let sources =
+            [("mock", "libcuda.so.1"), ("mock_cudnn", "libcudnn.so.9"), ("mock_cublaslt", "libcublasLt.so.13")];
+        for (source, library) in sources {
+            let library = self.folder.join(library);
+            // This process may have the old one.
+            if std::fs::remove_file(&library).is_err() {
+                continue;
+            }
+            let mut build = Command::new("c++");
+            build.args(crate::cuda::SANITIZERS).arg(&kernels).arg(root().join(format!("cuda/{source}.cpp")));
+            assert!(built(&mut build, &library), "it was built before");
+        }
+        let named = Command::new("c++").arg("-print-file-name=libasan.so").output().ok()?;
+        let path = text(&named.stdout).trim().to_string();
+        Path::new(&path).is_absolute().then_some(path)
+    }
+
     pub(crate) fn run(&self, variables: &[(&str, &str)]) -> Output {
         let mut command = without_libraries(&self.exe);
         command.arg("run").arg("--output-dir").arg(&self.folder);
@@ -272,6 +292,34 @@ fn a_run_asks_the_driver_for_what_was_planned() {
         let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
         let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
         assert_near(name, &mocked.outputs(), &want, parts);
+    }
+}
+
+/// The driver, the libraries and the kernels in them, under sanitizers.
+#[test]
+fn a_run_on_mocks_is_clean_under_sanitizers() {
+    let test = "gpu::a_run_on_mocks_is_clean_under_sanitizers";
+    let cublas = Some((Math::Strict, Bytes(4096)));
+    let cases = [
+        ("random", crate::passes_keep::random_graph(3), How::default()),
+        ("recurrent", recurrent(), How { dtype: DType::F16, ..How::default() }),
+        ("convolutions", convolutions(), with_cudnn(Some(b"code".to_vec()))),
+        ("transformer", crate::transformers::transformer(1), How { cublas, dtype: DType::Bf16, ..How::default() }),
+    ];
+    for (name, graph, how) in cases {
+        let Some(mocked) = Mocked::new(test, &format!("gpu-sanitized-{name}"), graph, how) else { return };
+        let Some(sanitizer) = mocked.sanitized() else { return skip(test, "`c++` has no AddressSanitizer") };
+        // What is loaded for good is not given back.
+        let out = mocked.run(&[("LD_PRELOAD", &sanitizer), ("ASAN_OPTIONS", "detect_leaks=0")]);
+        assert!(out.status.success(), "{name}: {}", text(&out.stderr).chars().take(4000).collect::<String>());
+        assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{name}");
+        let failed = mocked.run(&[
+            ("LD_PRELOAD", &sanitizer),
+            ("ASAN_OPTIONS", "detect_leaks=0"),
+            ("PRESTOW_MOCK_FAIL", "cuGraphLaunch:2:719"),
+        ]);
+        let said = text(&failed.stderr);
+        assert!(failed.status.code() == Some(2) && said.contains("the GPU was lost"), "{name}: {said}");
     }
 }
 
