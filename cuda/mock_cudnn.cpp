@@ -4,6 +4,7 @@
 //   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
 //   PRESTOW_MOCK_CUDNN_VERSION=91100    its version (91900 if not said); plans of another version are refused
 //   PRESTOW_MOCK_CUDNN_ENGINES=none     there is no engine for anything
+//   PRESTOW_MOCK_CUDNN_ENGINES=large    in front of all there is one more that is as it should be, and wants 4 MiB
 //
 // For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
 // workspace, of which it writes a part; for halves whose channels are no neighbours it wants 4 MiB. A plan's text is a list of numbers.
@@ -104,6 +105,8 @@ bool read(Object* graph, Problem& problem) {
         if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) == RELU) {
             problem.relu = 1;
         } else if (b->all<int64_t>(EXTENTS)[2] == 1 && b->all<int64_t>(EXTENTS)[0] == 1 && b->all<int64_t>(EXTENTS)[3] == 1) {
+            // A residual of one place looks like a bias, and comes first.
+            if (problem.ids[2]) problem.ids[3] = problem.ids[2];
             problem.ids[2] = b->one<int64_t>(ID);
         } else {
             problem.ids[3] = b->one<int64_t>(ID);
@@ -246,7 +249,7 @@ int cudnnBackendFinalize(Object* object) {
                 const int64_t* numbers = reinterpret_cast<const int64_t*>(&problem);
                 for (int at = 0; at < NUMBERS; at++) text += " " + std::to_string(numbers[at]);
                 object->put(PLAN_TEXT, std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
-                object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : wanted(problem)});
+                object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem)});
                 return SUCCESS;
             }
             if (!object->values.count(PLAN_HANDLE)) return refuse(BAD_PARAM, "no handle");
@@ -274,8 +277,11 @@ int cudnnBackendGetAttribute(Object* object, int name, int type, int64_t room, i
     Object** others = static_cast<Object**>(values);
     if (name == RESULTS) {
         // Tensor cores, a compiler, a tebibyte of workspace, then the one to take; as a last resort a slow one.
-        const bool none = variable("PRESTOW_MOCK_CUDNN_ENGINES") && variable("PRESTOW_MOCK_CUDNN_ENGINES") == std::string("none");
-        const std::vector<int64_t> engines = none ? std::vector<int64_t>{} : object->one<int>(ASKED_MODE) == 3 ? std::vector<int64_t>{1, 2, 3, 4} : std::vector<int64_t>{0};
+        const std::string told = variable("PRESTOW_MOCK_CUDNN_ENGINES") ? variable("PRESTOW_MOCK_CUDNN_ENGINES") : "";
+        std::vector<int64_t> engines = {0};
+        if (object->one<int>(ASKED_MODE) == 3) engines = {1, 2, 3, 4};
+        if (told == "large") engines.insert(engines.begin(), 5);
+        if (told == "none") engines.clear();
         *count = engines.size();
         for (int64_t at = 0; others && at < std::min(room, *count); at++) {
             others[at]->put(ENGINE_INDEX, std::vector<int64_t>{engines[at]});

@@ -1,7 +1,7 @@
 // CUDA's words for a C++ compiler, so that emitted kernels run on a processor without a GPU, under its sanitizers.
 //
 // A thread of a block is a fiber; blocks run one after the other. A fiber runs until it meets others: at `__syncthreads`
-// all of its block, at a shuffle those of its warp. Whoever waits for one that has ended, or at another place than the
+// all of its block, at a shuffle, or where tensor cores multiply, those of its warp. Whoever waits for one that has ended, or at another place than the
 // others, would hang a GPU or give nonsense there: here the program says so and stops.
 
 #pragma once
@@ -19,7 +19,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 using std::acos, std::acosh, std::asin, std::asinh, std::atan, std::atanh, std::ceil, std::cos, std::cosh, std::erf, std::exp,
     std::expm1, std::fabs, std::floor, std::fmax, std::fmin, std::fmod, std::log, std::log1p, std::pow, std::rint, std::sin,
     std::sinh, std::sqrt, std::tan, std::tanh, std::size_t;
@@ -72,12 +72,31 @@ namespace shim {
 
 enum class State { Ready, AtBarrier, InWarp, Done };
 
+/// What a fiber gives the others of its warp. It has two of them in turn: who gives a new one has met all that have read the
+/// one before the last.
+struct Given {
+    double number;
+    unsigned a[4], b[2];
+    const unsigned* line;
+};
+
+/// A copy that nobody has waited for.
+struct Copy {
+    char* to;
+    int size;
+    char bytes[16];
+};
+
 struct Fiber {
     ucontext_t context;
     State state;
     int place;
-    double given;
-    unsigned a[4], b[2];
+    Given given[2];
+    int turn;
+    /// The last group is the one that is not ended.
+    std::vector<std::vector<Copy>> copies;
+
+    Given& give() { return given[turn ^= 1]; }
 };
 
 inline std::vector<Fiber> fibers;
@@ -118,6 +137,23 @@ inline bool settle(unsigned first, unsigned end, State state) {
     return waits;
 }
 
+/// Runs the fibers of a warp until all of them are done or wait for the block.
+inline void run_warp(unsigned first, unsigned end) {
+    for (bool released = true; released;) {
+        bool whole = true;
+        for (unsigned at = first; at < end; at++) {
+            if (fibers[at].state == State::Ready) {
+                current = at;
+                threadIdx = {at, 0, 0};
+                swapcontext(&scheduler, &fibers[at].context);
+            }
+            whole &= fibers[at].state != State::AtBarrier;
+        }
+        released = whole && settle(first, end, State::InWarp);
+        for (unsigned at = first; released && at < end; at++) fibers[at].state = State::Ready;
+    }
+}
+
 inline void run_block(unsigned threads) {
     for (unsigned at = 0; at < threads; at++) {
         Fiber& fiber = fibers[at];
@@ -126,29 +162,17 @@ inline void run_block(unsigned threads) {
         fiber.context.uc_stack.ss_size = stacks[at].size();
         fiber.context.uc_link = &scheduler;
         fiber.state = State::Ready;
+        fiber.copies.assign(1, {});
         makecontext(&fiber.context, body, 0);
     }
-    for (;;) {
-        bool ran = false;
-        for (unsigned at = 0; at < threads; at++) {
-            if (fibers[at].state != State::Ready) continue;
-            current = at;
-            threadIdx = {at, 0, 0};
-            ran = true;
-            swapcontext(&scheduler, &fibers[at].context);
+    // Each warp runs as far as it can before the next one begins, the first or the last one before the others in turn: who
+    // reads without a barrier what others write reads it before they do.
+    const unsigned warps = (threads + 31) / 32;
+    for (bool forward = true;; forward = !forward) {
+        for (unsigned ix = 0; ix < warps; ix++) {
+            const unsigned first = (forward ? ix : warps - 1 - ix) * 32;
+            run_warp(first, first + 32 < threads ? first + 32 : threads);
         }
-        if (ran) continue;
-        bool released = false;
-        for (unsigned warp = 0; warp < threads; warp += 32) {
-            const unsigned end = warp + 32 < threads ? warp + 32 : threads;
-            bool whole = true;
-            for (unsigned at = warp; at < end; at++) whole &= fibers[at].state != State::AtBarrier;
-            if (whole && settle(warp, end, State::InWarp)) {
-                for (unsigned at = warp; at < end; at++) fibers[at].state = State::Ready;
-                released = true;
-            }
-        }
-        if (released) continue;
         for (unsigned at = 0; at < threads; at++) {
             if (fibers[at].state == State::InWarp) current = at, stop("waits for its warp, of which some wait for the block");
         }
@@ -182,12 +206,10 @@ template <class T>
 T shuffle_at(unsigned mask, T own, int lanes, int line) {
     if (mask != 0xffffffffu) shim::stop("shuffles with a part of its warp");
     const unsigned self = shim::current;
-    // Twice: nobody gives a new number before all have read the old one.
-    shim::fibers[self].given = double(own);
+    shim::fibers[self].give().number = double(own);
     shim::wait(shim::State::InWarp, line);
-    const T other = T(shim::fibers[self / 32 * 32 + (self % 32 ^ lanes)].given);
-    shim::wait(shim::State::InWarp, line);
-    return other;
+    const shim::Fiber& other = shim::fibers[self / 32 * 32 + (self % 32 ^ lanes)];
+    return T(other.given[shim::fibers[self].turn].number);
 }
 #define __shfl_xor_sync(mask, own, lanes) shuffle_at(mask, own, lanes, __LINE__)
 
@@ -195,21 +217,80 @@ T shuffle_at(unsigned mask, T own, int lanes, int line) {
 template <int TERMS, class Number>
 void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     const unsigned self = shim::current, first = self / 32 * 32, group = self % 32 / 4, pair = self % 4;
-    shim::Fiber& own = shim::fibers[self];
+    shim::Given& own = shim::fibers[self].give();
     for (int ix = 0; ix < 4; ix++) own.a[ix] = a[ix];
     for (int ix = 0; ix < 2; ix++) own.b[ix] = b[ix];
     shim::wait(shim::State::InWarp, __LINE__);
+    const int turn = shim::fibers[self].turn;
     for (int ix = 0; ix < 4; ix++) {
         const unsigned row = group + ix / 2 * 8, column = pair * 2 + ix % 2;
         for (unsigned word = 0; word < 8; word++) {
             // A lane has a word of a row and of the row eight below it, and the same four words on.
-            const unsigned left = shim::fibers[first + row % 8 * 4 + word % 4].a[row / 8 + word / 4 * 2];
-            const unsigned right = shim::fibers[first + column * 4 + word % 4].b[word / 4];
+            const unsigned left = shim::fibers[first + row % 8 * 4 + word % 4].given[turn].a[row / 8 + word / 4 * 2];
+            const unsigned right = shim::fibers[first + column * 4 + word % 4].given[turn].b[word / 4];
             for (unsigned term = 0; term < TERMS; term++) {
                 const unsigned shift = term * 16, mask = TERMS == 1 ? ~0u : 0xffffu;
                 sums[ix] += number(left >> shift & mask) * number(right >> shift & mask);
             }
         }
     }
-    shim::wait(shim::State::InWarp, __LINE__);
+}
+
+/// `cp.async`: the bytes are read at once and written when their group is waited for. Until then nobody knows what is there:
+/// here no numbers.
+template <int BYTES>
+void copy_later(void* to, const void* from, bool inside) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "there are no other copies");
+    const auto apart = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % BYTES; };
+    if (apart(to) || apart(from)) shim::stop("copies bytes that do not lie at a multiple of as many");
+    shim::Copy copy = {static_cast<char*>(to), BYTES, {}};
+    if (inside) std::memcpy(copy.bytes, from, BYTES);
+    std::memset(to, 0xff, BYTES);
+    shim::fibers[shim::current].copies.back().push_back(copy);
+}
+
+inline void end_group() { shim::fibers[shim::current].copies.emplace_back(); }
+
+template <int LEFT>
+void wait_for_groups() {
+    auto& copies = shim::fibers[shim::current].copies;
+    // The last one is not ended.
+    while (LEFT + 1 < int(copies.size())) {
+        for (const shim::Copy& copy : copies.front()) std::memcpy(copy.to, copy.bytes, copy.size);
+        copies.erase(copies.begin());
+    }
+}
+
+/// `ldmatrix`: the lines that the lanes of a warp say, eight a matrix. `item` gives what becomes a lane's own of a matrix.
+template <class Item>
+void load_matrices_at(unsigned (&to)[4], const unsigned* line, int place, Item item) {
+    const unsigned self = shim::current, first = self / 32 * 32;
+    shim::fibers[self].give().line = line;
+    shim::wait(shim::State::InWarp, place);
+    const int turn = shim::fibers[self].turn;
+    for (int matrix = 0; matrix < 4; matrix++) {
+        const unsigned* lines[8];
+        unsigned banks = 0;
+        for (int ix = 0; ix < 8; ix++) {
+            lines[ix] = shim::fibers[first + matrix * 8 + ix].given[turn].line;
+            const uintptr_t at = reinterpret_cast<uintptr_t>(lines[ix]);
+            if (at % 16) shim::stop("reads a line that does not lie at a multiple of 16 bytes");
+            banks |= 1u << at / 16 % 8;
+        }
+        // That would be right and slow.
+        if (banks != 255) shim::stop("reads lines that meet in banks of shared memory");
+        to[matrix] = item(lines, self % 32);
+    }
+}
+
+inline void load_matrices(unsigned (&to)[4], const unsigned* line) {
+    load_matrices_at(to, line, __LINE__, [](const unsigned* const* lines, unsigned lane) { return lines[lane / 4][lane % 4]; });
+}
+
+inline void load_turned(unsigned (&to)[4], const unsigned* line) {
+    load_matrices_at(to, line, __LINE__, [](const unsigned* const* lines, unsigned lane) {
+        unsigned short halves[2];
+        for (int ix = 0; ix < 2; ix++) std::memcpy(halves + ix, reinterpret_cast<const char*>(lines[lane % 4 * 2 + ix]) + lane / 4 * 2, 2);
+        return halves[0] | unsigned(halves[1]) << 16;
+    });
 }

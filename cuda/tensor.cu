@@ -1,6 +1,10 @@
 // Products by tensor cores, and convolutions as such: of halves, which are multiplied exactly, and of f32 rounded to eleven
 // bits (TF32), whose products an f32 holds too. Sums are f32. A block computes 32 M x 32 N results; each of its warps, two
 // below each other and four side by side, M x N tiles of 16 x 8.
+//
+// Factors come through shared memory, a tile of either at a time, and of three such stages one is multiplied while the others
+// are filled: by copies that the threads do not wait for (`cp.async`), of as many bytes at once as lie behind each other at a
+// multiple of them; or, where that is a single half, by loads before the products and stores behind them.
 
 #ifndef PRESTOW_SHIM
 /// To eleven bits, to the nearest and of two to the one farther from zero. The shim has the same in C++.
@@ -50,72 +54,221 @@ inline void multiply_tile(tf32, float (&sums)[4], const unsigned (&a)[4], const 
 }
 #endif
 
-/// Words of terms that are in shared memory at a time.
-constexpr int WORDS = 16;
-/// A line of a tile has so many words that eight lines begin in different banks, four words apart.
-constexpr int LINE = WORDS + 4;
-
 /// How many terms a word has.
 template <class T>
 constexpr int IN_WORD = sizeof(unsigned) / sizeof(T);
 
-/// A word of neighbouring terms, of which `item` gives the bits.
-template <class T, class Item>
-__device__ __forceinline__ unsigned word_of(Item item) {
-    if constexpr (IN_WORD<T> == 1) return item(0);
-    else return item(0) | item(1) << 16;
+/// What factors are stored as.
+template <class T>
+struct StoredAs {
+    using Type = T;
+};
+template <>
+struct StoredAs<tf32> {
+    using Type = float;
+};
+template <class T>
+using Stored = typename StoredAs<T>::Type;
+
+#ifndef PRESTOW_SHIM
+/// The address of shared memory as its own instructions have it.
+__device__ __forceinline__ unsigned shared_address(const void* at) {
+    unsigned address;
+    asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(at));
+    return address;
 }
 
+/// Begins a copy of 4, 8 or 16 bytes to shared memory, or of as many zeros. Whoever began it may read them, and others behind
+/// a barrier, when its group is waited for. The shim has copies and matrices in C++.
+template <int BYTES>
+__device__ __forceinline__ void copy_later(void* to, const void* from, bool inside) {
+    const int size = inside ? BYTES : 0;
+    if constexpr (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(BYTES), "r"(size) : "memory");
+}
+
+/// What was begun since the last one is a group.
+__device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+/// Waits for all groups but the last so many.
+template <int LEFT>
+__device__ __forceinline__ void wait_for_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+/// A warp reads four matrices of eight lines of four words; each lane says where a line is, of which a word becomes its own:
+/// in each matrix of the line `lane / 4` the word `lane % 4`.
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], const unsigned* line) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(line))
+                 : "memory");
+}
+
+/// The same of matrices of eight lines of eight halves, turned around: the halves `lane / 4` of two neighbouring lines.
+__device__ __forceinline__ void load_turned(unsigned (&to)[4], const unsigned* line) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(line))
+                 : "memory");
+}
+#endif
+
+/// Stages of shared memory.
+constexpr int STAGES = 3;
+/// Words of a line of a left tile: two steps of tensor cores.
+constexpr int WORDS = 16;
+
+// Words lie in chunks of four, and lines have theirs in different orders, so that eight lines that are read at once are in
+// different banks.
+
+/// Where a left tile has a word of a line: terms are neighbours.
+__device__ __forceinline__ int in_left(int line, int word) { return line * WORDS + ((word / 4 ^ (line / 2 & 3)) * 4 + word % 4); }
+
+/// Where a right tile has a word of the line of a term, with so many words: columns are neighbours.
+template <class T, int LINE>
+__device__ __forceinline__ int in_right(int term, int word) {
+    const int order = IN_WORD<T> == 2 ? term & 7 : (term & 3) * 2;
+    return term * LINE + ((word / 4 ^ order) * 4 + word % 4);
+}
+
+/// The bits of what is stored at a place, or zero where that is none.
+template <class T>
+__device__ __forceinline__ unsigned bits_at(const Stored<T>* at) {
+    if constexpr (IN_WORD<T> == 2) return at ? at->bits : 0u;
+    else return at ? (unsigned)__float_as_int(*at) : 0u;
+}
+
+/// A part of a factor's tile on its way to shared memory: `COUNT` words of it, by pieces of so many bytes. `at` gives the
+/// place of an item in memory, or none.
+template <class T, int COUNT, int BYTES>
+struct Pieces {
+    static constexpr bool LATER = 4 <= BYTES;
+    static constexpr int SIZE = LATER ? BYTES / 4 : 1;
+    static constexpr int OWN = COUNT / SIZE / THREADS;
+    /// More addresses at once would take the registers of sums.
+    static constexpr int AT_ONCE = LATER && 2 < OWN ? 2 : OWN;
+    /// What is kept in registers.
+    unsigned words[LATER ? 1 : OWN];
+
+    /// Begins with a tile in which a line has so many words. `item(line, word)` is the place of a word's first item and `place`
+    /// where that word goes.
+    template <int LINE, class Item, class Place>
+    __device__ __forceinline__ void begin(unsigned* tile, Item item, Place place) {
+#pragma unroll(AT_ONCE)
+        for (int own = 0; own < OWN; own++) {
+            const int piece = own * THREADS + threadIdx.x, line = piece / (LINE / SIZE), word = piece % (LINE / SIZE) * SIZE;
+            if constexpr (LATER) {
+                const Stored<T>* from = item(line, word, 0);
+                copy_later<BYTES>(tile + place(line, word), from ? from : item(0, 0, -1), from);
+            } else {
+                words[own] = bits_at<T>(item(line, word, 0)) | bits_at<T>(item(line, word, 1)) << 16;
+            }
+        }
+    }
+
+    /// Stores what was kept.
+    template <int LINE, class Place>
+    __device__ __forceinline__ void end(unsigned* tile, Place place) {
+        if constexpr (!LATER) {
+#pragma unroll
+            for (int own = 0; own < OWN; own++) {
+                const int piece = own * THREADS + threadIdx.x;
+                tile[place(piece / LINE, piece % LINE)] = words[own];
+            }
+        }
+    }
+};
+
 /// For each row and column of the block's tile `store(row, column, sum of left(row, k) * right(k, column))`, where `left` and
-/// `right` give the bits of a `T`.
-template <class T, int M, int N, int ROWS, int COLUMNS, int TERMS, class Left, class Right, class Store>
+/// `right` give places in memory, or none for zero. Items whose places begin at a multiple of `LEFT` bytes from the first of a
+/// row, or `RIGHT` bytes of a line, lie behind each other and at a multiple of as many.
+template <class T, int M, int N, int ROWS, int COLUMNS, int TERMS, int LEFT, int RIGHT, class Left, class Right, class Store>
 __device__ void product_by_cores(Left left, Right right, Store store) {
-    __shared__ unsigned left_tile[32 * M][LINE];
-    __shared__ unsigned right_tile[32 * N][LINE];
+    // A line of a right tile, and the terms of a stage.
+    constexpr int LINE = 32 * N / IN_WORD<T>, DEPTH = WORDS * IN_WORD<T>;
+    constexpr int TILES = (TERMS + DEPTH - 1) / DEPTH;
+    alignas(128) __shared__ unsigned left_tiles[STAGES][32 * M * WORDS];
+    alignas(128) __shared__ unsigned right_tiles[STAGES][DEPTH * LINE];
     const int first_row = blockIdx.y * (32 * M), first_column = blockIdx.x * (32 * N);
-    const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
-    const int row = warp / 4 * (16 * M) + group, column = warp % 4 * (8 * N) + group;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4;
+    const int row = warp / 4 * (16 * M), column = warp % 4 * (8 * N);
+    const auto to_left = [](int line, int word) { return in_left(line, word); };
+    const auto to_right = [](int term, int word) { return in_right<T, LINE>(term, word); };
+    Pieces<T, 32 * M * WORDS, LEFT> lefts;
+    Pieces<T, DEPTH * LINE, RIGHT> rights;
+    const auto begin = [&](int tile, int stage) {
+        const int first = tile * DEPTH;
+        // An item of -1 asks for some place that is there: who copies zeros looks at none.
+        lefts.template begin<WORDS>(left_tiles[stage], [&](int line, int word, int ix) -> const Stored<T>* {
+            if (ix < 0) return left(0, 0);
+            const int at = first_row + line, k = first + word * IN_WORD<T> + ix;
+            return at < ROWS && k < TERMS ? left(at, k) : nullptr;
+        }, to_left);
+        rights.template begin<LINE>(right_tiles[stage], [&](int term, int word, int ix) -> const Stored<T>* {
+            if (ix < 0) return right(0, 0) ? right(0, 0) : left(0, 0);
+            const int at = first_column + word * IN_WORD<T> + ix, k = first + term;
+            return at < COLUMNS && k < TERMS ? right(k, at) : nullptr;
+        }, to_right);
+    };
+    const auto end = [&](int stage) {
+        lefts.template end<WORDS>(left_tiles[stage], to_left);
+        rights.template end<LINE>(right_tiles[stage], to_right);
+    };
     float sums[M][N][4] = {};
-    // Words that are read at once: four numbers in all. More, or as many beside large tiles, would take more registers than two
-    // blocks of a multiprocessor have.
-    [[maybe_unused]] constexpr int AHEAD = IN_WORD<T> == 1 && M < 4 ? 4 : 2;
-    for (int first = 0; first < TERMS; first += IN_WORD<T> * WORDS) {
-        // Neighbours in memory are read by neighbours: terms of the left factor, columns of the right one.
-#pragma unroll(AHEAD)
-        for (int cell = threadIdx.x; cell < 32 * M * WORDS; cell += THREADS) {
-            const int word = cell % WORDS, at = cell / WORDS;
-            left_tile[at][word] = word_of<T>([=](int ix) {
-                const int k = first + IN_WORD<T> * word + ix;
-                return first_row + at < ROWS && k < TERMS ? (unsigned)left(first_row + at, k) : 0u;
-            });
+#pragma unroll
+    for (int tile = 0; tile < STAGES - 1; tile++) {
+        if (tile < TILES) {
+            begin(tile, tile);
+            end(tile);
         }
-#pragma unroll(AHEAD)
-        for (int cell = threadIdx.x; cell < 32 * N * WORDS; cell += THREADS) {
-            const int word = cell / (32 * N), at = cell % (32 * N);
-            right_tile[at][word] = word_of<T>([=](int ix) {
-                const int k = first + IN_WORD<T> * word + ix;
-                return first_column + at < COLUMNS && k < TERMS ? (unsigned)right(k, first_column + at) : 0u;
-            });
-        }
+        end_group();
+    }
+    int stage = 0;
+#pragma unroll 1
+    for (int tile = 0; tile < TILES; tile++) {
+        wait_for_groups<STAGES - 2>();
+        // From here on all see this stage, and nobody reads the one before it, which is filled again.
         __syncthreads();
+        const int next = tile + STAGES - 1, free = stage == 0 ? STAGES - 1 : stage - 1;
+        if (next < TILES) begin(next, free);
+        end_group();
+        const unsigned *left_tile = left_tiles[stage], *right_tile = right_tiles[stage];
 #pragma unroll
-        for (int word = 0; word < WORDS; word += 8) {
+        for (int step = 0; step < 2; step++) {
             unsigned b[N][2];
+            if constexpr (IN_WORD<T> == 2) {
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                const unsigned* line = right_tile[column + n * 8] + word + pair;
-                b[n][0] = line[0];
-                b[n][1] = line[4];
+                for (int n = 0; n < N; n += 2) {
+                    unsigned four[4];
+                    const int term = step * 16 + lane % 16, chunk = column / 8 + n + lane / 16;
+                    load_turned(four, right_tile + in_right<T, LINE>(term, chunk * 4));
+                    b[n][0] = four[0], b[n][1] = four[1], b[n + 1][0] = four[2], b[n + 1][1] = four[3];
+                }
+            } else {
+#pragma unroll
+                for (int n = 0; n < N; n++) {
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        const unsigned bits = right_tile[in_right<T, LINE>(step * 8 + half * 4 + pair, column + n * 8 + group)];
+                        b[n][half] = tf32(__int_as_float((int)bits)).bits;
+                    }
+                }
             }
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                const unsigned *line = left_tile[row + m * 16] + word + pair, *below = left_tile[row + m * 16 + 8] + word + pair;
-                const unsigned a[4] = {line[0], below[0], line[4], below[4]};
+                unsigned a[4];
+                load_matrices(a, left_tile + in_left(row + m * 16 + lane % 16, step * 8 + lane / 16 * 4));
+                if constexpr (IN_WORD<T> == 1) {
+#pragma unroll
+                    for (int ix = 0; ix < 4; ix++) a[ix] = tf32(__int_as_float((int)a[ix])).bits;
+                }
 #pragma unroll
                 for (int n = 0; n < N; n++) multiply_tile(T(), sums[m][n], a, b[n]);
             }
         }
-        __syncthreads();
+        if (next < TILES) end(free);
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
 #pragma unroll
     for (int m = 0; m < M; m++) {
@@ -123,26 +276,27 @@ __device__ void product_by_cores(Left left, Right right, Store store) {
         for (int n = 0; n < N; n++) {
 #pragma unroll
             for (int ix = 0; ix < 4; ix++) {
-                const int at = first_row + row + m * 16 + ix / 2 * 8;
-                const int to = first_column + column - group + n * 8 + pair * 2 + ix % 2;
+                const int at = first_row + row + m * 16 + group + ix / 2 * 8;
+                const int to = first_column + column + n * 8 + pair * 2 + ix % 2;
                 if (at < ROWS && to < COLUMNS) store(at, to, sums[m][n][ix]);
             }
         }
     }
 }
 
-/// A convolution as in `cuda/convolution.cu`: output channels by pixels, for each picture and group.
-template <class T, class W, int M, int N, int INS, int OUTS, int GROUPS, class X, class Y, class Finish>
+/// A convolution as in `cuda/convolution.cu`: output channels by pixels, for each picture and group. `LEFT` and `RIGHT` are
+/// what a product asks of its factors, for weights and pixels.
+template <class T, class W, int M, int N, int INS, int OUTS, int GROUPS, int LEFT, int RIGHT, class X, class Y, class Finish>
 __device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish finish) {
     const int group = blockIdx.z % GROUPS;
     const X* input = x + (size_t)blockIdx.z * INS * W::INPUT;
     const X* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
-    const auto left = [=](int out, int term) { return T(kernel[out * (INS * W::TAPS) + term]).bits; };
-    const auto right = [=](int term, int output) {
+    const auto left = [=](int out, int term) { return kernel + out * (INS * W::TAPS) + term; };
+    const auto right = [=](int term, int output) -> const X* {
         const int pixel = W::pixel(output, term % W::TAPS);
-        return pixel < 0 ? 0u : (unsigned)T(input[term / W::TAPS * W::INPUT + pixel]).bits;
+        return pixel < 0 ? nullptr : input + term / W::TAPS * W::INPUT + pixel;
     };
-    product_by_cores<T, M, N, OUTS, W::OUTPUT, INS * W::TAPS>(left, right, [=](int out, int output, float sum) {
+    product_by_cores<T, M, N, OUTS, W::OUTPUT, INS * W::TAPS, LEFT, RIGHT>(left, right, [=](int out, int output, float sum) {
         const size_t at = ((size_t)blockIdx.z * OUTS + out) * W::OUTPUT + output;
         y[at] = finish(sum, group * OUTS + out, at);
     });

@@ -24,16 +24,16 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask gpu-check [MODEL]...              networks on the GPU at hand: results, memory and speed
        cargo xtask target record [-o FILE.json]      the facts of the GPU at hand, as a file for --target
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
-                                                     that need NVIDIA's compiler run where it is, or is fetched so
+                                                     that need NVIDIA's libraries run where these are, or are fetched so
        cargo xtask test --asan                       the kernels' tests under AddressSanitizer
        cargo xtask ci                                formatting, lints, tidy, then all of test, and --asan
-       cargo xtask fetch [--with-mxnet] [--with-onnxruntime] [--cuda] [--cublas] [--cudnn]
-                                 [--cupti]
+       cargo xtask fetch [--with-mxnet] [--with-onnxruntime]
+                         [--cuda] [--nvrtc] [--cublas] [--cudnn] [--cupti]
                                                      public weights, pictures and test data into data/; the runtimes as
-                                                     well, for the tests that compare with them; NVIDIA's compiler, for
-                                                     --target cuda:ARCH; cuBLAS for what was compiled with
-                                                     --cublas; cuDNN as well, for --cudnn; CUPTI, for the
-                                                     record of a driver's allocations (EXE memory --actual)
+                                                     well, for the tests that compare with them; NVIDIA's libraries, all
+                                                     of them or one: the compiler for --target cuda:ARCH, cuBLASLt and
+                                                     cuDNN for --cublas and --cudnn, CUPTI for the record of a driver's
+                                                     allocations (EXE memory --actual)
        cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
        cargo xtask bindgen [--headers DIR] [--check] the tables of crates/cuda-sys from NVIDIA's headers in pip's packages
        cargo xtask bench [NAME]                      criterion benches of networks

@@ -1,7 +1,7 @@
 //! [`within`]: the fastest plan whose arena fits a budget.
 //!
-//! Three things make an arena smaller, each at a price: kernels with less workspace, where workspace stands at the peak;
-//! bands along the batch, which repeat steps; bands of rows, which also compute halos twice. `passes::bands` chooses
+//! Three things make an arena smaller, each at a price: kernels with less workspace, where workspace stands at the peak
+//! (those of libraries among them); bands along the batch, which repeat steps; bands of rows, which also compute halos twice. `passes::bands` chooses
 //! regions by an estimate of the live bytes. What a plan really takes is known when it is placed, so the estimate is asked
 //! for less, by as much as the plan is too large, until a plan fits or no choice is left.
 
@@ -36,10 +36,20 @@ pub struct Region {
     pub bands: usize,
 }
 
+/// What may be done to a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cuts {
+    /// Stretches of it may run in bands.
+    Bands,
+    /// Only its kernels may take less workspace.
+    Nothing,
+}
+
 /// The fastest plan found for a graph that fits `budget`. `unlimited` is its arena without a budget, which does not fit.
 pub(crate) fn within(
     graph: &Graph,
     target: &dyn Target,
+    cuts: Cuts,
     budget: Bytes,
     unlimited: Bytes,
 ) -> Result<Compiled, CompileError> {
@@ -72,6 +82,16 @@ pub(crate) fn within(
         Ok(Ok(compiled))
     };
 
+    if cuts == Cuts::Nothing {
+        let mut aim = budget.0;
+        return loop {
+            match attempt(None, aim)? {
+                Ok(compiled) => break Ok(compiled),
+                Err(_) if aim == 0 => break Err(CompileError::Budget { budget, smallest }),
+                Err(over) => aim = aim.saturating_sub(over.0.max(aim / 64).max(1)),
+            }
+        };
+    }
     let mut aim = budget.0;
     while let Some(choice) = bands::choose(graph, Some(aim), &least) {
         match attempt(Some(&choice), aim)? {

@@ -21,6 +21,7 @@ use passes::{Footprint, Scheduled, Wishes};
 use plan::{Arena, Fault, Order, Plan, Proof};
 use types::{Bytes, DType, Preprocess};
 
+use budget::Cuts;
 pub use budget::{Fit, Region};
 pub use executable::{Program, write_executable};
 pub use file::{WriteError, write_whole};
@@ -108,13 +109,15 @@ pub fn compile(
     if let Some(budget) = budget
         && budget < compiled.plan.arena.size
     {
-        if target.dtype().is_half() || slides_over_bytes(&graph) {
-            // Bands have no layouts of their own yet, and kernels take halves and bytes from blocks.
+        if slides_over_bytes(&graph) {
+            // Bands have no layouts of their own yet, and kernels take bytes from blocks.
             return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size });
         }
+        // The same holds for halves, whose kernels may take less workspace.
+        let cuts = if target.dtype().is_half() { Cuts::Nothing } else { Cuts::Bands };
         // Bands are cut before there are layouts: a band has layouts of its own.
         let plain = schedule(&graph, target, FREE_SCRATCH)?;
-        compiled = budget::within(&plain.graph, target, budget, compiled.plan.arena.size)?;
+        compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size)?;
     }
     // Of the model as it came: passes fold weights together and multiply-adds away, bands compute halos twice.
     let plan = &mut compiled.plan;

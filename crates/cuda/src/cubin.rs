@@ -10,104 +10,51 @@ pub struct Cubin {
 }
 
 /// What a function takes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resources {
     /// Its name.
     pub name: String,
     /// Registers of each thread.
     pub registers: u32,
-    /// Bytes of memory of each thread beside them: arrays with indices at run time, and what registers had no room for.
+    /// Bytes of memory of each thread beside them: frames of calls, arrays with indices at run time, and what is spilled.
     pub stack: u32,
+    /// Bytes that a thread's code writes because registers had no room for them, and reads again.
+    pub spilled: [u32; 2],
+    /// Bytes of shared memory of each block.
+    pub shared: u32,
 }
 
-// Attributes of the section `.nv.info`: of a symbol the registers, and the stack.
-const REGISTERS: u8 = 0x2f;
-const FRAME: u8 = 0x11;
-/// The form of an attribute with a size and so many bytes.
-const SIZED: u8 = 0x04;
-
-impl Cubin {
-    /// What each function takes, by name; none where the file is not what NVRTC writes.
-    pub fn resources(&self) -> Option<Vec<Resources>> {
-        let file = File(&self.bytes);
-        let sections = file.sections()?;
-        let info = sections.iter().find(|section| section.name == ".nv.info")?;
-        let symbols = sections.iter().find(|section| section.name == ".symtab")?;
-        let names = sections.iter().find(|section| section.name == ".strtab")?;
-        let symbol = |ix: u32| {
-            let entry = symbols.bytes.get(ix as usize * 24..)?;
-            string(names.bytes, u32::from_le_bytes(*entry.first_chunk()?) as usize)
-        };
-        let mut found: Vec<Resources> = Vec::new();
-        let mut rest = info.bytes;
-        while let Some((&[form, attribute, low, high], after)) = rest.split_first_chunk::<4>() {
-            let size = if form == SIZED { usize::from(u16::from_le_bytes([low, high])) } else { 0 };
-            let (payload, after) = after.split_at_checked(size)?;
-            rest = after;
-            let (true, Some((ix, value))) = (form == SIZED, payload.split_first_chunk::<4>()) else { continue };
-            let Some(value) = value.first_chunk::<4>().map(|value| u32::from_le_bytes(*value)) else { continue };
-            if ![REGISTERS, FRAME].contains(&attribute) {
+impl Resources {
+    /// What each function takes, by name, by what the assembler says with `-v`.
+    pub(crate) fn parse(log: &str) -> Vec<Resources> {
+        let mut all: Vec<Resources> = Vec::new();
+        // What it calls of NVIDIA's own functions is told behind a function.
+        let mut is_own = false;
+        for line in log.lines() {
+            if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+                let name = rest.split('\'').next().unwrap_or_default().to_string();
+                all.push(Resources { name, ..Resources::default() });
+            }
+            // A number in front of its noun.
+            let number = |noun: &str| -> Option<u32> { line.split(noun).next()?.rsplit_once(' ')?.1.parse().ok() };
+            let Some(own) = all.last_mut() else { continue };
+            if let Some((_, name)) = line.split_once("Function properties for ") {
+                is_own = name == own.name;
+            } else if !is_own {
                 continue;
             }
-            let name = symbol(u32::from_le_bytes(*ix))?;
-            let at = found.iter().position(|other| other.name == name).unwrap_or_else(|| {
-                found.push(Resources { name, registers: 0, stack: 0 });
-                found.len() - 1
-            });
-            match attribute {
-                REGISTERS => found[at].registers = value,
-                _ => found[at].stack = value,
+            if line.contains(" bytes stack frame") {
+                own.stack = number(" bytes stack frame").unwrap_or(u32::MAX);
+                own.spilled =
+                    [" bytes spill stores", " bytes spill loads"].map(|noun| number(noun).unwrap_or(u32::MAX));
+            } else if line.contains(" registers") {
+                own.registers = number(" registers").unwrap_or(u32::MAX);
+                own.shared = if line.contains(" bytes smem") { number(" bytes smem").unwrap_or(u32::MAX) } else { 0 };
             }
         }
-        found.sort();
-        Some(found)
+        all.sort();
+        all
     }
-}
-
-/// An ELF file of 64 bits, little-endian (System V ABI, "Object Files").
-struct File<'a>(&'a [u8]);
-
-struct Section<'a> {
-    name: String,
-    bytes: &'a [u8],
-}
-
-impl<'a> File<'a> {
-    fn number(&self, at: usize, bytes: usize) -> Option<usize> {
-        let mut number = [0; 8];
-        number[..bytes].copy_from_slice(self.0.get(at..at.checked_add(bytes)?)?);
-        usize::try_from(u64::from_le_bytes(number)).ok()
-    }
-
-    fn sections(&self) -> Option<Vec<Section<'a>>> {
-        if self.0.get(..6)? != b"\x7fELF\x02\x01" {
-            return None;
-        }
-        let (table, size, count) = (self.number(0x28, 8)?, self.number(0x3a, 2)?, self.number(0x3c, 2)?);
-        let header = |ix: usize| table.checked_add(ix * size);
-        let content = |ix: usize| -> Option<&'a [u8]> {
-            let header = header(ix)?;
-            // Sections without bytes in the file are empty here.
-            if self.number(header + 4, 4)? == 8 {
-                return Some(&[]);
-            }
-            let (start, size) = (self.number(header + 0x18, 8)?, self.number(header + 0x20, 8)?);
-            self.0.get(start..start.checked_add(size)?)
-        };
-        let names = content(self.number(0x3e, 2)?)?;
-        (0..count)
-            .map(|ix| {
-                let name = string(names, self.number(header(ix)?, 4)?)?;
-                Some(Section { name, bytes: content(ix)? })
-            })
-            .collect()
-    }
-}
-
-/// The text from a place on to its end at a zero.
-fn string(bytes: &[u8], at: usize) -> Option<String> {
-    let text = bytes.get(at..)?.split(|&byte| byte == 0).next()?;
-    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 #[cfg(test)]
@@ -115,16 +62,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_cubin_has_no_resources() {
-        for bytes in [&b""[..], b"\x7fELF\x02\x01", b"text that is longer than the header of a file would be: 64 bytes"]
-        {
-            assert_eq!(Cubin { arch: "sm_90".into(), bytes: bytes.to_vec() }.resources(), None);
-        }
-        // A header that promises sections that are not there.
-        let mut bytes = vec![0u8; 64];
-        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        bytes[0x28..0x30].copy_from_slice(&u64::MAX.to_le_bytes());
-        bytes[0x3a..0x40].copy_from_slice(&[0xff; 6]);
-        assert_eq!(Cubin { arch: "sm_90".into(), bytes }.resources(), None);
+    fn what_the_assembler_says_is_read() {
+        let log = "\
+k.cu(1): warning #177-D: variable \"X\" was declared but never referenced
+ptxas info    : 104 bytes gmem
+ptxas info    : Compiling entry function 'product_7' for 'sm_90'
+ptxas info    : Function properties for product_7
+ptxas         .     16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 16 bytes cumulative stack size, 10240 bytes smem
+ptxas info    : Compile time = 25.957 ms
+ptxas info    : Function properties for __internal_accurate_pow
+ptxas         .     32 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+ptxas info    : Compiling entry function 'move_1' for 'sm_90'
+ptxas info    : Function properties for move_1
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 12 registers, used 0 barriers
+";
+        let product =
+            Resources { name: "product_7".into(), registers: 40, stack: 16, spilled: [8, 12], shared: 10_240 };
+        let plain = Resources { name: "move_1".into(), registers: 12, ..Resources::default() };
+        assert_eq!(Resources::parse(log), [plain, product]);
+        assert_eq!(Resources::parse("nonsense, 3 registers"), []);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`Work`] is what a step does, as plans carry it: a [`Launch`] says which function is called and for how many threads, a
 //! [`cudnn::Planned`] what cuDNN decided where there was no GPU, and a [`cublas::Product`] what cuBLASLt is to do.
-//! [`nvrtc::Compiler`] finds NVIDIA's runtime compiler where pip or a toolkit put it, and gives a [`Cubin`], which tells the
-//! registers that its functions take. [`driver`] has the owners of what a GPU lends, [`nvml`] tells who holds its memory,
+//! [`nvrtc::Compiler`] finds NVIDIA's runtime compiler where pip or a toolkit put it, gives a [`Cubin`], and tells what its
+//! functions take ([`Resources`]). [`driver`] has the owners of what a GPU lends, [`nvml`] tells who holds its memory,
 //! [`cupti`] what is asked of a driver, and [`Facts`] are what is known of a GPU that is not here.
 //!
 //! ```

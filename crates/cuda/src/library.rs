@@ -64,9 +64,9 @@ fn packages(root: &Path) -> Vec<PathBuf> {
 /// A library that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot load {name}: it is not in {}where the system looks; install it with `cargo xtask fetch {fetch}`, or name its \
+    "cannot load {name}: it is not {}where the system looks; install it with `cargo xtask fetch {fetch}`, or name its \
      folder in PRESTOW_CUDA_LIBS",
-    .tried.iter().map(|path| format!("{}, nor ", path.display())).collect::<String>()
+    .tried.iter().map(|path| format!("in {}, nor ", path.display())).collect::<String>()
 )]
 pub struct NotFound {
     /// Its name.

@@ -5,7 +5,10 @@ use std::ffi::CString;
 use cudarc::nvrtc::{result, sys};
 
 use crate::library::load;
-use crate::{Cubin, NotFound, Places};
+use crate::{Cubin, NotFound, Places, Resources};
+
+/// The oldest version whose functions are all there, and whose code the drivers that we run on take.
+const VERSION_MIN: (i32, i32) = (12, 0);
 
 /// Why there is no machine code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,8 +16,18 @@ pub enum CompileError {
     /// NVRTC is not there.
     #[error(transparent)]
     NotFound(#[from] NotFound),
+    /// NVRTC lacks what we ask of it.
+    #[error("NVRTC {version} is too old; {}.{} or later is needed, which `cargo xtask fetch --nvrtc` brings", VERSION_MIN.0, VERSION_MIN.1)]
+    TooOld {
+        /// Its version.
+        version: String,
+    },
     /// NVRTC does not know an architecture.
-    #[error("NVRTC {version} has no code for {arch}, but for {}; install another version, or compile for one of these", .known.join(", "))]
+    #[error(
+        "NVRTC {version} has no code for {arch}, but for {}; install a later version (`cargo xtask fetch --nvrtc`), or compile \
+         for one of these",
+        .known.join(", ")
+    )]
     Arch {
         /// Which.
         arch: String,
@@ -39,16 +52,22 @@ impl Compiler {
     /// Finds NVRTC.
     ///
     /// # Errors
-    /// It is nowhere; which folders were looked in.
-    pub fn find(places: &Places) -> Result<Compiler, NotFound> {
+    /// It is nowhere, and which folders were looked in; or it is too old.
+    pub fn find(places: &Places) -> Result<Compiler, CompileError> {
         // NVRTC opens this one by its name when it compiles; where it lies beside NVRTC that works without us.
-        let _ = load(places, &["libnvrtc-builtins.so"], "--cuda");
-        load(places, &["libnvrtc.so", "libnvrtc.so.13"], "--cuda")?;
+        let _ = load(places, &["libnvrtc-builtins.so"], "--nvrtc");
+        load(places, &["libnvrtc.so", "libnvrtc.so.13"], "--nvrtc")?;
         // SAFETY: it asks the system's loader for the library that was loaded above.
         if !unsafe { sys::is_culib_present() } {
-            return Err(NotFound { name: "libnvrtc.so".into(), fetch: "--cuda", tried: places.folders.clone() });
+            let tried = places.folders.clone();
+            return Err(NotFound { name: "libnvrtc.so".into(), fetch: "--nvrtc", tried }.into());
         }
-        Ok(Compiler(()))
+        let compiler = Compiler(());
+        // Before anything else is asked: what an older version lacks, its table would panic at.
+        match compiler.numbers()? < VERSION_MIN {
+            true => Err(CompileError::TooOld { version: compiler.version()? }),
+            false => Ok(compiler),
+        }
     }
 
     /// NVRTC's version, as `13.0`.
@@ -56,10 +75,14 @@ impl Compiler {
     /// # Errors
     /// NVRTC fails.
     pub fn version(self) -> Result<String, CompileError> {
+        self.numbers().map(|(major, minor)| format!("{major}.{minor}"))
+    }
+
+    fn numbers(self) -> Result<(i32, i32), CompileError> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both numbers can be written.
         unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().map_err(failed)?;
-        Ok(format!("{major}.{minor}"))
+        Ok((major, minor))
     }
 
     /// The architectures that it has code for, as `sm_90`.
@@ -81,29 +104,43 @@ impl Compiler {
     /// # Errors
     /// An architecture that NVRTC does not know; a source that is not CUDA C, with NVRTC's messages.
     pub fn compile(self, source: &str, arch: &str) -> Result<Cubin, CompileError> {
+        self.compile_with(source, arch, None).map(|(cubin, _)| cubin)
+    }
+
+    /// The same, with what each function takes.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn measure(self, source: &str, arch: &str) -> Result<(Cubin, Vec<Resources>), CompileError> {
+        let (cubin, log) = self.compile_with(source, arch, Some("--ptxas-options=-v"))?;
+        Ok((cubin, Resources::parse(&log)))
+    }
+
+    /// Machine code, and what NVRTC says meanwhile.
+    fn compile_with(self, source: &str, arch: &str, more: Option<&str>) -> Result<(Cubin, String), CompileError> {
         let known = self.architectures()?;
         if !known.iter().any(|other| other == arch) {
             return Err(CompileError::Arch { arch: arch.into(), version: self.version()?, known });
         }
         let source = CString::new(source).map_err(|error| CompileError::Source(error.to_string()))?;
         let program = Program(result::create_program(&source, None).map_err(failed)?);
-        let options = [format!("--gpu-architecture={arch}"), "--std=c++17".into(), "--fmad=true".into()];
+        let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into(), "--fmad=true".into()];
+        options.extend(more.map(ToString::to_string));
         // SAFETY: the program is alive.
-        if let Err(error) = unsafe { result::compile_program(program.0, &options) } {
-            // SAFETY: the program is alive.
-            let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
-            // SAFETY: a byte of a C string has no sign of its own.
-            let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
-            let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
-            return Err(CompileError::Source(format!("{error:?}\n{log}")));
-        }
+        let compiled = unsafe { result::compile_program(program.0, &options) };
+        // SAFETY: the program is alive.
+        let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
+        // A byte of a C string has no sign of its own.
+        let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
+        let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
+        compiled.map_err(|error| CompileError::Source(format!("{error:?}\n{log}")))?;
         let mut size = 0;
         // SAFETY: the program is alive and compiled.
         unsafe { sys::nvrtcGetCUBINSize(program.0, &mut size) }.result().map_err(failed)?;
         let mut bytes = vec![0u8; size];
         // SAFETY: there is room for as many bytes as NVRTC said.
         unsafe { sys::nvrtcGetCUBIN(program.0, bytes.as_mut_ptr().cast()) }.result().map_err(failed)?;
-        Ok(Cubin { arch: arch.into(), bytes })
+        Ok((Cubin { arch: arch.into(), bytes }, log))
     }
 }
 

@@ -126,6 +126,11 @@ impl Job<'_> {
 
     /// The results of all runs, one behind the other.
     fn run(self, program: &Path) -> Vec<u8> {
+        self.try_run(program).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// The same, or what the program says instead.
+    fn try_run(self, program: &Path) -> Result<Vec<u8>, String> {
         let mut child = Command::new(program)
             .env("ASAN_OPTIONS", "detect_leaks=0")
             .stdin(Stdio::piped())
@@ -138,9 +143,12 @@ impl Job<'_> {
         let writer = std::thread::spawn(move || stdin.write_all(&job));
         let out = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>();
-        assert!(out.status.success(), "{}: {said}", out.status);
-        writer.join().expect("it does not panic").expect("the program reads its job");
-        out.stdout
+        let written = writer.join().expect("it does not panic");
+        if !out.status.success() {
+            return Err(format!("{}: {said}", out.status));
+        }
+        written.expect("the program reads its job");
+        Ok(out.stdout)
     }
 }
 
@@ -300,9 +308,120 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     };
     let reasons: Vec<String> = graphs.iter().filter_map(refused).collect();
     assert!(100 < graphs.len() && reasons.is_empty(), "{} of {}: {reasons:#?}", reasons.len(), graphs.len());
-    let large = large_products();
-    graphs.extend(large.iter().filter_map(half));
+    let more = [large_products().to_vec(), copied_products()].concat();
+    graphs.extend(more.iter().filter_map(half));
     graphs
+}
+
+/// Products and convolutions whose factors are copied by each number of bytes, by their extents and by where they lie.
+pub(crate) fn copied_products() -> Vec<(String, Graph)> {
+    let known = |graph: &mut Graph, shape: &[usize]| {
+        let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
+        graph.add_weight("weight", Tensor::from_fn(types::Shape::from(shape), item))
+    };
+    let mut graphs = Vec::new();
+    for [rows, terms, columns] in [[70, 104, 72], [65, 36, 68], [33, 66, 130], [9, 33, 65]] {
+        // As it is, and from a part that begins at an element of a vector.
+        for start in [0, 1] {
+            let mut graph = Graph::new("copied");
+            let add = |graph: &mut Graph, op: Op, inputs: &[ValueId], name: &str| {
+                graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
+            };
+            let size = rows * terms;
+            let x = graph.add_input("x", DType::F32, types::Shape::from([start + size]));
+            let part = match start {
+                0 => x,
+                _ => {
+                    let slice = ir::ops::Slice::range(&types::Shape::from([start + size]), 0, start, size);
+                    add(&mut graph, slice.into(), &[x], "part")
+                }
+            };
+            let shape = types::Shape::from([rows, terms]);
+            let left = add(&mut graph, ir::ops::Reshape { shape }.into(), &[part], "left");
+            let right = known(&mut graph, &[terms, columns]);
+            let y = add(&mut graph, ir::ops::MatMul::default().into(), &[left, right], "y");
+            graph.set_outputs(vec![("y".into(), y)]);
+            graphs.push((format!("copied matmul {terms} {columns} from {start}"), graph));
+        }
+    }
+    for ([ins, outs], [height, width], groups) in
+        [([40, 24], [8, 9], 1), ([36, 66], [6, 6], 1), ([20, 16], [5, 6], 2), ([33, 9], [5, 5], 1)]
+    {
+        let mut graph = Graph::new("copied");
+        let x = graph.add_input("x", DType::F32, types::Shape::from([2, ins, height, width]));
+        let weight = known(&mut graph, &[outs, ins / groups, 1, 1]);
+        let conv = ir::ops::Conv { groups, ..ir::ops::Conv::square(1, 0) };
+        let y = graph.add1(conv.into(), &[x, weight], types::Scope::new("y")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), y)]);
+        graphs.push((format!("copied conv {ins} {height}x{width}"), graph));
+    }
+    graphs
+}
+
+/// By how many bytes each of them copies its factors.
+#[test]
+fn factors_are_copied_by_as_many_bytes_as_lie_together() {
+    let by = |target: &CudaTarget, graph: Graph| {
+        let mut plan = compiled_for(graph, target).expect("there are kernels").1.plan;
+        let text = assemble([&mut plan]).text;
+        let call = &text[text.find("extern").expect("there is a function")..];
+        let call = call.find("_by_cores<").map(|at| &call[at..]).expect("tensor cores multiply");
+        let numbers: Vec<usize> =
+            call.split(">(").next().unwrap_or_default().rsplit(", ").take(2).filter_map(|n| n.parse().ok()).collect();
+        (numbers[1], numbers[0])
+    };
+    let graphs = copied_products();
+    let halves: Vec<(usize, usize)> = graphs
+        .iter()
+        .map(|(_, graph)| by(&target(DType::F16), in_halves(graph, DType::F16).expect("it takes halves")))
+        .collect();
+    // Left and right, whole and from a part; then weights and pixels.
+    let products = [(16, 16), (2, 16), (8, 8), (2, 8), (4, 4), (2, 4), (2, 2), (2, 2)];
+    assert_eq!(halves, [&products[..], &[(16, 16), (8, 8), (4, 4), (2, 2)]].concat());
+    let words: Vec<(usize, usize)> =
+        graphs.iter().map(|(_, graph)| by(&target(DType::F32).rounding(), graph.clone())).collect();
+    let products = [(16, 16), (4, 16), (16, 16), (4, 16), (8, 8), (4, 8), (4, 4), (4, 4)];
+    assert_eq!(words, [&products[..], &[(16, 16), (16, 16), (8, 8), (4, 4)]].concat());
+}
+
+/// What a kernel of tensor cores leaves out is seen here: waiting for copies, meeting before others read, the order in which
+/// lines lie.
+#[test]
+fn what_a_kernel_leaves_out_is_seen() {
+    let test = "cuda::what_a_kernel_leaves_out_is_seen";
+    let (_, graph) = copied_products().swap_remove(0);
+    let graph = in_halves(&graph, DType::F16).expect("it takes halves");
+    let (_, mut compiled) = compiled_as(graph.clone(), DType::F16).expect("there are kernels");
+    let source = assemble([&mut compiled.plan]);
+    let given = inputs(&graph, 3);
+    let want = evaluate(&graph, &given).expect("the graph verifies");
+    let run = |name: &str, from: &str, to: &str| -> Option<String> {
+        assert!(source.text.contains(from), "{from}");
+        let source = Source { text: source.text.replacen(from, to, 1), ..source.clone() };
+        let program = shim(test, &folder(name), &source, &["-O1"])?;
+        let mut job = Job { source: &source, bytes: Vec::new(), runs: 0 };
+        job.add(&compiled.plan, &compiled.constants, &given);
+        Some(match job.try_run(&program) {
+            Ok(bytes) => {
+                let got = results(&compiled.plan.outputs, &mut &bytes[..]);
+                difference(&got[0], &want[0], 2e-3, 2e-3).unwrap_or_else(|| "right".into())
+            }
+            Err(said) => said,
+        })
+    };
+    let Some(said) = run("cuda-whole", "stage = 0;", "stage = 0;") else { return };
+    assert_eq!(said, "right");
+    let lacks = |name: &str, from: &str, to: &str, says: &str| {
+        let said = run(name, from, to).expect("there is a compiler");
+        assert!(said.contains(says), "{from}: {said}");
+    };
+    lacks("cuda-no-wait", "        wait_for_groups<STAGES - 2>();\n", "", " is NaN, not ");
+    lacks("cuda-late-wait", "wait_for_groups<STAGES - 2>();", "wait_for_groups<STAGES - 1>();", " is NaN, not ");
+    // Without meeting, the first warps read what others have not waited for.
+    lacks("cuda-no-barrier", "is filled again.\n        __syncthreads();", "is filled again.", ", not ");
+    lacks("cuda-order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", "meet in banks");
+    lacks("cuda-turned-order", "(word / 4 ^ order)", "(word / 4 ^ order * 0)", "meet in banks");
+    lacks("cuda-alignment", ", 16, 16>([=]", ", 16, 16>([=, a = a + 1]", "do not lie at a multiple");
 }
 
 /// Products and convolutions that are cut into large tiles, none of whose extents is a tile's.
@@ -400,8 +519,8 @@ fn kernels_compile_for_every_architecture_without_spills() {
 fn kernels_of_halves_compile_without_spills() {
     let Some(compiler) = compiler("cuda::kernels_of_halves_compile_without_spills") else { return };
     let (cases, _) = cases();
-    for (dtype, architectures) in [(DType::F16, &["sm_80", "sm_100"]), (DType::Bf16, &["sm_90", "sm_120"])] {
-        check_resources(&compiler, half_cases(&cases, dtype), &target(dtype), architectures);
+    for dtype in HALVES {
+        check_resources(&compiler, half_cases(&cases, dtype), &target(dtype), &CudaTarget::ARCHITECTURES);
     }
 }
 
@@ -415,13 +534,12 @@ pub(crate) fn check_resources(
     let mut plans: Vec<Compiled> = graphs.into_iter().map(plan).collect();
     let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
     for &arch in architectures {
-        let cubin = compiler.compile(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
-        let resources = cubin.resources().expect("it is what NVRTC writes");
+        let (_, resources) = compiler.measure(&source.text, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
         for entry in &source.entries {
             let own = resources.iter().find(|own| own.name == entry.name);
             let own = own.unwrap_or_else(|| panic!("{arch}: {} is not there", entry.name));
-            // 256 threads of 128 registers are half of a multiprocessor's: two blocks at once.
-            assert!(0 < own.registers && own.registers <= 128, "{arch}: {own:?}");
+            assert_eq!(own.spilled, [0, 0], "{arch}: {own:?} {}", body(&source, &entry.name));
+            assert!(0 < own.registers && 2 <= blocks_at_once(arch, own), "{arch}: {own:?}");
             let trigonometry = ["sin", "cos", "tan"]
                 .iter()
                 .any(|function| body(&source, &entry.name).contains(&format!("f_{function}(")));
@@ -429,10 +547,22 @@ pub(crate) fn check_resources(
             assert!(own.stack <= 8 || trigonometry, "{arch}: {own:?} {}", body(&source, &entry.name));
         }
         if lower::Target::name(target) == "cuda:sm_90" && arch == "sm_90" {
-            let again = compiler.compile(&source.text, arch).expect("it did");
-            assert!(again == cubin, "the same source gives the same code");
+            let compiled = || compiler.compile(&source.text, arch).expect("it did");
+            assert!(compiled() == compiled(), "the same source gives the same code");
         }
     }
+}
+
+/// How many blocks of 256 threads a multiprocessor has at once (CUDA C++ Programming Guide, "Technical Specifications per
+/// Compute Capability"): 65536 registers, given out by eight a thread, and shared memory, of which each block takes 1 KiB more.
+fn blocks_at_once(arch: &str, own: &cuda::Resources) -> u32 {
+    let (threads, shared) = match arch {
+        "sm_80" => (2048, 164 << 10),
+        "sm_120" => (1536, 100 << 10),
+        _ => (2048, 228 << 10),
+    };
+    let by_registers = 65_536 / (own.registers.next_multiple_of(8) * 256);
+    by_registers.min(threads / 256).min(shared / (own.shared + 1024))
 }
 
 /// The text of a function.
@@ -516,7 +646,7 @@ fn emitted_kernels_read_so() {
     assert_eq!(
         &source.text[start..],
         "\
-extern \"C\" __global__ void __launch_bounds__(256) conv_0(const float* a0, const float* a1, const float* a2, float* y) {
+extern \"C\" __global__ void __launch_bounds__(256, 2) conv_0(const float* a0, const float* a1, const float* a2, float* y) {
     const auto finish = [=](float v, int channel, size_t at) {
         v += a2[channel];
         v = f_relu(v);
@@ -558,6 +688,41 @@ extern \"C\" __global__ void __launch_bounds__(256) softmax_3(const float* a0, f
             "softmax_3 [9, 1, 1] [256, 1, 1]",
         ]
     );
+}
+
+/// One kernel of each kind, in `f32`, in halves and rounded for tensor cores, with its launches.
+#[test]
+fn kernels_of_every_kind_read_so() {
+    let (cases, _) = cases();
+    let mut text = String::new();
+    for target in [target(DType::F32), target(DType::F16), target(DType::F32).rounding()] {
+        let graphs = match lower::Target::dtype(&target) {
+            DType::F32 => cases.clone(),
+            dtype => half_cases(&cases, dtype),
+        };
+        let mut kinds = std::collections::BTreeSet::new();
+        // Rounding is for products and convolutions; the other kinds are those of `f32`.
+        let rounds = lower::Target::name(&target).ends_with("+tf32");
+        for (name, graph) in graphs {
+            let mut compiled = compiled_for(graph, &target).expect("there are kernels").1;
+            let is_told = |kernel: &str| !rounds || ["cuda_conv", "cuda_product"].contains(&kernel);
+            let mut is_new = |kernel: &str| is_told(kernel) && kinds.insert(kernel.to_string());
+            let new: Vec<bool> = compiled.plan.steps.iter().map(|step| is_new(&step.kernel)).collect();
+            let source = assemble([&mut compiled.plan]);
+            for (step, _) in compiled.plan.steps.iter().zip(new).filter(|(_, new)| *new) {
+                let Launch { entry, grid, block, turns } = launch(&step.code);
+                let turns = turns.map(|turns| format!(", {turns} times")).unwrap_or_default();
+                let head = format!(
+                    "// {}, {name}: {} on {grid:?} x {block:?}{turns}",
+                    lower::Target::name(&target),
+                    step.label
+                );
+                text.push_str(&format!("{head}\n{}\n}}\n\n", body(&source, &entry).trim_start()));
+            }
+        }
+        assert!(if rounds { 2 } else { 10 } <= kinds.len(), "{kinds:?}");
+    }
+    insta::assert_snapshot!(text);
 }
 
 /// Pooling, which has no kernel for bytes.
@@ -604,26 +769,26 @@ extern \"C\" __global__ void __launch_bounds__(256) pointwise_0(const float* a0,
     y[i] = (bf16)r0;
 }
 
-extern \"C\" __global__ void __launch_bounds__(256) conv_1(const bf16* a0, const bf16* a1, const float* a2, bf16* y) {
+extern \"C\" __global__ void __launch_bounds__(256, 2) conv_1(const bf16* a0, const bf16* a1, const float* a2, bf16* y) {
     const auto finish = [=](float v, int channel, size_t at) {
         v += a2[channel];
         return v;
     };
-    convolve_by_cores<bf16, Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1>(a0, a1, y, finish);
+    convolve_by_cores<bf16, Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1, 16, 2>(a0, a1, y, finish);
 }
 
 extern \"C\" __global__ void __launch_bounds__(256) pool_2(const bf16* a0, bf16* y) {
     pool_max<Window<3, 3, 1, 1, 2, 2, 2, 2, 1, 1, 0, 0>, 16, 1>(a0, y);
 }
 
-extern \"C\" __global__ void __launch_bounds__(256) product_3(const bf16* a0, const bf16* a1, float* y) {
+extern \"C\" __global__ void __launch_bounds__(256, 2) product_3(const bf16* a0, const bf16* a1, float* y) {
     const auto finish = [=](float v, int channel, size_t at) {
         return v;
     };
     const bf16* a = a0 + (0);
     const bf16* b = a1 + (0);
-    product_by_cores<bf16, 2, 2, 1, 3, 16>([=](int row, int k) { return a[row * 16 + k].bits; },
-        [=](int k, int column) { return b[k * 3 + column].bits; },
+    product_by_cores<bf16, 2, 2, 1, 3, 16, 16, 2>([=](int row, int k) { return a + row * 16 + k; },
+        [=](int k, int column) { return b + k * 3 + column; },
         [=](int row, int column, float sum) {
             const size_t at = ((size_t)blockIdx.z * 1 + row) * 3 + column;
             y[at] = finish(sum, column, at);
@@ -643,10 +808,11 @@ fn products_of_halves_are_cut_into_tiles() {
         let mut plans: Vec<Compiled> =
             cases.iter().map(|(_, graph)| compiled_as(graph.clone(), dtype).expect("there are kernels").1).collect();
         let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-        let product = format!("product_by_cores<{name}, 4, 4, 1030, 1029, 37>([=](int row, int k) {{ return a[row");
+        let product =
+            format!("product_by_cores<{name}, 4, 4, 1030, 1029, 37, 2, 2>([=](int row, int k) {{ return a + row");
         assert!(source.text.contains(&product), "{}", source.text);
         let window = "Window<63, 66, 63, 66, 3, 3, 1, 1, 1, 1, 1, 1>";
-        let conv = format!("convolve_by_cores<{name}, {window}, 4, 4, 5, 261, 1>(a0, a1, y, finish)");
+        let conv = format!("convolve_by_cores<{name}, {window}, 4, 4, 5, 261, 1, 2, 2>(a0, a1, y, finish)");
         assert!(source.text.contains(&conv), "{}", source.text);
         let grids: Vec<[u32; 3]> = plans
             .iter()

@@ -42,18 +42,20 @@ pub(crate) struct How {
     pub(crate) dtype: DType,
     /// Emitted kernels round operands for tensor cores.
     pub(crate) rounds: bool,
+    /// Part of the arena without a budget that is all there may be, in percent.
+    pub(crate) budget: Option<u64>,
 }
 
 impl Default for How {
     fn default() -> How {
-        How { code: Some(b"code".to_vec()), cudnn: None, cublas: None, dtype: DType::F32, rounds: false }
+        How { code: Some(b"code".to_vec()), cudnn: None, cublas: None, dtype: DType::F32, rounds: false, budget: None }
     }
 }
 
 impl Mocked {
     /// Compiles a graph and builds a driver that has its kernels, or none after saying that `test` is skipped.
     pub(crate) fn new(test: &str, name: &str, graph: Graph, how: How) -> Option<Mocked> {
-        let (folder, How { code, cudnn, cublas, dtype, rounds }) = (folder(name), how);
+        let (folder, How { code, cudnn, cublas, dtype, rounds, budget }) = (folder(name), how);
         let mut target = crate::cuda::target(dtype);
         if rounds {
             target = target.rounding();
@@ -76,7 +78,13 @@ impl Mocked {
             target = target.with_cublas(math, Some(workspace));
         }
         let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
-        let mut compiled = compile(model, &target, None, |_, _| {}).expect("it has kernels");
+        let mut compiled = compile(model.clone(), &target, None, |_, _| {}).expect("it has kernels");
+        if let Some(percent) = budget {
+            let budget = Bytes(compiled.plan.arena.size.0 * percent / 100);
+            compiled =
+                compile(model, &target, Some(budget), |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(compiled.plan.arena.size <= budget && compiled.fit.is_some(), "{name}");
+        }
         let source = assemble([&mut compiled.plan]);
         compiled.plan.modules.extend(code.map(|code| Module { arch: "sm_90".into(), code }));
         let kernels = folder.join("kernels.inc");
@@ -96,6 +104,26 @@ impl Mocked {
                 .expect("the folder is ours");
         }
         Some(Mocked { exe, folder, plan, inputs, graph })
+    }
+
+    /// Builds driver and libraries again, under sanitizers; the sanitizer that a process has to load before them.
+    fn sanitized(&self) -> Option<String> {
+        let kernels = format!("-DKERNELS=\"{}\"", self.folder.join("kernels.inc").display());
+        let sources =
+            [("mock", "libcuda.so.1"), ("mock_cudnn", "libcudnn.so.9"), ("mock_cublaslt", "libcublasLt.so.13")];
+        for (source, library) in sources {
+            let library = self.folder.join(library);
+            // This process may have the old one.
+            if std::fs::remove_file(&library).is_err() {
+                continue;
+            }
+            let mut build = Command::new("c++");
+            build.args(crate::cuda::SANITIZERS).arg(&kernels).arg(root().join(format!("cuda/{source}.cpp")));
+            assert!(built(&mut build, &library), "it was built before");
+        }
+        let named = Command::new("c++").arg("-print-file-name=libasan.so").output().ok()?;
+        let path = text(&named.stdout).trim().to_string();
+        Path::new(&path).is_absolute().then_some(path)
     }
 
     pub(crate) fn run(&self, variables: &[(&str, &str)]) -> Output {
@@ -264,6 +292,66 @@ fn a_run_asks_the_driver_for_what_was_planned() {
         let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
         let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
         assert_near(name, &mocked.outputs(), &want, parts);
+    }
+}
+
+/// The driver, the libraries and the kernels in them, under sanitizers.
+#[test]
+fn a_run_on_mocks_is_clean_under_sanitizers() {
+    let test = "gpu::a_run_on_mocks_is_clean_under_sanitizers";
+    let cublas = Some((Math::Strict, Bytes(4096)));
+    let cases = [
+        ("random", crate::passes_keep::random_graph(3), How::default()),
+        ("recurrent", recurrent(), How { dtype: DType::F16, ..How::default() }),
+        ("convolutions", convolutions(), with_cudnn(Some(b"code".to_vec()))),
+        ("transformer", crate::transformers::transformer(1), How { cublas, dtype: DType::Bf16, ..How::default() }),
+    ];
+    for (name, graph, how) in cases {
+        let Some(mocked) = Mocked::new(test, &format!("gpu-sanitized-{name}"), graph, how) else { return };
+        let Some(sanitizer) = mocked.sanitized() else { return skip(test, "`c++` has no AddressSanitizer") };
+        // What is loaded for good is not given back.
+        let out = mocked.run(&[("LD_PRELOAD", &sanitizer), ("ASAN_OPTIONS", "detect_leaks=0")]);
+        assert!(out.status.success(), "{name}: {}", text(&out.stderr).chars().take(4000).collect::<String>());
+        assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{name}");
+        let failed = mocked.run(&[
+            ("LD_PRELOAD", &sanitizer),
+            ("ASAN_OPTIONS", "detect_leaks=0"),
+            ("PRESTOW_MOCK_FAIL", "cuGraphLaunch:2:719"),
+        ]);
+        let said = text(&failed.stderr);
+        assert!(failed.status.code() == Some(2) && said.contains("the GPU was lost"), "{name}: {said}");
+    }
+}
+
+/// Less memory for more time: stretches in bands, and libraries with less workspace, of halves as well.
+#[test]
+fn a_budget_is_kept_on_a_gpu() {
+    let test = "gpu::a_budget_is_kept_on_a_gpu";
+    let resnet = || network("resnet18", &[1, 3, 32, 32]);
+    let cublas = Some((Math::Strict, Bytes(1 << 16)));
+    let cases = [
+        ("bands", resnet(), 70, How::default()),
+        ("cudnn", resnet(), 70, with_cudnn(Some(b"code".to_vec()))),
+        ("cublas", crate::transformers::transformer(2), 60, How { cublas, ..How::default() }),
+        ("cublas-f16", crate::transformers::transformer(2), 60, How { cublas, dtype: DType::F16, ..How::default() }),
+    ];
+    for (name, graph, percent, how) in cases {
+        let (rough, libraries) = (how.dtype.is_half(), how.cublas.is_some());
+        let how = How { budget: Some(percent), ..how };
+        let Some(mocked) = Mocked::new(test, &format!("gpu-budget-{name}"), graph, how) else { return };
+        let out = mocked.run(&[]);
+        assert!(out.status.success(), "{name}: {}", text(&out.stderr));
+        assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{name}");
+        let processor = crate::support::compiled(mocked.graph.clone()).expect("processors have kernels for it");
+        let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
+        assert_near(name, &mocked.outputs(), &want, if rough { 8.0 / 1024.0 } else { 1e-3 });
+        let mut audit = without_libraries(&mocked.exe);
+        audit.args(["memory", "--actual", "--json"]).env("LD_LIBRARY_PATH", &mocked.folder);
+        let report: serde_json::Value =
+            serde_json::from_slice(&audit.output().expect("it is there").stdout).expect("it is JSON");
+        assert_eq!(report["verdict"], "equal", "{name}: {report}");
+        let is_cut = mocked.plan.steps.iter().any(|step| step.scope.to_string().contains("band"));
+        assert_eq!(is_cut, !libraries, "{name}: bands, or workspace alone");
     }
 }
 

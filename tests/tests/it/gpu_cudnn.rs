@@ -72,7 +72,7 @@ pub(crate) fn convolutions() -> Graph {
     let dilation = [1, 2].into_iter().collect();
     let wide = Conv { dilation, epilogue: epilogue(true, false, none), ..Conv::square(1, 1) };
     let wide = add(&mut graph, "wide", wide, &[4, 12, 2, 2], &[grouped]);
-    // What it has no engine for: a function of its own, and zero without a bias.
+    // Functions that its fused engines have not, and zero without a bias, are a kernel of ours behind it.
     let other = add(
         &mut graph,
         "other",
@@ -80,12 +80,20 @@ pub(crate) fn convolutions() -> Graph {
         &[4, 4, 1, 1],
         &[wide],
     );
-    let y = add(
+    let last = add(
         &mut graph,
         "last",
         Conv { epilogue: epilogue(false, false, relu), ..Conv::square(1, 0) },
-        &[3, 4, 1, 1],
+        &[4, 4, 1, 1],
         &[other],
+    );
+    // What it has no engine for.
+    let y = add(
+        &mut graph,
+        "alone",
+        Conv { epilogue: epilogue(false, true, none), ..Conv::square(1, 0) },
+        &[4, 4, 1, 1],
+        &[last, other],
     );
     graph.set_outputs(vec![("y".into(), y)]);
     graph
@@ -103,7 +111,15 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     let test = "gpu_cudnn::what_cudnn_planned_is_what_it_is_asked_for";
     let code = || Some(b"code".to_vec());
     let Some(mocked) = Mocked::new(test, "gpu-cudnn", convolutions(), with_cudnn(code())) else { return };
-    assert_eq!(by_cudnn(&mocked.plan), ["plain", "bias", "sum", "grouped", "wide"]);
+    assert_eq!(by_cudnn(&mocked.plan), ["plain", "bias", "sum", "grouped", "wide", "other", "last"]);
+    let behind = |scope: &str| {
+        let steps = mocked.plan.steps.iter().filter(|step| step.scope.to_string() == scope);
+        steps.map(|step| step.label.split(' ').next().unwrap_or_default().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (behind("other"), behind("last")),
+        (vec!["1x1".into(), "tanh".into()], vec!["1x1".into(), "relu".into()])
+    );
     for step in mocked.plan.steps.iter().filter(|step| step.kernel == CUDNN_CONV) {
         // Of the engines those are left out that have tensor cores, compile, or want a tebibyte.
         assert!(step.label.ends_with("engine 4"), "{}", step.label);
@@ -154,7 +170,7 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
         fails(call, &[("PRESTOW_MOCK_FAIL", &format!("{call}:{at}:2000"))], &["cuDNN", "told to fail"]);
     }
     // In the middle of a record.
-    fails("record", &[("PRESTOW_MOCK_FAIL", "cudnnBackendExecute:7:2000")], &["cuDNN"]);
+    fails("record", &[("PRESTOW_MOCK_FAIL", "cudnnBackendExecute:10:2000")], &["cuDNN"]);
     let other = [("PRESTOW_MOCK_CUDNN_VERSION", "92000")];
     fails("other", &other, &["cuDNN 9.20.0 does not take a plan that 9.19.0 made", "VERSION_MISMATCH", "--cudnn"]);
     fails("old", &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
@@ -232,10 +248,7 @@ fn halves_lie_as_cudnn_wants_them() {
                 assert_eq!(workspace.size, Bytes(131), "{name}: {} is turned around", step.scope);
             }
             let turned = plan.steps.iter().filter(|step| step.scope.to_string().contains("relayout")).count();
-            assert!(
-                (1..=2).contains(&turned),
-                "{name}: the input, and perhaps what is behind the last convolution: {turned}"
-            );
+            assert!((1..=3).contains(&turned), "{name}: the input, and what the last convolution reads: {turned}");
             let out = mocked.run(&[]);
             assert!(out.status.success(), "{name}: {}", text(&out.stderr));
             assert_eq!(mocked.trace(), expected_trace(plan), "{name}");
@@ -287,9 +300,14 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
     let planned = ["--target", facts, "--cudnn"];
     let (code, said) = compile("all", "resnet18", &planned, &folder);
     assert!(code == Some(0) && said.contains("cuDNN 9.19.0 does 20 of 20 convolutions at batch 1"), "{said}");
-    let (code, said) = compile("some", "mobilenet_v2", &[&planned[..], &["--verbose"]].concat(), &folder);
-    assert!(code == Some(0) && said.contains("cuDNN 9.19.0 does 17 of 52 convolutions"), "{said}");
-    assert!(said.contains("features/0/0: its activation is not one of cuDNN's fused engines"), "{said}");
+    let (code, said) = compile("clipped", "mobilenet_v2", &planned, &folder);
+    assert!(code == Some(0) && said.contains("cuDNN 9.19.0 does 52 of 52 convolutions"), "{said}");
+    let file = folder.join("some.onnx");
+    std::fs::write(&file, export::onnx(&convolutions()).expect("it can be written")).expect("the folder is ours");
+    let some = file.to_str().expect("it is text");
+    let (code, said) = compile("some", some, &[&planned[..], &["--verbose"]].concat(), &folder);
+    assert!(code == Some(0) && said.contains("cuDNN 9.19.0 does 7 of 8 convolutions"), "{said}");
+    assert!(said.contains("alone~0: cuDNN's fused engines with a residual have a bias"), "{said}");
     let (code, said) = compile("json", "lenet", &[&planned[..], &["--json", "--batch", "1,2"]].concat(), &folder);
     let report: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
     let cudnn = &report["cudnn"];
@@ -303,6 +321,24 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
         .expect("it is ours");
     let (code, said) = compile("more", "lenet", &["--target", partial.to_str().expect("text"), "--cudnn"], &folder);
     assert_eq!(code, Some(0), "what else is known is handed on: {said}");
+
+    // Under a budget it has the workspace that is left, and the fastest engine within that.
+    let large = |words: &[&str]| {
+        let mut command = without_libraries(&program("prestow"));
+        command.args(["compile", "resnet18", "--json", "-o"]).arg(folder.join("large")).args(planned).args(words);
+        command.env("PRESTOW_CUDA_LIBS", &folder).env("PRESTOW_MOCK_CUDNN_ENGINES", "large");
+        let out = command.arg("--data").arg(root().join("data")).output().expect("it is built");
+        assert!(out.status.success(), "{words:?}: {}", text(&out.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("it is JSON");
+        let image = runtime::ImageFile::open(&folder.join("large")).expect("it is an image");
+        let by = |engine: &str| image.plans[0].steps.iter().filter(|step| step.label.ends_with(engine)).count();
+        let refused = report["cudnn"]["plans"][0]["refused"].as_array().map_or(0, Vec::len);
+        (report["arena_bytes"].as_u64().expect("it is a number"), by("engine 5"), by("engine 4"), refused)
+    };
+    let (arena, fast, slow, refused) = large(&[]);
+    assert_eq!((fast, slow, refused), (20, 0, 0));
+    let (less, fast, slow, refused) = large(&["--budget", &(arena - 1).to_string()]);
+    assert!(less < arena && 0 < fast && 0 < slow && fast + slow == 20 && refused == 0, "{less} {fast} {slow}");
 
     // cuDNN itself.
     let nowhere = folder.join("nowhere");

@@ -8,7 +8,9 @@ use lower::Target;
 use lower::cuda::CudaTarget;
 use types::{Bytes, DType, Scope, Shape, Tensor};
 
-use crate::cuda::{Run, SANITIZERS, TOLERANCE, cases, check_resources, large_products, run_given, target};
+use crate::cuda::{
+    Run, SANITIZERS, TOLERANCE, cases, check_resources, copied_products, large_products, run_given, target,
+};
 use crate::executables::{folder, program, text};
 use crate::gpu::{How, Mocked, expected_trace, network, without_libraries};
 use crate::halves::assert_near;
@@ -74,6 +76,7 @@ fn products() -> Vec<(String, Graph)> {
     };
     let mut graphs: Vec<(String, Graph)> = all.into_iter().filter(|(_, graph)| is_product(graph)).collect();
     graphs.extend(large_products());
+    graphs.extend(copied_products());
     assert!(20 < graphs.len(), "{}", graphs.len());
     graphs
 }
@@ -103,12 +106,12 @@ fn rounded_operands_are_off_by_a_step_at_most() {
     let test = "tf32::rounded_operands_are_off_by_a_step_at_most";
     // What follows a sum may make more of a difference than it is.
     let plain = |(name, graph): (String, Graph)| {
-        let node = graph.nodes().values().next().expect("there is one").clone();
-        let activation = match &node.op {
-            Op::MatMul(product) => &product.epilogue.activation,
-            Op::Conv(conv) => &conv.epilogue.activation,
-            _ => unreachable!("they are products"),
-        };
+        let activation = graph.nodes().values().find_map(|node| match &node.op {
+            Op::MatMul(product) => Some(product.epilogue.activation.clone()),
+            Op::Conv(conv) => Some(conv.epilogue.activation.clone()),
+            _ => None,
+        });
+        let activation = activation.expect("they are products");
         activation.is_empty().then_some((name, graph))
     };
     let graphs: Vec<(String, Graph)> = products().into_iter().filter_map(plain).collect();

@@ -205,7 +205,7 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
          --data DIR            where those are (default data)
          --target cpu          what is compiled for: cpu (any of this architecture), cpu:native, cpu:x86-64,
                                cpu:x86-64-v3, cpu:x86-64-v4, cpu:aarch64; or cuda:sm_80, cuda:sm_90, cuda:sm_100,
-                               cuda:sm_120, for which `cargo xtask fetch --cuda` brings the compiler; or FILE.json, the
+                               cuda:sm_120, for which `cargo xtask fetch --nvrtc` brings the compiler; or FILE.json, the
                                facts of one GPU, as targets/cuda-sm_90-h200.json
          --cudnn[=tf32]        convolutions by cuDNN where it has an engine, planned for the GPU of --target FILE.json and
                                without it (`cargo xtask fetch --cudnn` brings the library, which the executable then needs
@@ -555,8 +555,8 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if tune.is_some() && exact {
         return Err("--tune chooses among algorithms that --exact excludes; leave out one of them".into());
     }
-    if device.is_some() && (tune.is_some() || budget.is_some()) {
-        return Err("--target cuda:ARCH goes without --tune and --budget, which are for processors".into());
+    if device.is_some() && tune.is_some() {
+        return Err("--target cuda:ARCH goes without --tune, which is for processors".into());
     }
     if libraries.cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
         return Err(
@@ -582,9 +582,10 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if tune.is_some() && dtypes != [Numbers::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
-    if budget.is_some() && dtypes != [Numbers::F32] {
+    if budget.is_some() && device.is_none() && dtypes != [Numbers::F32] {
         return Err(
-            "--budget and --dtype exclude each other: what saves memory at the cost of time is there for f32 alone"
+            "--budget and --dtype exclude each other on processors: what saves memory at the cost of time is there for \
+             f32 alone"
                 .into(),
         );
     }

@@ -26,13 +26,13 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     };
     let runner = read_runner(request.runner.as_deref(), request.level)?;
     let output = output_path(request)?;
-    let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let gpu = request.device.as_ref();
     let libraries = request.libraries.of(numbers);
     let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
     let properties = facts.map(|(_, facts)| &facts.device);
     let find = |gpu: &Gpu| Device::find(numbers.on(gpu.target.clone()), libraries, properties, &request.source.data);
     let device = gpu.map(find).transpose()?;
+    let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let (dtype, pictures) = (numbers.dtype(), request.batches.iter().copied().min());
     let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, pictures, ..CpuTarget::new() };
     let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
@@ -81,7 +81,10 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
     let cudnn = device.as_ref().and_then(|device| device.cudnn.clone());
-    let libraries = Library::all(libraries, cudnn, &program, left);
+    if let Some(note) = facts.and_then(|(file, facts)| device::other_version(file, facts, cudnn.as_deref())) {
+        eprintln!("note: {note}");
+    }
+    let libraries = Library::all(libraries, cudnn, &program, &left);
     if let Some((file, facts)) = facts {
         device::fits(file, facts, &program)?;
     }
@@ -99,7 +102,11 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
             format!("{report:#}\n")
         }
         false => {
-            let device = facts.map(|(file, facts)| device::as_text(file, facts, &program)).unwrap_or_default();
+            let device = match (facts, &device) {
+                (Some((file, facts)), _) => device::as_text(file, facts, &program),
+                (None, Some(device)) => device::unknown(device.target.arch()),
+                (None, None) => String::new(),
+            };
             let libraries: String = libraries.iter().map(|library| library.text(request.verbose)).collect();
             as_text(&program, &fits, tuning.as_ref(), &(libraries + &device)) + &wrote(&output, seconds)
         }

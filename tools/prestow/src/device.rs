@@ -7,8 +7,8 @@ use compiler::Program;
 use cuda::cudnn::Planner;
 use cuda::nvrtc::Compiler;
 use cuda::{Facts, Places, Properties};
-use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, assemble};
-use plan::{Module, Plan};
+use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, EMITTED_CONVS, EMITTED_PRODUCTS, assemble};
+use plan::{Module, Plan, Step};
 use types::Bytes;
 
 use crate::arguments::Libraries;
@@ -107,6 +107,21 @@ fn beside(facts: &Facts, program: &Program) -> Vec<(&'static str, Bytes)> {
     taken.into_iter().filter_map(|(what, bytes)| Some((what, Bytes(bytes?)))).collect()
 }
 
+/// What is said of memory where only an architecture is known.
+pub(crate) fn unknown(arch: &str) -> String {
+    format!(
+        "what context and libraries take beside it is not known of every {arch}: --target FILE.json names one GPU's facts\n"
+    )
+}
+
+/// Whether the library that planned is another than the facts have, where the executable will refuse to run.
+pub(crate) fn other_version(file: &Path, facts: &Facts, cudnn: Option<&str>) -> Option<String> {
+    let (own, there) = (cudnn?, facts.libraries.get("cudnn")?);
+    (own != there).then(|| {
+        format!("{} has cuDNN {there}; the executable needs {own}, which planned, where it runs", file.display())
+    })
+}
+
 /// A program's memory on a GPU, in words.
 pub(crate) fn as_text(file: &Path, facts: &Facts, program: &Program) -> String {
     let (name, total) = (&facts.device.device_name, Bytes(facts.device.total_global_mem));
@@ -142,7 +157,7 @@ struct Refused {
     reason: String,
 }
 
-/// The nodes of a graph that libraries do not do.
+/// Why libraries do not do nodes, where that does not depend on how much workspace they may have.
 pub(crate) struct Left {
     by_cudnn: Vec<Refused>,
     by_cublas: Vec<Refused>,
@@ -180,25 +195,38 @@ struct Share {
     refused: Vec<Refused>,
 }
 
+impl Share {
+    /// By the steps that a plan has in the end: under a budget some nodes are cut into several, and a library may have
+    /// nothing within the workspace that is left.
+    fn of(plan: &Plan, kernel: &str, emitted: &[&str], known: &[Refused]) -> Share {
+        let done = plan.steps.iter().filter(|step| step.kernel == kernel).count();
+        let others = plan.steps.iter().filter(|step| emitted.contains(&step.kernel.as_str()));
+        let refused = |step: &Step| {
+            let scope = step.scope.to_string();
+            let known = known.iter().find(|known| known.scope == scope).map(|known| known.reason.clone());
+            Refused {
+                reason: known.unwrap_or_else(|| "it has nothing within the workspace of the budget".into()),
+                scope,
+            }
+        };
+        Share { batch: plan.batch, done, refused: others.map(refused).collect() }
+    }
+}
+
 impl Library {
-    /// Those that are asked for, with what they leave of each plan.
-    pub(crate) fn all(libraries: Libraries, cudnn: Option<String>, program: &Program, left: Vec<Left>) -> Vec<Library> {
-        let (by_cudnn, by_cublas): (Vec<_>, Vec<_>) =
-            left.into_iter().map(|left| (left.by_cudnn, left.by_cublas)).unzip();
-        let plans = |kernel: &str, left: Vec<Vec<Refused>>| -> Vec<Share> {
-            let share = |(plan, refused): (&Plan, _)| {
-                let done = plan.steps.iter().filter(|step| step.kernel == kernel).count();
-                Share { batch: plan.batch, done, refused }
-            };
+    /// Those that are asked for, with what they leave of each plan, and why.
+    pub(crate) fn all(libraries: Libraries, cudnn: Option<String>, program: &Program, left: &[Left]) -> Vec<Library> {
+        let plans = |kernel: &str, emitted: &[&str], known: fn(&Left) -> &[Refused]| -> Vec<Share> {
+            let share = |(plan, left): (&Plan, &Left)| Share::of(plan, kernel, emitted, known(left));
             program.plans.iter().zip(left).map(share).collect()
         };
         let mut all = Vec::new();
         if cudnn.is_some() {
-            let plans = plans(CUDNN_CONV, by_cudnn);
+            let plans = plans(CUDNN_CONV, &EMITTED_CONVS, |left| &left.by_cudnn);
             all.push(Library { key: "cudnn", name: "cuDNN", version: cudnn, nodes: "convolutions", plans });
         }
         if libraries.cublas.is_some() {
-            let plans = plans(CUBLAS_PRODUCT, by_cublas);
+            let plans = plans(CUBLAS_PRODUCT, &EMITTED_PRODUCTS, |left| &left.by_cublas);
             all.push(Library { key: "cublas", name: "cuBLASLt", version: None, nodes: "products", plans });
         }
         all

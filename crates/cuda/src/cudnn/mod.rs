@@ -17,7 +17,7 @@ use cuda_sys::cudnn as sys;
 use serde::{Deserialize, Serialize};
 
 pub use execution::{Execution, Handle};
-pub use planner::{Convolution, Order, Planner};
+pub use planner::{Convolution, Order, Planner, Take};
 
 use crate::library::function;
 use crate::{NotFound, Places, library};

@@ -49,13 +49,25 @@ pub struct Convolution {
     pub relu: bool,
 }
 
+/// Which of the engines that are for us is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Take {
+    /// The fastest one, as cuDNN models it.
+    Fastest,
+    /// The one with the least workspace.
+    Smallest,
+}
+
+/// A convolution, which engine is taken for it, and the most workspace that may have.
+type Question = (Convolution, Take, u64);
+
 /// cuDNN with the facts of a GPU.
 pub struct Planner {
     library: Arc<Cudnn>,
     device: Arc<Descriptor>,
     math: Math,
     /// What was asked before: kernels are compared more than once.
-    known: RefCell<BTreeMap<(Convolution, u64), Result<Planned, String>>>,
+    known: RefCell<BTreeMap<Question, Result<Planned, String>>>,
 }
 
 use sys::cudnnBackendBehaviorNote_t as Behavior;
@@ -82,23 +94,24 @@ impl Planner {
         self.library.version()
     }
 
-    /// The fastest plan, as cuDNN models it, with no more workspace than so many bytes.
+    /// A plan with no more workspace than so many bytes.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn convolution(&self, problem: &Convolution, workspace_max: u64) -> Result<Planned, String> {
-        let key = (problem.clone(), workspace_max);
+    pub fn convolution(&self, problem: &Convolution, take: Take, workspace_max: u64) -> Result<Planned, String> {
+        let key = (problem.clone(), take, workspace_max);
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }
-        let found = self.ask(problem, workspace_max);
+        let found = self.ask(problem, take, workspace_max);
         self.known.borrow_mut().insert(key, found.clone());
         found
     }
 
-    fn ask(&self, problem: &Convolution, workspace_max: u64) -> Result<Planned, String> {
+    fn ask(&self, problem: &Convolution, take: Take, workspace_max: u64) -> Result<Planned, String> {
         let graph = self.graph(problem)?;
         let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
+        let mut smallest: Option<Planned> = None;
         use sys::cudnnBackendHeurMode_t as Mode;
         for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
             let mut ask = self.new_object(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
@@ -110,10 +123,17 @@ impl Planner {
             let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
             for config in ask.others(name, kind, true)? {
                 match self.judge(Arc::new(config), workspace_max, problem.number)? {
-                    Ok(planned) => return Ok(planned),
+                    Ok(planned) if take == Take::Fastest || planned.workspace == 0 => return Ok(planned),
+                    Ok(planned) => match &smallest {
+                        Some(other) if other.workspace <= planned.workspace => {}
+                        _ => smallest = Some(planned),
+                    },
                     Err(reason) => *refused.entry(reason).or_default() += 1,
                 }
             }
+        }
+        if let Some(planned) = smallest {
+            return Ok(planned);
         }
         if refused.is_empty() {
             return Err("cuDNN has no engine for it".into());

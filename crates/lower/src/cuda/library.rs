@@ -1,12 +1,16 @@
 //! Convolutions that cuDNN does, where it was asked for.
+//!
+//! Its fused engines have a bias, a residual and zero behind a convolution; what else becomes of results is a kernel of ours
+//! behind it, in place.
 
 use ::cuda::Number;
-use ::cuda::cudnn::{Convolution, Order, Planner};
+use ::cuda::cudnn::{Convolution, Order, Planner, Take};
 use ir::ops::Conv;
 use types::pointwise::Unary;
 use types::{Bytes, Layout, Shape};
 
 use super::layout::turned;
+use super::pointwise::go_on;
 use super::products::number as stored;
 use super::windows::{label, two};
 use super::{CUDNN_CONV, Chosen, View};
@@ -15,24 +19,23 @@ use crate::{Call, CallInput, Pack};
 /// The most workspace that an engine may want: what cuDNN's fast ones want of the networks' layers, and not gigabytes.
 const WORKSPACE_MAX: Bytes = Bytes(256 << 20);
 
-/// The call of a convolution whose values have a layout, or why cuDNN does not do it.
+/// The calls of a convolution whose values have a layout, or why cuDNN does not do it.
 pub(super) fn conv(
     node: &View,
     conv: &Conv,
     planner: &Planner,
     scratch: Bytes,
     layout: Layout,
-) -> Result<Call, String> {
+) -> Result<Vec<Call>, String> {
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
-    let relu = match conv.epilogue.activation[..] {
-        [] => false,
-        [Unary::Relu] => true,
-        _ => return Err("its activation is not one of cuDNN's fused engines".into()),
-    };
     let (bias, residual) = (conv.epilogue.bias, conv.epilogue.residual);
-    if (residual || relu) && !bias {
-        return Err("cuDNN's fused engines have a bias".into());
+    if residual && !bias {
+        return Err("cuDNN's fused engines with a residual have a bias".into());
     }
+    let (relu, behind) = match &conv.epilogue.activation[..] {
+        [Unary::Relu, behind @ ..] if bias => (true, behind),
+        behind => (false, behind),
+    };
     let side = |end: usize| conv.pad.iter().map(|pad| pad[end]).collect::<Vec<usize>>();
     let number = number(node)?;
     let problem = Convolution {
@@ -61,8 +64,15 @@ pub(super) fn conv(
         let stored = node.output().dtype;
         inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
     }
-    let planned = planner.convolution(&problem, scratch.min(WORKSPACE_MAX).0)?;
-    Ok(Call {
+    let fastest = planner.convolution(&problem, Take::Fastest, scratch.min(WORKSPACE_MAX).0);
+    let planned = match layout {
+        // There is nothing else for it: the least that it can do with.
+        Layout::ChannelsLast if scratch < WORKSPACE_MAX => {
+            fastest.or_else(|_| planner.convolution(&problem, Take::Smallest, WORKSPACE_MAX.0))?
+        }
+        _ => fastest?,
+    };
+    let own = Call {
         kernel: CUDNN_CONV,
         label: format!("{}, engine {}", label(&weight[2..], out), planned.engine),
         workspace: Bytes(planned.workspace),
@@ -71,6 +81,10 @@ pub(super) fn conv(
         // cuDNN does not say that a result may lie where an operand does.
         in_place: Default::default(),
         part: None,
+    };
+    Ok(match behind {
+        [] => vec![own],
+        behind => vec![own, go_on(node, behind)],
     })
 }
 

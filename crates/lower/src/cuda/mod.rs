@@ -3,7 +3,7 @@
 //! What kernels share stands in the folder `cuda/` as templates without includes; what is emitted here for a node is one
 //! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
 //! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, what cuDNN planned,
-//! or what cuBLASLt is to do.
+//! or what cuBLASLt is to do. Where operands lie is known by then, and how many of their bytes can be copied at once.
 //!
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
 //! number of the launch where a step is several.
@@ -27,7 +27,7 @@ use ::cuda::cudnn::{Planned, Planner};
 use ::cuda::{Launch, Math, Work};
 use ir::ops::ReduceKind;
 use ir::{Graph, Halves, Node, NodeId, Op, TensorType, ValueId};
-use plan::Plan;
+use plan::{Operand, Place, Plan, Step};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Shape};
@@ -48,6 +48,12 @@ pub const CUDNN_CONV: &str = "cudnn_conv";
 
 /// What a step's kernel is called where it is a product of cuBLASLt's.
 pub const CUBLAS_PRODUCT: &str = "cublaslt_product";
+
+/// What steps' kernels are called where a convolution is emitted.
+pub const EMITTED_CONVS: [&str; 2] = ["cuda_conv", "cuda_conv_each"];
+
+/// What steps' kernels are called where a product is emitted.
+pub const EMITTED_PRODUCTS: [&str; 1] = ["cuda_product"];
 
 /// How cuBLASLt computes, where it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,8 +255,8 @@ impl Target for CudaTarget {
         let node = graph.node(id);
         let workspace = match (&node.op, &self.cudnn) {
             (Op::Conv(conv), Some(planner)) => {
-                let call = library::conv(&View::new(graph, node), conv, planner, FREE_SCRATCH, layout);
-                call.ok().map(|call| call.workspace.0)
+                let calls = library::conv(&View::new(graph, node), conv, planner, FREE_SCRATCH, layout);
+                calls.ok().map(|calls| calls[0].workspace.0)
             }
             _ => None,
         };
@@ -399,9 +405,9 @@ impl CudaTarget {
     /// A library's call where there is one, or those of what we emit.
     fn select(&self, node: &View, scratch: Bytes) -> Result<Vec<Call>, String> {
         if let (Op::Conv(conv), Some(planner)) = (node.op(), &self.cudnn)
-            && let Ok(call) = library::conv(node, conv, planner, scratch, node.layout)
+            && let Ok(calls) = library::conv(node, conv, planner, scratch, node.layout)
         {
-            return Ok(vec![call]);
+            return Ok(calls);
         }
         if let (Op::MatMul(product), Some(cublas)) = (node.op(), &self.cublas)
             && let Ok(calls) = products::matmul(node, product, cublas, scratch)
@@ -493,6 +499,15 @@ fn kind_name(kind: &str) -> &'static str {
     KINDS.into_iter().find(|name| name.strip_prefix("cuda_") == Some(kind)).expect("the kinds are listed")
 }
 
+/// Where a step's operands begin: all that lies in front of a plan's block is a multiple of what a driver aligns it to.
+fn places(plan: &Plan, step: &Step) -> Vec<usize> {
+    let place = |operand: &Operand| match operand.place {
+        Place::Buffer(_) => plan.arena_range(operand).map_or(1, |range| range.start as usize),
+        Place::Constant(ix) => (plan.constants[ix.0 as usize].offset + operand.offset).0 as usize,
+    };
+    step.inputs.iter().map(place).collect()
+}
+
 /// Brings the functions of the steps of some plans together, and leaves in each step how its function is launched.
 ///
 /// # Panics
@@ -501,34 +516,38 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
     let mut source = Source::default();
     let mut needs: Vec<Template> = vec![Template::Base];
     let mut bodies: Vec<(Emitted, usize)> = Vec::new();
-    for step in plans.into_iter().flat_map(|plan| &mut plan.steps) {
-        let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
-            Chosen::Emitted(emitted) => emitted,
-            Chosen::Cudnn(planned) => {
-                step.code = Work::Cudnn(planned).code();
-                continue;
-            }
-            Chosen::Cublas(product) => {
-                step.code = Work::Cublas(product).code();
-                continue;
-            }
-        };
-        let same =
-            |(other, _): &&(Emitted, usize)| (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body);
-        let entry = match bodies.iter().find(same) {
-            Some((_, entry)) => *entry,
-            None => {
-                let name = format!("{}_{}", emitted.kind, source.entries.len());
-                let parameters = emitted.all_parameters().map(|(ty, _)| ty).collect();
-                source.entries.push(Entry { name, parameters });
-                needs.extend(&emitted.needs);
-                bodies.push((emitted.clone(), source.entries.len() - 1));
-                source.entries.len() - 1
-            }
-        };
-        let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
-        let launch = Launch { entry, grid: emitted.grid, block, turns: emitted.turns };
-        step.code = Work::Launch(launch).code();
+    for plan in plans {
+        let places: Vec<Vec<usize>> = plan.steps.iter().map(|step| places(plan, step)).collect();
+        for (step, places) in plan.steps.iter_mut().zip(places) {
+            let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
+                Chosen::Emitted(emitted) => Emitted { body: tensor::placed(&emitted.body, &places), ..emitted },
+                Chosen::Cudnn(planned) => {
+                    step.code = Work::Cudnn(planned).code();
+                    continue;
+                }
+                Chosen::Cublas(product) => {
+                    step.code = Work::Cublas(product).code();
+                    continue;
+                }
+            };
+            let same = |(other, _): &&(Emitted, usize)| {
+                (&other.parameters, &other.body) == (&emitted.parameters, &emitted.body)
+            };
+            let entry = match bodies.iter().find(same) {
+                Some((_, entry)) => *entry,
+                None => {
+                    let name = format!("{}_{}", emitted.kind, source.entries.len());
+                    let parameters = emitted.all_parameters().map(|(ty, _)| ty).collect();
+                    source.entries.push(Entry { name, parameters });
+                    needs.extend(&emitted.needs);
+                    bodies.push((emitted.clone(), source.entries.len() - 1));
+                    source.entries.len() - 1
+                }
+            };
+            let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
+            let launch = Launch { entry, grid: emitted.grid, block, turns: emitted.turns };
+            step.code = Work::Launch(launch).code();
+        }
     }
     for (template, text) in Template::ALL {
         if needs.contains(&template) {
@@ -539,7 +558,12 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
     for (emitted, entry) in &bodies {
         let parameters: Vec<String> = emitted.all_parameters().map(|(ty, name)| format!("{ty} {name}")).collect();
         let (name, parameters) = (&source.entries[*entry].name, parameters.join(", "));
-        let head = format!("extern \"C\" __global__ void __launch_bounds__({THREADS}) {name}({parameters})");
+        // Sums stay in registers, as long as a multiprocessor has two blocks at once.
+        let bounds = match &emitted.kind[..] {
+            "conv" | "product" => format!("{THREADS}, 2"),
+            _ => THREADS.to_string(),
+        };
+        let head = format!("extern \"C\" __global__ void __launch_bounds__({bounds}) {name}({parameters})");
         source.text.push_str(&format!("{head} {{\n{}}}\n\n", emitted.body));
     }
     source

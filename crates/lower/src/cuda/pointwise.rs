@@ -7,7 +7,7 @@ use types::pointwise::{Binary, Unary};
 
 use super::text::{binary, comparison, computed, ctype, number, place, unary, unary_of_integer};
 use super::{Emitted, Template, View, blocks, call};
-use crate::Call;
+use crate::{Call, CallInput};
 
 /// The call for a pointwise node.
 pub(super) fn lower(node: &View) -> Result<Call, String> {
@@ -37,6 +37,28 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
         needs: vec![Template::Pointwise],
     };
     Ok(call(emitted, format!("{what} on {}", output.shape), &operands, &in_place))
+}
+
+/// Functions on what a library left of a result, in place.
+pub(super) fn go_on(node: &View, functions: &[Unary]) -> Call {
+    let (elements, ty) = (node.output().shape.elements(), ctype(node.output().dtype));
+    let mut body = head(elements) + "    float v = y[i];\n";
+    for &function in functions {
+        body.push_str(&format!("    v = {};\n", unary(function, "v", "float")));
+    }
+    body.push_str("    y[i] = v;\n");
+    let emitted = Emitted {
+        kind: "pointwise".into(),
+        // The operand and the result are the same bytes.
+        parameters: vec![(format!("{ty}*"), "y".into()), (format!("{ty}*"), "same".into())],
+        body,
+        grid: blocks(elements),
+        turns: None,
+        needs: vec![Template::Pointwise],
+    };
+    let names: Vec<&str> = functions.iter().map(|function| function.name()).collect();
+    let label = format!("{} on {}", names.join(" "), node.output().shape);
+    Call { inputs: vec![CallInput::Result], ..call(emitted, label, &[], &[]) }
 }
 
 /// `i`, the element of the thread, if there is one.

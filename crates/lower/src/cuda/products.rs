@@ -9,10 +9,9 @@ use ir::ops::MatMul;
 use types::pointwise::Unary;
 use types::{Bytes, DType, Layout};
 
-use super::pointwise::head;
+use super::pointwise::go_on;
 use super::rows::Factors;
-use super::text::{ctype, unary};
-use super::{CUBLAS_PRODUCT, Chosen, Cublas, Emitted, Template, View, blocks, call};
+use super::{CUBLAS_PRODUCT, Chosen, Cublas, View};
 use crate::{Call, CallInput, Pack};
 
 /// The calls of a product, or why cuBLASLt does not do it.
@@ -71,28 +70,6 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
         [] => vec![own],
         behind => vec![own, go_on(node, behind)],
     })
-}
-
-/// Functions on a result, in place.
-fn go_on(node: &View, functions: &[Unary]) -> Call {
-    let (elements, ty) = (node.output().shape.elements(), ctype(node.output().dtype));
-    let mut body = head(elements) + "    float v = y[i];\n";
-    for &function in functions {
-        body.push_str(&format!("    v = {};\n", unary(function, "v", "float")));
-    }
-    body.push_str("    y[i] = v;\n");
-    let emitted = Emitted {
-        kind: "pointwise".into(),
-        // The operand and the result are the same bytes.
-        parameters: vec![(format!("{ty}*"), "y".into()), (format!("{ty}*"), "same".into())],
-        body,
-        grid: blocks(elements),
-        turns: None,
-        needs: vec![Template::Pointwise],
-    };
-    let names: Vec<&str> = functions.iter().map(|function| function.name()).collect();
-    let label = format!("{} on {}", names.join(" "), node.output().shape);
-    Call { inputs: vec![CallInput::Result], ..call(emitted, label, &[], &[]) }
 }
 
 /// How factors and results are stored.

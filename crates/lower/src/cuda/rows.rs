@@ -77,16 +77,20 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
     let tiles = Tiles::new(node, count, m, n);
     let function = match tiles.cores {
-        Some(of) => format!("product_by_cores<{of}, {}, {m}, {n}, {k}>", tiles.of_warp()),
+        Some(of) => {
+            let behind = |ix: usize, line: usize| {
+                Tiles::together(node, ix, steps[ix].iter().map(|step| step.unsigned_abs()).chain([line]))
+            };
+            format!("product_by_cores<{of}, {}, {m}, {n}, {k}, {}, {}>", tiles.of_warp(), behind(0, k), behind(1, n))
+        }
         None => format!("product<{m}, {n}, {k}>"),
     };
-    // What is stored as tensor cores take it is read bit by bit.
-    let item = |item: String| match tiles.cores {
-        Some("tf32") => format!("tf32({item}).bits"),
-        Some(_) => format!("{item}.bits"),
-        None => format!("(float){item}"),
+    // Tensor cores' tiles are copied from where they lie.
+    let item = |factor: &str, at: String| match tiles.cores {
+        Some(_) => format!("{factor} + {at}"),
+        None => format!("(float){factor}[{at}]"),
     };
-    let (left, right) = (item(format!("a[row * {k} + k]")), item(format!("b[k * {n} + column]")));
+    let (left, right) = (item("a", format!("row * {k} + k")), item("b", format!("k * {n} + column")));
     body.push_str(&format!(
         "    {function}([=](int row, int k) {{ return {left}; }},\n        [=](int k, int column) {{ return {right}; \
          }},\n        [=](int row, int column, float sum) {{\n            const size_t at = ((size_t)blockIdx.z * {m} + row) * {n} \

@@ -11,6 +11,31 @@ const SIDE: usize = 64;
 const LARGE: usize = 128;
 const LARGE_MIN: usize = 64;
 
+/// The most bytes that are copied at once.
+const TOGETHER: usize = 16;
+
+/// What stands in a kernel's text for the bytes of an operand that can be copied at once, of which there are so many by what
+/// is known before the operand has a place.
+fn mark(most: usize, ix: usize) -> String {
+    format!("@{most}:{ix}@")
+}
+
+/// The text of a kernel whose operands lie at these places.
+pub(super) fn placed(body: &str, places: &[usize]) -> String {
+    let mut body = body.to_string();
+    for (ix, &place) in places.iter().enumerate().take(2) {
+        for most in [1, 2, 4, 8, TOGETHER] {
+            body = body.replace(&mark(most, ix), &most.min(lowest_bit(place)).to_string());
+        }
+    }
+    body
+}
+
+/// The largest power of two that a number is a multiple of; of zero, as large as one needs.
+fn lowest_bit(number: usize) -> usize {
+    1 << number.trailing_zeros().min(8)
+}
+
 /// How a product of two operands is computed.
 pub(super) struct Tiles {
     /// The side of a block's tile.
@@ -31,6 +56,13 @@ impl Tiles {
         };
         let large = count.saturating_mul(rows / LARGE).saturating_mul(columns / LARGE);
         Tiles { side: if cores.is_some() && LARGE_MIN <= large { LARGE } else { SIDE }, cores }
+    }
+
+    /// How many bytes of operand `ix`, 0 or 1, lie behind each other at a multiple of as many, where runs of its items begin
+    /// at multiples of so many items: a mark, because that depends on where the operand lies, too.
+    pub(super) fn together(node: &View, ix: usize, items: impl IntoIterator<Item = usize>) -> String {
+        let size = node.input(ix).dtype.size().0 as usize;
+        mark(items.into_iter().fold(TOGETHER, |most, items| most.min(lowest_bit(items * size))), ix)
     }
 
     /// The template that has the product.

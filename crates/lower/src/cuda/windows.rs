@@ -54,7 +54,14 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
     let (kind, grid, function) = match (product, tiles.cores) {
         (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>")),
         (true, Some(of)) => {
-            ("conv", grid, format!("convolve_by_cores<{of}, {window}, {}, {ins}, {outs}, {groups}>", tiles.of_warp()))
+            let terms = ins * weight[2..].iter().product::<usize>();
+            let plain = weight[2..].iter().all(|&taps| taps == 1) && conv.stride.iter().all(|&step| step == 1);
+            // Where outputs see one pixel each, in their order, pixels lie behind each other.
+            let plain = plain && x[2..] == out[2..] && conv.pad.iter().all(|pad| pad[0] == 0);
+            let (left, right) =
+                (Tiles::together(node, 1, [terms]), Tiles::together(node, 0, [if plain { pixels } else { 1 }]));
+            let numbers = format!("{}, {ins}, {outs}, {groups}, {left}, {right}", tiles.of_warp());
+            ("conv", grid, format!("convolve_by_cores<{of}, {window}, {numbers}>"))
         }
         (false, _) => {
             ("conv_each", blocks(out.elements()), format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]))

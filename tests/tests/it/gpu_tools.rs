@@ -1,0 +1,199 @@
+//! Compiling for a GPU where something is missing or wrong: each time it is said what, and nothing is written. And the tables
+//! of libraries that lack functions.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ir::Graph;
+use types::{DType, Scope, Shape};
+
+use crate::executables::{folder, program, text};
+use crate::gpu::{H200, built, built_cudnn, without_libraries};
+use crate::support::{root, skip};
+
+/// A folder with a compiler, cuDNN and cuBLASLt of our own, or none after saying that `test` is skipped.
+fn tools(test: &str, name: &str) -> Option<PathBuf> {
+    let folder = folder(name);
+    let mut compiler = Command::new("c++");
+    // The system's loader is asked for it by this name.
+    compiler.arg(root().join("cuda/mock_nvrtc.cpp")).arg("-Wl,-soname,libnvrtc.so.13");
+    if !built(&mut compiler, &folder.join("libnvrtc.so.13")) || !built_cudnn(&folder) {
+        skip(test, "`c++` is not installed");
+        return None;
+    }
+    Some(folder)
+}
+
+/// Runs `compile` with the libraries of a folder.
+struct Compile<'a> {
+    libraries: &'a Path,
+    out: PathBuf,
+}
+
+impl Compile<'_> {
+    fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+        let mut command = without_libraries(&program("prestow"));
+        command
+            .arg("compile")
+            .args(words)
+            .arg("-o")
+            .arg(self.out.join("model"))
+            .env("PRESTOW_CUDA_LIBS", self.libraries);
+        command.arg("--data").arg(self.libraries.join("nothing")).envs(variables.iter().copied());
+        let out = command.output().expect("it is built");
+        (out.status.code(), text(&out.stdout) + &text(&out.stderr))
+    }
+
+    fn written(&self) -> usize {
+        std::fs::read_dir(&self.out).expect("the folder is ours").count()
+    }
+
+    /// It ends with a message that says all this, and writes nothing.
+    fn refused(&self, words: &[&str], variables: &[(&str, &str)], says: &[&str]) {
+        let (code, said) = self.run(words, variables);
+        assert_eq!(code, Some(2), "{words:?} {variables:?}: {said}");
+        assert!(says.iter().all(|says| said.contains(says)), "{words:?} {variables:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert_eq!(self.written(), 0, "{words:?} {variables:?}: something is written");
+    }
+}
+
+#[test]
+fn what_compiling_lacks_is_told() {
+    let test = "gpu_tools::what_compiling_lacks_is_told";
+    let Some(tools) = tools(test, "gpu-tools") else { return };
+    let compile = Compile { libraries: &tools, out: folder("gpu-tools-out") };
+    let gpu = ["lenet", "--target", "cuda:sm_90"];
+    let dump = compile.out.join("dump");
+    let dump = dump.to_str().expect("it is text");
+
+    // The compiler: none, too old, without the architecture, and one that fails at each of its calls.
+    let nowhere = Compile { libraries: Path::new("/nowhere"), out: compile.out.clone() };
+    if nowhere.run(&gpu, &[]).0 == Some(0) {
+        skip(test, "the system has a compiler of NVIDIA's");
+    } else {
+        let says = ["cannot load libnvrtc.so", "in /nowhere, nor", "fetch --nvrtc", "PRESTOW_CUDA_LIBS"];
+        nowhere.refused(&[&gpu[..], &["--dump-ir", dump]].concat(), &[], &says);
+    }
+    let old = [("PRESTOW_MOCK_NVRTC_VERSION", "1108")];
+    compile.refused(&gpu, &old, &["NVRTC 11.8 is too old", "12.0 or later", "fetch --nvrtc"]);
+    let archs = [("PRESTOW_MOCK_NVRTC_ARCHS", "80,90")];
+    compile.refused(
+        &["lenet", "--target", "cuda:sm_120"],
+        &archs,
+        &["NVRTC 13.0 has no code for sm_120, but for sm_80, sm_90", "install a later version"],
+    );
+    compile.refused(&["lenet", "--target", "cuda:sm_70"], &[], &["cuda:sm_70 is not supported", "cuda:sm_80"]);
+    for call in [
+        "nvrtcVersion",
+        "nvrtcGetNumSupportedArchs",
+        "nvrtcGetSupportedArchs",
+        "nvrtcCreateProgram",
+        "nvrtcGetCUBINSize",
+        "nvrtcGetCUBIN",
+    ] {
+        compile.refused(&gpu, &[("PRESTOW_MOCK_FAIL", &format!("{call}:1:11"))], &["NVRTC: "]);
+    }
+    let broken = [("PRESTOW_MOCK_FAIL", "nvrtcCompileProgram:1:6")];
+    compile.refused(&gpu, &broken, &["the emitted kernels do not compile", "the mock was told to fail"]);
+
+    // A file of facts without one of them, or of another device.
+    let facts = tools.join("facts.json");
+    let path = facts.to_str().expect("it is text");
+    let with = |from: &str, to: &str| std::fs::write(&facts, H200.replacen(from, to, 1)).expect("the folder is ours");
+    with("\"maxCtasPerSM\"", "\"other\"");
+    compile.refused(&["lenet", "--target", path], &[], &["facts.json", "there is no fact `maxCtasPerSM`"]);
+    with("\"sm_90\"", "\"sm_80\"");
+    compile.refused(&["lenet", "--target", path], &[], &["`arch` is `sm_80`", "`sm_90`"]);
+    compile.refused(&["lenet", "--target", "/nowhere.json"], &[], &["/nowhere.json", "target record"]);
+
+    // cuDNN: none, too old, and facts that it does not take.
+    with("", "");
+    let by_cudnn = ["lenet", "--target", path, "--cudnn"];
+    compile.refused(&by_cudnn, &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
+    let failed = [("PRESTOW_MOCK_FAIL", "cudnnBackendFinalize:1:2000")];
+    compile.refused(&by_cudnn, &failed, &["cuDNN 9.19.0 does not take the GPU's facts", "told to fail"]);
+    // Another version than where it is to run: that is said, and the executable is made.
+    let (code, said) = compile.run(&by_cudnn, &[("PRESTOW_MOCK_CUDNN_VERSION", "92000")]);
+    assert!(code == Some(0) && said.contains("facts.json has cuDNN 9.19.0; the executable needs 9.20.0"), "{said}");
+    // A graph that it refuses is emitted, and that is said where it is asked for.
+    let none = [("PRESTOW_MOCK_CUDNN_ENGINES", "none")];
+    let (code, said) = compile.run(&by_cudnn, &none);
+    assert!(code == Some(0) && said.contains("does 0 of 2 convolutions") && said.contains("--verbose"), "{said}");
+    let (code, said) = compile.run(&[&by_cudnn[..], &["--verbose"]].concat(), &none);
+    assert!(code == Some(0) && said.contains("conv1: cuDNN has no engine for it"), "{said}");
+    std::fs::remove_file(compile.out.join("model")).expect("it was written");
+    std::fs::remove_file(tools.join("libcudnn.so.9")).expect("it was built");
+    compile.refused(&by_cudnn, &[], &["cannot load libcudnn.so.9", "fetch --cudnn"]);
+
+    // Operators without a kernel, all of them in one message: more products at once than a grid has.
+    let mut graph = Graph::new("many");
+    let x = graph.add_input("x", DType::F32, Shape::from([70_000, 2, 2]));
+    let y = graph.add_input("y", DType::F32, Shape::from([70_000, 2, 2]));
+    let outputs = [("first", [x, y]), ("second", [y, x])].map(|(name, factors)| {
+        let y = graph.add1(ir::ops::MatMul::default().into(), &factors, Scope::new(name)).expect("it is accepted");
+        (name.to_string(), y)
+    });
+    graph.set_outputs(outputs.to_vec());
+    let file = tools.join("many.onnx");
+    std::fs::write(&file, export::onnx(&graph).expect("it can be written")).expect("the folder is ours");
+    let words = [file.to_str().expect("it is text"), "--target", "cuda:sm_90"];
+    compile.refused(&words, &[], &["2 nodes", "first", "second", "cuda:sm_90"]);
+}
+
+/// What is known of memory where a plan is made for an architecture, and what that is for one GPU.
+#[test]
+fn planned_memory_is_told_with_what_comes_beside_it() {
+    let test = "gpu_tools::planned_memory_is_told_with_what_comes_beside_it";
+    let Some(tools) = tools(test, "gpu-tools-memory") else { return };
+    let compile = Compile { libraries: &tools, out: folder("gpu-tools-memory-out") };
+    let (code, said) = compile.run(&["lenet", "--target", "cuda:sm_100"], &[]);
+    assert!(code == Some(0) && said.contains("  device memory "), "{said}");
+    assert!(said.contains("is not known of every sm_100: --target FILE.json"), "{said}");
+    let image = runtime::ImageFile::open(&compile.out.join("model")).expect("it is an image");
+    assert_eq!(image.plans[0].target, "cuda:sm_100");
+    assert_eq!(image.plans[0].modules[0].arch, "sm_100");
+    // The workspaces are told by their nodes' names.
+    let (code, _) = compile.run(&["lenet", "--target", "cuda:sm_90", "--cublas"], &[]);
+    assert_eq!(code, Some(0));
+    let memory = Command::new(compile.out.join("model")).args(["memory", "--json"]).output().expect("it is there");
+    assert!(text(&memory.stdout).contains(":workspace"), "{}", text(&memory.stdout));
+}
+
+/// A library without a function is no panic: the function is an error in its table.
+#[test]
+fn tables_have_errors_where_functions_are_missing() {
+    let test = "gpu_tools::tables_have_errors_where_functions_are_missing";
+    let folder = folder("gpu-tables");
+    let source = folder.join("one.cpp");
+    let one = "extern \"C\" __attribute__((visibility(\"default\"))) int ncclGetVersion(int* version) { return *version = 22809, 0; }\n";
+    std::fs::write(&source, one).expect("the folder is ours");
+    let library = folder.join("libone.so");
+    if !built(Command::new("c++").arg(&source), &library) {
+        return skip(test, "`c++` is not installed");
+    }
+    // Of each table the functions that somebody calls, and of NCCL's all that a group of devices begins with.
+    macro_rules! lacks {
+        ($table:ty: $($function:ident)*) => {{
+            #[expect(unsafe_code, reason = "the library is ours")]
+            // SAFETY: the library is ours, and runs nothing when it is loaded.
+            let table = unsafe { <$table>::new(&library) }.expect("it is a library");
+            $(assert!(table.$function.is_err(), stringify!($function));)*
+            table
+        }};
+    }
+    lacks!(cuda_sys::cublaslt::CublasLt: cublasLtCreate cublasLtGetVersion cublasLtMatmul cublasLtMatmulAlgoGetHeuristic);
+    lacks!(cuda_sys::cudnn::Cudnn: cudnnCreate cudnnGetVersion cudnnBackendFinalize cudnnBackendExecute);
+    lacks!(cuda_sys::nvml::Nvml: nvmlInit_v2 nvmlDeviceGetMemoryInfo_v2 nvmlDeviceGetComputeRunningProcesses_v3);
+    lacks!(cuda_sys::cupti::Cupti: cuptiGetVersion cuptiActivityEnable cuptiActivityFlushAll);
+    let nccl = lacks!(
+        cuda_sys::nccl::Nccl: ncclGetUniqueId ncclCommInitRankConfig ncclCommDestroy ncclGroupStart ncclGroupEnd ncclAllReduce
+        ncclAllGather ncclBroadcast ncclReduceScatter ncclSend ncclRecv ncclMemAlloc ncclCommRegister ncclGetErrorString
+    );
+    let mut version = 0;
+    let get = nccl.ncclGetVersion.as_ref().expect("this one is there");
+    #[expect(unsafe_code, reason = "the library is ours")]
+    // SAFETY: the number can be written.
+    let status = unsafe { get(&mut version) };
+    assert_eq!((status, version), (cuda_sys::nccl::ncclResult_t::ncclSuccess, 22_809));
+}
