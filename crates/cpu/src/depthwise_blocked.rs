@@ -245,6 +245,7 @@ fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
     match V::ISA {
         Isa::Avx512 => run::<V, T, 14>(rows, add),
         Isa::Avx2 => run::<V, T, 4>(rows, add),
+        Isa::Neon => run::<V, T, 3>(rows, add),
         Isa::Portable => run::<V, T, 2>(rows, add),
     }
 }
@@ -254,6 +255,7 @@ fn any<V: Vector, T: Item>(rows: &Rows) {
     match V::ISA {
         Isa::Avx512 => run::<V, T, 14>(rows, AnyKernel(rows.window)),
         Isa::Avx2 => run::<V, T, 4>(rows, AnyKernel(rows.window)),
+        Isa::Neon => run::<V, T, 6>(rows, AnyKernel(rows.window)),
         Isa::Portable => run::<V, T, 2>(rows, AnyKernel(rows.window)),
     }
 }

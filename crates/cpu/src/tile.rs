@@ -24,6 +24,8 @@
 //! read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
 //! partial sums: a kernel whose results are the same for any number of threads cuts its tiles by its shape alone.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod ahead;
 mod factors;
 #[cfg(target_arch = "x86_64")]
@@ -71,7 +73,7 @@ pub(crate) fn rows_in_line_max(depth: usize) -> usize {
 pub(crate) fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Avx512 => ROWS,
-        Isa::Avx2 | Isa::Portable => 12,
+        Isa::Avx2 | Isa::Neon | Isa::Portable => 12,
     }
 }
 
@@ -224,8 +226,8 @@ impl Tile<'_> {
 pub(crate) enum Way {
     /// Each is widened first.
     Widened,
-    /// In one instruction of the vector unit, AVX512-BF16 or AVX512-VNNI. A `bf16` that is less than the least normal number
-    /// counts as 0.
+    /// In one instruction of the vector unit: AVX512-BF16 or AVX512-VNNI, and of bytes NEON's dot products. A `bf16` that is
+    /// less than the least normal number counts as 0.
     Dot,
     /// By the matrix unit, where rows lie at one distance; otherwise as `Dot`.
     Matrix,
@@ -248,6 +250,10 @@ impl Way {
             } else {
                 Way::Widened
             };
+        }
+        #[cfg(target_arch = "aarch64")]
+        if isa == Isa::Neon && factors == Stored::U8 && std::arch::is_aarch64_feature_detected!("dotprod") {
+            return Way::Dot;
         }
         let _ = (isa, factors);
         Way::Widened
@@ -349,6 +355,16 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
             (Isa::Avx2, Stored::F16) if halves => in_parts(tile, 1, &x86::AVX2_F16),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, Stored::F16) => in_parts(tile, 1, &x86::AVX2_F16_TO_F32),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::F32) => in_parts(tile, 1, &aarch64::F32),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::Bf16) if halves => in_parts(tile, 1, &aarch64::BF16),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::Bf16) => in_parts(tile, 1, &aarch64::BF16_TO_F32),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::F16) if halves => in_parts(tile, 1, &aarch64::F16),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::F16) => in_parts(tile, 1, &aarch64::F16_TO_F32),
             (_, Stored::Bf16) if halves => in_parts(tile, 1, &PORTABLE_BF16),
             (_, Stored::Bf16) => in_parts(tile, 1, &PORTABLE_BF16_TO_F32),
             (_, Stored::F16) if halves => in_parts(tile, 1, &PORTABLE_F16),
@@ -407,6 +423,10 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
             Isa::Avx512 if way != Way::Widened => whole(tile, &x86::BYTES_NARROW, &x86::BYTES),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx2 => in_parts(tile, 1, &x86::AVX2_BYTES),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon if way != Way::Widened => in_parts(tile, 1, &aarch64::DOT_BYTES),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => in_parts(tile, 1, &aarch64::BYTES),
             _ => in_parts(tile, 1, &PORTABLE_BYTES),
         }
     }
@@ -421,6 +441,7 @@ pub(crate) fn heights(rows: usize, most: usize) -> [(usize, usize); 2] {
 }
 
 /// Words from what a row reads to what the next one reads, if all lie at one distance.
+#[cfg(target_arch = "x86_64")]
 fn distance(rows: &[Row]) -> Option<usize> {
     let distance = |pair: &[Row]| pair[1].x.wrapping_sub(pair[0].x);
     let first = rows.get(..2).map_or(LANES, distance);
@@ -438,6 +459,7 @@ type Part = unsafe fn(&Tile, &[Row], usize);
 ///
 /// # Safety
 /// As [`multiply`]; `one[n - 1]` is for `n` rows of one vector, `two[n - 1]` for those of two.
+#[cfg(target_arch = "x86_64")]
 unsafe fn whole(tile: &Tile, one: &[Part; ROWS], two: &[Part; ROWS]) {
     let parts = if tile.vectors == 1 { one } else { two };
     // SAFETY: the caller's promise.
@@ -448,6 +470,7 @@ unsafe fn whole(tile: &Tile, one: &[Part; ROWS], two: &[Part; ROWS]) {
 ///
 /// # Safety
 /// As [`whole`], but for so many rows as there are parts.
+#[cfg(target_arch = "x86_64")]
 unsafe fn by_vectors(tile: &Tile, one: &[Part], two: &[Part]) {
     // SAFETY: the caller's promise.
     unsafe { in_parts(tile, tile.vectors, if tile.vectors == 1 { one } else { two }) };
@@ -530,6 +553,7 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
             let begin: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(start.add((vector + v) * LANES))));
             let mut sums = [begin; R];
             let mut partial = [[[F::sum(V::zero()); N]; R]; U];
+            let mut common = [F::Common::default(); N];
             if begins_with_output {
                 let out: *const f32 = tile.out.cast_const().cast::<f32>().add(tile_out + vector * tile.vector_stride);
                 for r in 0..R {
@@ -581,8 +605,8 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                                 if 1 < U {
                                     for _ in 0..depth / U {
                                         for u in 0..U {
-                                            partial[u] =
-                                                term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
+                                            let weights = weights.add(u * width);
+                                            partial[u] = term::<V, F, R, N>(partial[u], &mut common, x, at + u, weights);
                                         }
                                         (at, weights) = (at + U, weights.wrapping_add(U * width));
                                     }
@@ -597,10 +621,10 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                                         let x: [*const Word; R] = std::array::from_fn(|r| {
                                             thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance))
                                         });
-                                        sums = term::<V, F, R, N>(sums, x, 0, weights);
+                                        sums = term::<V, F, R, N>(sums, &mut common, x, 0, weights);
                                         thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
                                     } else {
-                                        sums = term::<V, F, R, N>(sums, x, at, weights);
+                                        sums = term::<V, F, R, N>(sums, &mut common, x, at, weights);
                                         at = opaque(at + 1);
                                     }
                                     weights = weights.wrapping_add(width);
@@ -623,7 +647,7 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
             let mut results = [[V::zero(); N]; R];
             for r in 0..R {
                 for v in 0..N {
-                    results[r][v] = F::lanes(sums[r][v]);
+                    results[r][v] = F::lanes(sums[r][v], common[v]);
                 }
             }
             finish::<V, T, R, N>(tile, rows, tile_out + vector * tile.vector_stride, results);
@@ -729,6 +753,7 @@ fn opaque_place(place: *const Word) -> *const Word {
 #[inline(always)]
 unsafe fn term<V: Vector, F: Factors<V>, const R: usize, const N: usize>(
     mut sums: [[F::Sum; N]; R],
+    common: &mut [F::Common; N],
     x: [*const Word; R],
     at: usize,
     weights: *const Word,
@@ -736,6 +761,9 @@ unsafe fn term<V: Vector, F: Factors<V>, const R: usize, const N: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         let weights: [F::Weights; N] = std::array::from_fn(|v| F::weights(weights.add(v * LANES)));
+        for v in 0..N {
+            common[v] = F::add_common(common[v], weights[v]);
+        }
         for r in 0..R {
             let item = F::item(x[r].add(at));
             for v in 0..N {

@@ -101,6 +101,7 @@ pub(crate) trait Vector: Copy {
     ///
     /// # Safety
     /// They can be written. Of AVX-512: the processor has AVX512-BF16.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn store_bf16_at_once(self, to: *mut u16) {
         // SAFETY: the caller's promise.
@@ -247,7 +248,7 @@ fn copy_first(lanes: &[f32; LANES], to: &mut [f32]) {
     to.copy_from_slice(&lanes[..to.len()]);
 }
 
-/// What every processor of the architecture has; compilers turn the loops into NEON on aarch64 and SSE on x86-64.
+/// What every processor has: loops, of which compilers make what vector instructions they may.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Portable([f32; LANES]);
@@ -437,6 +438,8 @@ impl Vector for Portable {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
@@ -459,10 +462,22 @@ macro_rules! with_vector {
                 $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
                 $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::Isa::Portable => $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*),
+                $crate::Isa::Portable | $crate::Isa::Neon => $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*),
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        {
+            // Never inlined: it gets all registers, as the families of other architectures do.
+            #[inline(never)]
+            fn neon($($arg: $type),*) {
+                $name::<$crate::vector::neon::Neon $($(, $more)*)?>($($arg),*)
+            }
+            match $isa {
+                $crate::Isa::Neon => neon($($arg),*),
+                _ => $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*),
+            }
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
             let _ = $isa;
             $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*)
