@@ -58,7 +58,7 @@ impl Epilogue {
     /// Limits that limit nothing.
     pub(crate) const UNLIMITED: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
 
-    /// The functions as limits of a result `x`, `[low, high]`: `high.min(low.max(x))` of vectors. None where they are more
+    /// The functions as limits of a result `x`, `[low, high]`: `x.at_least(low).at_most(high)` of vectors. None where they are more
     /// than that.
     pub(crate) fn limits(&self) -> Option<[f32; 2]> {
         match self.activation[..] {
@@ -215,7 +215,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
                 // SAFETY: the residual has an element for each result.
                 lanes = lanes.add(unsafe { T::load(residual.cast::<T>().add(place(row))) });
             }
-            lanes = high.min(low.max(lanes));
+            lanes = lanes.at_least(low).at_most(high);
             match functions.is_empty() {
                 // SAFETY: the results are the tile's own.
                 true => unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) },

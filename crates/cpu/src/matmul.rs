@@ -312,6 +312,7 @@ impl MatMul {
         match self.k.is_multiple_of(1024) {
             _ if tile::likes_lines(isa, self.factors) => tile::rows_in_line_max(self.words()),
             true => 10,
+            false if isa == Isa::Neon => tile::rows_max(isa),
             false => tile::ROWS,
         }
     }

@@ -606,7 +606,8 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                                     for _ in 0..depth / U {
                                         for u in 0..U {
                                             let weights = weights.add(u * width);
-                                            partial[u] = term::<V, F, R, N>(partial[u], &mut common, x, at + u, weights);
+                                            partial[u] =
+                                                term::<V, F, R, N>(partial[u], &mut common, x, at + u, weights);
                                         }
                                         (at, weights) = (at + U, weights.wrapping_add(U * width));
                                     }
@@ -688,14 +689,14 @@ unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(
             let low = V::splat(low);
             for r in 0..R {
                 for v in 0..N {
-                    results[r][v] = low.max(results[r][v]);
+                    results[r][v] = results[r][v].at_least(low);
                 }
             }
             if high < f32::INFINITY {
                 let high = V::splat(high);
                 for r in 0..R {
                     for v in 0..N {
-                        results[r][v] = high.min(results[r][v]);
+                        results[r][v] = results[r][v].at_most(high);
                     }
                 }
             }

@@ -61,6 +61,18 @@ pub(crate) trait Vector: Copy {
     /// The larger of each pair; no number where either is none.
     fn max_or_nan(self, other: Self) -> Self;
 
+    /// The larger of each pair, where `low` is a number; what is none itself stays so.
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        low.max(self)
+    }
+
+    /// The smaller of each pair, where `high` is a number; what is none itself stays so.
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        high.min(self)
+    }
+
     /// Of each pair of lanes: `yes` where `self < other`, else `no`.
     fn if_less(self, other: Self, yes: Self, no: Self) -> Self;
 
@@ -496,6 +508,7 @@ mod tests {
         let results = [a.add(b), a.sub(b), a.max(b), a.min(b), a.mul_add(b, V::splat(0.5)), a.max_or_nan(b)];
         out.extend(results.map(V::to_array));
         out.push(b.max_or_nan(a).to_array());
+        out.extend([a.max(b), b.max(a), a.min(b), b.min(a), b.at_least(a), b.at_most(a)].map(V::to_array));
         let rows = std::array::from_fn(|row| V::splat(100.0 * row as f32).add(a));
         out.extend(V::transpose(rows).map(V::to_array));
         out.extend(a.zip(b).map(V::to_array));
@@ -527,8 +540,13 @@ mod tests {
         assert_eq!((want[2][4], want[3][4]), (4.0, -3.5));
         assert!(want[5][3].is_nan() && want[6][3].is_nan());
         assert_eq!(want[5][4], 4.0);
-        assert_eq!((want[7 + 2][0], want[7 + 2][5]), (-5.5, 494.5));
-        assert_eq!((want[23][2], want[24][14]), (-6.5, 7.5), "lanes in turns");
+        assert_eq!(
+            want[7..13].iter().map(|lanes| lanes[3].is_nan()).collect::<Vec<_>>(),
+            [true, false, true, false, true, true]
+        );
+        assert_eq!((want[11][4], want[12][4]), (4.0, -3.5));
+        assert_eq!((want[13 + 2][0], want[13 + 2][5]), (-5.5, 494.5));
+        assert_eq!((want[29][2], want[30][14]), (-6.5, 7.5), "lanes in turns");
         for isa in Isa::available().filter(|isa| *isa != Isa::Portable) {
             for (got, want) in run(isa).iter().flatten().zip(want.iter().flatten()) {
                 assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");

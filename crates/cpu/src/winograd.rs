@@ -479,7 +479,7 @@ fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums:
                     None => {}
                 }
                 if let Some([low, high]) = limits {
-                    result = high.min(low.max(result));
+                    result = result.at_least(low).at_most(high);
                 }
                 result.write(cell);
             }

@@ -251,6 +251,18 @@ impl Vector for Neon {
     }
 
     #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        // SAFETY: NEON is there.
+        self.each(low, |a, b| unsafe { vmaxq_f32(a, b) })
+    }
+
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        // SAFETY: NEON is there.
+        self.each(high, |a, b| unsafe { vminq_f32(a, b) })
+    }
+
+    #[inline(always)]
     fn max_or_nan(self, other: Self) -> Self {
         // SAFETY: NEON is there.
         self.each(other, |a, b| unsafe { vmaxq_f32(a, b) })
@@ -313,9 +325,8 @@ fn four_f16(halves: uint16x4_t) -> float32x4_t {
 #[inline(always)]
 fn wide_bf16(low: uint16x8_t, high: uint16x8_t) -> Neon {
     // SAFETY: NEON is there.
-    let eight = |halves| unsafe {
-        [four_bf16(vget_low_u16(halves)), vreinterpretq_f32_u32(vshll_high_n_u16::<16>(halves))]
-    };
+    let eight =
+        |halves| unsafe { [four_bf16(vget_low_u16(halves)), vreinterpretq_f32_u32(vshll_high_n_u16::<16>(halves))] };
     let ([a, b], [c, d]) = (eight(low), eight(high));
     Neon([a, b, c, d])
 }
@@ -323,9 +334,7 @@ fn wide_bf16(low: uint16x8_t, high: uint16x8_t) -> Neon {
 #[inline(always)]
 fn wide_f16(low: uint16x8_t, high: uint16x8_t) -> Neon {
     // SAFETY: NEON is there.
-    let eight = |halves| unsafe {
-        [four_f16(vget_low_u16(halves)), vcvt_high_f32_f16(vreinterpretq_f16_u16(halves))]
-    };
+    let eight = |halves| unsafe { [four_f16(vget_low_u16(halves)), vcvt_high_f32_f16(vreinterpretq_f16_u16(halves))] };
     let ([a, b], [c, d]) = (eight(low), eight(high));
     Neon([a, b, c, d])
 }
@@ -337,8 +346,13 @@ fn transpose_four([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
     unsafe {
         let pairs = |a, b| [vreinterpretq_f64_f32(vtrn1q_f32(a, b)), vreinterpretq_f64_f32(vtrn2q_f32(a, b))];
         let ([ab_even, ab_odd], [cd_even, cd_odd]) = (pairs(a, b), pairs(c, d));
-        [vzip1q_f64(ab_even, cd_even), vzip1q_f64(ab_odd, cd_odd), vzip2q_f64(ab_even, cd_even), vzip2q_f64(ab_odd, cd_odd)]
-            .map(|lanes| vreinterpretq_f32_f64(lanes))
+        [
+            vzip1q_f64(ab_even, cd_even),
+            vzip1q_f64(ab_odd, cd_odd),
+            vzip2q_f64(ab_even, cd_even),
+            vzip2q_f64(ab_odd, cd_odd),
+        ]
+        .map(|lanes| vreinterpretq_f32_f64(lanes))
     }
 }
 
