@@ -193,7 +193,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) start: Start,
     /// Added to the sums; lies like the output, and may be the output.
     pub(crate) residual: Option<*const u8>,
-    /// Limits of the results, the lower first; what is no number stays so.
+    /// Limits of the results, numbers, the lower first; what is no number stays so.
     pub(crate) limits: Option<[f32; 2]>,
     pub(crate) ahead: Ahead,
     /// All of this is computed so often, each time from other places; only a vector that sums begin with stays where it is.
