@@ -17,11 +17,11 @@
 //! in a lane, and nothing else here is different ([`Factors`]). Sums are `f32` in any case; results are rounded once. Factors
 //! may be bytes, four of which are a word; their sums are exact in `i32`, and [`Whole`] says what becomes of them.
 //!
-//! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512` and `avx2` in
-//! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
+//! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512`, `avx2` and
+//! `neon` in `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
 //!
-//! AVX-512 has registers for 14 rows of two vectors, AVX2 for 6 of one, others for fewer: they take a tile in parts. All
-//! read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
+//! AVX-512 has registers for 14 rows of two vectors, AVX2 and NEON for 6 of one, others for fewer: they take a tile in parts.
+//! All read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
 //! partial sums: a kernel whose results are the same for any number of threads cuts its tiles by its shape alone.
 
 #[cfg(target_arch = "aarch64")]

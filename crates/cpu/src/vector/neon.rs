@@ -14,7 +14,6 @@ const QUARTER: usize = LANES / QUARTERS;
 #[derive(Clone, Copy)]
 pub(crate) struct Neon([float32x4_t; QUARTERS]);
 
-// SAFETY of every block below that says no more: NEON is there on every aarch64.
 impl Neon {
     #[inline(always)]
     fn each(self, other: Self, function: impl Fn(float32x4_t, float32x4_t) -> float32x4_t) -> Self {
@@ -271,10 +270,12 @@ impl Vector for Neon {
     #[inline(always)]
     fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
         let mut columns = rows;
-        for (row, column) in (0..QUARTERS).flat_map(|row| (0..QUARTERS).map(move |column| (row, column))) {
-            let turned = transpose_four(from_fn(|ix| rows[row * QUARTER + ix].0[column]));
-            for (ix, lanes) in turned.into_iter().enumerate() {
-                columns[column * QUARTER + ix].0[row] = lanes;
+        for row in 0..QUARTERS {
+            for column in 0..QUARTERS {
+                let turned = transpose_four(from_fn(|ix| rows[row * QUARTER + ix].0[column]));
+                for (ix, lanes) in turned.into_iter().enumerate() {
+                    columns[column * QUARTER + ix].0[row] = lanes;
+                }
             }
         }
         columns
