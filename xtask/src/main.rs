@@ -2,6 +2,7 @@
 //!
 //! Every command exits with 0 when done and with 1 or 2 when not, and says why.
 
+mod aarch64;
 mod bench;
 mod bindgen;
 mod compile;
@@ -26,7 +27,8 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
                                                      that need NVIDIA's libraries run where these are, or are fetched so
        cargo xtask test --asan                       the kernels' tests under AddressSanitizer
-       cargo xtask ci                                formatting, lints, tidy, then all of test, and --asan
+       cargo xtask test --aarch64                    the kernels' tests and some networks for aarch64, by an emulator
+       cargo xtask ci                                formatting, lints, tidy, then all of test, --asan and --aarch64
        cargo xtask fetch [--with-mxnet] [--with-onnxruntime]
                          [--cuda] [--nvrtc] [--cublas] [--cudnn] [--cupti]
                                                      public weights, pictures and test data into data/; the runtimes as
@@ -84,8 +86,7 @@ fn ci() -> Result<u8, String> {
     // cust looks for CUDA when it is built, unless somebody only reads its documentation.
     let interop = ["check", "--release", "-p", "prestow-cust", "--features", "cust", "--examples"];
     check("the crate for cust", cargo().args(interop).env("DOCS_RS", "1"))?;
-    test::run(&["--asan".to_string()])?;
-    test::run(&[])
+    test::ci()
 }
 
 /// The folder of the workspace.

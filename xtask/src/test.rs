@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use crate::aarch64::Emulator;
 use crate::{cargo, check, fetch, root, target, tidy};
 
 /// The variable that names the file in which tests say that they were skipped.
@@ -33,6 +34,31 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if words.iter().any(|word| word == "--asan") {
         return sanitized(&words.iter().filter(|word| *word != "--asan").collect::<Vec<_>>());
     }
+    if words.iter().any(|word| word == "--aarch64") {
+        let emulator = Emulator::find()?;
+        emulator.test_rooms()?;
+        return emulator.test_networks();
+    }
+    everything(words, None)
+}
+
+/// Formatting and lints are another's; this is every test: under the sanitizer, of aarch64 where it can be, and all others.
+pub(crate) fn ci() -> Result<u8, String> {
+    sanitized(&[])?;
+    let emulator = match Emulator::find() {
+        Ok(emulator) => Some(emulator),
+        Err(missing) => {
+            println!("skipped: the tests for aarch64: {missing}");
+            None
+        }
+    };
+    if let Some(emulator) = &emulator {
+        emulator.test_rooms()?;
+    }
+    everything(&[], emulator.as_ref())
+}
+
+fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, String> {
     let (cuda, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| *word == "--cuda-tools");
     if !cuda.is_empty() {
         fetch::cuda()?;
@@ -47,6 +73,9 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     let mut command = cargo();
     command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
     command.args(words).env(SKIPPED, &skips).stdout(Stdio::piped());
+    if let Some(emulator) = emulator {
+        emulator.name_for_networks(&mut command)?;
+    }
     let mut child = command.spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     let mut count = Count::default();
     let output = child.stdout.take().ok_or("cargo test has no output")?;

@@ -245,6 +245,7 @@ fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
     match V::ISA {
         Isa::Avx512 => run::<V, T, 14>(rows, add),
         Isa::Avx2 => run::<V, T, 4>(rows, add),
+        Isa::Neon => run::<V, T, 4>(rows, add),
         Isa::Portable => run::<V, T, 2>(rows, add),
     }
 }
@@ -254,6 +255,7 @@ fn any<V: Vector, T: Item>(rows: &Rows) {
     match V::ISA {
         Isa::Avx512 => run::<V, T, 14>(rows, AnyKernel(rows.window)),
         Isa::Avx2 => run::<V, T, 4>(rows, AnyKernel(rows.window)),
+        Isa::Neon => run::<V, T, 6>(rows, AnyKernel(rows.window)),
         Isa::Portable => run::<V, T, 2>(rows, AnyKernel(rows.window)),
     }
 }
@@ -311,7 +313,7 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
                 sums = applied(task.functions, sums);
             }
             for sum in &mut sums {
-                *sum = high.min(low.max(*sum));
+                *sum = sum.at_least(low).at_most(high);
             }
             // SAFETY: there are `count` outputs more in this row.
             unsafe {

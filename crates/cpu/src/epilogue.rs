@@ -58,13 +58,13 @@ impl Epilogue {
     /// Limits that limit nothing.
     pub(crate) const UNLIMITED: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
 
-    /// The functions as limits of a result `x`, `[low, high]`: `high.min(low.max(x))` of vectors. None where they are more
-    /// than that.
+    /// The functions as limits of a result `x`, `[low, high]`, which are numbers: `x.at_least(low).at_most(high)` of vectors.
+    /// None where they are more than that.
     pub(crate) fn limits(&self) -> Option<[f32; 2]> {
         match self.activation[..] {
             [] => Some(Epilogue::UNLIMITED),
             [Unary::Relu] => Some([0.0, f32::INFINITY]),
-            [Unary::Clip { min, max }] => Some([min, max]),
+            [Unary::Clip { min, max }] => Some(limits(min, max)),
             _ => None,
         }
     }
@@ -73,7 +73,7 @@ impl Epilogue {
     pub(crate) fn limits_and_functions(&self) -> (Option<[f32; 2]>, &[Unary]) {
         match *self.activation {
             [Unary::Relu, ref rest @ ..] => (Some([0.0, f32::INFINITY]), rest),
-            [Unary::Clip { min, max }, ref rest @ ..] => (Some([min, max]), rest),
+            [Unary::Clip { min, max }, ref rest @ ..] => (Some(limits(min, max)), rest),
             ref functions => (None, functions),
         }
     }
@@ -84,6 +84,12 @@ impl Epilogue {
             math::apply(isa, function, items);
         }
     }
+}
+
+/// Limits that are numbers: one that is none limits nothing.
+fn limits(low: f32, high: f32) -> [f32; 2] {
+    let [least, most] = Epilogue::UNLIMITED;
+    [if low.is_nan() { least } else { low }, if high.is_nan() { most } else { high }]
 }
 
 /// Computes a tile, whose results may be of any type, and applies functions to them before they are rounded.
@@ -226,7 +232,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
                 lanes = lanes.add(unsafe { T::load(residual.cast::<T>().add(place(row))) });
             }
             if is_limited {
-                lanes = high.min(low.max(lanes));
+                lanes = lanes.at_least(low).at_most(high);
             }
             match functions.is_empty() {
                 // SAFETY: the results are the tile's own.

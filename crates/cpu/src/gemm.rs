@@ -65,6 +65,9 @@ fn dispatch<const N: usize>(isa: Isa, k: usize, a: Rows, b: &[f32], tile: &mut T
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx2 => unsafe { x86::avx2::<N>(k, a, b, tile) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::Neon => unsafe { aarch64::neon::<N>(k, a, b, tile) },
         _ => portable::<N>(k, a, b, tile),
     }
 }
@@ -159,6 +162,59 @@ mod x86 {
                 _mm256_storeu_ps(out, sums[0]);
                 _mm256_storeu_ps(out.add(8), sums[1]);
             }
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use super::{COLUMNS, Rows, Tile};
+    use crate::vector::neon::{Items, Neon};
+    use crate::vector::{LANES, Vector};
+
+    /// # Safety
+    /// N rows of `k` elements lie in `a`; `b` has `k` strips.
+    pub(super) unsafe fn neon<const N: usize>(k: usize, a: Rows, b: &[f32], tile: &mut Tile) {
+        // 32 registers: 6 rows by 16 columns at a time.
+        for column in (0..COLUMNS).step_by(LANES) {
+            for row in (0..N).step_by(6) {
+                // SAFETY: the caller's promise, for the rows from `row` on.
+                unsafe {
+                    match N - row {
+                        1 => part::<1>(row, column, k, a, b, tile),
+                        2 => part::<2>(row, column, k, a, b, tile),
+                        3 => part::<3>(row, column, k, a, b, tile),
+                        4 => part::<4>(row, column, k, a, b, tile),
+                        5 => part::<5>(row, column, k, a, b, tile),
+                        _ => part::<6>(row, column, k, a, b, tile),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Never inlined, so that sums get all registers.
+    ///
+    /// # Safety
+    /// As `neon`, for M rows from `first` and 16 columns from `column` on.
+    #[inline(never)]
+    unsafe fn part<const M: usize>(first: usize, column: usize, k: usize, a: Rows, b: &[f32], tile: &mut Tile) {
+        let mut sums = [Neon::zero(); M];
+        // SAFETY: the caller's promise: every address is `start + row * row_stride + p * k_stride` with row < N and p < k, or
+        // one of sixteen elements of strip p < k.
+        unsafe {
+            let a_start = a.items.as_ptr().add(a.start + first * a.row_stride);
+            for p in 0..k {
+                let strip = Neon::load(b.as_ptr().add(p * COLUMNS + column));
+                let a_at = a_start.add(p * a.k_stride);
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    let item = Items::f32((*a_at.add(row * a.row_stride)).to_bits());
+                    *sum = strip.add_product::<0>(item, *sum);
+                }
+            }
+        }
+        for (sum, row) in sums.iter().zip(&mut tile[first..]) {
+            sum.write(&mut row[column..]);
         }
     }
 }

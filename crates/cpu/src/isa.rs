@@ -3,10 +3,13 @@
 use std::fmt;
 
 /// A family of vector instructions. All read the same packed weights; results of two families are close but not equal.
+/// Those of one architecture stand in order, the plainest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
     /// What every processor of the architecture has.
     Portable,
+    /// NEON, which every aarch64 has.
+    Neon,
     /// AVX2 with FMA, and F16C, which every processor that has them has.
     Avx2,
     /// AVX-512 F.
@@ -27,12 +30,21 @@ impl Isa {
                 return Isa::Avx2;
             }
         }
-        Isa::Portable
+        if cfg!(target_arch = "aarch64") { Isa::Neon } else { Isa::Portable }
     }
 
     /// All families that this processor has, the plainest first.
     pub fn available() -> impl Iterator<Item = Isa> {
-        [Isa::Portable, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| *isa <= Isa::detect())
+        let families: &[Isa] = match cfg!(target_arch = "aarch64") {
+            true => &[Isa::Portable, Isa::Neon],
+            false => &[Isa::Portable, Isa::Avx2, Isa::Avx512],
+        };
+        families.iter().copied().filter(|isa| *isa <= Isa::detect())
+    }
+
+    /// The best family of this processor that is not beyond this one.
+    pub(crate) fn held(self) -> Isa {
+        Isa::available().filter(|isa| *isa <= self).last().unwrap_or(Isa::Portable)
     }
 }
 
@@ -50,12 +62,12 @@ pub struct Level {
 
 impl Level {
     /// All levels; the first of an architecture stands for all of its processors. Those of x86-64 are named as in its
-    /// psABI. NEON is what every aarch64 has.
+    /// psABI.
     pub const ALL: [Level; 4] = [
         Level { name: "cpu:x86-64", arch: "x86_64", isa: Isa::Avx512 },
         Level { name: "cpu:x86-64-v3", arch: "x86_64", isa: Isa::Avx2 },
         Level { name: "cpu:x86-64-v4", arch: "x86_64", isa: Isa::Avx512 },
-        Level { name: "cpu:aarch64", arch: "aarch64", isa: Isa::Portable },
+        Level { name: "cpu:aarch64", arch: "aarch64", isa: Isa::Neon },
     ];
 
     /// The level with a name.
@@ -79,6 +91,7 @@ impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Isa::Portable => "portable",
+            Isa::Neon => "neon",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
         })
@@ -98,5 +111,21 @@ mod tests {
         let (here, native) = (Level::here().unwrap(), Level::native().unwrap());
         assert_eq!((here.arch, native.arch), (std::env::consts::ARCH, std::env::consts::ARCH));
         assert!(native.isa <= Isa::detect() || native == here);
+    }
+
+    #[test]
+    fn a_processor_uses_what_it_has_and_is_asked_for() {
+        let families: Vec<Isa> = Isa::available().collect();
+        assert_eq!((families[0], families.last()), (Isa::Portable, Some(&Isa::detect())));
+        assert!(families.iter().all(|isa| isa.held() == *isa), "those that it has");
+        for isa in [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512] {
+            assert!(families.contains(&isa.held()) && isa.held() <= isa, "{isa}");
+        }
+        // The other architecture's families are none of its own, wherever they stand.
+        let here = Level::here().unwrap();
+        for level in Level::ALL.into_iter().filter(|level| level.arch != here.arch) {
+            assert_ne!(level.isa.held(), level.isa);
+        }
+        assert_eq!(Isa::detect().held(), Isa::detect());
     }
 }

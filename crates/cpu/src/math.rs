@@ -147,8 +147,8 @@ pub(crate) fn exp_or_zero<V: Vector>(x: V) -> V {
 /// `e^x`, of numbers below `least` that of `least`.
 #[inline(always)]
 fn exp_from<V: Vector>(x: V, least: f32) -> V {
-    // What is no number passes: it is the second operand of both.
-    let clamped = V::splat(89.0).min(V::splat(least).max(x));
+    // What is no number passes.
+    let clamped = x.at_least(V::splat(least)).at_most(V::splat(89.0));
     let n = clamped.mul_add(V::splat(LOG2E), V::splat(ROUNDER)).sub(V::splat(ROUNDER));
     let r = n.mul_add(V::splat(-LN2_LOW), n.mul_add(V::splat(-LN2_HIGH), clamped));
     polynomial(r, EXP).mul(r).mul_add(r, r).add(V::splat(1.0)).scale(n)

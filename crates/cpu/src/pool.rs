@@ -76,7 +76,7 @@ impl Pool {
         Pool::with_isa(threads, Isa::detect())
     }
 
-    /// A pool that uses `isa`, or the best the machine has where that is less. For tests and comparisons.
+    /// A pool that uses `isa`, or the best that the machine has and that is not beyond it. For tests and comparisons.
     pub fn with_isa(threads: usize, isa: Isa) -> Pool {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
@@ -100,7 +100,7 @@ impl Pool {
         while shared.started.load(Ordering::Acquire) < workers.len() {
             relax(&mut turns);
         }
-        Pool { shared, workers, isa: isa.min(Isa::detect()) }
+        Pool { shared, workers, isa: isa.held() }
     }
 
     /// How many threads take part, the caller included.

@@ -112,7 +112,7 @@ impl<T: Item> Row<'_, T> {
         }
         match V::ISA {
             Isa::Avx512 => self.fold_tiles::<V, 14>(start, cells, take, finish),
-            Isa::Avx2 => self.fold_tiles::<V, 6>(start, cells, take, finish),
+            Isa::Avx2 | Isa::Neon => self.fold_tiles::<V, 6>(start, cells, take, finish),
             Isa::Portable => self.fold_tiles::<V, 2>(start, cells, take, finish),
         }
     }

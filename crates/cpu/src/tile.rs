@@ -17,13 +17,15 @@
 //! in a lane, and nothing else here is different ([`Factors`]). Sums are `f32` in any case; results are rounded once. Factors
 //! may be bytes, four of which are a word; their sums are exact in `i32`, and [`Whole`] says what becomes of them.
 //!
-//! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512` and `avx2` in
-//! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
+//! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512`, `avx2` and
+//! `neon` in `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
 //!
-//! AVX-512 has registers for 14 rows of two vectors, AVX2 for 6 of one, others for fewer: they take a tile in parts. All
-//! read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
+//! AVX-512 has registers for 14 rows of two vectors, AVX2 and NEON for 6 of one, others for fewer: they take a tile in parts.
+//! All read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
 //! partial sums: a kernel whose results are the same for any number of threads cuts its tiles by its shape alone.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod ahead;
 mod factors;
 #[cfg(target_arch = "x86_64")]
@@ -71,7 +73,7 @@ pub(crate) fn rows_in_line_max(depth: usize) -> usize {
 pub(crate) fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Avx512 => ROWS,
-        Isa::Avx2 => 6,
+        Isa::Avx2 | Isa::Neon => 6,
         Isa::Portable => 4,
     }
 }
@@ -192,7 +194,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) start: Start,
     /// Added to the sums; lies like the output, and may be the output.
     pub(crate) residual: Option<*const u8>,
-    /// Limits of the results, the lower first; what is no number stays so.
+    /// Limits of the results, numbers, the lower first; what is no number stays so.
     pub(crate) limits: Option<[f32; 2]>,
     pub(crate) ahead: Ahead,
     /// All of this is computed so often, each time from other places; only a vector that sums begin with stays where it is.
@@ -225,8 +227,8 @@ impl Tile<'_> {
 pub(crate) enum Way {
     /// Each is widened first.
     Widened,
-    /// In one instruction of the vector unit, AVX512-BF16 or AVX512-VNNI. A `bf16` that is less than the least normal number
-    /// counts as 0.
+    /// In one instruction of the vector unit: AVX512-BF16 or AVX512-VNNI, and of bytes NEON's dot products. A `bf16` that is
+    /// less than the least normal number counts as 0.
     Dot,
     /// By the matrix unit, where rows lie at one distance; otherwise as `Dot`.
     Matrix,
@@ -249,6 +251,10 @@ impl Way {
             } else {
                 Way::Widened
             };
+        }
+        #[cfg(target_arch = "aarch64")]
+        if isa == Isa::Neon && factors == Stored::U8 && std::arch::is_aarch64_feature_detected!("dotprod") {
+            return Way::Dot;
         }
         let _ = (isa, factors);
         Way::Widened
@@ -350,6 +356,16 @@ unsafe fn multiply_by(isa: Isa, way: Way, tile: &Tile) {
             (Isa::Avx2, Stored::F16) if halves => in_parts(tile, 1, &x86::AVX2_F16),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2, Stored::F16) => in_parts(tile, 1, &x86::AVX2_F16_TO_F32),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::F32) => in_parts(tile, 1, &aarch64::F32),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::Bf16) if halves => in_parts(tile, 1, &aarch64::BF16),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::Bf16) => in_parts(tile, 1, &aarch64::BF16_TO_F32),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::F16) if halves => in_parts(tile, 1, &aarch64::F16),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, Stored::F16) => in_parts(tile, 1, &aarch64::F16_TO_F32),
             (_, Stored::Bf16) if halves => in_parts(tile, 1, &PORTABLE_BF16),
             (_, Stored::Bf16) => in_parts(tile, 1, &PORTABLE_BF16_TO_F32),
             (_, Stored::F16) if halves => in_parts(tile, 1, &PORTABLE_F16),
@@ -408,6 +424,10 @@ unsafe fn multiply_bytes(isa: Isa, way: Way, tile: &Tile) {
             Isa::Avx512 if way != Way::Widened => whole(tile, &x86::BYTES_NARROW, &x86::BYTES),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 | Isa::Avx2 => in_parts(tile, 1, &x86::AVX2_BYTES),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon if way != Way::Widened => in_parts(tile, 1, &aarch64::DOT_BYTES),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => in_parts(tile, 1, &aarch64::BYTES),
             _ => in_parts(tile, 1, &PORTABLE_BYTES),
         }
     }
@@ -422,6 +442,7 @@ pub(crate) fn heights(rows: usize, most: usize) -> [(usize, usize); 2] {
 }
 
 /// Words from what a row reads to what the next one reads, if all lie at one distance.
+#[cfg(target_arch = "x86_64")]
 fn distance(rows: &[Row]) -> Option<usize> {
     let distance = |pair: &[Row]| pair[1].x.wrapping_sub(pair[0].x);
     let first = rows.get(..2).map_or(LANES, distance);
@@ -439,6 +460,7 @@ type Part = unsafe fn(&Tile, &[Row], usize);
 ///
 /// # Safety
 /// As [`multiply`]; `one[n - 1]` is for `n` rows of one vector, `two[n - 1]` for those of two.
+#[cfg(target_arch = "x86_64")]
 unsafe fn whole(tile: &Tile, one: &[Part; ROWS], two: &[Part; ROWS]) {
     let parts = if tile.vectors == 1 { one } else { two };
     // SAFETY: the caller's promise.
@@ -449,6 +471,7 @@ unsafe fn whole(tile: &Tile, one: &[Part; ROWS], two: &[Part; ROWS]) {
 ///
 /// # Safety
 /// As [`whole`], but for so many rows as there are parts.
+#[cfg(target_arch = "x86_64")]
 unsafe fn by_vectors(tile: &Tile, one: &[Part], two: &[Part]) {
     // SAFETY: the caller's promise.
     unsafe { in_parts(tile, tile.vectors, if tile.vectors == 1 { one } else { two }) };
@@ -530,6 +553,7 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
             let begin: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(start.add((vector + v) * LANES))));
             let mut sums = [begin; R];
             let mut partial = [[[F::sum(V::zero()); N]; R]; U];
+            let mut common = [F::Common::default(); N];
             if begins_with_output {
                 let out: *const f32 = tile.out.cast_const().cast::<f32>().add(tile_out + vector * tile.vector_stride);
                 for r in 0..R {
@@ -581,8 +605,9 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                                 if 1 < U {
                                     for _ in 0..depth / U {
                                         for u in 0..U {
+                                            let weights = weights.add(u * width);
                                             partial[u] =
-                                                term::<V, F, R, N>(partial[u], x, at + u, weights.add(u * width));
+                                                term::<V, F, R, N>(partial[u], &mut common, x, at + u, weights);
                                         }
                                         (at, weights) = (at + U, weights.wrapping_add(U * width));
                                     }
@@ -597,10 +622,10 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
                                         let x: [*const Word; R] = std::array::from_fn(|r| {
                                             thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance))
                                         });
-                                        sums = term::<V, F, R, N>(sums, x, 0, weights);
+                                        sums = term::<V, F, R, N>(sums, &mut common, x, 0, weights);
                                         thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
                                     } else {
-                                        sums = term::<V, F, R, N>(sums, x, at, weights);
+                                        sums = term::<V, F, R, N>(sums, &mut common, x, at, weights);
                                         at = opaque(at + 1);
                                     }
                                     weights = weights.wrapping_add(width);
@@ -623,7 +648,7 @@ unsafe fn part<V: Vector, F: Factors<V>, T: Item, const R: usize, const N: usize
             let mut results = [[V::zero(); N]; R];
             for r in 0..R {
                 for v in 0..N {
-                    results[r][v] = F::lanes(sums[r][v]);
+                    results[r][v] = F::lanes(sums[r][v], common[v]);
                 }
             }
             finish::<V, T, R, N>(tile, rows, tile_out + vector * tile.vector_stride, results);
@@ -664,14 +689,14 @@ unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(
             let low = V::splat(low);
             for r in 0..R {
                 for v in 0..N {
-                    results[r][v] = low.max(results[r][v]);
+                    results[r][v] = results[r][v].at_least(low);
                 }
             }
             if high < f32::INFINITY {
                 let high = V::splat(high);
                 for r in 0..R {
                     for v in 0..N {
-                        results[r][v] = high.min(results[r][v]);
+                        results[r][v] = results[r][v].at_most(high);
                     }
                 }
             }
@@ -729,6 +754,7 @@ fn opaque_place(place: *const Word) -> *const Word {
 #[inline(always)]
 unsafe fn term<V: Vector, F: Factors<V>, const R: usize, const N: usize>(
     mut sums: [[F::Sum; N]; R],
+    common: &mut [F::Common; N],
     x: [*const Word; R],
     at: usize,
     weights: *const Word,
@@ -736,6 +762,9 @@ unsafe fn term<V: Vector, F: Factors<V>, const R: usize, const N: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         let weights: [F::Weights; N] = std::array::from_fn(|v| F::weights(weights.add(v * LANES)));
+        for v in 0..N {
+            common[v] = F::add_common(common[v], weights[v]);
+        }
         for r in 0..R {
             let item = F::item(x[r].add(at));
             for v in 0..N {

@@ -61,6 +61,18 @@ pub(crate) trait Vector: Copy {
     /// The larger of each pair; no number where either is none.
     fn max_or_nan(self, other: Self) -> Self;
 
+    /// The larger of each pair, where `low` is a number; what is none itself stays so.
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        low.max(self)
+    }
+
+    /// The smaller of each pair, where `high` is a number; what is none itself stays so.
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        high.min(self)
+    }
+
     /// Of each pair of lanes: `yes` where `self < other`, else `no`.
     fn if_less(self, other: Self, yes: Self, no: Self) -> Self;
 
@@ -101,6 +113,7 @@ pub(crate) trait Vector: Copy {
     ///
     /// # Safety
     /// They can be written. Of AVX-512: the processor has AVX512-BF16.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn store_bf16_at_once(self, to: *mut u16) {
         // SAFETY: the caller's promise.
@@ -247,7 +260,7 @@ fn copy_first(lanes: &[f32; LANES], to: &mut [f32]) {
     to.copy_from_slice(&lanes[..to.len()]);
 }
 
-/// What every processor of the architecture has; compilers turn the loops into NEON on aarch64 and SSE on x86-64.
+/// What every processor has: loops, of which compilers make what vector instructions they may.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Portable([f32; LANES]);
@@ -437,6 +450,8 @@ impl Vector for Portable {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
@@ -459,10 +474,22 @@ macro_rules! with_vector {
                 $crate::Isa::Avx512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
                 $crate::Isa::Avx2 => unsafe { avx2($($arg),*) },
-                $crate::Isa::Portable => $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*),
+                $crate::Isa::Portable | $crate::Isa::Neon => $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*),
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        {
+            // Never inlined: it gets all registers, as the families of other architectures do.
+            #[inline(never)]
+            fn neon($($arg: $type),*) {
+                $name::<$crate::vector::neon::Neon $($(, $more)*)?>($($arg),*)
+            }
+            match $isa {
+                $crate::Isa::Neon => neon($($arg),*),
+                _ => $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*),
+            }
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         {
             let _ = $isa;
             $name::<$crate::vector::Portable $($(, $more)*)?>($($arg),*)
@@ -481,6 +508,7 @@ mod tests {
         let results = [a.add(b), a.sub(b), a.max(b), a.min(b), a.mul_add(b, V::splat(0.5)), a.max_or_nan(b)];
         out.extend(results.map(V::to_array));
         out.push(b.max_or_nan(a).to_array());
+        out.extend([a.max(b), b.max(a), a.min(b), b.min(a), b.at_least(a), b.at_most(a)].map(V::to_array));
         let rows = std::array::from_fn(|row| V::splat(100.0 * row as f32).add(a));
         out.extend(V::transpose(rows).map(V::to_array));
         out.extend(a.zip(b).map(V::to_array));
@@ -512,8 +540,13 @@ mod tests {
         assert_eq!((want[2][4], want[3][4]), (4.0, -3.5));
         assert!(want[5][3].is_nan() && want[6][3].is_nan());
         assert_eq!(want[5][4], 4.0);
-        assert_eq!((want[7 + 2][0], want[7 + 2][5]), (-5.5, 494.5));
-        assert_eq!((want[23][2], want[24][14]), (-6.5, 7.5), "lanes in turns");
+        assert_eq!(
+            want[7..13].iter().map(|lanes| lanes[3].is_nan()).collect::<Vec<_>>(),
+            [true, false, true, false, true, true]
+        );
+        assert_eq!((want[11][4], want[12][4]), (4.0, -3.5));
+        assert_eq!((want[13 + 2][0], want[13 + 2][5]), (-5.5, 494.5));
+        assert_eq!((want[29][2], want[30][14]), (-6.5, 7.5), "lanes in turns");
         for isa in Isa::available().filter(|isa| *isa != Isa::Portable) {
             for (got, want) in run(isa).iter().flatten().zip(want.iter().flatten()) {
                 assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");

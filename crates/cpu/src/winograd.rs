@@ -224,11 +224,7 @@ impl KernelFn for Winograd {
         let out: &mut [f32] = elements_mut(outputs[0]);
         let scratch: &mut [f32] = elements_mut(workspace);
         assert_eq!(weights.len(), self.packed_elements(), "the weights have their size");
-        let (limits, functions) = match *self.epilogue.activation {
-            [Unary::Relu, ref rest @ ..] => (Some([0.0, f32::INFINITY]), rest),
-            [Unary::Clip { min, max }, ref rest @ ..] => (Some([min, max]), rest),
-            ref functions => (None, functions),
-        };
+        let (limits, functions) = self.epilogue.limits_and_functions();
         let (cut, isa, out) = (self.cut(), pool.isa(), SharedMut::new(out));
         let job = Job { kernel: self, grid: self.grid(), isa, x, weights, bias, residual, limits, functions, out };
         let (values, block_values) = (self.values(), self.side() * self.side() * LANES);
@@ -479,7 +475,7 @@ fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums:
                     None => {}
                 }
                 if let Some([low, high]) = limits {
-                    result = high.min(low.max(result));
+                    result = result.at_least(low).at_most(high);
                 }
                 result.write(cell);
             }

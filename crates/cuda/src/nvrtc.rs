@@ -130,8 +130,8 @@ impl Compiler {
         let compiled = unsafe { result::compile_program(program.0, &options) };
         // SAFETY: the program is alive.
         let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
-        // A byte of a C string has no sign of its own.
-        let log: Vec<u8> = log.into_iter().map(|byte| byte as u8).collect();
+        // Of some architectures a C character has a sign.
+        let log: Vec<u8> = log.into_iter().flat_map(std::ffi::c_char::to_ne_bytes).collect();
         let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
         compiled.map_err(|error| CompileError::Source(format!("{error:?}\n{log}")))?;
         let mut size = 0;

@@ -1,6 +1,7 @@
 //! Everything together: operators through the compiler and the runtime against their definitions, networks against
 //! onnxruntime's recorded results, executables against the commands' contract, damaged files against clear refusals.
 
+mod aarch64;
 mod bands;
 #[path = "../../../crates/load/tests/it/conformance.rs"]
 mod conformance;

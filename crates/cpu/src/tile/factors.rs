@@ -6,12 +6,20 @@ use types::{bf16, f16};
 use super::Word;
 use crate::vector::{LANES, Portable, Vector};
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+pub(super) use self::neon::{DotBytes, Each};
+
 /// What words hold and how they are multiplied, in one family of instructions.
 pub(super) trait Factors<V: Vector> {
     /// A word of `x` beside all lanes, the weights of sixteen lanes, and their sums.
     type Item: Copy;
     type Weights: Copy;
     type Sum: Copy;
+
+    /// What the sums of all rows have in common, which is added up once.
+    type Common: Copy + Default;
 
     /// # Safety
     /// It can be read.
@@ -26,16 +34,23 @@ pub(super) trait Factors<V: Vector> {
     /// A sum that is a number in each lane so far; of bytes, one that is 0.
     fn sum(lanes: V) -> Self::Sum;
 
+    /// What one term's weights add to what rows have in common.
+    #[inline(always)]
+    fn add_common(common: Self::Common, _: Self::Weights) -> Self::Common {
+        common
+    }
+
     fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum;
 
     /// The sum of each lane.
-    fn lanes(sum: Self::Sum) -> V;
+    fn lanes(sum: Self::Sum, common: Self::Common) -> V;
 }
 
 impl<V: Vector> Factors<V> for f32 {
     type Item = V;
     type Weights = V;
     type Sum = V;
+    type Common = ();
 
     #[inline(always)]
     unsafe fn item(from: *const Word) -> V {
@@ -65,7 +80,7 @@ impl<V: Vector> Factors<V> for f32 {
     }
 
     #[inline(always)]
-    fn lanes(sum: V) -> V {
+    fn lanes(sum: V, (): ()) -> V {
         sum
     }
 }
@@ -78,6 +93,7 @@ macro_rules! widened {
             type Item = V;
             type Weights = [V; 2];
             type Sum = [V; 2];
+            type Common = ();
 
             #[inline(always)]
             unsafe fn item(from: *const Word) -> V {
@@ -107,7 +123,7 @@ macro_rules! widened {
             }
 
             #[inline(always)]
-            fn lanes(sum: [V; 2]) -> V {
+            fn lanes(sum: [V; 2], (): ()) -> V {
                 sum[0].pair_sums(sum[1])
             }
         }
@@ -126,6 +142,7 @@ impl Factors<crate::vector::x86::Avx512> for Dot {
     type Item = crate::vector::x86::Avx512;
     type Weights = crate::vector::x86::Avx512;
     type Sum = crate::vector::x86::Avx512;
+    type Common = ();
 
     #[inline(always)]
     unsafe fn item(from: *const Word) -> Self::Item {
@@ -155,7 +172,7 @@ impl Factors<crate::vector::x86::Avx512> for Dot {
     }
 
     #[inline(always)]
-    fn lanes(sum: Self::Sum) -> Self::Sum {
+    fn lanes(sum: Self::Sum, (): ()) -> Self::Sum {
         sum
     }
 }
@@ -167,6 +184,7 @@ impl Factors<Portable> for Bytes {
     type Item = [u8; 4];
     type Weights = [[i8; 4]; LANES];
     type Sum = [i32; LANES];
+    type Common = ();
 
     #[inline(always)]
     unsafe fn item(from: *const Word) -> [u8; 4] {
@@ -197,7 +215,7 @@ impl Factors<Portable> for Bytes {
     }
 
     #[inline(always)]
-    fn lanes(sum: [i32; LANES]) -> Portable {
+    fn lanes(sum: [i32; LANES], (): ()) -> Portable {
         Portable::read(&sum.map(|sum| f32::from_bits(sum.cast_unsigned())))
     }
 }
@@ -212,6 +230,7 @@ mod x86_bytes {
         type Item = Whole512;
         type Weights = Whole512;
         type Sum = Whole512;
+        type Common = ();
 
         #[inline(always)]
         unsafe fn item(from: *const Word) -> Whole512 {
@@ -241,7 +260,7 @@ mod x86_bytes {
         }
 
         #[inline(always)]
-        fn lanes(sum: Whole512) -> Avx512 {
+        fn lanes(sum: Whole512, (): ()) -> Avx512 {
             sum.bits()
         }
     }
@@ -251,6 +270,7 @@ mod x86_bytes {
         type Item = u32;
         type Weights = *const u8;
         type Sum = Whole256;
+        type Common = ();
 
         #[inline(always)]
         unsafe fn item(from: *const Word) -> u32 {
@@ -280,7 +300,7 @@ mod x86_bytes {
         }
 
         #[inline(always)]
-        fn lanes(sum: Whole256) -> Avx2 {
+        fn lanes(sum: Whole256, (): ()) -> Avx2 {
             sum.bits()
         }
     }

@@ -1,7 +1,7 @@
 use prestow_cpu::{Attention, HeadStrides, Kernel, MaskStrides, Pool};
 use types::{HeadOrder, Random};
 
-use crate::common::{assert_close, bits, pools, run};
+use crate::common::{assert_close, bits, cases, pools, run};
 
 const THREADS: [usize; 4] = [1, 2, 3, 5];
 
@@ -84,7 +84,7 @@ fn operands(kernel: &Attention, random: &mut Random, range: f32) -> [Vec<f32>; 4
 fn attention_is_what_the_definition_says() {
     let mut random = Random::new(41);
     let pools = pools(THREADS);
-    for _ in 0..60 {
+    for _ in 0..cases(60) {
         let kernel = kernel(&mut random);
         let inputs = operands(&kernel, &mut random, 1.0);
         // Scores have sums of up to 130 terms, and their errors become relative errors of exponentials.

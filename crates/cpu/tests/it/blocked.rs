@@ -8,7 +8,7 @@ use prestow_cpu::{
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{bits, blocked, numbers_of, pools, rounded, rounding, run_bytes, unblocked};
+use crate::common::{bits, blocked, cases, numbers_of, pools, rounded, rounding, run_bytes, unblocked};
 
 /// Runs a kernel in all pools, with its last operand in place in some of them; results of one family are equal in every
 /// bit. One result a family.
@@ -182,7 +182,7 @@ fn reorder_moves_every_element() {
 #[test]
 fn depthwise_sums_its_windows() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(9));
-    for _ in 0..250 {
+    for _ in 0..cases(250) {
         let batch = pick(&mut random, &[1, 1, 2]);
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
         let (window, wild) = (window(&mut random), random.below(4) == 0);
@@ -217,7 +217,7 @@ fn depthwise_sums_its_windows() {
 #[test]
 fn pools_fold_their_windows() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(11));
-    for round in 0..250 {
+    for round in 0..cases(250) {
         let batch = pick(&mut random, &[1, 1, 2]);
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
         let mut window = window(&mut random);
@@ -266,7 +266,7 @@ fn pools_fold_their_windows() {
 #[test]
 fn bottlenecks_are_their_three_parts() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(13));
-    for _ in 0..200 {
+    for _ in 0..cases(200) {
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let [channels, outs] = [0, 1].map(|_| pick(&mut random, &[1, 7, 16, 24, 33, 48, 70]));
         let mut window = window(&mut random);

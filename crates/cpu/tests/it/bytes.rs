@@ -6,7 +6,7 @@ use prestow_cpu::{
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{blocked, blocked_bytes, numbers_of, pools, run_bytes, unblocked};
+use crate::common::{blocked, blocked_bytes, cases, numbers_of, pools, run_bytes, unblocked};
 
 fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize].clone()
@@ -71,7 +71,7 @@ fn assert_stored(got: &[f32], want: &[f64], result: Stored, case: &str) {
 #[test]
 fn matrices_of_bytes_are_multiplied_exactly() {
     let mut random = Random::new(31);
-    for _ in 0..if cfg!(debug_assertions) { 60 } else { 400 } {
+    for _ in 0..cases(if cfg!(debug_assertions) { 60 } else { 400 }) {
         let [m, n] = [0, 1].map(|_| pick(&mut random, &[0, 1, 2, 5, 14, 15, 16, 17, 31, 32, 33, 48, 65, 100]));
         let k: usize = pick(&mut random, &[0, 4, 8, 12, 60, 64, 68, 256, 388, 1024, 2052]);
         let bare = random.below(4) == 0;
@@ -123,7 +123,7 @@ fn matrices_of_bytes_are_multiplied_exactly() {
 #[test]
 fn pictures_of_bytes_are_convolved_exactly() {
     let mut random = Random::new(32);
-    for _ in 0..if cfg!(debug_assertions) { 40 } else { 250 } {
+    for _ in 0..cases(if cfg!(debug_assertions) { 40 } else { 250 }) {
         let groups = pick(&mut random, &[1, 1, 1, 2, 3]);
         let input_blocked = 1 < groups || random.below(4) != 0;
         let [ins, outs] = match groups {
@@ -181,7 +181,7 @@ fn pictures_of_bytes_are_convolved_exactly() {
 #[test]
 fn each_channel_of_bytes_is_convolved_exactly() {
     let mut random = Random::new(33);
-    for _ in 0..if cfg!(debug_assertions) { 40 } else { 250 } {
+    for _ in 0..cases(if cfg!(debug_assertions) { 40 } else { 250 }) {
         let channels: usize = pick(&mut random, &[1, 7, 16, 24, 40]);
         let mut two = |of: &[usize]| [pick(&mut random, of), pick(&mut random, of)];
         let (kernel, stride) = (two(&[1, 2, 3, 3, 5]), two(&[1, 1, 2]));

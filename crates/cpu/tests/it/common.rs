@@ -10,6 +10,14 @@ pub(crate) fn pools<const N: usize>(threads: [usize; N]) -> Vec<[Pool; N]> {
     Isa::available().map(|isa| threads.map(|threads| Pool::with_isa(threads, isa))).collect()
 }
 
+/// How many random cases are tried where it is usually so many: `PRESTOW_FUZZ=50 cargo test ...` for a long run, 0.2 where
+/// the processor is emulated.
+#[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
+pub(crate) fn cases(usual: usize) -> usize {
+    let times: f64 = std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1.0);
+    (usual as f64 * times).ceil() as usize
+}
+
 /// The bits of elements, in which no number is equal to itself too.
 pub(crate) fn bits(items: &[f32]) -> &[u32] {
     bytemuck::cast_slice(items)

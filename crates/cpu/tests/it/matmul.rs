@@ -3,7 +3,7 @@ use smallvec::SmallVec;
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{assert_close, bits, numbers_of, pools, rounded, rounding, run_bytes};
+use crate::common::{assert_close, bits, cases, numbers_of, pools, rounded, rounding, run_bytes};
 
 fn below(random: &mut Random, count: usize) -> usize {
     random.below(count as u64) as usize
@@ -142,7 +142,7 @@ impl Case {
 fn products_are_what_the_definition_says() {
     let mut random = Random::new(11);
     let pools = pools([1, 2, 3]);
-    for _ in 0..500 {
+    for _ in 0..cases(500) {
         let case = case(&mut random);
         let (want, scale): (Vec<f64>, Vec<f64>) = case.judge().into_iter().unzip();
         for pools in &pools {

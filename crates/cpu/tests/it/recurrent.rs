@@ -5,7 +5,7 @@ use types::Random;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
 
-use crate::common::{pools, run_over};
+use crate::common::{cases, pools, run_over};
 
 struct Case {
     kernel: Recurrent,
@@ -128,8 +128,9 @@ fn every_cell_keeps_to_its_formulas() {
     let mut random = Random::new(17);
     let pools: Vec<Pool> = pools([1, 2, 3, 5]).into_iter().flatten().collect();
     let mut shapes = vec![[0, 2, 5], [3, 0, 4], [3, 2, 0], [1, 1, 1], [9, 15, 33], [30, 1, 128], [4, 29, 16]];
-    shapes
-        .extend((0..40).map(|_| [1 + random.below(9), 1 + random.below(5), 1 + random.below(130)].map(|n| n as usize)));
+    shapes.extend(
+        (0..cases(40)).map(|_| [1 + random.below(9), 1 + random.below(5), 1 + random.below(130)].map(|n| n as usize)),
+    );
     for (ix, [seq, batch, units]) in shapes.into_iter().enumerate() {
         for (number, cell) in cells().into_iter().enumerate() {
             let sweep = [Sweep::Forward, Sweep::Reverse, Sweep::Both][(ix + number) % 3];

@@ -4,7 +4,7 @@ use prestow_cpu::{Epilogue, Pool, Window, Winograd};
 use types::Random;
 use types::pointwise::Unary;
 
-use crate::common::{bits, blocked, pools, run_over, unblocked};
+use crate::common::{bits, blocked, cases, pools, run_over, unblocked};
 
 /// Operands row-major: `[batch, channels, rows, columns]`.
 struct Case {
@@ -124,7 +124,7 @@ fn random_kernel(random: &mut Random) -> Winograd {
 fn any_shape_gives_what_the_definition_gives() {
     let mut random = Random::new(17);
     let pools = pools([1, 2, 3]);
-    for _ in 0..150 {
+    for _ in 0..cases(150) {
         let case = Case::new(random_kernel(&mut random), &mut random);
         for [pool, two, three] in &pools {
             let first = case.run(pool, f32::NAN, 1.0, false);
