@@ -315,8 +315,9 @@ impl ConvBlocked {
         let (x, _) = x.as_chunks::<SIZE>();
         let line = |channel: usize| &x[((image * self.in_channels + channel) * rows + row) * columns..][..columns];
         for word in 0..self.in_words() {
+            // Of a picture that lies behind what is used there is no pixel.
+            let Some(cells) = pixels.get_mut(word..) else { continue };
             let first = word * self.factors.per_word();
-            let cells = &mut pixels[word..];
             match self.in_channels.min(first + self.factors.per_word()) - first {
                 1 => interleave([line(first)], cells, self.pixel()),
                 2 => interleave([0, 1].map(|ix| line(first + ix)), cells, self.pixel()),
