@@ -87,7 +87,7 @@ use crate::bound::exact_bound;
 use crate::crest::Crest;
 use crate::exact::{ITEMS_MAX, improve};
 use crate::fit::{Rule, fit, fit_units};
-use crate::glue::{Guess, Network};
+use crate::glue::{Guess, N_WAYS, Network};
 use crate::handful::{HANDFUL, least};
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
@@ -319,18 +319,26 @@ enum Fill {
 const SEARCH_ITEMS: u64 = 500;
 /// So many units are usually spent on each item, so many on each beyond the first ones, or this many on all, where there
 /// are too many for an exact search.
-const ITEM_UNITS: u64 = 900;
+const ITEM_UNITS: u64 = 600;
 const FIRST_ITEMS: u64 = 100_000;
-const FURTHER_ITEM_UNITS: u64 = 700;
-const LARGE_UNITS: u64 = 18_000_000;
+const FURTHER_ITEM_UNITS: u64 = 400;
+const LARGE_UNITS: u64 = 9_500_000;
 /// Windows may take one part in this many of what is left of the work as long as other passes are to come.
 const WINDOWS_SHARE: u64 = 8;
 /// Windows are for so many items at least.
 const WINDOWS_ITEMS: usize = 640;
 /// Gluing leaves this much for each item, up to a limit, to place what is glued; that may take half of what is left if
 /// it is more.
-const GLUE_UNITS: u64 = 250;
+const GLUE_UNITS: u64 = 200;
 const GLUE_UNITS_MAX: u64 = 200_000_000;
+/// Where what is glued comes out above what is good enough by one part in so many of it, that is near enough.
+const GLUE_ENOUGH: u64 = 1000;
+/// Where it comes out at one part in so many of what the first skyline is above that, what knows nothing of glue is left
+/// out, many items given: it does not come near.
+const GLUE_FAR: u64 = 2;
+/// What it costs for each item to put them in order, and to make an instance of a part.
+const ORDER_UNITS: usize = 10;
+const INSTANCE_UNITS: usize = 30;
 /// A skyline by need costs about so many in order.
 const NEED_FACTOR: u64 = 3;
 /// Work for the orders of a handful of items.
@@ -467,9 +475,9 @@ impl Goals {
 /// The lowest packing that all passes and searches find, and what no packing can go below.
 fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<(Packing, u64)> {
     let mut goals = goals;
-    let mut best = run_portfolio(problem, instance, goals, work)?;
+    let Reached { packing: mut best, is_glued } = run_portfolio(problem, instance, goals, work)?;
     if ITEMS_MAX < instance.items.len() {
-        if goals.good_enough < best.height {
+        if goals.good_enough < best.height && !is_glued {
             best = repair(instance, best, goals.good_enough, work);
             best = lower_tops(instance, &best, goals.good_enough, work).unwrap_or(best);
         }
@@ -518,10 +526,17 @@ fn search(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work
     improvement.found.map_or(best, |(offsets, height)| Packing { offsets, height })
 }
 
+/// What a portfolio came to.
+struct Reached {
+    packing: Packing,
+    /// Whether gluing came so much lower than all else that the rest was left out.
+    is_glued: bool,
+}
+
 /// The lowest packing of the portfolio, or the first not above `good_enough`; `None` if no pass stays below 2^64.
 ///
 /// Orders that have been tried are passed over, and what cannot be paid as the last pass was.
-fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Packing> {
+fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Reached> {
     let Goals { good_enough, part, .. } = goals;
     let mut best: Option<Packing> = None;
     let mut tried: Vec<(Fill, Vec<u32>)> = Vec::new();
@@ -557,6 +572,9 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
             Pass::Windows if settled == best.as_ref().map(|best| best.height) => continue,
             Pass::Glue | Pass::Windows | Pass::Crests | Pass::Stack | Pass::Tiers => Vec::new(),
         };
+        if best.is_some() {
+            work.spend(ORDER_UNITS * order.len());
+        }
         if let Pass::Skyline(fill, _) = pass {
             if tried.iter().any(|(other, tried)| *other == fill && *tried == order) {
                 continue;
@@ -591,15 +609,17 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
             }
             (_, Some(_)) => run_pass(instance, pass, &order, limit, work),
         };
-        if let Some(found) = found {
-            let is_done = found.height <= good_enough;
-            best = Some(found);
-            if is_done {
-                break;
-            }
+        let Some(found) = found else { continue };
+        let above = |packing: &Packing| packing.height.saturating_sub(good_enough);
+        let is_glued = matches!(pass, Pass::Glue)
+            && ITEMS_MAX < instance.items.len()
+            && best.as_ref().is_some_and(|best| above(&found) <= above(best) / GLUE_FAR);
+        if is_glued || found.height <= good_enough {
+            return Some(Reached { packing: found, is_glued });
         }
+        best = Some(found);
     }
-    best
+    best.map(|packing| Reached { packing, is_glued: false })
 }
 
 /// What a fit pass may cost. That of the hints, which comes first, may cost something whatever the budget is.
@@ -623,26 +643,36 @@ fn run_pass(instance: &Instance, pass: Pass, order: &[u32], limit: u64, work: &m
 /// The items glued to blocks, and those placed by all that is known here: few blocks by a search as well. Where that is
 /// not low enough, more is glued and placed.
 fn run_glued(instance: &Instance, good_enough: u64, limit: u64, work: &mut Work) -> Option<Packing> {
-    let mut network = Network::new(instance)?;
+    let whole = Network::new(instance)?;
     let mut best: Option<Packing> = None;
-    for guess in [Guess::Some, Guess::All] {
-        let reserve = (GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX);
-        let mut part = work.part(work.left().saturating_sub(reserve));
-        let is_less = network.reduce(guess, &mut place_range, &mut part.work);
-        work.spend_part(part);
-        if !is_less {
+    let reserve = (GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX);
+    // What the first way had for gluing; another one that has less comes to nothing.
+    let mut needed = 0;
+    for way in 0..N_WAYS {
+        if work.left() < needed {
             break;
         }
-        let glued = network.glued();
-        let blocks = Instance::new(&glued.problem);
-        let mut part = work.part(reserve.max(work.left() / 2).min(GLUE_UNITS_MAX));
-        let goals = Goals { good_enough, least: good_enough, capacity: None, part: Part::Glued };
-        let packed = pack(&glued.problem, &blocks, goals, &mut part.work);
-        work.spend_part(part);
-        let packing = Packing::new(instance, network.offsets(&glued, &packed?.0.offsets)?);
-        best = best.into_iter().chain([packing]).min_by_key(|packing| packing.height);
-        if best.as_ref().is_some_and(|best| best.height <= good_enough) {
-            break;
+        let left = work.left();
+        let mut network = whole.clone();
+        for guess in [Guess::Some, Guess::All] {
+            let mut part = work.part(work.left().saturating_sub(reserve));
+            let is_less = network.reduce(way, guess, &mut place_range, &mut part.work);
+            work.spend_part(part);
+            needed = needed.max(left - work.left() + reserve);
+            if !is_less {
+                break;
+            }
+            let glued = network.glued();
+            let blocks = Instance::new(&glued.problem);
+            let mut part = work.part(reserve.max(work.left() / 2).min(GLUE_UNITS_MAX));
+            let goals = Goals { good_enough, least: good_enough, capacity: None, part: Part::Glued };
+            let packed = pack(&glued.problem, &blocks, goals, &mut part.work);
+            work.spend_part(part);
+            let packing = Packing::new(instance, network.offsets(&glued, &packed?.0.offsets)?);
+            best = best.into_iter().chain([packing]).min_by_key(|packing| packing.height);
+            if best.as_ref().is_some_and(|best| best.height - good_enough <= good_enough / GLUE_ENOUGH) {
+                return best.filter(|packing| packing.height <= limit);
+            }
         }
     }
     best.filter(|packing| packing.height <= limit)
@@ -704,6 +734,7 @@ fn pack_part(problem: &Problem, good_enough: u64, part: Part, work: &mut Work) -
     let instance = Instance::new(problem);
     let units = work.left() / CREST_SHARE;
     let mut share = work.part(if instance.items.len() <= ITEMS_MAX { units.min(CREST_UNITS_MAX) } else { units });
+    share.work.spend(INSTANCE_UNITS * problem.buffers.len());
     let goals = Goals { good_enough, least: good_enough, capacity: None, part };
     let packed = pack(problem, &instance, goals, &mut share.work);
     work.spend_part(share);

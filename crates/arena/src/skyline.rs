@@ -45,9 +45,9 @@ use crate::stock::{Stock, TAKEN, Wanted};
 /// What one look at the floor costs, in units of work: two walks up the tree.
 const LOOK_UNITS: usize = 16;
 /// What one step costs besides: the events, the runs, and taking an item from the stock.
-const STEP_UNITS: usize = 16;
+const STEP_UNITS: usize = 20;
 /// What it costs to ask for a need, or to add to it.
-const NEED_UNITS: usize = 40;
+const NEED_UNITS: usize = 50;
 
 /// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
 ///
@@ -269,7 +269,8 @@ impl<'a> Pass<'a> {
             self.n_seen += NEED_UNITS;
             rank = self.first_fitting(within.meeting(section, section + 1), height, ceiling);
         }
-        if rank == TAKEN {
+        // In one section all that lies within lives there.
+        if rank == TAKEN && (self.need.is_none() || 1 < end - run) {
             rank = self.first_fitting(within, height, ceiling);
         }
         let next = [rim, ceiling.map(|slot| slot.start)].into_iter().flatten().min();
