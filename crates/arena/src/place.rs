@@ -103,7 +103,8 @@ pub struct Limits {
     /// The budget in visits of a node of a tree, or of eight slots in a row: some nanoseconds each.
     ///
     /// From some thousand buffers on, where greedy passes do what they can do with less, the usual budget
-    /// ([`Limits::default`]) means nine hundred visits for each buffer, seven hundred beyond the first hundred thousand, and a larger one more in proportion.
+    /// ([`Limits::default`]) means some six hundred visits for each buffer, four hundred beyond the first hundred
+    /// thousand, and a larger one more in proportion.
     ///
     /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
     pub work: u64,
@@ -319,10 +320,10 @@ enum Fill {
 const SEARCH_ITEMS: u64 = 500;
 /// So many units are usually spent on each item, so many on each beyond the first ones, or this many on all, where there
 /// are too many for an exact search.
-const ITEM_UNITS: u64 = 600;
+const ITEM_UNITS: u64 = 680;
 const FIRST_ITEMS: u64 = 100_000;
 const FURTHER_ITEM_UNITS: u64 = 400;
-const LARGE_UNITS: u64 = 9_500_000;
+const LARGE_UNITS: u64 = 9_000_000;
 /// Windows may take one part in this many of what is left of the work as long as other passes are to come.
 const WINDOWS_SHARE: u64 = 8;
 /// Windows are for so many items at least.
@@ -339,8 +340,8 @@ const GLUE_FAR: u64 = 2;
 /// What it costs for each item to put them in order, and to make an instance of a part.
 const ORDER_UNITS: usize = 10;
 const INSTANCE_UNITS: usize = 30;
-/// A skyline by need costs about so many in order.
-const NEED_FACTOR: u64 = 3;
+/// A skyline by need costs about so many quarters of one in order.
+const NEED_QUARTERS: u64 = 11;
 /// Work for the orders of a handful of items.
 const HANDFUL_UNITS: u64 = 20_000_000;
 /// A search takes one part in this many of what is left of the work before crests are tried.
@@ -554,7 +555,7 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
         let order = match pass {
             // What is cheaper than a skyline may still be tried.
             Pass::Skyline(Fill::InOrder, _) | Pass::Glue if best.is_some() && work.left() < pass_units => continue,
-            Pass::Skyline(Fill::ByNeed, _) if work.left() / NEED_FACTOR < pass_units => continue,
+            Pass::Skyline(Fill::ByNeed, _) if work.left() < pass_units.saturating_mul(NEED_QUARTERS) / 4 => continue,
             Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
             Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
             Pass::Glue if matches!(part, Part::Glued | Part::Range) => continue,

@@ -45,9 +45,9 @@ use crate::stock::{Stock, TAKEN, Wanted};
 /// What one look at the floor costs, in units of work: two walks up the tree.
 const LOOK_UNITS: usize = 16;
 /// What one step costs besides: the events, the runs, and taking an item from the stock.
-const STEP_UNITS: usize = 20;
+const STEP_UNITS: usize = 16;
 /// What it costs to ask for a need, or to add to it.
-const NEED_UNITS: usize = 50;
+const NEED_UNITS: usize = 40;
 
 /// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
 ///

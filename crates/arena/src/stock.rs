@@ -102,7 +102,13 @@ impl StockTree {
     pub(crate) fn new(mut points: Vec<Point>) -> StockTree {
         let n_points = points.len();
         let n_leaves = n_points.div_ceil(LEAF_POINTS).next_power_of_two();
-        let mut tree = StockTree { n_points, n_leaves, spans: vec![Span::EMPTY; 2 * n_leaves], points: Vec::new(), row: Row::new(&[]) };
+        let mut tree = StockTree {
+            n_points,
+            n_leaves,
+            spans: vec![Span::EMPTY; 2 * n_leaves],
+            points: Vec::new(),
+            row: Row::new(&[]),
+        };
         tree.split(&mut points, 1, 0, n_leaves);
         for leaf in 0..n_leaves {
             let slots = tree.slots(leaf);
