@@ -27,8 +27,9 @@
 //! is and they are all that begins there, or all that ends there.
 //!
 //! A problem that was cut out of a rectangle by straight cuts, each at a time of its own, becomes that rectangle again by
-//! these rules. Where cuts share their times two more are needed, each only where what is surer finds nothing, in the
-//! order of [`STEPS`]:
+//! these rules. Where cuts share their times two more rules help, each only where what is surer finds nothing, in the
+//! order of one of [`WAYS`]. A second way begins anew with the items where the first one ends above the goal and there is
+//! as much work left as it had.
 //!
 //! **Range.** The blocks that live within some sections are *closed* if at each boundary among these as many of their
 //! bytes end as begin: a rectangle again, if not by chance. They are placed by themselves, by all that this crate

@@ -75,9 +75,9 @@
 //! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
 //! other skylines, fits, windows where there are some hundred items, then a short search, crests, and the search again.
 //! With more items: skyline by area, glue, by need, crests, windows, stack, the other skylines with windows in between,
-//! fits, then repair, then windows with all that is left. Where glue comes out at half of what the first skyline
-//! is above the goal, or lower, all that is left out: it does not come near. Blocks that are left of glue have tiers behind the skylines, or
-//! behind those by area and by need where they are many.
+//! fits, then repair, then windows with all that is left. Where glue comes out at half of what the first skyline is
+//! above the goal, or lower, all else is left out: it does not come near. Blocks that are left of glue have tiers behind
+//! the skylines, or behind those by area and by need where they are many.
 //!
 //! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
 //! the same answer.
