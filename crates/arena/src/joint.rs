@@ -46,9 +46,4 @@ impl Joint {
         let is_seen = n_blocks == self.n_blocks() && level.n_sums <= n_sums && level.doubt < doubt;
         self.n_blocks() != (1, 1) && (self.is_whole || is_seen)
     }
-
-    /// Whether nothing but so many blocks end at it, or begin, and it is whole.
-    pub(crate) fn is_just(&self, n_blocks: usize) -> bool {
-        self.is_whole && (self.ending.len() == n_blocks || self.starting.len() == n_blocks)
-    }
 }

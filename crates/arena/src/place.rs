@@ -75,8 +75,9 @@
 //! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
 //! other skylines, fits, windows where there are some hundred items, then a short search, crests, and the search again.
 //! With more items: skyline by area, glue, by need, crests, windows, stack, the other skylines with windows in between,
-//! fits, then repair, then windows with all that is left. Blocks that are left of glue have tiers behind the skylines, or
-//! behind those by area and by need where they are many.
+//! fits, then repair, then windows with all that is left. Where glue comes out at half of what the first skyline is
+//! above the goal, or lower, all else is left out: it does not come near. Blocks that are left of glue have tiers behind
+//! the skylines, or behind those by area and by need where they are many.
 //!
 //! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
 //! the same answer.
@@ -87,7 +88,7 @@ use crate::bound::exact_bound;
 use crate::crest::Crest;
 use crate::exact::{ITEMS_MAX, improve};
 use crate::fit::{Rule, fit, fit_units};
-use crate::glue::{Guess, Network};
+use crate::glue::{Guess, N_WAYS, Network};
 use crate::handful::{HANDFUL, least};
 use crate::instance::{Instance, Priority, Work};
 use crate::problem::{Problem, ProblemError};
@@ -103,7 +104,8 @@ pub struct Limits {
     /// The budget in visits of a node of a tree, or of eight slots in a row: some nanoseconds each.
     ///
     /// From some thousand buffers on, where greedy passes do what they can do with less, the usual budget
-    /// ([`Limits::default`]) means nine hundred visits for each buffer, seven hundred beyond the first hundred thousand, and a larger one more in proportion.
+    /// ([`Limits::default`]) means some six hundred visits for each buffer, four hundred beyond the first hundred
+    /// thousand, and a larger one more in proportion.
     ///
     /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
     pub work: u64,
@@ -319,20 +321,28 @@ enum Fill {
 const SEARCH_ITEMS: u64 = 500;
 /// So many units are usually spent on each item, so many on each beyond the first ones, or this many on all, where there
 /// are too many for an exact search.
-const ITEM_UNITS: u64 = 900;
+const ITEM_UNITS: u64 = 680;
 const FIRST_ITEMS: u64 = 100_000;
-const FURTHER_ITEM_UNITS: u64 = 700;
-const LARGE_UNITS: u64 = 18_000_000;
+const FURTHER_ITEM_UNITS: u64 = 400;
+const LARGE_UNITS: u64 = 9_000_000;
 /// Windows may take one part in this many of what is left of the work as long as other passes are to come.
 const WINDOWS_SHARE: u64 = 8;
 /// Windows are for so many items at least.
 const WINDOWS_ITEMS: usize = 640;
 /// Gluing leaves this much for each item, up to a limit, to place what is glued; that may take half of what is left if
 /// it is more.
-const GLUE_UNITS: u64 = 250;
+const GLUE_UNITS: u64 = 200;
 const GLUE_UNITS_MAX: u64 = 200_000_000;
-/// A skyline by need costs about so many in order.
-const NEED_FACTOR: u64 = 3;
+/// Where what is glued comes out above what is good enough by one part in so many of it, that is near enough.
+const GLUE_ENOUGH: u64 = 1000;
+/// Where it comes out at one part in so many of what the first skyline is above that, what knows nothing of glue is left
+/// out, many items given: it does not come near.
+const GLUE_FAR: u64 = 2;
+/// What it costs for each item to put them in order, and to make an instance of a part.
+const ORDER_UNITS: usize = 10;
+const INSTANCE_UNITS: usize = 30;
+/// A skyline by need costs about so many quarters of one in order.
+const NEED_QUARTERS: u64 = 11;
 /// Work for the orders of a handful of items.
 const HANDFUL_UNITS: u64 = 20_000_000;
 /// A search takes one part in this many of what is left of the work before crests are tried.
@@ -467,9 +477,9 @@ impl Goals {
 /// The lowest packing that all passes and searches find, and what no packing can go below.
 fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<(Packing, u64)> {
     let mut goals = goals;
-    let mut best = run_portfolio(problem, instance, goals, work)?;
+    let Reached { packing: mut best, is_glued } = run_portfolio(problem, instance, goals, work)?;
     if ITEMS_MAX < instance.items.len() {
-        if goals.good_enough < best.height {
+        if goals.good_enough < best.height && !is_glued {
             best = repair(instance, best, goals.good_enough, work);
             best = lower_tops(instance, &best, goals.good_enough, work).unwrap_or(best);
         }
@@ -518,10 +528,17 @@ fn search(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work
     improvement.found.map_or(best, |(offsets, height)| Packing { offsets, height })
 }
 
+/// What a portfolio came to.
+struct Reached {
+    packing: Packing,
+    /// Whether gluing came so much lower than all else that the rest was left out.
+    is_glued: bool,
+}
+
 /// The lowest packing of the portfolio, or the first not above `good_enough`; `None` if no pass stays below 2^64.
 ///
 /// Orders that have been tried are passed over, and what cannot be paid as the last pass was.
-fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Packing> {
+fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Reached> {
     let Goals { good_enough, part, .. } = goals;
     let mut best: Option<Packing> = None;
     let mut tried: Vec<(Fill, Vec<u32>)> = Vec::new();
@@ -539,7 +556,7 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
         let order = match pass {
             // What is cheaper than a skyline may still be tried.
             Pass::Skyline(Fill::InOrder, _) | Pass::Glue if best.is_some() && work.left() < pass_units => continue,
-            Pass::Skyline(Fill::ByNeed, _) if work.left() / NEED_FACTOR < pass_units => continue,
+            Pass::Skyline(Fill::ByNeed, _) if work.left() < pass_units.saturating_mul(NEED_QUARTERS) / 4 => continue,
             Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
             Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
             Pass::Glue if matches!(part, Part::Glued | Part::Range) => continue,
@@ -557,6 +574,9 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
             Pass::Windows if settled == best.as_ref().map(|best| best.height) => continue,
             Pass::Glue | Pass::Windows | Pass::Crests | Pass::Stack | Pass::Tiers => Vec::new(),
         };
+        if best.is_some() {
+            work.spend(ORDER_UNITS * order.len());
+        }
         if let Pass::Skyline(fill, _) = pass {
             if tried.iter().any(|(other, tried)| *other == fill && *tried == order) {
                 continue;
@@ -591,15 +611,17 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
             }
             (_, Some(_)) => run_pass(instance, pass, &order, limit, work),
         };
-        if let Some(found) = found {
-            let is_done = found.height <= good_enough;
-            best = Some(found);
-            if is_done {
-                break;
-            }
+        let Some(found) = found else { continue };
+        let above = |packing: &Packing| packing.height.saturating_sub(good_enough);
+        let is_glued = matches!(pass, Pass::Glue)
+            && ITEMS_MAX < instance.items.len()
+            && best.as_ref().is_some_and(|best| above(&found) <= above(best) / GLUE_FAR);
+        if is_glued || found.height <= good_enough {
+            return Some(Reached { packing: found, is_glued });
         }
+        best = Some(found);
     }
-    best
+    best.map(|packing| Reached { packing, is_glued: false })
 }
 
 /// What a fit pass may cost. That of the hints, which comes first, may cost something whatever the budget is.
@@ -623,26 +645,36 @@ fn run_pass(instance: &Instance, pass: Pass, order: &[u32], limit: u64, work: &m
 /// The items glued to blocks, and those placed by all that is known here: few blocks by a search as well. Where that is
 /// not low enough, more is glued and placed.
 fn run_glued(instance: &Instance, good_enough: u64, limit: u64, work: &mut Work) -> Option<Packing> {
-    let mut network = Network::new(instance)?;
+    let whole = Network::new(instance)?;
     let mut best: Option<Packing> = None;
-    for guess in [Guess::Some, Guess::All] {
-        let reserve = (GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX);
-        let mut part = work.part(work.left().saturating_sub(reserve));
-        let is_less = network.reduce(guess, &mut place_range, &mut part.work);
-        work.spend_part(part);
-        if !is_less {
+    let reserve = (GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX);
+    // What the first way had for gluing; another one that has less comes to nothing.
+    let mut needed = 0;
+    for way in 0..N_WAYS {
+        if work.left() < needed {
             break;
         }
-        let glued = network.glued();
-        let blocks = Instance::new(&glued.problem);
-        let mut part = work.part(reserve.max(work.left() / 2).min(GLUE_UNITS_MAX));
-        let goals = Goals { good_enough, least: good_enough, capacity: None, part: Part::Glued };
-        let packed = pack(&glued.problem, &blocks, goals, &mut part.work);
-        work.spend_part(part);
-        let packing = Packing::new(instance, network.offsets(&glued, &packed?.0.offsets)?);
-        best = best.into_iter().chain([packing]).min_by_key(|packing| packing.height);
-        if best.as_ref().is_some_and(|best| best.height <= good_enough) {
-            break;
+        let left = work.left();
+        let mut network = whole.clone();
+        for guess in [Guess::Some, Guess::All] {
+            let mut part = work.part(work.left().saturating_sub(reserve));
+            let is_less = network.reduce(way, guess, &mut place_range, &mut part.work);
+            work.spend_part(part);
+            needed = needed.max(left - work.left() + reserve);
+            if !is_less {
+                break;
+            }
+            let glued = network.glued();
+            let blocks = Instance::new(&glued.problem);
+            let mut part = work.part(reserve.max(work.left() / 2).min(GLUE_UNITS_MAX));
+            let goals = Goals { good_enough, least: good_enough, capacity: None, part: Part::Glued };
+            let packed = pack(&glued.problem, &blocks, goals, &mut part.work);
+            work.spend_part(part);
+            let packing = Packing::new(instance, network.offsets(&glued, &packed?.0.offsets)?);
+            best = best.into_iter().chain([packing]).min_by_key(|packing| packing.height);
+            if best.as_ref().is_some_and(|best| best.height - good_enough <= good_enough / GLUE_ENOUGH) {
+                return best.filter(|packing| packing.height <= limit);
+            }
         }
     }
     best.filter(|packing| packing.height <= limit)
@@ -704,6 +736,7 @@ fn pack_part(problem: &Problem, good_enough: u64, part: Part, work: &mut Work) -
     let instance = Instance::new(problem);
     let units = work.left() / CREST_SHARE;
     let mut share = work.part(if instance.items.len() <= ITEMS_MAX { units.min(CREST_UNITS_MAX) } else { units });
+    share.work.spend(INSTANCE_UNITS * problem.buffers.len());
     let goals = Goals { good_enough, least: good_enough, capacity: None, part };
     let packed = pack(problem, &instance, goals, &mut share.work);
     work.spend_part(share);

@@ -31,6 +31,8 @@
 //! that failed are kept in a table by a 128-bit hash of floors, tops and rectangles left, for this capacity; it
 //! outlives restarts. Of equal rectangles with equal lifetimes only one is tried.
 
+use std::ops::Range;
+
 use types::Random;
 
 use crate::instance::Work;
@@ -46,11 +48,13 @@ pub(crate) struct Rect {
 }
 
 impl Rect {
-    fn covers(&self, section: usize) -> bool {
-        self.first as usize <= section && section < self.end as usize
+    /// The least offset from a level on.
+    fn lift(&self, level: u64) -> u64 {
+        // Most are of one grain, and to divide is slow.
+        if self.alignment == 1 { level } else { level.next_multiple_of(self.alignment) }
     }
 
-    fn sections(&self) -> std::ops::Range<usize> {
+    fn sections(&self) -> Range<usize> {
         self.first as usize..self.end as usize
     }
 }
@@ -94,8 +98,8 @@ pub(crate) struct Search<'a> {
     top: Vec<u64>,
     /// By section: bytes of rectangles that lie nowhere yet.
     left: Vec<u64>,
-    /// By rectangle, while it lies nowhere: the least offset it can have.
-    low: Vec<u64>,
+    /// By rectangle, what is looked at again and again while it lies nowhere.
+    loose: Vec<Loose>,
     offsets: Vec<u64>,
     trail: Vec<Undo>,
     /// Rectangles of the components being solved, each in a range of its own.
@@ -108,9 +112,32 @@ pub(crate) struct Search<'a> {
     scratch: Scratch,
 }
 
+/// A rectangle that lies nowhere yet.
+#[derive(Clone, Copy)]
+struct Loose {
+    /// The least offset it can have.
+    low: u64,
+    size: u64,
+    first: u32,
+    end: u32,
+}
+
+impl Loose {
+    fn new(rect: &Rect) -> Loose {
+        Loose { low: rect.fixed.unwrap_or(0), size: rect.size, first: rect.first, end: rect.end }
+    }
+
+    fn covers(&self, section: usize) -> bool {
+        self.first as usize <= section && section < self.end as usize
+    }
+}
+
 /// What is computed anew at each look, by section.
 struct Scratch {
+    /// How many rectangles can lie at the level of a niche, as differences between neighbours.
     cases: Vec<i32>,
+    /// How many rectangles span the boundary in front of a section, as differences between neighbours.
+    spanning: Vec<i32>,
     /// The niche a section is in, as its end; 0 where in none.
     niche_end: Vec<u32>,
     /// The lower of the niche's walls.
@@ -119,6 +146,8 @@ struct Scratch {
     smallest: Vec<u64>,
     /// The least low of the rectangles over a section.
     least_low: Vec<u64>,
+    /// The rectangles that can lie at the level of the section that is branched on.
+    chosen: Vec<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -133,6 +162,8 @@ enum Undo {
 struct Branch {
     section: usize,
     lift_to: Option<u64>,
+    /// Whether no rectangle spans some boundary.
+    is_split: bool,
 }
 
 /// What a look at a component says.
@@ -146,6 +177,12 @@ const NONE: u64 = u64::MAX;
 const TABLE_MAX: usize = 1 << 15;
 const TABLE_SHARE: usize = 256;
 
+/// A number for each failure, in parts of 2^32.
+fn ratio(n: u64, failures: u64) -> u64 {
+    // Most sections ended no branch, and to divide is slow.
+    if failures == 1 { n << 32 } else { (n << 32) / failures }
+}
+
 impl<'a> Search<'a> {
     pub(crate) fn new(rects: &'a [Rect], n_sections: usize, capacity: u64) -> Search<'a> {
         let mut left = vec![0; n_sections];
@@ -157,7 +194,7 @@ impl<'a> Search<'a> {
             floor: vec![0; n_sections],
             top: vec![0; n_sections],
             left,
-            low: rects.iter().map(|rect| rect.fixed.unwrap_or(0)).collect(),
+            loose: rects.iter().map(Loose::new).collect(),
             offsets: vec![0; rects.len()],
             trail: Vec::new(),
             stack: Vec::new(),
@@ -166,10 +203,12 @@ impl<'a> Search<'a> {
             failures: vec![1; n_sections],
             scratch: Scratch {
                 cases: vec![0; n_sections + 1],
+                spanning: vec![0; n_sections + 1],
                 niche_end: vec![0; n_sections],
                 wall: vec![0; n_sections],
                 smallest: vec![0; n_sections],
                 least_low: vec![0; n_sections],
+                chosen: Vec::new(),
             },
         }
     }
@@ -188,7 +227,7 @@ impl<'a> Search<'a> {
         self.stack.extend(0..self.rects.len() as u32);
         let mut branches = guide.branches;
         let answer = match self.settle(0..self.stack.len(), 0..self.floor.len(), work) {
-            true => self.solve(0..self.stack.len(), guide, &mut branches, work),
+            true => self.solve(0..self.stack.len(), 0..self.floor.len(), guide, &mut branches, work),
             false => Answer::DoesNotFit,
         };
         if answer != Answer::Fits {
@@ -197,17 +236,24 @@ impl<'a> Search<'a> {
         answer
     }
 
-    /// Solves the rectangles `stack[items]`. Unless they fit, the state afterwards is that before.
-    fn solve(&mut self, items: std::ops::Range<usize>, guide: &Guide, branches: &mut u64, work: &mut Work) -> Answer {
+    /// Solves the rectangles `stack[items]`, the only ones in a span of sections. Unless they fit, the state afterwards
+    /// is that before.
+    fn solve(
+        &mut self,
+        items: Range<usize>,
+        span: Range<usize>,
+        guide: &Guide,
+        branches: &mut u64,
+        work: &mut Work,
+    ) -> Answer {
         let (mark, base) = (self.trail.len(), self.stack.len());
         self.stack.extend_from_within(items);
         let mut items = base..self.stack.len();
-        let mut answer = match self.look(&mut items, guide, work) {
+        let mut span = span;
+        let mut answer = match self.look(&mut items, &mut span, guide, work) {
             Look::Done(answer) => answer,
-            Look::Branch(branch) => match self.solve_parts(items.clone(), guide, branches, work) {
-                Some(answer) => answer,
-                None => self.branch(&branch, items, guide, branches, work),
-            },
+            Look::Branch(branch) if branch.is_split => self.solve_parts(items, guide, branches, work),
+            Look::Branch(branch) => self.branch(&branch, items, span, guide, branches, work),
         };
         if work.is_spent() && answer == Answer::DoesNotFit {
             answer = Answer::Stopped;
@@ -220,18 +266,23 @@ impl<'a> Search<'a> {
     }
 
     /// Places whatever has no alternative, until there is a choice.
-    fn look(&mut self, items: &mut std::ops::Range<usize>, guide: &Guide, work: &mut Work) -> Look {
+    fn look(&mut self, items: &mut Range<usize>, span: &mut Range<usize>, guide: &Guide, work: &mut Work) -> Look {
         loop {
             if items.start == items.end {
                 return Look::Done(Answer::Fits);
             }
-            let span = self.span(items.clone());
+            while self.left[span.start] == 0 {
+                span.start += 1;
+            }
+            while self.left[span.end - 1] == 0 {
+                span.end -= 1;
+            }
             if !work.spend(1 + (2 * items.len() + 3 * span.len()) / 8) {
                 return Look::Done(Answer::Stopped);
             }
             self.find_niches(span.clone());
             self.count_cases(items.clone());
-            let section = self.choose(span, guide.choice);
+            let (section, is_split) = self.choose(span.clone(), guide.choice);
             let (only, lift_to) = self.cases_of(section, items.clone());
             match (only, lift_to) {
                 (Some(at), None) => {
@@ -243,183 +294,169 @@ impl<'a> Search<'a> {
                         return Look::Done(Answer::DoesNotFit);
                     }
                 }
-                _ => return Look::Branch(Branch { section, lift_to }),
+                _ => return Look::Branch(Branch { section, lift_to, is_split }),
             }
         }
     }
 
-    /// The sections from the first to the last of some rectangles.
-    fn span(&self, items: std::ops::Range<usize>) -> std::ops::Range<usize> {
-        let rects = self.stack[items].iter().map(|item| &self.rects[*item as usize]);
-        let (first, end) = rects.fold((u32::MAX, 0), |(first, end), rect| (first.min(rect.first), end.max(rect.end)));
-        first as usize..end as usize
-    }
-
-    fn find_niches(&mut self, span: std::ops::Range<usize>) {
-        let Scratch { cases, niche_end, wall, smallest, .. } = &mut self.scratch;
+    fn find_niches(&mut self, span: Range<usize>) {
+        let Scratch { cases, spanning, niche_end, wall, smallest, .. } = &mut self.scratch;
         cases[span.start..=span.end].fill(0);
+        spanning[span.start..=span.end].fill(0);
         niche_end[span.clone()].fill(0);
         // Sections where nothing is to come are walls without end.
-        let level = |section: usize| match span.contains(&section) && self.left[section] != 0 {
-            true => self.floor[section],
-            false => NONE,
-        };
-        let mut first = span.start;
+        let level = |section: usize| if self.left[section] != 0 { self.floor[section] } else { NONE };
+        let (mut first, mut here, mut wall_before) = (span.start, level(span.start), NONE);
         while first < span.end {
-            let here = level(first);
             let mut end = first + 1;
-            while end < span.end && level(end) == here {
+            let mut next = NONE;
+            while end < span.end {
+                next = level(end);
+                if next != here {
+                    break;
+                }
                 end += 1;
             }
-            let lower_wall = first.checked_sub(1).map_or(NONE, level).min(level(end));
+            if end == span.end {
+                next = NONE;
+            }
+            let lower_wall = wall_before.min(next);
             if here < lower_wall {
                 niche_end[first..end].fill(end as u32);
                 wall[first..end].fill(lower_wall);
                 smallest[end - 1] = NONE;
             }
-            first = end;
+            (first, wall_before, here) = (end, here, next);
         }
     }
 
-    /// For each section of a niche how many rectangles can lie at its level, as differences between neighbours.
-    fn count_cases(&mut self, items: std::ops::Range<usize>) {
-        let Scratch { cases, niche_end, smallest, .. } = &mut self.scratch;
+    /// For each section of a niche how many rectangles can lie at its level, and for each boundary how many span it.
+    fn count_cases(&mut self, items: Range<usize>) {
+        let Scratch { cases, spanning, niche_end, smallest, .. } = &mut self.scratch;
         for item in &self.stack[items] {
-            let rect = &self.rects[*item as usize];
-            let first = rect.first as usize;
-            if rect.end <= niche_end[first] {
-                let last = niche_end[first] as usize - 1;
-                smallest[last] = smallest[last].min(rect.size);
-                if self.low[*item as usize] == self.floor[first] {
+            let rect = self.loose[*item as usize];
+            let (first, end) = (rect.first as usize, rect.end as usize);
+            // The boundaries in front of sections first + 1 to end - 1.
+            spanning[first + 1] += 1;
+            spanning[end] -= 1;
+            let niche_end = niche_end[first] as usize;
+            if end <= niche_end {
+                smallest[niche_end - 1] = smallest[niche_end - 1].min(rect.size);
+                if rect.low == self.floor[first] {
                     cases[first] += 1;
-                    cases[rect.end as usize] -= 1;
+                    cases[end] -= 1;
                 }
             }
         }
     }
 
-    fn choose(&self, span: std::ops::Range<usize>, choice: Choice) -> usize {
-        let Scratch { cases, niche_end, wall, smallest, .. } = &self.scratch;
+    /// The section to branch on, and whether no rectangle spans some boundary.
+    fn choose(&self, span: Range<usize>, choice: Choice) -> (usize, bool) {
+        let Scratch { cases, spanning, niche_end, wall, smallest, .. } = &self.scratch;
         let mut best = (u64::MAX, u64::MAX, span.start);
-        let mut rects = 0;
-        for section in span {
-            rects += cases[section];
+        let (mut n_rects, mut n_spanning, mut is_split) = (0, 0, false);
+        for section in span.clone() {
+            n_rects += cases[section];
+            n_spanning += spanning[section];
+            is_split |= n_spanning == 0 && section != span.start;
             let Some(last) = (niche_end[section] as usize).checked_sub(1) else { continue };
             let floor = self.floor[section];
             // A guess, since only the section chosen is looked at closely.
             let lift = (wall[section] - floor).min(smallest[last]);
             let can_waste = lift <= self.capacity - self.left[section] - floor;
-            let cases = rects as u64 + u64::from(can_waste);
+            let cases = n_rects as u64 + u64::from(can_waste);
             let failures = self.failures[section];
             let cost = match choice {
                 Choice::Cases => cases,
                 Choice::Failures if cases == 1 => 0,
-                Choice::Failures => (cases << 32) / failures,
+                Choice::Failures => ratio(cases, failures),
             };
-            best = best.min((cost, (1 << 40) / failures, section));
+            if cost <= best.0 {
+                best = best.min((cost, ratio(256, failures), section));
+            }
         }
-        best.2
+        (best.2, is_split)
     }
 
     /// The cases of a section: the position of its only rectangle, if there is no other, and the level that waste would
     /// lift the section to, if that is within the capacity.
-    fn cases_of(&self, section: usize, items: std::ops::Range<usize>) -> (Option<usize>, Option<u64>) {
+    fn cases_of(&mut self, section: usize, items: Range<usize>) -> (Option<usize>, Option<u64>) {
         let floor = self.floor[section];
-        let (mut count, mut only) = (0, None);
+        let chosen = &mut self.scratch.chosen;
+        chosen.clear();
+        let mut only = None;
         let mut lift_to = NONE;
         let mut reach = (u32::MAX, 0);
         for at in items.clone() {
-            let item = self.stack[at] as usize;
-            let rect = &self.rects[item];
+            let item = self.stack[at];
+            let rect = self.loose[item as usize];
             if !rect.covers(section) {
                 continue;
             }
-            match self.low[item] == floor {
+            match rect.low == floor {
                 true => {
-                    (count, only) = (count + 1, Some(at));
+                    only = Some(at);
+                    chosen.push(item);
                     reach = (reach.0.min(rect.first), reach.1.max(rect.end));
                 }
-                false => lift_to = lift_to.min(self.low[item]),
+                false => lift_to = lift_to.min(rect.low),
             }
         }
-        let only = only.filter(|_| count == 1);
+        let only = only.filter(|_| chosen.len() == 1);
         let highest = self.capacity - self.left[section];
         if highest == floor {
             return (only, None);
         }
         // A rectangle that could lie on this level and does not lies on another one, which does not reach this section.
         for item in &self.stack[items] {
-            let rect = &self.rects[*item as usize];
+            let rect = self.loose[*item as usize];
             if rect.first < reach.1 && reach.0 < rect.end && !rect.covers(section) {
-                lift_to = lift_to.min(self.low[*item as usize] + rect.size);
+                lift_to = lift_to.min(rect.low + rect.size);
             }
         }
         (only, (lift_to <= highest).then_some(lift_to))
     }
 
-    /// Solves the parts between boundaries that nothing spans, the smallest first; `None` if there is one part only.
-    fn solve_parts(
-        &mut self,
-        items: std::ops::Range<usize>,
-        guide: &Guide,
-        branches: &mut u64,
-        work: &mut Work,
-    ) -> Option<Answer> {
-        if !self.is_split(items.clone()) {
-            return None;
-        }
+    /// Solves the parts between boundaries that nothing spans, the smallest first.
+    fn solve_parts(&mut self, items: Range<usize>, guide: &Guide, branches: &mut u64, work: &mut Work) -> Answer {
         let mut order: Vec<u32> = self.stack[items].to_vec();
         order.sort_unstable_by_key(|item| (self.rects[*item as usize].first, *item));
-        let mut parts: Vec<std::ops::Range<usize>> = Vec::new();
-        let mut end = 0;
+        // Which of them, and between which sections.
+        let mut parts: Vec<(Range<usize>, Range<usize>)> = Vec::new();
         for (at, item) in order.iter().enumerate() {
-            let rect = &self.rects[*item as usize];
+            let sections = self.rects[*item as usize].sections();
             match parts.last_mut() {
-                Some(part) if rect.first < end => part.end = at + 1,
-                _ => parts.push(at..at + 1),
+                Some((part, span)) if sections.start < span.end => {
+                    part.end = at + 1;
+                    span.end = span.end.max(sections.end);
+                }
+                _ => parts.push((at..at + 1, sections)),
             }
-            end = end.max(rect.end);
         }
-        parts.sort_by_key(std::ops::Range::len);
-        for part in parts {
+        parts.sort_by_key(|(part, _)| part.len());
+        for (part, span) in parts {
             let base = self.stack.len();
             self.stack.extend(&order[part]);
-            let answer = self.solve(base..self.stack.len(), guide, branches, work);
+            let answer = self.solve(base..self.stack.len(), span, guide, branches, work);
             self.stack.truncate(base);
             if answer != Answer::Fits {
-                return Some(answer);
+                return answer;
             }
         }
-        Some(Answer::Fits)
-    }
-
-    /// Whether some boundary inside the span of some rectangles is spanned by none of them.
-    fn is_split(&mut self, items: std::ops::Range<usize>) -> bool {
-        let span = self.span(items.clone());
-        let spanning = &mut self.scratch.cases;
-        spanning[span.start..=span.end].fill(0);
-        for item in &self.stack[items] {
-            let rect = &self.rects[*item as usize];
-            // The boundaries in front of sections first + 1 to end - 1.
-            spanning[rect.first as usize + 1] += 1;
-            spanning[rect.end as usize] -= 1;
-        }
-        let mut count = 0;
-        (span.start + 1..span.end).any(|boundary| {
-            count += spanning[boundary];
-            count == 0
-        })
+        Answer::Fits
     }
 
     fn branch(
         &mut self,
         branch: &Branch,
-        items: std::ops::Range<usize>,
+        items: Range<usize>,
+        span: Range<usize>,
         guide: &Guide,
         branches: &mut u64,
         work: &mut Work,
     ) -> Answer {
-        let key = self.key(items.clone());
+        let mut cases = self.scratch.chosen.clone();
+        let key = self.key(items.clone(), span.clone());
         let slot = (key >> 64) as usize % self.failed.len();
         if self.failed[slot] == key {
             return Answer::DoesNotFit;
@@ -429,9 +466,6 @@ impl<'a> Search<'a> {
         }
         *branches -= 1;
 
-        let (section, floor) = (branch.section, self.floor[branch.section]);
-        let is_case = |item: &u32| self.low[*item as usize] == floor && self.rects[*item as usize].covers(section);
-        let mut cases: Vec<u32> = self.stack[items.clone()].iter().copied().filter(is_case).collect();
         cases.sort_unstable_by_key(|item| guide.rank[*item as usize]);
         for (at, item) in cases.iter().enumerate() {
             let rect = self.rects[*item as usize];
@@ -443,7 +477,7 @@ impl<'a> Search<'a> {
             let position = items.clone().find(|at| self.stack[*at] == *item);
             self.stack.swap(position.expect("cases are of the component"), rest.end);
             if self.place(*item, rest.clone(), work) {
-                match self.solve(rest, guide, branches, work) {
+                match self.solve(rest, span.clone(), guide, branches, work) {
                     Answer::DoesNotFit => {}
                     answer => return answer,
                 }
@@ -452,8 +486,8 @@ impl<'a> Search<'a> {
         }
         if let Some(level) = branch.lift_to {
             let mark = self.trail.len();
-            if self.raise(section..section + 1, level, items.clone(), work) {
-                match self.solve(items, guide, branches, work) {
+            if self.raise(branch.section..branch.section + 1, level, items.clone(), work) {
+                match self.solve(items, span, guide, branches, work) {
                     Answer::DoesNotFit => {}
                     answer => return answer,
                 }
@@ -468,22 +502,22 @@ impl<'a> Search<'a> {
     }
 
     /// A hash of what the future depends on.
-    fn key(&self, items: std::ops::Range<usize>) -> u128 {
+    fn key(&self, items: Range<usize>, span: Range<usize>) -> u128 {
         const ODD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
-        let rects = self.stack[items.clone()].iter().fold(0, |key, item| key ^ self.keys[*item as usize]);
-        self.span(items).filter(|section| self.left[*section] != 0).fold(rects, |key, section| {
+        let rects = self.stack[items].iter().fold(0, |key, item| key ^ self.keys[*item as usize]);
+        span.filter(|section| self.left[*section] != 0).fold(rects, |key, section| {
             let mixed = (key ^ u128::from(self.floor[section]) ^ u128::from(self.top[section]) << 64).wrapping_mul(ODD);
             mixed ^ mixed >> 61
         })
     }
 
     /// Lays a rectangle, which `stack[rest]` does not hold any more, at its low; false if that cannot lead anywhere.
-    fn place(&mut self, item: u32, rest: std::ops::Range<usize>, work: &mut Work) -> bool {
+    fn place(&mut self, item: u32, rest: Range<usize>, work: &mut Work) -> bool {
         let rect = self.rects[item as usize];
-        let at = self.low[item as usize];
+        let at = self.loose[item as usize].low;
         if rect.fixed.is_none() {
             let support = self.top[rect.sections()].iter().fold(0, |support, top| support.max(*top));
-            if support.next_multiple_of(rect.alignment) != at {
+            if rect.lift(support) != at {
                 // It could lie lower; that placement is found elsewhere.
                 return false;
             }
@@ -499,13 +533,7 @@ impl<'a> Search<'a> {
     }
 
     /// Lifts floors to a level, and the lows of what lies over them; false if that cannot lead anywhere.
-    fn raise(
-        &mut self,
-        sections: std::ops::Range<usize>,
-        level: u64,
-        items: std::ops::Range<usize>,
-        work: &mut Work,
-    ) -> bool {
+    fn raise(&mut self, sections: Range<usize>, level: u64, items: Range<usize>, work: &mut Work) -> bool {
         for section in sections.clone() {
             self.trail.push(Undo::Floor(section as u32, self.floor[section]));
             self.floor[section] = level;
@@ -513,32 +541,32 @@ impl<'a> Search<'a> {
         let mut touched = sections.clone();
         for at in items.clone() {
             let item = self.stack[at];
-            let rect = &self.rects[item as usize];
-            let low = self.low[item as usize];
-            if rect.sections().end <= sections.start || sections.end <= rect.sections().start || level <= low {
+            let Loose { low, first, end, .. } = self.loose[item as usize];
+            let (first, end) = (first as usize, end as usize);
+            if end <= sections.start || sections.end <= first || level <= low {
                 continue;
             }
+            let rect = &self.rects[item as usize];
             if rect.fixed.is_some() {
                 return false;
             }
             self.trail.push(Undo::Low(item, low));
-            self.low[item as usize] = level.next_multiple_of(rect.alignment);
-            touched = touched.start.min(rect.sections().start)..touched.end.max(rect.sections().end);
+            self.loose[item as usize].low = rect.lift(level);
+            touched = touched.start.min(first)..touched.end.max(end);
         }
         self.settle(items, touched, work)
     }
 
     /// Lifts floors to the least low over them; false if a section then has too little room.
-    fn settle(&mut self, items: std::ops::Range<usize>, sections: std::ops::Range<usize>, work: &mut Work) -> bool {
+    fn settle(&mut self, items: Range<usize>, sections: Range<usize>, work: &mut Work) -> bool {
         let least_low = &mut self.scratch.least_low;
         least_low[sections.clone()].fill(NONE);
         let mut visits = items.len();
         for item in &self.stack[items] {
-            let own = self.rects[*item as usize].sections();
-            let both = own.start.max(sections.start)..own.end.min(sections.end);
+            let Loose { low, first, end, .. } = self.loose[*item as usize];
+            let both = sections.start.max(first as usize)..sections.end.min(end as usize);
             if !both.is_empty() {
                 visits += both.len();
-                let low = self.low[*item as usize];
                 least_low[both].iter_mut().for_each(|least| *least = low.min(*least));
             }
         }
@@ -563,7 +591,7 @@ impl<'a> Search<'a> {
             match undo {
                 Undo::Floor(section, floor) => self.floor[section as usize] = floor,
                 Undo::Top(section, top) => self.top[section as usize] = top,
-                Undo::Low(item, low) => self.low[item as usize] = low,
+                Undo::Low(item, low) => self.loose[item as usize].low = low,
                 Undo::Placed(item) => {
                     let rect = &self.rects[item as usize];
                     self.left[rect.sections()].iter_mut().for_each(|left| *left += rect.size);

@@ -269,7 +269,8 @@ impl<'a> Pass<'a> {
             self.n_seen += NEED_UNITS;
             rank = self.first_fitting(within.meeting(section, section + 1), height, ceiling);
         }
-        if rank == TAKEN {
+        // In one section all that lies within lives there.
+        if rank == TAKEN && (self.need.is_none() || 1 < end - run) {
             rank = self.first_fitting(within, height, ceiling);
         }
         let next = [rim, ceiling.map(|slot| slot.start)].into_iter().flatten().min();

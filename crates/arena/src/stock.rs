@@ -8,9 +8,15 @@
 //! without a rank below the best so far is passed over, and of two children the one with the lower rank is entered
 //! first. Where there are obstacles a node also knows the least size still there, so that what does not fit under them
 //! is passed over.
+//!
+//! Most ranges are short, and few points have their first section in them. So the points also stand in a row by first
+//! section, and where there are few of them in a range they are looked at one by one.
 
 /// How many points a leaf holds at most.
 const LEAF_POINTS: usize = 8;
+
+/// So many points in a row are looked at one by one, eight for a unit of work.
+const ROW_POINTS: usize = 160;
 
 /// The rank of what is no longer there.
 pub(crate) const TAKEN: u32 = u32::MAX;
@@ -22,6 +28,17 @@ pub(crate) struct StockTree {
     spans: Vec<Span>,
     /// By slot: the positions of points in the order of leaves.
     points: Vec<Point>,
+    row: Row,
+}
+
+/// Points by rising first section.
+struct Row {
+    /// By section, how many points begin before it.
+    starts: Vec<u32>,
+    ends: Vec<u32>,
+    sizes: Vec<u64>,
+    /// By slot, the place in the row.
+    places: Vec<u32>,
 }
 
 /// What the points under a node span.
@@ -74,6 +91,8 @@ pub(crate) struct Stock<'a> {
     smallest: Vec<u64>,
     /// By slot.
     ranks: Vec<u32>,
+    /// By place in the row.
+    row_ranks: Vec<u32>,
     /// By rank, the slot.
     slots: Vec<u32>,
     stack: Vec<u32>,
@@ -83,7 +102,13 @@ impl StockTree {
     pub(crate) fn new(mut points: Vec<Point>) -> StockTree {
         let n_points = points.len();
         let n_leaves = n_points.div_ceil(LEAF_POINTS).next_power_of_two();
-        let mut tree = StockTree { n_points, n_leaves, spans: vec![Span::EMPTY; 2 * n_leaves], points: Vec::new() };
+        let mut tree = StockTree {
+            n_points,
+            n_leaves,
+            spans: vec![Span::EMPTY; 2 * n_leaves],
+            points: Vec::new(),
+            row: Row::new(&[]),
+        };
         tree.split(&mut points, 1, 0, n_leaves);
         for leaf in 0..n_leaves {
             let slots = tree.slots(leaf);
@@ -93,6 +118,7 @@ impl StockTree {
         for node in (1..n_leaves).rev() {
             tree.spans[node] = tree.spans[2 * node].join(tree.spans[2 * node + 1]);
         }
+        tree.row = Row::new(&points);
         tree.points = points;
         tree
     }
@@ -167,6 +193,34 @@ impl StockTree {
     }
 }
 
+impl Row {
+    fn new(points: &[Point]) -> Row {
+        let n_sections = points.iter().map(|point| point.first as usize + 1).max().unwrap_or(0);
+        let mut starts = vec![0; n_sections + 1];
+        points.iter().for_each(|point| starts[point.first as usize + 1] += 1);
+        for section in 1..=n_sections {
+            starts[section] += starts[section - 1];
+        }
+        let mut next = starts.clone();
+        let (mut ends, mut sizes) = (vec![0; points.len()], vec![0; points.len()]);
+        let place = |point: &Point| {
+            let next = &mut next[point.first as usize];
+            let place = *next as usize;
+            (ends[place], sizes[place]) = (point.end, point.size);
+            *next += 1;
+            place as u32
+        };
+        let places = points.iter().map(place).collect();
+        Row { starts, ends, sizes, places }
+    }
+
+    /// The places of the points whose first sections are in a range.
+    fn between(&self, first: u32, end: u32) -> std::ops::Range<usize> {
+        let start = |section: u32| self.starts[(section as usize).min(self.starts.len() - 1)] as usize;
+        start(first)..start(end.max(first))
+    }
+}
+
 impl<'a> Stock<'a> {
     /// All points, with the rank of each item; items that are no points may have ranks too. Without `has_sizes` nobody
     /// will ask for sizes.
@@ -176,6 +230,8 @@ impl<'a> Stock<'a> {
         for (slot, rank) in ranks.iter().enumerate() {
             slots[*rank as usize] = slot as u32;
         }
+        let mut row_ranks = vec![TAKEN; ranks.len()];
+        tree.row.places.iter().zip(&ranks).for_each(|(place, rank)| row_ranks[*place as usize] = *rank);
         let mut least = vec![TAKEN; 2 * tree.n_leaves];
         for leaf in 0..tree.n_leaves {
             least[tree.n_leaves + leaf] = ranks[tree.slots(leaf)].iter().copied().min().unwrap_or(TAKEN);
@@ -183,7 +239,7 @@ impl<'a> Stock<'a> {
         for node in (1..tree.n_leaves).rev() {
             least[node] = least[2 * node].min(least[2 * node + 1]);
         }
-        let mut stock = Stock { tree, least, smallest: Vec::new(), ranks, slots, stack: Vec::new() };
+        let mut stock = Stock { tree, least, smallest: Vec::new(), ranks, row_ranks, slots, stack: Vec::new() };
         if has_sizes {
             stock.smallest = vec![u64::MAX; 2 * tree.n_leaves];
             for leaf in 0..tree.n_leaves {
@@ -202,6 +258,17 @@ impl<'a> Stock<'a> {
         let Stock { tree, least, smallest, ranks, stack, .. } = self;
         let is_any_size = size_max == u64::MAX;
         let (mut best, mut n_nodes) = (rank, 0);
+        let row = tree.row.between(first, end.min(first_max.saturating_add(1)));
+        if row.len() <= ROW_POINTS {
+            for place in row.clone() {
+                let point_end = tree.row.ends[place];
+                let is_in = (point_end <= end) & (end_min <= point_end) & (self.row_ranks[place] < best);
+                if is_in && (is_any_size || tree.row.sizes[place] <= size_max) {
+                    best = self.row_ranks[place];
+                }
+            }
+            return (best, 1 + row.len() / 8);
+        }
         stack.push(1);
         while let Some(node) = stack.pop() {
             let node = node as usize;
@@ -244,6 +311,7 @@ impl<'a> Stock<'a> {
     pub(crate) fn take(&mut self, rank: u32) {
         let slot = self.slots[rank as usize] as usize;
         self.ranks[slot] = TAKEN;
+        self.row_ranks[self.tree.row.places[slot] as usize] = TAKEN;
         let leaf = self.tree.leaf(slot);
         let mut node = self.tree.n_leaves + leaf;
         self.least[node] = self.ranks[self.tree.slots(leaf)].iter().copied().min().unwrap_or(TAKEN);
@@ -304,7 +372,7 @@ mod tests {
     #[test]
     fn stock_equals_a_plain_list() {
         let mut random = Random::new(4);
-        for n_points in 0..120_u32 {
+        for n_points in (0..120_u32).chain([300, 500]) {
             let mut list: Vec<Point> = (0..n_points)
                 .map(|item| {
                     let first = random.below(50) as u32;
@@ -314,7 +382,7 @@ mod tests {
             let tree = StockTree::new(list.clone());
             let rank: Vec<u32> = (0..n_points).rev().collect();
             let mut stock = Stock::new(&tree, &rank, true);
-            for _ in 0..100 {
+            for _ in 0..n_points + 20 {
                 let first = random.below(50) as u32;
                 let end = first + random.below(40) as u32;
                 let mut wanted =

@@ -44,7 +44,7 @@ pub(crate) fn agreement(a: &[u64], b: &[u64], n_sums: usize, doubt_max: u64, wor
         return found.map(|found| found.chosen).ok_or(Vain { doubt: doubt_max + 1, saw_all: false });
     }
     let sums = [Sums::new(a, n_sums), Sums::new(b, n_sums)];
-    work.spend(2 * (sums[0].sums.len() + sums[1].sums.len()));
+    work.spend((sums[0].sums.len() + sums[1].sums.len()) / 2);
     let found = least_doubt(&sums[0], &sums[1]);
     let doubt = found.as_ref().map_or(u64::MAX, |found| found.doubt);
     let saw_all = sums.iter().all(Sums::are_all);
@@ -65,16 +65,16 @@ fn doubt(n_sums: u64, sum: u64) -> u64 {
 
 /// The sums of subsets of some sizes, of all or of those with the fewest sizes.
 struct Sums {
-    /// Sums, ascending, with the numbers of their subsets.
-    sums: Vec<(u64, u32)>,
-    /// By number: which sizes, as bits.
+    /// The sums, those of the fewest sizes first.
+    sums: Vec<u64>,
+    /// For each sum which sizes, as bits.
     sets: Vec<u128>,
     n_sizes: u32,
 }
 
 impl Sums {
     fn new(sizes: &[u64], n_sums_max: usize) -> Sums {
-        let mut sums = vec![(0, 0)];
+        let mut sums = vec![0];
         let mut sets = vec![0_u128];
         let mut n_more = 1;
         let mut first = 0;
@@ -86,15 +86,14 @@ impl Sums {
             // The last ones, each with one more size that stands behind its own.
             let last = std::mem::replace(&mut first, sets.len())..sets.len();
             for ix in last {
-                let (sum, set) = (sums[ix].0, sets[ix]);
+                let (sum, set) = (sums[ix], sets[ix]);
                 let behind = (u128::BITS - set.leading_zeros()) as usize;
                 for (at, size) in sizes.iter().enumerate().skip(behind) {
-                    sums.push((sum + size, sets.len() as u32));
+                    sums.push(sum + size);
                     sets.push(set | 1 << at);
                 }
             }
         }
-        sums.sort_unstable();
         Sums { sums, sets, n_sizes: sizes.len() as u32 }
     }
 
@@ -110,27 +109,57 @@ impl Sums {
     }
 }
 
+/// Of subsets with equal sums the two in the least doubt. Sums of the one are looked up in a table of those of the other.
 fn least_doubt(a: &Sums, b: &Sums) -> Option<Agreement> {
-    // The first is the empty subset.
-    let (mut at_a, mut at_b) = (1, 1);
+    let table = Table::new(&a.sums);
     let mut best: Option<(u64, u64, u128, u128)> = None;
-    while let (Some(&(sum, ix_a)), Some(&(sum_b, ix_b))) = (a.sums.get(at_a), b.sums.get(at_b)) {
-        match sum.cmp(&sum_b) {
-            Ordering::Less => at_a += 1,
-            Ordering::Greater => at_b += 1,
-            Ordering::Equal => {
-                let (set_a, set_b) = (a.sets[ix_a as usize], b.sets[ix_b as usize]);
-                let is_all = (set_a.count_ones(), set_b.count_ones()) == (a.n_sizes, b.n_sizes);
-                let found = (doubt(a.n_alike(set_a).saturating_mul(b.n_alike(set_b)), sum), sum, set_a, set_b);
-                if !is_all && best.is_none_or(|best| found < best) {
-                    best = Some(found);
-                }
-                at_a += 1;
-            }
+    // The first is the empty subset.
+    for (sum, set_b) in b.sums.iter().zip(&b.sets).skip(1) {
+        let Some(set_a) = table.find(&a.sums, *sum).map(|ix| a.sets[ix]) else { continue };
+        let is_all = (set_a.count_ones(), set_b.count_ones()) == (a.n_sizes, b.n_sizes);
+        let found = (doubt(a.n_alike(set_a).saturating_mul(b.n_alike(*set_b)), *sum), *sum, set_a, *set_b);
+        if !is_all && best.is_none_or(|best| found < best) {
+            best = Some(found);
         }
     }
     let chosen = |set: u128| (0..u128::BITS as usize).filter(|at| set >> at & 1 == 1).collect();
     best.map(|(doubt, _, a, b)| Agreement { chosen: [chosen(a), chosen(b)], doubt })
+}
+
+/// Where in a list a number stands first: positions in the order of a hash, zero for none, so that the first number of
+/// the list is never found.
+struct Table {
+    positions: Vec<u32>,
+    shift: u32,
+}
+
+impl Table {
+    fn new(list: &[u64]) -> Table {
+        let n_positions = (2 * list.len()).next_power_of_two();
+        let mut table = Table { positions: vec![0; n_positions], shift: u64::BITS - n_positions.ilog2() };
+        for (ix, number) in list.iter().enumerate().skip(1) {
+            let at = table.seek(list, *number);
+            if table.positions[at] == 0 {
+                table.positions[at] = ix as u32;
+            }
+        }
+        table
+    }
+
+    /// Where the position of a number is, or would be.
+    fn seek(&self, list: &[u64], number: u64) -> usize {
+        // Multiplied by the golden ratio, what differs in low bits differs in high ones.
+        let mut at = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize;
+        while self.positions[at] != 0 && list[self.positions[at] as usize] != number {
+            at = (at + 1) % self.positions.len();
+        }
+        at
+    }
+
+    fn find(&self, list: &[u64], number: u64) -> Option<usize> {
+        let position = self.positions[self.seek(list, number)];
+        (position != 0).then_some(position as usize)
+    }
 }
 
 /// The greatest size that is in both lists.
