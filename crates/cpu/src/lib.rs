@@ -63,7 +63,7 @@ mod winograd;
 
 pub use arg_extreme::ArgExtreme;
 pub use attention::{Attention, HeadStrides, MaskStrides};
-pub use bottleneck::{Expand, InvertedBottleneck};
+pub use bottleneck::{Front, InvertedBottleneck};
 pub use burst::burst;
 pub use chain::{Chain, Instruction};
 pub use conv::Conv;

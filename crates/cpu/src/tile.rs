@@ -69,7 +69,7 @@ pub(crate) fn rows_in_line_max(depth: usize) -> usize {
     if words_of_a_step(depth).is_some() { ROWS_IN_LINE } else { ROWS }
 }
 
-/// The most rows of a tile that the family takes as one part.
+/// The most rows of a tile of `f32` that the family takes as one part.
 pub(crate) fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Avx512 => ROWS,

@@ -112,6 +112,10 @@ impl Pretrained {
         let spec = find(self.name).expect("every trained network is on the list");
         let mut options = Options { shapes, ..Options::default() };
         if let Some(Pictures { side, .. }) = self.pictures {
+            if !options.shapes.is_empty() {
+                let problem = format!("its pictures are {side} x {side}, as it was trained");
+                return Err(ZooError::Input { network: spec.name, problem });
+            }
             let input = Shape::from([batch, 3, side, side]);
             options = Options { head: Head::Probabilities, shapes: [("input".to_string(), input)].into() };
         }

@@ -38,7 +38,7 @@ impl ConvBlocked {
         assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "and the weights");
         assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "and the bias");
         let (panel, window) = (self.panel(panel), self.geometry());
-        // Where a picture is one column, each of its rows is many.
+        // Where `geometry` made one column of the picture, a row is as many of its rows as it has columns.
         let lines = if window.output == self.window.output { 1 } else { self.window.output[1] };
         let rows = rows.start * lines..rows.end * lines;
         let first = (image * self.out_blocks() + panel.block) * out_plane + rows.start * window.output[1];

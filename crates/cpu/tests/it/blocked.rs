@@ -2,7 +2,7 @@
 //! threads. Pads of operands are no numbers.
 
 use prestow_cpu::{
-    DepthwiseBlocked, Epilogue, Expand, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Stored,
+    DepthwiseBlocked, Epilogue, Front, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Stored,
     Window,
 };
 use types::Random;
@@ -271,42 +271,42 @@ fn bottlenecks_are_their_three_parts() {
         let [channels, outs] = [0, 1].map(|_| pick(&mut random, &[1, 7, 16, 24, 33, 48, 70]));
         let mut window = window(&mut random);
         // In front: nothing, a product over channels of blocks, or any convolution of either layout.
-        let expand = match random.below(4) {
+        let front = match random.below(4) {
             0 => None,
             1 => Some((pointwise(window.input), true)),
             input => Some((window, input == 2)),
         };
-        let expand = expand.map(|(own, input_blocked)| {
+        let front = front.map(|(own, input_blocked)| {
             window = window_over(&mut random, own.output);
-            Expand { window: own, input_blocked, epilogue: epilogue(&mut random, false) }
+            Front { window: own, input_blocked, epilogue: epilogue(&mut random, false) }
         });
-        let ins = if expand.is_some() { pick(&mut random, &[3, 16, 19, 32]) } else { channels };
+        let ins = if front.is_some() { pick(&mut random, &[3, 16, 19, 32]) } else { channels };
         let kernel = InvertedBottleneck {
             batch,
             in_channels: ins,
             channels,
             out_channels: outs,
             window,
-            expand: expand.clone(),
+            front: front.clone(),
             depthwise: epilogue(&mut random, false),
             project: epilogue(&mut random, true),
             band: pick(&mut random, &[1, 2, 3, 5, 8, 100]),
         };
         let ([input_plane, plane], taps) = (planes(&window), window.kernel[0] * window.kernel[1]);
-        let read_plane = expand.as_ref().map_or(input_plane, |expand| planes(&expand.window)[0]);
+        let read_plane = front.as_ref().map_or(input_plane, |front| planes(&front.window)[0]);
         let wild = random.below(4) == 0;
         let x = numbers(&mut random, batch * ins * read_plane, wild);
         let plain = |items: &[f32]| Stored::F32.bytes(items);
-        let in_blocks = expand.as_ref().is_none_or(|expand| expand.input_blocked);
+        let in_blocks = front.as_ref().is_none_or(|front| front.input_blocked);
         let mut inputs = vec![plain(&if in_blocks { blocked(&x, ins, read_plane, f32::NAN) } else { x.clone() })];
         let mut want = wide(&x);
-        if let (Some(Expand { window, epilogue, .. }), Some(expand)) = (&kernel.expand, kernel.expand_kernel()) {
+        if let (Some(Front { window, epilogue, .. }), Some(own)) = (&kernel.front, kernel.front_kernel()) {
             let taps = window.kernel[0] * window.kernel[1];
             let weights = numbers(&mut random, channels * ins * taps, false);
             let bias = numbers(&mut random, channels, false);
             want = convolve(&want, window, [ins, channels], &weights);
             finish(&mut want, input_plane, epilogue, &bias, &[]);
-            inputs.push(expand.pack(&weights));
+            inputs.push(own.pack(&weights));
             inputs.extend(epilogue.bias.then(|| plain(&blocked(&bias, channels, 1, 0.0))));
         }
         let (weights, bias) = (numbers(&mut random, channels * taps, false), numbers(&mut random, channels, false));

@@ -2,7 +2,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
-    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Expand, Fill, Gather, HeadStrides, Instruction,
+    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, Instruction,
     InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
     PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Stored, Weights, Window,
     Winograd,
@@ -293,7 +293,7 @@ fn kernel(random: &mut Random) -> Kernel {
         }
         20 => {
             let (channels, behind) = (number(random), window(random));
-            let expand = (random.below(2) == 0).then(|| Expand {
+            let front = (random.below(2) == 0).then(|| Front {
                 window: match random.below(3) {
                     0 => window(random),
                     _ => Window { output: behind.input, ..window(random) },
@@ -307,7 +307,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 channels,
                 out_channels: number(random),
                 window: behind,
-                expand,
+                front,
                 depthwise: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
                 project: epilogue(random),
                 band: number(random),

@@ -11,17 +11,16 @@ use super::windows::{label, window};
 use super::{View, call, epilogue, packed, packed_bytes, suffix};
 use crate::{Call, CallInput, FREE_SCRATCH};
 
-/// What lies between the convolutions of a chain is to have more bytes than this: about what two second-level caches keep.
-/// Less is read back nearly as fast as it was written, and rows that are computed twice cost more than that
-/// (docs/measurements/cpu.md has both sides).
+/// What lies between the convolutions of a chain is to have more bytes than this: less stays in caches, is read back nearly as
+/// fast as it was written, and rows that are computed twice cost more than that (docs/measurements/cpu.md has both sides).
 const WIDE: u64 = 3 << 19;
-/// A band's rows at most, and what its part of the scratch may have: a quarter of a second-level cache. Twice as much would
-/// be hardly faster, and a third more of MobileNetV2's arena.
+/// A band's rows at most, and what its part of the scratch may have, which is to stay in a second-level cache beside weights.
 const BAND_MAX: usize = 14;
 const BAND_SCRATCH: u64 = 256 << 10;
 
-/// The scratch of a run of nodes that is an inverted bottleneck, or the last two of its three convolutions, where it is faster
-/// as one step.
+/// The scratch of a run of nodes as one step, where it is an inverted bottleneck, the last two of its three convolutions, or the
+/// begin of a network like that, and is faster so: bands fit the caches, threads have something to share, few rows are
+/// computed twice, and no more memory is needed than by single steps.
 pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
     let first = graph.node(run[0]);
     let blocked = |value: ValueId| graph.value(value).layout == LAYOUT;
@@ -48,8 +47,11 @@ pub(super) fn fuses(graph: &Graph, run: &[NodeId]) -> Option<Bytes> {
     }
     let kernel = kernel_of(&ConvChain { convs }, &types, blocked(first.inputs[0]), out, FREE_SCRATCH).ok()?;
     let Values { wide, saved } = Values::of(&kernel);
-    let scratch = cpu::Kernel::from(kernel).sizes().ok()?.workspace;
-    (WIDE < wide && scratch <= saved?).then_some(Bytes(scratch))
+    let scratch = cpu::Kernel::from(kernel.clone()).sizes().ok()?.workspace;
+    let slots = kernel.slots() as u64;
+    let (rows, read) = kernel.rows_of_band();
+    let fits = 1 < slots && scratch <= slots * BAND_SCRATCH && 2 * read <= 3 * rows;
+    (WIDE < wide && fits && scratch <= saved?).then_some(Bytes(scratch))
 }
 
 /// Bytes of the values that a chain reads, writes and keeps to itself.
@@ -63,7 +65,7 @@ struct Values {
 
 impl Values {
     fn of(kernel: &cpu::InvertedBottleneck) -> Values {
-        let cpu::InvertedBottleneck { batch, in_channels, channels, out_channels, window, expand, .. } = kernel;
+        let cpu::InvertedBottleneck { batch, in_channels, channels, out_channels, window, front, .. } = kernel;
         let bytes = |channels: usize, plane: [usize; 2]| {
             [*batch, channels, plane[0], plane[1], 4]
                 .iter()
@@ -71,7 +73,7 @@ impl Values {
         };
         let block = |channels: usize| channels.next_multiple_of(BLOCK);
         let mut values: SmallVec<[u64; 4]> = SmallVec::new();
-        if let Some(cpu::Expand { window, input_blocked, .. }) = expand {
+        if let Some(cpu::Front { window, input_blocked, .. }) = front {
             values.push(bytes(if *input_blocked { block(*in_channels) } else { *in_channels }, window.input));
         }
         values.extend([window.input, window.output].map(|plane| bytes(block(*channels), plane)));
@@ -97,7 +99,7 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
         let packing = kernel.clone();
         inputs[own.start] = match first + ix {
             0 => packed_bytes(own.start, move |items| {
-                packing.expand_kernel().map(|kernel| kernel.pack(items)).unwrap_or_default()
+                packing.front_kernel().map(|kernel| kernel.pack(items)).unwrap_or_default()
             }),
             1 => packed(own.start, move |items| packing.depthwise_kernel().pack(items)),
             _ => packed_bytes(own.start, move |items| packing.project_kernel().pack(items)),
@@ -106,14 +108,14 @@ pub(super) fn lower(node: &View, chain: &ConvChain) -> Result<Call, String> {
             inputs[own.start + 1] = packed(own.start + 1, |items| blocked::padded(items.to_vec()));
         }
     }
-    let in_front = kernel.expand.as_ref().map(|expand| {
-        let Window { kernel: [rows, columns], stride, .. } = expand.window;
-        let step = if stride == [1, 1] { String::new() } else { format!("/{}", stride[1]) };
+    let in_front = kernel.front.as_ref().map(|front| {
+        let Window { kernel: [rows, columns], stride, .. } = front.window;
+        let step = if stride[1] == 1 { String::new() } else { format!("/{}", stride[1]) };
         format!("{rows}x{columns}{step} {} ", kernel.channels)
     });
-    let expand = in_front.unwrap_or_default();
+    let front = in_front.unwrap_or_default();
     let last = chain.convs.last().map(|conv| suffix(&conv.epilogue)).unwrap_or_default();
-    let label = format!("{expand}{} by {} rows", label(&kernel.window, &node.output().shape, &last), kernel.band);
+    let label = format!("{front}{} by {} rows", label(&kernel.window, &node.output().shape, &last), kernel.band);
     Ok(call(kernel, label, inputs))
 }
 
@@ -132,10 +134,10 @@ fn kernel_of(
         let ones = weight[ix][2..].iter().chain(stride).all(|&extent| extent == 1);
         ones && *groups == 1 && pad.iter().all(|pad| *pad == [0, 0])
     };
-    let (expand, [depthwise, project]) = match &chain.convs[..] {
+    let (front, [depthwise, project]) = match &chain.convs[..] {
         [depthwise, project] if input_blocked => (None, [depthwise, project]),
-        [expand, depthwise, project] if is_product(0) || (!input_blocked && expand.groups == 1) => {
-            (Some(expand), [depthwise, project])
+        [front, depthwise, project] if is_product(0) || (!input_blocked && front.groups == 1) => {
+            (Some(front), [depthwise, project])
         }
         _ => return Err("it is no inverted bottleneck".into()),
     };
@@ -148,10 +150,10 @@ fn kernel_of(
     let x = &inputs[0].shape;
     // The depthwise convolution's picture.
     let (mut picture, mut in_front) = (x.clone(), None);
-    if let (Some(conv), Some((_, own))) = (expand, chain.parts().next()) {
+    if let (Some(conv), Some((_, own))) = (front, chain.parts().next()) {
         let operands: SmallVec<[&TensorType; 4]> = inputs[..1].iter().chain(&inputs[own]).copied().collect();
         picture = conv.infer(&operands).map_err(|refusal| refusal.to_string())?.remove(0).shape;
-        in_front = Some(cpu::Expand {
+        in_front = Some(cpu::Front {
             window: window(x, &picture, &weight[0][2..], &conv.stride, &conv.dilation, &conv.pad)?,
             input_blocked,
             epilogue: epilogue(&conv.epilogue),
@@ -164,7 +166,7 @@ fn kernel_of(
         out_channels: behind[0],
         // The product behind keeps the picture's extents.
         window: window(&picture, out, &kernel[2..], &depthwise.stride, &depthwise.dilation, &depthwise.pad)?,
-        expand: in_front,
+        front: in_front,
         depthwise: epilogue(&depthwise.epilogue),
         project: epilogue(&project.epilogue),
         band: 1,
@@ -255,12 +257,23 @@ mod tests {
             ];
             chain([batch, 3, 224, 224], convs)
         };
-        for (batch, divided) in [(1, 1), (32, 1), (32, 4)] {
+        for (batch, divided) in [(32, 1), (32, 4)] {
             let (graph, nodes) = begin(batch, divided, 1);
             assert!(fuses(&graph, &nodes).is_some(), "{batch} pictures, channels by {divided}");
         }
+        let (graph, nodes) = begin(1, 1, 1);
+        assert!(fuses(&graph, &nodes).is_none(), "bands that need no more memory would compute most rows twice");
         let (graph, nodes) = begin(1, 4, 1);
         assert!(fuses(&graph, &nodes).is_none(), "784 KiB stay in the caches");
+        let signal = chain(
+            [1, 16, 1, 8000],
+            [
+                (Conv::square(1, 0), [96, 16, 1, 1]),
+                (Conv { groups: 96, pad: [[0, 0], [1, 1]].into_iter().collect(), ..Conv::square(1, 0) }, [96, 1, 1, 3]),
+                (Conv::square(1, 0), [24, 96, 1, 1]),
+            ],
+        );
+        assert!(fuses(&signal.0, &signal.1).is_none(), "one row is one band, for one thread");
         let (graph, nodes) = begin(32, 1, 1);
         let mut narrow = graph.clone();
         narrow.value_mut(graph.inputs()[0]).layout = LAYOUT;

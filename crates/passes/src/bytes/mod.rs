@@ -27,7 +27,7 @@ use types::DType;
 pub use self::find::find_bytes;
 
 use self::find::moved_as_bytes;
-use self::numbers::unsigned;
+use self::numbers::{Numbers, unsigned};
 use self::products::{product_of_bytes, sum_as_number, sums_of_numbers};
 use self::shorter::shortened;
 use crate::common::Uses;
@@ -105,12 +105,12 @@ fn sees_pixels(graph: &Graph, node: &Node, pool: &Pool) -> bool {
         // The last window begins in the picture or in front of it, the first ends behind its begin; cells side by side.
         let last = out[2 + axis].saturating_sub(1) * pool.stride[axis];
         let pad = pool.pad[axis][0];
-        pool.dilation[axis] == 1 && pad < pool.kernel[axis] && last < x[2 + axis] + pad
+        0 < x[2 + axis] && pool.dilation[axis] == 1 && pad < pool.kernel[axis] && last < x[2 + axis] + pad
     })
 }
 
-/// Bytes made of parts that stand side by side: of each part, which are then what is joined. Only where nobody else reads the
-/// parts, so that each is rounded once.
+/// Bytes made of parts that stand side by side: of each part, which are then what is joined. Only where all parts come from
+/// bytes and nobody else reads them, so that each is rounded once.
 fn parts_to_bytes(context: &mut Rewrite, uses: &Uses, id: NodeId) -> Option<SmallVec<[ValueId; 1]>> {
     let graph = uses.graph;
     let node = graph.node(id);
@@ -118,7 +118,11 @@ fn parts_to_bytes(context: &mut Rewrite, uses: &Uses, id: NodeId) -> Option<Smal
     let [joined] = node.inputs[..] else { return None };
     let (join_id, join) = uses.producer(joined)?;
     let is_join = matches!(join.op, Op::Concat(_)) && is_byte(*result) && uses.only_reader(joined) == Some(id);
-    if !is_join || join.inputs.iter().any(|&part| uses.only_reader(part) != Some(join_id)) {
+    let is_own = |&part: &ValueId| {
+        let comes_from_bytes = uses.producer(part).is_some_and(|(made_by, _)| Numbers::of(graph, made_by).is_some());
+        comes_from_bytes && uses.only_reader(part) == Some(join_id)
+    };
+    if !is_join || !join.inputs.iter().all(is_own) {
         return None;
     }
     let parts: Option<SmallVec<[ValueId; 8]>> = join

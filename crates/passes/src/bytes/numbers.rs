@@ -80,7 +80,8 @@ impl Known {
     }
 }
 
-/// What makes `i8` that is read only to be made numbers again makes `u8` instead, with all zero points moved by 128.
+/// What makes `i8` that is read only to be made numbers again makes `u8` instead, with all zero points moved by 128. What was
+/// no number is 0 then as before, which now stands for another.
 pub(super) fn unsigned(graph: &Graph) -> Graph {
     let moves = movable(graph);
     rewrite(graph, |context, id| {
@@ -112,7 +113,8 @@ fn numbers_of_bytes(zero: f32, scale: f32) -> Chain {
 /// or to be moved to where they may. The largest set of which that is true.
 fn movable(graph: &Graph) -> Map<ValueId, bool> {
     let uses = Uses::new(graph);
-    let mut may: Map<ValueId, bool> = Map::filled(graph.values().len(), true);
+    let mut may: Map<ValueId, bool> = Map::filled(graph.values().len(), false);
+    graph.nodes().values().flat_map(|node| &node.outputs).for_each(|&out| may[out] = true);
     let stays = |may: &Map<ValueId, bool>, id: NodeId| {
         let (node, out) = (graph.node(id), graph.node(id).outputs[0]);
         let is_made = match &node.op {
@@ -125,9 +127,6 @@ fn movable(graph: &Graph) -> Map<ValueId, bool> {
         };
         is_made && !graph.is_output(out) && uses.readers(out).iter().all(is_read)
     };
-    // What no node makes does not move.
-    let is_made = |value: ValueId| graph.value(value).producer().is_some();
-    graph.values().keys().for_each(|value| may[value] = is_made(value));
     loop {
         let mut changed = false;
         for id in graph.nodes().keys() {

@@ -85,7 +85,9 @@ fn shorter(chain: &Chain, inputs: usize) -> Chain {
     if chain.result.is_some_and(is_byte)
         && let [.., ChainStep::Unary(Function::Round, before), ChainStep::Unary(Function::Affine { scale, shift }, a)] =
             steps[..]
-        && (scale, shift.fract(), a + 2) == (1.0, 0.0, inputs + steps.len())
+        && scale == 1.0
+        && shift.fract() == 0.0
+        && a + 2 == inputs + steps.len()
     {
         steps.truncate(steps.len() - 2);
         let follows = before + 1 == inputs + steps.len();

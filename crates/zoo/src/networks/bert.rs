@@ -1,6 +1,6 @@
-//! BERT (Devlin et al. 2019), uncased, with the pooler: base, and MiniLM's size (Wang et al. 2020), whose all-MiniLM-L6-v2 gives
-//! sentences their embeddings (Reimers and Gurevych 2019). Parameters are called as in the Python package `transformers`
-//! (`BertModel`).
+//! BERT (Devlin et al. 2019), uncased, with the pooler: base, and MiniLM's size (Wang et al. 2020), of which
+//! all-MiniLM-L6-v2 makes embeddings of sentences (Reimers and Gurevych 2019). Parameters are called as in the Python
+//! package `transformers` (`BertModel`).
 
 use ir::ValueId;
 use ir::ops::{self, Binary, Cast, Reduce, ReduceKind};
