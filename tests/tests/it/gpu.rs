@@ -383,6 +383,15 @@ fn what_a_gpu_used_is_what_was_planned() {
     assert!(said(&["memory", "--actual"]).contains("device: arena and constants"));
     assert!(said(&["bench", "--warmup", "1", "--iters", "2"]).contains("latency"));
     assert!(said(&["profile", "--warmup", "0", "--iters", "1"]).contains("cuda_conv"));
+    // The driver's clock goes on with what it runs: a device's time is that of all steps, and of nothing else.
+    let bench = ["bench", "--warmup", "0", "--iters", "3"];
+    let report: serde_json::Value =
+        serde_json::from_str(&said(&[&bench[..], &["--json"]].concat())).expect("it is JSON");
+    let steps = planned.steps.len() as f64 * 0.25;
+    assert_eq!(["min", "p50", "p99", "mean"].map(|field| report["device_ms"][field].as_f64()), [Some(steps); 4]);
+    assert!(report["latency_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{report}");
+    let line = format!("device ms    min {steps:.3}  p50 {steps:.3}");
+    assert!(said(&bench).contains(&line), "{}", said(&bench));
 }
 
 #[test]

@@ -184,6 +184,7 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
         "tolerance": tolerance,
         "gpu_ms": p50,
         "latency_ms": report.latency_ms,
+        "device_ms": report.device_ms,
         "samples_per_s": report.throughput_per_s,
         "gflop_per_s": flops / 1e6 / p50.max(1e-9),
         "cpu_ms": cpu_ms,
@@ -238,7 +239,9 @@ fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
         session.run()?;
         seconds.push(start.elapsed().as_secs_f64());
     }
-    Ok(BenchReport::new(seconds, session.threads(), session.plan().batch))
+    let device: Result<Vec<Option<f64>>, RunError> = (0..iters).map(|_| session.run_timed()).collect();
+    let device = device?.into_iter().flatten().collect();
+    Ok(BenchReport::new(seconds, session.threads(), session.plan().batch).with_device(device))
 }
 
 #[cfg(test)]
