@@ -43,6 +43,15 @@ struct Graph {
 struct Event {
     bool has_clock, recorded, reached;
     float ms;
+    /// Copies that were begun before it.
+    size_t copies;
+};
+
+/// A copy out of pinned memory. It is done as late as the host may have it done: when that waits for the stream.
+struct Copy {
+    uint64_t to;
+    const char* from;
+    size_t size;
 };
 
 const char* variable(const char* name) { return std::getenv(name); }
@@ -56,6 +65,9 @@ struct Driver {
     float clock_ms = 0;
     /// Recorded, and not waited for.
     std::vector<Event*> ahead;
+    std::map<const char*, size_t> pinned;
+    std::vector<Copy> begun;
+    size_t copied = 0;
     Graph* recording = nullptr;
     /// A call failed since the record began, which is none any more.
     bool invalidated = false;
@@ -105,8 +117,14 @@ struct Driver {
         return address + size <= after->first + after->second ? after : allocations.end();
     }
 
+    /// Does what was begun, up to a copy.
+    void copy(size_t end) {
+        for (; copied < end; copied++) std::memcpy(reinterpret_cast<void*>(begun[copied].to), begun[copied].from, begun[copied].size);
+    }
+
     /// A host has waited for the stream up to an event, or for all of it.
     void reach(const Event* last) {
+        copy(last ? last->copies : begun.size());
         size_t count = 0;
         while (count < ahead.size()) {
             Event* event = ahead[count++];
@@ -141,7 +159,7 @@ struct Driver {
     }
 
     int add(const Launch& launch) {
-        if (!recording) return run(launch);
+        if (!recording) return copy(begun.size()), run(launch);
         recording->launches.push_back(launch);
         return SUCCESS;
     }
@@ -244,7 +262,7 @@ int cuStreamSynchronize(void*) {
 int cuEventCreate(void** event, unsigned flags) {
     ENTER("cuEventCreate");
     driver().alive["event"]++;
-    return *event = new Event{!(flags & 2), false, false, 0}, SUCCESS;
+    return *event = new Event{!(flags & 2), false, false, 0, 0}, SUCCESS;
 }
 int cuEventDestroy_v2(void* event) {
     auto& ahead = driver().ahead;
@@ -259,7 +277,7 @@ int cuEventRecord(void* handle, void* stream) {
     auto& ahead = driver().ahead;
     ahead.erase(std::remove(ahead.begin(), ahead.end(), event), ahead.end());
     ahead.push_back(event);
-    event->recorded = true, event->reached = false, event->ms = driver().clock_ms;
+    event->recorded = true, event->reached = false, event->ms = driver().clock_ms, event->copies = driver().begun.size();
     return SUCCESS;
 }
 int cuEventSynchronize(void* handle) {
@@ -304,6 +322,37 @@ int cuMemFree_v2(uint64_t address) {
     driver().allocations.erase(found);
     driver().alive["memory"]--;
     std::free(reinterpret_cast<void*>(address));
+    return SUCCESS;
+}
+int cuMemHostAlloc(void** memory, size_t size, unsigned) {
+    ENTER("cuMemHostAlloc");
+    *memory = std::malloc(size);
+    driver().pinned[static_cast<char*>(*memory)] = size;
+    driver().alive["pinned"]++;
+    driver().say("pin %zu", size);
+    return SUCCESS;
+}
+int cuMemFreeHost(void* memory) {
+    if (!driver().pinned.erase(static_cast<char*>(memory))) return INVALID_VALUE;
+    driver().alive["pinned"]--;
+    // Whoever gives back what is still read has lost the bytes.
+    if (driver().copied < driver().begun.size()) driver().say("unpin while it is read");
+    driver().copied = driver().begun.size();
+    driver().say("unpin");
+    return std::free(memory), SUCCESS;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* memory, size_t size, void* stream) {
+    ENTER("cuMemcpyHtoDAsync_v2");
+    auto found = driver().allocation(to, size);
+    if (found == driver().allocations.end() || !stream) return INVALID_VALUE;
+    // A driver takes other memory as well, and then waits: here that is a mistake.
+    const char* from = static_cast<const char*>(memory);
+    auto after = driver().pinned.upper_bound(from);
+    if (after == driver().pinned.begin()) return INVALID_VALUE;
+    auto [start, bytes] = *--after;
+    if (start + bytes < from + size) return INVALID_VALUE;
+    driver().begun.push_back({to, from, size});
+    driver().say("stage %zu from %zu at %llu", size, static_cast<size_t>(from - start), static_cast<unsigned long long>(to - found->first));
     return SUCCESS;
 }
 int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
@@ -392,6 +441,7 @@ int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
 }
 int cuGraphLaunch(void* exec, void*) {
     ENTER("cuGraphLaunch");
+    driver().copy(driver().begun.size());
     driver().say("launch");
     if (const char* size = variable("PRESTOW_MOCK_ALLOCATE")) {
         uint64_t address;

@@ -26,6 +26,7 @@ mod number;
 pub mod nvml;
 pub mod nvrtc;
 mod other;
+mod staging;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,7 @@ pub use facts::{Facts, FactsError, Measured, Properties, Source};
 pub use library::{NotFound, Places};
 pub use number::{Math, Number};
 pub use other::{OtherMemory, OtherStream};
+pub use staging::HALF;
 
 /// What a step of a plan for a GPU does, as the bytes that plans carry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::Planner;
-use cuda::{Facts, Launch, Math, Places, Work};
+use cuda::{Facts, HALF, Launch, Math, Places, Work};
 use ir::Graph;
 use ir::ops::Recurrent;
 use lower::cuda::assemble;
@@ -182,6 +182,20 @@ pub(crate) fn with_cudnn(code: Option<Vec<u8>>) -> How {
     How { code, cudnn: Some(Math::Strict), ..How::default() }
 }
 
+/// Constants go through two halves of pinned memory in turn, which is given back before anything else is done.
+fn staged(size: u64, at: u64) -> Vec<String> {
+    let half = HALF as u64;
+    let copy = |part: u64| {
+        let start = part * half;
+        format!("stage {} from {} at {}", half.min(size - start), part % 2 * half, at + start)
+    };
+    if size == 0 {
+        return Vec::new();
+    }
+    let copies = (0..size.div_ceil(half)).map(copy);
+    [format!("pin {}", size.min(2 * half))].into_iter().chain(copies).chain(["unpin".to_string()]).collect()
+}
+
 /// What the driver is asked for, by the plan alone.
 pub(crate) fn expected_trace(plan: &Plan) -> String {
     let constants_at = plan.arena.size.align_up(Bytes(256));
@@ -205,10 +219,8 @@ pub(crate) fn expected_trace(plan: &Plan) -> String {
             Work::Cublas(_) => vec![format!("cublaslt {}", places.join(" "))],
         }
     };
-    let mut lines = vec![
-        format!("alloc {}", (constants_at + plan.constants_size).0),
-        format!("write {} at {}", plan.constants_size.0, constants_at.0),
-    ];
+    let mut lines = vec![format!("alloc {}", (constants_at + plan.constants_size).0)];
+    lines.extend(staged(plan.constants_size.0, constants_at.0));
     // A handle's own memory.
     let has = |is: fn(&Work) -> bool| works.iter().any(is);
     lines.extend(has(|work| matches!(work, Work::Cudnn(_))).then(|| format!("alloc {}", 1 << 20)));
@@ -411,6 +423,10 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         "cuStreamCreate",
         "cuMemGetInfo_v2",
         "cuMemAlloc_v2",
+        "cuEventCreate",
+        "cuMemHostAlloc",
+        "cuMemcpyHtoDAsync_v2",
+        "cuEventRecord",
         "cuMemcpyHtoD_v2",
         "cuModuleLoadData",
         "cuModuleGetFunction",
@@ -451,6 +467,45 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
     );
     check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "do not fit into Mock GPU");
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
+}
+
+/// More constants than both halves of what is pinned: what may fail there, and a system that pins nothing.
+#[test]
+fn constants_go_through_pinned_memory() {
+    let test = "gpu::constants_go_through_pinned_memory";
+    let graph = network("squeezenet1.1", &[1, 3, 32, 32]);
+    let Some(mocked) = Mocked::new(test, "gpu-staged", graph, How::default()) else { return };
+    let (size, parts) = (mocked.plan.constants_size.0, mocked.plan.constants_size.0.div_ceil(HALF as u64));
+    assert!(4 < parts, "each half is filled again: {size}");
+    let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+    let right = |what: &str, variables: &[(&str, &str)]| {
+        let out = mocked.run(variables);
+        assert!(out.status.success(), "{what}: {}", text(&out.stderr));
+        assert_near(what, &mocked.outputs(), &want, 1e-3);
+        mocked.trace()
+    };
+    assert_eq!(right("staged", &[]), expected_trace(&mocked.plan));
+    // 2: no memory, 800: not permitted, 801: not supported. Then bytes go as they are.
+    for code in [2, 800, 801] {
+        let trace = right("plain", &[("PRESTOW_MOCK_FAIL", &format!("cuMemHostAlloc:1:{code}"))]);
+        let at = mocked.plan.arena.size.align_up(Bytes(256));
+        assert!(trace.contains(&format!("\nwrite {size} at {at}\n", at = at.0)) && !trace.contains("stage"), "{trace}");
+        assert!(!trace.contains("leaked"), "{trace}");
+    }
+    // In the middle, with copies on their way.
+    for (call, code, says) in [
+        ("cuMemHostAlloc:1", 999, "the GPU failed at pinning memory of the host"),
+        ("cuEventCreate:2", 999, "the GPU failed at making an event"),
+        ("cuMemcpyHtoDAsync_v2:3", 999, "the GPU failed at taking bytes"),
+        ("cuEventRecord:3", 999, "the GPU failed at recording an event"),
+        ("cuEventSynchronize:1", 999, "the GPU failed at waiting for an event"),
+        ("cuEventSynchronize:2", 719, "the GPU was lost at waiting for an event"),
+    ] {
+        let out = mocked.run(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{code}"))]);
+        let (said, trace) = (text(&out.stderr), mocked.trace());
+        assert!(out.status.code() == Some(2) && said.contains(says), "{call}: {said}");
+        assert!(!trace.contains("leaked") && !trace.contains("while it is read"), "{call}: {trace}");
+    }
 }
 
 /// `prestow gpu-check` on a driver without a GPU.

@@ -67,7 +67,7 @@ impl GpuBackend {
         let size = constants_at + Bytes(weights.constants().len() as u64);
         let too_large = || RunError::Arena { bytes: size.0, error: "it is larger than the address space".into() };
         let memory = Arc::new(Memory::new(&gpu, size.index().ok_or_else(too_large)?)?);
-        memory.write(constants_at.0 as usize, weights.constants())?;
+        memory.upload(constants_at.0 as usize, weights.constants())?;
         stages.end("arena and constants")?;
         let mut works = Vec::with_capacity(plans.len());
         for plan in plans {
