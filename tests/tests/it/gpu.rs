@@ -150,10 +150,20 @@ impl Mocked {
 /// A program that sees no library of NVIDIA's by the environment of whoever runs the tests.
 pub(crate) fn without_libraries(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for variable in ["PRESTOW_CUDA_LIBS", "CUDA_HOME", "VIRTUAL_ENV"] {
+    for variable in ["PRESTOW_CUDA_LIBS", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"] {
         command.env_remove(variable);
     }
+    command.env("PYTHONUSERBASE", "/nowhere");
     command
+}
+
+/// Whether the system's Python has libraries of NVIDIA's, after saying that what `test` does without any is skipped.
+pub(crate) fn system_has_wheels(test: &str) -> bool {
+    let found = Places::of(|_| None).site.iter().any(|root| root.join("nvidia").is_dir());
+    if found {
+        skip(test, "the system's Python has libraries of NVIDIA's");
+    }
+    found
 }
 
 /// Builds a library of our own in another's place; whether there is a compiler.
