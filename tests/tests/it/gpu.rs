@@ -686,6 +686,130 @@ fn facts_are_recorded_and_compiled_for() {
     assert!(code == Some(2) && said.contains("Mock GPU has 190.73 MiB") && said.contains("smaller --batch"), "{said}");
 }
 
+/// What the process of the next test is told: the folder of the first executable, which has the driver.
+const SHARED: &str = "PRESTOW_TEST_SHARED";
+
+/// Several executables on one GPU, in a process of its own, as above.
+#[test]
+fn several_executables_share_a_gpu() {
+    let test = "gpu::several_executables_share_a_gpu";
+    if let Some(folder) = crate::environment(SHARED) {
+        return run_shared(Path::new(&folder));
+    }
+    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let how = || How { code: Some(b"code".to_vec()), ..How::default() };
+    let [first, second] = [(0, "gpu-shared"), (1, "gpu-shared-second")]
+        .map(|(ix, name)| Mocked::new(test, name, graphs[ix].clone(), how()));
+    let (Some(first), Some(second)) = (first, second) else { return };
+    // One driver has the kernels of both.
+    let (mut one, mut other) = (first.plan.clone(), second.plan.clone());
+    let sizes = [&one, &other].map(|plan| (plan.arena.size.align_up(Bytes(256)) + plan.constants_size).0);
+    assert_ne!(sizes[0], sizes[1]);
+    let runner = std::fs::read(program("prestow-runner")).expect("it is built");
+    let mut programs = [&graphs[0], &graphs[1]].map(|graph| {
+        let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+        compile(model, &crate::cuda::target(DType::F32), None, |_, _| {}).expect("it has kernels")
+    });
+    let [a, b] = &mut programs;
+    let source = assemble([&mut a.plan, &mut b.plan]);
+    (one.steps, other.steps) = (a.plan.steps.clone(), b.plan.steps.clone());
+    for (mocked, mut compiled) in [&first, &second].into_iter().zip(programs) {
+        compiled.plan.modules = mocked.plan.modules.clone();
+        write_executable(&mocked.exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
+    }
+    let (kernels, library) = (first.folder.join("kernels.inc"), first.folder.join("libcuda.so.1"));
+    std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
+    std::fs::remove_file(&library).expect("it was built");
+    let mut build = Command::new("c++");
+    build.arg(format!("-DKERNELS=\"{}\"", kernels.display())).arg(root().join("cuda/mock.cpp"));
+    assert!(built(&mut build, &library), "it was built before");
+
+    let own = std::env::current_exe().expect("it runs");
+    let shared = |memory: u64| {
+        let mut command = without_libraries(&own);
+        command.args([test, "--exact", "--nocapture"]).env(SHARED, &first.folder);
+        command.env("LD_LIBRARY_PATH", &first.folder).env("PRESTOW_MOCK_TRACE", first.folder.join("trace"));
+        let out = command.env("PRESTOW_MOCK_MEMORY", memory.to_string()).output().expect("it is there");
+        (out.status.success(), text(&out.stdout) + &text(&out.stderr))
+    };
+    // Both fit exactly; a byte less, and the second is refused by what the first left.
+    let (done, said) = shared(sizes[0] + sizes[1]);
+    assert!(done && said.contains("both ran"), "{said}");
+    let trace = first.trace();
+    assert!(sizes.iter().all(|size| trace.contains(&format!("alloc {size}\n"))), "{trace}");
+    // Each run is a launch of one record, in the order of the test, and nothing is left behind.
+    let record = |plan: &Plan| plan.steps.iter().map(|step| crate::cuda::launch(&step.code).entry).collect::<Vec<_>>();
+    let entry = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
+    let launched = |run: &str| -> Vec<String> { run.lines().filter(|line| line.contains(" of ")).map(entry).collect() };
+    // Behind a launch may come the next plan's record.
+    let runs = trace.split("launch\n").skip(1).map(|run| run.split("record of").next().unwrap_or_default());
+    let ran: Vec<Vec<String>> = runs.map(launched).collect();
+    let (one, other) = (record(&one), record(&other));
+    let steps = (0..one.len().max(other.len())).flat_map(|step| [one.get(step), other.get(step)]);
+    let in_turn: Vec<String> = other.iter().chain(steps.flatten()).cloned().collect();
+    let want = [&one, &other, &one, &in_turn, &one];
+    assert_eq!(
+        ran.iter().collect::<Vec<_>>(),
+        want,
+        "each when it is opened, in turn, by steps in turn, the first alone"
+    );
+    assert!(!trace.contains("leaked"), "{trace}");
+    let (done, said) = shared(sizes[0] + sizes[1] - 1);
+    let refused = format!("refused: {} bytes do not fit into Mock GPU: {} of", sizes[1], sizes[1] - 1);
+    assert!(done && said.contains(&refused) && !said.contains("both ran"), "{said}");
+    assert!(!first.trace().contains("leaked"), "{}", first.trace());
+}
+
+fn run_shared(folder: &Path) {
+    let folders = [folder.to_path_buf(), folder.with_file_name("gpu-shared-second")];
+    let open = |folder: &Path| {
+        let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
+        runtime::open_all(image.plans.clone(), Arc::new(image), &runtime::Gpu::default())
+    };
+    let read = |path: PathBuf| npy::read(&std::fs::read(path).expect("it was written")).expect("it is an npy file");
+    let inputs = |folder: &Path, plan: &Plan| -> Vec<Tensor> {
+        plan.inputs.iter().map(|port| read(folder.join(format!("in-{}.npy", port.name)))).collect()
+    };
+    let mut first = open(&folders[0]).expect("it opens");
+    let own = inputs(&folders[0], first.plan());
+    let mut second = match open(&folders[1]) {
+        Ok(second) => second,
+        Err(error) => {
+            first.run_tensors(&own).expect("the first runs on");
+            return println!("refused: {error}");
+        }
+    };
+    let others = inputs(&folders[1], second.plan());
+    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let want =
+        [(&graphs[0], &own), (&graphs[1], &others)].map(|(graph, inputs)| ir::evaluate(graph, inputs).expect("ok"));
+    let right = |got: &[Tensor], want: &[Tensor]| {
+        for (got, want) in got.iter().zip(want) {
+            assert_eq!(difference(got, want, 1e-4, 1e-4), None);
+        }
+    };
+    right(&first.run_tensors(&own).expect("it runs"), &want[0]);
+    right(&second.run_tensors(&others).expect("it runs"), &want[1]);
+    // Step by step in turn: bytes that both had would be the wrong ones for one of them.
+    for (session, inputs) in [(&mut first, &own), (&mut second, &others)] {
+        for (ix, tensor) in inputs.iter().enumerate() {
+            session.write_input(ix, &tensor.to_le_bytes()).expect("it takes them");
+        }
+    }
+    for step in 0..first.plan().steps.len().max(second.plan().steps.len()) {
+        for session in [&mut first, &mut second] {
+            if step < session.plan().steps.len() {
+                session.run_step(step).expect("it runs");
+            }
+        }
+    }
+    right(&first.outputs().expect("they are read"), &want[0]);
+    right(&second.outputs().expect("they are read"), &want[1]);
+    drop(second);
+    right(&first.run_tensors(&own).expect("it runs on"), &want[0]);
+    println!("both ran");
+}
+
 /// What the process of the next test is told: the executable to run.
 const RESIDENT: &str = "PRESTOW_TEST_RESIDENT";
 
