@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(places.all(), want);
 
         // All of it is told of what is nowhere.
-        let error = open(&places, &["libnonesuch.so.1"], RTLD_LOCAL, "--nvrtc").err().expect("there is none");
+        let error = open(&places, &["libnonesuch.so.1"], RTLD_LOCAL, "--nvrtc").expect_err("there is none");
         let said = error.to_string();
         for folder in ["first", "toolkit/lib64", "loader", "venv/lib/python3.12/site-packages/nvidia/*/lib"] {
             assert!(said.contains(&format!("in {}, nor ", root.join(folder).display())), "{folder}: {said}");
