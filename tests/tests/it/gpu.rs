@@ -544,8 +544,17 @@ fn networks_are_checked_by_one_command() {
     let report: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
     let row = &report["networks"][0];
     assert_eq!((row["verdict"].as_str(), row["batch"].as_u64()), (Some("equal"), Some(2)));
+    assert_eq!((row["dtype"].as_str(), &report["dtypes"]), (Some("f32"), &serde_json::json!(["f32"])));
+    assert!(row["device_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
     assert!(row["difference"].as_f64().is_some_and(|difference| difference < 1e-4), "{row}");
     assert!(row["gpu_ms"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
+    // Several numbers in one run have a row each. Of halves the driver has no kernels here.
+    let (code, said) = check(&["--dtype", "f32,bf16"], "");
+    let row = |dtype: &str| {
+        let line = said.lines().find(|line| line.starts_with("lenet") && line.split_whitespace().nth(2) == Some(dtype));
+        line.unwrap_or_else(|| panic!("{said}"))
+    };
+    assert!(code == Some(1) && row("f32").ends_with("equal") && row("bf16").contains("FAILED"), "{said}");
     // Kernels that the driver does not have are a failure.
     let (code, said) = check(&["dlbs/acoustic_model"], "");
     assert!(code == Some(1) && said.contains("dlbs/acoustic_model") && said.contains("FAILED"), "{said}");
