@@ -9,6 +9,8 @@
 //   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
 //   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
 //
+// Its clock, which events read, goes on by a quarter of a millisecond with each kernel and each work of a library.
+//
 // Addresses in the trace count from the beginning of their allocation. What is not given back when the process ends is
 // told in the trace, a line `leaked ...` each.
 
@@ -16,12 +18,13 @@
 
 #include KERNELS
 
+#include <algorithm>
 #include <map>
 #include <string>
 
 namespace {
 
-enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, CAPTURE_INVALIDATED = 901 };
+enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_INVALIDATED = 901 };
 
 struct Launch {
     /// None for a library's work.
@@ -37,6 +40,20 @@ struct Graph {
     std::vector<Launch> launches;
 };
 
+struct Event {
+    bool has_clock, recorded, reached;
+    float ms;
+    /// Copies that were begun before it.
+    size_t copies;
+};
+
+/// A copy out of pinned memory. It is done as late as the host may have it done: when that waits for the stream.
+struct Copy {
+    uint64_t to;
+    const char* from;
+    size_t size;
+};
+
 const char* variable(const char* name) { return std::getenv(name); }
 
 struct Driver {
@@ -45,6 +62,12 @@ struct Driver {
     std::map<uint64_t, size_t> allocations;
     std::map<std::string, int> alive;
     size_t used = 0;
+    float clock_ms = 0;
+    /// Recorded, and not waited for.
+    std::vector<Event*> ahead;
+    std::map<const char*, size_t> pinned;
+    std::vector<Copy> begun;
+    size_t copied = 0;
     Graph* recording = nullptr;
     /// A call failed since the record began, which is none any more.
     bool invalidated = false;
@@ -94,7 +117,25 @@ struct Driver {
         return address + size <= after->first + after->second ? after : allocations.end();
     }
 
+    /// Does what was begun, up to a copy.
+    void copy(size_t end) {
+        for (; copied < end; copied++) std::memcpy(reinterpret_cast<void*>(begun[copied].to), begun[copied].from, begun[copied].size);
+    }
+
+    /// A host has waited for the stream up to an event, or for all of it.
+    void reach(const Event* last) {
+        copy(last ? last->copies : begun.size());
+        size_t count = 0;
+        while (count < ahead.size()) {
+            Event* event = ahead[count++];
+            event->reached = true;
+            if (event == last) break;
+        }
+        ahead.erase(ahead.begin(), ahead.begin() + count);
+    }
+
     int run(const Launch& launch) {
+        clock_ms += 0.25f;
         std::string places;
         const size_t pointers = launch.arguments.size() - (launch.kernel ? launch.kernel->numbers : 0);
         for (size_t at = 0; at < launch.arguments.size(); at++) {
@@ -118,7 +159,7 @@ struct Driver {
     }
 
     int add(const Launch& launch) {
-        if (!recording) return run(launch);
+        if (!recording) return copy(begun.size()), run(launch);
         recording->launches.push_back(launch);
         return SUCCESS;
     }
@@ -216,7 +257,41 @@ int cuStreamDestroy_v2(void*) {
 }
 int cuStreamSynchronize(void*) {
     ENTER("cuStreamSynchronize");
+    return driver().reach(nullptr), SUCCESS;
+}
+int cuEventCreate(void** event, unsigned flags) {
+    ENTER("cuEventCreate");
+    driver().alive["event"]++;
+    return *event = new Event{!(flags & 2), false, false, 0, 0}, SUCCESS;
+}
+int cuEventDestroy_v2(void* event) {
+    auto& ahead = driver().ahead;
+    ahead.erase(std::remove(ahead.begin(), ahead.end(), event), ahead.end());
+    driver().alive["event"]--;
+    return delete static_cast<Event*>(event), SUCCESS;
+}
+int cuEventRecord(void* handle, void* stream) {
+    ENTER("cuEventRecord");
+    if (!stream) return INVALID_HANDLE;
+    Event* event = static_cast<Event*>(handle);
+    auto& ahead = driver().ahead;
+    ahead.erase(std::remove(ahead.begin(), ahead.end(), event), ahead.end());
+    ahead.push_back(event);
+    event->recorded = true, event->reached = false, event->ms = driver().clock_ms, event->copies = driver().begun.size();
     return SUCCESS;
+}
+int cuEventSynchronize(void* handle) {
+    ENTER("cuEventSynchronize");
+    const Event* event = static_cast<Event*>(handle);
+    if (event->recorded && !event->reached) driver().reach(event);
+    return SUCCESS;
+}
+int cuEventElapsedTime_v2(float* ms, void* first, void* last) {
+    ENTER("cuEventElapsedTime_v2");
+    const Event *start = static_cast<Event*>(first), *end = static_cast<Event*>(last);
+    if (!start->has_clock || !end->has_clock || !start->recorded || !end->recorded) return INVALID_HANDLE;
+    if (!start->reached || !end->reached) return NOT_READY;
+    return *ms = end->ms - start->ms, SUCCESS;
 }
 int cuMemGetInfo_v2(size_t* free, size_t* total) {
     ENTER("cuMemGetInfo_v2");
@@ -247,6 +322,37 @@ int cuMemFree_v2(uint64_t address) {
     driver().allocations.erase(found);
     driver().alive["memory"]--;
     std::free(reinterpret_cast<void*>(address));
+    return SUCCESS;
+}
+int cuMemHostAlloc(void** memory, size_t size, unsigned) {
+    ENTER("cuMemHostAlloc");
+    *memory = std::malloc(size);
+    driver().pinned[static_cast<char*>(*memory)] = size;
+    driver().alive["pinned"]++;
+    driver().say("pin %zu", size);
+    return SUCCESS;
+}
+int cuMemFreeHost(void* memory) {
+    if (!driver().pinned.erase(static_cast<char*>(memory))) return INVALID_VALUE;
+    driver().alive["pinned"]--;
+    // Whoever gives back what is still read has lost the bytes.
+    if (driver().copied < driver().begun.size()) driver().say("unpin while it is read");
+    driver().copied = driver().begun.size();
+    driver().say("unpin");
+    return std::free(memory), SUCCESS;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* memory, size_t size, void* stream) {
+    ENTER("cuMemcpyHtoDAsync_v2");
+    auto found = driver().allocation(to, size);
+    if (found == driver().allocations.end() || !stream) return INVALID_VALUE;
+    // A driver takes other memory as well, and then waits: here that is a mistake.
+    const char* from = static_cast<const char*>(memory);
+    auto after = driver().pinned.upper_bound(from);
+    if (after == driver().pinned.begin()) return INVALID_VALUE;
+    auto [start, bytes] = *--after;
+    if (start + bytes < from + size) return INVALID_VALUE;
+    driver().begun.push_back({to, from, size});
+    driver().say("stage %zu from %zu at %llu", size, static_cast<size_t>(from - start), static_cast<unsigned long long>(to - found->first));
     return SUCCESS;
 }
 int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
@@ -335,6 +441,7 @@ int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
 }
 int cuGraphLaunch(void* exec, void*) {
     ENTER("cuGraphLaunch");
+    driver().copy(driver().begun.size());
     driver().say("launch");
     if (const char* size = variable("PRESTOW_MOCK_ALLOCATE")) {
         uint64_t address;

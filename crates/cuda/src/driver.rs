@@ -306,7 +306,7 @@ impl Memory {
         self.size
     }
 
-    pub(crate) fn gpu(&self) -> &Gpu {
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
 

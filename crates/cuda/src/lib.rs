@@ -3,7 +3,7 @@
 //! [`Work`] is what a step does, as plans carry it: a [`Launch`] says which function is called and for how many threads, a
 //! [`cudnn::Planned`] what cuDNN decided where there was no GPU, and a [`cublas::Product`] what cuBLASLt is to do.
 //! [`nvrtc::Compiler`] finds NVIDIA's runtime compiler where pip or a toolkit put it, gives a [`Cubin`], and tells what its
-//! functions take ([`Resources`]). [`driver`] has the owners of what a GPU lends, [`nvml`] tells who holds its memory,
+//! functions take ([`Resources`]). [`driver`] has the owners of what a GPU lends, [`Timer`] its clock, [`nvml`] tells who holds its memory,
 //! [`cupti`] what is asked of a driver, and [`Facts`] are what is known of a GPU that is not here.
 //!
 //! ```
@@ -19,20 +19,24 @@ pub mod cublas;
 pub mod cudnn;
 pub mod cupti;
 pub mod driver;
+mod event;
 mod facts;
 mod library;
 mod number;
 pub mod nvml;
 pub mod nvrtc;
 mod other;
+mod staging;
 
 use serde::{Deserialize, Serialize};
 
 pub use cubin::{Cubin, Resources};
+pub use event::Timer;
 pub use facts::{Facts, FactsError, Measured, Properties, Source};
 pub use library::{NotFound, Places};
 pub use number::{Math, Number};
 pub use other::{OtherMemory, OtherStream};
+pub use staging::HALF;
 
 /// What a step of a plan for a GPU does, as the bytes that plans carry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

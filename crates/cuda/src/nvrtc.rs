@@ -59,7 +59,7 @@ impl Compiler {
         load(places, &["libnvrtc.so", "libnvrtc.so.13"], "--nvrtc")?;
         // SAFETY: it asks the system's loader for the library that was loaded above.
         if !unsafe { sys::is_culib_present() } {
-            let tried = places.folders.clone();
+            let tried = places.told();
             return Err(NotFound { name: "libnvrtc.so".into(), fetch: "--nvrtc", tried }.into());
         }
         let compiler = Compiler(());

@@ -20,8 +20,11 @@ pub struct Latency {
 /// What `bench` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchReport {
-    /// Latencies in milliseconds.
+    /// Latencies in milliseconds, by this machine's clock.
     pub latency_ms: Latency,
+    /// What a device took of its own runs, by its own clock; none where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_ms: Option<Latency>,
     /// Runs that were counted.
     pub iters: usize,
     /// Threads that computed.
@@ -30,9 +33,9 @@ pub struct BenchReport {
     pub throughput_per_s: f64,
 }
 
-impl BenchReport {
+impl Latency {
     /// From the seconds that each run took; there is at least one.
-    pub fn new(mut seconds: Vec<f64>, threads: usize, batch: u64) -> BenchReport {
+    pub fn new(mut seconds: Vec<f64>) -> Latency {
         seconds.sort_by(f64::total_cmp);
         // The nearest rank: the least time that the given part of the runs did not exceed.
         let rank = |part: f64| {
@@ -40,18 +43,41 @@ impl BenchReport {
             seconds[at.clamp(1, seconds.len()) - 1] * 1e3
         };
         let mean = seconds.iter().sum::<f64>() / seconds.len() as f64 * 1e3;
-        let latency_ms = Latency { min: rank(0.0), p50: rank(0.5), p90: rank(0.9), p99: rank(0.99), mean };
-        let throughput_per_s = batch as f64 / (latency_ms.p50 / 1e3);
-        BenchReport { latency_ms, iters: seconds.len(), threads, throughput_per_s }
+        Latency { min: rank(0.0), p50: rank(0.5), p90: rank(0.9), p99: rank(0.99), mean }
     }
 
-    /// The report in two lines.
+    fn text(&self) -> String {
+        let Latency { min, p50, p90, p99, mean } = self;
+        format!("min {min:.3}  p50 {p50:.3}  p90 {p90:.3}  p99 {p99:.3}  mean {mean:.3}")
+    }
+}
+
+impl BenchReport {
+    /// From the seconds that each run took; there is at least one.
+    pub fn new(seconds: Vec<f64>, threads: usize, batch: u64) -> BenchReport {
+        let iters = seconds.len();
+        let latency_ms = Latency::new(seconds);
+        let throughput_per_s = batch as f64 / (latency_ms.p50 / 1e3);
+        BenchReport { latency_ms, device_ms: None, iters, threads, throughput_per_s }
+    }
+
+    /// With the seconds that a device took by its own clock for each of some runs, if it took any.
+    #[must_use]
+    pub fn with_device(self, seconds: Vec<f64>) -> BenchReport {
+        let device_ms = (!seconds.is_empty()).then(|| Latency::new(seconds));
+        BenchReport { device_ms, ..self }
+    }
+
+    /// The report in two lines, or three.
     pub fn text(&self) -> String {
-        let ms = &self.latency_ms;
+        let device = self.device_ms.as_ref().map(|ms| format!("device ms    {}, by its own clock\n", ms.text()));
         format!(
-            "latency ms   min {:.3}  p50 {:.3}  p90 {:.3}  p99 {:.3}  mean {:.3}\n\
-             throughput   {:.1} samples/s at the median, {} runs, {} threads\n",
-            ms.min, ms.p50, ms.p90, ms.p99, ms.mean, self.throughput_per_s, self.iters, self.threads
+            "latency ms   {}\n{}throughput   {:.1} samples/s at the median, {} runs, {} threads\n",
+            self.latency_ms.text(),
+            device.unwrap_or_default(),
+            self.throughput_per_s,
+            self.iters,
+            self.threads
         )
     }
 }
@@ -66,5 +92,15 @@ mod tests {
         let ms = &report.latency_ms;
         assert_eq!([ms.min, ms.p50, ms.p90, ms.p99].map(|ms| ms.round() as u32), [1, 50, 90, 99]);
         assert!((ms.mean - 50.5).abs() < 1e-9 && (report.throughput_per_s - 160.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_devices_own_time_stands_beside_the_latency() {
+        let report = BenchReport::new(vec![0.004, 0.002], 1, 1);
+        assert_eq!(report.clone().with_device(Vec::new()), report);
+        assert!(!report.text().contains("device"));
+        let report = report.with_device(vec![0.001, 0.003]);
+        assert_eq!((report.latency_ms.min, report.device_ms.as_ref().map(|ms| ms.p50)), (2.0, Some(1.0)));
+        assert!(report.text().contains("\ndevice ms    min 1.000  p50 1.000  p90 3.000"), "{}", report.text());
     }
 }

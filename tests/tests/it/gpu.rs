@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::Planner;
-use cuda::{Facts, Launch, Math, Places, Work};
+use cuda::{Facts, HALF, Launch, Math, Places, Work};
 use ir::Graph;
 use ir::ops::Recurrent;
 use lower::cuda::assemble;
@@ -150,10 +150,20 @@ impl Mocked {
 /// A program that sees no library of NVIDIA's by the environment of whoever runs the tests.
 pub(crate) fn without_libraries(program: &Path) -> Command {
     let mut command = Command::new(program);
-    for variable in ["PRESTOW_CUDA_LIBS", "CUDA_HOME", "VIRTUAL_ENV"] {
+    for variable in ["PRESTOW_CUDA_LIBS", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"] {
         command.env_remove(variable);
     }
+    command.env("PYTHONUSERBASE", "/nowhere");
     command
+}
+
+/// Whether the system's Python has libraries of NVIDIA's, after saying that what `test` does without any is skipped.
+pub(crate) fn system_has_wheels(test: &str) -> bool {
+    let found = Places::of(|_| None).site.iter().any(|root| root.join("nvidia").is_dir());
+    if found {
+        skip(test, "the system's Python has libraries of NVIDIA's");
+    }
+    found
 }
 
 /// Builds a library of our own in another's place; whether there is a compiler.
@@ -182,6 +192,20 @@ pub(crate) fn with_cudnn(code: Option<Vec<u8>>) -> How {
     How { code, cudnn: Some(Math::Strict), ..How::default() }
 }
 
+/// Constants go through two halves of pinned memory in turn, which is given back before anything else is done.
+fn staged(size: u64, at: u64) -> Vec<String> {
+    let half = HALF as u64;
+    let copy = |part: u64| {
+        let start = part * half;
+        format!("stage {} from {} at {}", half.min(size - start), part % 2 * half, at + start)
+    };
+    if size == 0 {
+        return Vec::new();
+    }
+    let copies = (0..size.div_ceil(half)).map(copy);
+    [format!("pin {}", size.min(2 * half))].into_iter().chain(copies).chain(["unpin".to_string()]).collect()
+}
+
 /// What the driver is asked for, by the plan alone.
 pub(crate) fn expected_trace(plan: &Plan) -> String {
     let constants_at = plan.arena.size.align_up(Bytes(256));
@@ -205,10 +229,8 @@ pub(crate) fn expected_trace(plan: &Plan) -> String {
             Work::Cublas(_) => vec![format!("cublaslt {}", places.join(" "))],
         }
     };
-    let mut lines = vec![
-        format!("alloc {}", (constants_at + plan.constants_size).0),
-        format!("write {} at {}", plan.constants_size.0, constants_at.0),
-    ];
+    let mut lines = vec![format!("alloc {}", (constants_at + plan.constants_size).0)];
+    lines.extend(staged(plan.constants_size.0, constants_at.0));
     // A handle's own memory.
     let has = |is: fn(&Work) -> bool| works.iter().any(is);
     lines.extend(has(|work| matches!(work, Work::Cudnn(_))).then(|| format!("alloc {}", 1 << 20)));
@@ -383,6 +405,15 @@ fn what_a_gpu_used_is_what_was_planned() {
     assert!(said(&["memory", "--actual"]).contains("device: arena and constants"));
     assert!(said(&["bench", "--warmup", "1", "--iters", "2"]).contains("latency"));
     assert!(said(&["profile", "--warmup", "0", "--iters", "1"]).contains("cuda_conv"));
+    // The driver's clock goes on with what it runs: a device's time is that of all steps, and of nothing else.
+    let bench = ["bench", "--warmup", "0", "--iters", "3"];
+    let report: serde_json::Value =
+        serde_json::from_str(&said(&[&bench[..], &["--json"]].concat())).expect("it is JSON");
+    let steps = planned.steps.len() as f64 * 0.25;
+    assert_eq!(["min", "p50", "p99", "mean"].map(|field| report["device_ms"][field].as_f64()), [Some(steps); 4]);
+    assert!(report["latency_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{report}");
+    let line = format!("device ms    min {steps:.3}  p50 {steps:.3}");
+    assert!(said(&bench).contains(&line), "{}", said(&bench));
 }
 
 #[test]
@@ -402,6 +433,10 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         "cuStreamCreate",
         "cuMemGetInfo_v2",
         "cuMemAlloc_v2",
+        "cuEventCreate",
+        "cuMemHostAlloc",
+        "cuMemcpyHtoDAsync_v2",
+        "cuEventRecord",
         "cuMemcpyHtoD_v2",
         "cuModuleLoadData",
         "cuModuleGetFunction",
@@ -444,6 +479,45 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
 }
 
+/// More constants than both halves of what is pinned: what may fail there, and a system that pins nothing.
+#[test]
+fn constants_go_through_pinned_memory() {
+    let test = "gpu::constants_go_through_pinned_memory";
+    let graph = network("squeezenet1.1", &[1, 3, 32, 32]);
+    let Some(mocked) = Mocked::new(test, "gpu-staged", graph, How::default()) else { return };
+    let (size, parts) = (mocked.plan.constants_size.0, mocked.plan.constants_size.0.div_ceil(HALF as u64));
+    assert!(4 < parts, "each half is filled again: {size}");
+    let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+    let right = |what: &str, variables: &[(&str, &str)]| {
+        let out = mocked.run(variables);
+        assert!(out.status.success(), "{what}: {}", text(&out.stderr));
+        assert_near(what, &mocked.outputs(), &want, 1e-3);
+        mocked.trace()
+    };
+    assert_eq!(right("staged", &[]), expected_trace(&mocked.plan));
+    // 2: no memory, 800: not permitted, 801: not supported. Then bytes go as they are.
+    for code in [2, 800, 801] {
+        let trace = right("plain", &[("PRESTOW_MOCK_FAIL", &format!("cuMemHostAlloc:1:{code}"))]);
+        let at = mocked.plan.arena.size.align_up(Bytes(256));
+        assert!(trace.contains(&format!("\nwrite {size} at {at}\n", at = at.0)) && !trace.contains("stage"), "{trace}");
+        assert!(!trace.contains("leaked"), "{trace}");
+    }
+    // In the middle, with copies on their way.
+    for (call, code, says) in [
+        ("cuMemHostAlloc:1", 999, "the GPU failed at pinning memory of the host"),
+        ("cuEventCreate:2", 999, "the GPU failed at making an event"),
+        ("cuMemcpyHtoDAsync_v2:3", 999, "the GPU failed at taking bytes"),
+        ("cuEventRecord:3", 999, "the GPU failed at recording an event"),
+        ("cuEventSynchronize:1", 999, "the GPU failed at waiting for an event"),
+        ("cuEventSynchronize:2", 719, "the GPU was lost at waiting for an event"),
+    ] {
+        let out = mocked.run(&[("PRESTOW_MOCK_FAIL", &format!("{call}:{code}"))]);
+        let (said, trace) = (text(&out.stderr), mocked.trace());
+        assert!(out.status.code() == Some(2) && said.contains(says), "{call}: {said}");
+        assert!(!trace.contains("leaked") && !trace.contains("while it is read"), "{call}: {trace}");
+    }
+}
+
 /// `prestow gpu-check` on a driver without a GPU.
 #[test]
 fn networks_are_checked_by_one_command() {
@@ -470,8 +544,17 @@ fn networks_are_checked_by_one_command() {
     let report: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
     let row = &report["networks"][0];
     assert_eq!((row["verdict"].as_str(), row["batch"].as_u64()), (Some("equal"), Some(2)));
+    assert_eq!((row["dtype"].as_str(), &report["dtypes"]), (Some("f32"), &serde_json::json!(["f32"])));
+    assert!(row["device_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
     assert!(row["difference"].as_f64().is_some_and(|difference| difference < 1e-4), "{row}");
     assert!(row["gpu_ms"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
+    // Several numbers in one run have a row each. Of halves the driver has no kernels here.
+    let (code, said) = check(&["--dtype", "f32,bf16"], "");
+    let row = |dtype: &str| {
+        let line = said.lines().find(|line| line.starts_with("lenet") && line.split_whitespace().nth(2) == Some(dtype));
+        line.unwrap_or_else(|| panic!("{said}"))
+    };
+    assert!(code == Some(1) && row("f32").ends_with("equal") && row("bf16").contains("FAILED"), "{said}");
     // Kernels that the driver does not have are a failure.
     let (code, said) = check(&["dlbs/acoustic_model"], "");
     assert!(code == Some(1) && said.contains("dlbs/acoustic_model") && said.contains("FAILED"), "{said}");
@@ -610,6 +693,130 @@ fn facts_are_recorded_and_compiled_for() {
     // A plan that the device has no room for.
     let (code, said) = compile(path, &["--batch", "16384"]);
     assert!(code == Some(2) && said.contains("Mock GPU has 190.73 MiB") && said.contains("smaller --batch"), "{said}");
+}
+
+/// What the process of the next test is told: the folder of the first executable, which has the driver.
+const SHARED: &str = "PRESTOW_TEST_SHARED";
+
+/// Several executables on one GPU, in a process of its own, as above.
+#[test]
+fn several_executables_share_a_gpu() {
+    let test = "gpu::several_executables_share_a_gpu";
+    if let Some(folder) = crate::environment(SHARED) {
+        return run_shared(Path::new(&folder));
+    }
+    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let how = || How { code: Some(b"code".to_vec()), ..How::default() };
+    let [first, second] = [(0, "gpu-shared"), (1, "gpu-shared-second")]
+        .map(|(ix, name)| Mocked::new(test, name, graphs[ix].clone(), how()));
+    let (Some(first), Some(second)) = (first, second) else { return };
+    // One driver has the kernels of both.
+    let (mut one, mut other) = (first.plan.clone(), second.plan.clone());
+    let sizes = [&one, &other].map(|plan| (plan.arena.size.align_up(Bytes(256)) + plan.constants_size).0);
+    assert_ne!(sizes[0], sizes[1]);
+    let runner = std::fs::read(program("prestow-runner")).expect("it is built");
+    let mut programs = [&graphs[0], &graphs[1]].map(|graph| {
+        let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+        compile(model, &crate::cuda::target(DType::F32), None, |_, _| {}).expect("it has kernels")
+    });
+    let [a, b] = &mut programs;
+    let source = assemble([&mut a.plan, &mut b.plan]);
+    (one.steps, other.steps) = (a.plan.steps.clone(), b.plan.steps.clone());
+    for (mocked, mut compiled) in [&first, &second].into_iter().zip(programs) {
+        compiled.plan.modules = mocked.plan.modules.clone();
+        write_executable(&mocked.exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
+    }
+    let (kernels, library) = (first.folder.join("kernels.inc"), first.folder.join("libcuda.so.1"));
+    std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
+    std::fs::remove_file(&library).expect("it was built");
+    let mut build = Command::new("c++");
+    build.arg(format!("-DKERNELS=\"{}\"", kernels.display())).arg(root().join("cuda/mock.cpp"));
+    assert!(built(&mut build, &library), "it was built before");
+
+    let own = std::env::current_exe().expect("it runs");
+    let shared = |memory: u64| {
+        let mut command = without_libraries(&own);
+        command.args([test, "--exact", "--nocapture"]).env(SHARED, &first.folder);
+        command.env("LD_LIBRARY_PATH", &first.folder).env("PRESTOW_MOCK_TRACE", first.folder.join("trace"));
+        let out = command.env("PRESTOW_MOCK_MEMORY", memory.to_string()).output().expect("it is there");
+        (out.status.success(), text(&out.stdout) + &text(&out.stderr))
+    };
+    // Both fit exactly; a byte less, and the second is refused by what the first left.
+    let (done, said) = shared(sizes[0] + sizes[1]);
+    assert!(done && said.contains("both ran"), "{said}");
+    let trace = first.trace();
+    assert!(sizes.iter().all(|size| trace.contains(&format!("alloc {size}\n"))), "{trace}");
+    // Each run is a launch of one record, in the order of the test, and nothing is left behind.
+    let record = |plan: &Plan| plan.steps.iter().map(|step| crate::cuda::launch(&step.code).entry).collect::<Vec<_>>();
+    let entry = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
+    let launched = |run: &str| -> Vec<String> { run.lines().filter(|line| line.contains(" of ")).map(entry).collect() };
+    // Behind a launch may come the next plan's record.
+    let runs = trace.split("launch\n").skip(1).map(|run| run.split("record of").next().unwrap_or_default());
+    let ran: Vec<Vec<String>> = runs.map(launched).collect();
+    let (one, other) = (record(&one), record(&other));
+    let steps = (0..one.len().max(other.len())).flat_map(|step| [one.get(step), other.get(step)]);
+    let in_turn: Vec<String> = other.iter().chain(steps.flatten()).cloned().collect();
+    let want = [&one, &other, &one, &in_turn, &one];
+    assert_eq!(
+        ran.iter().collect::<Vec<_>>(),
+        want,
+        "each when it is opened, in turn, by steps in turn, the first alone"
+    );
+    assert!(!trace.contains("leaked"), "{trace}");
+    let (done, said) = shared(sizes[0] + sizes[1] - 1);
+    let refused = format!("refused: {} bytes do not fit into Mock GPU: {} of", sizes[1], sizes[1] - 1);
+    assert!(done && said.contains(&refused) && !said.contains("both ran"), "{said}");
+    assert!(!first.trace().contains("leaked"), "{}", first.trace());
+}
+
+fn run_shared(folder: &Path) {
+    let folders = [folder.to_path_buf(), folder.with_file_name("gpu-shared-second")];
+    let open = |folder: &Path| {
+        let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
+        runtime::open_all(image.plans.clone(), Arc::new(image), &runtime::Gpu::default())
+    };
+    let read = |path: PathBuf| npy::read(&std::fs::read(path).expect("it was written")).expect("it is an npy file");
+    let inputs = |folder: &Path, plan: &Plan| -> Vec<Tensor> {
+        plan.inputs.iter().map(|port| read(folder.join(format!("in-{}.npy", port.name)))).collect()
+    };
+    let mut first = open(&folders[0]).expect("it opens");
+    let own = inputs(&folders[0], first.plan());
+    let mut second = match open(&folders[1]) {
+        Ok(second) => second,
+        Err(error) => {
+            first.run_tensors(&own).expect("the first runs on");
+            return println!("refused: {error}");
+        }
+    };
+    let others = inputs(&folders[1], second.plan());
+    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let want =
+        [(&graphs[0], &own), (&graphs[1], &others)].map(|(graph, inputs)| ir::evaluate(graph, inputs).expect("ok"));
+    let right = |got: &[Tensor], want: &[Tensor]| {
+        for (got, want) in got.iter().zip(want) {
+            assert_eq!(difference(got, want, 1e-4, 1e-4), None);
+        }
+    };
+    right(&first.run_tensors(&own).expect("it runs"), &want[0]);
+    right(&second.run_tensors(&others).expect("it runs"), &want[1]);
+    // Step by step in turn: bytes that both had would be the wrong ones for one of them.
+    for (session, inputs) in [(&mut first, &own), (&mut second, &others)] {
+        for (ix, tensor) in inputs.iter().enumerate() {
+            session.write_input(ix, &tensor.to_le_bytes()).expect("it takes them");
+        }
+    }
+    for step in 0..first.plan().steps.len().max(second.plan().steps.len()) {
+        for session in [&mut first, &mut second] {
+            if step < session.plan().steps.len() {
+                session.run_step(step).expect("it runs");
+            }
+        }
+    }
+    right(&first.outputs().expect("they are read"), &want[0]);
+    right(&second.outputs().expect("they are read"), &want[1]);
+    drop(second);
+    right(&first.run_tensors(&own).expect("it runs on"), &want[0]);
+    println!("both ran");
 }
 
 /// What the process of the next test is told: the executable to run.

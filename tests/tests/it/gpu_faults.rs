@@ -110,6 +110,32 @@ fn each_call_of_a_measurement_may_fail() {
     assert!(40 < told, "{told} are told");
 }
 
+/// The same while runs are timed by the device's events.
+#[test]
+fn each_call_of_a_bench_may_fail() {
+    let test = "gpu_faults::each_call_of_a_bench_may_fail";
+    let graph = crate::passes_keep::random_graph(5);
+    let Some(mocked) = Mocked::new(test, "gpu-each-timed", graph, How::default()) else { return };
+    let words = ["bench", "--warmup", "0", "--iters", "2", "--json"];
+    let (calls, mut told) = (calls(&mocked, &words), 0);
+    for name in ["cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuEventElapsedTime_v2"] {
+        let count = calls.iter().find(|call| call.0 == name).map_or(0, |call| call.1);
+        assert!(1 < count, "{name} is called {count} times");
+        for at in 1..=count {
+            let fault = format!("{name}:{at}:999");
+            let out = command(&mocked, &words).env("PRESTOW_MOCK_FAIL", &fault).output().expect("it is there");
+            let (said, trace) = (text(&out.stderr), mocked.trace());
+            assert!(out.status.code() == Some(2) && said.contains("the GPU failed at"), "{fault}: {said}");
+            assert!(out.stdout.is_empty() && !trace.contains("leaked"), "{fault}: {trace}");
+            told += 1;
+        }
+    }
+    assert!(8 < told, "{told} are told");
+    let out = command(&mocked, &words).env("PRESTOW_MOCK_FAIL", "cuEventElapsedTime_v2:2:719").output();
+    let said = text(&out.expect("it is there").stderr);
+    assert!(said.contains("the GPU was lost at being asked for a time"), "{said}");
+}
+
 /// What a code means for whoever runs a model.
 #[test]
 fn a_gpu_that_is_busy_or_lost_is_called_so() {

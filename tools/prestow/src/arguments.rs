@@ -154,7 +154,8 @@ pub(crate) struct GpuCheck {
     pub(crate) models: Vec<String>,
     pub(crate) batches: Vec<usize>,
     pub(crate) iters: usize,
-    pub(crate) dtype: Numbers,
+    /// Distinct ones.
+    pub(crate) dtypes: Vec<Numbers>,
     pub(crate) libraries: Libraries,
     pub(crate) data: PathBuf,
     pub(crate) output: Option<PathBuf>,
@@ -234,7 +235,7 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...], --dtype f32, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
+gpu-check: --batch N[,N...], --dtype f32,tf32,f16,bf16, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
            --cublas-workspace BYTES, --data DIR, -o FILE (the report as JSON)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
@@ -336,7 +337,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         models: Vec::new(),
         batches: vec![1],
         iters: 50,
-        dtype: Numbers::F32,
+        dtypes: vec![Numbers::F32],
         libraries: Libraries::default(),
         data,
         output: None,
@@ -347,12 +348,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             Value(word) => check.models.push(word.string().map_err(text)?),
             Long("device") => check.device = number("device", &mut words)? as usize,
             Long("batch") => check.batches = parse_batches(&text_value(&mut words)?)?,
-            Long("dtype") => {
-                let [dtype] = parse_dtypes(&text_value(&mut words)?)?[..] else {
-                    return Err("gpu-check takes one --dtype".into());
-                };
-                check.dtype = dtype;
-            }
+            Long("dtype") => check.dtypes = parse_dtypes(&text_value(&mut words)?)?,
             Long(flag) if Libraries::takes(flag) => {
                 let flag = flag.to_string();
                 check.libraries.set(&flag, &mut words)?;
@@ -365,7 +361,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             other => return Err(text(other.unexpected())),
         }
     }
-    check.libraries = check.libraries.settled(false, &[check.dtype])?;
+    check.libraries = check.libraries.settled(false, &check.dtypes)?;
     Ok(Command::GpuCheck(check))
 }
 

@@ -40,17 +40,30 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
     let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
     let facts = asked.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
     let properties = facts.as_ref().map(|facts| &facts.device);
-    let libraries = asked.libraries.of(asked.dtype);
-    let device = Device::find(asked.dtype.on(target), libraries, properties, &asked.data)?;
-    let version = device.version()?;
-    let cudnn = libraries.cudnn.zip(device.cudnn.clone());
+    let on = |numbers: Numbers| -> Result<On, String> {
+        let device = Device::find(numbers.on(target.clone()), asked.libraries.of(numbers), properties, &asked.data)?;
+        Ok(On { numbers, device })
+    };
+    let all: Result<Vec<On>, String> = asked.dtypes.iter().map(|&numbers| on(numbers)).collect();
+    let (all, libraries) = (all?, asked.libraries);
+    let version = all[0].device.version()?;
+    let cudnn = libraries.cudnn.and(all[0].device.cudnn.clone());
     let found = || CublasLt::find(&places(&asked.data)).map_err(|error| error.to_string());
-    let cublas = libraries.cublas.map(|math| Ok::<_, String>((math, found()?.version()))).transpose()?;
-    let named = |what: &str, library: &Option<(Math, String)>| match library {
-        Some((math, version)) => format!(", {what} {version} ({})", math.name()),
+    let cublas = libraries.cublas.map(|_| Ok::<_, String>(found()?.version())).transpose()?;
+    // How a library computes may depend on what is stored.
+    let maths = |of: fn(Libraries) -> Option<Math>| -> Vec<&str> {
+        let mut names: Vec<&str> =
+            asked.dtypes.iter().filter_map(|&numbers| of(libraries.of(numbers))).map(Math::name).collect();
+        names.dedup();
+        names
+    };
+    let (cudnn_maths, cublas_maths) = (maths(|own| own.cudnn), maths(|own| own.cublas));
+    let named = |what: &str, library: &Option<String>, maths: &[&str]| match library {
+        Some(version) => format!(", {what} {version} ({})", maths.join(", ")),
         None => String::new(),
     };
-    let (by_cudnn, by_cublas) = (named("cuDNN", &cudnn), named("products by cuBLASLt", &cublas));
+    let (by_cudnn, by_cublas) =
+        (named("cuDNN", &cudnn, &cudnn_maths), named("products by cuBLASLt", &cublas, &cublas_maths));
     let mut text = format!(
         "{} ({}), {} of {} free, NVRTC {version}{by_cudnn}{by_cublas}\n",
         gpu.name(),
@@ -60,8 +73,8 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
     );
     let _ = writeln!(
         text,
-        "{:<28} {:>5} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9}  verdict",
-        "network", "batch", "arena", "weights", "difference", "ms", "GFLOP/s", "cpu ms"
+        "{:<28} {:>5} {:>5} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9}  verdict",
+        "network", "batch", "dtype", "arena", "weights", "difference", "ms", "GFLOP/s", "cpu ms"
     );
     let names: Vec<String> = match &asked.models[..] {
         [] => source::models().into_iter().map(|model| model.name.to_string()).collect(),
@@ -70,21 +83,29 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
     let (mut rows, mut yes) = (Vec::new(), true);
     for name in &names {
         for &batch in &asked.batches {
-            let row = match compiled(asked, &device, name, batch) {
-                // What there are no kernels for is said and does not count.
-                Err(reason) => json!({ "network": name, "batch": batch, "verdict": "refused", "reason": reason }),
-                Ok(compiled) => check(asked, &compiled, name, batch).unwrap_or_else(
-                    |reason| json!({ "network": name, "batch": batch, "verdict": "FAILED", "reason": reason }),
-                ),
-            };
-            yes &= ["equal", "right", "refused"].iter().any(|verdict| row["verdict"] == *verdict);
-            text.push_str(&line(&row));
-            rows.push(row);
+            // What all of them are held to.
+            let mut reference = None;
+            for on in &all {
+                let row = |verdict: &str, reason: String| {
+                    let dtype = on.numbers.name();
+                    json!({ "network": name, "batch": batch, "dtype": dtype, "verdict": verdict, "reason": reason })
+                };
+                let row = match compiled(asked, &on.device, name, batch) {
+                    // What there are no kernels for is said and does not count.
+                    Err(reason) => row("refused", reason),
+                    Ok(compiled) => check(asked, on, &compiled, name, batch, &mut reference)
+                        .unwrap_or_else(|reason| row("FAILED", reason)),
+                };
+                yes &= ["equal", "right", "refused"].iter().any(|verdict| row["verdict"] == *verdict);
+                text.push_str(&line(&row));
+                rows.push(row);
+            }
         }
     }
-    let library = |library: Option<(Math, String)>| {
-        library.map(|(math, version)| json!({ "version": version, "math": math.name() }))
+    let library = |library: Option<String>, maths: &[&str]| {
+        library.map(|version| json!({ "version": version, "math": maths.join(", ") }))
     };
+    let dtypes: Vec<&str> = asked.dtypes.iter().map(|numbers| numbers.name()).collect();
     let report = json!({
         "format": "prestow-gpu-check",
         "gpu": gpu.name(),
@@ -92,9 +113,9 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         "memory_bytes": total,
         "free_bytes": free,
         "nvrtc": version,
-        "cudnn": library(cudnn),
-        "cublas": library(cublas),
-        "dtype": asked.dtype.name(),
+        "cudnn": library(cudnn, &cudnn_maths),
+        "cublas": library(cublas, &cublas_maths),
+        "dtypes": dtypes,
         "networks": rows,
     });
     if let Some(path) = &asked.output {
@@ -106,17 +127,49 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
     Ok(Answer { text, yes })
 }
 
+/// A GPU as a target for one kind of numbers.
+struct On {
+    numbers: Numbers,
+    device: Device,
+}
+
+/// What this machine's processor makes of a network, in `f32`.
+struct Reference {
+    inputs: Vec<Tensor>,
+    want: Vec<Tensor>,
+    cpu_ms: f64,
+}
+
+impl Reference {
+    fn new(asked: &GpuCheck, name: &str, batch: usize) -> Result<Reference, String> {
+        let failed = |error: RunError| error.to_string();
+        let processor = compile(asked, name, batch, &CpuTarget::new())?;
+        let inputs = inputs(&processor.plan);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut host = open(&processor, &Host { threads })?;
+        let want = host.run_tensors(&inputs).map_err(failed)?;
+        let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
+        Ok(Reference { inputs, want, cpu_ms })
+    }
+}
+
+fn open(compiled: &Compiled, device: &dyn runtime::Device) -> Result<Session, String> {
+    let (plan, constants) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()));
+    runtime::open(plan, constants, device).map_err(|error| error.to_string())
+}
+
 fn line(row: &Json) -> String {
+    let dtype = row["dtype"].as_str().unwrap_or_default();
     let (name, batch) = (row["network"].as_str().unwrap_or_default(), row["batch"].as_u64().unwrap_or_default());
     let verdict = row["verdict"].as_str().unwrap_or_default();
     if let Some(reason) = row["reason"].as_str() {
-        return format!("{name:<28} {batch:>5}  {verdict}: {}\n", reason.lines().next().unwrap_or_default());
+        return format!("{name:<28} {batch:>5} {dtype:>5}  {verdict}: {}\n", reason.lines().next().unwrap_or_default());
     }
     let bytes = |key: &str| Bytes(row[key].as_u64().unwrap_or_default()).to_string();
     let number = |key: &str| row[key].as_f64().unwrap_or_default();
     let audit = row["not_audited"].as_str().map(|why| format!(", memory not audited: {why}")).unwrap_or_default();
     format!(
-        "{name:<28} {batch:>5} {:>10} {:>10} {:>10.1e} {:>10.4} {:>9.1} {:>9.3}  {verdict}{audit}\n",
+        "{name:<28} {batch:>5} {dtype:>5} {:>10} {:>10} {:>10.1e} {:>10.4} {:>9.1} {:>9.3}  {verdict}{audit}\n",
         bytes("arena_bytes"),
         bytes("weights_bytes"),
         number("difference"),
@@ -140,23 +193,23 @@ fn compiled(asked: &GpuCheck, device: &Device, name: &str, batch: usize) -> Resu
     Ok(compiled)
 }
 
-/// Runs it here and there.
-fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Result<Json, String> {
-    let inputs = inputs(&compiled.plan);
+/// Runs it here, where that was not done before, and there.
+fn check(
+    asked: &GpuCheck,
+    on: &On,
+    compiled: &Compiled,
+    name: &str,
+    batch: usize,
+    reference: &mut Option<Reference>,
+) -> Result<Json, String> {
     let failed = |error: RunError| error.to_string();
-    let processor = compile(asked, name, batch, &CpuTarget::new())?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let open = |compiled: &Compiled, device: &dyn runtime::Device| {
-        runtime::open(Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()), device).map_err(failed)
+    let Reference { inputs, want, cpu_ms } = match reference {
+        Some(reference) => reference,
+        none => none.insert(Reference::new(asked, name, batch)?),
     };
-    let mut host = open(&processor, &Host { threads })?;
-    let want = host.run_tensors(&inputs).map_err(failed)?;
-    let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
-    drop(host);
-
     let mut session = open(compiled, &Gpu { ordinal: asked.device, places: places(&asked.data) })?;
-    let got = session.run_tensors(&inputs).map_err(failed)?;
-    let difference = got.iter().zip(&want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
+    let got = session.run_tensors(inputs).map_err(failed)?;
+    let difference = got.iter().zip(&*want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
     let report = timed(&mut session, asked.iters).map_err(failed)?;
     let memory = session.device_memory().map_err(failed)?;
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
@@ -165,7 +218,7 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
         true => runtime::audit::audit(&mut session, &bytes).ok_or("the arena could not be read".to_string()),
         false => Err(format!("the arena has {arena}, and no more than {AUDITED_MAX} are watched")),
     };
-    let tolerance = tolerance(asked.dtype, asked.libraries);
+    let tolerance = tolerance(on.numbers, asked.libraries);
     let verdict = match (difference <= tolerance, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
         (false, _) => "WRONG",
         (true, Ok(false)) => "OTHER MEMORY",
@@ -177,6 +230,7 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
     Ok(json!({
         "network": name,
         "batch": batch,
+        "dtype": on.numbers.name(),
         "arena_bytes": arena.0,
         "weights_bytes": compiled.plan.constants_size.0,
         "device_memory": items,
@@ -184,6 +238,7 @@ fn check(asked: &GpuCheck, compiled: &Compiled, name: &str, batch: usize) -> Res
         "tolerance": tolerance,
         "gpu_ms": p50,
         "latency_ms": report.latency_ms,
+        "device_ms": report.device_ms,
         "samples_per_s": report.throughput_per_s,
         "gflop_per_s": flops / 1e6 / p50.max(1e-9),
         "cpu_ms": cpu_ms,
@@ -238,7 +293,9 @@ fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
         session.run()?;
         seconds.push(start.elapsed().as_secs_f64());
     }
-    Ok(BenchReport::new(seconds, session.threads(), session.plan().batch))
+    let device: Result<Vec<Option<f64>>, RunError> = (0..iters).map(|_| session.run_timed()).collect();
+    let device = device?.into_iter().flatten().collect();
+    Ok(BenchReport::new(seconds, session.threads(), session.plan().batch).with_device(device))
 }
 
 #[cfg(test)]

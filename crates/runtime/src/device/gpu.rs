@@ -9,7 +9,7 @@ use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
 use cuda::cupti::{Event, Recording, Side};
 use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
-use cuda::{OtherMemory, OtherStream, Places, Work, nvml};
+use cuda::{OtherMemory, OtherStream, Places, Timer, Work, nvml};
 use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
@@ -67,7 +67,7 @@ impl GpuBackend {
         let size = constants_at + Bytes(weights.constants().len() as u64);
         let too_large = || RunError::Arena { bytes: size.0, error: "it is larger than the address space".into() };
         let memory = Arc::new(Memory::new(&gpu, size.index().ok_or_else(too_large)?)?);
-        memory.write(constants_at.0 as usize, weights.constants())?;
+        memory.upload(constants_at.0 as usize, weights.constants())?;
         stages.end("arena and constants")?;
         let mut works = Vec::with_capacity(plans.len());
         for plan in plans {
@@ -95,7 +95,7 @@ impl GpuBackend {
         stages.tell_workspace(&opened);
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
         let places = device.places.clone();
-        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, gpu, places })
+        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, timer: None, gpu, places })
     }
 
     /// Begins a run on another's stream, whose operands are another's memory of the ports' sizes.
@@ -125,6 +125,8 @@ pub(super) struct GpuBackend {
     constants_at: Bytes,
     stages: Stages,
     mirror: Mirror,
+    /// Made by the first run that is timed.
+    timer: Option<Timer>,
     gpu: Arc<driver::Gpu>,
     /// Where NVIDIA's libraries may be.
     places: Places,
@@ -391,6 +393,16 @@ impl Backend for GpuBackend {
         self.settle()?;
         self.plans[plan].graph.launch()?;
         Ok(self.gpu.finish()?)
+    }
+
+    fn run_timed(&mut self, plan: usize) -> Result<Option<f64>, RunError> {
+        self.settle()?;
+        let timer = match &mut self.timer {
+            Some(timer) => timer,
+            none => none.insert(Timer::new(&self.gpu)?),
+        };
+        let graph = &self.plans[plan].graph;
+        Ok(Some(timer.seconds(|| graph.launch())?))
     }
 
     fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError> {
