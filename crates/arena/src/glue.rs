@@ -47,6 +47,9 @@
 //!
 //! Every placement of what is glued is one of the items. The other way round it is not, so gluing is one more pass of
 //! the portfolio and proves nothing. Where many items end at boundaries with slack, nothing is tried.
+//!
+//! It is one file because its rules are one loop: each changes the same lists of blocks and joints that the next reads.
+//! What can be told without them is in `joint.rs` and `sums.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
 //! Emitted CUDA kernels on a processor: compiled as C++ behind the shim, under its sanitizers, against the definition.
+//! It is one file because the first part, how emitted code is run, is small beside the graphs that each test runs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

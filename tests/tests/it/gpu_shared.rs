@@ -1,0 +1,208 @@
+//! Several executables on one GPU, and what stays on a GPU between runs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use compiler::{Model, Program, compile, write_executable};
+use lower::cuda::assemble;
+use plan::{Operand, Plan};
+use types::{Bytes, DType, Tensor, npy};
+
+use crate::executables::{program, text};
+use crate::gpu::{How, Mocked, built, network, with_cudnn, without_libraries};
+use crate::gpu_cudnn::convolutions;
+use crate::support::{difference, root};
+
+/// What the process of the next test is told: the folder of the first executable, which has the driver.
+const SHARED: &str = "PRESTOW_TEST_SHARED";
+
+/// Several executables on one GPU, in a process of its own, as above.
+#[test]
+fn several_executables_share_a_gpu() {
+    let test = "gpu_shared::several_executables_share_a_gpu";
+    if let Some(folder) = crate::environment(SHARED) {
+        return run_shared(Path::new(&folder));
+    }
+    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let how = || How { code: Some(b"code".to_vec()), ..How::default() };
+    let [first, second] = [(0, "gpu-shared"), (1, "gpu-shared-second")]
+        .map(|(ix, name)| Mocked::new(test, name, graphs[ix].clone(), how()));
+    let (Some(first), Some(second)) = (first, second) else { return };
+    // One driver has the kernels of both.
+    let (mut one, mut other) = (first.plan.clone(), second.plan.clone());
+    let sizes = [&one, &other].map(|plan| (plan.arena.size.align_up(Bytes(256)) + plan.constants_size).0);
+    assert_ne!(sizes[0], sizes[1]);
+    let runner = std::fs::read(program("prestow-runner")).expect("it is built");
+    let mut programs = [&graphs[0], &graphs[1]].map(|graph| {
+        let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+        compile(model, &crate::cuda::target(DType::F32), None, |_, _| {}).expect("it has kernels")
+    });
+    let [a, b] = &mut programs;
+    let source = assemble([&mut a.plan, &mut b.plan]);
+    (one.steps, other.steps) = (a.plan.steps.clone(), b.plan.steps.clone());
+    for (mocked, mut compiled) in [&first, &second].into_iter().zip(programs) {
+        compiled.plan.modules = mocked.plan.modules.clone();
+        write_executable(&mocked.exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
+    }
+    let (kernels, library) = (first.folder.join("kernels.inc"), first.folder.join("libcuda.so.1"));
+    std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
+    std::fs::remove_file(&library).expect("it was built");
+    let mut build = Command::new("c++");
+    build.arg(format!("-DKERNELS=\"{}\"", kernels.display())).arg(root().join("cuda/mock.cpp"));
+    assert!(built(&mut build, &library), "it was built before");
+
+    let own = std::env::current_exe().expect("it runs");
+    let shared = |memory: u64| {
+        let mut command = without_libraries(&own);
+        command.args([test, "--exact", "--nocapture"]).env(SHARED, &first.folder);
+        command.env("LD_LIBRARY_PATH", &first.folder).env("PRESTOW_MOCK_TRACE", first.folder.join("trace"));
+        let out = command.env("PRESTOW_MOCK_MEMORY", memory.to_string()).output().expect("it is there");
+        (out.status.success(), text(&out.stdout) + &text(&out.stderr))
+    };
+    // Both fit exactly; a byte less, and the second is refused by what the first left.
+    let (done, said) = shared(sizes[0] + sizes[1]);
+    assert!(done && said.contains("both ran"), "{said}");
+    let trace = first.trace();
+    assert!(sizes.iter().all(|size| trace.contains(&format!("alloc {size}\n"))), "{trace}");
+    // Each run is a launch of one record, in the order of the test, and nothing is left behind.
+    let record = |plan: &Plan| plan.steps.iter().map(|step| crate::cuda::launch(&step.code).entry).collect::<Vec<_>>();
+    let entry = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
+    let launched = |run: &str| -> Vec<String> { run.lines().filter(|line| line.contains(" of ")).map(entry).collect() };
+    // Behind a launch may come the next plan's record.
+    let runs = trace.split("launch\n").skip(1).map(|run| run.split("record of").next().unwrap_or_default());
+    let ran: Vec<Vec<String>> = runs.map(launched).collect();
+    let (one, other) = (record(&one), record(&other));
+    let steps = (0..one.len().max(other.len())).flat_map(|step| [one.get(step), other.get(step)]);
+    let in_turn: Vec<String> = other.iter().chain(steps.flatten()).cloned().collect();
+    let want = [&one, &other, &one, &in_turn, &one];
+    assert_eq!(
+        ran.iter().collect::<Vec<_>>(),
+        want,
+        "each when it is opened, in turn, by steps in turn, the first alone"
+    );
+    assert!(!trace.contains("leaked"), "{trace}");
+    let (done, said) = shared(sizes[0] + sizes[1] - 1);
+    let refused = format!("refused: {} bytes do not fit into Mock GPU: {} of", sizes[1], sizes[1] - 1);
+    assert!(done && said.contains(&refused) && !said.contains("both ran"), "{said}");
+    assert!(!first.trace().contains("leaked"), "{}", first.trace());
+}
+
+fn run_shared(folder: &Path) {
+    let folders = [folder.to_path_buf(), folder.with_file_name("gpu-shared-second")];
+    let open = |folder: &Path| {
+        let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
+        runtime::open_all(image.plans.clone(), Arc::new(image), &runtime::Gpu::default())
+    };
+    let read = |path: PathBuf| npy::read(&std::fs::read(path).expect("it was written")).expect("it is an npy file");
+    let inputs = |folder: &Path, plan: &Plan| -> Vec<Tensor> {
+        plan.inputs.iter().map(|port| read(folder.join(format!("in-{}.npy", port.name)))).collect()
+    };
+    let mut first = open(&folders[0]).expect("it opens");
+    let own = inputs(&folders[0], first.plan());
+    let mut second = match open(&folders[1]) {
+        Ok(second) => second,
+        Err(error) => {
+            first.run_tensors(&own).expect("the first runs on");
+            return println!("refused: {error}");
+        }
+    };
+    let others = inputs(&folders[1], second.plan());
+    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let want =
+        [(&graphs[0], &own), (&graphs[1], &others)].map(|(graph, inputs)| ir::evaluate(graph, inputs).expect("ok"));
+    let right = |got: &[Tensor], want: &[Tensor]| {
+        for (got, want) in got.iter().zip(want) {
+            assert_eq!(difference(got, want, 1e-4, 1e-4), None);
+        }
+    };
+    right(&first.run_tensors(&own).expect("it runs"), &want[0]);
+    right(&second.run_tensors(&others).expect("it runs"), &want[1]);
+    // Step by step in turn: bytes that both had would be the wrong ones for one of them.
+    for (session, inputs) in [(&mut first, &own), (&mut second, &others)] {
+        for (ix, tensor) in inputs.iter().enumerate() {
+            session.write_input(ix, &tensor.to_le_bytes()).expect("it takes them");
+        }
+    }
+    for step in 0..first.plan().steps.len().max(second.plan().steps.len()) {
+        for session in [&mut first, &mut second] {
+            if step < session.plan().steps.len() {
+                session.run_step(step).expect("it runs");
+            }
+        }
+    }
+    right(&first.outputs().expect("they are read"), &want[0]);
+    right(&second.outputs().expect("they are read"), &want[1]);
+    drop(second);
+    right(&first.run_tensors(&own).expect("it runs on"), &want[0]);
+    println!("both ran");
+}
+
+/// What the process of the next test is told: the executable to run.
+const RESIDENT: &str = "PRESTOW_TEST_RESIDENT";
+
+/// A model on a caller's stream and memory, in a process of its own: the driver is found when a process starts.
+#[test]
+fn what_stays_on_a_gpu_runs_on_a_callers_stream() {
+    let test = "gpu_shared::what_stays_on_a_gpu_runs_on_a_callers_stream";
+    if let Some(folder) = crate::environment(RESIDENT) {
+        return run_resident(Path::new(&folder));
+    }
+    let how = with_cudnn(Some(b"code".to_vec()));
+    let Some(mocked) = Mocked::new(test, "gpu-resident", convolutions(), how) else { return };
+    let own = std::env::current_exe().expect("it runs");
+    let resident = |variables: &[(&str, &str)]| {
+        let mut command = without_libraries(&own);
+        command.args([test, "--exact", "--nocapture"]).env(RESIDENT, &mocked.folder);
+        command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace"));
+        command.envs(variables.iter().copied()).output().expect("it is there")
+    };
+    let out = resident(&[]);
+    assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
+    let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
+    assert_eq!(difference(&mocked.outputs()[0], &want[0], 1e-4, 1e-4), None);
+    // The caller's bytes go into the arena and out of it on the device, around one launch.
+    let (trace, plan) = (mocked.trace(), &mocked.plan);
+    let place = |operand: &Operand| plan.arena_range(operand).expect("it lies in the arena").start;
+    let (x, y) = (&plan.inputs[0].operand, &plan.outputs[0].operand);
+    let taken = format!("copy {} from 0 to {}\nlaunch\n", x.size.0, place(x));
+    let given = format!("copy {} from {} to 0\n", y.size.0, place(y));
+    assert!(trace.contains(&taken) && trace.contains(&given) && !trace.contains("leaked"), "{trace}");
+    let out = resident(&[("PRESTOW_MOCK_FAIL", "cuMemcpyDtoDAsync_v2:2:999")]);
+    assert!(text(&out.stderr).contains("the GPU failed at giving bytes"), "{}", text(&out.stderr));
+}
+
+fn run_resident(folder: &Path) {
+    let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
+    let gpu = runtime::Gpu::default();
+    let mut resident = runtime::Resident::open(image.plans.clone(), Arc::new(image), &gpu).expect("it opens");
+    let plan = resident.plan().clone();
+    assert!(resident.select(plan.batch) && !resident.select(77));
+    // Another owner of the same device, with memory of its own.
+    let gpu = cuda::driver::Gpu::open(0).expect("it is there");
+    let memory = |port: &plan::Port| {
+        cuda::driver::Memory::new(&gpu, port.operand.size.0 as usize).expect("there is room for it")
+    };
+    let (x, y) = (memory(&plan.inputs[0]), memory(&plan.outputs[0]));
+    let bytes = std::fs::read(folder.join("in-x.npy")).expect("it was written");
+    x.write(0, &npy::read(&bytes).expect("it is an npy file").to_le_bytes()).expect("it takes them");
+    #[expect(unsafe_code, reason = "a caller's handles")]
+    // SAFETY: both blocks live until the end, and the driver is the mock: it does everything at once, and its streams are
+    // all one, whatever they are called.
+    let (stream, input, short, output) = unsafe {
+        let other = |memory: &cuda::driver::Memory, size| runtime::OtherMemory::new(memory.address(0), size);
+        let stream = runtime::OtherStream::new(std::ptr::NonNull::dangling().as_ptr());
+        (stream, other(&x, x.size()), other(&x, 4), other(&y, y.size()))
+    };
+    let refused = |resident: &mut runtime::Resident, inputs: &[_], outputs: &[_]| {
+        resident.enqueue(stream, inputs, outputs).expect_err("that does not fit").to_string()
+    };
+    assert!(refused(&mut resident, &[], &[output]).contains("the plan has 1 inputs, and 0 are given"));
+    assert!(refused(&mut resident, &[short], &[output]).contains("`x` has 4320 bytes, and 4 are given"));
+    resident.enqueue(stream, &[input], &[output]).unwrap_or_else(|error| panic!("{error}"));
+    let mut bytes = vec![0; y.size()];
+    y.read(0, &mut bytes).expect("it gives them");
+    let port = &plan.outputs[0];
+    let tensor = Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes).expect("it is whole");
+    std::fs::write(folder.join("y.npy"), npy::write(&tensor)).expect("the folder is ours");
+}
