@@ -1,5 +1,4 @@
-//! `prestow gpu-check`: networks on the GPU at hand, beside this machine's processor: results, memory and speed, in one
-//! table and one file.
+//! Rows of networks: what this machine's processor makes of each, beside what the GPU does, in which memory, and how fast.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -7,16 +6,14 @@ use std::time::Instant;
 
 use compiler::{Compiled, source};
 use cuda::Math;
-use cuda::cublas::CublasLt;
 use lower::Target;
 use lower::cpu::CpuTarget;
-use lower::cuda::CudaTarget;
 use profile::BenchReport;
 use runtime::{Gpu, Host, RunError, Session};
 use serde_json::{Value as Json, json};
 use types::{Bytes, DType, Random, Tensor};
 
-use crate::Answer;
+use super::On;
 use crate::arguments::{GpuCheck, Libraries, Numbers};
 use crate::device::{Device, places};
 
@@ -28,49 +25,8 @@ const STEPS: f64 = 8.0;
 /// step. There is room for a workspace of cuBLASLt's (32 MiB) beside what lies between layers.
 const AUDITED_MAX: Bytes = Bytes(64 << 20);
 
-/// Checks all networks asked for, one after the other. The answer is no where one is wrong, or uses other memory than was
-/// planned.
-pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
-    let gpu = cuda::driver::Gpu::open(asked.device).map_err(|error| error.to_string())?;
-    let name = format!("cuda:{}", gpu.arch());
-    let target = CudaTarget::named(&name).ok_or_else(|| {
-        let known = CudaTarget::ARCHITECTURES.join(", ");
-        format!("{} is {}, for which there are no kernels; there are some for {known}", gpu.name(), gpu.arch())
-    })?;
-    let (free, total) = gpu.memory().map_err(|error| error.to_string())?;
-    let facts = asked.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
-    let properties = facts.as_ref().map(|facts| &facts.device);
-    let on = |numbers: Numbers| -> Result<On, String> {
-        let device = Device::find(numbers.on(target.clone()), asked.libraries.of(numbers), properties, &asked.data)?;
-        Ok(On { numbers, device })
-    };
-    let all: Result<Vec<On>, String> = asked.dtypes.iter().map(|&numbers| on(numbers)).collect();
-    let (all, libraries) = (all?, asked.libraries);
-    let version = all[0].device.version()?;
-    let cudnn = libraries.cudnn.and(all[0].device.cudnn.clone());
-    let found = || CublasLt::find(&places(&asked.data)).map_err(|error| error.to_string());
-    let cublas = libraries.cublas.map(|_| Ok::<_, String>(found()?.version())).transpose()?;
-    // How a library computes may depend on what is stored.
-    let maths = |of: fn(Libraries) -> Option<Math>| -> Vec<&str> {
-        let mut names: Vec<&str> =
-            asked.dtypes.iter().filter_map(|&numbers| of(libraries.of(numbers))).map(Math::name).collect();
-        names.dedup();
-        names
-    };
-    let (cudnn_maths, cublas_maths) = (maths(|own| own.cudnn), maths(|own| own.cublas));
-    let named = |what: &str, library: &Option<String>, maths: &[&str]| match library {
-        Some(version) => format!(", {what} {version} ({})", maths.join(", ")),
-        None => String::new(),
-    };
-    let (by_cudnn, by_cublas) =
-        (named("cuDNN", &cudnn, &cudnn_maths), named("products by cuBLASLt", &cublas, &cublas_maths));
-    let mut text = format!(
-        "{} ({}), {} of {} free, NVRTC {version}{by_cudnn}{by_cublas}\n",
-        gpu.name(),
-        gpu.arch(),
-        Bytes(free as u64),
-        Bytes(total as u64)
-    );
+/// A row for each network, batch and dtype, and whether all are right; what is shown of them goes to the text.
+pub(super) fn rows(asked: &GpuCheck, all: &[On], text: &mut String) -> (Vec<Json>, bool) {
     let _ = writeln!(
         text,
         "{:<28} {:>5} {:>5} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9}  verdict",
@@ -85,7 +41,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         for &batch in &asked.batches {
             // What all of them are held to.
             let mut reference = None;
-            for on in &all {
+            for on in all {
                 let row = |verdict: &str, reason: String| {
                     let dtype = on.numbers.name();
                     json!({ "network": name, "batch": batch, "dtype": dtype, "verdict": verdict, "reason": reason })
@@ -102,35 +58,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
             }
         }
     }
-    let library = |library: Option<String>, maths: &[&str]| {
-        library.map(|version| json!({ "version": version, "math": maths.join(", ") }))
-    };
-    let dtypes: Vec<&str> = asked.dtypes.iter().map(|numbers| numbers.name()).collect();
-    let report = json!({
-        "format": "prestow-gpu-check",
-        "gpu": gpu.name(),
-        "arch": gpu.arch(),
-        "memory_bytes": total,
-        "free_bytes": free,
-        "nvrtc": version,
-        "cudnn": library(cudnn, &cudnn_maths),
-        "cublas": library(cublas, &cublas_maths),
-        "dtypes": dtypes,
-        "networks": rows,
-    });
-    if let Some(path) = &asked.output {
-        let bytes = format!("{report:#}\n");
-        compiler::write_whole(path, |file| std::io::Write::write_all(file, bytes.as_bytes()))
-            .map_err(|error| error.to_string())?;
-    }
-    let text = if asked.json { format!("{report:#}\n") } else { text };
-    Ok(Answer { text, yes })
-}
-
-/// A GPU as a target for one kind of numbers.
-struct On {
-    numbers: Numbers,
-    device: Device,
+    (rows, yes)
 }
 
 /// What this machine's processor makes of a network, in `f32`.
