@@ -39,12 +39,12 @@ pub trait Backend: Send {
     /// As [`Backend::step`].
     fn run(&mut self, plan: usize) -> Result<(), RunError>;
 
-    /// Runs all steps, and says how many seconds they took by the device's own clock. None where it has no clock; nothing
-    /// is run then.
+    /// Runs all steps so many times, waits once, and says how many seconds they took together by the device's own clock. None
+    /// where it has no clock; nothing is run then.
     ///
     /// # Errors
     /// As [`Backend::step`].
-    fn run_timed(&mut self, _plan: usize) -> Result<Option<f64>, RunError> {
+    fn run_timed(&mut self, _plan: usize, _runs: usize) -> Result<Option<f64>, RunError> {
         Ok(None)
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn launch(code: &[u8]) -> Launch {
 }
 
 /// A program that runs the kernels of a source, or none after saying that `test` is skipped.
-fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
+pub(crate) fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
     let (kernels, program) = (folder.join("kernels.inc"), folder.join("shim"));
     std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
     let mut command = Command::new("c++");
@@ -132,25 +132,29 @@ impl Job<'_> {
 
     /// The same, or what the program says instead.
     fn try_run(self, program: &Path) -> Result<Vec<u8>, String> {
-        let mut child = Command::new(program)
-            .env("ASAN_OPTIONS", "detect_leaks=0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program is there");
-        let mut stdin = child.stdin.take().expect("it is piped");
-        let job = [self.runs.to_le_bytes().to_vec(), self.bytes].concat();
-        let writer = std::thread::spawn(move || stdin.write_all(&job));
-        let out = child.wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>();
-        let written = writer.join().expect("it does not panic");
-        if !out.status.success() {
-            return Err(format!("{}: {said}", out.status));
-        }
-        written.expect("the program reads its job");
-        Ok(out.stdout)
+        run_job(program, &[self.runs.to_le_bytes().to_vec(), self.bytes].concat())
     }
+}
+
+/// What a program makes of a job, or what it says instead.
+pub(crate) fn run_job(program: &Path, job: &[u8]) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(program)
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    let (mut stdin, job) = (child.stdin.take().expect("it is piped"), job.to_vec());
+    let writer = std::thread::spawn(move || stdin.write_all(&job));
+    let out = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>();
+    let written = writer.join().expect("it does not panic");
+    if !out.status.success() {
+        return Err(format!("{}: {said}", out.status));
+    }
+    written.expect("the program reads its job");
+    Ok(out.stdout)
 }
 
 /// Block, offset and size of an operand: buffers are the first blocks, constants those behind them.

@@ -530,7 +530,11 @@ fn networks_are_checked_by_one_command() {
     let report = mocked.folder.join("report.json");
     let check = |more: &[&str], fail: &str| {
         let mut command = without_libraries(&program("prestow"));
-        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(more).arg("--data");
+        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(more).args(["--peers", "none"]);
+        if !more.contains(&"--dtype") {
+            command.args(["--dtype", "f32"]);
+        }
+        command.arg("--data");
         command.arg(root().join("data")).arg("-o").arg(&report).env("LD_LIBRARY_PATH", &mocked.folder);
         let out = command.env("PRESTOW_MOCK_FAIL", fail).output().expect("it is built");
         (out.status.code(), text(&out.stdout) + &text(&out.stderr))
@@ -572,7 +576,22 @@ fn networks_are_checked_with_cudnn() {
     let graph = compiler::source::load(&request).expect("it has a name").graph;
     let Some(mocked) = Mocked::new(test, "gpu-check-cudnn", graph, with_cudnn(None)) else { return };
     let mut command = without_libraries(&program("prestow"));
-    command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--cudnn", "--data"]).arg(root().join("data"));
+    command
+        .args([
+            "gpu-check",
+            "lenet",
+            "--batch",
+            "2",
+            "--iters",
+            "2",
+            "--cudnn",
+            "--dtype",
+            "f32",
+            "--peers",
+            "none",
+            "--data",
+        ])
+        .arg(root().join("data"));
     command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
     let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
     let said = text(&out.stdout) + &text(&out.stderr);

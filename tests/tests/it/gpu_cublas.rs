@@ -359,8 +359,12 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     let report = mocked.folder.join("report.json");
     let check = |words: &[&str]| {
         let mut command = without_libraries(&program("prestow"));
-        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(words).arg("-o").arg(&report);
-        command.arg("--data").arg(root().join("data"));
+        command
+            .args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"])
+            .args(words)
+            .arg("-o")
+            .arg(&report);
+        command.args(["--peers", "none", "--data"]).arg(root().join("data"));
         command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
         let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
         let said = text(&out.stdout) + &text(&out.stderr);
@@ -382,9 +386,9 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     assert_eq!(report["cublas"]["math"], "tf32");
     assert_eq!(report["networks"][0]["tolerance"], 1.0 / 128.0);
     // What was not watched is said.
-    let (said, report) = check(&["--cublas", "--cublas-workspace", "65MiB"]);
-    assert!(said.contains("  right, memory not audited: the arena has 65"), "{said}");
+    let (said, report) = check(&["--cublas", "--cublas-workspace", "260MiB"]);
+    assert!(said.contains("  right, memory not audited: the arena has 260"), "{said}");
     let row = &report["networks"][0];
     assert_eq!((&row["verdict"], &row["audited"]), (&"right".into(), &false.into()), "{row}");
-    assert!(row["not_audited"].as_str().is_some_and(|why| why.contains("no more than 64")), "{row}");
+    assert!(row["not_audited"].as_str().is_some_and(|why| why.contains("no more than 256")), "{row}");
 }

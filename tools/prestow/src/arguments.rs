@@ -11,6 +11,8 @@ use lower::cuda::CudaTarget;
 use profile::Request as Report;
 use types::{Bytes, DType, Shape};
 
+use crate::gpu_check::PEERS;
+
 /// What is asked of the compiler.
 pub(crate) enum Command {
     Compile(Box<Compile>),
@@ -67,6 +69,9 @@ pub(crate) enum Numbers {
 
 impl Numbers {
     pub(crate) const F32: Numbers = Numbers::Stored(DType::F32);
+    /// All that a GPU computes with.
+    pub(crate) const ALL: [Numbers; 4] =
+        [Numbers::F32, Numbers::Tf32, Numbers::Stored(DType::F16), Numbers::Stored(DType::Bf16)];
 
     /// What is stored.
     pub(crate) fn dtype(self) -> DType {
@@ -152,7 +157,8 @@ pub(crate) struct GpuCheck {
     pub(crate) device: usize,
     /// None: all that have a name.
     pub(crate) models: Vec<String>,
-    pub(crate) batches: Vec<usize>,
+    /// None: 1, and 64 for networks that are compared with other runtimes.
+    pub(crate) batches: Option<Vec<usize>>,
     pub(crate) iters: usize,
     /// Distinct ones.
     pub(crate) dtypes: Vec<Numbers>,
@@ -160,6 +166,12 @@ pub(crate) struct GpuCheck {
     pub(crate) data: PathBuf,
     pub(crate) output: Option<PathBuf>,
     pub(crate) json: bool,
+    /// The Python that may have other runtimes; none: the environment's.
+    pub(crate) python: Option<PathBuf>,
+    /// Those that are run beside ours.
+    pub(crate) peers: Vec<String>,
+    /// How long one of them may take to load a network.
+    pub(crate) peer_seconds: u64,
 }
 
 /// A GPU to take facts from.
@@ -235,8 +247,16 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...], --dtype f32,tf32,f16,bf16, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
-           --cublas-workspace BYTES, --data DIR, -o FILE (the report as JSON)
+gpu-check: --batch N[,N...]    default 1, and 1,64 where other runtimes are run beside
+           --dtype f32,tf32,f16,bf16
+                               default all four
+           --cudnn[=tf32], --cublas[=tf32], --cublas-workspace BYTES
+           --iters N           runs that are timed (default 50)
+           --python FILE       the Python that has PyTorch and ONNX Runtime (default that of VIRTUAL_ENV, or python3)
+           --peers NAMES       torch-eager,torch-compile,onnxruntime (default all that are there), or none; beside the
+                               networks that are named, or if none is: resnet50, mobilenet_v2, densenet121, vgg16, bert_base
+           --peer-seconds N    how long one of them may take to load a network (default 900)
+           --device N, --data DIR, -o FILE (the report as JSON, written anew after each network)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
@@ -335,19 +355,25 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
     let mut check = GpuCheck {
         device: 0,
         models: Vec::new(),
-        batches: vec![1],
+        batches: None,
         iters: 50,
-        dtypes: vec![Numbers::F32],
+        dtypes: Vec::new(),
         libraries: Libraries::default(),
         data,
         output: None,
         json: false,
+        python: None,
+        peers: PEERS.map(str::to_string).to_vec(),
+        peer_seconds: 900,
     };
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) => check.models.push(word.string().map_err(text)?),
             Long("device") => check.device = number("device", &mut words)? as usize,
-            Long("batch") => check.batches = parse_batches(&text_value(&mut words)?)?,
+            Long("batch") => check.batches = Some(parse_batches(&text_value(&mut words)?)?),
+            Long("python") => check.python = Some(text_value(&mut words)?.into()),
+            Long("peers") => check.peers = parse_peers(&text_value(&mut words)?)?,
+            Long("peer-seconds") => check.peer_seconds = number("peer-seconds", &mut words)?.max(1),
             Long("dtype") => check.dtypes = parse_dtypes(&text_value(&mut words)?)?,
             Long(flag) if Libraries::takes(flag) => {
                 let flag = flag.to_string();
@@ -361,8 +387,28 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             other => return Err(text(other.unexpected())),
         }
     }
+    if check.dtypes.is_empty() {
+        // What a library is to round says which numbers are meant.
+        let rounds = [check.libraries.cudnn, check.libraries.cublas].contains(&Some(Math::Tf32));
+        check.dtypes = if rounds { vec![Numbers::F32] } else { Numbers::ALL.to_vec() };
+    }
     check.libraries = check.libraries.settled(false, &check.dtypes)?;
     Ok(Command::GpuCheck(check))
+}
+
+/// Distinct names of other runtimes, or `none`.
+fn parse_peers(given: &str) -> Result<Vec<String>, String> {
+    let mut all = Vec::new();
+    for name in given.split(',').map(str::trim).filter(|_| given != "none") {
+        if !PEERS.contains(&name) {
+            return Err(format!("--peers {given}: `{name}` is not one of {}, none", PEERS.join(", ")));
+        }
+        if all.iter().any(|other| other == name) {
+            return Err(format!("--peers names {name} twice"));
+        }
+        all.push(name.to_string());
+    }
+    Ok(all)
 }
 
 fn parse_record(mut words: lexopt::Parser) -> Result<Command, String> {

@@ -177,7 +177,7 @@ fn device_seconds(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Re
     let mut seconds = Vec::with_capacity(iters);
     for _ in 0..iters {
         write_inputs(session, inputs)?;
-        match session.run_timed().map_err(|error| error.to_string())? {
+        match session.run_timed(1).map_err(|error| error.to_string())? {
             Some(own) => seconds.push(own),
             None => break,
         }

@@ -8,6 +8,7 @@
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
 //! number of the launch where a step is several.
 
+mod ceilings;
 mod layout;
 mod library;
 mod moves;
@@ -35,6 +36,8 @@ use types::{Bytes, DType, Layout, Shape};
 use crate::halves::{follows, is_of_numbers};
 use crate::{Call, CallInput, FREE_SCRATCH, LowerError, Pack, Target};
 use text::ctype;
+
+pub use ceilings::{BURSTS, Burst, COPIED, COPY, ceilings};
 
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
 const THREADS: u32 = 256;

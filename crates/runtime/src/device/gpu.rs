@@ -395,14 +395,14 @@ impl Backend for GpuBackend {
         Ok(self.gpu.finish()?)
     }
 
-    fn run_timed(&mut self, plan: usize) -> Result<Option<f64>, RunError> {
+    fn run_timed(&mut self, plan: usize, runs: usize) -> Result<Option<f64>, RunError> {
         self.settle()?;
         let timer = match &mut self.timer {
             Some(timer) => timer,
             none => none.insert(Timer::new(&self.gpu)?),
         };
         let graph = &self.plans[plan].graph;
-        Ok(Some(timer.seconds(|| graph.launch())?))
+        Ok(Some(timer.seconds(|| (0..runs).try_for_each(|_| graph.launch()))?))
     }
 
     fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError> {
