@@ -409,6 +409,8 @@ int mockEnqueue(const char* library, void (*work)(void*), void* context, void** 
     Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
     return driver().add(launch);
 }
+// Milliseconds that they take of its clock.
+void mockPass(float ms) { driver().clock_ms += ms; }
 // And objects of theirs, of which none may be left.
 void mockAlive(const char* what, int change) { driver().alive[what] += change; }
 // For one that looks on (`mock_cupti.cpp`).

@@ -4,6 +4,7 @@
 //   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
 //   PRESTOW_MOCK_CUDNN_VERSION=91100    its version (91900 if not said); plans of another version are refused
 //   PRESTOW_MOCK_CUDNN_ENGINES=none     there is no engine for anything
+//   PRESTOW_MOCK_CUDNN_SLOW=4           by the driver's clock this engine takes a millisecond more
 //   PRESTOW_MOCK_CUDNN_ENGINES=large    in front of all there is one more that is as it should be, and wants 4 MiB
 //
 // For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
@@ -164,10 +165,12 @@ struct Work {
     Problem problem;
     std::map<int64_t, void*> at;
     char* workspace;
+    bool slow;
 };
 
 void work(void* context) {
     Work* own = static_cast<Work*>(context);
+    if (own->slow) driver<void (*)(float)>("mockPass")(1);
     std::memset(own->workspace, 7, 100);
     compute(own->problem, own->at);
 }
@@ -248,6 +251,7 @@ int cudnnBackendFinalize(Object* object) {
                 std::string text = std::to_string(version());
                 const int64_t* numbers = reinterpret_cast<const int64_t*>(&problem);
                 for (int at = 0; at < NUMBERS; at++) text += " " + std::to_string(numbers[at]);
+                text += " " + std::to_string(engine);
                 object->put(PLAN_TEXT, std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
                 object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem)});
                 return SUCCESS;
@@ -308,6 +312,8 @@ int cudnnBackendExecute(Handle*, Object* plan, Object* pack) {
     Work* own = new Work;
     int64_t* numbers = reinterpret_cast<int64_t*>(&own->problem);
     for (int ix = 0; ix < NUMBERS; ix++) numbers[ix] = std::strtoll(at, &at, 10);
+    const char* slow = variable("PRESTOW_MOCK_CUDNN_SLOW");
+    own->slow = slow && std::strtoll(at, &at, 10) == std::atoll(slow);
     auto ids = pack->all<int64_t>(PACK_IDS);
     auto pointers = pack->all<void*>(PACK_POINTERS);
     for (size_t ix = 0; ix < ids.size(); ix++) own->at[ids[ix]] = pointers[ix];

@@ -19,6 +19,7 @@ mod gpu_nvml;
 mod gpu_peers;
 mod gpu_shared;
 mod gpu_tools;
+mod gpu_tune;
 mod halves;
 mod mxnet;
 mod onnxruntime;

@@ -172,6 +172,8 @@ pub(crate) struct GpuCheck {
     pub(crate) peers: Vec<String>,
     /// How long one of them may take to load a network.
     pub(crate) peer_seconds: u64,
+    /// What libraries have for layers is measured.
+    pub(crate) tune: Option<Tune>,
 }
 
 /// A GPU to take facts from.
@@ -232,9 +234,11 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
                                in f32, inputs and outputs stay as they are. tf32, for GPUs: as f32, with operands of
                                products and convolutions rounded for tensor cores, those of libraries as well
          --exact               no algorithm that trades rounding for speed (Winograd's)
-         --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds)
+         --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds); for a GPU,
+                               which is then to be here as the first one, which of cuDNN's engines and of cuBLASLt's
+                               algorithms are
          --tune-threads N      with so many threads (default: as many as there are cores)
-         --tune-cache FILE     keep and take what was measured there (default ~/.cache/prestow/tuned.tsv)
+         --tune-cache FILE     keep and take what was measured there (default ~/.cache/prestow/tuned.tsv, and tuned-gpu.tsv)
          --budget BYTES        the most that the arena may take, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits
          -o, --output PATH     the executable (default target/prestow/NAME)
          --dump-ir DIR         write the graph's text form after each pass
@@ -251,6 +255,8 @@ gpu-check: --batch N[,N...]    default 1, and 1,64 where other runtimes are run 
            --dtype f32,tf32,f16,bf16
                                default all four
            --cudnn[=tf32], --cublas[=tf32], --cublas-workspace BYTES
+           --tune[=SECONDS], --tune-cache FILE
+                               as for compile, for each network
            --iters N           runs that are timed (default 50)
            --python FILE       the Python that has PyTorch and ONNX Runtime (default that of VIRTUAL_ENV, or python3)
            --peers NAMES       torch-eager,torch-compile,onnxruntime (default all that are there), or none; beside the
@@ -365,7 +371,9 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         python: None,
         peers: PEERS.map(str::to_string).to_vec(),
         peer_seconds: 900,
+        tune: None,
     };
+    let (mut tune, mut tune_cache) = (None, None);
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) => check.models.push(word.string().map_err(text)?),
@@ -379,6 +387,10 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
                 let flag = flag.to_string();
                 check.libraries.set(&flag, &mut words)?;
             }
+            Long("tune") => {
+                tune = Some(words.optional_value().map(parse_seconds).transpose()?.unwrap_or(TUNE_SECONDS));
+            }
+            Long("tune-cache") => tune_cache = Some(PathBuf::from(text_value(&mut words)?)),
             Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
             Long("data") => check.data = text_value(&mut words)?.into(),
             Long("output") | Short('o') => check.output = Some(text_value(&mut words)?.into()),
@@ -393,6 +405,13 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         check.dtypes = if rounds { vec![Numbers::F32] } else { Numbers::ALL.to_vec() };
     }
     check.libraries = check.libraries.settled(false, &check.dtypes)?;
+    if tune.is_none() && tune_cache.is_some() {
+        return Err("--tune-cache says where --tune, which is missing, keeps what it measures".into());
+    }
+    if tune.is_some() && check.libraries.cudnn.is_none() && check.libraries.cublas.is_none() {
+        return Err("on a GPU --tune chooses among what libraries have: add --cudnn or --cublas".into());
+    }
+    check.tune = tune.map(|seconds| Tune { seconds, threads: None, cache: tune_cache });
     Ok(Command::GpuCheck(check))
 }
 
@@ -594,11 +613,14 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if tune.is_none() && (tune_threads.is_some() || tune_cache.is_some()) {
         return Err("--tune-threads and --tune-cache say how to --tune, which is missing".into());
     }
-    if tune.is_some() && exact {
+    if tune.is_some() && exact && device.is_none() {
         return Err("--tune chooses among algorithms that --exact excludes; leave out one of them".into());
     }
-    if device.is_some() && tune.is_some() {
-        return Err("--target cuda:ARCH goes without --tune, which is for processors".into());
+    if device.is_some() && tune.is_some() && libraries.cudnn.is_none() && libraries.cublas.is_none() {
+        return Err("on a GPU --tune chooses among what libraries have: add --cudnn or --cublas".into());
+    }
+    if device.is_some() && tune_threads.is_some() {
+        return Err("--tune-threads is for processors; leave it out with a GPU as --target".into());
     }
     if libraries.cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
         return Err(
@@ -621,7 +643,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
         return Err("--dtype tf32 and --exact exclude each other".into());
     }
     let libraries = libraries.settled(exact, &dtypes)?;
-    if tune.is_some() && dtypes != [Numbers::F32] {
+    if tune.is_some() && device.is_none() && dtypes != [Numbers::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
     if budget.is_some() && device.is_none() && dtypes != [Numbers::F32] {

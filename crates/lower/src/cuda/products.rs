@@ -35,7 +35,7 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
     };
     // Elements are counted in 31 bits.
     let extent = |extent: usize| u32::try_from(extent).map_err(|_| format!("an extent of {extent}"));
-    let planned = Product {
+    let mut planned = Product {
         factors,
         result,
         math: how.math,
@@ -49,7 +49,9 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
         residual,
         activation,
         workspace: how.workspace.min(scratch).0,
+        algorithm: 0,
     };
+    planned.algorithm = how.preferred.get(&planned).copied().unwrap_or_default();
     let mut inputs: Vec<CallInput> = (0..node.inputs()).map(CallInput::Value).collect();
     if bias && node.input(2).dtype != node.output().dtype {
         // It takes a bias as it gives results.

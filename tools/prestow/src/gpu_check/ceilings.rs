@@ -12,10 +12,11 @@ use cuda::{Launch, Math, Number, Timer};
 use lower::cuda::{BURSTS, Burst, COPIED, COPY, ceilings};
 use plan::Plan;
 use serde_json::{Value as Json, json};
-use types::{Bytes, DType, Random, Tensor};
+use types::{Bytes, DType};
 
 use crate::arguments::{GpuCheck, Libraries, Numbers};
 use crate::device::places;
+use crate::tune_gpu::fill;
 
 /// What is copied, where there is room for it twice: many times what caches hold.
 const COPIED_MOST: usize = 1 << 30;
@@ -27,8 +28,6 @@ const ROUNDS: u32 = 1 << 14;
 const BLOCKS: u32 = 8;
 /// The extents of cuBLASLt's product.
 const EXTENT: u32 = 8192;
-/// Its factors are so many bytes of made-up numbers, again and again.
-const PIECE: usize = 4 << 20;
 /// Times of which the best counts, behind one that does not.
 const TIMES: usize = 5;
 
@@ -148,14 +147,6 @@ impl Ceilings {
     }
 }
 
-/// Fills the first bytes with numbers as they are multiplied elsewhere: of zeros a GPU computes faster.
-fn fill(memory: &Memory, size: usize, dtype: DType) -> Result<(), cuda::driver::DriverError> {
-    let mut random = Random::for_name(1, "ceilings");
-    let items = Tensor::from_fn([PIECE / 4].as_slice().into(), |_| random.uniform(-1.0, 1.0)).cast(dtype);
-    let piece = items.to_le_bytes();
-    (0..size / piece.len()).try_for_each(|ix| memory.write(ix * piece.len(), &piece))
-}
-
 /// cuBLASLt's product of large matrices.
 fn product(numbers: Numbers, libraries: Libraries, workspace: u64) -> Product {
     let number = match numbers.dtype() {
@@ -166,7 +157,7 @@ fn product(numbers: Numbers, libraries: Libraries, workspace: u64) -> Product {
     let math = libraries.of(numbers).cublas.unwrap_or(Math::Strict);
     let (rows, columns, terms) = (EXTENT, EXTENT, EXTENT);
     let (left_step, right_step) = (0, 0);
-    let (bias, residual, activation) = (false, false, None);
+    let (bias, residual, activation, algorithm) = (false, false, None, 0);
     let (factors, result, count) = (number, number, 1);
     Product {
         factors,
@@ -182,5 +173,6 @@ fn product(numbers: Numbers, libraries: Libraries, workspace: u64) -> Product {
         residual,
         activation,
         workspace,
+        algorithm,
     }
 }

@@ -7,6 +7,7 @@ mod networks;
 mod peers;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use cuda::cublas::CublasLt;
 use cuda::driver::Gpu;
@@ -65,19 +66,20 @@ struct Maker<'a> {
     asked: &'a GpuCheck,
     /// The target's name.
     name: String,
+    gpu: Arc<Gpu>,
     /// Where cuDNN is asked for.
     properties: Option<Properties>,
 }
 
 impl Maker<'_> {
-    fn new<'a>(asked: &'a GpuCheck, gpu: &Gpu) -> Result<Maker<'a>, String> {
+    fn new<'a>(asked: &'a GpuCheck, gpu: &Arc<Gpu>) -> Result<Maker<'a>, String> {
         let name = format!("cuda:{}", gpu.arch());
         if CudaTarget::named(&name).is_none() {
             let (own, arch, known) = (gpu.name(), gpu.arch(), CudaTarget::ARCHITECTURES.join(", "));
             return Err(format!("{own} is {arch}, for which there are no kernels; there are some for {known}"));
         }
         let facts = asked.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
-        Ok(Maker { asked, name, properties: facts.map(|facts| facts.device) })
+        Ok(Maker { asked, name, gpu: gpu.clone(), properties: facts.map(|facts| facts.device) })
     }
 
     fn device(&self, numbers: Numbers) -> Result<Device, String> {

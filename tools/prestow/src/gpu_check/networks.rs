@@ -16,8 +16,9 @@ use types::{Bytes, DType, Random, Tensor};
 
 use super::peers::{self, Standing, Turn};
 use super::{Check, Maker, Report};
-use crate::arguments::{GpuCheck, Libraries, Numbers};
-use crate::device::places;
+use crate::arguments::{GpuCheck, Libraries, Numbers, Tune};
+use crate::device::{Device, places};
+use crate::tune_gpu::{self, How};
 
 /// Results may differ by this part of the largest one.
 const TOLERANCE: f64 = 1e-3;
@@ -76,7 +77,9 @@ pub(super) fn rows(check: &Check, report: &mut Report) -> Result<bool, String> {
     );
     report.show(&head);
     let tasks = tasks(check.asked, check.peers.is_some());
-    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)).min(AHEAD);
+    // Who measures is alone.
+    let most = if check.asked.tune.is_some() { 1 } else { AHEAD };
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)).min(most);
     // What all rows of a network and a batch are held to.
     let mut reference: Option<Reference> = None;
     let (mut yes, mut standings) = (true, String::new());
@@ -184,9 +187,18 @@ fn load(asked: &GpuCheck, task: &Task) -> Result<Model, String> {
 
 /// For the GPU.
 fn compiled(maker: &Maker, task: &Task) -> Result<Compiled, String> {
-    let device = maker.device(task.numbers)?;
+    let mut device = maker.device(task.numbers)?;
     let model = load(maker.asked, task)?;
-    let mut compiled = compiler::compile(model, &device.target, None, |_, _| {}).map_err(|error| error.to_string())?;
+    let planned = |device: &Device, model: Model| {
+        compiler::compile(model, &device.target, None, |_, _| {}).map_err(|error| error.to_string())
+    };
+    let mut compiled = planned(&device, model.clone())?;
+    if let Some(Tune { seconds, cache, .. }) = &maker.asked.tune {
+        let places = places(&maker.asked.data);
+        let how = How { seconds: *seconds, cache: cache.as_deref(), places: &places };
+        tune_gpu::tune(&mut device, &maker.gpu, &[&compiled.plan], &how)?;
+        compiled = planned(&device, model)?;
+    }
     device.finish(&mut compiled.plan)?;
     Ok(compiled)
 }
