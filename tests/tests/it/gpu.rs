@@ -436,7 +436,6 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         "cuMemHostAlloc",
         "cuMemcpyHtoDAsync_v2",
         "cuEventRecord",
-        "cuMemcpyHtoD_v2",
         "cuModuleLoadData",
         "cuModuleGetFunction",
         "cuStreamBeginCapture_v2",
@@ -445,7 +444,7 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         "cuGraphInstantiateWithFlags",
         "cuGraphLaunch",
         "cuStreamSynchronize",
-        "cuMemcpyDtoH_v2",
+        "cuMemcpyDtoHAsync_v2",
     ];
     let check = |what: &str, variables: &[(&str, &str)], says: &str| {
         for port in &mocked.plan.outputs {
