@@ -493,6 +493,12 @@ fn constants_go_through_pinned_memory() {
         mocked.trace()
     };
     assert_eq!(right("staged", &[]), expected_trace(&mocked.plan));
+    // Who fills a half again without waiting for what is behind it is seen: bytes change under the GPU, and others arrive.
+    let out = mocked.run(&[("PRESTOW_MOCK_EARLY", "1")]);
+    let changes = mocked.trace().matches("changed while it is read").count() as u64;
+    assert!(out.status.success() && changes == parts - 2, "{changes} of {parts}: {}", text(&out.stderr));
+    let near = |got: &Tensor, want: &Tensor| crate::support::difference(got, want, 1e-3, 1e-3).is_none();
+    assert!(!mocked.outputs().iter().zip(&want).all(|(got, want)| near(got, want)), "the wrong weights do no harm");
     // 2: no memory, 800: not permitted, 801: not supported. Then bytes go as they are.
     for code in [2, 800, 801] {
         let trace = right("plain", &[("PRESTOW_MOCK_FAIL", &format!("cuMemHostAlloc:1:{code}"))]);
