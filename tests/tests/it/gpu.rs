@@ -152,7 +152,7 @@ pub(crate) fn without_libraries(program: &Path) -> Command {
     for variable in ["PRESTOW_CUDA_LIBS", "CUDA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"] {
         command.env_remove(variable);
     }
-    command.env("PYTHONUSERBASE", "/nowhere");
+    command.env("PYTHONUSERBASE", "/nowhere").env("PATH", "/nowhere");
     command
 }
 
