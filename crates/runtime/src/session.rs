@@ -175,8 +175,11 @@ impl Session {
     }
 
     /// The arena: where it lies, or a copy that goes back before anything else is done. It is as large as the largest
-    /// plan's. None where the device fails.
-    pub fn arena(&mut self) -> Option<&mut [u8]> {
+    /// plan's.
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    pub fn arena(&mut self) -> Result<&mut [u8], RunError> {
         self.backend.arena()
     }
 

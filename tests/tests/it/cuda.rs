@@ -831,6 +831,28 @@ fn products_of_halves_are_cut_into_tiles() {
     assert!(text.contains("product<1030, 1029, 37>") && !text.contains("mma.sync"), "{text}");
 }
 
+/// A grid has 65535 blocks along its second and third axis. Convolutions that would take more are computed output by output.
+#[test]
+fn no_grid_is_larger_than_a_gpu_takes() {
+    let conv = |batch: usize, outs: usize| -> (String, [u32; 3]) {
+        let mut graph = Graph::new("wide");
+        let x = graph.add_input("x", DType::F32, types::Shape::from([batch, 1, 1, 1]));
+        let weight = graph.add_weight("weight", Tensor::from_fn(types::Shape::from([outs, 1, 1, 1]), |_| 0.5f32));
+        let y = graph.add1(ir::ops::Conv::square(1, 0).into(), &[x, weight], types::Scope::new("wide"));
+        graph.set_outputs(vec![("y".into(), y.expect("it is accepted"))]);
+        let mut plan = compiled(graph).expect("there are kernels").plan;
+        let text = assemble([&mut plan]).text;
+        assert!(text.contains("convolve"), "{text}");
+        let Launch { entry, grid, .. } = launch(&plan.steps.last().expect("there are steps").code);
+        (entry, grid)
+    };
+    const MAX: usize = 65_535;
+    assert_eq!(conv(1, 64 * MAX), ("conv_0".into(), [1, MAX as u32, 1]));
+    assert_eq!(conv(1, 64 * MAX + 1), ("conv_each_0".into(), [(64 * MAX as u32 + 1).div_ceil(256), 1, 1]));
+    assert_eq!(conv(MAX, 8), ("conv_0".into(), [1, 1, MAX as u32]));
+    assert_eq!(conv(MAX + 1, 8), ("conv_each_0".into(), [(8 * (MAX as u32 + 1)).div_ceil(256), 1, 1]));
+}
+
 #[test]
 fn refusals_name_what_is_missing() {
     let mut graph = Graph::new("bytes");

@@ -88,6 +88,31 @@ fn perceptron() -> Graph {
     graph
 }
 
+/// cuBLASLt is told how addresses are aligned, but not that of a bias: only one that lies where we say is its.
+#[test]
+fn a_bias_that_comes_with_the_run_is_not_cublaslts() {
+    let mut graph = Graph::new("bias");
+    let x = graph.add_input("x", DType::F32, Shape::from([5, 7]));
+    let weight = graph.add_weight("weight", Tensor::from_fn(Shape::from([7, 6]), |ix| ix as f32 * 0.01));
+    let bias = |graph: &mut Graph, name: &str, known: bool| match known {
+        true => graph.add_weight(name, Tensor::from_fn(Shape::from([6]), |ix| ix as f32)),
+        false => graph.add_input(name, DType::F32, Shape::from([6])),
+    };
+    let biases = [bias(&mut graph, "known", true), bias(&mut graph, "given", false)];
+    let target = crate::cuda::target(DType::F32).with_cublas(Math::Strict, Some(Bytes(4096)));
+    let mut outputs = Vec::new();
+    for (ix, bias) in biases.into_iter().enumerate() {
+        let product = MatMul { epilogue: Epilogue { bias: true, ..Epilogue::default() }, ..MatMul::default() };
+        let y = graph.add1(product.into(), &[x, weight, bias], Scope::new(&format!("product{ix}")));
+        outputs.push((format!("y{ix}"), y.expect("it is accepted")));
+    }
+    graph.set_outputs(outputs);
+    let nodes: Vec<ir::NodeId> = graph.nodes().iter().map(|(id, _)| id).collect();
+    let refused: Vec<Option<String>> = nodes.iter().map(|&id| target.refused_by_cublas(&graph, id)).collect();
+    assert_eq!(refused[0], None);
+    assert!(refused[1].as_ref().is_some_and(|why| why.contains("its bias comes with the run")), "{refused:?}");
+}
+
 #[test]
 fn what_was_planned_is_what_cublaslt_is_asked_for() {
     let test = "gpu_cublas::what_was_planned_is_what_cublaslt_is_asked_for";

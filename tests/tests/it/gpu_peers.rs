@@ -25,6 +25,8 @@ fn other_runtimes_are_run_beside() {
         let mut command = without_libraries(&program("prestow"));
         command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"]).args(more);
         command.arg("--data").arg(root().join("data")).arg("-o").arg(&report).env("LD_LIBRARY_PATH", &mocked.folder);
+        // Scripts are run by what there is.
+        command.env("PATH", crate::environment("PATH").unwrap_or_default());
         let out = command.output().expect("it is built");
         (out.status.code(), text(&out.stdout), text(&out.stderr))
     };

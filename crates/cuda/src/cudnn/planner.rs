@@ -235,7 +235,20 @@ impl Planner {
             return Ok(Err("want more workspace"));
         }
         let json = plan.text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)?;
-        Ok(Ok(Planned { version: self.version(), engine: index, workspace, json }))
+        let planned = Planned { version: self.version(), engine: index, workspace, json };
+        Ok(if self.reads(&planned) { Ok(planned) } else { Err("are not read back from their text") })
+    }
+
+    /// Whether a plan's text is taken for the GPU, as it will be there.
+    fn reads(&self, planned: &Planned) -> bool {
+        let read = || {
+            let mut plan = self.new_object(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+            plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[&self.device])?;
+            plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &bytes(&planned.json))?;
+            plan.finalize()?.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
+        };
+        let workspace: Result<i64, String> = read();
+        workspace.is_ok_and(|workspace| u64::try_from(workspace) == Ok(planned.workspace))
     }
 
     fn new_object(&self, kind: Kind) -> Result<Descriptor, String> {

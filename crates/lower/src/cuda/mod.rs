@@ -43,6 +43,8 @@ pub use library::WORKSPACE_MAX;
 
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
 const THREADS: u32 = 256;
+/// The most blocks along the second and third axis of a grid.
+const GRID_MAX: u32 = 65_535;
 /// The C type of a launch's number.
 const TURN: &str = "unsigned long long";
 /// Elements are counted in 31 bits.

@@ -416,13 +416,13 @@ impl Backend for GpuBackend {
         Ok(self.memory.read(start, bytes)?)
     }
 
-    fn arena(&mut self) -> Option<&mut [u8]> {
+    fn arena(&mut self) -> Result<&mut [u8], RunError> {
         if !self.mirror.lent {
             self.mirror.bytes.resize(self.mirror.size, 0);
-            self.memory.read(0, &mut self.mirror.bytes).ok()?;
+            self.memory.read(0, &mut self.mirror.bytes)?;
             self.mirror.lent = true;
         }
-        Some(&mut self.mirror.bytes)
+        Ok(&mut self.mirror.bytes)
     }
 
     fn device_memory(&self) -> Result<Vec<Item>, RunError> {
