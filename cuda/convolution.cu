@@ -1,21 +1,25 @@
 // Convolutions of `x: [batch, GROUPS * INS, ..]` with `weights: [GROUPS * OUTS, INS, taps]`. What becomes of a sum says
 // `finish(sum, channel, place in the output)`.
 
-/// As a product: output channels by pixels, for each picture and group (`blockIdx.z`).
-template <class W, int INS, int OUTS, int GROUPS, class X, class K, class Y, class Finish>
-__device__ void convolve(const X* x, const K* weights, Y* y, Finish finish) {
-    const int group = blockIdx.z % GROUPS;
-    const X* input = x + (size_t)blockIdx.z * INS * W::INPUT;
+/// As a product: output channels by pixels, for each picture and group (`blockIdx.z`, in `PARTS`).
+template <class W, int INS, int OUTS, int GROUPS, int PARTS, class X, class K, class Y, class Finish>
+__device__ void convolve(const X* x, const K* weights, Y* y, Finish finish, float* parts = nullptr, int turn = 0) {
+    const int item = blockIdx.z / PARTS, group = item % GROUPS;
+    const X* input = x + (size_t)item * INS * W::INPUT;
     const K* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
     const auto left = [=](int out, int term) { return (float)kernel[out * (INS * W::TAPS) + term]; };
     const auto right = [=](int term, int output) {
         const int pixel = W::pixel(output, term % W::TAPS);
         return pixel < 0 ? 0.0f : (float)input[term / W::TAPS * W::INPUT + pixel];
     };
-    product<OUTS, W::OUTPUT, INS * W::TAPS>(left, right, [=](int out, int output, float sum) {
-        const size_t at = ((size_t)blockIdx.z * OUTS + out) * W::OUTPUT + output;
+    const auto store = [=](int out, int output, float sum) {
+        const size_t at = ((size_t)item * OUTS + out) * W::OUTPUT + output;
         y[at] = finish(sum, group * OUTS + out, at);
-    });
+    };
+    constexpr int TERMS = INS * W::TAPS;
+    if constexpr (PARTS == 1) product<OUTS, W::OUTPUT, TERMS, 1>(0, left, right, store);
+    else if (turn == 0) product<OUTS, W::OUTPUT, TERMS, PARTS>(blockIdx.z % PARTS, left, right, OfPart<OUTS, W::OUTPUT>(parts));
+    else join_parts<TILE, PARTS, OUTS, W::OUTPUT>(parts, store);
 }
 
 /// Output by output, for groups of few channels.

@@ -5,24 +5,58 @@ constexpr int TILE = 64;
 constexpr int DEPTH = 16;
 constexpr int SIDE = 4;
 
-/// For each row and column of the block's tile `store(row, column, sum of left(row, k) * right(k, column))`.
-template <int ROWS, int COLUMNS, int TERMS, class Left, class Right, class Store>
-__device__ void product(Left left, Right right, Store store) {
+// Where there are too few tiles for all multiprocessors, terms are cut into `PARTS`. In a first launch blocks of their own
+// compute the sums of each part, which go to `parts: [gridDim.z, ROWS, COLUMNS]`; in a second one these are joined, always in
+// the same order. `gridDim.z` counts the parts of an item, then items.
+
+/// Where a block stores the sums of its part.
+template <int ROWS, int COLUMNS>
+struct OfPart {
+    float* sums;
+    __device__ explicit OfPart(float* parts) : sums(parts + blockIdx.z * ((size_t)ROWS * COLUMNS)) {}
+    __device__ void operator()(int row, int column, float sum) const { sums[(size_t)row * COLUMNS + column] = sum; }
+};
+
+/// For each row and column of a tile with a side of `SIDE`, which the blocks of its parts share, `store(row, column, sum of all
+/// parts)`.
+template <int SIDE, int PARTS, int ROWS, int COLUMNS, class Store>
+__device__ void join_parts(const float* parts, Store store) {
+    constexpr size_t SUMS = (size_t)ROWS * COLUMNS;
+    const int part = blockIdx.z % PARTS;
+    const float* first = parts + (blockIdx.z - part) * SUMS;
+    for (int cell = part * THREADS + threadIdx.x; cell < SIDE * SIDE; cell += PARTS * THREADS) {
+        const int row = blockIdx.y * SIDE + cell / SIDE, column = blockIdx.x * SIDE + cell % SIDE;
+        if (ROWS <= row || COLUMNS <= column) continue;
+        const float* at = first + (size_t)row * COLUMNS + column;
+        float sum = at[0];
+#pragma unroll
+        for (int other = 1; other < PARTS; other++) sum += at[other * SUMS];
+        store(row, column, sum);
+    }
+}
+
+/// For each row and column of the block's tile `store(row, column, sum of left(row, k) * right(k, column))`, where terms `k` are
+/// those of a part of `PARTS`.
+template <int ROWS, int COLUMNS, int TERMS, int PARTS, class Left, class Right, class Store>
+__device__ void product(int part, Left left, Right right, Store store) {
+    // Whole steps; the last part may have fewer, or none.
+    constexpr int SHARE = (TERMS + DEPTH * PARTS - 1) / (DEPTH * PARTS) * DEPTH;
+    const int begin = PARTS == 1 ? 0 : part * SHARE, end = PARTS == 1 || TERMS < begin + SHARE ? TERMS : begin + SHARE;
     // Rows of one more place, so that threads that write a column do not meet in one bank.
     __shared__ float left_tile[DEPTH][TILE + 1];
     __shared__ float right_tile[DEPTH][TILE + 1];
     const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
     const int row = threadIdx.x / (TILE / SIDE) * SIDE, column = threadIdx.x % (TILE / SIDE) * SIDE;
     float sums[SIDE][SIDE] = {};
-    for (int first = 0; first < TERMS; first += DEPTH) {
+    for (int first = begin; first < end; first += DEPTH) {
         for (int cell = threadIdx.x; cell < DEPTH * TILE; cell += THREADS) {
             const int k = cell % DEPTH, at = cell / DEPTH;
-            const bool inside = first_row + at < ROWS && first + k < TERMS;
+            const bool inside = first_row + at < ROWS && first + k < end;
             left_tile[k][at] = inside ? left(first_row + at, first + k) : 0.0f;
         }
         for (int cell = threadIdx.x; cell < DEPTH * TILE; cell += THREADS) {
             const int k = cell / TILE, at = cell % TILE;
-            const bool inside = first_column + at < COLUMNS && first + k < TERMS;
+            const bool inside = first_column + at < COLUMNS && first + k < end;
             right_tile[k][at] = inside ? right(first + k, first_column + at) : 0.0f;
         }
         __syncthreads();

@@ -181,13 +181,16 @@ struct Pieces {
 };
 
 /// For each row and column of the block's tile `store(row, column, sum of left(row, k) * right(k, column))`, where `left` and
-/// `right` give places in memory, or none for zero. Items whose places begin at a multiple of `LEFT` bytes from the first of a
+/// `right` give places in memory, or none for zero, and terms `k` are those of a part of `PARTS`. Items whose places begin at a multiple of `LEFT` bytes from the first of a
 /// row, or `RIGHT` bytes of a line, lie behind each other and at a multiple of as many.
-template <class T, int M, int N, int ROWS, int COLUMNS, int TERMS, int LEFT, int RIGHT, class Left, class Right, class Store>
-__device__ void product_by_cores(Left left, Right right, Store store) {
+template <class T, int M, int N, int ROWS, int COLUMNS, int TERMS, int PARTS, int LEFT, int RIGHT, class Left, class Right, class Store>
+__device__ void product_by_cores(int part, Left left, Right right, Store store) {
     // A line of a right tile, and the terms of a stage.
     constexpr int LINE = 32 * N / IN_WORD<T>, DEPTH = WORDS * IN_WORD<T>;
-    constexpr int TILES = (TERMS + DEPTH - 1) / DEPTH;
+    constexpr int ALL = (TERMS + DEPTH - 1) / DEPTH, SHARE = (ALL + PARTS - 1) / PARTS;
+    // Stages of this part, and the one that it begins with; the last part may have fewer, or none.
+    const int origin = PARTS == 1 ? 0 : part * SHARE;
+    const int TILES = PARTS == 1 ? ALL : ALL < origin + SHARE ? ALL - origin : SHARE;
     alignas(128) __shared__ unsigned left_tiles[STAGES][32 * M * WORDS];
     alignas(128) __shared__ unsigned right_tiles[STAGES][DEPTH * LINE];
     const int first_row = blockIdx.y * (32 * M), first_column = blockIdx.x * (32 * N);
@@ -198,7 +201,7 @@ __device__ void product_by_cores(Left left, Right right, Store store) {
     Pieces<T, 32 * M * WORDS, LEFT> lefts;
     Pieces<T, DEPTH * LINE, RIGHT> rights;
     const auto begin = [&](int tile, int stage) {
-        const int first = tile * DEPTH;
+        const int first = (origin + tile) * DEPTH;
         // An item of -1 asks for some place that is there: who copies zeros looks at none.
         lefts.template begin<WORDS>(left_tiles[stage], [&](int line, int word, int ix) -> const Stored<T>* {
             if (ix < 0) return left(0, 0);
@@ -286,18 +289,22 @@ __device__ void product_by_cores(Left left, Right right, Store store) {
 
 /// A convolution as in `cuda/convolution.cu`: output channels by pixels, for each picture and group. `LEFT` and `RIGHT` are
 /// what a product asks of its factors, for weights and pixels.
-template <class T, class W, int M, int N, int INS, int OUTS, int GROUPS, int LEFT, int RIGHT, class X, class Y, class Finish>
-__device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish finish) {
-    const int group = blockIdx.z % GROUPS;
-    const X* input = x + (size_t)blockIdx.z * INS * W::INPUT;
+template <class T, class W, int M, int N, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y, class Finish>
+__device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish finish, float* parts = nullptr, int turn = 0) {
+    const int item = blockIdx.z / PARTS, group = item % GROUPS;
+    const X* input = x + (size_t)item * INS * W::INPUT;
     const X* kernel = weights + (size_t)group * OUTS * INS * W::TAPS;
     const auto left = [=](int out, int term) { return kernel + out * (INS * W::TAPS) + term; };
     const auto right = [=](int term, int output) -> const X* {
         const int pixel = W::pixel(output, term % W::TAPS);
         return pixel < 0 ? nullptr : input + term / W::TAPS * W::INPUT + pixel;
     };
-    product_by_cores<T, M, N, OUTS, W::OUTPUT, INS * W::TAPS, LEFT, RIGHT>(left, right, [=](int out, int output, float sum) {
-        const size_t at = ((size_t)blockIdx.z * OUTS + out) * W::OUTPUT + output;
+    const auto store = [=](int out, int output, float sum) {
+        const size_t at = ((size_t)item * OUTS + out) * W::OUTPUT + output;
         y[at] = finish(sum, group * OUTS + out, at);
-    });
+    };
+    constexpr int TERMS = INS * W::TAPS;
+    if constexpr (PARTS == 1) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, 1, LEFT, RIGHT>(0, left, right, store);
+    else if (turn == 0) product_by_cores<T, M, N, OUTS, W::OUTPUT, TERMS, PARTS, LEFT, RIGHT>(blockIdx.z % PARTS, left, right, OfPart<OUTS, W::OUTPUT>(parts));
+    else join_parts<32 * M, PARTS, OUTS, W::OUTPUT>(parts, store);
 }

@@ -11,7 +11,7 @@ use cuda::{Launch, Places, Work};
 use ir::{Graph, Op, ValueId, evaluate};
 use lower::cuda::{CudaTarget, Source, assemble};
 use plan::{Operand, Place, Plan, Port};
-use types::{DType, Tensor};
+use types::{Bytes, DType, Tensor};
 
 use crate::executables::folder;
 use crate::halves::{HALVES, assert_near, step};
@@ -426,7 +426,7 @@ fn what_a_kernel_leaves_out_is_seen() {
     lacks("cuda-no-barrier", "is filled again.\n        __syncthreads();", "is filled again.", ", not ");
     lacks("cuda-order", "(word / 4 ^ (line / 2 & 3))", "(word / 4)", "meet in banks");
     lacks("cuda-turned-order", "(word / 4 ^ order)", "(word / 4 ^ order * 0)", "meet in banks");
-    lacks("cuda-alignment", ", 16, 16>([=]", ", 16, 16>([=, a = a + 1]", "do not lie at a multiple");
+    lacks("cuda-alignment", "return a + row", "return a + 1 + row", "do not lie at a multiple");
 }
 
 /// Products and convolutions that are cut into large tiles, none of whose extents is a tile's.
@@ -657,7 +657,7 @@ extern \"C\" __global__ void __launch_bounds__(256, 2) conv_0(const float* a0, c
         v = f_relu(v);
         return v;
     };
-    convolve<Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 8, 16, 1>(a0, a1, y, finish);
+    convolve<Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 8, 16, 1, 1>(a0, a1, y, finish);
 }
 
 extern \"C\" __global__ void __launch_bounds__(256) pointwise_1(const float* a0, const float* a1, float* y) {
@@ -779,7 +779,7 @@ extern \"C\" __global__ void __launch_bounds__(256, 2) conv_1(const bf16* a0, co
         v += a2[channel];
         return v;
     };
-    convolve_by_cores<bf16, Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1, 16, 2>(a0, a1, y, finish);
+    convolve_by_cores<bf16, Window<6, 5, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1>, 2, 2, 8, 16, 1, 1, 16, 2>(a0, a1, y, finish);
 }
 
 extern \"C\" __global__ void __launch_bounds__(256) pool_2(const bf16* a0, bf16* y) {
@@ -790,14 +790,16 @@ extern \"C\" __global__ void __launch_bounds__(256, 2) product_3(const bf16* a0,
     const auto finish = [=](float v, int channel, size_t at) {
         return v;
     };
+    const int i = blockIdx.z;
     const bf16* a = a0 + (0);
     const bf16* b = a1 + (0);
-    product_by_cores<bf16, 2, 2, 1, 3, 16, 16, 2>([=](int row, int k) { return a + row * 16 + k; },
-        [=](int k, int column) { return b + k * 3 + column; },
-        [=](int row, int column, float sum) {
-            const size_t at = ((size_t)blockIdx.z * 1 + row) * 3 + column;
-            y[at] = finish(sum, column, at);
-        });
+    const auto left = [=](int row, int k) { return a + row * 16 + k; };
+    const auto right = [=](int k, int column) { return b + k * 3 + column; };
+    const auto store = [=](int row, int column, float sum) {
+        const size_t at = ((size_t)i * 1 + row) * 3 + column;
+        y[at] = finish(sum, column, at);
+    };
+    product_by_cores<bf16, 2, 2, 1, 3, 16, 1, 16, 2>(0, left, right, store);
 }
 
 "
@@ -813,11 +815,10 @@ fn products_of_halves_are_cut_into_tiles() {
         let mut plans: Vec<Compiled> =
             cases.iter().map(|(_, graph)| compiled_as(graph.clone(), dtype).expect("there are kernels").1).collect();
         let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
-        let product =
-            format!("product_by_cores<{name}, 4, 4, 1030, 1029, 37, 2, 2>([=](int row, int k) {{ return a + row");
+        let product = format!("product_by_cores<{name}, 4, 4, 1030, 1029, 37, 1, 2, 2>(0, left, right, store)");
         assert!(source.text.contains(&product), "{}", source.text);
         let window = "Window<63, 66, 63, 66, 3, 3, 1, 1, 1, 1, 1, 1>";
-        let conv = format!("convolve_by_cores<{name}, {window}, 4, 4, 5, 261, 1, 2, 2>(a0, a1, y, finish)");
+        let conv = format!("convolve_by_cores<{name}, {window}, 4, 4, 5, 261, 1, 1, 2, 2>(a0, a1, y, finish)");
         assert!(source.text.contains(&conv), "{}", source.text);
         let grids: Vec<[u32; 3]> = plans
             .iter()
@@ -828,7 +829,103 @@ fn products_of_halves_are_cut_into_tiles() {
     // What is f32 is multiplied as such.
     let mut plan = compiled(cases[0].1.clone()).expect("there are kernels").plan;
     let text = assemble([&mut plan]).text;
-    assert!(text.contains("product<1030, 1029, 37>") && !text.contains("mma.sync"), "{text}");
+    assert!(text.contains("product<1030, 1029, 37, 1>(0, left, right, store)") && !text.contains("mma.sync"), "{text}");
+}
+
+/// Products and convolutions of few tiles and many terms: results, terms, and how many products.
+fn deep_products() -> Vec<(String, Graph)> {
+    let known = |graph: &mut Graph, shape: &[usize]| {
+        let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
+        graph.add_weight("weight", Tensor::from_fn(types::Shape::from(shape), item))
+    };
+    let mut graphs = Vec::new();
+    for (batch, [rows, terms, columns]) in
+        [(1, [3, 1000, 70]), (3, [65, 257, 9]), (1, [1, 4099, 5]), (2, [70, 640, 66]), (1, [64, 128, 64])]
+    {
+        let mut graph = Graph::new("deep");
+        let x = graph.add_input("x", DType::F32, types::Shape::from([batch, rows, terms]));
+        let shapes: [&[usize]; 2] = [&[terms, columns], &[batch, terms, columns]];
+        let weight = known(&mut graph, shapes[usize::from(1 < batch)]);
+        let bias = graph.add_weight("bias", Tensor::from_fn(types::Shape::from([columns]), |ix| ix as f32 * 0.125));
+        let residual = graph.add_input("residual", DType::F32, types::Shape::from([batch, rows, columns]));
+        let epilogue = ir::ops::Epilogue { residual: true, ..ir::ops::Epilogue::bias(true) };
+        let product = ir::ops::MatMul { epilogue, ..Default::default() };
+        let y = graph.add1(product.into(), &[x, weight, bias, residual], types::Scope::new("deep"));
+        graph.set_outputs(vec![("y".into(), y.expect("it is accepted"))]);
+        graphs.push((format!("{batch} of {rows}x{terms}x{columns}"), graph));
+    }
+    for (groups, [ins, outs, size]) in [(1, [96, 40, 7]), (2, [64, 16, 5]), (1, [130, 8, 3])] {
+        let mut graph = Graph::new("deep");
+        let x = graph.add_input("x", DType::F32, types::Shape::from([2, ins * groups, size, size]));
+        let weight = known(&mut graph, &[outs * groups, ins, 3, 3]);
+        let bias =
+            graph.add_weight("bias", Tensor::from_fn(types::Shape::from([outs * groups]), |ix| ix as f32 * 0.125));
+        let epilogue = ir::ops::Epilogue::bias(true);
+        let conv = ir::ops::Conv { groups, epilogue, ..ir::ops::Conv::square(1, 1) };
+        let y = graph.add1(conv.into(), &[x, weight, bias], types::Scope::new("deep")).expect("it is accepted");
+        graph.set_outputs(vec![("y".into(), y)]);
+        graphs.push((format!("{groups} groups of {ins} to {outs}, {size} x {size}"), graph));
+    }
+    graphs
+}
+
+/// Where there are few tiles, terms are cut into parts: all numbers have the results that they have without, in workspace that
+/// is planned, and within a budget there are fewer parts or none.
+#[test]
+fn terms_of_few_tiles_are_cut_into_parts() {
+    let test = "cuda::terms_of_few_tiles_are_cut_into_parts";
+    let graphs = deep_products();
+    for (name, numbers) in [
+        ("f32", target(DType::F32)),
+        ("tf32", target(DType::F32).rounding()),
+        ("f16", target(DType::F16)),
+        ("bf16", target(DType::Bf16)),
+    ] {
+        let mut cut = 0;
+        for (which, graph) in &graphs {
+            let (_, compiled) = compiled_for(graph.clone(), &numbers).expect("there are kernels");
+            let deep = |step: &&plan::Step| ["cuda_product", "cuda_conv"].contains(&&step.kernel[..]);
+            let mut plan = compiled.plan;
+            assemble([&mut plan]);
+            let step = plan.steps.iter().find(deep).expect("there is one");
+            let Launch { grid, turns, .. } = launch(&step.code);
+            let blocks: u32 = grid.iter().product();
+            assert!(blocks <= 128, "{which}: {grid:?}");
+            assert_eq!(turns.is_some(), step.workspace.is_some(), "{which}");
+            if let (Some(turns), Some(workspace)) = (turns, step.workspace) {
+                // A sum for each result and part, of which there are two at least.
+                let sums = 4 * graph.ty(graph.outputs()[0].value).shape.elements() as u64;
+                assert!(turns == 2 && workspace.size.0.is_multiple_of(sums) && sums < workspace.size.0, "{which}");
+                cut += 1;
+            }
+        }
+        assert!(6 <= cut, "{name}: {cut}");
+        let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 3)).collect();
+        let Some(runs) = run_given(test, &format!("cuda-parts-{name}"), &graphs, given, &numbers, &SANITIZERS) else {
+            return;
+        };
+        for ((which, _), Run { given, got, rounded }) in graphs.iter().zip(&runs) {
+            let want = evaluate(rounded, given).expect("the graph verifies");
+            let largest = want[0].to_f64().into_iter().fold(0.0f64, |a, b| a.max(b.abs()));
+            let step = match name {
+                "f32" => 0.0,
+                "tf32" => 1.0 / 1024.0,
+                "f16" => step(DType::F16),
+                _ => step(DType::Bf16),
+            };
+            let apart = difference(&got[0], &want[0], TOLERANCE + step, (TOLERANCE + step) * largest);
+            assert_eq!(apart, None, "{name}: {which}");
+        }
+    }
+    // What a budget leaves is not enough for parts.
+    let graph = &graphs[0].1;
+    let model = |graph: &Graph| Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+    let free = compile(model(graph), &target(DType::F32), None, |_, _| {}).expect("there are kernels").plan;
+    let workspace = free.steps[0].workspace.expect("there are parts").size.align_up(Bytes(256));
+    let least = Bytes(free.arena.size.0 - workspace.0);
+    let tight = compile(model(graph), &target(DType::F32), Some(least), |_, _| {}).expect("it fits").plan;
+    assert!(tight.arena.size <= least && least < free.arena.size, "{} {least}", tight.arena.size);
+    assert!(tight.steps.iter().all(|step| step.workspace.is_none()));
 }
 
 /// A grid has 65535 blocks along its second and third axis. Convolutions that would take more are computed output by output.

@@ -441,7 +441,7 @@ impl CudaTarget {
         {
             return Ok(calls);
         }
-        let mut calls = select(node)?;
+        let mut calls = select(node, scratch)?;
         for input in calls.iter_mut().flat_map(|call| &mut call.inputs) {
             if let CallInput::Value(ix) = *input {
                 *input = node.read(ix);
@@ -452,7 +452,7 @@ impl CudaTarget {
 }
 
 /// The calls that do a node's work with what we emit, or why there are none.
-fn select(node: &View) -> Result<Vec<Call>, String> {
+fn select(node: &View, scratch: Bytes) -> Result<Vec<Call>, String> {
     if node.layout == Layout::ChannelsLast && matches!(node.op(), Op::Conv(_)) {
         return Err("cuDNN does not do it, and what is emitted is for row-major values".into());
     }
@@ -460,10 +460,10 @@ fn select(node: &View) -> Result<Vec<Call>, String> {
         Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Compare(_) | Op::Select(_) | Op::Cast(_) => {
             pointwise::lower(node).map(|call| vec![call])
         }
-        Op::Conv(conv) => windows::conv(node, conv),
+        Op::Conv(conv) => windows::conv(node, conv, scratch),
         Op::ConvTranspose(conv) => windows::conv_transpose(node, conv),
         Op::Pool(pool) => windows::pool(node, pool),
-        Op::MatMul(product) => rows::matmul(node, product),
+        Op::MatMul(product) => rows::matmul(node, product, scratch),
         Op::Softmax(softmax) => rows::softmax(node, softmax),
         Op::LayerNorm(norm) => rows::layer_norm(node, norm),
         Op::Attention(attention) => rows::attention(node, attention),

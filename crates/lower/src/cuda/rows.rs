@@ -1,7 +1,7 @@
 //! Nodes that join many elements to one: products, normalisations, reductions, searches.
 
 use ir::ops::{ArgExtreme, Attention, LayerNorm, Lrn, MatMul, Reduce, ReduceKind, Softmax};
-use types::{DType, Shape};
+use types::{Bytes, DType, Shape};
 
 use super::pointwise::head;
 use super::tensor::Tiles;
@@ -60,7 +60,7 @@ impl Factors {
     }
 }
 
-pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String> {
+pub(super) fn matmul(node: &View, product: &MatMul, scratch: Bytes) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let factors = Factors::of(node);
     let Factors { batch, m, k, n, steps } = &factors;
@@ -68,22 +68,26 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     if (GRID_MAX as usize) < count {
         return Err(format!("{count} products at once are more than a grid has"));
     }
+    let tiles = Tiles::new(node, [count, m, n], k, scratch);
+    let (parts, grid) = (tiles.parts, tiles.grid());
+    if GRID_MAX < grid[1] {
+        return Err(format!("{m} rows are more than a grid has"));
+    }
     let [a_at, b_at] = steps.each_ref().map(|steps| place(batch, steps, 0));
     let mut body = finish(&product.epilogue);
-    if [&a_at, &b_at].iter().any(|at| **at != "0") {
-        body.push_str("    const int i = blockIdx.z;\n");
-    }
+    let of_parts = if parts == 1 { String::new() } else { format!(" / {parts}") };
+    body.push_str(&format!("    const int i = blockIdx.z{of_parts};\n"));
     let [left, right] = [0, 1].map(|ix| ctype(node.input(ix).dtype));
     body.push_str(&format!("    const {left}* a = a0 + ({a_at});\n    const {right}* b = a1 + ({b_at});\n"));
-    let tiles = Tiles::new(node, count, m, n);
     let function = match tiles.cores {
         Some(of) => {
             let behind = |ix: usize, line: usize| {
                 Tiles::together(node, ix, steps[ix].iter().map(|step| step.unsigned_abs()).chain([line]))
             };
-            format!("product_by_cores<{of}, {}, {m}, {n}, {k}, {}, {}>", tiles.of_warp(), behind(0, k), behind(1, n))
+            let of_warp = tiles.of_warp();
+            format!("product_by_cores<{of}, {of_warp}, {m}, {n}, {k}, {parts}, {}, {}>", behind(0, k), behind(1, n))
         }
-        None => format!("product<{m}, {n}, {k}>"),
+        None => format!("product<{m}, {n}, {k}, {parts}>"),
     };
     // Tensor cores' tiles are copied from where they lie.
     let item = |factor: &str, at: String| match tiles.cores {
@@ -92,20 +96,26 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     };
     let (left, right) = (item("a", format!("row * {k} + k")), item("b", format!("k * {n} + column")));
     body.push_str(&format!(
-        "    {function}([=](int row, int k) {{ return {left}; }},\n        [=](int k, int column) {{ return {right}; \
-         }},\n        [=](int row, int column, float sum) {{\n            const size_t at = ((size_t)blockIdx.z * {m} + row) * {n} \
-         + column;\n            y[at] = finish(sum, column, at);\n        }});\n"
+        "    const auto left = [=](int row, int k) {{ return {left}; }};\n    const auto right = [=](int k, int column) {{ \
+         return {right}; }};\n    const auto store = [=](int row, int column, float sum) {{\n        const size_t at = \
+         ((size_t)i * {m} + row) * {n} + column;\n        y[at] = finish(sum, column, at);\n    }};\n"
     ));
+    body.push_str(&match parts {
+        1 => format!("    {function}(0, left, right, store);\n"),
+        _ => format!(
+            "    if (turn == 0) {function}(blockIdx.z % {parts}, left, right, OfPart<{m}, {n}>(parts));\n    else \
+             join_parts<{}, {parts}, {m}, {n}>(parts, store);\n",
+            tiles.side
+        ),
+    });
     let operands: Vec<usize> = (0..node.inputs()).collect();
-    let grid = tiles.grid(count, m, n);
-    if GRID_MAX < grid[1] {
-        return Err(format!("{m} rows are more than a grid has"));
-    }
-    let needs = vec![Template::Pointwise, tiles.template()];
-    let emitted =
-        Emitted { kind: "product".into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
+    let mut needs = vec![Template::Pointwise, Template::Product];
+    needs.extend((tiles.template() != Template::Product).then(|| tiles.template()));
+    let (parameters, turns) = (tiles.parameters(node.parameters(&operands)), tiles.turns());
+    let emitted = Emitted { kind: "product".into(), parameters, body, grid, turns, needs };
     let residual = product.epilogue.residual.then_some(node.inputs() - 1);
-    Ok(vec![call(emitted, factors.label(), &operands, residual.as_slice())])
+    let own = call(emitted, factors.label(), &operands, residual.as_slice());
+    Ok(vec![Call { workspace: tiles.workspace(), ..own }])
 }
 
 /// A kernel of a block for each row.

@@ -3,13 +3,25 @@
 
 use super::text::ctype;
 use super::{Template, View};
-use types::DType;
+use types::{Bytes, DType};
 
 /// The side of a block's tile, `TILE` in `cuda/product.cu`.
 const SIDE: usize = 64;
 /// The side of a large tile of tensor cores', where there are enough of them to have all multiprocessors work.
 const LARGE: usize = 128;
 const LARGE_MIN: usize = 64;
+
+/// Terms that a block without tensor cores takes at once, `DEPTH` in `cuda/product.cu`; and words of those with them, `WORDS`
+/// in `cuda/tensor.cu`.
+const DEPTH: usize = 16;
+const WORDS: usize = 16;
+
+/// Blocks that keep all multiprocessors of a large GPU at work.
+const BLOCKS: usize = 128;
+/// Steps over terms that a part has at least: its first ones wait for memory, and parts have to be joined.
+const STEPS_MIN: usize = 4;
+/// The most bytes of sums of parts.
+const PARTS_MAX: Bytes = Bytes(4 << 20);
 
 /// The most bytes that are copied at once.
 const TOGETHER: usize = 16;
@@ -42,11 +54,17 @@ pub(super) struct Tiles {
     pub(super) side: usize,
     /// What tensor cores take both factors as, in C, where they multiply them: `f16`, `bf16` or `tf32`.
     pub(super) cores: Option<&'static str>,
+    /// Into how many parts the terms of a sum are cut, which blocks of their own compute and a second launch joins.
+    pub(super) parts: usize,
+    /// `count`, `rows` and `columns`.
+    extents: [usize; 3],
 }
 
 impl Tiles {
-    /// For so many products of `rows` by `columns`, whose factors are a node's first two operands.
-    pub(super) fn new(node: &View, count: usize, rows: usize, columns: usize) -> Tiles {
+    /// For so many products of `rows` by `columns` results, sums of so many terms, whose factors are a node's first two
+    /// operands; within so much workspace.
+    pub(super) fn new(node: &View, extents: [usize; 3], terms: usize, scratch: Bytes) -> Tiles {
+        let [count, rows, columns] = extents;
         let [left, right] = [0, 1].map(|ix| node.input(ix).dtype);
         let cores = match left {
             _ if left != right => None,
@@ -55,7 +73,40 @@ impl Tiles {
             _ => None,
         };
         let large = count.saturating_mul(rows / LARGE).saturating_mul(columns / LARGE);
-        Tiles { side: if cores.is_some() && LARGE_MIN <= large { LARGE } else { SIDE }, cores }
+        let side = if cores.is_some() && LARGE_MIN <= large { LARGE } else { SIDE };
+        let mut tiles = Tiles { side, cores, parts: 1, extents };
+        let blocks: usize = tiles.grid().iter().map(|&blocks| blocks as usize).product();
+        let steps = terms.div_ceil(if cores.is_some() { WORDS * 4 / left.size().0 as usize } else { DEPTH });
+        let sums = Bytes(4 * (count * rows * columns) as u64);
+        let fitting = scratch.min(PARTS_MAX).0 / sums.0.max(1);
+        let parts = (BLOCKS / blocks).min(steps / STEPS_MIN).min(fitting as usize);
+        if 1 < parts && Bytes::ZERO < sums {
+            // As many as have something to do.
+            tiles.parts = steps.div_ceil(steps.div_ceil(parts));
+        }
+        tiles
+    }
+
+    /// The workspace: a sum for each result and part.
+    pub(super) fn workspace(&self) -> Bytes {
+        let [count, rows, columns] = self.extents;
+        Bytes(if self.parts == 1 { 0 } else { (4 * self.parts * count * rows * columns) as u64 })
+    }
+
+    /// How often the kernel is launched, where that is said.
+    pub(super) fn turns(&self) -> Option<u32> {
+        (1 < self.parts).then_some(2)
+    }
+
+    /// What a kernel has as its last parameters, beside its operands.
+    pub(super) fn parameters(&self, mut operands: Vec<(String, String)>) -> Vec<(String, String)> {
+        operands.extend((1 < self.parts).then(|| ("float*".to_string(), "parts".to_string())));
+        operands
+    }
+
+    /// The last arguments of a convolution's function: where sums of parts are, and which launch it is.
+    pub(super) fn arguments(&self) -> &'static str {
+        if self.parts == 1 { "" } else { ", parts, (int)turn" }
     }
 
     /// How many bytes of operand `ix`, 0 or 1, lie behind each other at a multiple of as many, where runs of its items begin
@@ -76,8 +127,9 @@ impl Tiles {
     }
 
     /// The blocks that it takes.
-    pub(super) fn grid(&self, count: usize, rows: usize, columns: usize) -> [u32; 3] {
+    pub(super) fn grid(&self) -> [u32; 3] {
+        let [count, rows, columns] = self.extents;
         let blocks = |extent: usize| extent.div_ceil(self.side).max(1) as u32;
-        [blocks(columns), blocks(rows), count.max(1) as u32]
+        [blocks(columns), blocks(rows), (count.max(1) * self.parts) as u32]
     }
 }

@@ -1,7 +1,7 @@
 //! Nodes that slide a window over one or two spatial dimensions.
 
 use ir::ops::{Conv, ConvTranspose, Pool, PoolKind};
-use types::{Layout, Shape};
+use types::{Bytes, Layout, Shape};
 
 use super::tensor::Tiles;
 use super::text::finish;
@@ -40,7 +40,7 @@ pub(super) fn label(kernel: &[usize], out: &Shape) -> String {
     format!("{kernel} to {out}")
 }
 
-pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
+pub(super) fn conv(node: &View, conv: &Conv, scratch: Bytes) -> Result<Vec<Call>, String> {
     node.all_stored()?;
     let (x, weight, out) = (&node.input(0).shape, &node.input(1).shape, &node.output().shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
@@ -48,31 +48,37 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let pixels: usize = out[2..].iter().product();
     let count = out[0] * groups;
-    let tiles = Tiles::new(node, count, outs, pixels);
-    let grid = tiles.grid(count, outs, pixels);
+    let terms = ins * weight[2..].iter().product::<usize>();
+    let tiles = Tiles::new(node, [count, outs, pixels], terms, scratch);
+    let (grid, parts) = (tiles.grid(), tiles.parts);
     let product = CHANNELS_MIN <= outs && grid[1].max(grid[2]) <= GRID_MAX;
     let (kind, grid, function) = match (product, tiles.cores) {
-        (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>")),
+        (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}, {parts}>")),
         (true, Some(of)) => {
-            let terms = ins * weight[2..].iter().product::<usize>();
             let plain = weight[2..].iter().all(|&taps| taps == 1) && conv.stride.iter().all(|&step| step == 1);
             // Where outputs see one pixel each, in their order, pixels lie behind each other.
             let plain = plain && x[2..] == out[2..] && conv.pad.iter().all(|pad| pad[0] == 0);
             let (left, right) =
                 (Tiles::together(node, 1, [terms]), Tiles::together(node, 0, [if plain { pixels } else { 1 }]));
-            let numbers = format!("{}, {ins}, {outs}, {groups}, {left}, {right}", tiles.of_warp());
+            let numbers = format!("{}, {ins}, {outs}, {groups}, {parts}, {left}, {right}", tiles.of_warp());
             ("conv", grid, format!("convolve_by_cores<{of}, {window}, {numbers}>"))
         }
         (false, _) => {
             ("conv_each", blocks(out.elements()), format!("convolve_each<{window}, {}, {ins}, {outs}, {groups}>", x[0]))
         }
     };
-    let body = format!("{}    {function}(a0, a1, y, finish);\n", finish(&conv.epilogue));
+    let more = if product { tiles.arguments() } else { "" };
+    let body = format!("{}    {function}(a0, a1, y, finish{more});\n", finish(&conv.epilogue));
     let mut needs = vec![Template::Pointwise, Template::Product, Template::Window, Template::Convolution];
     needs.extend(product.then(|| tiles.template()));
-    let emitted = Emitted { kind: kind.into(), parameters: node.parameters(&operands), body, grid, turns: None, needs };
+    let (mut parameters, mut turns, mut workspace) = (node.parameters(&operands), None, Bytes::ZERO);
+    if product {
+        (parameters, turns, workspace) = (tiles.parameters(parameters), tiles.turns(), tiles.workspace());
+    }
+    let emitted = Emitted { kind: kind.into(), parameters, body, grid, turns, needs };
     let residual = conv.epilogue.residual.then_some(node.inputs() - 1);
-    Ok(vec![call(emitted, label(&weight[2..], out), &operands, residual.as_slice())])
+    let own = call(emitted, label(&weight[2..], out), &operands, residual.as_slice());
+    Ok(vec![Call { workspace, ..own }])
 }
 
 pub(super) fn conv_transpose(node: &View, conv: &ConvTranspose) -> Result<Vec<Call>, String> {
