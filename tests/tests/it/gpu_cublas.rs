@@ -113,7 +113,6 @@ fn a_bias_that_comes_with_the_run_is_not_cublaslts() {
     assert!(refused[1].as_ref().is_some_and(|why| why.contains("its bias comes with the run")), "{refused:?}");
 }
 
-
 #[test]
 fn what_was_planned_is_what_cublaslt_is_asked_for() {
     let test = "gpu_cublas::what_was_planned_is_what_cublaslt_is_asked_for";

@@ -200,7 +200,8 @@ mod tests {
         let here = here.device;
         assert!(planned(&here).differences(&here).is_empty());
         // Clocks and memory are another's on each board, and nothing to cuDNN.
-        let board = Properties { sm_clock_rate_khz: 1, total_global_mem: 1, device_name: "other".into(), ..here.clone() };
+        let board =
+            Properties { sm_clock_rate_khz: 1, total_global_mem: 1, device_name: "other".into(), ..here.clone() };
         assert!(planned(&board).differences(&here).is_empty());
         let other = Properties { driver_ver: 13_010, max_block_size: [1024, 1024, 1], ..here.clone() };
         let told = ["`driverVer` is 13000 and was 13010", "`maxBlockSize` is [1024,1024,64] and was [1024,1024,1]"];
