@@ -7,6 +7,7 @@
 //   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
 //   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
 //   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
+//   PRESTOW_MOCK_DEVICES=2        so many GPUs, which share all but their contexts; whose context a thread takes up is then told
 //   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
 //   PRESTOW_MOCK_EARLY=1          whoever waits for an event goes on at once, as one who forgot to wait would
 //
@@ -64,6 +65,12 @@ struct Copy {
 };
 
 const char* variable(const char* name) { return std::getenv(name); }
+
+/// A context for each device; those of this thread.
+char contexts[16];
+thread_local void* current = nullptr;
+
+int devices() { return variable("PRESTOW_MOCK_DEVICES") ? std::atoi(variable("PRESTOW_MOCK_DEVICES")) : 1; }
 
 struct Driver {
     FILE* trace = variable("PRESTOW_MOCK_TRACE") ? std::fopen(variable("PRESTOW_MOCK_TRACE"), "w") : nullptr;
@@ -239,7 +246,7 @@ int cuGetErrorString(int error, const char** text) {
 }
 int cuDeviceGetCount(int* count) {
     ENTER("cuDeviceGetCount");
-    return *count = 1, SUCCESS;
+    return *count = devices(), SUCCESS;
 }
 int cuDeviceGet(int* device, int ordinal) {
     ENTER("cuDeviceGet");
@@ -269,18 +276,23 @@ int cuDeviceTotalMem_v2(size_t* total, int) {
     ENTER("cuDeviceTotalMem_v2");
     return *total = driver().memory(), SUCCESS;
 }
-int cuDevicePrimaryCtxRetain(void** context, int) {
+int cuDevicePrimaryCtxRetain(void** context, int device) {
     ENTER("cuDevicePrimaryCtxRetain");
     driver().alive["context"]++;
-    return *context = &driver(), SUCCESS;
+    return *context = contexts + device, SUCCESS;
 }
 int cuDevicePrimaryCtxRelease_v2(int) {
     driver().alive["context"]--;
     return SUCCESS;
 }
-int cuCtxSetCurrent(void*) {
+int cuCtxSetCurrent(void* context) {
     ENTER("cuCtxSetCurrent");
-    return SUCCESS;
+    if (1 < devices() && current != context) driver().say("takes up %s", context ? std::to_string(static_cast<char*>(context) - contexts).c_str() : "none");
+    return current = context, SUCCESS;
+}
+int cuCtxGetCurrent(void** context) {
+    ENTER("cuCtxGetCurrent");
+    return *context = current, SUCCESS;
 }
 int cuStreamCreate(void** stream, unsigned flags) {
     ENTER("cuStreamCreate");
