@@ -16,7 +16,8 @@ const VERSION_MIN: i32 = 13_000;
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum DriverError {
     #[error(
-        "there is no driver for NVIDIA's GPUs: libcuda.so.1 is not where the system looks; install the driver, or compile for --target cpu"
+        "there is no driver for NVIDIA's GPUs: libcuda.so.1 is not where the system looks; install the driver, give it to the \
+         container (`--gpus all`), or compile for --target cpu"
     )]
     NoDriver,
     #[error("the driver is for CUDA {}.{}, and 13.0 is needed; install driver 580 or later", .0 / 1000, .0 % 1000 / 10)]
@@ -128,6 +129,10 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> Driv
             | Code::CUDA_ERROR_LAUNCH_FAILED
             | Code::CUDA_ERROR_MPS_CLIENT_TERMINATED
             | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED => DriverError::Lost { what, why },
+            // So a device may answer that fell off its bus, too.
+            Code::CUDA_ERROR_UNKNOWN => {
+                DriverError::Failed { what, why: format!("{why}; look for `Xid` in the system's log") }
+            }
             _ => DriverError::Failed { what, why },
         }
     }

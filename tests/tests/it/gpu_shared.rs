@@ -10,7 +10,7 @@ use plan::{Operand, Plan};
 use types::{Bytes, DType, Tensor, npy};
 
 use crate::executables::{program, text};
-use crate::gpu::{How, Mocked, built, network, with_cudnn, without_libraries};
+use crate::gpu::{How, Mocked, built, closed, network, with_cudnn, without_libraries};
 use crate::gpu_cudnn::convolutions;
 use crate::support::{difference, root};
 
@@ -44,6 +44,7 @@ fn several_executables_share_a_gpu() {
     for (mocked, mut compiled) in [&first, &second].into_iter().zip(programs) {
         compiled.plan.modules = mocked.plan.modules.clone();
         write_executable(&mocked.exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
+        closed(&mocked.exe);
     }
     let (kernels, library) = (first.folder.join("kernels.inc"), first.folder.join("libcuda.so.1"));
     std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
