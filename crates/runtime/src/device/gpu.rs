@@ -17,7 +17,8 @@ use super::{Backend, Device};
 use crate::process::{Item, Observed, Untold};
 use crate::{RunError, WeightSource};
 
-/// A GPU of this machine.
+/// A GPU of this machine. Its primary context stays current for a thread that opened or ran a session on it;
+/// [`Resident`](super::Resident) gives a caller's back.
 #[derive(Clone, Debug, Default)]
 pub struct Gpu {
     /// Its number, as the driver counts.
