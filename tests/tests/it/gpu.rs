@@ -484,7 +484,7 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         &[("PRESTOW_MOCK_MEMORY", "1000")],
         "do not fit into Mock GPU: 1000 of 1000 are free (who holds the rest",
     );
-    check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "do not fit into Mock GPU");
+    check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "Mock GPU does not give");
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
 }
 
