@@ -29,7 +29,7 @@
 
 namespace {
 
-enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_INVALIDATED = 901 };
+enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 
 struct Launch {
     /// None for a library's work.
@@ -128,6 +128,9 @@ struct Driver {
             for (Copy& copy : begun) copy.size = copy.to_host ? 0 : copy.size;
             return error;
         }
+        // What waits, loads or gives memory cannot be done while there is a record, and ends it.
+        static const std::set<std::string> unsupported = {"cuStreamSynchronize", "cuEventSynchronize", "cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"};
+        if (recording && unsupported.count(name)) return invalidated = true, say("%s in a record", name), CAPTURE_UNSUPPORTED;
         const auto begins = [name](const char* word) { return !std::strncmp(name, word, std::strlen(word)); };
         // What asks the driver and no context goes on to work.
         return begins("cuInit") || begins("cuDriver") || begins("cuDevice") || begins("cuCtx") ? SUCCESS : lost;
@@ -474,6 +477,11 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
 int mockEnqueue(const char* library, void (*work)(void*), void* context, void** addresses, size_t count) {
     Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
     return driver().add(launch, driver().non_blocking());
+}
+// What they load when they are first asked for something. Whether it can be loaded now.
+bool mockLoad(const char* library) {
+    if (driver().recording) driver().invalidated = true, driver().say("%s loads in a record", library);
+    return !driver().recording;
 }
 // And objects of theirs, of which none may be left.
 void mockAlive(const char* what, int change) { driver().alive[what] += change; }
