@@ -7,6 +7,7 @@
 //   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
 //   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
 //   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
+//   PRESTOW_MOCK_DEVICES=2        so many GPUs, which share all but their contexts; whose context a thread takes up is then told
 //   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
 //   PRESTOW_MOCK_EARLY=1          whoever waits for an event goes on at once, as one who forgot to wait would
 //
@@ -28,7 +29,7 @@
 
 namespace {
 
-enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_INVALIDATED = 901 };
+enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 
 struct Launch {
     /// None for a library's work.
@@ -64,6 +65,12 @@ struct Copy {
 };
 
 const char* variable(const char* name) { return std::getenv(name); }
+
+/// A context for each device; those of this thread.
+char contexts[16];
+thread_local void* current = nullptr;
+
+int devices() { return variable("PRESTOW_MOCK_DEVICES") ? std::atoi(variable("PRESTOW_MOCK_DEVICES")) : 1; }
 
 struct Driver {
     FILE* trace = variable("PRESTOW_MOCK_TRACE") ? std::fopen(variable("PRESTOW_MOCK_TRACE"), "w") : nullptr;
@@ -121,6 +128,9 @@ struct Driver {
             for (Copy& copy : begun) copy.size = copy.to_host ? 0 : copy.size;
             return error;
         }
+        // What waits, loads or gives memory cannot be done while there is a record, and ends it.
+        static const std::set<std::string> unsupported = {"cuStreamSynchronize", "cuEventSynchronize", "cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"};
+        if (recording && unsupported.count(name)) return invalidated = true, say("%s in a record", name), CAPTURE_UNSUPPORTED;
         const auto begins = [name](const char* word) { return !std::strncmp(name, word, std::strlen(word)); };
         // What asks the driver and no context goes on to work.
         return begins("cuInit") || begins("cuDriver") || begins("cuDevice") || begins("cuCtx") ? SUCCESS : lost;
@@ -239,7 +249,7 @@ int cuGetErrorString(int error, const char** text) {
 }
 int cuDeviceGetCount(int* count) {
     ENTER("cuDeviceGetCount");
-    return *count = 1, SUCCESS;
+    return *count = devices(), SUCCESS;
 }
 int cuDeviceGet(int* device, int ordinal) {
     ENTER("cuDeviceGet");
@@ -269,18 +279,23 @@ int cuDeviceTotalMem_v2(size_t* total, int) {
     ENTER("cuDeviceTotalMem_v2");
     return *total = driver().memory(), SUCCESS;
 }
-int cuDevicePrimaryCtxRetain(void** context, int) {
+int cuDevicePrimaryCtxRetain(void** context, int device) {
     ENTER("cuDevicePrimaryCtxRetain");
     driver().alive["context"]++;
-    return *context = &driver(), SUCCESS;
+    return *context = contexts + device, SUCCESS;
 }
 int cuDevicePrimaryCtxRelease_v2(int) {
     driver().alive["context"]--;
     return SUCCESS;
 }
-int cuCtxSetCurrent(void*) {
+int cuCtxSetCurrent(void* context) {
     ENTER("cuCtxSetCurrent");
-    return SUCCESS;
+    if (1 < devices() && current != context) driver().say("takes up %s", context ? std::to_string(static_cast<char*>(context) - contexts).c_str() : "none");
+    return current = context, SUCCESS;
+}
+int cuCtxGetCurrent(void** context) {
+    ENTER("cuCtxGetCurrent");
+    return *context = current, SUCCESS;
 }
 int cuStreamCreate(void** stream, unsigned flags) {
     ENTER("cuStreamCreate");
@@ -465,6 +480,11 @@ int mockEnqueue(const char* library, void (*work)(void*), void* context, void** 
 }
 // Milliseconds that they take of its clock.
 void mockPass(float ms) { driver().clock_ms += ms; }
+// What they load when they are first asked for something. Whether it can be loaded now.
+bool mockLoad(const char* library) {
+    if (driver().recording) driver().invalidated = true, driver().say("%s loads in a record", library);
+    return !driver().recording;
+}
 // And objects of theirs, of which none may be left.
 void mockAlive(const char* what, int change) { driver().alive[what] += change; }
 // For one that looks on (`mock_cupti.cpp`).

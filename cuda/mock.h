@@ -30,6 +30,12 @@ F driver(const char* name) {
     return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
 }
 
+/// What a library has to load before something of its own is done first. Whether that could be loaded.
+[[maybe_unused]] bool loaded(const char* library, bool& is_loaded) {
+    auto load = driver<bool (*)(const char*)>("mockLoad");
+    return is_loaded = is_loaded || (load && load(library));
+}
+
 }  // namespace
 
 /// Each mock says with `enter` what a call begins with.

@@ -26,7 +26,7 @@
 namespace {
 
 // By the header of cuBLASLt 13: statuses, kinds of numbers, attributes, values.
-enum : int { SUCCESS = 0, ALLOC_FAILED = 3, INVALID_VALUE = 7, NOT_SUPPORTED = 15 };
+enum : int { SUCCESS = 0, ALLOC_FAILED = 3, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum : int { F32 = 0, F16 = 2, BF16 = 14 };
 enum : int { COMPUTE_F32 = 68, COMPUTE_PEDANTIC = 69, COMPUTE_TF32 = 77 };
 enum : int { EPILOGUE = 7, BIAS_POINTER = 8 };
@@ -41,6 +41,7 @@ struct Description {
     int compute, scale;
     uint32_t epilogue = 1;
     void* bias = nullptr;
+    bool is_loaded = false;
 };
 struct Matrix {
     int type;
@@ -234,6 +235,9 @@ int cublasLtMatmul(uint64_t*, Description* how, const float* alpha, const void* 
                    const void* c_at, Matrix* c, void* d_at, Matrix* d, const Algorithm* algorithm, void* workspace, size_t size, void* stream) {
     ENTER("cublasLtMatmul");
     if (!stream || !fits(*how, *a, *b, *c, *d) || algorithm->number < 2 || size < algorithm->workspace) return INVALID_VALUE;
+    if (!loaded("cublaslt", how->is_loaded)) return EXECUTION_FAILED;
+    // Nobody told it of the bias: it reads as much of that at once as it likes.
+    if (how->epilogue & BIAS && reinterpret_cast<uint64_t>(how->bias) % 16) return INVALID_VALUE;
     const void* addresses[] = {a_at, b_at, c_at, d_at};
     for (int at = 0; at < 4; at++) {
         if (reinterpret_cast<uint64_t>(addresses[at]) % algorithm->alignment[at]) return INVALID_VALUE;

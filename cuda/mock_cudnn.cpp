@@ -25,7 +25,7 @@
 namespace {
 
 // By the header of cuDNN 9: statuses, kinds of objects, attributes, values.
-enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003, OTHER_DEVICE = 3007 };
+enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003, OTHER_DEVICE = 3007, NOT_LOADED = 5001 };
 enum : int { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTICS = 4, PLAN = 5, OP_CONVOLUTION = 10, OP_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, DEVICE = 38 };
 enum : int { TYPE_OBJECT = 15 };
 enum : int { MODE = 0, DILATIONS = 102, STRIDES = 103, BACK = 104, FRONT = 105, ASKED_MODE = 200, ASKED_GRAPH = 201, RESULTS = 202, ASKED_DEVICE = 204, CONFIG_ENGINE = 300, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, PLAN_TEXT = 405, PLAN_DEVICE = 407, CONV_HOW = 702, CONV_W = 703, CONV_X = 704, CONV_Y = 705, POINT_HOW = 750, POINT_X = 751, POINT_B = 752, POINT_Y = 753, GRAPH_OPS = 801, NUMBER = 901, EXTENTS = 902, TENSOR_STRIDES = 903, ID = 906, VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, PACK_WORKSPACE = 1003, ENGINE_INDEX = 1301, ENGINE_NUMERICS = 1303, ENGINE_BEHAVIOR = 1305, DEVICE_TEXT = 2702 };
@@ -36,6 +36,7 @@ struct Object {
     int kind;
     bool done = false;
     std::map<int, std::vector<char>> values;
+    bool is_loaded = false;
 
     template <class T>
     std::vector<T> all(int name) {
@@ -226,7 +227,7 @@ int cudnnSetStream(Handle*, void* stream) {
 }
 int cudnnBackendCreateDescriptor(int kind, Object** object) {
     ENTER("cudnnBackendCreateDescriptor");
-    return *object = new Object{kind, false, {}}, SUCCESS;
+    return *object = new Object{kind, false, {}, false}, SUCCESS;
 }
 int cudnnBackendDestroyDescriptor(Object* object) {
     delete object;
@@ -332,6 +333,7 @@ int cudnnBackendGetAttribute(Object* object, int name, int type, int64_t room, i
 }
 int cudnnBackendExecute(Handle*, Object* plan, Object* pack) {
     ENTER("cudnnBackendExecute");
+    if (!loaded("cudnn", plan->is_loaded)) return refuse(NOT_LOADED, "an engine cannot be loaded now");
     const std::string text(plan->all<char>(PLAN_TEXT).data());
     const std::vector<int64_t> given = behind(text, "numbers");
     Work* own = new Work;

@@ -16,7 +16,8 @@ const VERSION_MIN: i32 = 13_000;
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum DriverError {
     #[error(
-        "there is no driver for NVIDIA's GPUs: libcuda.so.1 is not where the system looks; install the driver, or compile for --target cpu"
+        "there is no driver for NVIDIA's GPUs: libcuda.so.1 is not where the system looks; install the driver, give it to the \
+         container (`--gpus all`), or compile for --target cpu"
     )]
     NoDriver,
     #[error("the driver is for CUDA {}.{}, and 13.0 is needed; install driver 580 or later", .0 / 1000, .0 % 1000 / 10)]
@@ -53,6 +54,12 @@ pub enum DriverError {
          smaller batch"
     )]
     OutOfMemory { name: String, needed: usize, free: usize, total: usize, holders: String },
+    #[error(
+        "{name} does not give {needed} bytes, though {free} of {total} are free: a limit is on what a process may have of it \
+         (that of MPS is CUDA_MPS_PINNED_DEVICE_MEM_LIMIT), or others take it meanwhile; raise the limit, stop them, or take a \
+         smaller batch"
+    )]
+    Refused { name: String, needed: usize, free: usize, total: usize },
     #[error("the GPU has no memory left at {what}: {why}; stop what holds the rest, or name another GPU with --device")]
     Full { what: &'static str, why: String },
     #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{code}")]
@@ -128,6 +135,10 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> Driv
             | Code::CUDA_ERROR_LAUNCH_FAILED
             | Code::CUDA_ERROR_MPS_CLIENT_TERMINATED
             | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED => DriverError::Lost { what, why },
+            // So a device may answer that fell off its bus, too.
+            Code::CUDA_ERROR_UNKNOWN => {
+                DriverError::Failed { what, why: format!("{why}; look for `Xid` in the system's log") }
+            }
             _ => DriverError::Failed { what, why },
         }
     }
@@ -341,15 +352,21 @@ impl Memory {
     /// They do not fit.
     pub fn new(gpu: &Arc<Gpu>, size: usize) -> Result<Memory, DriverError> {
         let (free, total) = gpu.memory()?;
-        let full =
-            || DriverError::OutOfMemory { name: gpu.name.clone(), needed: size, free, total, holders: gpu.holders() };
+        let full = |free: usize| {
+            let (name, needed) = (gpu.name.clone(), size);
+            match free < size {
+                true => DriverError::OutOfMemory { name, needed, free, total, holders: gpu.holders() },
+                false => DriverError::Refused { name, needed, free, total },
+            }
+        };
         if free < size {
-            return Err(full());
+            return Err(full(free));
         }
         // SAFETY: the context is current; `Memory` frees it. Something has an address, so there is a byte at least.
         let start = unsafe { result::malloc_sync(size.max(1)) };
         let start = start.map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => full(),
+            // Others may have been faster.
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => full(gpu.memory().map_or(free, |(free, _)| free)),
             _ => failed("giving memory")(error),
         })?;
         Ok(Memory { gpu: gpu.clone(), start, size })

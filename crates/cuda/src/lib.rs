@@ -35,7 +35,7 @@ pub use event::Timer;
 pub use facts::{Facts, FactsError, Measured, Properties, Source};
 pub use library::{NotFound, Places};
 pub use number::{Math, Number};
-pub use other::{OtherMemory, OtherStream};
+pub use other::{Kept, OtherMemory, OtherStream};
 pub use staging::HALF;
 
 /// What a step of a plan for a GPU does, as the bytes that plans carry.

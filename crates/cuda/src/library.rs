@@ -44,7 +44,8 @@ impl Places {
         let user = first("PYTHONUSERBASE").or_else(|| first("HOME").map(|home| home.join(".local")));
         // A system's own Python sees the user's packages first.
         let own = |root: &PathBuf| !system.contains(root) && user.as_ref() != Some(root);
-        let commands = paths("PATH").into_iter().filter(|folder| folder.join("python3").exists());
+        let commands =
+            paths("PATH").into_iter().filter(|folder| folder.is_absolute() && folder.join("python3").exists());
         let mut pythons: Vec<PathBuf> = commands.filter_map(|folder| Some(folder.parent()?.to_path_buf())).collect();
         pythons.retain(own);
         Places {

@@ -7,6 +7,30 @@ use cudarc::driver::{result, sys};
 
 use crate::driver::{DriverError, Memory, failed};
 
+/// The context that a thread has, which it has again when this goes: for those who are called by others that use a GPU, this
+/// one or another.
+#[derive(Debug)]
+pub struct Kept(Option<sys::CUcontext>);
+
+impl Kept {
+    /// That of this thread; none where it has none, or where there is no driver.
+    pub fn now() -> Kept {
+        // SAFETY: it asks the system's loader.
+        let is_there = unsafe { sys::is_culib_present() };
+        // A driver that nobody started yet has no context for anybody.
+        Kept(is_there.then(|| result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(context) = self.0 {
+            // SAFETY: the thread had it, and whoever gave it that keeps it alive. What could be said of a failure helps nobody.
+            let _ = unsafe { result::ctx::set_current(context) };
+        }
+    }
+}
+
 /// A stream that somebody else keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherStream(sys::CUstream);
@@ -15,8 +39,9 @@ impl OtherStream {
     /// A stream by the driver's handle.
     ///
     /// # Safety
-    /// The stream is of the device's primary context and alive until what was begun on it is done. What works on one arena
-    /// is begun on one stream only, or on another when the first is done: nothing else keeps runs apart.
+    /// The stream is of the device's primary context and alive until what was begun on it is done, and so is whatever began
+    /// it, whose code and memory the GPU uses. What works on one arena is begun on one stream only, or on another when the
+    /// first is done: nothing else keeps runs apart.
     pub unsafe fn new(stream: *mut std::ffi::c_void) -> OtherStream {
         OtherStream(stream.cast())
     }

@@ -65,6 +65,7 @@ impl Staging {
             Err(error) => {
                 return match error.0 {
                     Code::CUDA_ERROR_OUT_OF_MEMORY
+                    | Code::CUDA_ERROR_OPERATING_SYSTEM
                     | Code::CUDA_ERROR_NOT_SUPPORTED
                     | Code::CUDA_ERROR_NOT_PERMITTED => Ok(None),
                     _ => Err(failed("pinning memory of the host")(error)),

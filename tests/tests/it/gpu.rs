@@ -97,7 +97,7 @@ impl Mocked {
         let (exe, plan) = (folder.join("model"), compiled.plan.clone());
         let runner = std::fs::read(program("prestow-runner")).expect("it is built");
         write_executable(&exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
-        settle(&exe);
+        closed(&exe);
         let inputs = inputs(&graph, 3);
         for (port, tensor) in plan.inputs.iter().zip(&inputs) {
             std::fs::write(folder.join(format!("in-{}.npy", port.name)), npy::write(tensor))
@@ -147,16 +147,14 @@ impl Mocked {
     }
 }
 
-/// Waits until a file that was written here can be executed: a process that another test began meanwhile may have it open for
-/// writing until it becomes its own program.
-fn settle(exe: &Path) {
-    let is_busy = |_: &i32| {
-        let started = Command::new(exe).arg("--version").output();
-        started.is_err_and(|error| error.kind() == std::io::ErrorKind::ExecutableFileBusy)
+/// Waits until an executable that was just written can be run: a child that another test began meanwhile has the file open to
+/// write until it is a program of its own.
+pub(crate) fn closed(exe: &Path) {
+    let is_busy = || {
+        let error = without_libraries(exe).arg("describe").output().err();
+        error.is_some_and(|error| error.kind() == std::io::ErrorKind::ExecutableFileBusy)
     };
-    for _ in (0..500).take_while(is_busy) {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    (0..1000).take_while(|_| is_busy()).for_each(|_| std::thread::sleep(std::time::Duration::from_millis(5)));
 }
 
 /// A program that sees no library of NVIDIA's by the environment of whoever runs the tests.
@@ -486,7 +484,7 @@ fn whatever_a_driver_refuses_is_told_and_given_back() {
         &[("PRESTOW_MOCK_MEMORY", "1000")],
         "do not fit into Mock GPU: 1000 of 1000 are free (who holds the rest",
     );
-    check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "do not fit into Mock GPU");
+    check("refused", &[("PRESTOW_MOCK_FAIL", "cuMemAlloc_v2:1:2")], "Mock GPU does not give");
     check("code", &[("PRESTOW_MOCK_FAIL", "cuModuleLoadData:1:209")], "--target cuda:sm_90");
 }
 
@@ -512,8 +510,8 @@ fn constants_go_through_pinned_memory() {
     assert!(out.status.success() && changes == parts - 2, "{changes} of {parts}: {}", text(&out.stderr));
     let near = |got: &Tensor, want: &Tensor| crate::support::difference(got, want, 1e-3, 1e-3).is_none();
     assert!(!mocked.outputs().iter().zip(&want).all(|(got, want)| near(got, want)), "the wrong weights do no harm");
-    // 2: no memory, 800: not permitted, 801: not supported. Then bytes go as they are.
-    for code in [2, 800, 801] {
+    // 2: no memory, 304: the system refuses, 800: not permitted, 801: not supported. Then bytes go as they are.
+    for code in [2, 304, 800, 801] {
         let trace = right("plain", &[("PRESTOW_MOCK_FAIL", &format!("cuMemHostAlloc:1:{code}"))]);
         let at = mocked.plan.arena.size.align_up(Bytes(256));
         assert!(trace.contains(&format!("\nwrite {size} at {at}\n", at = at.0)) && !trace.contains("stage"), "{trace}");

@@ -155,7 +155,9 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     let library = items.iter().find(|item| item["what"] == "device: cuDNN").expect("it is told");
     assert_eq!(library["bytes"], 1 << 20);
     assert!(command(&["profile", "--warmup", "0", "--iters", "1"]).contains("cudnn_conv"));
-    assert!(command(&["describe"]).contains("needs        cuDNN 9.19.0 (libcudnn.so.9, and"));
+    let described = command(&["describe"]);
+    assert!(described.contains("needs        cuDNN 9.19.0 (libcudnn.so.9, and"), "{described}");
+    assert!(described.contains("beside a driver for CUDA 13.0\n"), "{described}");
 
     // What fails is told, and given back.
     let fails = |what: &str, variables: &[(&str, &str)], says: &[&str]| {

@@ -10,7 +10,7 @@ use plan::{Operand, Plan};
 use types::{Bytes, DType, Tensor, npy};
 
 use crate::executables::{program, text};
-use crate::gpu::{How, Mocked, built, network, with_cudnn, without_libraries};
+use crate::gpu::{How, Mocked, built, closed, network, with_cudnn, without_libraries};
 use crate::gpu_cudnn::convolutions;
 use crate::support::{difference, root};
 
@@ -44,6 +44,7 @@ fn several_executables_share_a_gpu() {
     for (mocked, mut compiled) in [&first, &second].into_iter().zip(programs) {
         compiled.plan.modules = mocked.plan.modules.clone();
         write_executable(&mocked.exe, &runner, &Program::join(vec![compiled])).expect("the folder is ours");
+        closed(&mocked.exe);
     }
     let (kernels, library) = (first.folder.join("kernels.inc"), first.folder.join("libcuda.so.1"));
     std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
@@ -168,12 +169,31 @@ fn what_stays_on_a_gpu_runs_on_a_callers_stream() {
     let taken = format!("copy {} from 0 to {}\nlaunch\n", x.size.0, place(x));
     let given = format!("copy {} from {} to 0\n", y.size.0, place(y));
     assert!(trace.contains(&taken) && trace.contains(&given) && !trace.contains("leaked"), "{trace}");
+    // A thread that has another GPU's context has it again behind each call, and behind the end.
+    let out = resident(&[("PRESTOW_MOCK_DEVICES", "2")]);
+    assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
+    let trace = mocked.trace();
+    let current = |line: &str| line.strip_prefix("takes up ").map(ToString::to_string);
+    let turns: Vec<String> = trace.lines().filter_map(current).collect();
+    let whose = [
+        ("1", "the thread's own"),
+        ("0 1", "what is opened"),
+        ("0 1", "a caller's blocks"),
+        ("0 1", "a run"),
+        ("0 1", "a caller's blocks"),
+        ("0 1", "what is opened goes"),
+        ("0 1", "the blocks and their GPU go, and the other one"),
+    ];
+    assert_eq!(turns.join(" "), whose.map(|(turns, _)| turns).join(" "), "{trace}");
     let out = resident(&[("PRESTOW_MOCK_FAIL", "cuMemcpyDtoDAsync_v2:2:999")]);
     assert!(text(&out.stderr).contains("the GPU failed at giving bytes"), "{}", text(&out.stderr));
 }
 
 fn run_resident(folder: &Path) {
     let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
+    // Where there are two GPUs, what is the thread's own is the other one.
+    let other = cuda::driver::Gpu::open(1).ok();
+    let own = || other.iter().for_each(|other| assert!(other.memory().is_ok(), "it takes up its context"));
     let gpu = runtime::Gpu::default();
     let mut resident = runtime::Resident::open(image.plans.clone(), Arc::new(image), &gpu).expect("it opens");
     let plan = resident.plan().clone();
@@ -199,10 +219,13 @@ fn run_resident(folder: &Path) {
     };
     assert!(refused(&mut resident, &[], &[output]).contains("the plan has 1 inputs, and 0 are given"));
     assert!(refused(&mut resident, &[short], &[output]).contains("`x` has 4320 bytes, and 4 are given"));
+    own();
     resident.enqueue(stream, &[input], &[output]).unwrap_or_else(|error| panic!("{error}"));
     let mut bytes = vec![0; y.size()];
     y.read(0, &mut bytes).expect("it gives them");
     let port = &plan.outputs[0];
     let tensor = Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes).expect("it is whole");
     std::fs::write(folder.join("y.npy"), npy::write(&tensor)).expect("the folder is ours");
+    own();
+    drop(resident);
 }

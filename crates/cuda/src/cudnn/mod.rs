@@ -57,10 +57,21 @@ const BOUND: [&str; 12] = [
 ];
 
 impl Planned {
+    /// The version of CUDA whose driver it is for, as `13.0`; none where the text does not tell.
+    pub fn driver(&self) -> Option<String> {
+        let version = self.profile()["driverVer"].as_u64()?;
+        Some(format!("{}.{}", version / 1000, version % 1000 / 10))
+    }
+
+    /// What the text tells of the device.
+    fn profile(&self) -> serde_json::Value {
+        let mut text: serde_json::Value = serde_json::from_str(&self.json).unwrap_or_default();
+        text.get_mut("GPUProfile").map(serde_json::Value::take).unwrap_or_default()
+    }
+
     /// In what a device differs from the one that it was planned for; nothing where the text does not tell.
     fn differences(&self, here: &Properties) -> Vec<String> {
-        let text: serde_json::Value = serde_json::from_str(&self.json).unwrap_or_default();
-        let (was, is) = (&text["GPUProfile"], serde_json::to_value(here).expect("properties are plain data"));
+        let (was, is) = (self.profile(), serde_json::to_value(here).expect("properties are plain data"));
         let other = BOUND.into_iter().filter(|fact| !was[fact].is_null() && was[fact] != is[fact]);
         other.map(|fact| format!("`{fact}` is {} and was {}", is[fact], was[fact])).collect()
     }
@@ -206,7 +217,10 @@ mod tests {
         let other = Properties { driver_ver: 13_010, max_block_size: [1024, 1024, 1], ..here.clone() };
         let told = ["`driverVer` is 13000 and was 13010", "`maxBlockSize` is [1024,1024,64] and was [1024,1024,1]"];
         assert_eq!(planned(&other).differences(&here), told);
-        let silent = Planned { json: "no text".into(), ..planned(&here) };
-        assert!(silent.differences(&here).is_empty());
+        assert_eq!(planned(&other).driver(), Some("13.1".into()));
+        for json in ["no text", "{}", "7", "[]"] {
+            let silent = Planned { json: json.into(), ..planned(&here) };
+            assert!(silent.differences(&here).is_empty() && silent.driver().is_none(), "{json}");
+        }
     }
 }

@@ -17,7 +17,8 @@ use super::{Backend, Device};
 use crate::process::{Item, Observed, Untold};
 use crate::{RunError, WeightSource};
 
-/// A GPU of this machine.
+/// A GPU of this machine. Its primary context stays current for a thread that opened or ran a session on it;
+/// [`Resident`](super::Resident) gives a caller's back.
 #[derive(Clone, Debug, Default)]
 pub struct Gpu {
     /// Its number, as the driver counts.
@@ -247,7 +248,9 @@ pub fn libraries(plan: &Plan) -> Vec<String> {
         plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
     let named = works.filter_map(|work| match work {
         Work::Cudnn(planned) => {
-            Some(format!("cuDNN {} (libcudnn.so.9, and libcublasLt.so that it loads)", planned.version))
+            let driver = planned.driver().map(|version| format!(", beside a driver for CUDA {version}"));
+            let files = "libcudnn.so.9, and libcublasLt.so that it loads";
+            Some(format!("cuDNN {} ({files}){}", planned.version, driver.unwrap_or_default()))
         }
         // Its algorithms are chosen where it runs, so that any version does whose functions are known.
         Work::Cublas(_) => Some("cuBLAS 13 (libcublasLt.so.13)".to_string()),

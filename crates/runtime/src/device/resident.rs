@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use cuda::{OtherMemory, OtherStream};
+use cuda::{Kept, OtherMemory, OtherStream};
 use plan::{Plan, Port};
 
 use super::gpu::{Gpu, GpuBackend};
 use crate::{RunError, WeightSource, session};
 
 /// Plans opened on a GPU, one of them selected, that read and write a caller's memory on a caller's stream. Nothing waits
-/// for the GPU, and nothing allocates after it is opened.
+/// for the GPU, and nothing allocates after it is opened. A thread's current context is the caller's before and after.
 pub struct Resident {
     plans: Vec<Arc<Plan>>,
     selected: usize,
-    backend: GpuBackend,
+    /// None when it goes.
+    backend: Option<GpuBackend>,
 }
 
 impl Resident {
@@ -26,8 +27,9 @@ impl Resident {
     /// Without any plan.
     pub fn open(plans: Vec<Arc<Plan>>, weights: Arc<dyn WeightSource>, gpu: &Gpu) -> Result<Resident, RunError> {
         session::check_plans(&plans, &*weights)?;
+        let _kept = Kept::now();
         let backend = GpuBackend::open(gpu, &plans, weights)?;
-        Ok(Resident { plans, selected: 0, backend })
+        Ok(Resident { plans, selected: 0, backend: Some(backend) })
     }
 
     /// The plan that is selected.
@@ -55,7 +57,16 @@ impl Resident {
         let plan = &self.plans[self.selected];
         fits("inputs", &plan.inputs, inputs)?;
         fits("outputs", &plan.outputs, outputs)?;
-        self.backend.enqueue(self.selected, stream, inputs, outputs)
+        let _kept = Kept::now();
+        let backend = self.backend.as_mut().expect("it is open until it goes");
+        backend.enqueue(self.selected, stream, inputs, outputs)
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        let _kept = Kept::now();
+        self.backend = None;
     }
 }
 

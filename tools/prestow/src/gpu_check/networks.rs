@@ -222,7 +222,7 @@ fn row(check: &Check, task: &Task, compiled: &Compiled, reference: &mut Option<R
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let arena = compiled.plan.arena.size;
     let audit = match arena <= AUDITED_MAX {
-        true => runtime::audit::audit(&mut session, &bytes).ok_or("the arena could not be read".to_string()),
+        true => Ok(runtime::audit::observe(&mut session, &bytes).map_err(failed)?),
         false => Err(format!("the arena has {arena}, and no more than {AUDITED_MAX} are watched")),
     };
     let tolerance = tolerance(numbers, asked.libraries);
