@@ -8,7 +8,7 @@
 //   PRESTOW_MOCK_CUDNN_ENGINES=large    in front of all there is one more that is as it should be, and wants 4 MiB
 //
 // For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
-// workspace, of which it writes a part; for halves whose channels are no neighbours it wants 4 MiB. A plan's text has the
+// workspace, of which it writes a part; for halves, and by tensor cores, it wants 4 MiB where channels are no neighbours. A plan's text has the
 // numbers that it is about, and the facts of the GPU, of which the driver has to be the same where it is read.
 
 #include <cstdint>
@@ -178,7 +178,7 @@ void compute(const Problem& p, std::map<int64_t, void*> at) {
 }
 
 /// Halves whose channels are no neighbours would be turned around.
-int64_t wanted(const Problem& p) { return p.number != F32 && p.x_at[1] != 1 ? 4 << 20 : WORKSPACE; }
+int64_t wanted(const Problem& p, int64_t engine) { return (p.number != F32 || engine == 1) && p.x_at[1] != 1 ? 4 << 20 : WORKSPACE; }
 
 /// A step that a stream may keep: the convolution and its addresses.
 struct Work {
@@ -269,7 +269,7 @@ int cudnnBackendFinalize(Object* object) {
                 int64_t engine = config->one<int64_t>(ENGINE_INDEX);
                 read(config->one<Object*>(ASKED_GRAPH), problem);
                 std::string text = "{\"cudnnVersion\":" + std::to_string(version()) + ",\"workspace\":";
-                text += std::to_string(engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem)) + ",\"numbers\":[";
+                text += std::to_string(engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem, engine)) + ",\"numbers\":[";
                 const int64_t* numbers = reinterpret_cast<const int64_t*>(&problem);
                 for (int at = 0; at < NUMBERS; at++) text += (at ? "," : "") + std::to_string(numbers[at]);
                 text += "],\"engine\":" + std::to_string(engine) + ",\"GPUProfile\":" + std::string(object->one<Object*>(PLAN_DEVICE)->all<char>(DEVICE_TEXT).data()) + "}";

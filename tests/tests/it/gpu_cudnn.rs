@@ -239,20 +239,18 @@ fn between_convolutions() -> Graph {
     graph
 }
 
-/// Halves, whose channels lie as its engines want them; what it does not do stands between turned values.
+/// What tensor cores multiply has its channels as their engines want them; what it does not do stands between turned values.
 #[test]
 fn halves_lie_as_cudnn_wants_them() {
     let test = "gpu_cudnn::halves_lie_as_cudnn_wants_them";
-    for dtype in HALVES {
-        let graphs = [
-            ("convolutions", convolutions(), 4),
-            ("between", between_convolutions(), 2),
-            ("resnet18", network("resnet18", &[2, 3, 40, 48]), 19),
-        ];
+    let halves = HALVES.map(|dtype| (dtype, Math::Strict, step(dtype)));
+    for (dtype, math, step) in halves.into_iter().chain([(DType::F32, Math::Tf32, 1.0 / 1024.0)]) {
+        let mut graphs = vec![("convolutions", convolutions(), 4), ("between", between_convolutions(), 2)];
+        graphs.extend(dtype.is_half().then(|| ("resnet18", network("resnet18", &[2, 3, 40, 48]), 19)));
         for (name, graph, least) in graphs {
-            let how = How { cudnn: Some(Math::Strict), dtype, ..How::default() };
+            let how = How { cudnn: Some(math), dtype, ..How::default() };
             let Some(mocked) = Mocked::new(test, &format!("gpu-cudnn-{name}-{dtype}"), graph, how) else { return };
-            let (plan, name) = (&mocked.plan, format!("{name}, {dtype}"));
+            let (plan, name) = (&mocked.plan, format!("{name}, {dtype}, {}", math.name()));
             assert!(least <= by_cudnn(plan).len(), "{name}: {:?}", by_cudnn(plan));
             let labels = || plan.steps.iter().filter(|step| step.kernel == CUDNN_CONV).map(|step| &step.label);
             assert!(labels().all(|label| label.ends_with("engine 1")), "{name}: tensor cores multiply halves exactly");
@@ -267,7 +265,7 @@ fn halves_lie_as_cudnn_wants_them() {
             assert_eq!(mocked.trace(), expected_trace(plan), "{name}");
             let processor = crate::support::compiled(mocked.graph.clone()).expect("processors have kernels for it");
             let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
-            assert_near(&name, &mocked.outputs(), &want, 8.0 * step(dtype));
+            assert_near(&name, &mocked.outputs(), &want, 8.0 * step);
             if !name.starts_with("between") {
                 continue;
             }

@@ -34,9 +34,12 @@ pub const COPY: &str = "ceiling_copy";
 /// The bytes that a block of it copies.
 pub const COPIED: usize = THREADS as usize * 4 * 16;
 
+/// What the kernels are made of.
+const NEEDS: [Template; 3] = [Template::Base, Template::Product, Template::Tensor];
+
 /// All of them as one source.
 pub fn ceilings() -> Source {
-    let templates = Template::ALL.into_iter().filter(|(own, _)| [Template::Base, Template::Tensor].contains(own));
+    let templates = Template::ALL.into_iter().filter(|(own, _)| NEEDS.contains(own));
     let mut text: String = templates.map(|(_, text)| format!("{text}\n")).collect();
     text.push_str(include_str!("../../../../cuda/ceilings.cu"));
     let entry = |name: &str, parameters: [&str; 2]| Entry {

@@ -16,6 +16,7 @@ mod pointwise;
 mod products;
 mod recurrent;
 mod rows;
+mod spare;
 mod tensor;
 mod text;
 mod windows;
@@ -36,6 +37,7 @@ use types::{Bytes, DType, Layout, Shape};
 
 use crate::halves::{follows, is_of_numbers};
 use crate::{Call, CallInput, FREE_SCRATCH, LowerError, Pack, Target};
+use spare::spare;
 use text::ctype;
 
 pub use ceilings::{BURSTS, Burst, COPIED, COPY, ceilings};
@@ -274,8 +276,9 @@ impl Target for CudaTarget {
     }
 
     fn blocked(&self) -> Option<Layout> {
-        // With f32 cuDNN's engines take row-major values as they are.
-        (self.cudnn.is_some() && self.dtype.is_half()).then_some(Layout::ChannelsLast)
+        // Tensor cores' engines want channels as neighbours; those that multiply f32 as it is take row-major values.
+        let by_cores = |planner: &Rc<Planner>| self.dtype.is_half() || planner.math() == Math::Tf32;
+        self.cudnn.as_ref().is_some_and(by_cores).then_some(Layout::ChannelsLast)
     }
 
     fn time(&self, graph: &Graph, id: NodeId, layout: Layout) -> Option<u64> {
@@ -320,7 +323,10 @@ impl Target for CudaTarget {
 
     fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
         let node = graph.node(id);
-        let view = View { rounds: self.rounds, ..View::new(graph, node) };
+        let mut view = View { rounds: self.rounds, ..View::new(graph, node) };
+        if matches!(node.op, Op::Conv(_) | Op::MatMul(_)) {
+            view.spare = spare(graph, id);
+        }
         let values = || node.inputs.iter().chain(&node.outputs);
         let large = values().find(|&&value| ELEMENTS_MAX < graph.ty(value).shape.elements());
         let calls = match (large, layout::misplaced(graph, node)) {
@@ -348,6 +354,8 @@ struct View<'a> {
     layout: Layout,
     /// Whether operands of `f32` may be rounded for tensor cores.
     rounds: bool,
+    /// Workspace that the arena has room for beside what lives while the node runs.
+    spare: Bytes,
 }
 
 impl<'a> View<'a> {
@@ -360,7 +368,7 @@ impl<'a> View<'a> {
                 (Cow::Borrowed(&node.op), inputs, graph.ty(node.outputs[0]).clone())
             }
         };
-        View { graph, node, op, inputs, output, layout, rounds: false }
+        View { graph, node, op, inputs, output, layout, rounds: false, spare: Bytes::ZERO }
     }
 }
 

@@ -20,8 +20,8 @@ const WORDS: usize = 16;
 const BLOCKS: usize = 128;
 /// Steps over terms that a part has at least: its first ones wait for memory, and parts have to be joined.
 const STEPS_MIN: usize = 4;
-/// The most bytes of sums of parts.
-const PARTS_MAX: Bytes = Bytes(4 << 20);
+/// Fewer parts gain less than their workspace and the second launch cost.
+const PARTS_MIN: usize = 3;
 
 /// The most bytes that are copied at once.
 const TOGETHER: usize = 16;
@@ -62,7 +62,7 @@ pub(super) struct Tiles {
 
 impl Tiles {
     /// For so many products of `rows` by `columns` results, sums of so many terms, whose factors are a node's first two
-    /// operands; within so much workspace.
+    /// operands; within so much workspace, and what the arena has to spare.
     pub(super) fn new(node: &View, extents: [usize; 3], terms: usize, scratch: Bytes) -> Tiles {
         let [count, rows, columns] = extents;
         let [left, right] = [0, 1].map(|ix| node.input(ix).dtype);
@@ -78,9 +78,9 @@ impl Tiles {
         let blocks: usize = tiles.grid().iter().map(|&blocks| blocks as usize).product();
         let steps = terms.div_ceil(if cores.is_some() { WORDS * 4 / left.size().0 as usize } else { DEPTH });
         let sums = Bytes(4 * (count * rows * columns) as u64);
-        let fitting = scratch.min(PARTS_MAX).0 / sums.0.max(1);
+        let fitting = scratch.min(node.spare).0 / sums.0.max(1);
         let parts = (BLOCKS / blocks).min(steps / STEPS_MIN).min(fitting as usize);
-        if 1 < parts && Bytes::ZERO < sums {
+        if PARTS_MIN <= parts && Bytes::ZERO < sums {
             // As many as have something to do.
             tiles.parts = steps.div_ceil(steps.div_ceil(parts));
         }
