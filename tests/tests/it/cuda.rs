@@ -348,7 +348,11 @@ fn kernels_of_halves_keep_to_their_definitions_under_sanitizers() {
     let (cases, _) = cases();
     for dtype in HALVES {
         let mut graphs = half_cases(&cases, dtype);
-        let between = |(name, _): &&(String, Graph)| ["conv", "matmul", "attention"].iter().any(|op| name.contains(op));
+        // Extents do not matter to what is rounded between kernels.
+        let is_of_extents = |name: &str| ["tiled", "turned", "copied", "large"].iter().any(|of| name.starts_with(of));
+        let between = |(name, _): &&(String, Graph)| {
+            ["conv", "matmul", "attention"].iter().any(|op| name.contains(op)) && !is_of_extents(name)
+        };
         graphs.extend(cases.iter().filter(between).cloned());
         check(test, &format!("cuda-operators-{dtype}"), graphs, dtype, &SANITIZERS);
     }

@@ -147,11 +147,15 @@ pub(crate) struct Profile {
     pub(crate) json: bool,
 }
 
-/// Networks to check on a GPU.
+/// Operators and networks to check on a GPU.
 pub(crate) struct GpuCheck {
     pub(crate) device: usize,
+    /// Whether networks are checked.
+    pub(crate) networks: bool,
     /// None: all that have a name.
     pub(crate) models: Vec<String>,
+    /// None where operators are not checked; else texts of which their cases have one in their names, none for all cases.
+    pub(crate) operators: Option<Vec<String>>,
     pub(crate) batches: Vec<usize>,
     pub(crate) iters: usize,
     /// Distinct ones.
@@ -193,7 +197,7 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
                                                    (either form), TBD's log
        prestow profile analysis FILE...            sums by TBD's keywords
        prestow profile entries FILE [flags]        the largest entries by category
-       prestow gpu-check [MODEL]... [flags]        networks on the GPU at hand: results, memory and speed
+       prestow gpu-check [MODEL]... [flags]        operators and networks on the GPU at hand: results, memory and speed
        prestow target record [flags]               the facts of the GPU at hand, as a file for --target
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
@@ -235,7 +239,9 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...], --dtype f32,tf32,f16,bf16, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
+gpu-check: --operators         the cases of operators, and the MODELs that are named; without it these, or all of both
+           --only TEXT         of these cases those with TEXT in their names; repeat for several
+           --batch N[,N...], --dtype f32,tf32,f16,bf16, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
            --cublas-workspace BYTES, --data DIR, -o FILE (the report as JSON)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
@@ -334,7 +340,9 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
     let data = Request::default().data;
     let mut check = GpuCheck {
         device: 0,
+        networks: true,
         models: Vec::new(),
+        operators: None,
         batches: vec![1],
         iters: 50,
         dtypes: vec![Numbers::F32],
@@ -353,6 +361,8 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
                 let flag = flag.to_string();
                 check.libraries.set(&flag, &mut words)?;
             }
+            Long("operators") => drop(check.operators.get_or_insert_default()),
+            Long("only") => check.operators.get_or_insert_default().push(text_value(&mut words)?),
             Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
             Long("data") => check.data = text_value(&mut words)?.into(),
             Long("output") | Short('o') => check.output = Some(text_value(&mut words)?.into()),
@@ -362,6 +372,11 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         }
     }
     check.libraries = check.libraries.settled(false, &check.dtypes)?;
+    // What is named is checked; where nothing is, everything.
+    check.networks = !check.models.is_empty() || check.operators.is_none();
+    if check.models.is_empty() {
+        check.operators.get_or_insert_default();
+    }
     Ok(Command::GpuCheck(check))
 }
 

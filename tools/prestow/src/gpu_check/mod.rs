@@ -1,7 +1,10 @@
-//! `prestow gpu-check`: networks on the GPU at hand, beside this machine's processor: results, memory and speed, in one
-//! table and one file. This file has the command and the head of the report; `networks` the rows of networks.
+//! `prestow gpu-check`: operators and networks on the GPU at hand: results, memory and speed, in one report and one file.
+//! This file has the command and the head of the report; `operators` the cases of operators, beside their definitions, and
+//! `trials` what they are in which numbers; `networks` the rows of networks, beside this machine's processor.
 
 mod networks;
+mod operators;
+mod trials;
 
 use cuda::Math;
 use cuda::cublas::CublasLt;
@@ -13,9 +16,10 @@ use crate::Answer;
 use crate::arguments::{GpuCheck, Libraries, Numbers};
 use crate::device::{Device, places};
 
-/// Checks all networks asked for, one after the other. The answer is no where one is wrong, or uses other memory than was
-/// planned.
+/// Checks all operators and networks asked for, one after the other. The answer is no where one is wrong, or uses other
+/// memory than was planned.
 pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
+    let cases = asked.operators.as_deref().map(operators::chosen).transpose()?;
     let gpu = cuda::driver::Gpu::open(asked.device).map_err(|error| error.to_string())?;
     let name = format!("cuda:{}", gpu.arch());
     let target = CudaTarget::named(&name).ok_or_else(|| {
@@ -56,7 +60,14 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         Bytes(free as u64),
         Bytes(total as u64)
     );
-    let (rows, yes) = networks::rows(asked, &all, &mut text);
+    let operators = cases.map(|cases| operators::check(asked, &gpu, &all, &cases));
+    text.extend(operators.iter().map(|report| &report.text[..]));
+    let (rows, right) = match asked.networks {
+        true => networks::rows(asked, &all, &mut text),
+        false => (Vec::new(), true),
+    };
+    let yes = right && operators.as_ref().is_none_or(|report| report.yes);
+    let (cases, sums) = operators.map(|report| (report.rows, report.sums)).unzip();
     let library = |library: Option<String>, maths: &[&str]| {
         library.map(|version| json!({ "version": version, "math": maths.join(", ") }))
     };
@@ -71,6 +82,8 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         "cudnn": library(cudnn, &cudnn_maths),
         "cublas": library(cublas, &cublas_maths),
         "dtypes": dtypes,
+        "operators": cases.unwrap_or_default(),
+        "operators_summary": sums.unwrap_or_default(),
         "networks": rows,
     });
     if let Some(path) = &asked.output {

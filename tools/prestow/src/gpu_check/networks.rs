@@ -23,7 +23,7 @@ const TOLERANCE: f64 = 1e-3;
 const STEPS: f64 = 8.0;
 /// Networks whose arena has no more bytes are watched byte by byte: watching copies and compares the whole arena after each
 /// step. There is room for a workspace of cuBLASLt's (32 MiB) beside what lies between layers.
-const AUDITED_MAX: Bytes = Bytes(64 << 20);
+pub(super) const AUDITED_MAX: Bytes = Bytes(64 << 20);
 
 /// A row for each network, batch and dtype, and whether all are right; what is shown of them goes to the text.
 pub(super) fn rows(asked: &GpuCheck, all: &[On], text: &mut String) -> (Vec<Json>, bool) {
@@ -81,7 +81,7 @@ impl Reference {
     }
 }
 
-fn open(compiled: &Compiled, device: &dyn runtime::Device) -> Result<Session, String> {
+pub(super) fn open(compiled: &Compiled, device: &dyn runtime::Device) -> Result<Session, String> {
     let (plan, constants) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()));
     runtime::open(plan, constants, device).map_err(|error| error.to_string())
 }
