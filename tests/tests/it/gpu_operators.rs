@@ -91,7 +91,7 @@ fn operators_are_checked_by_one_command() {
     assert_eq!(said.verdicts("hard_swish, all bf16"), ["equal"]);
     assert_eq!(said.verdicts("maximum of bytes"), ["refused"; 4]);
     assert!(said.row("maximum of bytes")["reason"].as_str().is_some_and(|reason| reason.contains("u8")));
-    assert!(said.text.contains("refused: bf16, maximum of bytes: "), "{}", said.text);
+    assert!(said.text.contains("refused: f32 tf32 f16 bf16, maximum of bytes: for `pool`"), "{}", said.text);
     // A product of rounded operands is off by something.
     let rows = said.report["operators"].as_array().expect("there are rows");
     let rounded = rows.iter().find(|row| row["dtype"] == "tf32" && row["case"] == "tiled matmul 65x17x63");

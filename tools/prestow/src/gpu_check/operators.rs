@@ -27,6 +27,9 @@ use crate::device::places;
 /// Plans whose kernels are one source. A source repeats what kernels share, and all of it is loaded for each of its plans.
 const TOGETHER: usize = 24;
 
+/// Characters of a case's name that are shown; the file has all.
+const NAME_SHOWN: usize = 80;
+
 /// Verdicts that say yes, those that say no, and how they are counted.
 const VERDICTS: [&str; 6] = ["equal", "right", "refused", "WRONG", "OTHER MEMORY", "FAILED"];
 
@@ -67,7 +70,7 @@ pub(super) fn check(asked: &GpuCheck, gpu: &cuda::driver::Gpu, all: &[On], cases
         let _ = write!(text, "{dtype:<9} {:>6} {equal:>6} {right:>6} {refused:>8} {wrong:>6} ", own.len());
         let _ = write!(text, "{memory:>6} {failed:>7} {seconds:>9.1}");
         if let Some((part, name)) = &most {
-            let _ = write!(text, "  {part:.2}, {}", name.as_str().unwrap_or_default());
+            let _ = write!(text, "  {part:.2}, {}", shortened(name.as_str().unwrap_or_default()));
         }
         text.push('\n');
         let mut sum = json!({
@@ -83,16 +86,37 @@ pub(super) fn check(asked: &GpuCheck, gpu: &cuda::driver::Gpu, all: &[On], cases
         sums.push(sum);
         rows.extend(own);
     }
-    // What is not right, what was not asked for first.
+    text.push_str(&told(&rows));
+    let yes = rows.iter().all(|row| VERDICTS[..3].iter().any(|verdict| row["verdict"] == *verdict));
+    Report { text, rows, sums: sums.into(), yes }
+}
+
+/// A line for each that is not right, and one for what is refused in several dtypes.
+fn told(rows: &[Json]) -> String {
+    let mut lines: Vec<(&str, String, Vec<&str>)> = Vec::new();
     for verdict in ["WRONG", "OTHER MEMORY", "FAILED", "refused"] {
         for row in rows.iter().filter(|row| row["verdict"] == verdict) {
             let field = |key: &str| row[key].as_str().unwrap_or_default();
             let reason = field("reason").lines().next().unwrap_or_default();
-            let _ = writeln!(text, "  {verdict}: {}, {}: {reason}", field("dtype"), field("case"));
+            // A target's name has the dtype in it.
+            let reason =
+                if verdict == "refused" { reason.rsplit("has no kernel").next().unwrap_or(reason) } else { reason };
+            let line = format!("{}: {}", shortened(field("case")), reason.trim());
+            match lines.iter_mut().find(|(of, other, _)| *of == verdict && *other == line) {
+                Some((_, _, dtypes)) => dtypes.push(field("dtype")),
+                None => lines.push((verdict, line, vec![field("dtype")])),
+            }
         }
     }
-    let yes = rows.iter().all(|row| VERDICTS[..3].iter().any(|verdict| row["verdict"] == *verdict));
-    Report { text, rows, sums: sums.into(), yes }
+    lines.iter().map(|(verdict, line, dtypes)| format!("  {verdict}: {}, {line}\n", dtypes.join(" "))).collect()
+}
+
+/// As much of a case's name as a line has room for.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME_SHOWN) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.to_string(),
+    }
 }
 
 /// The rows of one dtype.
