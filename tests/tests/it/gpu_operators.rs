@@ -127,6 +127,23 @@ fn libraries_are_checked_by_operators() {
     }
 }
 
+/// What is known, and what comes with the run, lies as cuDNN's engines read it.
+#[test]
+fn operands_lie_as_libraries_read_them() {
+    let test = "gpu_operators::operands_lie_as_libraries_read_them";
+    let Some(tools) = tools(test, "gpu-operators-operands") else { return };
+    assert!(built_cudnn(&tools), "the driver was built");
+    let words = ["--only", "known residual of 72", "--only", "conv 3:", "--dtype", "f16", "--cudnn"];
+    let said = check(&tools, &words, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    let turned = said.row("tiled conv with a known residual of 72 channels, all f16");
+    assert_eq!(turned["kernels"], serde_json::json!(["cuda_move", "cudnn_conv", "cuda_move"]), "it lies by channels");
+    let rows = said.report["operators"].as_array().expect("there are rows");
+    let with_run = rows.iter().filter(|row| row["case"].as_str().is_some_and(|name| name.starts_with("conv 3:")));
+    let kernels: Vec<&Json> = with_run.map(|row| &row["kernels"][0]).collect();
+    assert_eq!(kernels, ["cuda_pointwise", "cudnn_conv"]);
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     let test = "gpu_operators::what_is_wrong_is_named";
