@@ -239,7 +239,8 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --operators         the cases of operators, and the MODELs that are named; without it these, or all of both
+gpu-check: MODEL...            these networks alone; without any, and without the next two, all operators and all networks
+           --operators         the cases of every operator, and no networks but those that are named
            --only TEXT         of these cases those with TEXT in their names; repeat for several
            --batch N[,N...], --dtype f32,tf32,f16,bf16, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
            --cublas-workspace BYTES, --data DIR, -o FILE (the report as JSON)
