@@ -99,14 +99,17 @@ pub fn of_eleven_bits(tensor: &Tensor) -> Tensor {
     Tensor::from_fn(tensor.shape().clone(), |ix| to_eleven_bits(items[ix]) as f32)
 }
 
-/// Whether a graph is one product or convolution of `f32`, whose operands tensor cores may round, and nothing else but what
-/// moves elements.
-pub fn is_product(graph: &Graph) -> bool {
+/// Whether a graph is one product or convolution, and nothing else but what moves elements.
+pub fn is_one_product(graph: &Graph) -> bool {
     let of = |is: fn(&Op) -> bool| graph.nodes().values().filter(|node| is(&node.op)).count();
     let products = of(|op| matches!(op, Op::MatMul(_) | Op::Conv(_)));
     let moves = of(|op| matches!(op, Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_)));
-    let is_f32 = graph.values().values().all(|value| value.ty.dtype == DType::F32);
-    products == 1 && products + moves == graph.nodes().len() && is_f32
+    products == 1 && products + moves == graph.nodes().len()
+}
+
+/// Whether it is one of `f32`, whose operands tensor cores may round.
+pub fn is_product(graph: &Graph) -> bool {
+    is_one_product(graph) && graph.values().values().all(|value| value.ty.dtype == DType::F32)
 }
 
 /// Whether functions follow a product, which may make more of a difference than it is.

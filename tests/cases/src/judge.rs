@@ -66,13 +66,14 @@ impl Allowed {
     }
 
     /// Of the one product that a graph is, where operands are rounded to eleven bits: a step of the sum of the terms' sizes,
-    /// once or several times.
+    /// once or several times. Functions that follow are not looked at.
     ///
     /// # Errors
     /// The inputs are not the graph's.
     pub fn of_rounded(graph: &Graph, given: &[Tensor], steps: f64) -> Result<Allowed, EvalError> {
         let sizes: Vec<Tensor> = given.iter().map(sizes).collect();
-        let most = evaluate(&with_known(graph, self::sizes), &sizes)?.swap_remove(0).to_f64();
+        let plain = without_activation(&with_known(graph, self::sizes));
+        let most = evaluate(&plain, &sizes)?.swap_remove(0).to_f64();
         Ok(Allowed::Each(most.into_iter().map(|most| (steps * ELEVEN_BITS + 1e-5) * most + 1e-6).collect()))
     }
 
@@ -87,6 +88,20 @@ impl Allowed {
         let plain = without_activation(&with_known(graph, self::sizes));
         let most = evaluate(&plain, &sizes)?.swap_remove(0).to_f64();
         Ok(Allowed::Each(most.into_iter().map(|most| 2e-5 * most + TOLERANCE).collect()))
+    }
+
+    /// Of the one product that a graph of halves is, where a library's result is rounded before the functions that follow:
+    /// beside the usual difference a step of that result. It is off by half of one, of which functions make at most twice.
+    ///
+    /// # Errors
+    /// The inputs are not the graph's.
+    pub fn of_rounded_between(graph: &Graph, given: &[Tensor], stored: DType) -> Result<Allowed, EvalError> {
+        let between = evaluate(&without_activation(graph), given)?.swap_remove(0).to_f64();
+        let want = evaluate(graph, given)?.swap_remove(0);
+        let usual = Allowed::of(&want, stored);
+        let want = want.to_f64();
+        let own = |(ix, between): (usize, &f64)| usual.at(ix, want[ix]) + step(stored) * between.abs();
+        Ok(Allowed::Each(between.iter().enumerate().map(own).collect()))
     }
 
     fn at(&self, ix: usize, want: f64) -> f64 {

@@ -1,7 +1,7 @@
 //! [`Trial`]: a case of an operator in the numbers that a run is about, compiled, with what its results are held to.
 
 use cases::Case;
-use cases::forms::{has_activation, in_halves, is_product, of_eleven_bits, with_known};
+use cases::forms::{has_activation, in_halves, is_one_product, is_product, of_eleven_bits, with_known};
 use cases::judge::{Allowed, inputs};
 use compiler::{Compiled, Model};
 use cuda::Math;
@@ -37,6 +37,8 @@ enum Bound {
     Rounded(f64),
     /// By the order of a library's sums.
     Sums,
+    /// By the rounding of what is stored, and of what lies between a library's product and the functions that follow.
+    Between(DType),
 }
 
 /// What is wanted of a trial.
@@ -59,6 +61,9 @@ impl Trial {
         let allowed = match self.bound {
             Bound::Stored(dtype) => outputs.iter().map(|want| Allowed::of(want, dtype)).collect(),
             Bound::Rounded(steps) => vec![Allowed::of_rounded(rounded, given, steps).map_err(failed)?],
+            Bound::Between(dtype) => {
+                vec![Allowed::of_rounded_between(rounded, given, dtype).map_err(failed)?]
+            }
             Bound::Sums => vec![Allowed::of_sums(rounded, given).map_err(failed)?],
         };
         Ok(Wanted { outputs, allowed })
@@ -66,8 +71,8 @@ impl Trial {
 }
 
 /// A case in the numbers of a target. Of halves there are two: with all numbers in them, and with those between kernels, where
-/// there are some. Of operands that are rounded there are two as well: some that eleven bits hold, whose products are exact,
-/// and others.
+/// there are some. Of operands that emitted kernels round there are two as well: some that eleven bits hold, whose products are
+/// exact, and others.
 pub(super) fn trials(case: &Case, on: &On, libraries: Libraries) -> Vec<Trial> {
     let target = &on.device.target;
     let Case { name, graph } = case;
@@ -78,8 +83,10 @@ pub(super) fn trials(case: &Case, on: &On, libraries: Libraries) -> Vec<Trial> {
     if dtype.is_half() {
         let own = plain(Bound::Stored(dtype));
         let all = in_halves(graph, dtype).filter(|_| has(graph, DType::F32)).map(|graph| {
-            let given = inputs(&graph, SEED);
-            trial(format!("{name}, all {dtype}"), graph, given, Bound::Stored(dtype))
+            let (given, name) = (inputs(&graph, SEED), format!("{name}, all {dtype}"));
+            let is_between = library(&graph, libraries).is_some() && has_activation(&graph);
+            let bound = if is_between { Bound::Between(dtype) } else { Bound::Stored(dtype) };
+            trial(name, graph, given, bound)
         });
         let is_kept = all.is_none() || (has(&own.rounded, dtype) && !has(graph, dtype));
         return Some(own).filter(|_| is_kept).into_iter().chain(all).collect();
@@ -87,12 +94,16 @@ pub(super) fn trials(case: &Case, on: &On, libraries: Libraries) -> Vec<Trial> {
     match rounding(graph, on.numbers, libraries) {
         Rounding::None => vec![plain(Bound::Stored(DType::F32))],
         Rounding::Sums => vec![plain(Bound::Sums)],
-        Rounding::Operands(steps) => {
+        // Functions that follow make at most twice of a difference.
+        Rounding::Library(steps) => {
+            vec![plain(Bound::Rounded(if has_activation(graph) { 2.0 * steps } else { steps }))]
+        }
+        Rounding::Operands => {
             let exact = with_known(graph, of_eleven_bits);
             let given = inputs(graph, SEED).iter().map(of_eleven_bits).collect();
             let exact = trial(format!("{name}, of eleven bits"), exact, given, Bound::Stored(DType::F32));
             // What follows a sum may make more of a difference than it is.
-            let rough = (!has_activation(graph)).then(|| plain(Bound::Rounded(steps)));
+            let rough = (!has_activation(graph)).then(|| plain(Bound::Rounded(1.0)));
             rough.into_iter().chain([exact]).collect()
         }
     }
@@ -103,22 +114,29 @@ enum Rounding {
     None,
     /// A library adds in an order of its own, or by Winograd's algorithm.
     Sums,
-    /// Operands have eleven bits, and a product is off by so many steps.
-    Operands(f64),
+    /// Operands are rounded to eleven bits, and nothing else.
+    Operands,
+    /// A library does so, or rounds what Winograd's algorithm makes of them; a product is off by so many steps.
+    Library(f64),
 }
 
 fn rounding(graph: &Graph, numbers: Numbers, libraries: Libraries) -> Rounding {
     if !is_product(graph) {
         return Rounding::None;
     }
-    let is_conv = graph.nodes().values().any(|node| matches!(node.op, Op::Conv(_)));
-    match (if is_conv { libraries.cudnn } else { libraries.cublas }, numbers) {
-        // A library may cut operands off instead of rounding them: each is off by twice as much.
-        (Some(Math::Tf32), _) => Rounding::Operands(2.0),
-        (_, Numbers::Tf32) => Rounding::Operands(1.0),
+    match (library(graph, libraries), numbers) {
+        // It may cut operands off instead of rounding them: each is off by twice as much.
+        (Some(Math::Tf32), _) => Rounding::Library(2.0),
+        (_, Numbers::Tf32) => Rounding::Operands,
         (Some(_), _) => Rounding::Sums,
         (None, _) => Rounding::None,
     }
+}
+
+/// How the library computes that is asked for the one product that a graph is; none where there is none.
+fn library(graph: &Graph, libraries: Libraries) -> Option<Math> {
+    let is_conv = graph.nodes().values().any(|node| matches!(node.op, Op::Conv(_)));
+    if is_conv { libraries.cudnn } else { libraries.cublas }.filter(|_| is_one_product(graph))
 }
 
 fn has(graph: &Graph, dtype: DType) -> bool {
