@@ -4,11 +4,14 @@
 //
 //   PRESTOW_MOCK_TRACE=FILE       every call that does something, a line each
 //   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E; a record in which one fails
-//                                 ends with 901 and without a graph, as a driver's does. E!: and so does every call after it
+//                                 ends with 901 and without a graph, as a driver's does
 //   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
 //   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
 //   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
 //   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
+//   PRESTOW_MOCK_EARLY=1          whoever waits for an event goes on at once, as one who forgot to wait would
+//
+// A failure that a context does not survive (a kernel's, the memory's, the bus's) is from then on what all of its calls answer.
 //
 // Its clock, which events read, goes on by a quarter of a millisecond with each kernel and each work of a library.
 //
@@ -22,6 +25,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 
 #include <dlfcn.h>
@@ -93,11 +97,16 @@ struct Event {
     size_t copies;
 };
 
-/// A copy out of pinned memory. It is done as late as the host may have it done: when that waits for the stream.
+/// A copy that was begun on a stream. It is done as late as it may be: when the host waits for the stream, or something is
+/// launched behind it.
 struct Copy {
-    uint64_t to;
+    char* to;
     const char* from;
     size_t size;
+    /// What was there when it was begun: of pinned memory, which may not change until it is done, to compare; of other memory
+    /// of the host's, which the driver has read by then, to copy. Nothing where it goes to the host.
+    std::string bytes;
+    bool is_pinned, to_host;
 };
 
 const char* variable(const char* name) { return std::getenv(name); }
@@ -115,10 +124,12 @@ struct Driver {
     std::map<const char*, size_t> pinned;
     std::vector<Copy> begun;
     size_t copied = 0;
+    /// Copies of the default stream, for which streams that were made non-blocking do not wait.
+    std::vector<Copy> by_default;
     Graph* recording = nullptr;
     /// A call failed since the record began, which is none any more.
     bool invalidated = false;
-    /// What every call fails with from now on.
+    /// What the context did not survive.
     int lost = SUCCESS;
     /// Who is told of memory that is allocated (1) or released (2).
     void (*observer)(int, uint64_t, size_t) = nullptr;
@@ -146,16 +157,20 @@ struct Driver {
     int enter(const char* name) {
         const int number = ++calls[name];
         const char* fail = variable("PRESTOW_MOCK_FAIL");
-        char wanted[64], mark = 0;
+        char wanted[64];
         int at, error;
-        if (lost) return lost;
-        if (fail && 3 <= std::sscanf(fail, "%63[^:]:%d:%d%c", wanted, &at, &error, &mark) && wanted == std::string(name) && at == number) {
+        if (fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number) {
             say("%s fails with %d", name, error);
-            lost = mark == '!' ? error : SUCCESS;
             invalidated = recording;
+            static const std::set<int> deadly = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 911};
+            if (deadly.count(error)) lost = error;
+            // Whoever was to get bytes may be gone.
+            for (Copy& copy : begun) copy.size = copy.to_host ? 0 : copy.size;
             return error;
         }
-        return SUCCESS;
+        const auto begins = [name](const char* word) { return !std::strncmp(name, word, std::strlen(word)); };
+        // What asks the driver and no context goes on to work.
+        return begins("cuInit") || begins("cuDriver") || begins("cuDevice") || begins("cuCtx") ? SUCCESS : lost;
     }
 
     size_t memory() { return variable("PRESTOW_MOCK_MEMORY") ? std::strtoull(variable("PRESTOW_MOCK_MEMORY"), nullptr, 10) : 1ull << 30; }
@@ -168,10 +183,30 @@ struct Driver {
         return address + size <= after->first + after->second ? after : allocations.end();
     }
 
+    void copy(const Copy& own) {
+        const bool has_changed = own.is_pinned && std::memcmp(own.bytes.data(), own.from, own.size) != 0;
+        if (has_changed) say("changed while it is read");
+        std::memcpy(own.to, own.is_pinned || own.to_host ? own.from : own.bytes.data(), own.size);
+    }
+
     /// Does what was begun, up to a copy.
     void copy(size_t end) {
-        for (; copied < end; copied++) std::memcpy(reinterpret_cast<void*>(begun[copied].to), begun[copied].from, begun[copied].size);
+        for (; copied < end; copied++) copy(begun[copied]);
     }
+
+    /// What comes next on a stream is done behind these.
+    void settle(const void* stream) {
+        if (stream != non_blocking()) finish_default();
+        copy(begun.size());
+    }
+
+    void finish_default() {
+        for (const Copy& own : by_default) copy(own);
+        by_default.clear();
+    }
+
+    /// All streams that were made so. The others are what they are given as, and wait for the default stream.
+    void* non_blocking() { return &by_default; }
 
     /// A host has waited for the stream up to an event, or for all of it.
     void reach(const Event* last) {
@@ -210,8 +245,8 @@ struct Driver {
         return SUCCESS;
     }
 
-    int add(const Launch& launch) {
-        if (!recording) return copy(begun.size()), run(launch);
+    int add(const Launch& launch, const void* stream) {
+        if (!recording) return settle(stream), run(launch);
         recording->launches.push_back(launch);
         return SUCCESS;
     }
@@ -295,10 +330,10 @@ int cuCtxSetCurrent(void*) {
     ENTER("cuCtxSetCurrent");
     return SUCCESS;
 }
-int cuStreamCreate(void** stream, unsigned) {
+int cuStreamCreate(void** stream, unsigned flags) {
     ENTER("cuStreamCreate");
     driver().alive["stream"]++;
-    return *stream = &driver(), SUCCESS;
+    return *stream = flags & 1 ? driver().non_blocking() : &driver(), SUCCESS;
 }
 // These two are for programs that use cust.
 int cuStreamCreateWithPriority(void** stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
@@ -334,7 +369,8 @@ int cuEventRecord(void* handle, void* stream) {
 }
 int cuEventSynchronize(void* handle) {
     ENTER("cuEventSynchronize");
-    const Event* event = static_cast<Event*>(handle);
+    Event* event = static_cast<Event*>(handle);
+    if (variable("PRESTOW_MOCK_EARLY")) return event->reached = true, SUCCESS;
     if (event->recorded && !event->reached) driver().reach(event);
     return SUCCESS;
 }
@@ -387,8 +423,8 @@ int cuMemHostAlloc(void** memory, size_t size, unsigned) {
 int cuMemFreeHost(void* memory) {
     if (!driver().pinned.erase(static_cast<char*>(memory))) return INVALID_VALUE;
     driver().alive["pinned"]--;
-    // Whoever gives back what is still read has lost the bytes.
-    if (driver().copied < driver().begun.size()) driver().say("unpin while it is read");
+    // Whoever gives back what is still read has lost the bytes. What is lost reads no more.
+    if (!driver().lost && driver().copied < driver().begun.size()) driver().say("unpin while it is read");
     driver().copied = driver().begun.size();
     driver().say("unpin");
     return std::free(memory), SUCCESS;
@@ -397,36 +433,47 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* memory, size_t size, void* str
     ENTER("cuMemcpyHtoDAsync_v2");
     auto found = driver().allocation(to, size);
     if (found == driver().allocations.end() || !stream) return INVALID_VALUE;
-    // A driver takes other memory as well, and then waits: here that is a mistake.
     const char* from = static_cast<const char*>(memory);
     auto after = driver().pinned.upper_bound(from);
-    if (after == driver().pinned.begin()) return INVALID_VALUE;
-    auto [start, bytes] = *--after;
-    if (start + bytes < from + size) return INVALID_VALUE;
-    driver().begun.push_back({to, from, size});
+    if (after == driver().pinned.begin() || std::prev(after)->first + std::prev(after)->second < from + size) {
+        // Other memory of the host's was read when this returns, and no more is done.
+        driver().begun.push_back({reinterpret_cast<char*>(to), nullptr, size, std::string(from, size), false, false});
+        driver().say("write %zu at %llu", size, static_cast<unsigned long long>(to - found->first));
+        return SUCCESS;
+    }
+    const char* start = std::prev(after)->first;
+    driver().begun.push_back({reinterpret_cast<char*>(to), from, size, std::string(from, size), true, false});
     driver().say("stage %zu from %zu at %llu", size, static_cast<size_t>(from - start), static_cast<unsigned long long>(to - found->first));
     return SUCCESS;
 }
-int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
-    ENTER("cuMemcpyHtoD_v2");
-    auto found = driver().allocation(to, size);
-    if (found == driver().allocations.end()) return INVALID_VALUE;
-    std::memcpy(reinterpret_cast<void*>(to), from, size);
-    driver().say("write %zu at %llu", size, static_cast<unsigned long long>(to - found->first));
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void* stream) {
+    ENTER("cuMemcpyDtoHAsync_v2");
+    auto found = driver().allocation(from, size);
+    if (found == driver().allocations.end() || !stream) return INVALID_VALUE;
+    driver().begun.push_back({static_cast<char*>(to), reinterpret_cast<const char*>(from), size, {}, false, true});
+    driver().say("read %zu at %llu", size, static_cast<unsigned long long>(from - found->first));
     return SUCCESS;
+}
+// Copies without a stream are in the default one. Bytes of the host's were read when a copy returns, and have come when the
+// next one is begun.
+int cuMemcpyHtoD_v2(uint64_t to, const void* memory, size_t size) {
+    ENTER("cuMemcpyHtoD_v2");
+    if (driver().allocation(to, size) == driver().allocations.end()) return INVALID_VALUE;
+    driver().finish_default();
+    const char* from = static_cast<const char*>(memory);
+    return driver().by_default.push_back({reinterpret_cast<char*>(to), nullptr, size, std::string(from, size), false, false}), SUCCESS;
 }
 int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t size) {
     ENTER("cuMemcpyDtoH_v2");
-    auto found = driver().allocation(from, size);
-    if (found == driver().allocations.end()) return INVALID_VALUE;
-    std::memcpy(to, reinterpret_cast<void*>(from), size);
-    driver().say("read %zu at %llu", size, static_cast<unsigned long long>(from - found->first));
-    return SUCCESS;
+    if (driver().allocation(from, size) == driver().allocations.end()) return INVALID_VALUE;
+    driver().finish_default();
+    return std::memcpy(to, reinterpret_cast<void*>(from), size), SUCCESS;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void* stream) {
     ENTER("cuMemcpyDtoDAsync_v2");
     auto source = driver().allocation(from, size), target = driver().allocation(to, size);
     if (source == driver().allocations.end() || target == driver().allocations.end() || !stream) return INVALID_VALUE;
+    driver().settle(stream);
     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
     driver().say("copy %zu from %llu to %llu", size, static_cast<unsigned long long>(from - source->first),
                  static_cast<unsigned long long>(to - target->first));
@@ -456,19 +503,24 @@ int cuModuleGetFunction(void** function, void* handle, const char* name) {
     }
     return NOT_FOUND;
 }
-int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void*,
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void* stream,
                    void** arguments, void**) {
     ENTER("cuLaunchKernel");
+    // What `cuDeviceGetAttribute` says.
+    const bool is_empty = !gx || !gy || !gz || !bx || !by || !bz;
+    if (is_empty || 0x7fffffff < gx || 65535 < gy || 65535 < gz || 1024 < bx || 1024 < by || 64 < bz || 1024 < bx * by * bz) return INVALID_VALUE;
     const auto [kernel, run] = *static_cast<const Function*>(function);
     Launch launch = {kernel, {gx, gy, gz}, {bx, by, bz}, {}, nullptr, nullptr, nullptr, run};
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
-    return driver().add(launch);
+    return driver().add(launch, stream);
 }
 // For libraries on this driver (`mock_cudnn.cpp`, `mock_cublaslt.cpp`, `mock_nvml.cpp`): work of theirs on the stream, and the addresses that it is about.
 int mockEnqueue(const char* library, void (*work)(void*), void* context, void** addresses, size_t count) {
     Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
-    return driver().add(launch);
+    return driver().add(launch, driver().non_blocking());
 }
+// Milliseconds that they take of its clock.
+void mockPass(float ms) { driver().clock_ms += ms; }
 // And objects of theirs, of which none may be left.
 void mockAlive(const char* what, int change) { driver().alive[what] += change; }
 // For one that looks on (`mock_cupti.cpp`).
@@ -499,9 +551,9 @@ int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
     driver().say("record of %zu", static_cast<Graph*>(graph)->launches.size());
     return SUCCESS;
 }
-int cuGraphLaunch(void* exec, void*) {
+int cuGraphLaunch(void* exec, void* stream) {
     ENTER("cuGraphLaunch");
-    driver().copy(driver().begun.size());
+    driver().settle(stream);
     driver().say("launch");
     if (const char* size = variable("PRESTOW_MOCK_ALLOCATE")) {
         uint64_t address;

@@ -4,6 +4,8 @@
 //   PRESTOW_MOCK_FAIL=CALL:N:E            the N-th call of a function (from 1 on) fails with status E
 //   PRESTOW_MOCK_CUBLAS_VERSION=120405    its version (130100 if not said)
 //   PRESTOW_MOCK_CUBLAS_ALGORITHMS=none   there is no algorithm for anything
+//   PRESTOW_MOCK_CUBLAS_ALGORITHMS=two    behind all there is one more that is as it should be, and by the driver's clock the
+//                                         first one takes a millisecond more
 //
 // For a product it has algorithms that nobody should take, one that is for another case and one that wants more workspace
 // than there is, in front of one that is as it should be and uses a part of the workspace. Whatever is promised of an
@@ -92,10 +94,18 @@ struct Work {
     const void *a_at, *b_at, *c_at;
     void *d_at, *workspace;
     float alpha, beta;
+    bool slow;
 };
+
+/// What there is, if that is not what it usually is.
+bool has(const char* algorithms) {
+    const char* told = variable("PRESTOW_MOCK_CUBLAS_ALGORITHMS");
+    return told && std::string(told) == algorithms;
+}
 
 void work(void* context) {
     const Work& w = *static_cast<Work*>(context);
+    if (w.slow) driver<void (*)(float)>("mockPass")(1);
     if (w.workspace) std::memset(w.workspace, 7, USED - 31);
     const auto factor = [&](const void* from, int64_t at, int type) {
         const float number = read_number(from, at, type);
@@ -210,9 +220,10 @@ int cublasLtMatmulAlgoGetHeuristic(uint64_t*, Description* how, Matrix* a, Matri
     // What is stored in halves is not added up in them.
     if (is_half(d->type) && preference->reduction != REDUCE_COMPUTE_TYPE) return NOT_SUPPORTED;
     *count = 0;
-    if (variable("PRESTOW_MOCK_CUBLAS_ALGORITHMS")) return SUCCESS;
-    const size_t wanted[] = {0, preference->workspace + 1, std::min<size_t>(preference->workspace, USED)};
-    for (int at = 0; at < std::min(room, 3); at++) {
+    if (has("none")) return SUCCESS;
+    const size_t used = std::min<size_t>(preference->workspace, USED);
+    const size_t wanted[] = {0, preference->workspace + 1, used, used};
+    for (int at = 0; at < std::min(room, has("two") ? 4 : 3); at++) {
         Result& result = results[(*count)++];
         result = {{uint64_t(at), wanted[at], {}, {}}, wanted[at], at == 0 ? NOT_SUPPORTED : SUCCESS, 1.0f, {}};
         std::memcpy(result.algorithm.alignment, preference->alignment, sizeof preference->alignment);
@@ -222,7 +233,7 @@ int cublasLtMatmulAlgoGetHeuristic(uint64_t*, Description* how, Matrix* a, Matri
 int cublasLtMatmul(uint64_t*, Description* how, const float* alpha, const void* a_at, Matrix* a, const void* b_at, Matrix* b, const float* beta,
                    const void* c_at, Matrix* c, void* d_at, Matrix* d, const Algorithm* algorithm, void* workspace, size_t size, void* stream) {
     ENTER("cublasLtMatmul");
-    if (!stream || !fits(*how, *a, *b, *c, *d) || algorithm->number != 2 || size < algorithm->workspace) return INVALID_VALUE;
+    if (!stream || !fits(*how, *a, *b, *c, *d) || algorithm->number < 2 || size < algorithm->workspace) return INVALID_VALUE;
     const void* addresses[] = {a_at, b_at, c_at, d_at};
     for (int at = 0; at < 4; at++) {
         if (reinterpret_cast<uint64_t>(addresses[at]) % algorithm->alignment[at]) return INVALID_VALUE;
@@ -234,7 +245,7 @@ int cublasLtMatmul(uint64_t*, Description* how, const float* alpha, const void* 
     places.push_back(d_at);
     if (size) places.push_back(workspace);
     // What a stream keeps is kept for as long as the process.
-    Work* own = new Work{*how, *a, *b, *c, *d, a_at, b_at, c_at, d_at, algorithm->workspace < USED ? nullptr : workspace, *alpha, *beta};
+    Work* own = new Work{*how, *a, *b, *c, *d, a_at, b_at, c_at, d_at, algorithm->workspace < USED ? nullptr : workspace, *alpha, *beta, has("two") && algorithm->number == 2};
     auto enqueue = driver<int (*)(const char*, void (*)(void*), void*, void**, size_t)>("mockEnqueue");
     return enqueue && !enqueue("cublaslt", work, own, places.data(), places.size()) ? SUCCESS : INVALID_VALUE;
 }

@@ -4,10 +4,12 @@
 //   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
 //   PRESTOW_MOCK_CUDNN_VERSION=91100    its version (91900 if not said); plans of another version are refused
 //   PRESTOW_MOCK_CUDNN_ENGINES=none     there is no engine for anything
+//   PRESTOW_MOCK_CUDNN_SLOW=4           by the driver's clock this engine takes a millisecond more
 //   PRESTOW_MOCK_CUDNN_ENGINES=large    in front of all there is one more that is as it should be, and wants 4 MiB
 //
 // For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
-// workspace, of which it writes a part; for halves whose channels are no neighbours it wants 4 MiB. A plan's text is a list of numbers.
+// workspace, of which it writes a part; for halves whose channels are no neighbours it wants 4 MiB. A plan's text has the
+// numbers that it is about, and the facts of the GPU, of which the driver has to be the same where it is read.
 
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +25,7 @@
 namespace {
 
 // By the header of cuDNN 9: statuses, kinds of objects, attributes, values.
-enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003 };
+enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003, OTHER_DEVICE = 3007 };
 enum : int { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTICS = 4, PLAN = 5, OP_CONVOLUTION = 10, OP_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, DEVICE = 38 };
 enum : int { TYPE_OBJECT = 15 };
 enum : int { MODE = 0, DILATIONS = 102, STRIDES = 103, BACK = 104, FRONT = 105, ASKED_MODE = 200, ASKED_GRAPH = 201, RESULTS = 202, ASKED_DEVICE = 204, CONFIG_ENGINE = 300, PLAN_HANDLE = 400, PLAN_CONFIG = 401, PLAN_WORKSPACE = 402, PLAN_TEXT = 405, PLAN_DEVICE = 407, CONV_HOW = 702, CONV_W = 703, CONV_X = 704, CONV_Y = 705, POINT_HOW = 750, POINT_X = 751, POINT_B = 752, POINT_Y = 753, GRAPH_OPS = 801, NUMBER = 901, EXTENTS = 902, TENSOR_STRIDES = 903, ID = 906, VIRTUAL = 907, PACK_IDS = 1000, PACK_POINTERS = 1001, PACK_WORKSPACE = 1003, ENGINE_INDEX = 1301, ENGINE_NUMERICS = 1303, ENGINE_BEHAVIOR = 1305, DEVICE_TEXT = 2702 };
@@ -71,6 +73,24 @@ int enter(const char* name) {
 }
 
 int refuse(int status, const char* why) { return last_error = why, status; }
+
+/// The whole numbers that a text has behind a name.
+struct Numbers : std::vector<int64_t> {
+    int64_t operator*() const { return empty() ? 0 : front(); }
+};
+Numbers behind(const std::string& text, const char* name) {
+    const std::string quoted = std::string("\"") + name + "\":";
+    Numbers numbers;
+    const size_t found = text.find(quoted);
+    if (found == std::string::npos) return numbers;
+    const char* at = text.c_str() + found + quoted.size();
+    do {
+        char* end;
+        numbers.push_back(std::strtoll(at + (*at == '[' || *at == ','), &end, 10));
+        at = end;
+    } while (*at == ',' && (at[1] == '-' || ('0' <= at[1] && at[1] <= '9')));
+    return numbers;
+}
 
 void copy4(int64_t* to, Object* tensor, int name) {
     auto extents = tensor->all<int64_t>(name);
@@ -164,10 +184,12 @@ struct Work {
     Problem problem;
     std::map<int64_t, void*> at;
     char* workspace;
+    bool slow;
 };
 
 void work(void* context) {
     Work* own = static_cast<Work*>(context);
+    if (own->slow) driver<void (*)(float)>("mockPass")(1);
     std::memset(own->workspace, 7, 100);
     compute(own->problem, own->at);
 }
@@ -245,17 +267,25 @@ int cudnnBackendFinalize(Object* object) {
                 Object* config = object->one<Object*>(PLAN_CONFIG);
                 int64_t engine = config->one<int64_t>(ENGINE_INDEX);
                 read(config->one<Object*>(ASKED_GRAPH), problem);
-                std::string text = std::to_string(version());
+                std::string text = "{\"cudnnVersion\":" + std::to_string(version()) + ",\"workspace\":";
+                text += std::to_string(engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem)) + ",\"numbers\":[";
                 const int64_t* numbers = reinterpret_cast<const int64_t*>(&problem);
-                for (int at = 0; at < NUMBERS; at++) text += " " + std::to_string(numbers[at]);
+                for (int at = 0; at < NUMBERS; at++) text += (at ? "," : "") + std::to_string(numbers[at]);
+                text += "],\"engine\":" + std::to_string(engine) + ",\"GPUProfile\":" + std::string(object->one<Object*>(PLAN_DEVICE)->all<char>(DEVICE_TEXT).data()) + "}";
                 object->put(PLAN_TEXT, std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
                 object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem)});
                 return SUCCESS;
             }
-            if (!object->values.count(PLAN_HANDLE)) return refuse(BAD_PARAM, "no handle");
-            auto text = object->all<char>(PLAN_TEXT);
-            if (std::strtoull(text.data(), nullptr, 10) != version()) return refuse(VERSION, "a plan of another version");
-            object->put(PLAN_WORKSPACE, std::vector<int64_t>{WORKSPACE});
+            // It is read for the GPU that there is, or for the facts of one.
+            const bool is_here = object->values.count(PLAN_HANDLE);
+            if (!is_here && !object->values.count(PLAN_DEVICE)) return refuse(BAD_PARAM, "no handle");
+            const std::string text(object->all<char>(PLAN_TEXT).data());
+            if (size_t(*behind(text, "cudnnVersion")) != version()) return refuse(VERSION, "a plan of another version");
+            int driver_version = 0;
+            if (is_here) driver<int (*)(int*)>("cuDriverGetVersion")(&driver_version);
+            else driver_version = *behind(object->one<Object*>(PLAN_DEVICE)->all<char>(DEVICE_TEXT).data(), "driverVer");
+            if (*behind(text, "driverVer") != driver_version) return refuse(OTHER_DEVICE, "a plan for another driver");
+            object->put(PLAN_WORKSPACE, std::vector<int64_t>{*behind(text, "workspace")});
             return SUCCESS;
         }
         default:
@@ -302,12 +332,12 @@ int cudnnBackendGetAttribute(Object* object, int name, int type, int64_t room, i
 }
 int cudnnBackendExecute(Handle*, Object* plan, Object* pack) {
     ENTER("cudnnBackendExecute");
-    auto text = plan->all<char>(PLAN_TEXT);
-    char* at = text.data();
-    std::strtoull(at, &at, 10);
+    const std::string text(plan->all<char>(PLAN_TEXT).data());
+    const std::vector<int64_t> given = behind(text, "numbers");
     Work* own = new Work;
-    int64_t* numbers = reinterpret_cast<int64_t*>(&own->problem);
-    for (int ix = 0; ix < NUMBERS; ix++) numbers[ix] = std::strtoll(at, &at, 10);
+    std::memcpy(&own->problem, given.data(), sizeof own->problem);
+    const char* slow = variable("PRESTOW_MOCK_CUDNN_SLOW");
+    own->slow = slow && *behind(text, "engine") == std::atoll(slow);
     auto ids = pack->all<int64_t>(PACK_IDS);
     auto pointers = pack->all<void*>(PACK_POINTERS);
     for (size_t ix = 0; ix < ids.size(); ix++) own->at[ids[ix]] = pointers[ix];

@@ -7,13 +7,14 @@ import torch.nn.functional as F
 import onnx_nodes
 
 
-def module(file):
-    """A module that takes the inputs of a file, in order, and yields a tuple of its outputs."""
+def module(file, dtype=torch.float32):
+    """A module that takes the inputs of a file, in order, and yields a tuple of its outputs. What is f32 in the file is of
+    `dtype` in the module."""
     inputs, nodes, constants, outputs = onnx_nodes.read(file)
-    build = Build(constants)
+    build = Build(constants, dtype)
     for name in inputs:
         build.values[name] = build.graph.placeholder(f"input{len(build.values)}")
-    for node in nodes:
+    for node in with_attention(nodes, constants, outputs):
         row = ROWS.get(node.kind)
         if row is None:
             raise node.refused()
@@ -25,8 +26,9 @@ def module(file):
 class Build:
     """A graph that grows."""
 
-    def __init__(self, constants):
+    def __init__(self, constants, dtype):
         self.root, self.graph, self.constants, self.values = torch.nn.Module(), torch.fx.Graph(), constants, {}
+        self.dtype = dtype
 
     def value(self, name):
         """A value of the graph, or None for an input that is left out; a constant becomes a parameter."""
@@ -39,11 +41,60 @@ class Build:
     def parameter(self, array):
         name = f"constant{len(list(self.root.parameters()))}"
         tensor = torch.from_numpy(np.array(array))
+        if tensor.dtype == torch.float32:
+            tensor = tensor.to(self.dtype)
         self.root.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=False))
         return self.graph.get_attr(name)
 
     def call(self, function, *arguments, **named):
         return self.graph.call_function(function, arguments, named)
+
+
+class Attention:
+    """What a MatMul, a factor, perhaps a mask, a Softmax and a MatMul are together."""
+
+    kind = "Attention"
+
+    def __init__(self, q, turned_k, v, factor, mask, output):
+        self.inputs, self.factor, self.outputs = [q, turned_k, v, mask], factor, [output]
+
+
+def with_attention(nodes, constants, outputs):
+    """The nodes with `Attention` where they have it, as PyTorch's own models call it by one function."""
+    makers = {name: node for node in nodes for name in node.outputs}
+    uses = {}
+    for name in [name for node in nodes for name in node.inputs] + outputs:
+        uses[name] = uses.get(name, 0) + 1
+    gone, attentions = set(), {}
+
+    def maker(name, kinds):
+        """The node of one of these kinds that makes a value which nobody else uses."""
+        node = makers.get(name)
+        return node if node is not None and node.kind in kinds and uses[name] == 1 else None
+
+    for last in nodes:
+        softmax = maker(last.inputs[0], ["Softmax"]) if last.kind == "MatMul" else None
+        if softmax is None or softmax.get("axis", -1) not in (-1, 3):
+            continue
+        inner, mask = softmax.inputs[0], None
+        masked = maker(inner, ["Add"])
+        if masked is not None:
+            inner, mask = masked.inputs
+        scaled = maker(inner, ["Mul", "Div"])
+        factor = constants.get(scaled.inputs[1]) if scaled is not None else None
+        scores = maker(scaled.inputs[0], ["MatMul"]) if factor is not None and factor.size == 1 else None
+        if scores is None:
+            continue
+        factor = float(factor.reshape(())) if scaled.kind == "Mul" else 1.0 / float(factor.reshape(()))
+        attentions[id(last)] = Attention(*scores.inputs, last.inputs[1], factor, mask, last.outputs[0])
+        gone |= {id(node) for node in (softmax, masked, scaled, scores) if node is not None}
+    return [attentions.get(id(node), node) for node in nodes if id(node) not in gone]
+
+
+def attention(build, node):
+    q, turned_k, v, mask = (build.value(name) for name in node.inputs)
+    k = build.call(torch.transpose, turned_k, -1, -2)
+    return build.call(F.scaled_dot_product_attention, q, k, v, attn_mask=mask, scale=node.factor)
 
 
 def conv(build, node):
@@ -158,7 +209,7 @@ def pointwise(function):
 
 def cast(build, node):
     # Numbers of types in ONNX's `TensorProto`.
-    types = {1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool}
+    types = {1: build.dtype, 6: torch.int32, 7: torch.int64, 9: torch.bool}
     if node.get("to") not in types:
         raise node.refused("to such a type")
     return build.call(torch.Tensor.to, build.value(node.input(0)), types[node.get("to")])
@@ -228,6 +279,7 @@ def resize(build, node):
 
 ROWS = {
     "Add": pointwise(torch.add),
+    "Attention": attention,
     "AveragePool": average_pool,
     "BatchNormalization": batch_norm,
     "Cast": cast,

@@ -7,6 +7,7 @@ mod bench;
 mod bindgen;
 mod compile;
 mod fetch;
+mod pack;
 mod peers;
 mod test;
 mod tidy;
@@ -23,6 +24,7 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask what-if MODEL --batch 1,2,4       one model planned for each batch (what-if --help)
        cargo xtask profile import FILE               profiles of MXNet and TBD in our views (profile --help)
        cargo xtask gpu-check [MODEL]...              operators and networks on the GPU at hand: results, memory and speed
+       cargo xtask gpu-check --pack DIR [words]      the same as a folder for a machine that has the GPU and nothing else
        cargo xtask target record [-o FILE.json]      the facts of the GPU at hand, as a file for --target
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
                                                      that need NVIDIA's libraries run where these are, or are fetched so
@@ -49,6 +51,10 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     let rest: Vec<String> = words.collect();
     let outcome = match command.as_str() {
+        "gpu-check" if rest.first().is_some_and(|word| word == "--pack") => match rest.get(1) {
+            Some(folder) => pack::run(Path::new(folder), &rest[2..]),
+            None => Err("--pack takes the folder that is to be made".into()),
+        },
         "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "gpu-check" | "target" => {
             compile::run(&command, &rest)
         }

@@ -21,6 +21,31 @@ pub enum DriverError {
     NoDriver,
     #[error("the driver is for CUDA {}.{}, and 13.0 is needed; install driver 580 or later", .0 / 1000, .0 % 1000 / 10)]
     TooOld(i32),
+    #[error(
+        "what the system finds as libcuda.so is a toolkit's stub, with which programs are linked, and no driver; take its \
+         folder `stubs` out of LD_LIBRARY_PATH"
+    )]
+    Stub,
+    #[error(
+        "the driver's library and its kernel module do not belong together: the driver says `{0}`; after an update start the \
+         machine again, and in a container see that libcuda.so.1 is the machine's"
+    )]
+    Mismatch(String),
+    #[error(
+        "this GPU does not take a later CUDA than its driver's by a compatibility package: the driver says `{0}`; take the \
+         package's folder, `compat`, out of LD_LIBRARY_PATH, and install driver 580 or later"
+    )]
+    Compatibility(String),
+    #[error(
+        "the driver shows no GPU, and says `{0}`; see that `nvidia-smi -L` lists one, that a container was given it (`--gpus \
+         all`) and that CUDA_VISIBLE_DEVICES does not hide it, or compile for --target cpu"
+    )]
+    NoGpu(String),
+    #[error(
+        "the GPU failed at its start: {0}; see whether `nvidia-smi` works, and whether this user may open /dev/nvidiactl, \
+         /dev/nvidia-uvm and /dev/nvidia0"
+    )]
+    Start(String),
     #[error("there is no GPU {ordinal}; the driver has {count}")]
     NoDevice { ordinal: usize, count: i32 },
     #[error(
@@ -30,15 +55,25 @@ pub enum DriverError {
     OutOfMemory { name: String, needed: usize, free: usize, total: usize, holders: String },
     #[error("the GPU has no memory left at {what}: {why}; stop what holds the rest, or name another GPU with --device")]
     Full { what: &'static str, why: String },
-    #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{arch}")]
-    Arch { name: String, arch: String },
+    #[error("{name} is {arch}, and the code is for another architecture; compile with --target cuda:{code}")]
+    Arch { name: String, arch: String, code: String },
+    #[error(
+        "the driver, which is for CUDA {}.{}, does not take the code: it says `{why}`; compile the model again, with an NVRTC \
+         that is no later than the driver, or install a later driver", .version / 1000, .version % 1000 / 10
+    )]
+    Code { version: i32, why: String },
     #[error("the code has no kernel `{0}`; the file is damaged, compile the model again")]
     NoKernel(String),
     #[error(
-        "the GPU is not to be had: the driver says `{why}` at {what}; another process has it to itself: \
-         stop that process, or name another GPU with --device"
+        "the GPU is not to be had: the driver says `{why}` at {what}; another process has it to itself, or its mode lets \
+         nobody in (`nvidia-smi -q -d COMPUTE` tells): stop that process, or name another GPU with --device"
     )]
     Busy { what: &'static str, why: String },
+    #[error(
+        "MPS, by which processes share the GPU, does not take this one: the driver says `{why}` at {what}; see that its daemon \
+         (nvidia-cuda-mps-control) runs for this user, and stop what it serves beside us if that is too many"
+    )]
+    Mps { what: &'static str, why: String },
     #[error(
         "the GPU is not ready: the driver says `{why}` at {what}; the system is being set up: wait until it is, and on a \
          machine whose GPUs are joined by NVSwitch (HGX) see that NVIDIA's fabric manager runs"
@@ -53,13 +88,27 @@ pub enum DriverError {
     Failed { what: &'static str, why: String },
 }
 
+/// The driver's words for its error.
+fn reason(error: result::DriverError) -> String {
+    let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
+    text.unwrap_or_else(|| format!("error {:?}", error.0))
+}
+
 /// Makes an error of ours of the driver's, by what it means for whoever gets it.
 pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
     use sys::cudaError_enum as Code;
     move |error| {
-        let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
-        let why = text.unwrap_or_else(|| format!("error {:?}", error.0));
+        let why = reason(error);
         match error.0 {
+            Code::CUDA_ERROR_STUB_LIBRARY => DriverError::Stub,
+            Code::CUDA_ERROR_NO_DEVICE => DriverError::NoGpu(why),
+            Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => DriverError::Mismatch(why),
+            Code::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => DriverError::Compatibility(why),
+            Code::CUDA_ERROR_MPS_CONNECTION_FAILED
+            | Code::CUDA_ERROR_MPS_RPC_FAILURE
+            | Code::CUDA_ERROR_MPS_SERVER_NOT_READY
+            | Code::CUDA_ERROR_MPS_MAX_CLIENTS_REACHED
+            | Code::CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED => DriverError::Mps { what, why },
             Code::CUDA_ERROR_OUT_OF_MEMORY => DriverError::Full { what, why },
             Code::CUDA_ERROR_DEVICE_UNAVAILABLE => DriverError::Busy { what, why },
             Code::CUDA_ERROR_SYSTEM_NOT_READY => DriverError::NotReady { what, why },
@@ -91,6 +140,8 @@ pub struct Gpu {
     stream: sys::CUstream,
     name: String,
     arch: String,
+    /// The driver's, as it counts.
+    version: i32,
 }
 
 // SAFETY: the driver's handles may be used from any thread, as long as the context is current there: every function below
@@ -115,7 +166,10 @@ impl Gpu {
         if version < VERSION_MIN {
             return Err(DriverError::TooOld(version));
         }
-        result::init().map_err(failed("its start"))?;
+        result::init().map_err(|error| match failed("its start")(error) {
+            DriverError::Failed { why, .. } => DriverError::Start(why),
+            other => other,
+        })?;
         let count = result::device::get_count().map_err(failed("being counted"))?;
         let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
         let number = number.ok_or(DriverError::NoDevice { ordinal, count })?;
@@ -132,7 +186,7 @@ impl Gpu {
         let arch = format!("sm_{}{}", attribute(MAJOR)?, attribute(MINOR)?);
         // SAFETY: the device is one that the driver gave; `Gpu` releases the context.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed("making a context"))?;
-        let mut gpu = Gpu { device, context, stream: std::ptr::null_mut(), name, arch };
+        let mut gpu = Gpu { device, context, stream: std::ptr::null_mut(), name, arch, version };
         gpu.enter()?;
         gpu.stream =
             result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed("making a stream"))?;
@@ -319,7 +373,11 @@ impl Memory {
         self.start + place as u64
     }
 
-    /// Writes bytes from a place on, when all that was begun before is done.
+    // Bytes come and go on our stream. The driver's copies without a stream are in its default stream, which ours does not
+    // wait for, and a copy to the GPU may return there before its bytes have come: a kernel would read what lay there before.
+    // Where another thread records, nobody may use that stream either.
+
+    /// Writes bytes from a place on, behind all that was begun before, and waits for that.
     ///
     /// # Errors
     /// What failed.
@@ -328,12 +386,18 @@ impl Memory {
     /// Bytes outside.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), DriverError> {
         assert!(offset <= self.size && bytes.len() <= self.size - offset, "they lie in the block");
-        self.gpu.finish()?;
-        // SAFETY: the bytes lie in the block (asserted), which is ours, and nothing runs.
-        unsafe { result::memcpy_htod_sync(self.start + offset as u64, bytes) }.map_err(failed("taking bytes"))
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.gpu.enter()?;
+        // SAFETY: the bytes lie in the block (asserted), which is ours. The caller's are there until the stream is done; a GPU
+        // that cannot say that it is reads no more.
+        unsafe { result::memcpy_htod_async(self.start + offset as u64, bytes, self.gpu.stream) }
+            .map_err(failed("taking bytes"))?;
+        self.gpu.finish()
     }
 
-    /// Reads bytes from a place on, when all that was begun before is done.
+    /// Reads bytes from a place on, behind all that was begun before, and waits for that.
     ///
     /// # Errors
     /// What failed.
@@ -342,9 +406,15 @@ impl Memory {
     /// Bytes outside.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), DriverError> {
         assert!(offset <= self.size && bytes.len() <= self.size - offset, "they lie in the block");
-        self.gpu.finish()?;
-        // SAFETY: the bytes lie in the block (asserted), which is ours, and nothing runs.
-        unsafe { result::memcpy_dtoh_sync(bytes, self.start + offset as u64) }.map_err(failed("giving bytes"))
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.gpu.enter()?;
+        // SAFETY: the bytes lie in the block (asserted), which is ours. The caller's are there until the stream is done; a GPU
+        // that cannot say that it is writes no more.
+        unsafe { result::memcpy_dtoh_async(bytes, self.start + offset as u64, self.gpu.stream) }
+            .map_err(failed("giving bytes"))?;
+        self.gpu.finish()
     }
 }
 
@@ -378,7 +448,15 @@ impl Module {
         // SAFETY: the driver reads a file whose header says how long it is; plans carry whole files with checksums.
         let module = unsafe { result::module::load_data(cubin.as_ptr().cast()) }.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU => {
-                DriverError::Arch { name: gpu.name.clone(), arch: gpu.arch.clone() }
+                // What is for the first of a generation runs on all of it.
+                let code = format!("{}0", &gpu.arch[..gpu.arch.len() - 1]);
+                DriverError::Arch { name: gpu.name.clone(), arch: gpu.arch.clone(), code }
+            }
+            sys::CUresult::CUDA_ERROR_INVALID_IMAGE
+            | sys::CUresult::CUDA_ERROR_INVALID_SOURCE
+            | sys::CUresult::CUDA_ERROR_INVALID_PTX
+            | sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+                DriverError::Code { version: gpu.version, why: reason(error) }
             }
             _ => failed("loading code")(error),
         })?;

@@ -21,14 +21,14 @@ pub struct Places {
     pub packages: Vec<PathBuf>,
     /// Folders that the system's loader was told of.
     pub loader: Vec<PathBuf>,
-    /// Roots of packages of Python's that belong to no environment: the user's and the system's.
+    /// Roots of packages of Pythons that nobody named: of those in `PATH`, the user's and the system's.
     pub site: Vec<PathBuf>,
 }
 
 impl Places {
     /// What an environment names, by its variables: `PRESTOW_CUDA_LIBS`, `CUDA_HOME`, `VIRTUAL_ENV` (or `CONDA_PREFIX`) and
-    /// `LD_LIBRARY_PATH`; and where Python has packages without one: below `PYTHONUSERBASE` or `~/.local`, `/usr/local` and
-    /// `/usr`.
+    /// `LD_LIBRARY_PATH`; and where Pythons have packages that are not named: the environments of those in `PATH`, which is
+    /// how many containers have theirs, `PYTHONUSERBASE` or `~/.local`, `/usr/local` and `/usr`.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Places {
         Places::beside(variable, &SYSTEM.map(PathBuf::from))
     }
@@ -42,12 +42,17 @@ impl Places {
         let first = |name: &str| paths(name).into_iter().next();
         let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(first);
         let user = first("PYTHONUSERBASE").or_else(|| first("HOME").map(|home| home.join(".local")));
+        // A system's own Python sees the user's packages first.
+        let own = |root: &PathBuf| !system.contains(root) && user.as_ref() != Some(root);
+        let commands = paths("PATH").into_iter().filter(|folder| folder.join("python3").exists());
+        let mut pythons: Vec<PathBuf> = commands.filter_map(|folder| Some(folder.parent()?.to_path_buf())).collect();
+        pythons.retain(own);
         Places {
             folders: paths("PRESTOW_CUDA_LIBS"),
             toolkit: first("CUDA_HOME"),
             packages: environments.flat_map(|root| packages(&root)).collect(),
             loader: paths("LD_LIBRARY_PATH"),
-            site: user.iter().chain(system).flat_map(|root| packages(root)).collect(),
+            site: pythons.iter().chain(&user).chain(system).flat_map(|root| packages(root)).collect(),
         }
     }
 
@@ -233,6 +238,20 @@ mod tests {
         for folder in ["home/.local/lib/python3.11/site-packages", "usr/lib/python3/dist-packages"] {
             assert!(said.contains(&format!("in {}/nvidia/*/lib, nor ", root.join(folder).display())), "{said}");
         }
+
+        // What nobody named but is the `python3` of a shell, before the user's. A folder without that command is none, and
+        // what is looked in anyway has its own turn.
+        made(&root, &["venv/bin", "usr/bin", "toolkit/bin"]);
+        for python in ["venv/bin/python3", "usr/bin/python3"] {
+            std::fs::write(root.join(python), "").expect("the folder is ours");
+        }
+        let variable = |name: &str| match name {
+            "PATH" => join(&["usr/bin", "toolkit/bin", "nowhere", "venv/bin"]),
+            "HOME" => join(&["home"]),
+            _ => None,
+        };
+        let places = Places::beside(variable, &[root.join("usr/local"), root.join("usr")]);
+        assert_eq!(places.all(), wheels);
 
         // Another base for the user's, and an environment of conda's.
         let variable = |name: &str| match name {

@@ -22,7 +22,7 @@ impl Number {
 }
 
 /// How sums of products of `f32` may be computed. Products of halves are exact in an `f32`, wherever they are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Math {
     /// As sums of products of `f32`, by whatever algorithm.
     Strict,

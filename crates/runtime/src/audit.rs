@@ -14,7 +14,7 @@
 
 use plan::{Operand, Place, Plan, Step};
 
-use crate::Session;
+use crate::{RunError, Session};
 
 /// What a run really touched, in the plan's own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,16 +53,22 @@ impl Audit {
     }
 }
 
-/// Runs a session three times on `inputs` (one slice a port) and tells what was touched.
-///
-/// `None` where the host cannot see the arena.
+/// Runs a session three times on `inputs` (one slice a port) and tells what was touched; none where the device fails.
 pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Option<Audit> {
+    observe(session, inputs).ok()
+}
+
+/// The same, for those who want to know why there is nothing to tell.
+///
+/// # Errors
+/// The device fails. Processors do not.
+pub fn observe(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunError> {
     let plan = session.plan().clone();
     session.arena()?;
     let first = patterned(session, &plan, inputs, 0xA5)?;
     let second = patterned(session, &plan, inputs, 0x5A)?;
-    inputs.iter().enumerate().try_for_each(|(ix, bytes)| session.write_input(ix, bytes)).ok()?;
-    session.run().ok()?;
+    inputs.iter().enumerate().try_for_each(|(ix, bytes)| session.write_input(ix, bytes))?;
+    session.run()?;
     let plain = results(session, &plan)?;
 
     let arena_bytes = plan.arena.size.0 as usize;
@@ -108,7 +114,7 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Option<Audit> {
         live += change;
         live.max(0) as u64
     });
-    Some(Audit {
+    Ok(Audit {
         planned_bytes: count(&planned),
         written_bytes: count(&written),
         outside_bytes: first.outside.iter().chain(&second.outside).map(|(_, bytes)| bytes).sum(),
@@ -158,12 +164,12 @@ struct Write {
     untouched: Vec<usize>,
 }
 
-fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8) -> Option<Seen> {
+fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8) -> Result<Seen, RunError> {
     let arena = session.arena()?;
     arena.fill(pattern);
     let mut writes = Vec::new();
     for (ix, bytes) in inputs.iter().enumerate() {
-        session.write_input(ix, bytes).ok()?;
+        session.write_input(ix, bytes)?;
         writes.extend(write_of(0, &plan.inputs[ix].operand, Before::Caller));
     }
     let mut copy = session.arena()?.to_vec();
@@ -183,17 +189,17 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
         }
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
-            let range = range(plan, operand)?;
+            let range = range(plan, operand).expect("what a step writes lies in the arena");
             if !in_place {
                 arena[range.clone()].fill(pattern);
                 copy[range].fill(pattern);
             }
         }
-        session.run_step(ix).ok()?;
+        session.run_step(ix)?;
 
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
-            let range = range(plan, operand)?;
+            let range = range(plan, operand).expect("what a step writes lies in the arena");
             let before = if *in_place { Before::Operand } else { Before::Pattern };
             if let Some(mut write) = write_of(ix, operand, before) {
                 if !in_place {
@@ -222,7 +228,7 @@ fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8
             copy[range].fill(pattern);
         }
     }
-    Some(Seen { writes, outside, outside_of, results: results(session, plan)? })
+    Ok(Seen { writes, outside, outside_of, results: results(session, plan)? })
 }
 
 /// Whether the step before writes to the same range for the same node: a result that is filled by several calls.
@@ -257,11 +263,11 @@ fn write_of(step: usize, operand: &Operand, before: Before) -> Option<Write> {
     Some(Write { step, buffer: ix.0 as usize, start, length, before, untouched: Vec::new() })
 }
 
-fn results(session: &Session, plan: &Plan) -> Option<Vec<Vec<u8>>> {
+fn results(session: &Session, plan: &Plan) -> Result<Vec<Vec<u8>>, RunError> {
     let read = |(ix, port): (usize, &plan::Port)| {
         let mut bytes = vec![0; port.operand.size.0 as usize];
-        session.read_output(ix, &mut bytes).ok()?;
-        Some(bytes)
+        session.read_output(ix, &mut bytes)?;
+        Ok(bytes)
     };
     plan.outputs.iter().enumerate().map(read).collect()
 }

@@ -39,12 +39,12 @@ pub trait Backend: Send {
     /// As [`Backend::step`].
     fn run(&mut self, plan: usize) -> Result<(), RunError>;
 
-    /// Runs all steps, and says how many seconds they took by the device's own clock. None where it has no clock; nothing
-    /// is run then.
+    /// Runs all steps so many times, waits once, and says how many seconds they took together by the device's own clock. None
+    /// where it has no clock; nothing is run then.
     ///
     /// # Errors
     /// As [`Backend::step`].
-    fn run_timed(&mut self, _plan: usize) -> Result<Option<f64>, RunError> {
+    fn run_timed(&mut self, _plan: usize, _runs: usize) -> Result<Option<f64>, RunError> {
         Ok(None)
     }
 
@@ -60,8 +60,11 @@ pub trait Backend: Send {
     /// As [`Backend::step`].
     fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError>;
 
-    /// The arena: where it lies, or a copy that goes back before anything else is done. None where the device fails.
-    fn arena(&mut self) -> Option<&mut [u8]>;
+    /// The arena: where it lies, or a copy that goes back before anything else is done.
+    ///
+    /// # Errors
+    /// As [`Backend::step`].
+    fn arena(&mut self) -> Result<&mut [u8], RunError>;
 
     /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
     ///

@@ -134,13 +134,14 @@ impl Session {
         self.backend.run(self.selected)
     }
 
-    /// Runs all steps once, as [`Session::run`], and says how many seconds they took by the device's own clock, without
-    /// what a host does to begin them and to wait for them. None where the device has no clock; nothing is run then.
+    /// Runs all steps as [`Session::run`], so many times one behind the other, and waits once; says how many seconds they
+    /// took together by the device's own clock, without what a host does to begin them and to wait for them. None where the
+    /// device has no clock; nothing is run then.
     ///
     /// # Errors
     /// The device fails. Processors do not.
-    pub fn run_timed(&mut self) -> Result<Option<f64>, RunError> {
-        self.backend.run_timed(self.selected)
+    pub fn run_timed(&mut self, runs: usize) -> Result<Option<f64>, RunError> {
+        self.backend.run_timed(self.selected, runs)
     }
 
     /// Runs one step, for those who look between steps.
@@ -174,8 +175,11 @@ impl Session {
     }
 
     /// The arena: where it lies, or a copy that goes back before anything else is done. It is as large as the largest
-    /// plan's. None where the device fails.
-    pub fn arena(&mut self) -> Option<&mut [u8]> {
+    /// plan's.
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    pub fn arena(&mut self) -> Result<&mut [u8], RunError> {
         self.backend.arena()
     }
 

@@ -15,7 +15,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let _context = cust::quick_init()?;
     let device = cust::device::Device::get_device(0)?;
     let mut model = Model::open(&executable, device, Places::of(|name| std::env::var_os(name)))?;
-    let stream = Stream::new(StreamFlags::NON_BLOCKING, None)?;
+    // A stream that waits for the default one, by which buffers are filled below: such a copy may return before its bytes have
+    // come, and another stream would have to wait for the context first.
+    let stream = Stream::new(StreamFlags::DEFAULT, None)?;
 
     let floats = |ports: &[runtime::Port]| -> Result<Vec<DeviceBuffer<f32>>, Box<dyn Error>> {
         let buffer = |port: &runtime::Port| match port.dtype {

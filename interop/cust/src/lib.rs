@@ -117,7 +117,8 @@ impl Model {
         self.0.plan()
     }
 
-    /// Runs it on a stream and waits for that.
+    /// Runs it on a stream and waits for that. What was copied to the inputs without a stream has come by then if the stream
+    /// waits for the default one; a stream that is non-blocking does not.
     ///
     /// # Errors
     /// Other inputs or outputs than the model has; the driver fails.

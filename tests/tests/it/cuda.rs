@@ -54,7 +54,7 @@ pub(crate) fn launch(code: &[u8]) -> Launch {
 }
 
 /// A program that runs the kernels of a source, or none after saying that `test` is skipped.
-fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
+pub(crate) fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
     let (kernels, program) = (folder.join("kernels.inc"), folder.join("shim"));
     std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
     let mut command = Command::new("c++");
@@ -131,25 +131,29 @@ impl Job<'_> {
 
     /// The same, or what the program says instead.
     fn try_run(self, program: &Path) -> Result<Vec<u8>, String> {
-        let mut child = Command::new(program)
-            .env("ASAN_OPTIONS", "detect_leaks=0")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program is there");
-        let mut stdin = child.stdin.take().expect("it is piped");
-        let job = [self.runs.to_le_bytes().to_vec(), self.bytes].concat();
-        let writer = std::thread::spawn(move || stdin.write_all(&job));
-        let out = child.wait_with_output().expect("it ends");
-        let said = String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>();
-        let written = writer.join().expect("it does not panic");
-        if !out.status.success() {
-            return Err(format!("{}: {said}", out.status));
-        }
-        written.expect("the program reads its job");
-        Ok(out.stdout)
+        run_job(program, &[self.runs.to_le_bytes().to_vec(), self.bytes].concat())
     }
+}
+
+/// What a program makes of a job, or what it says instead.
+pub(crate) fn run_job(program: &Path, job: &[u8]) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(program)
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program is there");
+    let (mut stdin, job) = (child.stdin.take().expect("it is piped"), job.to_vec());
+    let writer = std::thread::spawn(move || stdin.write_all(&job));
+    let out = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>();
+    let written = writer.join().expect("it does not panic");
+    if !out.status.success() {
+        return Err(format!("{}: {said}", out.status));
+    }
+    written.expect("the program reads its job");
+    Ok(out.stdout)
 }
 
 /// Block, offset and size of an operand: buffers are the first blocks, constants those behind them.
@@ -728,6 +732,28 @@ fn products_of_halves_are_cut_into_tiles() {
     let mut plan = compiled(cases[0].graph.clone()).expect("there are kernels").plan;
     let text = assemble([&mut plan]).text;
     assert!(text.contains("product<1030, 1029, 37>") && !text.contains("mma.sync"), "{text}");
+}
+
+/// A grid has 65535 blocks along its second and third axis. Convolutions that would take more are computed output by output.
+#[test]
+fn no_grid_is_larger_than_a_gpu_takes() {
+    let conv = |batch: usize, outs: usize| -> (String, [u32; 3]) {
+        let mut graph = Graph::new("wide");
+        let x = graph.add_input("x", DType::F32, types::Shape::from([batch, 1, 1, 1]));
+        let weight = graph.add_weight("weight", Tensor::from_fn(types::Shape::from([outs, 1, 1, 1]), |_| 0.5f32));
+        let y = graph.add1(ir::ops::Conv::square(1, 0).into(), &[x, weight], types::Scope::new("wide"));
+        graph.set_outputs(vec![("y".into(), y.expect("it is accepted"))]);
+        let mut plan = compiled(graph).expect("there are kernels").plan;
+        let text = assemble([&mut plan]).text;
+        assert!(text.contains("convolve"), "{text}");
+        let Launch { entry, grid, .. } = launch(&plan.steps.last().expect("there are steps").code);
+        (entry, grid)
+    };
+    const MAX: usize = 65_535;
+    assert_eq!(conv(1, 64 * MAX), ("conv_0".into(), [1, MAX as u32, 1]));
+    assert_eq!(conv(1, 64 * MAX + 1), ("conv_each_0".into(), [(64 * MAX as u32 + 1).div_ceil(256), 1, 1]));
+    assert_eq!(conv(MAX, 8), ("conv_0".into(), [1, 1, MAX as u32]));
+    assert_eq!(conv(MAX + 1, 8), ("conv_each_0".into(), [(8 * (MAX as u32 + 1)).div_ceil(256), 1, 1]));
 }
 
 #[test]

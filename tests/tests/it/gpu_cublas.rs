@@ -89,6 +89,31 @@ fn perceptron() -> Graph {
     graph
 }
 
+/// cuBLASLt is told how addresses are aligned, but not that of a bias: only one that lies where we say is its.
+#[test]
+fn a_bias_that_comes_with_the_run_is_not_cublaslts() {
+    let mut graph = Graph::new("bias");
+    let x = graph.add_input("x", DType::F32, Shape::from([5, 7]));
+    let weight = graph.add_weight("weight", Tensor::from_fn(Shape::from([7, 6]), |ix| ix as f32 * 0.01));
+    let bias = |graph: &mut Graph, name: &str, known: bool| match known {
+        true => graph.add_weight(name, Tensor::from_fn(Shape::from([6]), |ix| ix as f32)),
+        false => graph.add_input(name, DType::F32, Shape::from([6])),
+    };
+    let biases = [bias(&mut graph, "known", true), bias(&mut graph, "given", false)];
+    let target = crate::cuda::target(DType::F32).with_cublas(Math::Strict, Some(Bytes(4096)));
+    let mut outputs = Vec::new();
+    for (ix, bias) in biases.into_iter().enumerate() {
+        let product = MatMul { epilogue: Epilogue { bias: true, ..Epilogue::default() }, ..MatMul::default() };
+        let y = graph.add1(product.into(), &[x, weight, bias], Scope::new(&format!("product{ix}")));
+        outputs.push((format!("y{ix}"), y.expect("it is accepted")));
+    }
+    graph.set_outputs(outputs);
+    let nodes: Vec<ir::NodeId> = graph.nodes().iter().map(|(id, _)| id).collect();
+    let refused: Vec<Option<String>> = nodes.iter().map(|&id| target.refused_by_cublas(&graph, id)).collect();
+    assert_eq!(refused[0], None);
+    assert!(refused[1].as_ref().is_some_and(|why| why.contains("its bias comes with the run")), "{refused:?}");
+}
+
 #[test]
 fn what_was_planned_is_what_cublaslt_is_asked_for() {
     let test = "gpu_cublas::what_was_planned_is_what_cublaslt_is_asked_for";
@@ -360,8 +385,12 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     let report = mocked.folder.join("report.json");
     let check = |words: &[&str]| {
         let mut command = without_libraries(&program("prestow"));
-        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(words).arg("-o").arg(&report);
-        command.arg("--data").arg(root().join("data"));
+        command
+            .args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"])
+            .args(words)
+            .arg("-o")
+            .arg(&report);
+        command.args(["--peers", "none", "--data"]).arg(root().join("data"));
         command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
         let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");
         let said = text(&out.stdout) + &text(&out.stderr);
@@ -383,9 +412,9 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     assert_eq!(report["cublas"]["math"], "tf32");
     assert_eq!(report["networks"][0]["tolerance"], 1.0 / 128.0);
     // What was not watched is said.
-    let (said, report) = check(&["--cublas", "--cublas-workspace", "65MiB"]);
-    assert!(said.contains("  right, memory not audited: the arena has 65"), "{said}");
+    let (said, report) = check(&["--cublas", "--cublas-workspace", "260MiB"]);
+    assert!(said.contains("  right, memory not audited: the arena has 260"), "{said}");
     let row = &report["networks"][0];
     assert_eq!((&row["verdict"], &row["audited"]), (&"right".into(), &false.into()), "{row}");
-    assert!(row["not_audited"].as_str().is_some_and(|why| why.contains("no more than 64")), "{row}");
+    assert!(row["not_audited"].as_str().is_some_and(|why| why.contains("no more than 256")), "{row}");
 }

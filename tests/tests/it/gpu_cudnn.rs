@@ -176,6 +176,10 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     fails("record", &[("PRESTOW_MOCK_FAIL", "cudnnBackendExecute:10:2000")], &["cuDNN"]);
     let other = [("PRESTOW_MOCK_CUDNN_VERSION", "92000")];
     fails("other", &other, &["cuDNN 9.20.0 does not take a plan that 9.19.0 made", "VERSION_MISMATCH", "--cudnn"]);
+    // A plan is for one driver, too.
+    let later = [("PRESTOW_MOCK_VERSION", "13010")];
+    let says = ["was made for another GPU or another driver: `driverVer` is 13010 and was 13000", "target record"];
+    fails("driver", &later, &says);
     fails("old", &[("PRESTOW_MOCK_CUDNN_VERSION", "90800")], &["cuDNN 9.8.0 is too old", "9.11"]);
     std::fs::remove_file(mocked.folder.join("libcublasLt.so.13")).expect("it was built");
     let alone = !system_has_wheels(test);

@@ -1,5 +1,9 @@
 //! Whatever a driver can refuse, refused once: each of the calls that a run makes, by the driver without a GPU.
 
+use std::io::Read;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use types::Tensor;
 
 use crate::executables::text;
@@ -153,6 +157,24 @@ fn a_gpu_that_is_busy_or_lost_is_called_so() {
     };
     // By the numbers of `CUresult`: a device that another process has, or that its fabric manager has not set up.
     fails("cuDevicePrimaryCtxRetain:1:46", &["not to be had", "making a context", "stop that process", "--device"]);
+    // Processes that share it, too many for the daemon or without it.
+    for (call, code) in [("cuInit", 805), ("cuInit", 807), ("cuDevicePrimaryCtxRetain", 806), ("cuInit", 808)] {
+        fails(&format!("{call}:1:{code}"), &["MPS, by which processes share", "nvidia-cuda-mps-control"]);
+    }
+    // What is no driver, or none for this GPU, says so when it is first asked.
+    fails("cuDriverGetVersion:1:34", &["is a toolkit's stub", "`stubs` out of LD_LIBRARY_PATH"]);
+    fails("cuInit:1:100", &["the driver shows no GPU", "nvidia-smi -L", "--gpus all", "CUDA_VISIBLE_DEVICES"]);
+    fails("cuInit:1:803", &["kernel module do not belong together", "start the machine again"]);
+    fails("cuInit:1:804", &["compatibility package", "out of LD_LIBRARY_PATH", "driver 580"]);
+    for code in [304, 999] {
+        fails(&format!("cuInit:1:{code}"), &["the GPU failed at its start", "nvidia-smi", "/dev/nvidia-uvm"]);
+    }
+    // Code for another generation, and code that a driver cannot read.
+    fails("cuModuleLoadData:1:209", &["Mock GPU is sm_90", "compile with --target cuda:sm_90"]);
+    for code in [200, 222, 300] {
+        let says = ["which is for CUDA 13.0, does not take the code", "compile the model again", "a later driver"];
+        fails(&format!("cuModuleLoadData:1:{code}"), &says);
+    }
     for call in ["cuInit", "cuDevicePrimaryCtxRetain"] {
         fails(&format!("{call}:1:802"), &["the GPU is not ready", "wait until it is", "fabric manager"]);
     }
@@ -192,4 +214,55 @@ fn what_spoils_a_record_is_named() {
         fails(&format!("cuLaunchKernel:{at}:900"), "the GPU failed at launching a kernel");
     }
     fails("cuStreamEndCapture:1:901", "the GPU failed at ending a record");
+}
+
+/// A device that is lost goes on to answer, and with an error: whoever uses it ends, soon and with that error, wherever it
+/// happens.
+#[test]
+fn nobody_waits_for_a_gpu_that_is_lost() {
+    let test = "gpu_faults::nobody_waits_for_a_gpu_that_is_lost";
+    let graph = crate::passes_keep::random_graph(5);
+    let Some(mocked) = Mocked::new(test, "gpu-gone", graph, How::default()) else { return };
+    let mut ended = 0;
+    for words in [
+        &["bench", "--warmup", "1", "--iters", "300"][..],
+        &["memory", "--actual"],
+        &["profile", "--warmup", "1", "--iters", "30"],
+    ] {
+        let counts = calls(&mocked, words);
+        for (name, code) in [
+            ("cuStreamSynchronize", 719),
+            ("cuMemcpyHtoDAsync_v2", 700),
+            ("cuMemcpyDtoHAsync_v2", 214),
+            ("cuGraphLaunch", 719),
+            ("cuLaunchKernel", 715),
+            ("cuEventSynchronize", 911),
+        ] {
+            // In the middle of what is done; not every command makes calls of each kind.
+            let Some((_, count)) = counts.iter().find(|call| call.0 == name) else { continue };
+            let fault = format!("{name}:{}:{code}", count.div_ceil(2));
+            let mut command = command(&mocked, words);
+            command.env("PRESTOW_MOCK_FAIL", &fault).stdout(Stdio::null()).stderr(Stdio::piped());
+            let begun = Instant::now();
+            let mut child = command.spawn().expect("it is there");
+            let status = loop {
+                match child.try_wait().expect("it is ours") {
+                    Some(status) => break status,
+                    None if Duration::from_secs(60) < begun.elapsed() => {
+                        child.kill().expect("it is ours");
+                        panic!("{words:?}, {fault}: it goes on");
+                    }
+                    None => std::thread::sleep(Duration::from_millis(5)),
+                }
+            };
+            let (mut said, trace) = (String::new(), mocked.trace());
+            child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("it is text");
+            assert!(trace.contains(" fails with "), "{words:?}, {fault}: {trace}");
+            assert_eq!(status.code(), Some(2), "{words:?}, {fault}: {said}");
+            assert!(said.contains("the GPU was lost at") && said.contains("Xid"), "{words:?}, {fault}: {said}");
+            assert!(!trace.contains("leaked"), "{words:?}, {fault}: {trace}");
+            ended += 1;
+        }
+    }
+    assert!(14 <= ended, "{ended} were ended");
 }

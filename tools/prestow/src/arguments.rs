@@ -11,6 +11,8 @@ use lower::cuda::CudaTarget;
 use profile::Request as Report;
 use types::{Bytes, DType, Shape};
 
+use crate::gpu_check::PEERS;
+
 /// What is asked of the compiler.
 pub(crate) enum Command {
     Compile(Box<Compile>),
@@ -20,7 +22,7 @@ pub(crate) enum Command {
     Diff(Box<Compare>),
     WhatIf(Box<WhatIf>),
     Profile(Box<Profile>),
-    GpuCheck(GpuCheck),
+    GpuCheck(Box<GpuCheck>),
     Record(Record),
     Help,
     Version,
@@ -67,6 +69,9 @@ pub(crate) enum Numbers {
 
 impl Numbers {
     pub(crate) const F32: Numbers = Numbers::Stored(DType::F32);
+    /// All that a GPU computes with.
+    pub(crate) const ALL: [Numbers; 4] =
+        [Numbers::F32, Numbers::Tf32, Numbers::Stored(DType::F16), Numbers::Stored(DType::Bf16)];
 
     /// What is stored.
     pub(crate) fn dtype(self) -> DType {
@@ -156,7 +161,8 @@ pub(crate) struct GpuCheck {
     pub(crate) models: Vec<String>,
     /// None where operators are not checked; else texts of which their cases have one in their names, none for all cases.
     pub(crate) operators: Option<Vec<String>>,
-    pub(crate) batches: Vec<usize>,
+    /// None: 1, and 64 for networks that are compared with other runtimes.
+    pub(crate) batches: Option<Vec<usize>>,
     pub(crate) iters: usize,
     /// Distinct ones.
     pub(crate) dtypes: Vec<Numbers>,
@@ -164,6 +170,14 @@ pub(crate) struct GpuCheck {
     pub(crate) data: PathBuf,
     pub(crate) output: Option<PathBuf>,
     pub(crate) json: bool,
+    /// The Python that may have other runtimes; none: the environment's.
+    pub(crate) python: Option<PathBuf>,
+    /// Those that are run beside ours.
+    pub(crate) peers: Vec<String>,
+    /// How long one of them may take to load a network.
+    pub(crate) peer_seconds: u64,
+    /// What libraries have for layers is measured.
+    pub(crate) tune: Option<Tune>,
 }
 
 /// A GPU to take facts from.
@@ -224,9 +238,11 @@ compile: --batch N[,N...]      the first extent of the inputs (default 1); sever
                                in f32, inputs and outputs stay as they are. tf32, for GPUs: as f32, with operands of
                                products and convolutions rounded for tensor cores, those of libraries as well
          --exact               no algorithm that trades rounding for speed (Winograd's)
-         --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds)
+         --tune[=SECONDS]      measure on this machine how layers are computed fastest (default: for 20 seconds); for a GPU,
+                               which is then to be here as the first one, which of cuDNN's engines and of cuBLASLt's
+                               algorithms are
          --tune-threads N      with so many threads (default: as many as there are cores)
-         --tune-cache FILE     keep and take what was measured there (default ~/.cache/prestow/tuned.tsv)
+         --tune-cache FILE     keep and take what was measured there (default ~/.cache/prestow/tuned.tsv, and tuned-gpu.tsv)
          --budget BYTES        the most that the arena may take, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits
          -o, --output PATH     the executable (default target/prestow/NAME)
          --dump-ir DIR         write the graph's text form after each pass
@@ -242,8 +258,18 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
 gpu-check: MODEL...            these networks alone; without any, and without the next two, all operators and all networks
            --operators         the cases of every operator, and no networks but those that are named
            --only TEXT         of these cases those with TEXT in their names; repeat for several
-           --batch N[,N...], --dtype f32,tf32,f16,bf16, --iters N, --device N, --cudnn[=tf32], --cublas[=tf32],
-           --cublas-workspace BYTES, --data DIR, -o FILE (the report as JSON)
+           --batch N[,N...]    default 1, and 1,64 where other runtimes are run beside
+           --dtype f32,tf32,f16,bf16
+                               default all four
+           --cudnn[=tf32], --cublas[=tf32], --cublas-workspace BYTES
+           --tune[=SECONDS], --tune-cache FILE
+                               as for compile, for each network
+           --iters N           runs that are timed (default 50)
+           --python FILE       the Python that has PyTorch and ONNX Runtime (default that of VIRTUAL_ENV, or python3)
+           --peers NAMES       torch-eager,torch-compile,onnxruntime (default all that are there), or none; beside the
+                               networks that are named, or if none is: resnet50, mobilenet_v2, densenet121, vgg16, bert_base
+           --peer-seconds N    how long one of them may take to load a network (default 900)
+           --device N, --data DIR, -o FILE (the report as JSON, written anew after each network)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
@@ -344,19 +370,27 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         networks: true,
         models: Vec::new(),
         operators: None,
-        batches: vec![1],
+        batches: None,
         iters: 50,
-        dtypes: vec![Numbers::F32],
+        dtypes: Vec::new(),
         libraries: Libraries::default(),
         data,
         output: None,
         json: false,
+        python: None,
+        peers: PEERS.map(str::to_string).to_vec(),
+        peer_seconds: 900,
+        tune: None,
     };
+    let (mut tune, mut tune_cache) = (None, None);
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) => check.models.push(word.string().map_err(text)?),
             Long("device") => check.device = number("device", &mut words)? as usize,
-            Long("batch") => check.batches = parse_batches(&text_value(&mut words)?)?,
+            Long("batch") => check.batches = Some(parse_batches(&text_value(&mut words)?)?),
+            Long("python") => check.python = Some(text_value(&mut words)?.into()),
+            Long("peers") => check.peers = parse_peers(&text_value(&mut words)?)?,
+            Long("peer-seconds") => check.peer_seconds = number("peer-seconds", &mut words)?.max(1),
             Long("dtype") => check.dtypes = parse_dtypes(&text_value(&mut words)?)?,
             Long(flag) if Libraries::takes(flag) => {
                 let flag = flag.to_string();
@@ -364,6 +398,10 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             }
             Long("operators") => drop(check.operators.get_or_insert_default()),
             Long("only") => check.operators.get_or_insert_default().push(text_value(&mut words)?),
+            Long("tune") => {
+                tune = Some(words.optional_value().map(parse_seconds).transpose()?.unwrap_or(TUNE_SECONDS));
+            }
+            Long("tune-cache") => tune_cache = Some(PathBuf::from(text_value(&mut words)?)),
             Long("iters") => check.iters = (number("iters", &mut words)? as usize).max(1),
             Long("data") => check.data = text_value(&mut words)?.into(),
             Long("output") | Short('o') => check.output = Some(text_value(&mut words)?.into()),
@@ -372,13 +410,40 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
             other => return Err(text(other.unexpected())),
         }
     }
+    if check.dtypes.is_empty() {
+        // What a library is to round says which numbers are meant.
+        let rounds = [check.libraries.cudnn, check.libraries.cublas].contains(&Some(Math::Tf32));
+        check.dtypes = if rounds { vec![Numbers::F32] } else { Numbers::ALL.to_vec() };
+    }
     check.libraries = check.libraries.settled(false, &check.dtypes)?;
     // What is named is checked; where nothing is, everything.
     check.networks = !check.models.is_empty() || check.operators.is_none();
     if check.models.is_empty() {
         check.operators.get_or_insert_default();
     }
-    Ok(Command::GpuCheck(check))
+    if tune.is_none() && tune_cache.is_some() {
+        return Err("--tune-cache says where --tune, which is missing, keeps what it measures".into());
+    }
+    if tune.is_some() && check.libraries.cudnn.is_none() && check.libraries.cublas.is_none() {
+        return Err("on a GPU --tune chooses among what libraries have: add --cudnn or --cublas".into());
+    }
+    check.tune = tune.map(|seconds| Tune { seconds, threads: None, cache: tune_cache });
+    Ok(Command::GpuCheck(Box::new(check)))
+}
+
+/// Distinct names of other runtimes, or `none`.
+fn parse_peers(given: &str) -> Result<Vec<String>, String> {
+    let mut all = Vec::new();
+    for name in given.split(',').map(str::trim).filter(|_| given != "none") {
+        if !PEERS.contains(&name) {
+            return Err(format!("--peers {given}: `{name}` is not one of {}, none", PEERS.join(", ")));
+        }
+        if all.iter().any(|other| other == name) {
+            return Err(format!("--peers names {name} twice"));
+        }
+        all.push(name.to_string());
+    }
+    Ok(all)
 }
 
 fn parse_record(mut words: lexopt::Parser) -> Result<Command, String> {
@@ -564,11 +629,14 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if tune.is_none() && (tune_threads.is_some() || tune_cache.is_some()) {
         return Err("--tune-threads and --tune-cache say how to --tune, which is missing".into());
     }
-    if tune.is_some() && exact {
+    if tune.is_some() && exact && device.is_none() {
         return Err("--tune chooses among algorithms that --exact excludes; leave out one of them".into());
     }
-    if device.is_some() && tune.is_some() {
-        return Err("--target cuda:ARCH goes without --tune, which is for processors".into());
+    if device.is_some() && tune.is_some() && libraries.cudnn.is_none() && libraries.cublas.is_none() {
+        return Err("on a GPU --tune chooses among what libraries have: add --cudnn or --cublas".into());
+    }
+    if device.is_some() && tune_threads.is_some() {
+        return Err("--tune-threads is for processors; leave it out with a GPU as --target".into());
     }
     if libraries.cudnn.is_some() && device.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
         return Err(
@@ -591,7 +659,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
         return Err("--dtype tf32 and --exact exclude each other".into());
     }
     let libraries = libraries.settled(exact, &dtypes)?;
-    if tune.is_some() && dtypes != [Numbers::F32] {
+    if tune.is_some() && device.is_none() && dtypes != [Numbers::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
     if budget.is_some() && device.is_none() && dtypes != [Numbers::F32] {

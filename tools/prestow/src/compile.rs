@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use compiler::{Fit, Program, Region, source};
+use compiler::{Compiled, Fit, Program, Region, source};
 use cpu::Level;
 use lower::Target;
 use lower::cpu::CpuTarget;
@@ -12,10 +12,11 @@ use plan::Plan;
 use serde_json::json;
 use types::Bytes;
 
-use crate::arguments::{Compile, Gpu};
+use crate::arguments::{Compile, Gpu, Tune};
 use crate::device::{self, Device, Left, Library};
 use crate::dump::Dump;
 use crate::tune::{self, Outcome};
+use crate::tune_gpu;
 
 /// Compiles and says what came of it.
 #[expect(clippy::disallowed_methods, reason = "how long compiling takes is told, and goes nowhere else")]
@@ -31,21 +32,26 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
     let properties = facts.map(|(_, facts)| &facts.device);
     let find = |gpu: &Gpu| Device::find(numbers.on(gpu.target.clone()), libraries, properties, &request.source.data);
-    let device = gpu.map(find).transpose()?;
+    let mut device = gpu.map(find).transpose()?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let (dtype, pictures) = (numbers.dtype(), request.batches.iter().copied().min());
     let mut processor = CpuTarget { level: request.level, exact: request.exact, dtype, pictures, ..CpuTarget::new() };
-    let tuning = request.tune.as_ref().map(|how| tune::tune(request, how, &processor)).transpose()?;
-    if let Some(tuning) = &tuning {
-        processor.tuned = tuning.tuned.clone();
-    }
-    let target: &dyn Target = match &device {
-        Some(device) => &device.target,
-        None => &processor,
-    };
     let batches = match &request.batches[..] {
         [] => vec![None],
         batches => batches.iter().copied().map(Some).collect(),
+    };
+    let tuning = match (&request.tune, &mut device) {
+        (None, _) => None,
+        (Some(how), None) => {
+            let (tuned, outcome) = tune::tune(request, how, &processor)?;
+            processor.tuned = tuned;
+            Some(outcome)
+        }
+        (Some(how), Some(device)) => Some(tune_on_gpu(request, how, device, &batches)?),
+    };
+    let target: &dyn Target = match &device {
+        Some(device) => &device.target,
+        None => &processor,
     };
     let mut compiled = Vec::with_capacity(batches.len());
     let mut left = Vec::new();
@@ -111,6 +117,26 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
             as_text(&program, &fits, tuning.as_ref(), &(libraries + &device)) + &wrote(&output, seconds)
         }
     })
+}
+
+/// Has a device prefer what is fastest on the GPU at hand for a model's layers.
+fn tune_on_gpu(
+    request: &Compile,
+    how: &Tune,
+    device: &mut Device,
+    batches: &[Option<usize>],
+) -> Result<Outcome, String> {
+    let gpu = cuda::driver::Gpu::open(0).map_err(|error| format!("--tune measures on a GPU: {error}"))?;
+    let compiled = |&batch: &Option<usize>| {
+        let model = source::load(&source::Request { batch, ..request.source.clone() });
+        let model = model.map_err(|error| error.to_string())?;
+        compiler::compile(model, &device.target, request.budget, |_, _| {}).map_err(|error| error.to_string())
+    };
+    let compiled: Vec<Compiled> = batches.iter().map(compiled).collect::<Result<_, String>>()?;
+    let plans: Vec<&Plan> = compiled.iter().map(|compiled| &compiled.plan).collect();
+    let places = device::places(&request.source.data);
+    let how = tune_gpu::How { seconds: how.seconds, cache: how.cache.as_deref(), places: &places };
+    tune_gpu::tune(device, &gpu, &plans, &how)
 }
 
 /// The bytes of the runner for a level's architecture.

@@ -18,6 +18,10 @@ use crate::compile::shared_arena;
 pub(crate) struct Device {
     pub(crate) target: CudaTarget,
     compiler: Compiler,
+    /// cuDNN, where it is asked.
+    pub(crate) planner: Option<Rc<Planner>>,
+    /// The GPU's name, where the target is one GPU.
+    pub(crate) named: Option<String>,
     /// The version of cuDNN, where it is asked.
     pub(crate) cudnn: Option<String>,
 }
@@ -31,8 +35,10 @@ impl Device {
         data: &Path,
     ) -> Result<Device, String> {
         let compiler = Compiler::find(&places(data)).map_err(|error| error.to_string())?;
-        let (target, cudnn) = with_libraries(target, libraries, device, data)?;
-        Ok(Device { target, compiler, cudnn })
+        let (target, planner) = with_libraries(target, libraries, device, data)?;
+        let cudnn = planner.as_ref().map(|planner| planner.version());
+        let named = device.map(|device| device.device_name.clone());
+        Ok(Device { target, compiler, planner, named, cudnn })
     }
 
     /// The compiler's version.
@@ -57,21 +63,20 @@ impl Device {
     }
 }
 
-/// A target with the libraries that are asked for, and cuDNN's version. cuDNN is asked where the facts of a GPU are known;
+/// A target with the libraries that are asked for, and cuDNN itself. cuDNN is asked where the facts of a GPU are known;
 /// cuBLASLt is not asked before a plan runs.
 pub(crate) fn with_libraries(
     mut target: CudaTarget,
     libraries: Libraries,
     device: Option<&Properties>,
     data: &Path,
-) -> Result<(CudaTarget, Option<String>), String> {
+) -> Result<(CudaTarget, Option<Rc<Planner>>), String> {
     if let Some(math) = libraries.cublas {
         target = target.with_cublas(math, libraries.cublas_workspace);
     }
     let Some((device, math)) = device.zip(libraries.cudnn) else { return Ok((target, None)) };
-    let planner = Planner::new(&places(data), device, math).map_err(|error| error.to_string())?;
-    let version = planner.version();
-    Ok((target.with_cudnn(Rc::new(planner)), Some(version)))
+    let planner = Rc::new(Planner::new(&places(data), device, math).map_err(|error| error.to_string())?);
+    Ok((target.with_cudnn(planner.clone()), Some(planner)))
 }
 
 /// Where NVIDIA's libraries may be: in folders of the environment, or where `cargo xtask fetch --cuda` put them.

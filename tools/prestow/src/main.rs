@@ -13,6 +13,7 @@ mod gpu_check;
 mod profiles;
 mod record;
 mod tune;
+mod tune_gpu;
 mod what_if;
 
 use std::io::Write;

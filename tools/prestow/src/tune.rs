@@ -28,7 +28,6 @@ const COLUMNS: &str = "# processor\tfamily\tthreads\tbatch\tlayer\tfastest\tmicr
 
 /// What was found out.
 pub(crate) struct Outcome {
-    pub(crate) tuned: Tuned,
     /// Layers that were measured, and those that the file knew.
     pub(crate) measured: usize,
     pub(crate) known: usize,
@@ -51,7 +50,7 @@ type Rows = BTreeMap<(Conditions, String), (Algorithm, String)>;
 
 /// Chooses for every layer of a model, from the file or by measuring; where there are several batches, with the largest, so
 /// that all choose alike and share their packed weights.
-pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<Outcome, String> {
+pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<(Tuned, Outcome), String> {
     if target.level.arch != std::env::consts::ARCH {
         return Err(format!(
             "--tune measures on this machine, which is {}, but --target is {}; tune on a machine of that kind",
@@ -68,9 +67,8 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
     let layers = compiler::tunable(model.graph, target).map_err(|error| error.to_string())?;
     let cache = match &how.cache {
         Some(path) => path.clone(),
-        None => {
-            usual_cache().ok_or("there is no home directory for what is measured; name a file with --tune-cache")?
-        }
+        None => usual_cache("tuned.tsv")
+            .ok_or("there is no home directory for what is measured; name a file with --tune-cache")?,
     };
     let mut rows = read(&cache)?;
     let threads = how.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -93,7 +91,7 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
         changed += usize::from(fastest != layer.modelled);
         tuned.insert(&layer.name, fastest);
     }
-    Ok(Outcome { tuned, measured: unknown.len(), known: layers.len() - unknown.len(), changed, cache })
+    Ok((tuned, Outcome { measured: unknown.len(), known: layers.len() - unknown.len(), changed, cache }))
 }
 
 /// The candidates of a layer, each with operands of its own.
@@ -204,10 +202,10 @@ fn processor() -> String {
 }
 
 /// Where choices are kept if nobody says where.
-fn usual_cache() -> Option<PathBuf> {
+pub(crate) fn usual_cache(file: &str) -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
-    Some(caches.join("prestow/tuned.tsv"))
+    Some(caches.join("prestow").join(file))
 }
 
 /// Reads the file, which need not be there.

@@ -177,7 +177,7 @@ fn device_seconds(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Re
     let mut seconds = Vec::with_capacity(iters);
     for _ in 0..iters {
         write_inputs(session, inputs)?;
-        match session.run_timed().map_err(|error| error.to_string())? {
+        match session.run_timed(1).map_err(|error| error.to_string())? {
             Some(own) => seconds.push(own),
             None => break,
         }
@@ -256,7 +256,7 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     figures.device = device;
     figures.device_in_run = taken_in_run;
     figures.observed = session.observed().map_err(|error| error.to_string())?;
-    let audit = audit::audit(session, &bytes).ok_or("the arena of this device cannot be observed")?;
+    let audit = audit::observe(session, &bytes).map_err(|error| error.to_string())?;
     Ok(Report::new(session.plan()).with_actual(&audit, allocations, &figures))
 }
 

@@ -203,6 +203,8 @@ pub struct Execution {
     workspace: u64,
     /// Of the workspace, what the algorithm uses.
     wanted: u64,
+    /// How many there are.
+    algorithms: usize,
     /// Where the operands are.
     _memory: Arc<Memory>,
 }
@@ -297,7 +299,10 @@ impl Execution {
         let fits = |one: &&sys::cublasLtMatmulHeuristicResult_t| {
             one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && one.workspaceSize as u64 <= product.workspace
         };
-        let chosen = found.clone().find(fits).ok_or_else(|| none(String::new()))?;
+        let mut fitting = found.filter(fits);
+        let first = fitting.clone().next().ok_or_else(|| none(String::new()))?;
+        let algorithms = fitting.clone().count();
+        let chosen = fitting.nth(product.algorithm as usize).unwrap_or(first);
         Ok(Execution {
             description,
             left,
@@ -306,11 +311,17 @@ impl Execution {
             handle: handle.clone(),
             algorithm: chosen.algo,
             wanted: chosen.workspaceSize as u64,
+            algorithms,
             at,
             beta: if product.residual { 1.0 } else { 0.0 },
             workspace: product.workspace,
             _memory: memory.clone(),
         })
+    }
+
+    /// How many algorithms there are within the workspace.
+    pub fn algorithms(&self) -> usize {
+        self.algorithms
     }
 
     /// The bytes of workspace that were planned.

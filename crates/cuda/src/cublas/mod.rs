@@ -25,7 +25,7 @@ const MAJOR: usize = 13;
 ///
 /// The step's operands are in this order: left, right, the bias `[columns]`, the residual like the result, the result. The
 /// bias and the residual have the result's numbers, and the residual may be the result's own bytes. Sums are of `f32`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Product {
     /// How both factors are stored.
     pub factors: Number,
@@ -53,10 +53,13 @@ pub struct Product {
     pub activation: Option<Activation>,
     /// The bytes that an algorithm may use beside the operands: the step's workspace.
     pub workspace: u64,
+    /// Which of the algorithms that cuBLASLt names for it within its workspace, in the library's order; its first one where
+    /// there are not as many.
+    pub algorithm: u32,
 }
 
 /// The functions that cuBLASLt has behind a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Activation {
     /// What is below zero becomes zero.
     Relu,
@@ -263,6 +266,7 @@ mod tests {
         residual: true,
         activation: Some(Activation::GeluTanh),
         workspace: 1 << 20,
+        algorithm: 0,
     };
 
     #[test]

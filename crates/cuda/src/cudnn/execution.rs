@@ -75,7 +75,7 @@ impl Execution {
     /// Reads a plan; its operands begin at `places` of a block, and its workspace at one more.
     ///
     /// # Errors
-    /// A plan that this cuDNN or this GPU does not take, or that wants more workspace here.
+    /// A plan that this cuDNN does not take, or not on this GPU, or that wants more workspace here.
     ///
     /// # Panics
     /// Places outside.
@@ -86,7 +86,14 @@ impl Execution {
         places: &[usize],
         workspace: Option<usize>,
     ) -> Result<Execution, CudnnError> {
-        let refused = |why: String| CudnnError::Plan { here: handle.version(), planned: planned.version.clone(), why };
+        let refused = |why: String| {
+            let (here, version) = (handle.version(), planned.version.clone());
+            let facts = handle.gpu.facts().ok().filter(|_| here == version);
+            match facts.map(|facts| planned.differences(&facts.device)).unwrap_or_default() {
+                differ if differ.is_empty() => CudnnError::Plan { here, planned: version, why },
+                differ => CudnnError::Device { here, differ },
+            }
+        };
         let entered = |error: DriverError| CudnnError::Failed { what: "reading a plan", why: error.to_string() };
         handle.gpu.enter().map_err(entered)?;
         let read = || {

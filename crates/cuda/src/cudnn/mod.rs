@@ -20,7 +20,7 @@ pub use execution::{Execution, Handle};
 pub use planner::{Convolution, Order, Planner, Take};
 
 use crate::library::function;
-use crate::{NotFound, Places, library};
+use crate::{NotFound, Places, Properties, library};
 
 /// The oldest version whose plans are text, as cuDNN counts: 9.11.
 const VERSION_MIN: usize = 91_100;
@@ -37,6 +37,33 @@ pub struct Planned {
     /// The plan as cuDNN writes it. Its tensors have as identifiers the positions of the step's operands, inputs before
     /// the output, from 1 on.
     pub json: String,
+}
+
+/// The facts that a plan is bound to: cuDNN 9.19 takes it where these are the same, the driver's version among them, and
+/// looks at no others.
+const BOUND: [&str; 12] = [
+    "deviceVer",
+    "driverVer",
+    "multiProcessorCount",
+    "maxGridSize",
+    "maxBlockSize",
+    "maxThreadsPerBlock",
+    "maxThreadsPerSM",
+    "regsPerBlock",
+    "maxRegistersPerSM",
+    "maxSharedMemoryPerBlock",
+    "maxSharedMemoryPerBlockOptin",
+    "reservedSharedMemoryPerBlock",
+];
+
+impl Planned {
+    /// In what a device differs from the one that it was planned for; nothing where the text does not tell.
+    fn differences(&self, here: &Properties) -> Vec<String> {
+        let text: serde_json::Value = serde_json::from_str(&self.json).unwrap_or_default();
+        let (was, is) = (&text["GPUProfile"], serde_json::to_value(here).expect("properties are plain data"));
+        let other = BOUND.into_iter().filter(|fact| !was[fact].is_null() && was[fact] != is[fact]);
+        other.map(|fact| format!("`{fact}` is {} and was {}", is[fact], was[fact])).collect()
+    }
 }
 
 /// What cuDNN could not do.
@@ -56,6 +83,11 @@ pub enum CudnnError {
          without --cudnn"
     )]
     Plan { here: String, planned: String, why: String },
+    #[error(
+        "cuDNN {here} does not take a plan that was made for another GPU or another driver: {}; record what is here by \
+         `prestow target record`, and compile the model again for that or without --cudnn", .differ.join(", ")
+    )]
+    Device { here: String, differ: Vec<String> },
     #[error("cuDNN failed at {what}: {why}")]
     Failed { what: &'static str, why: String },
 }
@@ -151,5 +183,30 @@ impl Cudnn {
         let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
         let text = text.trim().lines().next().unwrap_or_default().to_string();
         Err(if text.is_empty() { name } else { format!("{name}: {text}") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_tells_in_what_a_device_differs() {
+        let here = crate::Facts::parse(include_str!("../../../../targets/cuda-sm_90-h200.json")).expect("it is whole");
+        let planned = |profile: &Properties| {
+            let json = format!("{{\"cudnnVersion\":91900,\"GPUProfile\":{}}}", profile.json());
+            Planned { version: "9.19.0".into(), engine: 0, workspace: 0, json }
+        };
+        let here = here.device;
+        assert!(planned(&here).differences(&here).is_empty());
+        // Clocks and memory are another's on each board, and nothing to cuDNN.
+        let board =
+            Properties { sm_clock_rate_khz: 1, total_global_mem: 1, device_name: "other".into(), ..here.clone() };
+        assert!(planned(&board).differences(&here).is_empty());
+        let other = Properties { driver_ver: 13_010, max_block_size: [1024, 1024, 1], ..here.clone() };
+        let told = ["`driverVer` is 13000 and was 13010", "`maxBlockSize` is [1024,1024,64] and was [1024,1024,1]"];
+        assert_eq!(planned(&other).differences(&here), told);
+        let silent = Planned { json: "no text".into(), ..planned(&here) };
+        assert!(silent.differences(&here).is_empty());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cuda_sys::cudnn as sys;
@@ -52,7 +54,7 @@ pub struct Convolution {
 /// Which of the engines that are for us is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Take {
-    /// The fastest one, as cuDNN models it.
+    /// The fastest one: the one that is preferred, or else as cuDNN models it.
     Fastest,
     /// The one with the least workspace.
     Smallest,
@@ -68,6 +70,8 @@ pub struct Planner {
     math: Math,
     /// What was asked before: kernels are compared more than once.
     known: RefCell<BTreeMap<Question, Result<Planned, String>>>,
+    /// What somebody measured to be the fastest.
+    preferred: RefCell<BTreeMap<Convolution, Planned>>,
 }
 
 use sys::cudnnBackendBehaviorNote_t as Behavior;
@@ -86,7 +90,7 @@ impl Planner {
             facts.finalize()
         };
         let device = facts().map_err(|why| CudnnError::Facts { version: library.version(), why })?;
-        Ok(Planner { library, device, math, known: RefCell::default() })
+        Ok(Planner { library, device, math, known: RefCell::default(), preferred: RefCell::default() })
     }
 
     /// cuDNN's version.
@@ -99,6 +103,10 @@ impl Planner {
     /// # Errors
     /// Why there is none.
     pub fn convolution(&self, problem: &Convolution, take: Take, workspace_max: u64) -> Result<Planned, String> {
+        let preferred = self.preferred.borrow().get(problem).cloned();
+        if let Some(preferred) = preferred.filter(|own| take == Take::Fastest && own.workspace <= workspace_max) {
+            return Ok(preferred);
+        }
         let key = (problem.clone(), take, workspace_max);
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
@@ -108,10 +116,67 @@ impl Planner {
         found
     }
 
+    /// How sums may be computed.
+    pub fn math(&self) -> Math {
+        self.math
+    }
+
+    /// The convolution that a plan was made for here.
+    pub fn problem_of(&self, planned: &Planned) -> Option<Convolution> {
+        let known = self.known.borrow();
+        let own =
+            known.iter().find(|(_, found)| found.as_ref() == Ok(planned)).map(|((problem, _, _), _)| problem.clone());
+        own.or_else(|| {
+            self.preferred.borrow().iter().find(|(_, own)| *own == planned).map(|(problem, _)| problem.clone())
+        })
+    }
+
+    /// Plans of all engines that are for us and want no more workspace than so many bytes, in cuDNN's order, `most` of them
+    /// at most.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn candidates(&self, problem: &Convolution, workspace_max: u64, most: usize) -> Result<Vec<Planned>, String> {
+        let mut all: Vec<Planned> = Vec::new();
+        self.each(problem, workspace_max, |planned| {
+            if !all.contains(&planned) {
+                all.push(planned);
+            }
+            if all.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(all)
+    }
+
+    /// From now on this plan is the fastest one for a convolution, wherever its workspace may be had.
+    pub fn prefer(&self, problem: Convolution, planned: Planned) {
+        self.preferred.borrow_mut().insert(problem, planned);
+    }
+
     fn ask(&self, problem: &Convolution, take: Take, workspace_max: u64) -> Result<Planned, String> {
+        let mut best: Option<Planned> = None;
+        self.each(problem, workspace_max, |planned| {
+            let enough = take == Take::Fastest || planned.workspace == 0;
+            if best.as_ref().is_none_or(|best| planned.workspace < best.workspace) {
+                best = Some(planned);
+            }
+            if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(best.expect("there is one where that is no error"))
+    }
+
+    /// Visits the plans of engines that are for us, in cuDNN's order.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn each(
+        &self,
+        problem: &Convolution,
+        workspace_max: u64,
+        mut visit: impl FnMut(Planned) -> ControlFlow<()>,
+    ) -> Result<(), String> {
         let graph = self.graph(problem)?;
         let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
-        let mut smallest: Option<Planned> = None;
+        let mut found = false;
         use sys::cudnnBackendHeurMode_t as Mode;
         for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
             let mut ask = self.new_object(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
@@ -123,17 +188,18 @@ impl Planner {
             let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
             for config in ask.others(name, kind, true)? {
                 match self.judge(Arc::new(config), workspace_max, problem.number)? {
-                    Ok(planned) if take == Take::Fastest || planned.workspace == 0 => return Ok(planned),
-                    Ok(planned) => match &smallest {
-                        Some(other) if other.workspace <= planned.workspace => {}
-                        _ => smallest = Some(planned),
-                    },
+                    Ok(planned) => {
+                        found = true;
+                        if visit(planned).is_break() {
+                            return Ok(());
+                        }
+                    }
                     Err(reason) => *refused.entry(reason).or_default() += 1,
                 }
             }
         }
-        if let Some(planned) = smallest {
-            return Ok(planned);
+        if found {
+            return Ok(());
         }
         if refused.is_empty() {
             return Err("cuDNN has no engine for it".into());
@@ -169,7 +235,20 @@ impl Planner {
             return Ok(Err("want more workspace"));
         }
         let json = plan.text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)?;
-        Ok(Ok(Planned { version: self.version(), engine: index, workspace, json }))
+        let planned = Planned { version: self.version(), engine: index, workspace, json };
+        Ok(if self.reads(&planned) { Ok(planned) } else { Err("are not read back from their text") })
+    }
+
+    /// Whether a plan's text is taken for the GPU, as it will be there.
+    fn reads(&self, planned: &Planned) -> bool {
+        let read = || {
+            let mut plan = self.new_object(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+            plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[&self.device])?;
+            plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, &bytes(&planned.json))?;
+            plan.finalize()?.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
+        };
+        let workspace: Result<i64, String> = read();
+        workspace.is_ok_and(|workspace| u64::try_from(workspace) == Ok(planned.workspace))
     }
 
     fn new_object(&self, kind: Kind) -> Result<Descriptor, String> {
@@ -301,8 +380,8 @@ impl Planner {
     }
 }
 
-impl std::fmt::Debug for Planner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cuDNN {}", self.version())
     }
 }

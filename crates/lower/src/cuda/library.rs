@@ -17,7 +17,7 @@ use super::{CUDNN_CONV, Chosen, View};
 use crate::{Call, CallInput, Pack};
 
 /// The most workspace that an engine may want: what cuDNN's fast ones want of the networks' layers, and not gigabytes.
-const WORKSPACE_MAX: Bytes = Bytes(256 << 20);
+pub const WORKSPACE_MAX: Bytes = Bytes(256 << 20);
 
 /// The calls of a convolution whose values have a layout, or why cuDNN does not do it.
 pub(super) fn conv(

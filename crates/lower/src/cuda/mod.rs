@@ -8,6 +8,7 @@
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
 //! number of the launch where a step is several.
 
+mod ceilings;
 mod layout;
 mod library;
 mod moves;
@@ -20,6 +21,7 @@ mod text;
 mod windows;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ::cuda::cublas::Product;
@@ -36,8 +38,13 @@ use crate::halves::{follows, is_of_numbers};
 use crate::{Call, CallInput, FREE_SCRATCH, LowerError, Pack, Target};
 use text::ctype;
 
+pub use ceilings::{BURSTS, Burst, COPIED, COPY, ceilings};
+pub use library::WORKSPACE_MAX;
+
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
 const THREADS: u32 = 256;
+/// The most blocks along the second and third axis of a grid.
+const GRID_MAX: u32 = 65_535;
 /// The C type of a launch's number.
 const TURN: &str = "unsigned long long";
 /// Elements are counted in 31 bits.
@@ -56,12 +63,14 @@ pub const EMITTED_CONVS: [&str; 2] = ["cuda_conv", "cuda_conv_each"];
 pub const EMITTED_PRODUCTS: [&str; 1] = ["cuda_product"];
 
 /// How cuBLASLt computes, where it is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cublas {
     /// How sums of products of `f32` may be computed.
     pub math: Math,
     /// The most workspace that a product has.
     pub workspace: Bytes,
+    /// Which algorithm is taken for a product, where that is not the first one.
+    pub preferred: Rc<BTreeMap<Product, u32>>,
 }
 
 /// Plans for GPUs of one architecture.
@@ -117,8 +126,17 @@ impl CudaTarget {
     #[must_use]
     pub fn with_cublas(self, math: Math, workspace: Option<Bytes>) -> CudaTarget {
         let recommended = if self.arch == "sm_80" { Bytes(4 << 20) } else { Bytes(32 << 20) };
-        let cublas = Cublas { math, workspace: workspace.unwrap_or(recommended) };
+        let cublas = Cublas { math, workspace: workspace.unwrap_or(recommended), preferred: Rc::default() };
         CudaTarget { cublas: Some(cublas), ..self }
+    }
+
+    /// With the algorithms that somebody measured to be the fastest, for products as they are without.
+    #[must_use]
+    pub fn preferring(mut self, algorithms: BTreeMap<Product, u32>) -> CudaTarget {
+        if let Some(cublas) = &mut self.cublas {
+            cublas.preferred = Rc::new(algorithms);
+        }
+        self
     }
 
     /// Why cuBLASLt does not do a node that is a product; none where it does, and where nobody asked for it.
@@ -200,6 +218,15 @@ impl Template {
         (Template::Rows, include_str!("../../../../cuda/rows.cu")),
         (Template::Recurrent, include_str!("../../../../cuda/recurrent.cu")),
     ];
+}
+
+/// What a library does in a step of a plan that is not assembled yet; none where a kernel is emitted.
+pub fn library_work(code: &[u8]) -> Option<Work> {
+    match postcard::from_bytes(code) {
+        Ok(Chosen::Cudnn(planned)) => Some(Work::Cudnn(planned)),
+        Ok(Chosen::Cublas(product)) => Some(Work::Cublas(product)),
+        _ => None,
+    }
 }
 
 /// What does a step's work, before functions have names.

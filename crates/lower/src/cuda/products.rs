@@ -28,6 +28,11 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
     let [left_step, right_step] = steps.each_ref().map(|steps| step(batch, steps));
     let apart = || "its factors do not lie at one distance".to_string();
     let (bias, residual) = (product.epilogue.bias, product.epilogue.residual);
+    if bias && !node.is_known(2) {
+        // Of all operands it is told what their addresses are multiples of, but not of a bias: it may read sixteen bytes of
+        // that at once. A constant begins at such a multiple, and a part of a buffer anywhere.
+        return Err("its bias comes with the run, and may begin where cuBLASLt cannot read it".into());
+    }
     let (activation, behind) = match &product.epilogue.activation[..] {
         [Unary::Relu, behind @ ..] => (Some(Activation::Relu), behind),
         [Unary::GeluTanh, behind @ ..] => (Some(Activation::GeluTanh), behind),
@@ -35,7 +40,7 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
     };
     // Elements are counted in 31 bits.
     let extent = |extent: usize| u32::try_from(extent).map_err(|_| format!("an extent of {extent}"));
-    let planned = Product {
+    let mut planned = Product {
         factors,
         result,
         math: how.math,
@@ -49,7 +54,9 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
         residual,
         activation,
         workspace: how.workspace.min(scratch).0,
+        algorithm: 0,
     };
+    planned.algorithm = how.preferred.get(&planned).copied().unwrap_or_default();
     let mut inputs: Vec<CallInput> = (0..node.inputs()).map(CallInput::Value).collect();
     if bias && node.input(2).dtype != node.output().dtype {
         // It takes a bias as it gives results.

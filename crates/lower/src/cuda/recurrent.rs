@@ -6,7 +6,7 @@ use types::Bytes;
 use types::recurrent::{Cell, Reset, Sweep};
 
 use super::text::unary;
-use super::{Emitted, THREADS, Template, View, call};
+use super::{Emitted, GRID_MAX, THREADS, Template, View, call};
 use crate::Call;
 
 /// Units of a block, one a warp.
@@ -19,7 +19,7 @@ pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String
     if seq * batch * units == 0 {
         return Err("its kernel has no empty sequences, batches or states".into());
     }
-    if 65_535 < batch {
+    if (GRID_MAX as usize) < batch {
         return Err(format!("{batch} rows are more than a grid has"));
     }
     let (phases, body) = body(&op.cell);

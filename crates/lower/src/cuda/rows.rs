@@ -6,7 +6,7 @@ use types::{DType, Shape};
 use super::pointwise::head;
 use super::tensor::Tiles;
 use super::text::{ctype, finish, number, place};
-use super::{Emitted, THREADS, Template, View, around, blocks, call};
+use super::{Emitted, GRID_MAX, THREADS, Template, View, around, blocks, call};
 use crate::Call;
 
 /// Keys of which the scores fit a block's shared memory.
@@ -65,7 +65,7 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     let factors = Factors::of(node);
     let Factors { batch, m, k, n, steps } = &factors;
     let (m, k, n, count) = (*m, *k, *n, factors.count());
-    if 65_535 < count {
+    if (GRID_MAX as usize) < count {
         return Err(format!("{count} products at once are more than a grid has"));
     }
     let [a_at, b_at] = steps.each_ref().map(|steps| place(batch, steps, 0));
@@ -98,7 +98,7 @@ pub(super) fn matmul(node: &View, product: &MatMul) -> Result<Vec<Call>, String>
     ));
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let grid = tiles.grid(count, m, n);
-    if 65_535 < grid[1] {
+    if GRID_MAX < grid[1] {
         return Err(format!("{m} rows are more than a grid has"));
     }
     let needs = vec![Template::Pointwise, tiles.template()];

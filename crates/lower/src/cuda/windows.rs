@@ -5,7 +5,7 @@ use types::{Layout, Shape};
 
 use super::tensor::Tiles;
 use super::text::finish;
-use super::{Emitted, Template, View, blocks, call};
+use super::{Emitted, GRID_MAX, Template, View, blocks, call};
 use crate::Call;
 
 /// Groups with fewer output channels are computed output by output.
@@ -47,10 +47,10 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Vec<Call>, String> {
     let (ins, outs, groups) = (weight[1], weight[0] / conv.groups, conv.groups);
     let operands: Vec<usize> = (0..node.inputs()).collect();
     let pixels: usize = out[2..].iter().product();
-    let product = CHANNELS_MIN <= outs && out[0] * groups <= 65_535;
     let count = out[0] * groups;
     let tiles = Tiles::new(node, count, outs, pixels);
     let grid = tiles.grid(count, outs, pixels);
+    let product = CHANNELS_MIN <= outs && grid[1].max(grid[2]) <= GRID_MAX;
     let (kind, grid, function) = match (product, tiles.cores) {
         (true, None) => ("conv", grid, format!("convolve<{window}, {ins}, {outs}, {groups}>")),
         (true, Some(of)) => {

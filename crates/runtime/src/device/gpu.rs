@@ -395,14 +395,14 @@ impl Backend for GpuBackend {
         Ok(self.gpu.finish()?)
     }
 
-    fn run_timed(&mut self, plan: usize) -> Result<Option<f64>, RunError> {
+    fn run_timed(&mut self, plan: usize, runs: usize) -> Result<Option<f64>, RunError> {
         self.settle()?;
         let timer = match &mut self.timer {
             Some(timer) => timer,
             none => none.insert(Timer::new(&self.gpu)?),
         };
         let graph = &self.plans[plan].graph;
-        Ok(Some(timer.seconds(|| graph.launch())?))
+        Ok(Some(timer.seconds(|| (0..runs).try_for_each(|_| graph.launch()))?))
     }
 
     fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError> {
@@ -416,13 +416,13 @@ impl Backend for GpuBackend {
         Ok(self.memory.read(start, bytes)?)
     }
 
-    fn arena(&mut self) -> Option<&mut [u8]> {
+    fn arena(&mut self) -> Result<&mut [u8], RunError> {
         if !self.mirror.lent {
             self.mirror.bytes.resize(self.mirror.size, 0);
-            self.memory.read(0, &mut self.mirror.bytes).ok()?;
+            self.memory.read(0, &mut self.mirror.bytes)?;
             self.mirror.lent = true;
         }
-        Some(&mut self.mirror.bytes)
+        Ok(&mut self.mirror.bytes)
     }
 
     fn device_memory(&self) -> Result<Vec<Item>, RunError> {

@@ -247,8 +247,8 @@ impl Backend for HostBackend {
         Ok(())
     }
 
-    fn arena(&mut self) -> Option<&mut [u8]> {
-        Some(&mut self.arena)
+    fn arena(&mut self) -> Result<&mut [u8], RunError> {
+        Ok(&mut self.arena)
     }
 
     fn burst(&mut self, rounds: usize) -> u64 {

@@ -4,80 +4,149 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use compiler::{Compiled, source};
+use compiler::{Compiled, Model, source};
 use cuda::Math;
-use lower::Target;
+use ir::Graph;
 use lower::cpu::CpuTarget;
 use profile::BenchReport;
+use runtime::process::Item;
 use runtime::{Gpu, Host, RunError, Session};
 use serde_json::{Value as Json, json};
 use types::{Bytes, DType, Random, Tensor};
 
-use super::On;
-use crate::arguments::{GpuCheck, Libraries, Numbers};
+use super::peers::{self, Standing, Turn};
+use super::{Check, Maker, Report};
+use crate::arguments::{GpuCheck, Libraries, Numbers, Tune};
 use crate::device::{Device, places};
+use crate::tune_gpu::{self, How};
 
 /// Results may differ by this part of the largest one.
 const TOLERANCE: f64 = 1e-3;
 /// The same in steps of what lies between kernels, where that is rounded: what the tests allow networks.
 const STEPS: f64 = 8.0;
 /// Networks whose arena has no more bytes are watched byte by byte: watching copies and compares the whole arena after each
-/// step. There is room for a workspace of cuBLASLt's (32 MiB) beside what lies between layers.
-pub(super) const AUDITED_MAX: Bytes = Bytes(64 << 20);
+/// step.
+pub(super) const AUDITED_MAX: Bytes = Bytes(256 << 20);
+/// Networks that other runtimes are run beside where none is named.
+const COMPARED: [&str; 5] = ["resnet50", "mobilenet_v2", "densenet121", "vgg16", "bert_base"];
+/// So many are compiled at once, at most: each has its weights in memory.
+const AHEAD: usize = 8;
 
-/// A row for each network, batch and dtype, and whether all are right; what is shown of them goes to the text.
-pub(super) fn rows(asked: &GpuCheck, all: &[On], text: &mut String) -> (Vec<Json>, bool) {
-    let _ = writeln!(
-        text,
-        "{:<28} {:>5} {:>5} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9}  verdict",
-        "network", "batch", "dtype", "arena", "weights", "difference", "ms", "GFLOP/s", "cpu ms"
-    );
+/// One row.
+struct Task {
+    name: String,
+    batch: usize,
+    numbers: Numbers,
+    /// Whether other runtimes are run beside it.
+    compared: bool,
+}
+
+/// All rows, those of a network and a batch one behind the other.
+fn tasks(asked: &GpuCheck, peers: bool) -> Vec<Task> {
     let names: Vec<String> = match &asked.models[..] {
         [] => source::models().into_iter().map(|model| model.name.to_string()).collect(),
         names => names.to_vec(),
     };
-    let (mut rows, mut yes) = (Vec::new(), true);
-    for name in &names {
-        for &batch in &asked.batches {
-            // What all of them are held to.
-            let mut reference = None;
-            for on in all {
-                let row = |verdict: &str, reason: String| {
-                    let dtype = on.numbers.name();
-                    json!({ "network": name, "batch": batch, "dtype": dtype, "verdict": verdict, "reason": reason })
-                };
-                let row = match compiled(asked, &on.device, name, batch) {
-                    // What there are no kernels for is said and does not count.
-                    Err(reason) => row("refused", reason),
-                    Ok(compiled) => check(asked, on, &compiled, name, batch, &mut reference)
-                        .unwrap_or_else(|reason| row("FAILED", reason)),
-                };
-                yes &= ["equal", "right", "refused"].iter().any(|verdict| row["verdict"] == *verdict);
-                text.push_str(&line(&row));
-                rows.push(row);
-            }
+    let mut tasks = Vec::new();
+    for name in names {
+        let compared = peers && (!asked.models.is_empty() || COMPARED.contains(&&name[..]));
+        let usual: &[usize] = if compared { &[1, 64] } else { &[1] };
+        for &batch in asked.batches.as_deref().unwrap_or(usual) {
+            let task = |&numbers| Task { name: name.clone(), batch, numbers, compared };
+            tasks.extend(asked.dtypes.iter().map(task));
         }
     }
-    (rows, yes)
+    tasks
+}
+
+/// A row for each network, batch and dtype; whether all are right.
+pub(super) fn rows(check: &Check, report: &mut Report) -> Result<bool, String> {
+    let head = format!(
+        "{:<28} {:>5} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9}  verdict\n",
+        "network",
+        "batch",
+        "dtype",
+        "arena",
+        "weights",
+        "difference",
+        "ms",
+        "device ms",
+        "GFLOP/s",
+        "of least",
+        "cpu ms"
+    );
+    report.show(&head);
+    let tasks = tasks(check.asked, check.peers.is_some());
+    // Who measures is alone.
+    let most = if check.asked.tune.is_some() { 1 } else { AHEAD };
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)).min(most);
+    // What all rows of a network and a batch are held to.
+    let mut reference: Option<Reference> = None;
+    let (mut yes, mut standings) = (true, String::new());
+    for some in tasks.chunks(threads) {
+        let compiled: Vec<Result<Compiled, String>> = std::thread::scope(|scope| {
+            let started: Vec<_> = some.iter().map(|task| scope.spawn(|| compiled(&check.maker, task))).collect();
+            started.into_iter().map(|thread| thread.join().expect("compiling does not panic")).collect()
+        });
+        for (task, compiled) in some.iter().zip(compiled) {
+            let row = |verdict: &str, reason: String| {
+                let (network, dtype) = (&task.name, task.numbers.name());
+                json!({ "network": network, "batch": task.batch, "dtype": dtype, "verdict": verdict, "reason": reason })
+            };
+            let row = match compiled {
+                // What there are no kernels for is said and does not count.
+                Err(reason) => row("refused", reason),
+                Ok(compiled) => {
+                    self::row(check, task, &compiled, &mut reference).unwrap_or_else(|reason| row("FAILED", reason))
+                }
+            };
+            yes &= ["equal", "right", "refused"].iter().any(|verdict| row["verdict"] == *verdict);
+            if let Some(Standing { throughput, latency }) = Standing::of(&row) {
+                let (name, batch, dtype) = (&task.name, task.batch, task.numbers.name());
+                let _ = writeln!(standings, "{name:<28} {batch:>5} {dtype:>5} {throughput:>10.2} {latency:>10.2}");
+            }
+            let text = line(&row) + &peers::lines(&row);
+            report.add("networks", row, &text)?;
+        }
+    }
+    if !standings.is_empty() {
+        report.show(&format!(
+            "throughput in those of the faster of PyTorch's two, latency in those of its eager one:\n{:<28} {:>5} {:>5} \
+             {:>10} {:>10}\n{standings}",
+            "network", "batch", "dtype", "throughput", "latency"
+        ));
+    }
+    Ok(yes)
 }
 
 /// What this machine's processor makes of a network, in `f32`.
 struct Reference {
+    name: String,
+    batch: usize,
+    graph: Graph,
     inputs: Vec<Tensor>,
     want: Vec<Tensor>,
     cpu_ms: f64,
 }
 
 impl Reference {
-    fn new(asked: &GpuCheck, name: &str, batch: usize) -> Result<Reference, String> {
+    fn new(asked: &GpuCheck, task: &Task) -> Result<Reference, String> {
         let failed = |error: RunError| error.to_string();
-        let processor = compile(asked, name, batch, &CpuTarget::new())?;
+        let (name, batch) = (task.name.clone(), task.batch);
+        let model = load(asked, task)?;
+        let graph = model.graph.clone();
+        let processor =
+            compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).map_err(|error| error.to_string())?;
         let inputs = inputs(&processor.plan);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut host = open(&processor, &Host { threads })?;
         let want = host.run_tensors(&inputs).map_err(failed)?;
         let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
-        Ok(Reference { inputs, want, cpu_ms })
+        Ok(Reference { name, batch, graph, inputs, want, cpu_ms })
+    }
+
+    fn is_of(&self, task: &Task) -> bool {
+        (&self.name, self.batch) == (&task.name, task.batch)
     }
 }
 
@@ -96,8 +165,11 @@ fn line(row: &Json) -> String {
     let bytes = |key: &str| Bytes(row[key].as_u64().unwrap_or_default()).to_string();
     let number = |key: &str| row[key].as_f64().unwrap_or_default();
     let audit = row["not_audited"].as_str().map(|why| format!(", memory not audited: {why}")).unwrap_or_default();
+    let device = row["device_ms"]["p50"].as_f64().unwrap_or_default();
+    let of_least = row["reached"]["of_least"].as_f64().map_or("".into(), |part| format!("{part:.2}"));
     format!(
-        "{name:<28} {batch:>5} {dtype:>5} {:>10} {:>10} {:>10.1e} {:>10.4} {:>9.1} {:>9.3}  {verdict}{audit}\n",
+        "{name:<28} {batch:>5} {dtype:>5} {:>10} {:>10} {:>10.1e} {:>10.4} {device:>10.4} {:>9.1} {of_least:>9} {:>9.3}  \
+         {verdict}{audit}\n",
         bytes("arena_bytes"),
         bytes("weights_bytes"),
         number("difference"),
@@ -107,61 +179,88 @@ fn line(row: &Json) -> String {
     )
 }
 
-fn compile(asked: &GpuCheck, name: &str, batch: usize, target: &dyn Target) -> Result<Compiled, String> {
-    let (model, data) = (name.to_string(), asked.data.clone());
-    let request = source::Request { model, batch: Some(batch), data, ..Default::default() };
-    let model = source::load(&request).map_err(|error| error.to_string())?;
-    compiler::compile(model, target, None, |_, _| {}).map_err(|error| error.to_string())
+fn load(asked: &GpuCheck, task: &Task) -> Result<Model, String> {
+    let (model, data) = (task.name.clone(), asked.data.clone());
+    let request = source::Request { model, batch: Some(task.batch), data, ..Default::default() };
+    source::load(&request).map_err(|error| error.to_string())
 }
 
-/// One network at one batch, for the GPU.
-fn compiled(asked: &GpuCheck, device: &Device, name: &str, batch: usize) -> Result<Compiled, String> {
-    let mut compiled = compile(asked, name, batch, &device.target)?;
+/// For the GPU.
+fn compiled(maker: &Maker, task: &Task) -> Result<Compiled, String> {
+    let mut device = maker.device(task.numbers)?;
+    let model = load(maker.asked, task)?;
+    let planned = |device: &Device, model: Model| {
+        compiler::compile(model, &device.target, None, |_, _| {}).map_err(|error| error.to_string())
+    };
+    let mut compiled = planned(&device, model.clone())?;
+    if let Some(Tune { seconds, cache, .. }) = &maker.asked.tune {
+        let places = places(&maker.asked.data);
+        let how = How { seconds: *seconds, cache: cache.as_deref(), places: &places };
+        tune_gpu::tune(&mut device, &maker.gpu, &[&compiled.plan], &how)?;
+        compiled = planned(&device, model)?;
+    }
     device.finish(&mut compiled.plan)?;
     Ok(compiled)
 }
 
 /// Runs it here, where that was not done before, and there.
-fn check(
-    asked: &GpuCheck,
-    on: &On,
-    compiled: &Compiled,
-    name: &str,
-    batch: usize,
-    reference: &mut Option<Reference>,
-) -> Result<Json, String> {
+fn row(check: &Check, task: &Task, compiled: &Compiled, reference: &mut Option<Reference>) -> Result<Json, String> {
     let failed = |error: RunError| error.to_string();
-    let Reference { inputs, want, cpu_ms } = match reference {
-        Some(reference) => reference,
-        none => none.insert(Reference::new(asked, name, batch)?),
+    let (asked, numbers) = (check.asked, task.numbers);
+    let reference = match reference {
+        Some(own) if own.is_of(task) => own,
+        other => other.insert(Reference::new(asked, task)?),
     };
+    let Reference { graph, inputs, want, cpu_ms, .. } = &*reference;
     let mut session = open(compiled, &Gpu { ordinal: asked.device, places: places(&asked.data) })?;
     let got = session.run_tensors(inputs).map_err(failed)?;
-    let difference = got.iter().zip(&*want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
+    let difference = got.iter().zip(want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
     let report = timed(&mut session, asked.iters).map_err(failed)?;
     let memory = session.device_memory().map_err(failed)?;
+    let observed = session.observed().map_err(failed)?;
+    let allocations = observed.allocations_in_run;
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let arena = compiled.plan.arena.size;
     let audit = match arena <= AUDITED_MAX {
         true => runtime::audit::audit(&mut session, &bytes).ok_or("the arena could not be read".to_string()),
         false => Err(format!("the arena has {arena}, and no more than {AUDITED_MAX} are watched")),
     };
-    let tolerance = tolerance(on.numbers, asked.libraries);
-    let verdict = match (difference <= tolerance, audit.as_ref().map(runtime::audit::Audit::is_equal)) {
-        (false, _) => "WRONG",
-        (true, Ok(false)) => "OTHER MEMORY",
-        (true, Ok(true)) => "equal",
-        (true, Err(_)) => "right",
+    let tolerance = tolerance(numbers, asked.libraries);
+    let is_planned = audit.as_ref().map(runtime::audit::Audit::is_equal);
+    let verdict = match is_planned {
+        // What is no number is not within anything.
+        _ if difference.is_nan() || tolerance < difference => "WRONG",
+        Ok(false) => "OTHER MEMORY",
+        _ if allocations.is_some_and(|count| 0 < count) => "ALLOCATES",
+        Ok(true) => "equal",
+        Err(_) => "right",
     };
     let (p50, flops) = (report.latency_ms.p50, compiled.plan.flops as f64);
-    let items: Vec<Json> = memory.iter().map(|item| json!({ "what": item.what, "bytes": item.bytes })).collect();
+    let device_seconds = report.device_ms.as_ref().map_or(p50, |device| device.p50) / 1e3;
+    let reached = check.ceilings.as_ref().map(|most| most.reached(&compiled.plan, numbers, device_seconds.max(1e-9)));
+    let of_peers = match (&check.peers, task.compared && verdict != "WRONG") {
+        (Some(peers), true) => {
+            write(&mut session, &bytes).map_err(failed)?;
+            let (device, iters) = (asked.device, asked.iters);
+            peers.measure(&Turn { graph, numbers, device, inputs, want, tolerance, iters }, &mut session)
+        }
+        _ => Vec::new(),
+    };
+    let items = |items: &[Item]| -> Vec<Json> {
+        items.iter().map(|item| json!({ "what": item.what, "method": item.method, "bytes": item.bytes })).collect()
+    };
+    let untold: Vec<Json> =
+        observed.untold.iter().map(|untold| json!({ "what": untold.what, "why": untold.why })).collect();
     Ok(json!({
-        "network": name,
-        "batch": batch,
-        "dtype": on.numbers.name(),
+        "network": task.name,
+        "batch": task.batch,
+        "dtype": numbers.name(),
         "arena_bytes": arena.0,
         "weights_bytes": compiled.plan.constants_size.0,
-        "device_memory": items,
+        "device_memory": items(&memory),
+        "observed": items(&observed.items),
+        "not_observed": untold,
+        "allocations_in_run": allocations,
         "difference": difference,
         "tolerance": tolerance,
         "gpu_ms": p50,
@@ -169,11 +268,18 @@ fn check(
         "device_ms": report.device_ms,
         "samples_per_s": report.throughput_per_s,
         "gflop_per_s": flops / 1e6 / p50.max(1e-9),
+        "reached": reached,
         "cpu_ms": cpu_ms,
         "verdict": verdict,
         "audited": audit.is_ok(),
         "not_audited": audit.err(),
+        "peers": of_peers,
     }))
+}
+
+/// Inputs as they were, behind an audit that left its marks.
+fn write(session: &mut Session, inputs: &[Vec<u8>]) -> Result<(), RunError> {
+    inputs.iter().enumerate().try_for_each(|(ix, bytes)| session.write_input(ix, bytes))
 }
 
 /// How much results may differ: by what is stored, and by what rounds on the way into a tensor core.
@@ -200,7 +306,7 @@ fn inputs(plan: &plan::Plan) -> Vec<Tensor> {
 }
 
 /// The largest difference as a part of the largest wanted number; endless where one is no number and the other is.
-fn difference(got: &Tensor, want: &Tensor) -> f64 {
+pub(super) fn difference(got: &Tensor, want: &Tensor) -> f64 {
     let (got, want) = (got.to_f64(), want.to_f64());
     let largest = want.iter().filter(|item| item.is_finite()).fold(1e-6f64, |largest, item| largest.max(item.abs()));
     let apart = |(got, want): (&f64, &f64)| match got == want || (got.is_nan() && want.is_nan()) {
@@ -221,9 +327,16 @@ fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
         session.run()?;
         seconds.push(start.elapsed().as_secs_f64());
     }
-    let device: Result<Vec<Option<f64>>, RunError> = (0..iters).map(|_| session.run_timed()).collect();
+    let device: Result<Vec<Option<f64>>, RunError> = (0..iters).map(|_| session.run_timed(1)).collect();
     let device = device?.into_iter().flatten().collect();
     Ok(BenchReport::new(seconds, session.threads(), session.plan().batch).with_device(device))
+}
+
+/// The one in the middle.
+pub(super) fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

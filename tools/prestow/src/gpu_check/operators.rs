@@ -18,9 +18,9 @@ use runtime::{Gpu, RunError};
 use serde_json::{Value as Json, json};
 use types::Tensor;
 
-use super::On;
 use super::networks::{AUDITED_MAX, open};
-use super::trials::{Trial, Wanted, compile, trials};
+use super::trials::{On, Trial, Wanted, compile, trials};
+use super::{Maker, Report};
 use crate::arguments::GpuCheck;
 use crate::device::places;
 
@@ -33,14 +33,6 @@ const NAME_SHOWN: usize = 80;
 /// Verdicts that say yes, those that say no, and how they are counted.
 const VERDICTS: [&str; 6] = ["equal", "right", "refused", "WRONG", "OTHER MEMORY", "FAILED"];
 
-/// The report: what is shown, a row a trial, and their sums.
-pub(super) struct Report {
-    pub(super) text: String,
-    pub(super) rows: Vec<Json>,
-    pub(super) sums: Json,
-    pub(super) yes: bool,
-}
-
 /// The cases whose names have one of some texts in them; all where there is no text.
 pub(super) fn chosen(only: &[String]) -> Result<Vec<Case>, String> {
     let all = cases::all();
@@ -52,16 +44,17 @@ pub(super) fn chosen(only: &[String]) -> Result<Vec<Case>, String> {
     Ok(all.into_iter().filter(|case| only.is_empty() || only.iter().any(|text| is_in(case, text))).collect())
 }
 
-/// Checks cases in each of the dtypes.
-pub(super) fn check(asked: &GpuCheck, gpu: &cuda::driver::Gpu, all: &[On], cases: &[Case]) -> Report {
-    let mut text = format!(
+/// Checks cases in each of the dtypes; whether all are right.
+pub(super) fn check(maker: &Maker, cases: &[Case], report: &mut Report) -> Result<bool, String> {
+    report.show(&format!(
         "{:<9} {:>6} {:>6} {:>6} {:>8} {:>6} {:>6} {:>7} {:>9}  largest difference, as a part of what is allowed\n",
         "operators", "cases", "equal", "right", "refused", "WRONG", "memory", "FAILED", "seconds"
-    );
+    ));
     let (mut rows, mut sums) = (Vec::new(), Vec::new());
-    for on in all {
-        let (own, seconds) = timed(|| check_in(asked, gpu, on, cases));
-        let dtype = on.numbers.name();
+    for &numbers in &maker.asked.dtypes {
+        let on = On { numbers, device: maker.device(numbers)? };
+        let (own, seconds) = timed(|| check_in(maker.asked, &maker.gpu, &on, cases));
+        let (dtype, mut text) = (numbers.name(), String::new());
         let count = |verdict: &str| own.iter().filter(|row| row["verdict"] == verdict).count();
         let counts = VERDICTS.map(count);
         let part = |row: &Json| row["part"].as_f64().map(|part| (part, row["case"].clone()));
@@ -72,7 +65,7 @@ pub(super) fn check(asked: &GpuCheck, gpu: &cuda::driver::Gpu, all: &[On], cases
         if let Some((part, name)) = &most {
             let _ = write!(text, "  {part:.2}, {}", shortened(name.as_str().unwrap_or_default()));
         }
-        text.push('\n');
+        report.show(&(text + "\n"));
         let mut sum = json!({
             "dtype": dtype,
             "cases": own.len(),
@@ -86,9 +79,11 @@ pub(super) fn check(asked: &GpuCheck, gpu: &cuda::driver::Gpu, all: &[On], cases
         sums.push(sum);
         rows.extend(own);
     }
-    text.push_str(&told(&rows));
     let yes = rows.iter().all(|row| VERDICTS[..3].iter().any(|verdict| row["verdict"] == *verdict));
-    Report { text, rows, sums: sums.into(), yes }
+    let text = told(&rows);
+    report.tell("operators_summary", sums.into(), "")?;
+    report.tell("operators", rows.into(), &text)?;
+    Ok(yes)
 }
 
 /// A line for each that is not right, and one for what is refused in several dtypes.
@@ -240,8 +235,10 @@ fn run(
         return Ok(("WRONG", more));
     }
     let bytes: Vec<Vec<u8>> = given.iter().map(Tensor::to_le_bytes).collect();
-    let audit = if arena <= AUDITED_MAX { runtime::audit::audit(&mut session, &bytes) } else { None };
-    let Some(audit) = audit else { return Ok(("right", more)) };
+    if AUDITED_MAX < arena {
+        return Ok(("right", more));
+    }
+    let audit = runtime::audit::audit(&mut session, &bytes).ok_or("its arena could not be read")?;
     if audit.is_equal() {
         return Ok(("equal", more));
     }

@@ -9,11 +9,17 @@ use ir::{Graph, Op, evaluate};
 use lower::cuda::CudaTarget;
 use types::{DType, Tensor};
 
-use super::On;
 use crate::arguments::{Libraries, Numbers};
+use crate::device::Device;
 
 /// What a case's inputs are made of.
 const SEED: u64 = 3;
+
+/// A GPU as a target for one kind of numbers.
+pub(super) struct On {
+    pub(super) numbers: Numbers,
+    pub(super) device: Device,
+}
 
 /// A graph to run, and what comes of it.
 pub(super) struct Trial {

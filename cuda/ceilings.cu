@@ -1,0 +1,60 @@
+// What a GPU does at most: kernels that do one thing alone. `rounds` comes from memory, so that no compiler knows it.
+
+/// What a thread copies at once.
+struct alignas(16) Line {
+    unsigned words[4];
+};
+
+/// Four lines a thread, those of neighbours side by side.
+extern "C" __global__ void __launch_bounds__(THREADS) ceiling_copy(const Line* from, Line* to) {
+    Line lines[4];
+#pragma unroll
+    for (int ix = 0; ix < 4; ix++) lines[ix] = from[((size_t)blockIdx.x * 4 + ix) * THREADS + threadIdx.x];
+#pragma unroll
+    for (int ix = 0; ix < 4; ix++) to[((size_t)blockIdx.x * 4 + ix) * THREADS + threadIdx.x] = lines[ix];
+}
+
+/// Eight sums a thread, a multiplication and an addition each a round.
+extern "C" __global__ void __launch_bounds__(THREADS) ceiling_f32(const unsigned* rounds, float* y) {
+    const float factor = 1.0f - 1.0f / (1 << 20), more = 1.0f / (1 << 20);
+    float sums[8];
+#pragma unroll
+    for (int ix = 0; ix < 8; ix++) sums[ix] = (float)(threadIdx.x % 32 + ix);
+    const unsigned count = *rounds;
+#pragma unroll 4
+    for (unsigned round = 0; round < count; round++) {
+#pragma unroll
+        for (int ix = 0; ix < 8; ix++) sums[ix] = sums[ix] * factor + more;
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int ix = 0; ix < 8; ix++) sum += sums[ix];
+    y[element()] = sum;
+}
+
+/// Eight tiles of sums a warp, a product of tiles each a round. All factors are one.
+template <class T>
+__device__ __forceinline__ void ceiling_of_cores(const unsigned* rounds, float* y, unsigned ones) {
+    float sums[8][4] = {};
+    const unsigned a[4] = {ones, ones, ones, ones}, b[2] = {ones, ones};
+    const unsigned count = *rounds;
+#pragma unroll 4
+    for (unsigned round = 0; round < count; round++) {
+#pragma unroll
+        for (int tile = 0; tile < 8; tile++) multiply_tile(T(), sums[tile], a, b);
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int tile = 0; tile < 8; tile++) sum += sums[tile][0] + sums[tile][1] + sums[tile][2] + sums[tile][3];
+    y[element()] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) ceiling_f16(const unsigned* rounds, float* y) {
+    ceiling_of_cores<f16>(rounds, y, 0x3c003c00u);
+}
+extern "C" __global__ void __launch_bounds__(THREADS) ceiling_bf16(const unsigned* rounds, float* y) {
+    ceiling_of_cores<bf16>(rounds, y, 0x3f803f80u);
+}
+extern "C" __global__ void __launch_bounds__(THREADS) ceiling_tf32(const unsigned* rounds, float* y) {
+    ceiling_of_cores<tf32>(rounds, y, 0x3f800000u);
+}

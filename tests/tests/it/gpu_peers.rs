@@ -1,0 +1,110 @@
+//! `prestow gpu-check` beside other runtimes, on a driver without a GPU.
+
+use std::process::Command;
+
+use types::npy;
+
+use crate::executables::{program, text};
+use crate::gpu::{How, Mocked, without_libraries};
+use crate::support::{root, skip};
+
+/// Other runtimes stand beside ours: those that are there, that compute the same, and that answer.
+#[test]
+fn other_runtimes_are_run_beside() {
+    let test = "gpu_peers::other_runtimes_are_run_beside";
+    if crate::cuda::compiler(test).is_none() {
+        return;
+    }
+    let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
+    let graph = compiler::source::load(&request).expect("it has a name").graph;
+    let Some(mocked) = Mocked::new(test, "gpu-check-peers", graph, How { code: None, ..How::default() }) else {
+        return;
+    };
+    let (report, script) = (mocked.folder.join("report.json"), mocked.folder.join("python"));
+    let check = |more: &[&str]| {
+        let mut command = without_libraries(&program("prestow"));
+        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"]).args(more);
+        command.arg("--data").arg(root().join("data")).arg("-o").arg(&report).env("LD_LIBRARY_PATH", &mocked.folder);
+        // Scripts are run by what there is.
+        command.env("PATH", crate::environment("PATH").unwrap_or_default());
+        let out = command.output().expect("it is built");
+        (out.status.code(), text(&out.stdout), text(&out.stderr))
+    };
+    // One that obeys, in place of a Python: it answers with times of its own, and with what it is told to be right.
+    let stand_in = |save: &str, more: &str| {
+        let text = format!(
+            "#!/bin/sh\ncase \"$2\" in\n--list) echo '{{\"torch-eager\": {{\"version\": \"7.1\"}}, \"torch-compile\": \
+             {{\"version\": \"7.1\"}}, \"onnxruntime\": {{\"missing\": \"no module\"}}}}'; exit;;\nesac\n{more}\n\
+             echo '{{\"load_ms\": 1.0, \"how\": \"as it is\"}}'\nwhile read command word; do case $command in\n\
+             run) echo 50000 50000;;\nflow) echo 40000;;\nsave) {save}; echo saved;;\nesac; done\n"
+        );
+        std::fs::write(&script, text).expect("the folder is ours");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, mode).expect("it is ours");
+    };
+    let python = script.to_str().expect("it is text");
+    let peers = || -> Vec<serde_json::Value> {
+        let report: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&report).expect("it is written")).expect("it is JSON");
+        assert_eq!(report["peers"]["onnxruntime"]["missing"], "no module");
+        report["networks"][0]["peers"].as_array().expect("a list").clone()
+    };
+    // What it gives back is what it was given: a network's own inputs and no logits.
+    stand_in("cp \"$word/in-0.npy\" \"$word/0.npy\"", "");
+    let (code, said, _) = check(&["--python", python]);
+    assert!(
+        code == Some(0) && said.contains("beside torch-eager 7.1") && said.contains("without onnxruntime"),
+        "{said}"
+    );
+    assert!(said.contains("torch-eager    is not compared: its result 0 is"), "{said}");
+    assert!(peers().iter().all(|peer| peer["refused"].is_string()) && !said.contains("in those of"), "{said}");
+    // Right results, by the processor's own kernels on the same inputs.
+    let want = mocked.folder.join("want.npy");
+    let keep = format!("cp \"$word\"/in-0.npy \"{}\"; rm -f \"$word/0.npy\"", want.display());
+    stand_in(&keep, "");
+    let (_, said, _) = check(&["--python", python]);
+    assert!(said.contains("is not compared: its result 0: "), "{said}");
+    let input = npy::read(&std::fs::read(&want).expect("it was kept")).expect("it is an npy file");
+    let results = ir::evaluate(&mocked.graph, &[input]).expect("it verifies");
+    std::fs::write(&want, npy::write(&results[0])).expect("the folder is ours");
+    stand_in(&format!("cp \"{}\" \"$word/0.npy\"", want.display()), "");
+    let (code, said, _) = check(&["--python", python]);
+    assert!(code == Some(0) && said.contains("torch-compile  50000.0000 ms a run, 40000.0000 ms one behind"), "{said}");
+    let rows = peers();
+    assert_eq!(rows.iter().map(|peer| &peer["name"]).collect::<Vec<_>>(), ["torch-compile", "torch-eager"]);
+    for peer in &rows {
+        let number = |key: &str| peer[key].as_f64().unwrap_or_else(|| panic!("{key}: {peer}"));
+        assert!((number("latency_ratio") - number("our_latency_ms") / 50000.0).abs() < 1e-12, "{peer}");
+        assert!((number("throughput_ratio") - 40000.0 / number("our_flow_ms")).abs() < 1e-6, "{peer}");
+        assert!(number("difference") < 1e-4, "{peer}");
+    }
+    // Both of PyTorch's ran, so that there is a table of how ours stands.
+    assert!(said.contains("throughput in those of the faster of PyTorch's two"), "{said}");
+    // One that refuses a network, one that never answers, one that ends.
+    stand_in(
+        "",
+        "case $2 in torch-eager) echo '{\"refused\": \"Refused: no such thing\"}'; exit;; *) exec sleep 600;; esac",
+    );
+    let (code, said, _) = check(&["--python", python, "--peer-seconds", "1"]);
+    assert!(code == Some(0) && said.contains("is not compared: Refused: no such thing"), "{said}");
+    assert!(said.contains("is not compared: it says nothing for 1 s (--peer-seconds)"), "{said}");
+    stand_in("exit", "");
+    let (code, said, _) = check(&["--python", python, "--peers", "torch-eager"]);
+    assert!(code == Some(0) && said.contains("is not compared: it has ended"), "{said}");
+    assert!(!said.contains("torch-compile"), "{said}");
+    // A Python that is named is there; of what there is not, none is asked.
+    let (code, _, said) = check(&["--python", "/nowhere/python"]);
+    assert!(code == Some(2) && said.contains("--python /nowhere/python: it does not run"), "{said}");
+    let (code, _, said) = check(&["--peers", "tensorflow"]);
+    assert!(
+        code == Some(2) && said.contains("`tensorflow` is not one of torch-eager, torch-compile, onnxruntime"),
+        "{said}"
+    );
+    // The script itself, where there is a Python: whatever it has, it sees no GPU here.
+    if Command::new("python3").arg("--version").output().is_err() {
+        return skip(test, "`python3` is not installed");
+    }
+    let (code, said, _) = check(&["--python", "python3"]);
+    assert!(code == Some(0) && said.contains("without torch-eager: "), "{said}");
+    assert!(!said.contains("it has ended") && !said.contains("answers"), "{said}");
+}
