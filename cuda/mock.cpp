@@ -1,5 +1,6 @@
 // A driver without a GPU, `libcuda.so.1`: memory is the processor's, and kernels are those of the shim. Built like
-// `shim.cpp`, as a shared library. For tests of whatever calls a driver.
+// `shim.cpp`, as a shared library. For tests of whatever calls a driver. A module that is a shared library for this processor,
+// as `mock_nvrtc.cpp` makes them, has its own kernels; any other stands for those that the driver was built with.
 //
 //   PRESTOW_MOCK_TRACE=FILE       every call that does something, a line each
 //   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E; a record in which one fails
@@ -23,13 +24,56 @@
 #include KERNELS
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
 
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
 namespace {
 
 enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
+
+/// Runs a kernel of a module's own.
+using Run = void (*)(const Kernel*, const unsigned*, const unsigned*, void**);
+
+/// A module, or none but the driver's own kernels.
+struct Module {
+    void* library;
+    const Kernel* kernels;
+    Run run;
+};
+
+/// A kernel, and who runs it: the driver's shim where nobody else does.
+struct Function {
+    const Kernel* kernel;
+    Run run;
+};
+
+/// A shared library in memory, or none where that is something else.
+Module loaded(const void* image) {
+    Elf64_Ehdr head, own;
+    if (std::memcmp(image, ELFMAG, SELFMAG)) return {};
+    std::memcpy(&head, image, sizeof head);
+    FILE* self = std::fopen("/proc/self/exe", "rb");
+    const bool read = self && std::fread(&own, sizeof own, 1, self) == 1;
+    if (self) std::fclose(self);
+    if (!read || head.e_machine != own.e_machine) return {};
+    // A linker puts the table of sections at the end.
+    const size_t size = head.e_shoff + size_t(head.e_shentsize) * head.e_shnum;
+    // A name of its own: whoever opens one that is there gets that.
+    char path[] = "/tmp/prestow-module-XXXXXX";
+    const int file = mkstemp(path);
+    void* library = nullptr;
+    if (0 <= file && write(file, image, size) == ssize_t(size)) library = dlopen(path, RTLD_NOW);
+    if (0 <= file) close(file), unlink(path);
+    if (!library) return {};
+    const auto kernels = reinterpret_cast<const Kernel* (*)()>(dlsym(library, "mockKernels"));
+    return {library, kernels(), reinterpret_cast<Run>(dlsym(library, "mockRun"))};
+}
 
 struct Launch {
     /// None for a library's work.
@@ -39,6 +83,8 @@ struct Launch {
     const char* library = nullptr;
     void (*work)(void*) = nullptr;
     void* context = nullptr;
+    /// None for a kernel of the driver's.
+    Run run = nullptr;
 };
 
 struct Graph {
@@ -77,6 +123,7 @@ struct Driver {
     std::map<std::string, int> calls;
     std::map<uint64_t, size_t> allocations;
     std::map<std::string, int> alive;
+    std::deque<Function> functions;
     size_t used = 0;
     float clock_ms = 0;
     /// Recorded, and not waited for.
@@ -203,6 +250,7 @@ struct Driver {
         }
         say("%s %u %u %u of %u%s", launch.kernel->name, launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], places.c_str());
         std::vector<void*> arguments = launch.arguments;
+        if (launch.run) return launch.run(launch.kernel, launch.grid, launch.block, arguments.data()), SUCCESS;
         shim::launch(launch.grid, launch.block, [&] { launch.kernel->call(arguments.data()); });
         return SUCCESS;
     }
@@ -446,19 +494,27 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void* stream) 
                  static_cast<unsigned long long>(to - target->first));
     return SUCCESS;
 }
-int cuModuleLoadData(void** module, const void*) {
+int cuModuleLoadData(void** module, const void* image) {
     ENTER("cuModuleLoadData");
     driver().alive["module"]++;
-    return *module = &driver(), SUCCESS;
+    return *module = new Module(loaded(image)), SUCCESS;
 }
-int cuModuleUnload(void*) {
+int cuModuleUnload(void* handle) {
+    Module* module = static_cast<Module*>(handle);
+    if (module->library) dlclose(module->library);
     driver().alive["module"]--;
-    return SUCCESS;
+    return delete module, SUCCESS;
 }
-int cuModuleGetFunction(void** function, void*, const char* name) {
+int cuModuleGetFunction(void** function, void* handle, const char* name) {
     ENTER("cuModuleGetFunction");
+    // A function is as long there as the driver, as nobody gives one back.
+    const auto found = [&](const Kernel& kernel, Run run) { return *function = &driver().functions.emplace_back(Function{&kernel, run}), SUCCESS; };
+    const Module& module = *static_cast<Module*>(handle);
+    for (const Kernel* kernel = module.kernels; kernel && kernel->name; kernel++) {
+        if (std::string(kernel->name) == name) return found(*kernel, module.run);
+    }
     for (const Kernel& kernel : kernels) {
-        if (std::string(kernel.name) == name) return *function = const_cast<Kernel*>(&kernel), SUCCESS;
+        if (!module.library && std::string(kernel.name) == name) return found(kernel, nullptr);
     }
     return NOT_FOUND;
 }
@@ -468,8 +524,8 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     // What `cuDeviceGetAttribute` says.
     const bool is_empty = !gx || !gy || !gz || !bx || !by || !bz;
     if (is_empty || 0x7fffffff < gx || 65535 < gy || 65535 < gz || 1024 < bx || 1024 < by || 64 < bz || 1024 < bx * by * bz) return INVALID_VALUE;
-    const Kernel* kernel = static_cast<const Kernel*>(function);
-    Launch launch = {kernel, {gx, gy, gz}, {bx, by, bz}, {}, nullptr, nullptr, nullptr};
+    const auto [kernel, run] = *static_cast<const Function*>(function);
+    Launch launch = {kernel, {gx, gy, gz}, {bx, by, bz}, {}, nullptr, nullptr, nullptr, run};
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
     return driver().add(launch, stream);
 }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <string>
 
 namespace {
@@ -16,6 +17,8 @@ const char* variable(const char* name) { return std::getenv(name); }
 /// Counts a call of a function; the status that `PRESTOW_MOCK_FAIL` says of it, or 0.
 int told(const char* name) {
     static std::map<std::string, int> calls;
+    static std::mutex alone;
+    std::lock_guard<std::mutex> guard(alone);
     const int number = ++calls[name];
     const char* fail = variable("PRESTOW_MOCK_FAIL");
     char wanted[64];

@@ -1,12 +1,19 @@
-// A compiler that compiles nothing, `libnvrtc.so.13`: what it gives is not machine code. Built as a shared library of its
-// own. For tests of whatever asks NVIDIA's compiler, where that is not there.
+// A compiler that compiles nothing, `libnvrtc.so.13`: what it gives is not machine code. Or one that compiles for this
+// processor, with the shim: what it gives is a shared library that the driver without a GPU (`mock.cpp`) loads. Built as a
+// shared library of its own. For tests of whatever asks NVIDIA's compiler, where that is not there.
 //
+//   PRESTOW_MOCK_NVRTC_SHIM=FOLDER      it compiles, by `c++`; FOLDER has `shim.h`
+//   PRESTOW_MOCK_NVRTC_REPLACE=A=>B     each A in a source is B
 //   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with error E
 //   PRESTOW_MOCK_NVRTC_VERSION=1108     its version (1300 if not said)
 //   PRESTOW_MOCK_NVRTC_ARCHS=80,90      the architectures that it knows (80, 90, 100 and 120 if not said)
 
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <vector>
+
+#include <unistd.h>
 
 #include "mock.h"
 
@@ -22,7 +29,83 @@ std::vector<int> architectures() {
     return all;
 }
 
-constexpr char CODE[] = "code", LOG[] = "the mock was told to fail";
+struct Program {
+    std::string source, code = "code", log = "the mock was told to fail";
+};
+
+std::string read(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+}
+
+/// The table of a source's functions, as `Source::for_shim` of the compiler writes it, by their heads.
+std::string table(const std::string& source) {
+    const std::string head = "extern \"C\" __global__ void __launch_bounds__(";
+    std::string rows;
+    for (size_t at = source.find(head); at != std::string::npos; at = source.find(head, at + 1)) {
+        const size_t start = source.find(") ", at) + 2, open = source.find('(', start), close = source.find(") {", open);
+        const std::string name = source.substr(start, open - start);
+        std::istringstream parameters(source.substr(open + 1, close - open - 1));
+        std::string arguments;
+        int count = 0, numbers = 0;
+        for (std::string one; std::getline(parameters, one, ','); count++) {
+            one = one.substr(one.find_first_not_of(' '));
+            const std::string type = one.substr(0, one.rfind(' '));
+            numbers += type == "unsigned long long";
+            arguments += (count ? ", (" : "(") + type + ")a[" + std::to_string(count) + "]";
+        }
+        rows += "    {\"" + name + "\", " + std::to_string(count) + ", " + std::to_string(numbers) + ", [](void** a) { " + name + "(" + arguments + "); }},\n";
+    }
+    return rows;
+}
+
+/// What `mock.cpp` asks a library for: its functions, and to run one.
+constexpr char CALLS[] = R"(
+struct Kernel {
+    const char* name;
+    int parameters, numbers;
+    void (*call)(void**);
+};
+#define CALL extern "C" __attribute__((visibility("default")))
+CALL const Kernel* mockKernels() {
+    static const Kernel kernels[] = {
+KERNELS
+        {nullptr, 0, 0, nullptr},
+    };
+    return kernels;
+}
+CALL void mockRun(const Kernel* kernel, const unsigned* grid, const unsigned* block, void** arguments) {
+    unsigned grids[3], blocks[3];
+    for (int axis = 0; axis < 3; axis++) grids[axis] = grid[axis], blocks[axis] = block[axis];
+    shim::launch(grids, blocks, [&] { kernel->call(arguments); });
+}
+)";
+
+void replace(std::string& text, const std::string& from, const std::string& to) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
+}
+
+/// Compiles for this processor; the status.
+int build(Program& program, const char* shim) {
+    if (const char* said = variable("PRESTOW_MOCK_NVRTC_REPLACE")) {
+        const std::string words = said;
+        const size_t arrow = words.find("=>");
+        replace(program.source, words.substr(0, arrow), words.substr(arrow + 2));
+    }
+    std::string calls = CALLS;
+    replace(calls, "KERNELS\n", table(program.source));
+    char folder[] = "/tmp/prestow-mock-XXXXXX";
+    if (!mkdtemp(folder)) return 9;
+    const std::string base = folder, source = base + "/kernels.cpp", library = base + "/kernels.so", log = base + "/log";
+    std::ofstream(source) << "#include \"" << shim << "/shim.h\"\n" << program.source << calls;
+    const std::string flags = "-std=c++17 -O1 -shared -fPIC -fvisibility=hidden -fno-gnu-unique -ffp-contract=off -w";
+    const int status = std::system(("c++ " + flags + " -o " + library + " " + source + " > " + log + " 2>&1").c_str());
+    program.code = read(library), program.log = read(log);
+    for (const std::string& file : {source, library, log}) std::remove(file.c_str());
+    rmdir(folder);
+    return status ? 6 : 0;
+}
 
 }  // namespace
 
@@ -44,25 +127,30 @@ int nvrtcGetSupportedArchs(int* all) {
     for (int arch : architectures()) *all++ = arch;
     return 0;
 }
-int nvrtcCreateProgram(void** program, const char*, const char*, int, const char* const*, const char* const*) {
+int nvrtcCreateProgram(void** program, const char* source, const char*, int, const char* const*, const char* const*) {
     ENTER("nvrtcCreateProgram");
-    return *program = const_cast<char*>(CODE), 0;
+    return *program = new Program{source}, 0;
 }
-int nvrtcCompileProgram(void*, int, const char* const*) {
+int nvrtcCompileProgram(void* program, int, const char* const*) {
     ENTER("nvrtcCompileProgram");
-    return 0;
+    const char* shim = variable("PRESTOW_MOCK_NVRTC_SHIM");
+    return shim ? build(*static_cast<Program*>(program), shim) : 0;
 }
-int nvrtcGetProgramLogSize(void*, size_t* size) { return *size = sizeof LOG, 0; }
-int nvrtcGetProgramLog(void*, char* log) { return std::memcpy(log, LOG, sizeof LOG), 0; }
-int nvrtcGetCUBINSize(void*, size_t* size) {
+int nvrtcGetProgramLogSize(void* program, size_t* size) { return *size = static_cast<Program*>(program)->log.size() + 1, 0; }
+int nvrtcGetProgramLog(void* program, char* log) {
+    const std::string& own = static_cast<Program*>(program)->log;
+    return std::memcpy(log, own.c_str(), own.size() + 1), 0;
+}
+int nvrtcGetCUBINSize(void* program, size_t* size) {
     ENTER("nvrtcGetCUBINSize");
-    return *size = sizeof CODE, 0;
+    return *size = static_cast<Program*>(program)->code.size() + 1, 0;
 }
-int nvrtcGetCUBIN(void*, char* code) {
+int nvrtcGetCUBIN(void* program, char* code) {
     ENTER("nvrtcGetCUBIN");
-    return std::memcpy(code, CODE, sizeof CODE), 0;
+    const std::string& own = static_cast<Program*>(program)->code;
+    return std::memcpy(code, own.c_str(), own.size() + 1), 0;
 }
-int nvrtcDestroyProgram(void**) { return 0; }
+int nvrtcDestroyProgram(void** program) { return delete static_cast<Program*>(*program), 0; }
 
 }  // extern "C"
 #pragma GCC visibility pop

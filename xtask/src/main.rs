@@ -23,7 +23,7 @@ usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compi
        cargo xtask diff A B                          how two plans differ (diff --help)
        cargo xtask what-if MODEL --batch 1,2,4       one model planned for each batch (what-if --help)
        cargo xtask profile import FILE               profiles of MXNet and TBD in our views (profile --help)
-       cargo xtask gpu-check [MODEL]...              networks on the GPU at hand: results, memory and speed
+       cargo xtask gpu-check [MODEL]...              operators and networks on the GPU at hand: results, memory and speed
        cargo xtask gpu-check --pack DIR [words]      the same as a folder for a machine that has the GPU and nothing else
        cargo xtask target record [-o FILE.json]      the facts of the GPU at hand, as a file for --target
        cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those

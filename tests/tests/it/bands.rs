@@ -1,12 +1,13 @@
 //! Bands: the same results in less memory. A split graph computes the same bits; its kernels, which may be others than the
 //! whole graph's, round in another order.
 
+use cases::judge::inputs;
 use ir::ops::*;
 use ir::{Graph, Op, ValueId, evaluate, verify};
 use passes::bands::{Split, split};
 use types::{Bytes, DType, Random, Scope, Shape, Tensor, pointwise};
 
-use crate::support::{compiled, compiled_within, inputs, open};
+use crate::support::{compiled, compiled_within, open};
 
 /// A random network of windows, sums, joined channels and pointwise functions: all of it local along rows.
 fn local_graph(seed: u64) -> Graph {

@@ -5,6 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cases::forms::in_halves;
+use cases::judge::{Allowed, Verdict, inputs};
+use cases::products::{copied, large};
 use compiler::{Compiled, Model, compile};
 use cuda::nvrtc::Compiler;
 use cuda::{Launch, Places, Work};
@@ -14,12 +17,8 @@ use plan::{Operand, Place, Plan, Port};
 use types::{Bytes, DType, Tensor};
 
 use crate::executables::folder;
-use crate::halves::{HALVES, assert_near, step};
-use crate::operators::all_cases;
-use crate::support::{difference, inputs, root, skip};
-
-/// Relative and absolute difference allowed, as for the kernels of processors.
-pub(crate) const TOLERANCE: f64 = 4e-5;
+use crate::halves::{HALVES, assert_near};
+use crate::support::{difference, root, skip};
 
 fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
     compiled_as(graph, DType::F32).map(|(_, compiled)| compiled)
@@ -182,13 +181,9 @@ fn check(test: &str, name: &str, graphs: Vec<(String, Graph)>, dtype: DType, fla
     for ((name, _), Run { given, got, rounded, .. }) in graphs.iter().zip(&runs) {
         let want = evaluate(rounded, given).expect("the graph verifies");
         for (got, want) in got.iter().zip(&want) {
-            // A sum on the border of two halves may become either, and what comes of it is another number.
-            let relative = TOLERANCE + if want.dtype().is_half() { step(want.dtype()) } else { 0.0 };
-            let largest = want.to_f64().into_iter().filter(|item| item.is_finite()).fold(0.0f64, |a, b| a.max(b.abs()));
-            let between = if dtype.is_half() && want.dtype() == DType::F32 { step(dtype) * largest } else { 0.0 };
-            wrong.extend(
-                difference(got, want, relative, TOLERANCE + between).map(|difference| format!("{name}: {difference}")),
-            );
+            let verdict =
+                Verdict::of(got, want, &Allowed::of(want, dtype)).unwrap_or_else(|other| panic!("{name}: {other}"));
+            wrong.extend(verdict.first.map(|first| format!("{name}: {first}")));
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
@@ -240,7 +235,7 @@ pub(crate) fn run_given(
 
 /// The cases that the target has kernels for, and how many are refused.
 pub(crate) fn cases() -> (Vec<(String, Graph)>, usize) {
-    let all = all_cases();
+    let all = cases::all();
     let count = all.len();
     let kept: Vec<(String, Graph)> = all
         .into_iter()
@@ -262,38 +257,6 @@ fn kernels_keep_to_their_definitions_under_sanitizers() {
 
 pub(crate) const SANITIZERS: [&str; 4] = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-/// The same where all that is `f32` is stored in halves; none where an operator refuses that.
-fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
-    let stored = |own: DType| if own == DType::F32 { dtype } else { own };
-    let mut new = Graph::new("halves");
-    let mut values = std::collections::BTreeMap::new();
-    for (id, value) in graph.values().iter() {
-        let own = match &value.source {
-            ir::Source::Input => new.add_input(&value.name, stored(value.ty.dtype), value.ty.shape.clone()),
-            ir::Source::Weight(tensor) => new.add_weight(&value.name, tensor.cast(stored(tensor.dtype()))),
-            ir::Source::Constant(tensor) => new.add_constant(&value.name, tensor.cast(stored(tensor.dtype()))),
-            ir::Source::Node { .. } => continue,
-        };
-        values.insert(id, own);
-    }
-    for node in graph.nodes().values() {
-        let mut op = node.op.clone();
-        match &mut op {
-            Op::Conv(conv) => conv.epilogue.result = Some(dtype),
-            Op::ConvTranspose(conv) => conv.epilogue.result = Some(dtype),
-            Op::MatMul(product) => product.epilogue.result = Some(dtype),
-            Op::Chain(chain) => chain.result = Some(dtype),
-            _ => {}
-        }
-        let operands: Vec<ValueId> = node.inputs.iter().map(|input| values[input]).collect();
-        let outputs = new.add(op, &operands, node.scope.clone()).ok()?;
-        values.extend(node.outputs.iter().copied().zip(outputs));
-    }
-    let outputs = graph.outputs().iter().map(|output| (output.name.clone(), values[&output.value]));
-    new.set_outputs(outputs.collect());
-    Some(new)
-}
-
 /// The cases whose kernels depend on what is stored, in halves, and one function of many.
 fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     let half = |(name, graph): &(String, Graph)| Some((format!("{name}, all {dtype}"), in_halves(graph, dtype)?));
@@ -313,53 +276,6 @@ fn half_cases(cases: &[(String, Graph)], dtype: DType) -> Vec<(String, Graph)> {
     };
     let reasons: Vec<String> = graphs.iter().filter_map(refused).collect();
     assert!(100 < graphs.len() && reasons.is_empty(), "{} of {}: {reasons:#?}", reasons.len(), graphs.len());
-    let more = [large_products().to_vec(), copied_products()].concat();
-    graphs.extend(more.iter().filter_map(half));
-    graphs
-}
-
-/// Products and convolutions whose factors are copied by each number of bytes, by their extents and by where they lie.
-pub(crate) fn copied_products() -> Vec<(String, Graph)> {
-    let known = |graph: &mut Graph, shape: &[usize]| {
-        let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
-        graph.add_weight("weight", Tensor::from_fn(types::Shape::from(shape), item))
-    };
-    let mut graphs = Vec::new();
-    for [rows, terms, columns] in [[70, 104, 72], [65, 36, 68], [33, 66, 130], [9, 33, 65]] {
-        // As it is, and from a part that begins at an element of a vector.
-        for start in [0, 1] {
-            let mut graph = Graph::new("copied");
-            let add = |graph: &mut Graph, op: Op, inputs: &[ValueId], name: &str| {
-                graph.add1(op, inputs, types::Scope::new(name)).expect("it is accepted")
-            };
-            let size = rows * terms;
-            let x = graph.add_input("x", DType::F32, types::Shape::from([start + size]));
-            let part = match start {
-                0 => x,
-                _ => {
-                    let slice = ir::ops::Slice::range(&types::Shape::from([start + size]), 0, start, size);
-                    add(&mut graph, slice.into(), &[x], "part")
-                }
-            };
-            let shape = types::Shape::from([rows, terms]);
-            let left = add(&mut graph, ir::ops::Reshape { shape }.into(), &[part], "left");
-            let right = known(&mut graph, &[terms, columns]);
-            let y = add(&mut graph, ir::ops::MatMul::default().into(), &[left, right], "y");
-            graph.set_outputs(vec![("y".into(), y)]);
-            graphs.push((format!("copied matmul {terms} {columns} from {start}"), graph));
-        }
-    }
-    for ([ins, outs], [height, width], groups) in
-        [([40, 24], [8, 9], 1), ([36, 66], [6, 6], 1), ([20, 16], [5, 6], 2), ([33, 9], [5, 5], 1)]
-    {
-        let mut graph = Graph::new("copied");
-        let x = graph.add_input("x", DType::F32, types::Shape::from([2, ins, height, width]));
-        let weight = known(&mut graph, &[outs, ins / groups, 1, 1]);
-        let conv = ir::ops::Conv { groups, ..ir::ops::Conv::square(1, 0) };
-        let y = graph.add1(conv.into(), &[x, weight], types::Scope::new("y")).expect("it is accepted");
-        graph.set_outputs(vec![("y".into(), y)]);
-        graphs.push((format!("copied conv {ins} {height}x{width}"), graph));
-    }
     graphs
 }
 
@@ -375,7 +291,7 @@ fn factors_are_copied_by_as_many_bytes_as_lie_together() {
             call.split(">(").next().unwrap_or_default().rsplit(", ").take(2).filter_map(|n| n.parse().ok()).collect();
         (numbers[1], numbers[0])
     };
-    let graphs = copied_products();
+    let graphs: Vec<(String, Graph)> = copied().into_iter().map(|case| (case.name, case.graph)).collect();
     let halves: Vec<(usize, usize)> = graphs
         .iter()
         .map(|(_, graph)| by(&target(DType::F16), in_halves(graph, DType::F16).expect("it takes halves")))
@@ -394,7 +310,7 @@ fn factors_are_copied_by_as_many_bytes_as_lie_together() {
 #[test]
 fn what_a_kernel_leaves_out_is_seen() {
     let test = "cuda::what_a_kernel_leaves_out_is_seen";
-    let (_, graph) = copied_products().swap_remove(0);
+    let graph = copied().swap_remove(0).graph;
     let graph = in_halves(&graph, DType::F16).expect("it takes halves");
     let (_, mut compiled) = compiled_as(graph.clone(), DType::F16).expect("there are kernels");
     let source = assemble([&mut compiled.plan]);
@@ -429,23 +345,6 @@ fn what_a_kernel_leaves_out_is_seen() {
     lacks("cuda-alignment", "return a + row", "return a + 1 + row", "do not lie at a multiple");
 }
 
-/// Products and convolutions that are cut into large tiles, none of whose extents is a tile's.
-pub(crate) fn large_products() -> [(String, Graph); 2] {
-    let graph = |op: Op, left: &[usize], right: &[usize]| {
-        let mut graph = Graph::new("large");
-        let x = graph.add_input("x", DType::F32, types::Shape::from(left));
-        let item = |ix: usize| ((ix * 29) % 31) as f32 * 0.06 - 0.9;
-        let weight = graph.add_weight("weight", Tensor::from_fn(types::Shape::from(right), item));
-        let y = graph.add1(op, &[x, weight], types::Scope::new("large")).expect("it is accepted");
-        graph.set_outputs(vec![("y".into(), y)]);
-        graph
-    };
-    [
-        ("large matmul".into(), graph(ir::ops::MatMul::default().into(), &[1030, 37], &[37, 1029])),
-        ("large conv".into(), graph(ir::ops::Conv::square(1, 1).into(), &[1, 5, 63, 66], &[261, 5, 3, 3])),
-    ]
-}
-
 /// Kernels that read and write halves, and those of `f32` graphs whose values are halves in between.
 #[test]
 fn kernels_of_halves_keep_to_their_definitions_under_sanitizers() {
@@ -453,7 +352,11 @@ fn kernels_of_halves_keep_to_their_definitions_under_sanitizers() {
     let (cases, _) = cases();
     for dtype in HALVES {
         let mut graphs = half_cases(&cases, dtype);
-        let between = |(name, _): &&(String, Graph)| ["conv", "matmul", "attention"].iter().any(|op| name.contains(op));
+        // Extents do not matter to what is rounded between kernels.
+        let is_of_extents = |name: &str| ["tiled", "turned", "copied", "large"].iter().any(|of| name.starts_with(of));
+        let between = |(name, _): &&(String, Graph)| {
+            ["conv", "matmul", "attention"].iter().any(|op| name.contains(op)) && !is_of_extents(name)
+        };
         graphs.extend(cases.iter().filter(between).cloned());
         check(test, &format!("cuda-operators-{dtype}"), graphs, dtype, &SANITIZERS);
     }
@@ -613,7 +516,7 @@ fn small_graphs(count: u64) -> Vec<(String, Graph)> {
 /// Runs graphs behind the shim and compares their results with those of processors in `f32`.
 fn compare(test: &str, graphs: &[(String, Graph)], dtype: DType) {
     let Some(runs) = run_all(test, &format!("cuda-networks-{dtype}"), graphs, dtype, &["-O2"]) else { return };
-    let parts = if dtype.is_half() { 8.0 * step(dtype) } else { 1e-3 };
+    let parts = if dtype.is_half() { 8.0 * cases::judge::step(dtype) } else { 1e-3 };
     let mut stored = 0;
     for ((name, graph), Run { given, got, rounded }) in graphs.iter().zip(&runs) {
         let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
@@ -809,11 +712,11 @@ extern \"C\" __global__ void __launch_bounds__(256, 2) product_3(const bf16* a0,
 /// Halves are multiplied by tensor cores, in large tiles where there are many of them.
 #[test]
 fn products_of_halves_are_cut_into_tiles() {
-    let cases = large_products();
+    let cases = large();
     let kinds = [("f16", DType::F16), ("bf16", DType::Bf16)];
     for (name, dtype) in kinds {
         let mut plans: Vec<Compiled> =
-            cases.iter().map(|(_, graph)| compiled_as(graph.clone(), dtype).expect("there are kernels").1).collect();
+            cases.iter().map(|case| compiled_as(case.graph.clone(), dtype).expect("there are kernels").1).collect();
         let source = assemble(plans.iter_mut().map(|compiled| &mut compiled.plan));
         let product = format!("product_by_cores<{name}, 4, 4, 1030, 1029, 37, 1, 2, 2>(0, left, right, store)");
         assert!(source.text.contains(&product), "{}", source.text);
@@ -827,7 +730,7 @@ fn products_of_halves_are_cut_into_tiles() {
         assert_eq!(grids, [[9, 9, 1], [33, 3, 1]]);
     }
     // What is f32 is multiplied as such.
-    let mut plan = compiled(cases[0].1.clone()).expect("there are kernels").plan;
+    let mut plan = compiled(cases[0].graph.clone()).expect("there are kernels").plan;
     let text = assemble([&mut plan]).text;
     assert!(text.contains("product<1030, 1029, 37, 1>(0, left, right, store)") && !text.contains("mma.sync"), "{text}");
 }

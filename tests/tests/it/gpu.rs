@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::rc::Rc;
 
+use cases::judge::{inputs, step};
 use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::Planner;
 use cuda::{Facts, HALF, Launch, Math, Places, Work};
@@ -16,8 +17,8 @@ use types::{Bytes, DType, Tensor, npy};
 
 use crate::executables::{folder, program, text};
 use crate::gpu_cudnn::{by_cudnn, convolutions};
-use crate::halves::{assert_near, step};
-use crate::support::{inputs, root, skip};
+use crate::halves::assert_near;
+use crate::support::{root, skip};
 
 /// The facts of a GPU.
 pub(crate) const H200: &str = include_str!("../../../targets/cuda-sm_90-h200.json");

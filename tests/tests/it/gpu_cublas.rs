@@ -1,6 +1,7 @@
 //! Products of cuBLASLt's: planned where there is nothing of NVIDIA's, and run by a library of our own on the driver without
 //! a GPU.
 
+use cases::judge::step;
 use cuda::{Math, Work};
 use ir::Graph;
 use ir::ops::{Epilogue, MatMul};
@@ -11,7 +12,7 @@ use types::{Bytes, DType, Scope, Shape, Tensor};
 
 use crate::executables::{folder, program, text};
 use crate::gpu::{How, Mocked, built_cublas, expected_trace, network, system_has_wheels, without_libraries};
-use crate::halves::{HALVES, assert_near, step};
+use crate::halves::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
 /// So much has each product beside its operands.

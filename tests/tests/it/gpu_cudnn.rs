@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use cases::judge::step;
 use cuda::Math;
 use ir::Graph;
 use ir::ops::{Binary, Concat, Conv, Epilogue, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Slice};
@@ -15,7 +16,7 @@ use crate::executables::{folder, program, text};
 use crate::gpu::{
     H200, How, Mocked, built_cudnn, expected_trace, network, system_has_wheels, with_cudnn, without_libraries,
 };
-use crate::halves::{HALVES, assert_near, step};
+use crate::halves::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
 /// Convolutions of all kinds whose epilogues cuDNN has, and some that it has not.

@@ -1,25 +1,17 @@
 //! Executables that store `f16` or `bf16` between kernels: random graphs and a transformer against the definition of the
 //! graph with its rounding, networks and real pictures against `f32`.
 
+use cases::judge::{inputs, step};
 use compiler::{Compiled, Model, compile};
 use ir::{Graph, evaluate};
 use lower::cpu::CpuTarget;
 use types::{DType, Tensor};
 
 use crate::executables::{SQUEEZENET, folder, output_of, text};
-use crate::support::{difference, inputs, open};
+use crate::support::{difference, open};
 use crate::{executables, passes_keep, transformers};
 
 pub(crate) const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
-
-/// How far a number is from the next one of a dtype, as a part of it.
-pub(crate) fn step(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 1.0 / 1024.0,
-        DType::Bf16 => 1.0 / 128.0,
-        other => unreachable!("{other} is no half"),
-    }
-}
 
 /// A graph as it is compiled, and its plan.
 fn compiled(graph: Graph, dtype: DType) -> (Graph, Compiled) {

@@ -16,6 +16,7 @@ mod gpu_cudnn;
 mod gpu_cupti;
 mod gpu_faults;
 mod gpu_nvml;
+mod gpu_operators;
 mod gpu_peers;
 mod gpu_shared;
 mod gpu_tools;

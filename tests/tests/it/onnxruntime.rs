@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use cases::judge::inputs;
 use ir::Graph;
 use load::onnx;
 use types::{Shape, Tensor, npy};
 use zoo::Seeded;
 
-use crate::support::{compiled, data, difference, effort, inputs, open, root, skip};
+use crate::support::{compiled, data, difference, effort, open, root, skip};
 
 /// Networks of fewer parameters are run each time, all of them where more effort is asked for (`PRESTOW_FUZZ=2`).
 const SMALL: u64 = 9_000_000;

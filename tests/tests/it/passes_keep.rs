@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cases::judge::inputs;
 use ir::ops::*;
 use ir::{Graph, Op, ValueId, evaluate, text, verify};
 use types::{Bytes, DType, Random, Scope, Shape, Tensor, pointwise};
 
-use crate::support::{compiled, difference, inputs, open};
+use crate::support::{compiled, difference, open};
 
 /// A random network of convolutions, norms, sums, concatenations, pointwise functions and moves.
 pub(crate) fn random_graph(seed: u64) -> Graph {

@@ -9,7 +9,7 @@ use ir::Graph;
 use lower::cpu::CpuTarget;
 use runtime::heap::CountingAllocator;
 use runtime::{Host, Session};
-use types::{Bytes, DType, Random, Tensor};
+use types::{Bytes, Tensor};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -64,23 +64,6 @@ pub(crate) fn open(compiled: &Compiled, threads: usize) -> Session {
 pub(crate) fn try_open(compiled: &Compiled, threads: usize) -> Result<Session, runtime::RunError> {
     let weights = Arc::new(compiled.constants.clone());
     runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads })
-}
-
-/// Inputs for a graph: floats uniform in [-1, 1), integers in 0..3.
-pub(crate) fn inputs(graph: &Graph, seed: u64) -> Vec<Tensor> {
-    let tensor = |&id: &ir::ValueId| {
-        let value = graph.value(id);
-        let mut random = Random::for_name(seed, &value.name);
-        match value.ty.dtype.is_float() {
-            true => Tensor::from_fn(value.ty.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(value.ty.dtype),
-            // Others may be places in something small.
-            false => {
-                let end = if matches!(value.ty.dtype, DType::U8 | DType::I8) { 256 } else { 3 };
-                Tensor::from_fn(value.ty.shape.clone(), |_| random.below(end) as i64).cast(value.ty.dtype)
-            }
-        }
-    };
-    graph.inputs().iter().map(tensor).collect()
 }
 
 /// Where two tensors differ by more than `relative` of the wanted value plus `absolute`; NaN equals NaN.

@@ -1,12 +1,13 @@
 //! A small transformer, spelled as exporters do, through the whole compiler: each idiom is one step, and results are those
 //! of the graph as it was.
 
+use cases::judge::inputs;
 use ir::ops::*;
 use ir::{Graph, Op, ValueId, evaluate};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Random, Scope, Shape, Tensor};
 
-use crate::support::{compiled, difference, inputs, open};
+use crate::support::{compiled, difference, open};
 
 const TOKENS: usize = 19;
 const WIDTH: usize = 40;

@@ -22,7 +22,7 @@ pub(crate) enum Command {
     Diff(Box<Compare>),
     WhatIf(Box<WhatIf>),
     Profile(Box<Profile>),
-    GpuCheck(GpuCheck),
+    GpuCheck(Box<GpuCheck>),
     Record(Record),
     Help,
     Version,
@@ -152,11 +152,15 @@ pub(crate) struct Profile {
     pub(crate) json: bool,
 }
 
-/// Networks to check on a GPU.
+/// Operators and networks to check on a GPU.
 pub(crate) struct GpuCheck {
     pub(crate) device: usize,
+    /// Whether networks are checked.
+    pub(crate) networks: bool,
     /// None: all that have a name.
     pub(crate) models: Vec<String>,
+    /// None where operators are not checked; else texts of which their cases have one in their names, none for all cases.
+    pub(crate) operators: Option<Vec<String>>,
     /// None: 1, and 64 for networks that are compared with other runtimes.
     pub(crate) batches: Option<Vec<usize>>,
     pub(crate) iters: usize,
@@ -207,7 +211,7 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
                                                    (either form), TBD's log
        prestow profile analysis FILE...            sums by TBD's keywords
        prestow profile entries FILE [flags]        the largest entries by category
-       prestow gpu-check [MODEL]... [flags]        networks on the GPU at hand: results, memory and speed
+       prestow gpu-check [MODEL]... [flags]        operators and networks on the GPU at hand: results, memory and speed
        prestow target record [flags]               the facts of the GPU at hand, as a file for --target
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
@@ -251,7 +255,10 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: --batch N[,N...]    default 1, and 1,64 where other runtimes are run beside
+gpu-check: MODEL...            these networks alone; without any, and without the next two, all operators and all networks
+           --operators         the cases of every operator, and no networks but those that are named
+           --only TEXT         of these cases those with TEXT in their names; repeat for several
+           --batch N[,N...]    default 1, and 1,64 where other runtimes are run beside
            --dtype f32,tf32,f16,bf16
                                default all four
            --cudnn[=tf32], --cublas[=tf32], --cublas-workspace BYTES
@@ -360,7 +367,9 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
     let data = Request::default().data;
     let mut check = GpuCheck {
         device: 0,
+        networks: true,
         models: Vec::new(),
+        operators: None,
         batches: None,
         iters: 50,
         dtypes: Vec::new(),
@@ -387,6 +396,8 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
                 let flag = flag.to_string();
                 check.libraries.set(&flag, &mut words)?;
             }
+            Long("operators") => drop(check.operators.get_or_insert_default()),
+            Long("only") => check.operators.get_or_insert_default().push(text_value(&mut words)?),
             Long("tune") => {
                 tune = Some(words.optional_value().map(parse_seconds).transpose()?.unwrap_or(TUNE_SECONDS));
             }
@@ -405,6 +416,11 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         check.dtypes = if rounds { vec![Numbers::F32] } else { Numbers::ALL.to_vec() };
     }
     check.libraries = check.libraries.settled(false, &check.dtypes)?;
+    // What is named is checked; where nothing is, everything.
+    check.networks = !check.models.is_empty() || check.operators.is_none();
+    if check.models.is_empty() {
+        check.operators.get_or_insert_default();
+    }
     if tune.is_none() && tune_cache.is_some() {
         return Err("--tune-cache says where --tune, which is missing, keeps what it measures".into());
     }
@@ -412,7 +428,7 @@ fn parse_gpu_check(mut words: lexopt::Parser) -> Result<Command, String> {
         return Err("on a GPU --tune chooses among what libraries have: add --cudnn or --cublas".into());
     }
     check.tune = tune.map(|seconds| Tune { seconds, threads: None, cache: tune_cache });
-    Ok(Command::GpuCheck(check))
+    Ok(Command::GpuCheck(Box::new(check)))
 }
 
 /// Distinct names of other runtimes, or `none`.

@@ -46,11 +46,19 @@ impl Device {
         self.compiler.version().map_err(|error| error.to_string())
     }
 
+    /// What makes machine code of a source, for as many threads as there are.
+    pub(crate) fn code(&self) -> impl Fn(&str, &str) -> Result<Module, String> + Sync + use<> {
+        let compiler = self.compiler;
+        move |source, arch| {
+            let cubin = compiler.compile(source, arch).map_err(|error| error.to_string())?;
+            Ok(Module { arch: cubin.arch, code: cubin.bytes })
+        }
+    }
+
     /// Compiles the kernels of a plan and puts them into it; their source.
     pub(crate) fn finish(&self, plan: &mut Plan) -> Result<String, String> {
         let source = assemble([&mut *plan]);
-        let cubin = self.compiler.compile(&source.text, self.target.arch()).map_err(|error| error.to_string())?;
-        plan.modules.push(Module { arch: cubin.arch, code: cubin.bytes });
+        plan.modules.push(self.code()(&source.text, self.target.arch())?);
         Ok(source.text)
     }
 }

@@ -109,6 +109,10 @@ fn exact_kernel(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel, S
     if !(1..2 + vectors).all(known) {
         return Err("its weight, scale or bias is not known before the run".into());
     }
+    // What is known lies row-major, and kernels find a residual as the result lies.
+    if conv.epilogue.residual && known(node.inputs.len() - 1) {
+        return Err("its residual is known before the run".into());
+    }
     kernel_of_known(graph, node, conv)
 }
 

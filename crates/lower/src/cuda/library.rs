@@ -59,8 +59,13 @@ pub(super) fn conv(
         }
         inputs[1] = CallInput::Packed { input: 1, pack: Pack::new(|weight| turned(weight, weight.shape())) };
     }
-    if bias && number != Number::F32 {
-        // Its engines take a bias as they take the rest.
+    let last = node.inputs() - 1;
+    if layout == Layout::ChannelsLast && residual && node.is_known(last) {
+        // What is known is not turned around by a relayout.
+        inputs[last] = CallInput::Packed { input: last, pack: Pack::new(|all| turned(all, all.shape())) };
+    }
+    if bias && number != Number::F32 && node.is_known(2) {
+        // Its engines take a bias as they take the rest. One that comes with the run is stored so.
         let stored = node.output().dtype;
         inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
     }

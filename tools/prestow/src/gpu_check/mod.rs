@@ -1,10 +1,13 @@
-//! `prestow gpu-check`: networks on the GPU at hand, beside this machine's processor and other runtimes: results, memory and
-//! speed, in one table and one file. This file has the command and the report; `networks` the rows of networks, `ceilings`
-//! what the GPU does at most, `peers` the other runtimes.
+//! `prestow gpu-check`: operators and networks on the GPU at hand: results, memory and speed, in one report and one file.
+//! This file has the command and the report; `operators` the cases of operators, beside their definitions, and `trials` what
+//! they are in which numbers; `networks` the rows of networks, beside this machine's processor, `ceilings` what the GPU does at
+//! most, `peers` the other runtimes.
 
 mod ceilings;
 mod networks;
+mod operators;
 mod peers;
+mod trials;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -25,14 +28,30 @@ pub(crate) use peers::NAMES as PEERS;
 use ceilings::Ceilings;
 use peers::Peers;
 
-/// Checks all networks asked for, one after the other; the table is shown as it grows. The answer is no where one is wrong, or
-/// uses other memory than was planned.
+/// Checks all operators and networks asked for, one after the other; the tables are shown as they grow. The answer is no where
+/// one is wrong, or uses other memory than was planned.
 pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
+    let cases = asked.operators.as_deref().map(operators::chosen).transpose()?;
     let gpu = Gpu::open(asked.device).map_err(|error| error.to_string())?;
     let maker = Maker::new(asked, &gpu)?;
     let mut report = Report::new(asked, &gpu, &maker)?;
+    let mut yes = true;
+    if let Some(cases) = cases {
+        yes &= operators::check(&maker, &cases, &mut report)?;
+    }
+    if asked.networks {
+        yes &= networks(maker, &mut report)?;
+    }
+    let text = if asked.json { report.text() } else { String::new() };
+    Ok(Answer { text, yes })
+}
+
+/// Networks, beside what the GPU does at most and other runtimes; whether all are right.
+fn networks(maker: Maker, report: &mut Report) -> Result<bool, String> {
+    let asked = maker.asked;
+    let measured = Ceilings::measure(&maker.gpu, asked);
     let mut check = Check { asked, maker, ceilings: None, peers: None };
-    match Ceilings::measure(&gpu, asked) {
+    match measured {
         Ok(ceilings) => {
             report.tell("ceilings", ceilings.json(), &ceilings.text())?;
             check.ceilings = Some(ceilings);
@@ -46,9 +65,7 @@ pub(crate) fn gpu_check(asked: &GpuCheck) -> Result<Answer, String> {
         report.tell("peers", peers.json(), &peers.text())?;
         check.peers = peers.are_there().then_some(peers);
     }
-    let yes = networks::rows(&check, &mut report)?;
-    let text = if asked.json { report.text() } else { String::new() };
-    Ok(Answer { text, yes })
+    networks::rows(&check, report)
 }
 
 /// What networks are checked with.
@@ -134,6 +151,8 @@ impl Report<'_> {
             "cudnn": library(cudnn, cudnn_math),
             "cublas": library(cublas, cublas_math),
             "dtypes": dtypes,
+            "operators": [],
+            "operators_summary": [],
             "networks": [],
         });
         let report = Report { asked, json };

@@ -26,7 +26,7 @@ const TOLERANCE: f64 = 1e-3;
 const STEPS: f64 = 8.0;
 /// Networks whose arena has no more bytes are watched byte by byte: watching copies and compares the whole arena after each
 /// step.
-const AUDITED_MAX: Bytes = Bytes(256 << 20);
+pub(super) const AUDITED_MAX: Bytes = Bytes(256 << 20);
 /// Networks that other runtimes are run beside where none is named.
 const COMPARED: [&str; 5] = ["resnet50", "mobilenet_v2", "densenet121", "vgg16", "bert_base"];
 /// So many are compiled at once, at most: each has its weights in memory.
@@ -150,7 +150,7 @@ impl Reference {
     }
 }
 
-fn open(compiled: &Compiled, device: &dyn runtime::Device) -> Result<Session, String> {
+pub(super) fn open(compiled: &Compiled, device: &dyn runtime::Device) -> Result<Session, String> {
     let (plan, constants) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()));
     runtime::open(plan, constants, device).map_err(|error| error.to_string())
 }

@@ -1,0 +1,122 @@
+//! A case in other numbers: all of it in halves, or with known numbers that eleven bits hold.
+
+use std::collections::BTreeMap;
+
+use ir::{Graph, Op, Source, ValueId};
+use types::{DType, Tensor};
+
+/// The same where all that is `f32` is stored in halves; none where an operator refuses that.
+pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
+    let stored = |own: DType| if own == DType::F32 { dtype } else { own };
+    let mut new = Graph::new("halves");
+    let mut values = BTreeMap::new();
+    for (id, value) in graph.values().iter() {
+        let own = match &value.source {
+            Source::Input => new.add_input(&value.name, stored(value.ty.dtype), value.ty.shape.clone()),
+            Source::Weight(tensor) => new.add_weight(&value.name, tensor.cast(stored(tensor.dtype()))),
+            Source::Constant(tensor) => new.add_constant(&value.name, tensor.cast(stored(tensor.dtype()))),
+            Source::Node { .. } => continue,
+        };
+        values.insert(id, own);
+    }
+    for node in graph.nodes().values() {
+        let mut op = node.op.clone();
+        match &mut op {
+            Op::Conv(conv) => conv.epilogue.result = Some(dtype),
+            Op::ConvTranspose(conv) => conv.epilogue.result = Some(dtype),
+            Op::MatMul(product) => product.epilogue.result = Some(dtype),
+            Op::Chain(chain) => chain.result = Some(dtype),
+            _ => {}
+        }
+        let operands: Vec<ValueId> = node.inputs.iter().map(|input| values[input]).collect();
+        let outputs = new.add(op, &operands, node.scope.clone()).ok()?;
+        values.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    let outputs = graph.outputs().iter().map(|output| (output.name.clone(), values[&output.value]));
+    new.set_outputs(outputs.collect());
+    Some(new)
+}
+
+/// A graph with other known tensors.
+pub fn with_known(graph: &Graph, of: impl Fn(&Tensor) -> Tensor) -> Graph {
+    rebuilt(graph, of, Op::clone)
+}
+
+/// A graph without the functions that follow its products.
+pub fn without_activation(graph: &Graph) -> Graph {
+    rebuilt(graph, Tensor::clone, |op| {
+        let mut op = op.clone();
+        match &mut op {
+            Op::MatMul(product) => product.epilogue.activation.clear(),
+            Op::Conv(conv) => conv.epilogue.activation.clear(),
+            _ => {}
+        }
+        op
+    })
+}
+
+/// A graph with other known tensors and other operators of the same types.
+fn rebuilt(graph: &Graph, known: impl Fn(&Tensor) -> Tensor, own: impl Fn(&Op) -> Op) -> Graph {
+    let mut new = Graph::new(&graph.name);
+    let mut values = BTreeMap::new();
+    for (id, value) in graph.values().iter() {
+        let own = match &value.source {
+            Source::Input => new.add_input(&value.name, value.ty.dtype, value.ty.shape.clone()),
+            Source::Weight(tensor) => new.add_weight(&value.name, known(tensor)),
+            Source::Constant(tensor) => new.add_constant(&value.name, known(tensor)),
+            Source::Node { .. } => continue,
+        };
+        values.insert(id, own);
+    }
+    for node in graph.nodes().values() {
+        let operands: Vec<ValueId> = node.inputs.iter().map(|input| values[input]).collect();
+        let outputs = new.add(own(&node.op), &operands, node.scope.clone()).expect("it was accepted");
+        values.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    new.set_outputs(graph.outputs().iter().map(|output| (output.name.clone(), values[&output.value])).collect());
+    new
+}
+
+/// The nearest number of eleven bits, of two the one farther from zero: the definition, in `f64`.
+pub fn to_eleven_bits(number: f64) -> f64 {
+    if number == 0.0 || !number.is_finite() {
+        return number;
+    }
+    // `f32::MIN_POSITIVE` has the least exponent; numbers below it lie as far apart as those at it.
+    let exponent = (number.abs().log2().floor()).max(-126.0);
+    let step = 2f64.powf(exponent - 10.0);
+    // `round` takes the one farther from zero.
+    let rounded = (number / step).round() * step;
+    if f64::from(f32::MAX) < rounded.abs() { f64::INFINITY.copysign(number) } else { rounded }
+}
+
+/// A tensor whose `f32` are rounded so.
+pub fn of_eleven_bits(tensor: &Tensor) -> Tensor {
+    if tensor.dtype() != DType::F32 {
+        return tensor.clone();
+    }
+    let items = tensor.to_f64();
+    Tensor::from_fn(tensor.shape().clone(), |ix| to_eleven_bits(items[ix]) as f32)
+}
+
+/// Whether a graph is one product or convolution, and nothing else but what moves elements.
+pub fn is_one_product(graph: &Graph) -> bool {
+    let of = |is: fn(&Op) -> bool| graph.nodes().values().filter(|node| is(&node.op)).count();
+    let products = of(|op| matches!(op, Op::MatMul(_) | Op::Conv(_)));
+    let moves = of(|op| matches!(op, Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_)));
+    products == 1 && products + moves == graph.nodes().len()
+}
+
+/// Whether it is one of `f32`, whose operands tensor cores may round.
+pub fn is_product(graph: &Graph) -> bool {
+    is_one_product(graph) && graph.values().values().all(|value| value.ty.dtype == DType::F32)
+}
+
+/// Whether functions follow a product, which may make more of a difference than it is.
+pub fn has_activation(graph: &Graph) -> bool {
+    graph.nodes().values().any(|node| match &node.op {
+        Op::MatMul(product) => !product.epilogue.activation.is_empty(),
+        Op::Conv(conv) => !conv.epilogue.activation.is_empty(),
+        _ => false,
+    })
+}

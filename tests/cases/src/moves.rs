@@ -1,0 +1,95 @@
+//! What moves elements, and computes little or nothing: transpositions, slices, padding, resizing.
+
+use ir::ops::*;
+use types::{DType, Shape};
+
+use crate::{Case, F, case, dims};
+
+/// Every case.
+pub fn all() -> Vec<Case> {
+    let mut cases = vec![
+        case("reshape", Reshape { shape: Shape::from([6, 4]) }, &[(F, &[2, 3, 4])]),
+        case("expand", Expand { shape: Shape::from([2, 3, 4]) }, &[(F, &[3, 1])]),
+        case("concat 0", Concat { axis: 0 }, &[(F, &[2, 3]), (F, &[1, 3]), (F, &[2, 3])]),
+        case("concat 1", Concat { axis: 1 }, &[(F, &[2, 3]), (F, &[2, 1])]),
+        case("concat i64", Concat { axis: 0 }, &[(DType::I64, &[2]), (DType::I64, &[3])]),
+        case("gather 0", Gather { axis: 0 }, &[(F, &[3, 4]), (DType::I64, &[2, 2])]),
+        case("gather 1", Gather { axis: 1 }, &[(F, &[2, 3, 2]), (DType::I32, &[4])]),
+    ];
+    for order in [&[0, 1, 2][..], &[2, 1, 0], &[1, 0, 2], &[0, 2, 1], &[2, 0, 1]] {
+        for dtype in [F, DType::U8, DType::I64] {
+            cases.push(case(
+                &format!("transpose {order:?} {dtype}"),
+                Transpose { order: dims(order) },
+                &[(dtype, &[3, 4, 5])],
+            ));
+        }
+    }
+    for (shape, order) in [
+        (&[33, 65][..], &[1, 0][..]),
+        (&[3, 1, 257], &[2, 1, 0]),
+        (&[2, 35, 9, 7], &[0, 2, 3, 1]),
+        (&[3, 9, 7, 35], &[0, 3, 1, 2]),
+        (&[3, 4, 5, 2, 3], &[0, 3, 1, 4, 2]),
+    ] {
+        cases.push(case(&format!("transpose {shape:?} {order:?}"), Transpose { order: dims(order) }, &[(F, shape)]));
+    }
+    cases.push(case("spread rows", Expand { shape: Shape::from([3, 5, 129]) }, &[(F, &[5, 1])]));
+    cases.push(case("join blocks", Concat { axis: 1 }, &[(F, &[3, 65, 7]), (F, &[3, 1, 7]), (F, &[3, 33, 7])]));
+    cases.push(case("gather many", Gather { axis: 1 }, &[(F, &[3, 5, 67]), (DType::I64, &[301])]));
+    cases.push(case(
+        "pad pictures",
+        Pad { mode: PadMode::Reflect, pad: dims(&[[0, 0], [0, 0], [3, 2], [1, 4]]) },
+        &[(F, &[3, 5, 9, 11])],
+    ));
+    for (start, step, count) in
+        [([0, 1], [1, 1], [3, 2]), ([2, 4], [-1, -2], [3, 3]), ([1, 0], [1, 1], [1, 5]), ([0, 0], [2, 2], [2, 3])]
+    {
+        let op = Slice { start: dims(&start), step: dims(&step), count: Shape::from(count) };
+        cases.push(case(&format!("{op:?}"), op, &[(F, &[3, 5])]));
+    }
+    for mode in [PadMode::Constant(1.5), PadMode::Edge, PadMode::Reflect, PadMode::Wrap] {
+        for pad in [[[0, 0], [1, 2]], [[2, 1], [0, 3]], [[-1, 0], [1, -2]]] {
+            cases.push(case(&format!("pad {mode:?} {pad:?}"), Pad { mode, pad: dims(&pad) }, &[(F, &[3, 4])]));
+        }
+    }
+    for coordinates in
+        [Coordinates::HalfPixel, Coordinates::Asymmetric, Coordinates::AlignCorners, Coordinates::PytorchHalfPixel]
+    {
+        for mode in [
+            ResizeMode::Nearest(Rounding::Floor),
+            ResizeMode::Linear,
+            ResizeMode::Cubic { a: -0.75, exclude_outside: false },
+        ] {
+            let name = format!("resize {mode:?} {coordinates:?}");
+            let op = Resize {
+                shape: Shape::from([1, 2, 7, 6]),
+                scale: dims(&[1.0, 1.0, 1.75, 2.0]),
+                mode,
+                coordinates: coordinates.clone(),
+                antialias: false,
+            };
+            cases.push(case(&name, op, &[(F, &[1, 2, 4, 3])]));
+        }
+    }
+    for mode in [ResizeMode::Linear, ResizeMode::Cubic { a: -0.5, exclude_outside: true }] {
+        let smooth = Resize {
+            shape: Shape::from([1, 2, 3, 4]),
+            scale: dims(&[1.0, 1.0, 0.33, 0.5]),
+            mode,
+            coordinates: Coordinates::HalfPixel,
+            antialias: true,
+        };
+        cases.push(case(&format!("resize {mode:?} antialias"), smooth, &[(F, &[1, 2, 10, 8])]));
+        let parts = [[0.0, 1.0], [0.0, 1.0], [0.4, 1.2], [0.0, 1.0]].into_iter().collect();
+        let region = Resize {
+            shape: Shape::from([1, 2, 3, 3]),
+            scale: dims(&[1.0, 1.0, 0.75, 1.0]),
+            mode,
+            coordinates: Coordinates::Region(parts),
+            antialias: false,
+        };
+        cases.push(case(&format!("resize {mode:?} region"), region, &[(F, &[1, 2, 4, 3])]));
+    }
+    cases
+}
