@@ -274,7 +274,7 @@ int cudnnBackendFinalize(Object* object) {
                 for (int at = 0; at < NUMBERS; at++) text += (at ? "," : "") + std::to_string(numbers[at]);
                 text += "],\"engine\":" + std::to_string(engine) + ",\"GPUProfile\":" + std::string(object->one<Object*>(PLAN_DEVICE)->all<char>(DEVICE_TEXT).data()) + "}";
                 object->put(PLAN_TEXT, std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
-                object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem)});
+                object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem, engine)});
                 return SUCCESS;
             }
             // It is read for the GPU that there is, or for the facts of one.

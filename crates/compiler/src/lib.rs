@@ -106,6 +106,13 @@ pub fn compile(
     let scheduled = schedule(&laid_out, target, FREE_SCRATCH)?;
     watch("schedule", &scheduled.graph);
     let mut compiled = finish(&scheduled, target, |_| FREE_SCRATCH)?;
+    if let Some(filling) = target.filling() {
+        // What is to spare is an estimate; that nothing grows is none.
+        let filled = finish(&scheduled, &*filling, |_| FREE_SCRATCH)?;
+        if filled.plan.arena.size <= compiled.plan.arena.size {
+            compiled = filled;
+        }
+    }
     if let Some(budget) = budget
         && budget < compiled.plan.arena.size
     {

@@ -94,6 +94,12 @@ pub trait Target {
         None
     }
 
+    /// The target with kernels that are faster in workspace, where the arena has that to spare in the order in which the graph's
+    /// nodes are; none where there are no such kernels.
+    fn filling(&self) -> Option<Box<dyn Target>> {
+        None
+    }
+
     /// The modelled time it takes to turn a value from one layout to the other, in picoseconds.
     fn relayout_time(&self, _graph: &Graph, _value: ValueId) -> u64 {
         0

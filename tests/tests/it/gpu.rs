@@ -420,7 +420,8 @@ fn what_a_gpu_used_is_what_was_planned() {
     let bench = ["bench", "--warmup", "0", "--iters", "3"];
     let report: serde_json::Value =
         serde_json::from_str(&said(&[&bench[..], &["--json"]].concat())).expect("it is JSON");
-    let steps = planned.steps.len() as f64 * 0.25;
+    let launches: u32 = planned.steps.iter().map(|step| crate::cuda::launch(&step.code).turns.unwrap_or(1)).sum();
+    let steps = f64::from(launches) * 0.25;
     assert_eq!(["min", "p50", "p99", "mean"].map(|field| report["device_ms"][field].as_f64()), [Some(steps); 4]);
     assert!(report["latency_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{report}");
     let line = format!("device ms    min {steps:.3}  p50 {steps:.3}");

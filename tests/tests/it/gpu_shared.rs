@@ -67,7 +67,11 @@ fn several_executables_share_a_gpu() {
     let trace = first.trace();
     assert!(sizes.iter().all(|size| trace.contains(&format!("alloc {size}\n"))), "{trace}");
     // Each run is a launch of one record, in the order of the test, and nothing is left behind.
-    let record = |plan: &Plan| plan.steps.iter().map(|step| crate::cuda::launch(&step.code).entry).collect::<Vec<_>>();
+    let launches = |step: &plan::Step| {
+        let cuda::Launch { entry, turns, .. } = crate::cuda::launch(&step.code);
+        vec![entry; turns.unwrap_or(1) as usize]
+    };
+    let record = |plan: &Plan| plan.steps.iter().map(launches).collect::<Vec<Vec<String>>>();
     let entry = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
     let launched = |run: &str| -> Vec<String> { run.lines().filter(|line| line.contains(" of ")).map(entry).collect() };
     // Behind a launch may come the next plan's record.
@@ -75,7 +79,8 @@ fn several_executables_share_a_gpu() {
     let ran: Vec<Vec<String>> = runs.map(launched).collect();
     let (one, other) = (record(&one), record(&other));
     let steps = (0..one.len().max(other.len())).flat_map(|step| [one.get(step), other.get(step)]);
-    let in_turn: Vec<String> = other.iter().chain(steps.flatten()).cloned().collect();
+    let in_turn: Vec<String> = other.iter().chain(steps.flatten()).flatten().cloned().collect();
+    let (one, other) = (one.concat(), other.concat());
     let want = [&one, &other, &one, &in_turn, &one];
     assert_eq!(
         ran.iter().collect::<Vec<_>>(),

@@ -43,6 +43,9 @@ use text::ctype;
 pub use ceilings::{BURSTS, Burst, COPIED, COPY, ceilings};
 pub use library::WORKSPACE_MAX;
 
+/// What the driver aligns allocations to, and more than any vector load asks for.
+const ALIGNMENT: Bytes = Bytes(256);
+
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
 const THREADS: u32 = 256;
 /// The most blocks along the second and third axis of a grid.
@@ -84,6 +87,8 @@ pub struct CudaTarget {
     rounds: bool,
     cudnn: Option<Rc<Planner>>,
     cublas: Option<Cublas>,
+    /// Whether kernels take workspace that the arena has to spare.
+    fills: bool,
 }
 
 impl CudaTarget {
@@ -93,7 +98,7 @@ impl CudaTarget {
     /// The target with a name, as `cuda:sm_90`.
     pub fn named(name: &str) -> Option<CudaTarget> {
         let arch = CudaTarget::ARCHITECTURES.into_iter().find(|arch| name.strip_prefix("cuda:") == Some(arch))?;
-        Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None })
+        Some(CudaTarget { arch, dtype: DType::F32, rounds: false, cudnn: None, cublas: None, fills: false })
     }
 
     /// With results between kernels, and the weights of products and convolutions, stored as `f16` or `bf16`, or as `f32`.
@@ -271,8 +276,7 @@ impl Target for CudaTarget {
     }
 
     fn alignment(&self) -> Bytes {
-        // What the driver aligns allocations to, and more than any vector load asks for.
-        Bytes(256)
+        ALIGNMENT
     }
 
     fn blocked(&self) -> Option<Layout> {
@@ -305,6 +309,10 @@ impl Target for CudaTarget {
         self.dtype
     }
 
+    fn filling(&self) -> Option<Box<dyn Target>> {
+        Some(Box::new(CudaTarget { fills: true, ..self.clone() }))
+    }
+
     fn halves(&self, graph: &Graph, id: NodeId) -> Halves {
         let node = graph.node(id);
         match &node.op {
@@ -324,7 +332,7 @@ impl Target for CudaTarget {
     fn calls(&self, graph: &Graph, id: NodeId, scratch: Bytes) -> Result<Vec<Call>, LowerError> {
         let node = graph.node(id);
         let mut view = View { rounds: self.rounds, ..View::new(graph, node) };
-        if matches!(node.op, Op::Conv(_) | Op::MatMul(_)) {
+        if self.fills && matches!(node.op, Op::Conv(_) | Op::MatMul(_)) {
             view.spare = spare(graph, id);
         }
         let values = || node.inputs.iter().chain(&node.outputs);

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use ir::{Graph, Node, NodeId, Op, ValueId};
 use types::Bytes;
 
+use super::ALIGNMENT;
+
 /// What values that are alive while a node runs leave of the most that values take at once, in the graph's order. An estimate:
 /// which values share bytes is decided later, and only the usual ones are thought of here.
 pub(super) fn spare(graph: &Graph, id: NodeId) -> Bytes {
@@ -25,7 +27,10 @@ pub(super) fn spare(graph: &Graph, id: NodeId) -> Bytes {
     for output in graph.outputs() {
         lives.entry(root(&output.value)).and_modify(|life| life[1] = count);
     }
-    let size = |value: ValueId| graph.value(value).layout.size(&graph.ty(value).shape, graph.ty(value).dtype);
+    let size = |value: ValueId| {
+        let ty = graph.ty(value);
+        graph.value(value).layout.size(&ty.shape, ty.dtype).align_up(ALIGNMENT)
+    };
     // By what begins and what ends at each node.
     let mut changes = vec![0i64; count + 2];
     for (&value, &[first, last]) in &lives {
