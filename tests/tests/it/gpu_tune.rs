@@ -109,6 +109,12 @@ fn what_is_fastest_on_the_gpu_at_hand_is_taken_and_kept() {
     let words = ["compile", "lenet", "--target", &facts, "--cublas", "--tune=0", "--tune-cache", &anew];
     let (code, _, said) = prestow(&words, &[("PRESTOW_MOCK_FAIL", "cuEventRecord:1:719")]);
     assert!(code == Some(2) && said.contains("the GPU was lost"), "{said}");
+    // An engine that does not run after all is not taken.
+    let lame = own("lame.tsv");
+    let words = ["compile", "lenet", "--batch", "2", "--target", &facts, "--cudnn", "--tune=0", "--tune-cache", &lame];
+    let (code, _, said) =
+        prestow(&[&words[..], &["-o", &again]].concat(), &[("PRESTOW_MOCK_FAIL", "cudnnBackendExecute:1:3000")]);
+    assert!(code == Some(0) && said.contains("(inf, "), "{said}");
     let h200 = root().join("targets/cuda-sm_90-h200.json");
     let words = ["compile", "lenet", "--target", h200.to_str().expect("it is text"), "--cublas", "--tune"];
     let (code, _, said) = prestow(&words, &[]);

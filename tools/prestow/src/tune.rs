@@ -210,9 +210,14 @@ pub(crate) fn usual_cache(file: &str) -> Option<PathBuf> {
 
 /// Reads the file, which need not be there.
 fn read(path: &Path) -> Result<Rows, String> {
+    read_rows(path, parse).map(Rows::from_iter)
+}
+
+/// The rows of a file of choices, which need not be there.
+pub(crate) fn read_rows<R>(path: &Path, parse: impl Fn(&str) -> Option<R>) -> Result<Vec<R>, String> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Rows::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("cannot read `{}`: {error}", path.display())),
     };
     let rows = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.is_empty());

@@ -18,7 +18,7 @@ use plan::Plan;
 use types::{Bytes, DType, Random, Tensor};
 
 use crate::device::Device;
-use crate::tune::{Outcome, usual_cache};
+use crate::tune::{Outcome, read_rows, usual_cache};
 
 /// The most engines of cuDNN's that are measured for a layer.
 const ENGINES: usize = 16;
@@ -114,7 +114,7 @@ pub(crate) fn tune(device: &mut Device, gpu: &Arc<Gpu>, plans: &[&Plan], how: &H
     };
     let layers = layers(device, plans)?;
     let mut measuring = Measuring::new(gpu, how.places, &layers)?;
-    let mut rows = read(&cache)?;
+    let mut rows = Rows::from_iter(read_rows(&cache, parse)?);
     let math = device.planner.as_ref().map_or("", |planner| planner.math().name());
     let keys: Vec<Key> = layers.iter().map(|layer| measuring.key(layer, math)).collect();
     let unknown = keys.iter().filter(|key| !rows.contains_key(*key)).count();
@@ -244,16 +244,24 @@ impl Measuring<'_> {
     #[expect(clippy::disallowed_methods, reason = "how long is measured is a wish of the caller's")]
     fn measure(&mut self, layer: &Layer, seconds: f64) -> Result<(usize, String), String> {
         let start = Instant::now();
-        let candidates = self.candidates(layer)?;
+        let mut candidates = self.candidates(layer)?;
         let mut least = vec![f64::INFINITY; candidates.len()];
         for turn in 0..=TURNS_MAX {
             if TURNS_MIN < turn && seconds <= start.elapsed().as_secs_f64() {
                 break;
             }
-            for (call, least) in candidates.iter().zip(&mut least) {
-                let Some(call) = call else { continue };
+            for (candidate, least) in candidates.iter_mut().zip(&mut least) {
+                let Some(call) = candidate else { continue };
                 let launches = || (0..LAUNCHES).try_for_each(|_| call.launch());
-                let taken = self.timer.seconds(launches).map_err(|error| error.to_string())?;
+                let taken = match self.timer.seconds(launches) {
+                    Ok(taken) => taken,
+                    // One that its library does not run after all is none; a GPU that is lost is lost.
+                    Err(_) if turn == 0 && self.gpu.finish().is_ok() => {
+                        *candidate = None;
+                        continue;
+                    }
+                    Err(error) => return Err(error.to_string()),
+                };
                 // The first turn loads what is loaded late.
                 if 0 < turn {
                     *least = least.min(taken / LAUNCHES as f64);
@@ -283,25 +291,10 @@ pub(crate) fn fill(memory: &Memory, size: usize, dtype: DType) -> Result<(), Dri
     (0..size).step_by(piece.len()).try_for_each(|start| memory.write(start, &piece[..piece.len().min(size - start)]))
 }
 
-/// Reads the file, which need not be there.
-fn read(path: &Path) -> Result<Rows, String> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Rows::new()),
-        Err(error) => return Err(format!("cannot read `{}`: {error}", path.display())),
-    };
-    let rows = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.is_empty());
-    rows.map(|(ix, line)| {
-        let columns: Result<[&str; 5], _> = line.split('\t').collect::<Vec<_>>().try_into();
-        let row = columns.ok().and_then(|[gpu, library, layer, fastest, times]| {
-            Some(([gpu, library, layer].map(str::to_string), (fastest.parse().ok()?, times.to_string())))
-        });
-        row.ok_or_else(|| {
-            let path = path.display();
-            format!("`{path}`, line {}: not a row of choices; remove the line or the file, or name another", ix + 1)
-        })
-    })
-    .collect()
+/// A row of the file.
+fn parse(line: &str) -> Option<(Key, (usize, String))> {
+    let [gpu, library, layer, fastest, times] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
+    Some(([gpu, library, layer].map(str::to_string), (fastest.parse().ok()?, times.to_string())))
 }
 
 fn write(path: &Path, rows: &Rows) -> Result<(), String> {
