@@ -276,10 +276,16 @@ struct Folder {
 
 impl Folder {
     fn new() -> Result<Folder, String> {
-        let path = std::env::temp_dir().join(format!("prestow-gpu-check-{}", std::process::id()));
-        let told = |error: std::io::Error| format!("{}: {error}", path.display());
-        // What is not ours is not written into.
-        std::fs::create_dir(&path).map_err(told)?;
+        let base = format!("prestow-gpu-check-{}", std::process::id());
+        // What is not ours is not written into, as what a process of our number left that was ended.
+        let free = |number: usize| {
+            let path = std::env::temp_dir().join(format!("{base}-{number}"));
+            match std::fs::create_dir(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => None,
+                made => Some(made.map(|()| path.clone()).map_err(|error| format!("{}: {error}", path.display()))),
+            }
+        };
+        let path = (0..).find_map(free).expect("some name is free")?;
         let folder = Folder { path };
         for (name, text) in SCRIPTS {
             std::fs::write(folder.path.join(name), text).map_err(|error| format!("{name}: {error}"))?;
