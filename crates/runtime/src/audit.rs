@@ -53,16 +53,11 @@ impl Audit {
     }
 }
 
-/// Runs a session three times on `inputs` (one slice a port) and tells what was touched; none where the device fails.
-pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Option<Audit> {
-    observe(session, inputs).ok()
-}
-
-/// The same, for those who want to know why there is nothing to tell.
+/// Runs a session three times on `inputs` (one slice a port) and tells what was touched.
 ///
 /// # Errors
 /// The device fails. Processors do not.
-pub fn observe(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunError> {
+pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunError> {
     let plan = session.plan().clone();
     session.arena()?;
     let first = patterned(session, &plan, inputs, 0xA5)?;

@@ -566,6 +566,9 @@ fn networks_are_checked_by_one_command() {
     let row = &report["networks"][0];
     assert_eq!((row["verdict"].as_str(), row["batch"].as_u64()), (Some("equal"), Some(2)));
     assert_eq!((row["dtype"].as_str(), &report["dtypes"]), (Some("f32"), &serde_json::json!(["f32"])));
+    let items = row["device_memory"].as_array().expect("a list");
+    let seen = items.iter().find(|item| item["what"] == "device: arena and constants").expect("it is told");
+    assert_eq!(row["block_bytes"], seen["bytes"], "{row}");
     assert!(row["device_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");
     assert!(row["difference"].as_f64().is_some_and(|difference| difference < 1e-4), "{row}");
     assert!(row["gpu_ms"].as_f64().is_some_and(|ms| 0.0 < ms), "{row}");

@@ -243,7 +243,7 @@ gpu-check: MODEL...            these networks alone; without any, and without th
            --peers NAMES       torch-eager,torch-compile,onnxruntime (default all that are there), or none; beside the
                                networks that are named, or if none is: resnet50, mobilenet_v2, densenet121, vgg16, bert_base
            --peer-seconds N    how long one of them may take to load a network (default 900)
-           --device N, --data DIR, -o FILE (the report as JSON, written anew after each network)
+           --device N, --data DIR, -o FILE (the report as JSON, written anew as it grows)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several

@@ -256,7 +256,7 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     figures.device = device;
     figures.device_in_run = taken_in_run;
     figures.observed = session.observed().map_err(|error| error.to_string())?;
-    let audit = audit::observe(session, &bytes).map_err(|error| error.to_string())?;
+    let audit = audit::audit(session, &bytes).map_err(|error| error.to_string())?;
     Ok(Report::new(session.plan()).with_actual(&audit, allocations, &figures))
 }
 

@@ -47,7 +47,7 @@ pub use library::WORKSPACE_MAX;
 const ALIGNMENT: Bytes = Bytes(256);
 
 /// The threads of a block, `THREADS` in `cuda/base.cu`.
-const THREADS: u32 = 256;
+pub const THREADS: u32 = 256;
 /// The most blocks along the second and third axis of a grid.
 const GRID_MAX: u32 = 65_535;
 /// The C type of a launch's number.

@@ -9,7 +9,7 @@ use cuda::cublas::{Execution, Handle, Product};
 use cuda::driver::{Call, Gpu, Memory, Module};
 use cuda::nvrtc::Compiler;
 use cuda::{Launch, Math, Number, Timer};
-use lower::cuda::{BURSTS, Burst, COPIED, COPY, ceilings};
+use lower::cuda::{BURSTS, Burst, COPIED, COPY, THREADS, ceilings};
 use plan::Plan;
 use serde_json::{Value as Json, json};
 use types::{Bytes, DType};
@@ -63,7 +63,7 @@ impl Ceilings {
             Ok(seconds[1..].iter().copied().fold(f64::INFINITY, f64::min).max(1e-9))
         };
         let call = |entry: &str, blocks: u32, places: &[usize]| {
-            let launch = Launch { entry: entry.into(), grid: [blocks, 1, 1], block: [256, 1, 1], turns: None };
+            let launch = Launch { entry: entry.into(), grid: [blocks, 1, 1], block: [THREADS, 1, 1], turns: None };
             module.call(&launch, &memory, places).map(Call::Kernel).map_err(told)
         };
         let copy = best(&call(COPY, (copied / COPIED) as u32, &[0, copied])?)?;

@@ -222,7 +222,7 @@ fn row(check: &Check, task: &Task, compiled: &Compiled, reference: &mut Option<R
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let arena = compiled.plan.arena.size;
     let audit = match arena <= AUDITED_MAX {
-        true => Ok(runtime::audit::observe(&mut session, &bytes).map_err(failed)?),
+        true => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
         false => Err(format!("the arena has {arena}, and no more than {AUDITED_MAX} are watched")),
     };
     let tolerance = tolerance(numbers, asked.libraries);
@@ -257,6 +257,8 @@ fn row(check: &Check, task: &Task, compiled: &Compiled, reference: &mut Option<R
         "dtype": numbers.name(),
         "arena_bytes": arena.0,
         "weights_bytes": compiled.plan.constants_size.0,
+        // Beside what free memory fell by when it was asked for, which drivers round up.
+        "block_bytes": (arena.align_up(compiled.plan.arena.alignment) + compiled.plan.constants_size).0,
         "device_memory": items(&memory),
         "observed": items(&observed.items),
         "not_observed": untold,
