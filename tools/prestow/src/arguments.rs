@@ -10,7 +10,7 @@ use cuda::{Facts, Math};
 use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
-use profile::Request as Report;
+use report::Request as Report;
 use types::{Bytes, DType, Shape};
 
 pub(crate) use gpu_check::GpuCheck;
@@ -329,7 +329,7 @@ fn parse_diff(words: lexopt::Parser) -> Result<Command, String> {
 
 /// `diff` writes a page and no other form.
 fn only_pages(command: &str, report: &Report) -> Result<(), String> {
-    let pages = report.files.iter().all(|(form, _)| *form == profile::Form::Html);
+    let pages = report.files.iter().all(|(form, _)| *form == report::Form::Html);
     if pages && report.views.is_empty() && report.fits.is_none() {
         return Ok(());
     }
@@ -369,7 +369,7 @@ fn parse_profile(mut words: lexopt::Parser) -> Result<Command, String> {
     if files.is_empty() || action != Action::Analysis && files.len() != 1 {
         return Err("name one file; `profile analysis` takes several".into());
     }
-    if action == Action::Entries && report.options.rows == profile::Options::default().rows {
+    if action == Action::Entries && report.options.rows == report::Options::default().rows {
         report.options.rows = 20;
     }
     Ok(Command::Profile(Box::new(Profile { action, files, batch, report, json })))

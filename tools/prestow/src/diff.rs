@@ -1,6 +1,6 @@
 //! `prestow diff`: what one plan does otherwise than another.
 
-use profile::{Diff, Page};
+use report::{Diff, Page};
 
 use crate::Answer;
 use crate::arguments::Compare;

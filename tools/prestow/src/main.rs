@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Command::Profile(request) => profiles::profile(&request),
         Command::GpuCheck(request) => gpu_check::gpu_check(&request),
         Command::Record(request) => record::record(&request).map(Answer::from),
-        Command::Help => Ok(arguments::HELP.join(profile::Request::HELP).into()),
+        Command::Help => Ok(arguments::HELP.join(report::Request::HELP).into()),
         Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),
     });
     match outcome {

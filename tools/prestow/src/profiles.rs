@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use compiler::write_whole;
-use profile::{Analysis, Page, Report};
+use report::{Analysis, Page, Report};
 use runtime::ImageFile;
 use serde_json::json;
 
@@ -64,10 +64,10 @@ pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
     let bytes = std::fs::read(path).map_err(io)?;
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     if first == Some(&b'{') {
-        return profile::read(&bytes).map_err(|error| format!("`{name}`: {error}"));
+        return report::read(&bytes).map_err(|error| format!("`{name}`: {error}"));
     }
     let title = path.file_name().map_or_else(|| name.to_string(), |name| name.to_string_lossy().into_owned());
-    profile::import(&title, &bytes).map_err(|error| format!("`{name}`: {error}"))
+    report::import(&title, &bytes).map_err(|error| format!("`{name}`: {error}"))
 }
 
 /// Writes files, each whole or not at all.

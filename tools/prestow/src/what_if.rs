@@ -6,7 +6,7 @@ use compiler::source;
 use lower::Target;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
-use profile::{Form, Largest, Page, Report, Variant};
+use report::{Form, Largest, Page, Report, Variant};
 use serde_json::json;
 
 use crate::Answer;
@@ -49,7 +49,7 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
         Some(gpu) => gpu.target.name(),
         None => asked.compile.level.name.to_string(),
     };
-    let what_if = profile::WhatIf { model: report.model.clone(), target, capacity_bytes: capacity, variants, largest };
+    let what_if = report::WhatIf { model: report.model.clone(), target, capacity_bytes: capacity, variants, largest };
 
     let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
     for (form, path) in &asked.report.files {

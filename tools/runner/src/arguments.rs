@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use lexopt::prelude::*;
-use profile::Request;
+use report::Request;
 
 /// What is asked of an executable.
 pub(crate) enum Command {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plan::{Plan, Port};
-use profile::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
+use report::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
 use runtime::{Device, Gpu, Host, ImageFile, Places, Session, audit, heap, process};
 use serde_json::json;
 use types::{Tensor, npy};
@@ -23,7 +23,7 @@ pub(crate) enum Answer {
 /// Does what a command asks.
 pub(crate) fn execute(command: Command) -> Result<Answer, String> {
     match command {
-        Command::Help => say::out(&HELP.join(profile::Request::HELP)),
+        Command::Help => say::out(&HELP.join(report::Request::HELP)),
         Command::Version => say::out(&format!("prestow runner {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Describe(common) => describe(&common)?,
         Command::Summary(common) => return summary(&common),
@@ -98,7 +98,7 @@ fn summary(common: &Common) -> Result<Answer, String> {
     } else {
         say::out(&description.text());
         say::out(&format!("one run      {:.3} ms (the first) on {}\n", seconds * 1e3, session.device()));
-        say::out(&report.text(View::Headline, &profile::Options::default()));
+        say::out(&report.text(View::Headline, &report::Options::default()));
         say::out("more         run --help; bench, profile, memory and describe, each with --json\n");
     }
     Ok(if report.agrees() { Answer::Yes } else { Answer::No })

@@ -1,6 +1,6 @@
 //! `EXE memory`: the report, its views on the screen, and its files.
 
-use profile::{Page, Report, View, placement_csv};
+use report::{Page, Report, View, placement_csv};
 
 use crate::arguments::Memory;
 use crate::commands::{Answer, chosen, measure, open_image, open_session, print_json};

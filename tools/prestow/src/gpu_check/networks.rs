@@ -8,7 +8,7 @@ use compiler::{Compiled, Model, source};
 use cuda::Math;
 use ir::Graph;
 use lower::cpu::CpuTarget;
-use profile::BenchReport;
+use report::BenchReport;
 use runtime::process::Item;
 use runtime::{Gpu, Host, RunError, Session};
 use serde_json::{Value as Json, json};

@@ -1,0 +1,95 @@
+//! TBD's analysis: a JSON object of keyword to total bytes and the tags that were counted, as its script writes it from a log.
+
+use serde_json::{Map, Value, json};
+
+use crate::Report;
+use crate::model::{Item, ItemKind, items};
+
+/// The keywords of TBD's script in its order, of which the first that stands in a tag counts it, and what it calls them.
+const KEYWORDS: [(&str, &str); 35] = [
+    ("in_arg", "Weights"),
+    ("arg_grad", "Weight Gradients"),
+    ("optimizer", "Optimizer State"),
+    ("workspace", "Workspace"),
+    ("rnn", "RNN Layer"),
+    ("embed", "Embedding Layer"),
+    (":_mul", "Multiplication Op"),
+    ("rsqrt", "Sqrt Op"),
+    (":mean", "Mean Op"),
+    ("att", "Attention Layer"),
+    (":split", "Split Op"),
+    ("logit", "Logit"),
+    ("swapaxes", "SwapAxes Op"),
+    ("square", "Square Op"),
+    ("softmax", "SoftMax"),
+    ("sequencereverse", "SequenceReverse Op"),
+    ("dot", "Dot Op"),
+    (":broadcast", "Broadcast Op"),
+    ("zeros", "Zero Op"),
+    ("sum", "Sum Op"),
+    ("transpose", "Transpose Op"),
+    (":dropout", "Dropout"),
+    ("slice", "Slice Op"),
+    ("cnn", "CNN Layer"),
+    ("arange", "Arange Op"),
+    ("fullyconnected", "FullyConnected"),
+    ("sequencemask", "SequenceMask"),
+    ("activation", "Activation"),
+    ("reshape", "Reshape Op"),
+    ("transformer", "Transformer Layer"),
+    ("_equal_scalar", "Equal Scalar Op"),
+    ("(source)", "Source"),
+    ("(target)", "Target"),
+    ("(target_label)", "Target Label"),
+    ("untagged", "Unknown"),
+];
+
+/// What counts tags with no other keyword.
+const UNCLEAR: &str = "warning!,ctx_source_unclear";
+
+/// The keyword that counts a tag in brackets, and its name; none for a tag that the script does not know.
+pub(crate) fn keyword(tag: &str) -> Option<(&'static str, &'static str)> {
+    let found = KEYWORDS.iter().find(|(word, _)| tag.contains(word)).copied();
+    found.or_else(|| tag.contains(UNCLEAR).then_some((UNCLEAR, "Unknown")))
+}
+
+/// The analysis of what is held at the peak. Of another program's log it is the analysis of every allocation.
+pub(crate) fn analysis(report: &Report) -> String {
+    let mut rows: Vec<(String, f64, Vec<String>)> = Vec::new();
+    for (tag, bytes) in tags(report) {
+        // What the script has no word for it only warns about; here it keeps its bytes.
+        let word = keyword(&tag).map_or("forward_features", |(word, _)| word);
+        let tag = format!("{tag}.\n");
+        match rows.iter_mut().find(|(known, ..)| known == word) {
+            Some((_, total, tags)) => {
+                *total += bytes as f64;
+                tags.push(tag);
+            }
+            None => rows.push((word.into(), bytes as f64, vec![tag])),
+        }
+    }
+    let object: Map<String, Value> = rows.into_iter().map(|(word, total, tags)| (word, json!([total, tags]))).collect();
+    format!("{:#}\n", Value::Object(object))
+}
+
+/// Tags in brackets with their bytes.
+pub(crate) fn tags(report: &Report) -> Vec<(String, u64)> {
+    items(report).iter().map(|item| (format!("({})", tag(item)), item.padded_bytes)).collect()
+}
+
+/// The tag of an item in TBD's grammar.
+fn tag(item: &Item) -> String {
+    if let Some(foreign) = &item.foreign {
+        return foreign.clone();
+    }
+    let name = &item.name;
+    match (item.kind, &item.role[..]) {
+        (ItemKind::Hole | ItemKind::OtherBatches, _) => "untagged".into(),
+        (_, "weight" | "constant" | "input") => format!("in_arg:{name}"),
+        (_, "weight_gradient") => format!("arg_grad:{name}"),
+        (_, "state") => format!("aux_state:{name}"),
+        (_, "optimizer_state") => format!("optimizer_weight_update_{name}"),
+        (_, "workspace") => format!("workspace:{name}"),
+        _ => format!("forward_features:{name}"),
+    }
+}

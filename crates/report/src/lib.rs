@@ -1,0 +1,49 @@
+//! Reports: what a plan says about memory, and what a run really used, as text, pictures, a page, and in the forms of other
+//! programs.
+//!
+//! [`Report`] is the exact model, of which every view (`view`), every export (`export`) and the page (`page`) is a function;
+//! `import` makes one from other programs' profiles. `docs/memory-report.md` explains every field of its JSON.
+//! [`Description`] is the contract of `EXE describe --json`, [`Latency`] that of `EXE bench --json`, [`StepsReport`] that of
+//! `EXE profile --json`.
+//!
+//! ```
+//! use plan::{Arena, Buffer, Plan};
+//! use prestow_report::{Options, Report, View};
+//! use types::{Bytes, Role, Scope, Tag};
+//!
+//! let tag = Tag { scope: Scope::new("conv1"), role: Role::Activation };
+//! let (values, refused) = (Vec::new(), Vec::new());
+//! let size = Bytes(4096);
+//! let plan = Plan {
+//!     buffers: vec![Buffer { tag, size, offset: Bytes(0), first_step: 0, last_step: 0, values, refused }],
+//!     arena: Arena { size, alignment: Bytes(64), lower_bound: size, least: size, ..Arena::default() },
+//!     ..Plan::default()
+//! };
+//! let report = Report::new(&plan);
+//! assert!(report.planned.optimal);
+//! assert!(report.text(View::Top, &Options::default()).contains("conv1:activation"));
+//! assert_eq!(prestow_report::read(report.to_json().as_bytes()), Ok(report));
+//! ```
+
+mod export;
+mod import;
+mod model;
+mod page;
+mod request;
+mod run;
+mod view;
+
+pub use export::StepTime;
+pub use import::{ImportError, import};
+pub use page::Page;
+pub use model::{
+    Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, Hole, Measured, Order, Origin, Outside,
+    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, Untold,
+    VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
+};
+pub use request::{Form, Request};
+pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
+pub use view::{
+    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Gone, Groups, GroupsError, Largest, Measure, Moved, Options,
+    TagDelta, Variant, View, WhatIf,
+};

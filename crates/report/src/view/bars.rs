@@ -1,0 +1,228 @@
+//! [`Bars`]: two bars of the same bytes, one by layer and one by what they are for. Every byte stands once in each, padding,
+//! holes and what the process holds besides included, so that each adds up to the whole.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+use types::Bytes;
+
+use super::groups::{OTHERS, UNTRACKABLE, first_match};
+use super::palette::rank;
+use super::svg::{Amount, Svg};
+use super::terminal::{bar, fit, pad, percent};
+use super::{Groups, Options};
+use crate::Report;
+use crate::export::mxnet;
+use crate::model::{Item, ItemKind, items};
+
+/// How much of a scope makes a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// As little as gives a handful of layers.
+    Auto,
+    /// This many parts.
+    Parts(usize),
+}
+
+/// Two bars.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bars {
+    /// What each adds up to.
+    pub total_bytes: i64,
+    /// By layer, or by the groups' categories.
+    pub by_layer: Vec<Bar>,
+    /// By role, or by the groups' categories.
+    pub by_role: Vec<Bar>,
+    /// How many parts of a scope make a layer.
+    pub depth: usize,
+}
+
+/// A part of a bar.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bar {
+    /// Its name.
+    pub name: String,
+    /// Its bytes; negative only for what is not trackable, where more was named than expected.
+    pub bytes: i64,
+    /// The role whose colour it has; empty for layers.
+    #[serde(skip)]
+    style: String,
+}
+
+impl Bars {
+    /// Of a report's peak.
+    pub fn new(report: &Report, options: &Options) -> Bars {
+        let items = items(report);
+        let groups = options.groups.as_ref();
+        let depth = depth(&items, options);
+        let layer = |item: &Item| category_of(item, options, depth, true);
+        let role = |item: &Item| category_of(item, options, depth, false);
+        let (by_layer, by_role) = (sum(&items, layer), sum(&items, role));
+        let mut bars = Bars { total_bytes: 0, by_layer, by_role, depth };
+        bars.by_role.sort_by_key(|bar| (groups.is_none().then(|| rank(&bar.style)), special(bar), -bar.bytes));
+        bars.by_layer.sort_by_key(|bar| (special(bar), -bar.bytes));
+        bars.total_bytes = report.planned_bytes() as i64;
+        if let Some(bytes) = report.residual_bytes() {
+            bars.add("residual", bytes, "residual");
+        }
+        if let Some(expected) = options.expected {
+            let missing = expected as i64 - bars.total_bytes;
+            bars.add(UNTRACKABLE, missing, "untrackable");
+        }
+        bars
+    }
+
+    /// The name of the part that an item is in.
+    pub(crate) fn name_of(&self, item: &Item, options: &Options, is_layer: bool) -> String {
+        category_of(item, options, self.depth, is_layer).0
+    }
+
+    fn add(&mut self, name: &str, bytes: i64, style: &str) {
+        let bar = Bar { name: name.into(), bytes, style: style.into() };
+        self.by_layer.push(bar.clone());
+        self.by_role.push(bar);
+        self.total_bytes += bytes;
+    }
+
+    /// Both as tables with bars of characters.
+    pub(crate) fn text(&self, width: usize) -> String {
+        let mut text = String::new();
+        for (title, rows) in [("by layer", &self.by_layer), ("by role", &self.by_role)] {
+            let _ = writeln!(text, "{title:<12} of {}, at the peak", Bytes(self.total_bytes.max(0) as u64));
+            let (rows, rest) = rows.split_at(rows.len().min(ROWS_MAX));
+            let names = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(8, (width / 3).max(8));
+            let bars = width.saturating_sub(names + 2 + 13 + 8 + 2).min(50);
+            for row in rows {
+                let chars = bar(row.bytes.max(0) as u64, self.total_bytes.max(0) as u64, bars);
+                let line = format!(
+                    "  {} {:>12} {:5.1} %  {chars}",
+                    pad(&row.name, names),
+                    signed(row.bytes),
+                    percent(row.bytes, self.total_bytes)
+                );
+                let _ = writeln!(text, "{}", line.trim_end());
+            }
+            if !rest.is_empty() {
+                let bytes: i64 = rest.iter().map(|row| row.bytes).sum();
+                let name = pad(&format!("{} more", rest.len()), names);
+                let _ = writeln!(text, "  {name} {:>12} {:5.1} %", signed(bytes), percent(bytes, self.total_bytes));
+            }
+        }
+        text
+    }
+
+    /// Both beside each other, as the ancestor drew them.
+    pub(crate) fn svg(&self, model: &str) -> String {
+        let mut svg = Svg::new(760.0, 560.0);
+        svg.text(20.0, 28.0, "title", &format!("{}: {} at the peak", fit(model, 60), signed(self.total_bytes)));
+        for (column, (title, rows)) in
+            [("by layer", &self.by_layer), ("by role", &self.by_role)].into_iter().enumerate()
+        {
+            let x = 20.0 + 380.0 * column as f64;
+            svg.text(x, 52.0, "", title);
+            let mut y = 62.0;
+            let whole = rows.iter().map(|row| row.bytes.max(0)).sum::<i64>().max(1) as f64;
+            let mut label_end = 0.0;
+            for (at, row) in rows.iter().enumerate() {
+                let height = 480.0 * row.bytes.max(0) as f64 / whole;
+                let style = if row.style.is_empty() { LAYER_STYLES[at % LAYER_STYLES.len()] } else { &row.style };
+                let share = percent(row.bytes, self.total_bytes);
+                let text = format!("{} {} ({share:.1} %)", row.name, signed(row.bytes));
+                svg.rect([x, y, 120.0, height], style, &text, Amount::Bytes(row.bytes.into()));
+                // A label stands beside its part; those of the thinnest parts are left to the pointer.
+                let middle = y + height / 2.0 + 4.0;
+                if 3.0 <= height && label_end <= middle - 9.0 {
+                    svg.text(x + 128.0, middle, "small", &fit(&text, 38));
+                    label_end = middle + 2.0;
+                }
+                y += height;
+            }
+        }
+        svg.finish()
+    }
+}
+
+/// The most rows of a table; the rest is summed up.
+const ROWS_MAX: usize = 24;
+/// Looks that neighbouring layers take in turn.
+const LAYER_STYLES: [&str; 6] = ["activation", "input", "weight", "workspace", "output", "state"];
+
+/// Padding, holes and the like come last.
+fn special(bar: &Bar) -> usize {
+    match &bar.style[..] {
+        "" | "padding" | "hole" => usize::from(bar.name == OTHERS) + 2 * usize::from(!bar.style.is_empty()),
+        _ => 0,
+    }
+}
+
+/// How many parts of a scope make a layer.
+fn depth(items: &[Item], options: &Options) -> usize {
+    match options.depth {
+        Depth::Parts(parts) => parts.max(1),
+        Depth::Auto => auto_depth(items),
+    }
+}
+
+/// The name and the look of the part of a bar that an item is in.
+fn category_of(item: &Item, options: &Options, depth: usize, is_layer: bool) -> (String, String) {
+    let none = Groups::default();
+    let Groups { layer, data_structure } = options.groups.as_ref().unwrap_or(&none);
+    let groups = if is_layer { layer } else { data_structure };
+    match item.kind {
+        ItemKind::Buffer(_) | ItemKind::Constant(_) if !groups.is_empty() => category(groups, item),
+        ItemKind::Hole => ("hole".into(), "hole".into()),
+        _ if is_layer => (layer_of(&item.scope, depth), String::new()),
+        _ => (item.role.clone(), item.role.clone()),
+    }
+}
+
+/// The category of an item by keywords.
+fn category(groups: &[super::groups::Group], item: &Item) -> (String, String) {
+    let ours = format!("{}:{}", item.name, item.role);
+    let found = first_match(groups, &[&mxnet::tag(item), &ours]);
+    (found.unwrap_or(OTHERS).to_string(), String::new())
+}
+
+/// Bytes by category, each item's padding under `padding`.
+fn sum(items: &[Item], category: impl Fn(&Item) -> (String, String)) -> Vec<Bar> {
+    let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
+    for item in items {
+        *sums.entry(category(item)).or_default() += item.bytes as i64;
+        let padding = (item.padded_bytes - item.bytes) as i64;
+        if 0 < padding {
+            *sums.entry(("padding".into(), "padding".into())).or_default() += padding;
+        }
+    }
+    let bars = sums.into_iter().filter(|(_, bytes)| *bytes != 0);
+    bars.map(|((name, style), bytes)| Bar { name, bytes, style }).collect()
+}
+
+/// The first parts of a scope.
+fn layer_of(scope: &str, depth: usize) -> String {
+    let parts: Vec<&str> = scope.split('/').filter(|part| !part.is_empty()).take(depth).collect();
+    if parts.is_empty() { "(no layer)".into() } else { parts.join("/") }
+}
+
+/// The least depth at which there is a handful of layers, or beyond which there are no more.
+fn auto_depth(items: &[Item]) -> usize {
+    let count = |depth: usize| {
+        let mut layers: Vec<String> = items.iter().map(|item| layer_of(&item.scope, depth)).collect();
+        layers.sort_unstable();
+        layers.dedup();
+        layers.len()
+    };
+    let mut best = 1;
+    for depth in 1..=6 {
+        if count(best) < 5 && count(best) < count(depth) {
+            best = depth;
+        }
+    }
+    best
+}
+
+/// Bytes with a sign.
+pub(crate) fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", Bytes(bytes.unsigned_abs()))
+}

@@ -1,0 +1,118 @@
+//! The headline: arena, bounds, certificate, weights, what the process used; and [`Fit`], whether that is little enough.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use types::Bytes;
+
+use crate::Report;
+use crate::model::{Measured, Origin};
+
+/// The headline in a few lines.
+pub(crate) fn text(report: &Report) -> String {
+    let planned = &report.planned;
+    if report.origin != Origin::Plan {
+        return foreign(report);
+    }
+    let mut text = format!(
+        "planned      arena {}, {}; order {}; weights {}\n",
+        Bytes(planned.arena_bytes),
+        planned.state.text(planned.arena_bytes, planned.least_bytes),
+        planned.order.state.text(planned.lower_bound_bytes, planned.order.least_bytes),
+        Bytes(planned.weights_bytes)
+    );
+    let _ = writeln!(
+        text,
+        "bounds       these buffers: {} at step {}; any order of these steps: {}",
+        Bytes(planned.lower_bound_bytes),
+        planned.peak_step,
+        Bytes(planned.order.bound_bytes)
+    );
+    if let Some(Measured { actual, verdict }) = &report.measured {
+        let _ = writeln!(
+            text,
+            "actual       written {} of {} planned bytes, outside {}, heap allocations in a run {}: {}",
+            actual.arena_written_bytes,
+            actual.arena_planned_bytes,
+            actual.outside_bytes,
+            actual.heap_allocations_in_run,
+            verdict.text()
+        );
+        let _ = writeln!(
+            text,
+            "process      resident {} (peak {}), of which {} is neither arena nor image:",
+            Bytes(actual.rss_bytes),
+            Bytes(actual.peak_rss_bytes),
+            Bytes(actual.residual_bytes())
+        );
+        for item in actual.residual.iter().chain(&actual.device) {
+            let _ = writeln!(text, "             {:>12}  {}", Bytes(item.bytes), item.what);
+        }
+    }
+    text
+}
+
+/// The headline of another program's profile.
+fn foreign(report: &Report) -> String {
+    let planned = &report.planned;
+    let what = match report.origin {
+        Origin::MxnetCsv => "what MXNet's pool held when it was written",
+        _ => "every allocation that was made; what was freed is not told",
+    };
+    let requested: u64 = planned.buffers.iter().map(|buffer| buffer.bytes).sum();
+    let padded: u64 = planned.buffers.iter().map(|buffer| buffer.padded_bytes).sum();
+    let mut text = format!("profile      {}: {what}\n", report.model);
+    let _ = writeln!(text, "allocated    {} in {} allocations", Bytes(padded), planned.buffers.len());
+    let _ = writeln!(
+        text,
+        "requested    {}; rounding adds {} ({:.1} %)",
+        Bytes(requested),
+        Bytes(padded - requested),
+        100.0 * (padded - requested) as f64 / requested.max(1) as f64
+    );
+    for row in &report.unnamed {
+        let sign = if row.bytes < 0 { "-" } else { "" };
+        let _ = writeln!(text, "unnamed      {sign}{}  {}", Bytes(row.bytes.unsigned_abs()), row.what);
+    }
+    text
+}
+
+/// Whether a model fits a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Fit {
+    /// The memory.
+    pub capacity_bytes: u64,
+    /// What is needed: arena, weights and, where it was measured, the rest of the process.
+    pub need_bytes: u64,
+    /// Of it, the rest of the process.
+    pub residual_bytes: Option<i64>,
+}
+
+impl Fit {
+    /// Asks of a report whether it fits.
+    pub fn new(report: &Report, capacity: u64) -> Fit {
+        let residual_bytes = report.residual_bytes();
+        let need_bytes = report.planned_bytes().saturating_add_signed(residual_bytes.unwrap_or(0));
+        Fit { capacity_bytes: capacity, need_bytes, residual_bytes }
+    }
+
+    /// The answer.
+    pub fn fits(&self) -> bool {
+        self.need_bytes <= self.capacity_bytes
+    }
+
+    /// The answer as a sentence.
+    pub fn text(&self) -> String {
+        let rest = match self.residual_bytes {
+            Some(bytes) => format!(", of which {} outside the plan", Bytes(bytes.max(0).unsigned_abs())),
+            None => " of arena and weights; the rest of the process is known after --actual".into(),
+        };
+        let answer = if self.fits() { "yes" } else { "NO" };
+        format!(
+            "fits         {answer}: {} ({} bytes) into {}{rest}\n",
+            Bytes(self.need_bytes),
+            self.need_bytes,
+            Bytes(self.capacity_bytes)
+        )
+    }
+}

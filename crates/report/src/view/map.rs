@@ -1,0 +1,117 @@
+//! The packing map: steps across, offsets up, one rectangle a buffer; what no buffer covers is a hole.
+
+use std::fmt::Write;
+
+use types::Bytes;
+
+use super::palette::{rank, style};
+use super::svg::{Amount, Svg};
+use super::terminal::{columns, fit, list, mark};
+use crate::Report;
+use crate::model::BufferRow;
+
+const ROWS: usize = 20;
+
+/// A raster of letters; each stands for what lies in the middle of its cell.
+pub(crate) fn text(report: &Report, width: usize) -> String {
+    let planned = &report.planned;
+    let steps = report.step_count() as usize;
+    let columns = columns(steps, width);
+    let top = planned.arena_bytes.max(1);
+    let mut cells = vec![vec!['.'; columns.len()]; ROWS];
+    let step_of = |column: usize| ((columns[column].start + columns[column].end - 1) / 2) as u32;
+    let row_of = |level: u64| -> usize {
+        // The first row whose middle is at or above a level.
+        let twice = u128::from(level) * 2 * ROWS as u128;
+        (twice.div_ceil(u128::from(top)) as usize).saturating_sub(1).div_ceil(2)
+    };
+    let mut draw = |buffer: &BufferRow| {
+        let rows = row_of(buffer.offset)..row_of(buffer.offset + buffer.bytes).min(ROWS);
+        for row in rows {
+            for (column, cell) in cells[row].iter_mut().enumerate() {
+                if buffer.is_alive(step_of(column)) {
+                    *cell = style(&buffer.role).letter;
+                }
+            }
+        }
+    };
+    planned.buffers.iter().for_each(&mut draw);
+    let mut text = format!("packing map  steps across, offsets up; {} a row\n", Bytes(top.div_ceil(ROWS as u64)));
+    for (row, line) in cells.iter().enumerate().rev() {
+        let label = if row + 1 == ROWS { Bytes(top).to_string() } else { String::new() };
+        let _ = writeln!(text, "{label:>11} |{}", line.iter().collect::<String>());
+    }
+    let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns.len()));
+    let _ = writeln!(text, "{}", mark(&columns, planned.peak_step, width));
+    let mut legend: Vec<String> = roles(report).iter().map(|role| format!("{} {role}", style(role).letter)).collect();
+    legend.push(". hole".into());
+    let _ = writeln!(text, "{}", list(&legend, width, 13));
+    text
+}
+
+/// The roles of buffers, in their order.
+fn roles(report: &Report) -> Vec<String> {
+    let mut roles: Vec<String> = report.planned.buffers.iter().map(|buffer| buffer.role.clone()).collect();
+    roles.sort_by_key(|role| (rank(role), role.clone()));
+    roles.dedup();
+    roles
+}
+
+/// One rectangle a buffer on a hatched ground; each tells its card when it is pointed at.
+pub(crate) fn svg(report: &Report) -> String {
+    let planned = &report.planned;
+    let steps = f64::from(report.step_count());
+    let (left, top, width, height) = (80.0, 50.0, 900.0, 480.0);
+    let mut svg = Svg::new(left + width + 30.0, top + height + 80.0);
+    svg.text(20.0, 28.0, "title", &format!("{}: arena of {}", fit(&report.model, 60), Bytes(planned.arena_bytes)));
+    let most = planned.arena_bytes.max(1) as f64;
+    svg.rect([left, top, width, height], "hole", "hole: under no buffer", Amount::None);
+    for (ix, buffer) in planned.buffers.iter().enumerate() {
+        let x = left + width * f64::from(buffer.first_step) / steps;
+        let wide = width * buffer.steps() as f64 / steps;
+        let high = height * buffer.bytes as f64 / most;
+        let y = top + height * (1.0 - (buffer.offset + buffer.bytes) as f64 / most);
+        let card = card(ix, buffer);
+        svg.rect([x, y, wide, high], &buffer.role, &card, Amount::Bytes(buffer.bytes.into()));
+        // About six units a character.
+        let name = fit(&buffer.scope, (wide / 6.0) as usize);
+        if 12.0 <= high && 30.0 <= wide {
+            svg.text(x + 3.0, y + high.min(40.0) / 2.0 + 4.0, "small on", &name);
+        }
+    }
+    let peak = left + width * (f64::from(planned.peak_step) + 0.5) / steps;
+    svg.line("peak", &[(peak, top - 4.0), (peak, top + height)]);
+    svg.text(peak, top - 8.0, "small mid", &format!("peak, step {}", planned.peak_step));
+    svg.line("axis", &[(left, top), (left, top + height), (left + width, top + height)]);
+    for part in 0..=4u64 {
+        let bytes = planned.arena_bytes / 4 * part;
+        let y = top + height * (1.0 - bytes as f64 / most);
+        svg.text(left - 6.0, y + 4.0, "small end", &Bytes(bytes).to_string());
+    }
+    svg.text(left, top + height + 16.0, "small", "step 0");
+    svg.text(left + width, top + height + 16.0, "small end", &format!("step {}", steps - 1.0));
+    let mut legend = roles(report);
+    legend.push("hole".into());
+    svg.legend(left, top + height + 34.0, &legend);
+    svg.finish()
+}
+
+/// A buffer in a few lines.
+fn card(ix: usize, buffer: &BufferRow) -> String {
+    let mut card = format!(
+        "buffer {ix}: {}\n{} bytes (+{} padding) at {}\nsteps {} to {}",
+        buffer.tag,
+        buffer.bytes,
+        buffer.padded_bytes - buffer.bytes,
+        buffer.offset,
+        buffer.first_step,
+        buffer.last_step
+    );
+    for value in buffer.values.iter().take(8) {
+        let _ = write!(card, "\n{} {}", value.name, value.type_text());
+    }
+    if 8 < buffer.values.len() {
+        let _ = write!(card, "\n{} more values", buffer.values.len() - 8);
+    }
+    card
+}

@@ -1,0 +1,94 @@
+//! What the exports look like, read by readers that share nothing with the writers.
+
+use std::io::Read;
+
+use prestow_report::{Measure, Report};
+
+use crate::plans::{small, small_measured};
+
+#[test]
+fn mxnet_csv_of_a_small_plan() {
+    insta::assert_snapshot!(small_measured().mxnet_csv());
+}
+
+#[test]
+fn two_column_csv_of_a_small_plan() {
+    insta::assert_snapshot!(Report::new(&small()).two_column_csv());
+}
+
+#[test]
+fn tbd_analysis_of_a_small_plan() {
+    insta::assert_snapshot!(Report::new(&small()).tbd_analysis());
+}
+
+#[test]
+fn collapsed_stacks_of_a_small_plan() {
+    let report = Report::new(&small());
+    let both = [Measure::PeakBytes, Measure::ByteSteps].map(|measure| report.collapsed(measure));
+    insta::assert_snapshot!(both.join("\n"));
+}
+
+#[test]
+fn snapshot_of_a_small_plan() {
+    let snapshot: serde_json::Value = serde_json::from_str(&Report::new(&small()).snapshot_json()).expect("JSON");
+    insta::assert_snapshot!(format!("{snapshot:#}"));
+}
+
+#[test]
+fn json_of_a_small_plan() {
+    let report: serde_json::Value = serde_json::from_str(&small_measured().to_json()).expect("JSON");
+    insta::assert_snapshot!(format!("{report:#}"));
+}
+
+/// The sums of both sample values of a gzipped pprof profile, by a reader of protocol buffers of its own.
+pub(crate) fn pprof_sums(bytes: &[u8]) -> [u64; 2] {
+    let mut profile = Vec::new();
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut profile).expect("it is gzip");
+    let mut sums = [0, 0];
+    for (field, body) in fields(&profile) {
+        if field != 2 {
+            continue;
+        }
+        let values = fields(body).into_iter().find(|(field, _)| *field == 2).expect("a sample has values").1;
+        let mut rest = values;
+        for sum in &mut sums {
+            *sum += varint(&mut rest);
+        }
+        assert!(rest.is_empty(), "two values a sample");
+    }
+    sums
+}
+
+/// The fields that are messages, texts or packed numbers.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
+    let mut fields = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        match key & 7 {
+            0 => {
+                varint(&mut bytes);
+            }
+            2 => {
+                let length = varint(&mut bytes) as usize;
+                let (body, rest) = bytes.split_at(length);
+                fields.push((key >> 3, body));
+                bytes = rest;
+            }
+            other => panic!("wire type {other}"),
+        }
+    }
+    fields
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let (first, rest) = bytes.split_first().expect("the number goes on");
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}

@@ -1,0 +1,121 @@
+//! The page in a browser: headless Chromium loads it from a file, a script beside it does what a person would, and the
+//! document as it then stands is read back. Without Chromium the tests are skipped, and say so.
+
+use std::process::Command;
+
+use prestow_report::{Diff, Largest, Options, Page, Report, State, StepReport, StepsReport, Variant, WhatIf};
+use serde_json::Value;
+
+use crate::plans::{folder, random, skip, small, small_measured};
+
+/// Collects errors from the first line on, as a page's own script would hide them.
+const BEFORE: &str = "<script>window.faults=[];window.onerror=(m,s,l)=>{faults.push(m+' at '+l)};\
+    window.addEventListener('unhandledrejection',e=>faults.push(String(e.reason)));\
+    for(const k of['error','warn'])console[k]=(...a)=>faults.push(a.join(' '));</script>";
+
+/// What a person would do, in the words of the page's document.
+const AFTER: &str = include_str!("visitor.js");
+
+/// What was seen on a page after `words` were searched, or none after saying that `test` is skipped.
+fn browse(test: &str, page: &Page, words: &str) -> Option<Value> {
+    let html = page.html();
+    for outside in ["http://", "https://", " src=", "@import", "url(http"] {
+        let html = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(!html.contains(outside), "a page that stands alone names {outside}");
+    }
+    let words = format!("<script>window.words={}</script>", serde_json::json!(words));
+    let html = html
+        .replacen("<meta charset", &format!("{BEFORE}{words}<meta charset"), 1)
+        .replace("</body>", &format!("<script>{AFTER}</script></body>"));
+    let folder = folder(test);
+    let path = folder.join("page.html");
+    std::fs::write(&path, html).expect("writable");
+    let mut command = Command::new("chromium");
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--dump-dom"]);
+    command.arg("--virtual-time-budget=8000").arg(format!("--user-data-dir={}", folder.join("profile").display()));
+    let output = match command.arg(format!("file://{}", path.display())).output() {
+        Ok(output) => output,
+        Err(_) => {
+            skip(&format!("report::{test}"), "`chromium` is not installed");
+            return None;
+        }
+    };
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let seen = dom.split("<pre id=\"seen\">").nth(1).and_then(|rest| rest.split("</pre>").next());
+    let Some(seen) = seen else {
+        panic!("the page's script did not end: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let seen = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    let seen: Value = serde_json::from_str(&seen).expect("it was written as JSON");
+    assert_eq!(seen["faults"], serde_json::json!([]), "no errors on the console");
+    assert_eq!(seen["outside"], serde_json::json!([]), "nothing was fetched");
+    assert_eq!(seen["wide"], true, "nothing stands out at the side");
+    Some(seen)
+}
+
+#[test]
+fn the_page_of_a_small_plan_does_what_it_should() {
+    let report = small_measured();
+    let options = Options::default();
+    let base = Report::new(&small());
+    let diff = Diff::new(&base, &Report::new(&random(1, 5, 9)));
+    let step = StepReport {
+        scope: "block1/conv1".into(),
+        kernel: "conv".into(),
+        label: String::new(),
+        ms: 1.0,
+        share: 1.0,
+        flops: 1,
+        gflop_per_s: 1.0,
+        of_peak: 0.1,
+        arena_bytes: 1,
+        constant_bytes: 1,
+        gb_per_s: 1.0,
+        of_bandwidth: 0.1,
+    };
+    let steps =
+        StepsReport { steps: vec![step], ms: 1.0, peak_gflop_per_s: 1.0, peak_gb_per_s: 1.0, iters: 1, threads: 1 };
+    let variant = Variant {
+        batch: 1,
+        dtype: "f32".into(),
+        arena_bytes: 832,
+        lower_bound_bytes: 768,
+        state: State::Gap,
+        least_bytes: 768,
+        weights_bytes: 400,
+        total_bytes: 1232,
+        fits: Some(true),
+        asked: true,
+    };
+    let what_if = WhatIf {
+        model: "small".into(),
+        target: "cpu".into(),
+        capacity_bytes: Some(2000),
+        variants: vec![variant],
+        largest: vec![Largest { dtype: "f32".into(), batch: Some(1), is_largest: false }],
+    };
+    let page = Page { steps: Some(&steps), diff: Some(&diff), what_if: Some(&what_if), ..Page::new(&report, &options) };
+    let Some(seen) = browse("small_page", &page, "conv2") else { return };
+    assert_eq!(seen["title"], "small");
+    assert!(10 < seen["colors"].as_u64().unwrap_or(0), "the map is drawn: {}", seen["colors"]);
+    assert_eq!(seen["found"], "1 buffers, 2 constants");
+    assert_eq!(seen["card"], "block1/conv2");
+    assert!(seen["first"].as_str().is_some_and(|text| text.starts_with("Alive at step 0:")), "{}", seen["first"]);
+    assert!(seen["peak"].as_str().is_some_and(|text| text.contains("step 3, the peak")), "{}", seen["peak"]);
+    assert_eq!(seen["focus"], "map");
+    assert_eq!(seen["next"], "head/add");
+    let sections = seen["sections"].as_array().expect("a list").len();
+    assert_eq!(sections, 11, "{}", seen["sections"]);
+}
+
+#[test]
+fn the_page_of_ten_thousand_buffers_stays_fluid() {
+    let plan = random(7, 6000, 10_000);
+    let report = Report::new(&plan);
+    let options = Options::default();
+    let Some(seen) = browse("large_page", &Page::new(&report, &options), "buffer9999") else { return };
+    assert_eq!(seen["found"], "1 buffers, 0 constants");
+    assert!(seen["card"].as_str().is_some_and(|text| text.ends_with("buffer9999")), "{}", seen["card"]);
+    // A frame of the map on this machine; generous, for machines that do other work meanwhile.
+    assert!(seen["ms"].as_f64().is_some_and(|ms| ms < 200.0), "{} ms a frame", seen["ms"]);
+}

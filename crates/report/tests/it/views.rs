@@ -1,0 +1,117 @@
+//! Golden texts and pictures of a small plan, and that texts keep to their width.
+
+use prestow_report::{Diff, Fit, Largest, Options, Report, State, Variant, View, WhatIf};
+
+use crate::plans::{random, small, small_measured};
+
+#[test]
+fn text_of_a_small_plan() {
+    let report = small_measured();
+    let options = Options::default();
+    let texts: Vec<String> = View::ALL.iter().map(|view| report.text(*view, &options)).collect();
+    insta::assert_snapshot!(texts.join("\n"));
+}
+
+#[test]
+fn bars_of_a_small_plan_as_svg() {
+    insta::assert_snapshot!(Report::new(&small()).svg(View::Bars, &Options::default()).expect("it has a picture"));
+}
+
+#[test]
+fn timeline_of_a_small_plan_as_svg() {
+    insta::assert_snapshot!(small_measured().svg(View::Timeline, &Options::default()).expect("it has a picture"));
+}
+
+#[test]
+fn map_of_a_small_plan_as_svg() {
+    insta::assert_snapshot!(Report::new(&small()).svg(View::Map, &Options::default()).expect("it has a picture"));
+}
+
+#[test]
+fn flame_graph_of_a_small_plan_as_svg() {
+    insta::assert_snapshot!(Report::new(&small()).svg(View::Flame, &Options::default()).expect("it has a picture"));
+}
+
+#[test]
+fn texts_keep_to_their_width() {
+    for seed in 0..20 {
+        let report = Report::new(&random(seed, 1 + 7 * seed as usize, 5 * seed as usize));
+        for width in [72, 80, 120] {
+            let options = Options { width, rows: 5, ..Options::default() };
+            for view in [View::Bars, View::Top, View::Timeline, View::Map, View::Flame] {
+                for line in report.text(view, &options).lines() {
+                    assert!(line.chars().count() <= width, "{view:?} at {width}: {line}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_saved_for_backward_says_so() {
+    let mut plan = small();
+    plan.buffers[4].tag.role = types::Role::WeightGradient;
+    plan.outputs.clear();
+    plan.arena.peak_step = 2;
+    let report = Report::new(&plan);
+    let why =
+        |tag: &str| report.planned.alive_at_peak.iter().find(|row| row.tag == tag).map(|row| row.why.text.clone());
+    assert_eq!(why("block1/conv1:activation").as_deref(), Some("saved for backward: `head/add` reads it at 3"));
+}
+
+#[test]
+fn a_difference_names_what_moved_came_and_went() {
+    let (a, mut b) = (small(), small());
+    b.buffers[4].offset = types::Bytes(512);
+    b.arena.size = types::Bytes(768);
+    b.buffers.remove(1);
+    b.steps[0].workspace = None;
+    for step in &mut b.steps {
+        for operand in step.inputs.iter_mut().chain(&mut step.outputs) {
+            if let plan::Place::Buffer(ix) = &mut operand.place
+                && 1 < ix.0
+            {
+                ix.0 -= 1;
+            }
+        }
+    }
+    b.buffers[1].values[1].sharing = plan::Sharing::Own;
+    let diff = Diff::new(&Report::new(&a), &Report::new(&b));
+    assert!(!diff.is_same());
+    insta::assert_snapshot!(diff.text(80, 10));
+}
+
+#[test]
+fn whether_it_fits_is_a_matter_of_bytes() {
+    let report = Report::new(&small());
+    assert!(Fit::new(&report, 1232).fits());
+    assert!(!Fit::new(&report, 1231).fits());
+    let measured = small_measured();
+    assert!(Fit::new(&measured, 10_000).fits() && !Fit::new(&measured, 9_999).fits());
+    insta::assert_snapshot!(Fit::new(&report, 1231).text() + &Fit::new(&measured, 10_000).text());
+}
+
+#[test]
+fn what_if_as_text_csv_and_curve() {
+    let variant = |batch: u64, fits, asked| Variant {
+        batch,
+        dtype: "f32".into(),
+        arena_bytes: 1000 * batch,
+        lower_bound_bytes: 1000 * batch,
+        state: State::OptimalByBound,
+        least_bytes: 1000 * batch,
+        weights_bytes: 5000,
+        total_bytes: 5000 + 1000 * batch,
+        fits: Some(fits),
+        asked,
+    };
+    let what_if = WhatIf {
+        model: "small".into(),
+        target: "cpu:x86-64".into(),
+        capacity_bytes: Some(8000),
+        variants: vec![variant(1, true, true), variant(3, true, false), variant(4, false, true)],
+        largest: vec![Largest { dtype: "f32".into(), batch: Some(3), is_largest: true }],
+    };
+    assert!(!what_if.all_fit());
+    insta::assert_snapshot!(format!("{}\n{}\n{}", what_if.text(80), what_if.csv(), what_if.svg()));
+}
