@@ -35,12 +35,12 @@ mod view;
 
 pub use export::StepTime;
 pub use import::{ImportError, import};
-pub use page::Page;
 pub use model::{
     Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, Hole, Measured, Order, Origin, Outside,
     PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, Untold,
     VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
+pub use page::Page;
 pub use request::{Form, Request};
 pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{
