@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         "test" => test::run(&rest),
         "ci" => ci(),
         "fetch" => fetch::run(&rest),
-        "tidy" => tidy::run(),
+        "tidy" => tidy::run(&rest),
         "bindgen" => bindgen::run(&rest),
         "bench" => bench::run(&rest),
         "" | "help" | "--help" | "-h" => {

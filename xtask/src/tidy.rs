@@ -1,8 +1,10 @@
-//! `cargo xtask tidy`: what must be absent, and so must be looked for.
+//! `cargo xtask tidy`: rules that no compiler checks.
 //!
-//! - Arrows between crates are those of ARCHITECTURE.md, read from its table, and the manifests say the same.
-//! - Rooms that compute do no I/O and read no clock, environment or device.
-//! - Files that documents name exist.
+//! - The dependencies between crates are those of the table in ARCHITECTURE.md and point to lower levels.
+//! - Crates that compute do no I/O and read no clock, environment or device.
+//! - Files that documents name exist, and each row of the glossary names a standard term.
+//! - Counts that may only fall (`xtask/ratchet.txt`): discouraged words, files without module documentation, imports with
+//!   a leading `::`, type names that crates share.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,18 +12,96 @@ use std::path::Path;
 
 use crate::root;
 
+mod names;
+mod ratchet;
+mod words;
+
+use ratchet::Ratchet;
+
 /// Rooms that do no I/O.
 const PURE: &[&str] = &["types", "ir", "arena", "plan", "passes"];
 /// What a pure room must not name.
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::env", "std::process", "Instant::now", "SystemTime", "std::thread"];
 
-pub(crate) fn run() -> Result<u8, String> {
+/// Folders with Rust of ours.
+const SOURCES: [&str; 7] = ["crates", "tools", "xtask", "tests", "benches", "interop", "examples"];
+
+/// `tidy` or `tidy --bless`.
+pub(crate) fn run(words: &[String]) -> Result<u8, String> {
+    match words {
+        [] => check(false).map(|()| 0),
+        [word] if word == "--bless" => check(true).map(|()| 0),
+        _ => Err(format!("tidy takes --bless and nothing else, got `{}`", words.join(" "))),
+    }
+}
+
+/// Checks every rule; with `bless`, lowers budgets first.
+///
+/// # Errors
+/// The faults, a line each.
+pub(crate) fn check(bless: bool) -> Result<(), String> {
     let mut faults = Vec::new();
     arrows(&mut faults)?;
     purity(&mut faults)?;
     links(&mut faults)?;
-    if faults.is_empty() { Ok(0) } else { Err(format!("\n  {}", faults.join("\n  "))) }
+    glossary(&mut faults)?;
+    let mut ratchet = Ratchet::read()?;
+    names::check(&mut ratchet, &mut faults)?;
+    words::count(&mut ratchet)?;
+    heads_and_imports(&mut ratchet)?;
+    if bless {
+        ratchet.bless()?;
+    }
+    ratchet.judge(&mut faults);
+    let slack = ratchet.slack();
+    if !slack.is_empty() {
+        println!("budgets that `cargo xtask tidy --bless` lowers:\n  {}", slack.join("\n  "));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(format!("\n  {}", faults.join("\n  "))) }
+}
+
+/// Counts files without module documentation and imports with a leading `::`.
+fn heads_and_imports(ratchet: &mut Ratchet) -> Result<(), String> {
+    let (mut headless, mut imports) = (Vec::new(), Vec::new());
+    for folder in SOURCES.map(|folder| root().join(folder)).iter().filter(|folder| folder.is_dir()) {
+        each_file(folder, "rs", &mut |path, text| {
+            if is_generated(text) {
+                return;
+            }
+            let name = path.strip_prefix(root()).unwrap_or(path).display().to_string();
+            if !text.lines().take(5).any(|line| line.starts_with("//!")) {
+                headless.push(name.clone());
+            }
+            let is_prefixed = |line: &&str| line.trim_start().trim_start_matches("pub ").starts_with("use ::");
+            imports.extend(text.lines().filter(is_prefixed).map(|line| format!("{name}: {}", line.trim())));
+        })?;
+    }
+    ratchet.count("files without module documentation", headless.len() as f64, headless.join(", "));
+    ratchet.count("imports with a leading `::`", imports.len() as f64, imports.join(", "));
+    Ok(())
+}
+
+/// Whether a program wrote a file.
+fn is_generated(text: &str) -> bool {
+    text.lines().next().is_some_and(|line| line.starts_with("// Written by `cargo xtask"))
+}
+
+/// Each row of a glossary's table has no empty cell and is there once.
+fn glossary(faults: &mut Vec<String>) -> Result<(), String> {
+    let text = read(&root().join("docs/glossary.md"))?;
+    let mut terms: Vec<&str> = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('|') && !line.starts_with("| ---")) {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        if cells.len() < 2 || cells.contains(&"") {
+            faults.push(format!("docs/glossary.md: each cell of a row must have text, got `{line}`"));
+        }
+        if terms.contains(&cells[0]) {
+            faults.push(format!("docs/glossary.md: `{}` has two rows; keep one", cells[0]));
+        }
+        terms.push(cells[0]);
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -90,18 +170,16 @@ fn purity(faults: &mut Vec<String>) -> Result<(), String> {
 
 /// Every `path/with.ext` in backticks, or link target, that looks like a file of this repository exists.
 fn links(faults: &mut Vec<String>) -> Result<(), String> {
-    let mut documents = vec!["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
-        .into_iter()
-        .map(|name| root().join(name))
-        .collect::<Vec<_>>();
-    for entry in fs::read_dir(root().join("docs")).map_err(|error| format!("cannot list docs/: {error}"))? {
-        let path = entry.map_err(|error| error.to_string())?.path();
-        if path.extension().is_some_and(|extension| extension == "md") {
-            documents.push(path);
-        }
+    let mut documents = Vec::new();
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        documents.push((root().join(name), read(&root().join(name))?));
     }
-    for document in documents {
-        let text = read(&document)?;
+    each_file(&root().join("docs"), "md", &mut |path, text| documents.push((path.to_path_buf(), text.to_string())))?;
+    // Decisions and past measurements name the files of their day.
+    documents.retain(|(path, _)| {
+        !path.components().any(|part| part.as_os_str() == "decisions" || part.as_os_str() == "history")
+    });
+    for (document, text) in documents {
         for word in text.split(['`', '(', ')', ' ', '\n', '|']) {
             let is_ours =
                 ["crates/", "tools/", "xtask/", "docs/", "tests/", "benches/", "targets/", "cuda/", "interop/"]
@@ -123,7 +201,9 @@ fn each_file(folder: &Path, extension: &str, visit: &mut dyn FnMut(&Path, &str))
     for entry in fs::read_dir(folder).map_err(|error| format!("cannot list `{}`: {error}", folder.display()))? {
         let path = entry.map_err(|error| error.to_string())?.path();
         if path.is_dir() {
-            each_file(&path, extension, visit)?;
+            if path.file_name().is_some_and(|name| name != "target") {
+                each_file(&path, extension, visit)?;
+            }
         } else if path.extension().is_some_and(|found| found == extension) {
             visit(&path, &read(&path)?);
         }
