@@ -20,6 +20,8 @@ use ratchet::Ratchet;
 
 /// Rooms that do no I/O.
 const PURE: &[&str] = &["types", "ir", "arena", "plan", "passes"];
+/// Rooms outside of `crates/`, with their folders.
+const OUTSIDE: &[(&str, &str)] = &[("cuda-kernels", "cuda")];
 /// What a pure room must not name.
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::env", "std::process", "Instant::now", "SystemTime", "std::thread"];
@@ -129,13 +131,16 @@ fn arrows(faults: &mut Vec<String>) -> Result<(), String> {
     for entry in fs::read_dir(root().join("crates")).map_err(|error| format!("cannot list crates/: {error}"))? {
         rooms.push(entry.map_err(|error| error.to_string())?.file_name().to_string_lossy().into_owned());
     }
+    rooms.extend(OUTSIDE.iter().map(|(room, _)| room.to_string()));
     rooms.sort();
     for room in &rooms {
         let Some((level, stated)) = levels.get(room) else {
             faults.push(format!("ARCHITECTURE.md has no row for the room `{room}`"));
             continue;
         };
-        let manifest = read(&root().join("crates").join(room).join("Cargo.toml"))?;
+        let outside = OUTSIDE.iter().find(|(outside, _)| outside == room);
+        let folder = outside.map_or_else(|| root().join("crates").join(room), |(_, folder)| root().join(folder));
+        let manifest = read(&folder.join("Cargo.toml"))?;
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or("");
         let dependencies = dependencies.split("\n[").next().unwrap_or("");
         let names = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());

@@ -17,6 +17,7 @@ use plan::{Operand, Place, Plan, Port};
 use types::{DType, Tensor};
 
 use crate::executables::folder;
+use crate::gpu::{NO_COMPILER, build};
 use crate::halves::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
@@ -57,19 +58,14 @@ pub(crate) fn launch(code: &[u8]) -> Launch {
 pub(crate) fn shim(test: &str, folder: &Path, source: &Source, flags: &[&str]) -> Option<PathBuf> {
     let (kernels, program) = (folder.join("kernels.inc"), folder.join("shim"));
     std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
-    let mut command = Command::new("c++");
-    command.args(["-std=c++17", "-Wall", "-Werror", "-Wno-unknown-pragmas", "-ffp-contract=off"]).args(flags);
-    command.arg(format!("-DKERNELS=\"{}\"", kernels.display()));
-    command.arg(root().join("cuda/shim.cpp")).arg("-o").arg(&program);
-    let Ok(out) = command.output() else {
-        skip(test, "`c++` is not installed");
+    if !build(|compiler| compiler.shim(&kernels, &program, flags)) {
+        skip(test, NO_COMPILER);
         return None;
-    };
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr).chars().take(4000).collect::<String>());
+    }
     Some(program)
 }
 
-/// The runs of a job, as `cuda/shim.cpp` reads them.
+/// The runs of a job, as `cuda/mock/cpp/shim.cpp` reads them.
 struct Job<'a> {
     source: &'a Source,
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Executables for a GPU on a driver without one: `cuda/mock.cpp` has the driver's calls, the shim's kernels, and faults.
+//! Executables for a GPU on the driver's mock (`cuda/mock/cpp/driver.cpp`), which runs the shim's kernels and injects faults.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,6 +8,7 @@ use cases::judge::{inputs, step};
 use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::Planner;
 use cuda::{Facts, HALF, Launch, Math, Places, Work};
+use cuda_mock::{BuildError, Compiler, Library};
 use ir::Graph;
 use ir::ops::Recurrent;
 use lower::cuda::assemble;
@@ -35,7 +36,7 @@ pub(crate) struct Mocked {
 /// How it is compiled, and what stands for its machine code.
 pub(crate) struct How {
     pub(crate) code: Option<Vec<u8>>,
-    /// With the cuDNN of `cuda/mock_cudnn.cpp`.
+    /// With the mock of cuDNN.
     pub(crate) cudnn: Option<Math>,
     /// With cuBLASLt, and so much workspace for each product.
     pub(crate) cublas: Option<(Math, Bytes)>,
@@ -61,8 +62,8 @@ impl Mocked {
             target = target.rounding();
         }
         if let Some(math) = cudnn {
-            if !built_cudnn(&folder) {
-                skip(test, "`c++` is not installed");
+            if !build_cudnn(&folder) {
+                skip(test, NO_COMPILER);
                 return None;
             }
             let places = Places { folders: vec![folder.clone()], ..Places::default() };
@@ -71,8 +72,8 @@ impl Mocked {
             target = target.with_cudnn(Rc::new(planner));
         }
         if let Some((math, workspace)) = cublas {
-            if !built_cublas(&folder) {
-                skip(test, "`c++` is not installed");
+            if !build_mock(Library::Cublaslt, &folder) {
+                skip(test, NO_COMPILER);
                 return None;
             }
             target = target.with_cublas(math, Some(workspace));
@@ -89,10 +90,8 @@ impl Mocked {
         compiled.plan.modules.extend(code.map(|code| Module { arch: "sm_90".into(), code }));
         let kernels = folder.join("kernels.inc");
         std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
-        let mut build = Command::new("c++");
-        build.arg(format!("-DKERNELS=\"{}\"", kernels.display())).arg(root().join("cuda/mock.cpp"));
-        if !built(&mut build, &folder.join("libcuda.so.1")) {
-            skip(test, "`c++` is not installed");
+        if !build_driver(&folder, &kernels) {
+            skip(test, NO_COMPILER);
             return None;
         }
         let (exe, plan) = (folder.join("model"), compiled.plan.clone());
@@ -109,22 +108,17 @@ impl Mocked {
 
     /// Builds driver and libraries again, under sanitizers; the sanitizer that a process has to load before them.
     fn sanitized(&self) -> Option<String> {
-        let kernels = format!("-DKERNELS=\"{}\"", self.folder.join("kernels.inc").display());
-        let sources =
-            [("mock", "libcuda.so.1"), ("mock_cudnn", "libcudnn.so.9"), ("mock_cublaslt", "libcublasLt.so.13")];
-        for (source, library) in sources {
-            let library = self.folder.join(library);
-            // This process may have the old one.
-            if std::fs::remove_file(&library).is_err() {
+        let compiler = Compiler::find().expect("it built them before");
+        let kernels = self.folder.join("kernels.inc");
+        for library in [Library::Driver, Library::Cudnn, Library::Cublaslt] {
+            // This process may have loaded the old file, so it is not overwritten.
+            if std::fs::remove_file(self.folder.join(library.file_name())).is_err() {
                 continue;
             }
-            let mut build = Command::new("c++");
-            build.args(crate::cuda::SANITIZERS).arg(&kernels).arg(root().join(format!("cuda/{source}.cpp")));
-            assert!(built(&mut build, &library), "it was built before");
+            let path = compiler.mock(library, &self.folder, Some(&kernels), &crate::cuda::SANITIZERS);
+            path.unwrap_or_else(|error| panic!("{error}"));
         }
-        let named = Command::new("c++").arg("-print-file-name=libasan.so").output().ok()?;
-        let path = text(&named.stdout).trim().to_string();
-        Path::new(&path).is_absolute().then_some(path)
+        Some(compiler.library_path("libasan.so")?.display().to_string())
     }
 
     pub(crate) fn run(&self, variables: &[(&str, &str)]) -> Output {
@@ -177,25 +171,36 @@ pub(crate) fn system_has_wheels(test: &str) -> bool {
     found
 }
 
-/// Builds a library of our own in another's place; whether there is a compiler.
-pub(crate) fn built(command: &mut Command, library: &Path) -> bool {
-    // Nothing but its calls is seen from outside: other libraries have names of their own.
-    let own = ["-fvisibility=hidden", "-fno-gnu-unique", "-static-libstdc++", "-static-libgcc"];
-    command.args(["-std=c++17", "-O2", "-shared", "-fPIC"]).args(own).arg("-o").arg(library).arg("-ldl");
-    let Ok(out) = command.output() else { return false };
-    assert!(out.status.success(), "{}", text(&out.stderr).chars().take(4000).collect::<String>());
-    true
+/// Reason for skipping a test that builds C++.
+pub(crate) const NO_COMPILER: &str = "no C++ compiler is installed";
+
+/// Calls the C++ compiler. Returns false if there is none, and panics if it rejects the source.
+pub(crate) fn build(with: impl FnOnce(&Compiler) -> Result<(), BuildError>) -> bool {
+    match Compiler::find().and_then(|compiler| with(&compiler)) {
+        Ok(()) => true,
+        Err(BuildError::NoCompiler) => false,
+        Err(error) => panic!("{error}"),
+    }
 }
 
-/// Builds our cuDNN, and what the true one loads; whether there is a compiler.
-pub(crate) fn built_cudnn(folder: &Path) -> bool {
-    built(Command::new("c++").arg(root().join("cuda/mock_cudnn.cpp")), &folder.join("libcudnn.so.9"))
-        && built_cublas(folder)
+/// Builds the mock of a library. Returns false if there is no compiler.
+pub(crate) fn build_mock(library: Library, folder: &Path) -> bool {
+    build(|compiler| compiler.mock(library, folder, None, &[]).map(drop))
 }
 
-/// Builds our cuBLASLt; whether there is a compiler.
-pub(crate) fn built_cublas(folder: &Path) -> bool {
-    built(Command::new("c++").arg(root().join("cuda/mock_cublaslt.cpp")), &folder.join("libcublasLt.so.13"))
+/// Builds the driver's mock with kernels. Returns false if there is no compiler.
+pub(crate) fn build_driver(folder: &Path, kernels: &Path) -> bool {
+    build(|compiler| compiler.mock(Library::Driver, folder, Some(kernels), &[]).map(drop))
+}
+
+/// Builds a library without functions. Returns false if there is no compiler.
+pub(crate) fn build_empty(library: &Path) -> bool {
+    build(|compiler| compiler.shared(Path::new("/dev/null"), library, &[]))
+}
+
+/// Builds the mock of cuDNN, and of cuBLASLt, which cuDNN loads. Returns false if there is no compiler.
+pub(crate) fn build_cudnn(folder: &Path) -> bool {
+    build_mock(Library::Cudnn, folder) && build_mock(Library::Cublaslt, folder)
 }
 
 /// Planned with cuDNN.

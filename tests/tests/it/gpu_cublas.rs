@@ -3,6 +3,7 @@
 
 use cases::judge::step;
 use cuda::{Math, Work};
+use cuda_mock::Library;
 use ir::Graph;
 use ir::ops::{Epilogue, MatMul};
 use lower::cuda::CUBLAS_PRODUCT;
@@ -11,7 +12,7 @@ use types::pointwise::Unary;
 use types::{Bytes, DType, Scope, Shape, Tensor};
 
 use crate::executables::{folder, program, text};
-use crate::gpu::{How, Mocked, built_cublas, expected_trace, network, system_has_wheels, without_libraries};
+use crate::gpu::{How, Mocked, NO_COMPILER, build_mock, expected_trace, network, system_has_wheels, without_libraries};
 use crate::halves::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
@@ -375,8 +376,8 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     assert!(said.contains("apart: its factors do not lie at one distance"), "{said}");
 
     // On a GPU, beside a processor.
-    if !built_cublas(&folder) {
-        return skip(test, "`c++` is not installed");
+    if !build_mock(Library::Cublaslt, &folder) {
+        return skip(test, NO_COMPILER);
     }
     let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
     let graph = compiler::source::load(&request).expect("it has a name").graph;

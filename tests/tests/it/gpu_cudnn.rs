@@ -14,7 +14,8 @@ use types::{Bytes, DType, Shape, Tensor};
 
 use crate::executables::{folder, program, text};
 use crate::gpu::{
-    H200, How, Mocked, built_cudnn, expected_trace, network, system_has_wheels, with_cudnn, without_libraries,
+    H200, How, Mocked, NO_COMPILER, build_cudnn, expected_trace, network, system_has_wheels, with_cudnn,
+    without_libraries,
 };
 use crate::halves::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
@@ -307,8 +308,8 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
     if crate::cuda::compiler(test).is_none() {
         return;
     }
-    if !built_cudnn(&folder) {
-        return skip(test, "`c++` is not installed");
+    if !build_cudnn(&folder) {
+        return skip(test, NO_COMPILER);
     }
     let planned = ["--target", facts, "--cudnn"];
     let (code, said) = compile("all", "resnet18", &planned, &folder);

@@ -1,12 +1,13 @@
 //! What is asked of a driver in a run, by a CUPTI of our own beside the driver without a GPU.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
+use cuda_mock::Library;
 use serde_json::Value as Json;
 
 use crate::executables::text;
-use crate::gpu::{How, Mocked, built, without_libraries};
-use crate::support::{root, skip};
+use crate::gpu::{How, Mocked, NO_COMPILER, build_empty, build_mock, without_libraries};
+use crate::support::skip;
 
 fn measured(mocked: &Mocked, words: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = without_libraries(&mocked.exe);
@@ -31,8 +32,8 @@ fn what_a_driver_allocates_in_a_run_is_recorded() {
     let graph = crate::passes_keep::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-cupti", graph, How::default()) else { return };
     let library = mocked.folder.join("libcupti.so.13");
-    if !built(Command::new("c++").arg(root().join("cuda/mock_cupti.cpp")), &library) {
-        return skip(test, "`c++` is not installed");
+    if !build_mock(Library::Cupti, &mocked.folder) {
+        return skip(test, NO_COMPILER);
     }
     let told = |report: &Json| -> Vec<(String, u64)> {
         let rows = report["actual"]["device_processes"].as_array().cloned().unwrap_or_default();
@@ -89,8 +90,7 @@ fn what_a_driver_allocates_in_a_run_is_recorded() {
     let out = measured(&mocked, &[], &[("PRESTOW_MOCK_FAIL", "cuGraphLaunch:3:719")]);
     assert!(out.status.code() == Some(2) && text(&out.stderr).contains("the GPU was lost"), "{}", text(&out.stderr));
     std::fs::remove_file(&library).expect("it was built");
-    let mut empty = Command::new("c++");
-    assert!(built(empty.args(["-x", "c++", "/dev/null"]), &library));
+    assert!(build_empty(&library));
     untold(&[], "has no function `cuptiGetVersion`");
     std::fs::remove_file(&library).expect("it was built");
     if !crate::gpu::system_has_wheels(test) {

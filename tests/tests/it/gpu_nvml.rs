@@ -1,13 +1,12 @@
 //! Who holds a GPU's memory, by an NVML of our own beside the driver without a GPU.
 
-use std::process::Command;
-
+use cuda_mock::Library;
 use serde_json::Value as Json;
 use types::Bytes;
 
 use crate::executables::text;
-use crate::gpu::{How, Mocked, built, without_libraries};
-use crate::support::{root, skip};
+use crate::gpu::{How, Mocked, NO_COMPILER, build_empty, build_mock, without_libraries};
+use crate::support::skip;
 
 /// What the mock's context takes, and what its driver keeps.
 const CONTEXT: u64 = 300 << 20;
@@ -16,13 +15,11 @@ const RESERVED: u64 = 5 << 20;
 /// An executable with an NVML beside its driver, or none after saying that `test` is skipped.
 fn mocked(test: &str, name: &str) -> Option<Mocked> {
     let mocked = Mocked::new(test, name, crate::passes_keep::random_graph(5), How::default())?;
-    match built(Command::new("c++").arg(root().join("cuda/mock_nvml.cpp")), &mocked.folder.join("libnvidia-ml.so.1")) {
-        true => Some(mocked),
-        false => {
-            skip(test, "`c++` is not installed");
-            None
-        }
+    if !build_mock(Library::Nvml, &mocked.folder) {
+        skip(test, NO_COMPILER);
+        return None;
     }
+    Some(mocked)
 }
 
 /// What `memory --actual` says, with the trace of the driver.
@@ -136,7 +133,7 @@ fn what_the_platform_hides_is_said_to_be_hidden() {
     }
     hidden(&[("PRESTOW_MOCK_FAIL", "cuDeviceGetPCIBusId:1:999")], "the GPU failed at being asked where it is");
     std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
-    if built(&mut empty(), &mocked.folder.join("libnvidia-ml.so.1")) {
+    if build_empty(&mocked.folder.join("libnvidia-ml.so.1")) {
         hidden(&[], "has no function `nvmlInit_v2`");
     }
     std::fs::remove_file(mocked.folder.join("libnvidia-ml.so.1")).expect("it was built");
@@ -144,13 +141,6 @@ fn what_the_platform_hides_is_said_to_be_hidden() {
         return skip(test, "this machine has a driver");
     }
     hidden(&[], "libnvidia-ml.so.1, which comes with the driver, is not where the system looks");
-}
-
-/// A library without functions.
-fn empty() -> Command {
-    let mut command = Command::new("c++");
-    command.args(["-x", "c++", "/dev/null"]);
-    command
 }
 
 /// Before anything is allocated it is known what is needed, what is free, and who has the rest.

@@ -2,30 +2,25 @@
 //! given: what is right, wrong, refused and failed is told as such.
 
 use std::path::PathBuf;
-use std::process::Command;
 
+use cuda_mock::Library;
 use lower::cuda::Source;
 use serde_json::Value as Json;
 
 use crate::executables::{folder, program, text};
-use crate::gpu::{built, built_cudnn, without_libraries};
-use crate::support::{root, skip};
+use crate::gpu::{NO_COMPILER, build_cudnn, build_driver, build_mock, without_libraries};
+use crate::support::skip;
 
 /// A folder with a driver and a compiler, or none after saying that `test` is skipped.
 fn tools(test: &str, name: &str) -> Option<PathBuf> {
     let folder = folder(name);
     let kernels = folder.join("kernels.inc");
     std::fs::write(&kernels, Source::default().for_shim()).expect("the folder is ours");
-    let mut driver = Command::new("c++");
-    driver.arg(format!("-DKERNELS=\"{}\"", kernels.display())).arg(root().join("cuda/mock.cpp"));
-    let mut compiler = Command::new("c++");
-    compiler.arg(root().join("cuda/mock_nvrtc.cpp")).arg("-Wl,-soname,libnvrtc.so.13");
-    let is_there =
-        built(&mut driver, &folder.join("libcuda.so.1")) && built(&mut compiler, &folder.join("libnvrtc.so.13"));
-    if !is_there {
-        skip(test, "`c++` is not installed");
+    let is_built = build_driver(&folder, &kernels) && build_mock(Library::Nvrtc, &folder);
+    if !is_built {
+        skip(test, NO_COMPILER);
     }
-    is_there.then_some(folder)
+    is_built.then_some(folder)
 }
 
 /// What `gpu-check` says, and its report.
@@ -60,7 +55,7 @@ fn check(tools: &std::path::Path, words: &[&str], variables: &[(&str, &str)]) ->
     // The compiler asks for another one.
     command.env("PATH", crate::environment("PATH").unwrap_or_default());
     command.env("LD_LIBRARY_PATH", tools).env("PRESTOW_CUDA_LIBS", tools);
-    command.env("PRESTOW_MOCK_NVRTC_SHIM", root().join("cuda")).envs(variables.iter().copied());
+    command.env("PRESTOW_MOCK_NVRTC_SHIM", cuda_mock::headers()).envs(variables.iter().copied());
     let out = command.output().expect("it is built");
     let report = std::fs::read(&file).map_or(Json::Null, |bytes| serde_json::from_slice(&bytes).expect("it is JSON"));
     let text = text(&out.stdout) + &text(&out.stderr);
@@ -119,7 +114,7 @@ fn operators_are_checked_by_one_command() {
 fn libraries_are_checked_by_operators() {
     let test = "gpu_operators::libraries_are_checked_by_operators";
     let Some(tools) = tools(test, "gpu-operators-libraries") else { return };
-    assert!(built_cudnn(&tools), "the driver was built");
+    assert!(build_cudnn(&tools), "the driver was built");
     let words = ["--only", "tiled matmul 65x17x63", "--only", "tiled conv [1, 16, 16, 16]", "--dtype", "f32,tf32,f16"];
     let said = check(&tools, &[&words[..], &["--cudnn", "--cublas", "--cublas-workspace", "64KiB"]].concat(), &[]);
     assert!(said.code == Some(0) && said.text.contains("cuDNN 9.19.0"), "{}", said.text);
@@ -138,7 +133,7 @@ fn libraries_are_checked_by_operators() {
 fn operands_lie_as_libraries_read_them() {
     let test = "gpu_operators::operands_lie_as_libraries_read_them";
     let Some(tools) = tools(test, "gpu-operators-operands") else { return };
-    assert!(built_cudnn(&tools), "the driver was built");
+    assert!(build_cudnn(&tools), "the driver was built");
     let words = ["--only", "known residual of 72", "--only", "conv 3:", "--dtype", "f16", "--cudnn"];
     let said = check(&tools, &words, &[]);
     assert_eq!(said.code, Some(0), "{}", said.text);

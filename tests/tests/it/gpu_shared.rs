@@ -1,7 +1,6 @@
 //! Several executables on one GPU, and what stays on a GPU between runs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use compiler::{Model, Program, compile, write_executable};
@@ -10,9 +9,9 @@ use plan::{Operand, Plan};
 use types::{Bytes, DType, Tensor, npy};
 
 use crate::executables::{program, text};
-use crate::gpu::{How, Mocked, built, closed, network, with_cudnn, without_libraries};
+use crate::gpu::{How, Mocked, build_driver, closed, network, with_cudnn, without_libraries};
 use crate::gpu_cudnn::convolutions;
-use crate::support::{difference, root};
+use crate::support::difference;
 
 /// What the process of the next test is told: the folder of the first executable, which has the driver.
 const SHARED: &str = "PRESTOW_TEST_SHARED";
@@ -49,9 +48,7 @@ fn several_executables_share_a_gpu() {
     let (kernels, library) = (first.folder.join("kernels.inc"), first.folder.join("libcuda.so.1"));
     std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
     std::fs::remove_file(&library).expect("it was built");
-    let mut build = Command::new("c++");
-    build.arg(format!("-DKERNELS=\"{}\"", kernels.display())).arg(root().join("cuda/mock.cpp"));
-    assert!(built(&mut build, &library), "it was built before");
+    assert!(build_driver(&first.folder, &kernels), "it was built before");
 
     let own = std::env::current_exe().expect("it runs");
     let shared = |memory: u64| {

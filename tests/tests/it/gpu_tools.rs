@@ -4,21 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use cuda_mock::Library;
 use ir::Graph;
 use types::{DType, Scope, Shape};
 
 use crate::executables::{folder, program, text};
-use crate::gpu::{H200, built, built_cudnn, system_has_wheels, without_libraries};
-use crate::support::{root, skip};
+use crate::gpu::{H200, NO_COMPILER, build, build_cudnn, build_mock, system_has_wheels, without_libraries};
+use crate::support::skip;
 
 /// A folder with a compiler, cuDNN and cuBLASLt of our own, or none after saying that `test` is skipped.
 fn tools(test: &str, name: &str) -> Option<PathBuf> {
     let folder = folder(name);
-    let mut compiler = Command::new("c++");
-    // The system's loader is asked for it by this name.
-    compiler.arg(root().join("cuda/mock_nvrtc.cpp")).arg("-Wl,-soname,libnvrtc.so.13");
-    if !built(&mut compiler, &folder.join("libnvrtc.so.13")) || !built_cudnn(&folder) {
-        skip(test, "`c++` is not installed");
+    if !build_mock(Library::Nvrtc, &folder) || !build_cudnn(&folder) {
+        skip(test, NO_COMPILER);
         return None;
     }
     Some(folder)
@@ -171,8 +169,8 @@ fn tables_have_errors_where_functions_are_missing() {
     let one = "extern \"C\" __attribute__((visibility(\"default\"))) int ncclGetVersion(int* version) { return *version = 22809, 0; }\n";
     std::fs::write(&source, one).expect("the folder is ours");
     let library = folder.join("libone.so");
-    if !built(Command::new("c++").arg(&source), &library) {
-        return skip(test, "`c++` is not installed");
+    if !build(|compiler| compiler.shared(&source, &library, &[])) {
+        return skip(test, NO_COMPILER);
     }
     // Of each table the functions that somebody calls, and of NCCL's all that a group of devices begins with.
     macro_rules! lacks {

@@ -41,7 +41,7 @@ const NEEDS: [Template; 3] = [Template::Base, Template::Product, Template::Tenso
 pub fn ceilings() -> Source {
     let templates = Template::ALL.into_iter().filter(|(own, _)| NEEDS.contains(own));
     let mut text: String = templates.map(|(_, text)| format!("{text}\n")).collect();
-    text.push_str(include_str!("../../../../cuda/ceilings.cu"));
+    text.push_str(cuda_kernels::PEAK);
     let entry = |name: &str, parameters: [&str; 2]| Entry {
         name: name.into(),
         parameters: parameters.map(str::to_string).to_vec(),

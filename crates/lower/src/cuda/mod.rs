@@ -46,7 +46,7 @@ pub use library::WORKSPACE_MAX;
 /// What the driver aligns allocations to, and more than any vector load asks for.
 const ALIGNMENT: Bytes = Bytes(256);
 
-/// The threads of a block, `THREADS` in `cuda/base.cu`.
+/// The threads of a block, `THREADS` in `cuda/templates/base.cu`.
 pub const THREADS: u32 = 256;
 /// The most blocks along the second and third axis of a grid.
 const GRID_MAX: u32 = 65_535;
@@ -184,7 +184,7 @@ pub struct Entry {
 }
 
 impl Source {
-    /// The source for a C++ compiler, behind `cuda/shim.h`, with the table of its functions that `cuda/shim.cpp` reads.
+    /// The source for a C++ compiler, behind `cuda/mock/cpp/shim.h`, with the table of its functions that `cuda/mock/cpp/shim.cpp` reads.
     pub fn for_shim(&self) -> String {
         let row = |Entry { name, parameters }: &Entry| {
             let pointers = parameters.iter().enumerate().map(|(ix, ty)| format!("({ty})a[{ix}]"));
@@ -215,15 +215,15 @@ enum Template {
 
 impl Template {
     const ALL: [(Template, &'static str); 9] = [
-        (Template::Base, include_str!("../../../../cuda/base.cu")),
-        (Template::Pointwise, include_str!("../../../../cuda/pointwise.cu")),
-        (Template::Product, include_str!("../../../../cuda/product.cu")),
-        (Template::Tensor, include_str!("../../../../cuda/tensor.cu")),
-        (Template::Window, include_str!("../../../../cuda/window.cu")),
-        (Template::Convolution, include_str!("../../../../cuda/convolution.cu")),
-        (Template::Pool, include_str!("../../../../cuda/pool.cu")),
-        (Template::Rows, include_str!("../../../../cuda/rows.cu")),
-        (Template::Recurrent, include_str!("../../../../cuda/recurrent.cu")),
+        (Template::Base, cuda_kernels::BASE),
+        (Template::Pointwise, cuda_kernels::POINTWISE),
+        (Template::Product, cuda_kernels::PRODUCT),
+        (Template::Tensor, cuda_kernels::TENSOR),
+        (Template::Window, cuda_kernels::WINDOW),
+        (Template::Convolution, cuda_kernels::CONVOLUTION),
+        (Template::Pool, cuda_kernels::POOL),
+        (Template::Rows, cuda_kernels::ROWS),
+        (Template::Recurrent, cuda_kernels::RECURRENT),
     ];
 }
 

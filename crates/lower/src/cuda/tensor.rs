@@ -5,14 +5,14 @@ use super::text::ctype;
 use super::{Template, View};
 use types::{Bytes, DType};
 
-/// The side of a block's tile, `TILE` in `cuda/product.cu`.
+/// The side of a block's tile, `TILE` in `cuda/templates/product.cu`.
 const SIDE: usize = 64;
 /// The side of a large tile of tensor cores', where there are enough of them to have all multiprocessors work.
 const LARGE: usize = 128;
 const LARGE_MIN: usize = 64;
 
-/// Terms that a block without tensor cores takes at once, `DEPTH` in `cuda/product.cu`; and words of those with them, `WORDS`
-/// in `cuda/tensor.cu`.
+/// Terms that a block without tensor cores takes at once, `DEPTH` in `cuda/templates/product.cu`; and words of those with them, `WORDS`
+/// in `cuda/templates/tensor.cu`.
 const DEPTH: usize = 16;
 const WORDS: usize = 16;
 

@@ -4,7 +4,7 @@ use ir::ops::Epilogue;
 use types::DType;
 use types::pointwise::{Binary, Compare, Unary};
 
-/// A dtype's type in C. Halves are what `cuda/base.cu` calls so.
+/// A dtype's type in C. Halves are what `cuda/templates/base.cu` calls so.
 pub(super) fn ctype(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float",

@@ -100,7 +100,7 @@ int build(Program& program, const char* shim) {
     const std::string base = folder, source = base + "/kernels.cpp", library = base + "/kernels.so", log = base + "/log";
     std::ofstream(source) << "#include \"" << shim << "/shim.h\"\n" << program.source << calls;
     const std::string flags = "-std=c++17 -O1 -shared -fPIC -fvisibility=hidden -fno-gnu-unique -ffp-contract=off -w";
-    const int status = std::system(("c++ " + flags + " -o " + library + " " + source + " > " + log + " 2>&1").c_str());
+    const int status = std::system((COMPILER " " + flags + " -o " + library + " " + source + " > " + log + " 2>&1").c_str());
     program.code = read(library), program.log = read(log);
     for (const std::string& file : {source, library, log}) std::remove(file.c_str());
     rmdir(folder);

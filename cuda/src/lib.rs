@@ -1,0 +1,25 @@
+//! CUDA C templates of the emitted kernels, as constants.
+//!
+//! `prestow-lower` writes one function a node and puts the templates in front that it calls. Nothing here is compiled: NVRTC
+//! compiles the templates for a GPU, and a C++ compiler compiles them for a processor behind the shim in `cuda/mock`.
+
+/// Types, indices and conversions that every template needs.
+pub const BASE: &str = include_str!("../templates/base.cu");
+/// Pointwise functions by name.
+pub const POINTWISE: &str = include_str!("../templates/pointwise.cu");
+/// Matrix products in shared memory, in `f32`.
+pub const PRODUCT: &str = include_str!("../templates/product.cu");
+/// Matrix products and convolutions by tensor cores (`mma.sync`).
+pub const TENSOR: &str = include_str!("../templates/tensor.cu");
+/// The geometry of convolution and pooling windows.
+pub const WINDOW: &str = include_str!("../templates/window.cu");
+/// Convolutions in `f32`.
+pub const CONVOLUTION: &str = include_str!("../templates/convolution.cu");
+/// Pooling.
+pub const POOL: &str = include_str!("../templates/pool.cu");
+/// Reductions along rows: softmax, normalization, attention.
+pub const ROWS: &str = include_str!("../templates/rows.cu");
+/// One step of recurrent cells.
+pub const RECURRENT: &str = include_str!("../templates/recurrent.cu");
+/// Probes of a GPU's peak arithmetic and bandwidth.
+pub const PEAK: &str = include_str!("../templates/peak.cu");
