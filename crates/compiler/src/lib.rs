@@ -18,7 +18,7 @@ use lower::cpu::{CpuTarget, Layer};
 use lower::{FREE_SCRATCH, Lowered, Target};
 use passes::order::Certificate;
 use passes::{Footprint, Scheduled, Wishes};
-use plan::{Arena, Fault, Order, Plan, Proof};
+use plan::{Arena, PlanError, Order, Plan, Proof};
 use types::{Bytes, DType, Preprocess};
 
 use budget::Cuts;
@@ -70,7 +70,7 @@ pub enum CompileError {
     Pass(#[from] passes::BrokenGraph),
     /// A bug of ours: the finished plan does not pass its own check.
     #[error("internal error: the plan is not valid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Plan(Vec<Fault>),
+    Plan(Vec<PlanError>),
 }
 
 /// The work that the placer may do, in its own units: far more than networks need, bounded for hard cases.

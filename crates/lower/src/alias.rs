@@ -12,7 +12,7 @@
 //! bytes would be overwritten while another still needs them. What is not joined is noted with the reason, for reports.
 
 use ir::{Graph, NodeId, Reuse, Source, ValueId};
-use plan::{Refusal, Sharing};
+use plan::{RefusedReason, Sharing};
 use types::{Bytes, EntityId, Map};
 
 use crate::{Call, size};
@@ -44,7 +44,7 @@ pub(crate) struct Refused {
     /// The value whose bytes were wanted.
     pub(crate) of: ValueId,
     pub(crate) sharing: Sharing,
-    pub(crate) reason: Refusal,
+    pub(crate) reason: RefusedReason,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -113,7 +113,7 @@ fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a>
     for (id, node) in graph.nodes().iter() {
         let Reuse::InPlace(allowed) = graph.reuse(node) else { continue };
         let (Some(call), true) = (calls[id].first(), calls[id].iter().skip(1).all(Call::goes_on)) else {
-            allowed.iter().for_each(|&ix| state.refuse(id, node.inputs[ix], node.outputs[0], Refusal::Kernel));
+            allowed.iter().for_each(|&ix| state.refuse(id, node.inputs[ix], node.outputs[0], RefusedReason::Kernel));
             continue;
         };
         let apart = |ix: usize| {
@@ -126,7 +126,7 @@ fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a>
         };
         let (candidates, others): (Vec<usize>, Vec<usize>) =
             allowed.iter().partition(|ix| call.in_place.contains(ix) && apart(**ix));
-        let mut reasons: Vec<(usize, Refusal)> = others.into_iter().map(|ix| (ix, Refusal::Kernel)).collect();
+        let mut reasons: Vec<(usize, RefusedReason)> = others.into_iter().map(|ix| (ix, RefusedReason::Kernel)).collect();
         let taken = candidates.into_iter().any(|ix| match state.in_place(id, node.inputs[ix], node.outputs[0]) {
             Ok(()) => true,
             Err(reason) => {
@@ -226,7 +226,7 @@ impl<'a> Decision<'a> {
         operands.iter().for_each(|&operand| self.classes.sharing[operand] = sharing[operand]);
         for (&operand, &start) in operands.iter().zip(starts) {
             let joined = self.movable_part(id, operand, result, start).and_then(|(own, root, at)| {
-                self.join_if_no_worse(own, root, at).map_err(|more| Some(Refusal::Peak { more }))
+                self.join_if_no_worse(own, root, at).map_err(|more| Some(RefusedReason::Peak { more }))
             });
             match joined {
                 Ok(()) => self.classes.sharing[operand] = Sharing::Part,
@@ -236,12 +236,12 @@ impl<'a> Decision<'a> {
         }
     }
 
-    fn refuse_part(&mut self, node: NodeId, operand: ValueId, result: ValueId, reason: Refusal) {
+    fn refuse_part(&mut self, node: NodeId, operand: ValueId, result: ValueId, reason: RefusedReason) {
         self.classes.refusals.push(Refused { child: operand, node, of: result, sharing: Sharing::Part, reason });
     }
 
     /// A result that does not take the bytes of an operand; where there are none to take, that is no refusal.
-    fn refuse(&mut self, node: NodeId, operand: ValueId, result: ValueId, reason: Refusal) {
+    fn refuse(&mut self, node: NodeId, operand: ValueId, result: ValueId, reason: RefusedReason) {
         if let Home::Buffer { .. } = self.classes.home[operand]
             && size(self.graph, operand) == size(self.graph, result)
         {
@@ -257,19 +257,19 @@ impl<'a> Decision<'a> {
         operand: ValueId,
         result: ValueId,
         start: u64,
-    ) -> Result<(ValueId, ValueId, u64), Option<Refusal>> {
+    ) -> Result<(ValueId, ValueId, u64), Option<RefusedReason>> {
         let Home::Buffer { root, offset } = self.classes.home[result] else { return Err(None) };
-        let Home::Buffer { root: own, .. } = self.classes.home[operand] else { return Err(Some(Refusal::Given)) };
+        let Home::Buffer { root: own, .. } = self.classes.home[operand] else { return Err(Some(RefusedReason::Given)) };
         let window = offset + start..offset + start + size(self.graph, operand);
         if own == root {
             let is_there = self.classes.home[operand] == Home::Buffer { root, offset: window.start };
-            return Err((!is_there).then_some(Refusal::Occupied));
+            return Err((!is_there).then_some(RefusedReason::Occupied));
         }
         if self.is_given(own) {
-            return Err(Some(Refusal::Given));
+            return Err(Some(RefusedReason::Given));
         }
         if !self.owns_block(operand) || !self.is_unborn(root, &window, id.index()) {
-            return Err(Some(Refusal::Occupied));
+            return Err(Some(RefusedReason::Occupied));
         }
         Ok((own, root, window.start))
     }
@@ -280,7 +280,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Round 3. The result takes the operand's bytes, or there is a reason why not; none where there is nothing to take.
-    fn in_place(&mut self, id: NodeId, operand: ValueId, result: ValueId) -> Result<(), Option<Refusal>> {
+    fn in_place(&mut self, id: NodeId, operand: ValueId, result: ValueId) -> Result<(), Option<RefusedReason>> {
         let Home::Buffer { root, offset } = self.classes.home[operand] else { return Err(None) };
         let Home::Buffer { root: result_root, offset: result_offset } = self.classes.home[result] else {
             return Err(None);
@@ -297,18 +297,18 @@ impl<'a> Decision<'a> {
             && id.index() < needed
         {
             let by = self.graph.nodes().values().nth(needed).map(|node| node.scope.clone());
-            return Err(Some(by.map_or(Refusal::Output, |by| Refusal::ReadLater { by })));
+            return Err(Some(by.map_or(RefusedReason::Output, |by| RefusedReason::ReadLater { by })));
         }
-        let peak = |more| Some(Refusal::Peak { more });
+        let peak = |more| Some(RefusedReason::Peak { more });
         if self.owns_block(result) {
             return self.join_if_no_worse(result_root, root, offset).map_err(peak);
         }
         let window = result_offset..result_offset + length;
         if self.is_given(root) {
-            return Err(Some(Refusal::Given));
+            return Err(Some(RefusedReason::Given));
         }
         if !self.owns_block(operand) || !self.is_unborn(result_root, &window, id.index()) {
-            return Err(Some(Refusal::Occupied));
+            return Err(Some(RefusedReason::Occupied));
         }
         self.join_if_no_worse(root, result_root, result_offset).map_err(peak)
     }

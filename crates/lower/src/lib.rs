@@ -30,7 +30,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use ir::{Graph, Halves, Node, NodeId, Reuse, Source, ValueId};
-use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Operand, Place, Plan, Port, Refused, Step};
+use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, ValueSpan, Operand, Place, Plan, Port, RefusedSharing, Step};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Map, Role, Scope, Tag, Tensor};
 
@@ -440,7 +440,7 @@ impl<'a> Writer<'a> {
         }
         let data = self.graph.value(value);
         self.held_at.insert(value, buffer.values.len());
-        buffer.values.push(Held {
+        buffer.values.push(ValueSpan {
             name: name(self.graph, value),
             dtype: data.ty.dtype,
             shape: data.ty.shape.clone(),
@@ -464,7 +464,7 @@ impl<'a> Writer<'a> {
         for refused in self.classes.refusals() {
             let Home::Buffer { root, .. } = self.classes.home(refused.child) else { continue };
             let Some(ix) = self.buffer_of.get(&root) else { continue };
-            self.plan.buffers[ix.0 as usize].refused.push(Refused {
+            self.plan.buffers[ix.0 as usize].refused.push(RefusedSharing {
                 node: self.graph.node(refused.node).scope.clone(),
                 of: name(self.graph, refused.of),
                 sharing: refused.sharing,

@@ -2,12 +2,12 @@
 
 use types::Bytes;
 
-use crate::{Arena, BufferIx, ConstantIx, Held, Operand, Order, Place, Plan, Port, Proof};
+use crate::{Arena, BufferIx, ConstantIx, ValueSpan, Operand, Order, Place, Plan, Port, Proof};
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
-pub enum Fault {
+pub enum PlanError {
     #[error("{who} names {place}, which does not exist")]
     NoSuchPlace { who: String, place: String },
     #[error("{who} reaches {end} in {place} of {size}")]
@@ -23,7 +23,7 @@ pub enum Fault {
     #[error("the lifetime of buffer {buffer} ({first} to {last}) leaves the {steps} steps")]
     Lifetime { buffer: u32, first: u32, last: u32, steps: u32 },
     #[error("value {value} of buffer {buffer} lies or lives outside of it")]
-    Held { buffer: u32, value: usize },
+    ValueSpan { buffer: u32, value: usize },
     #[error("constant {constant} leaves the section of {size}")]
     ConstantOutside { constant: u32, size: Bytes },
     #[error("the placement is wrong: {0}")]
@@ -44,19 +44,19 @@ pub enum Fault {
 ///
 /// # Errors
 /// All faults.
-pub fn check(plan: &Plan) -> Result<(), Vec<Fault>> {
+pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
     let mut faults = Vec::new();
     for (count, what) in
         [(plan.steps.len(), "steps"), (plan.buffers.len(), "buffers"), (plan.constants.len(), "constants")]
     {
         if u32::try_from(count).is_err() {
-            return Err(vec![Fault::TooMany(what)]);
+            return Err(vec![PlanError::TooMany(what)]);
         }
     }
     check_placement(plan, &mut faults);
     for (ix, constant) in plan.constants.iter().enumerate() {
         if constant.offset.0.checked_add(constant.size.0).is_none_or(|end| plan.constants_size.0 < end) {
-            faults.push(Fault::ConstantOutside { constant: ix as u32, size: plan.constants_size });
+            faults.push(PlanError::ConstantOutside { constant: ix as u32, size: plan.constants_size });
         }
     }
     let last = plan.step_count() - 1;
@@ -64,7 +64,7 @@ pub fn check(plan: &Plan) -> Result<(), Vec<Fault>> {
     plan.outputs.iter().for_each(|port| check_port(plan, port, "output", last, &mut faults));
     for port in &plan.inputs {
         if let Place::Constant(_) = port.operand.place {
-            faults.push(Fault::WritesConstant { who: format!("input `{}`", port.name) });
+            faults.push(PlanError::WritesConstant { who: format!("input `{}`", port.name) });
         }
     }
     for ix in 0..plan.steps.len() {
@@ -74,16 +74,16 @@ pub fn check(plan: &Plan) -> Result<(), Vec<Fault>> {
 }
 
 /// Lifetimes, then the arena's own judge over all buffers, then the lower bound.
-fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
+fn check_placement(plan: &Plan, faults: &mut Vec<PlanError>) {
     let steps = plan.step_count();
     for (ix, buffer) in plan.buffers.iter().enumerate() {
         if buffer.last_step < buffer.first_step || steps <= buffer.last_step {
             let (first, last) = (buffer.first_step, buffer.last_step);
-            faults.push(Fault::Lifetime { buffer: ix as u32, first, last, steps });
+            faults.push(PlanError::Lifetime { buffer: ix as u32, first, last, steps });
         }
     }
     for (ix, buffer) in plan.buffers.iter().enumerate() {
-        let is_inside = |held: &Held| {
+        let is_inside = |held: &ValueSpan| {
             let end = held.offset.0.checked_add(held.size().0);
             end.is_some_and(|end| end <= buffer.size.0)
                 && buffer.first_step <= held.first_step
@@ -91,7 +91,7 @@ fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
                 && held.last_step <= buffer.last_step
         };
         if let Some(value) = buffer.values.iter().position(|held| !is_inside(held)) {
-            faults.push(Fault::Held { buffer: ix as u32, value });
+            faults.push(PlanError::ValueSpan { buffer: ix as u32, value });
         }
     }
     if !faults.is_empty() {
@@ -100,33 +100,33 @@ fn check_placement(plan: &Plan, faults: &mut Vec<Fault>) {
     let problem = plan.problem();
     let offsets: Vec<Bytes> = plan.buffers.iter().map(|buffer| buffer.offset).collect();
     if let Err(violations) = arena::check(&problem, &offsets, plan.arena.size) {
-        faults.extend(violations.iter().map(|violation| Fault::Placement(violation.to_string())));
+        faults.extend(violations.iter().map(|violation| PlanError::Placement(violation.to_string())));
         return;
     }
     let found = arena::lower_bound(&problem).height;
     if found != plan.arena.lower_bound {
-        faults.push(Fault::LowerBound { stated: plan.arena.lower_bound, found });
+        faults.push(PlanError::LowerBound { stated: plan.arena.lower_bound, found });
     }
     let Arena { size, lower_bound: bound, least, proof, .. } = plan.arena;
     if !(bound <= least && least <= size) || proof != Proof::of(size, bound, least) {
-        faults.push(Fault::Proof { size, bound, least, proof });
+        faults.push(PlanError::Proof { size, bound, least, proof });
     }
     let (size, Order { bound, least, proof }) = (plan.arena.lower_bound, plan.order.clone());
     if !(bound <= least && least <= size) || proof != Proof::of(size, bound, least) {
-        faults.push(Fault::Order { size, bound, least, proof });
+        faults.push(PlanError::Order { size, bound, least, proof });
     }
 }
 
-fn check_port(plan: &Plan, port: &Port, kind: &str, step: u32, faults: &mut Vec<Fault>) {
+fn check_port(plan: &Plan, port: &Port, kind: &str, step: u32, faults: &mut Vec<PlanError>) {
     let who = format!("{kind} `{}`", port.name);
     let want = port.layout.size(&port.shape, port.dtype);
     if want != port.operand.size {
-        faults.push(Fault::PortSize { who: who.clone(), want, got: port.operand.size });
+        faults.push(PlanError::PortSize { who: who.clone(), want, got: port.operand.size });
     }
     check_operand(plan, &port.operand, &who, step, faults);
 }
 
-fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<Fault>) {
+fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<PlanError>) {
     let step = &plan.steps[ix as usize];
     let who = |kind: &str, operand: usize| format!("{kind} {operand} of step {ix} (`{}`)", step.scope);
     let named = |kind: &'static str, operands: &[Operand]| -> Vec<(String, Operand)> {
@@ -141,7 +141,7 @@ fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<Fault>) {
     }
     for (at, (who, operand)) in written.iter().enumerate() {
         if let Place::Constant(_) = operand.place {
-            faults.push(Fault::WritesConstant { who: who.clone() });
+            faults.push(PlanError::WritesConstant { who: who.clone() });
         }
         let range = plan.arena_range(operand);
         let is_output = at < step.outputs.len();
@@ -153,13 +153,13 @@ fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<Fault>) {
                 .zip(other_range.as_ref())
                 .is_some_and(|(a, b)| a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty());
             if overlap && !same {
-                faults.push(Fault::OperandsOverlap { who: who.clone(), other: other.clone() });
+                faults.push(PlanError::OperandsOverlap { who: who.clone(), other: other.clone() });
             }
         }
     }
 }
 
-fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &mut Vec<Fault>) {
+fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &mut Vec<PlanError>) {
     let (place, size) = match operand.place {
         Place::Buffer(BufferIx(ix)) => {
             let buffer = plan.buffers.get(ix as usize);
@@ -167,7 +167,7 @@ fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &
                 && !(buffer.first_step..=buffer.last_step).contains(&step)
             {
                 let (first, last) = (buffer.first_step, buffer.last_step);
-                faults.push(Fault::NotAlive { who: who.to_string(), buffer: ix, first, last, step });
+                faults.push(PlanError::NotAlive { who: who.to_string(), buffer: ix, first, last, step });
             }
             (format!("buffer {ix}"), buffer.map(|buffer| buffer.size))
         }
@@ -176,11 +176,11 @@ fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &
         }
     };
     let Some(size) = size else {
-        faults.push(Fault::NoSuchPlace { who: who.to_string(), place });
+        faults.push(PlanError::NoSuchPlace { who: who.to_string(), place });
         return;
     };
     let end = operand.offset.0.saturating_add(operand.size.0);
     if size.0 < end {
-        faults.push(Fault::OutsidePlace { who: who.to_string(), place, end, size });
+        faults.push(PlanError::OutsidePlace { who: who.to_string(), place, end, size });
     }
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Fault, Plan, check};
+use crate::{PlanError, Plan, check};
 
 /// The version of the image and of everything in it. It grows by one with every change; older ones are refused.
 pub const FORMAT_VERSION: u32 = 6;
@@ -36,7 +36,7 @@ pub enum ImageError {
     #[error("the file is damaged: {what}; compile the model again, or copy the file again")]
     Damaged { what: String },
     #[error("the file's plan is not a valid one ({count} faults, the first: {first}); compile the model again")]
-    Invalid { count: usize, first: Fault },
+    Invalid { count: usize, first: PlanError },
     #[error("the file's plans are not those of one model: {what}; compile the model again")]
     Plans { what: String },
 }
@@ -73,7 +73,7 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
     check_together(plans).map_err(invalid)?;
     for plan in plans {
         if let Err(faults) = check(plan) {
-            let texts: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            let texts: Vec<String> = faults.iter().map(PlanError::to_string).collect();
             return Err(invalid(format!("the plan is not valid: {}", texts.join("; "))));
         }
         if constants.len() as u64 != plan.constants_size.0 {

@@ -24,9 +24,9 @@ mod dump;
 pub mod image;
 mod model;
 
-pub use check::{Fault, check};
+pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Module, Operand, Order, Place, Plan, Port, Proof, Refusal,
-    Refused, Sharing, Step,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, ValueSpan, DeviceCode, Operand, Order, Place, Plan, Port, Proof, RefusedReason,
+    RefusedSharing, Sharing, Step,
 };

@@ -30,7 +30,7 @@ pub struct Plan {
     /// What is known about the order of the steps.
     pub order: Order,
     /// Machine code that steps call, where it is not part of the runner.
-    pub modules: Vec<Module>,
+    pub modules: Vec<DeviceCode>,
     /// The packed constants, in order of their offsets.
     pub constants: Vec<Constant>,
     /// The size of the section that holds the constants.
@@ -43,7 +43,7 @@ pub struct Plan {
 
 /// Machine code for a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Module {
+pub struct DeviceCode {
     /// What it is for, as `sm_90`.
     pub arch: String,
     /// A file that the device's driver loads.
@@ -128,14 +128,14 @@ pub struct Buffer {
     /// The last such step, itself included.
     pub last_step: u32,
     /// The values that lie in it at one time or another, in the order in which steps touch them; none in scratch.
-    pub values: Vec<Held>,
+    pub values: Vec<ValueSpan>,
     /// Shared bytes that would have made this buffer needless, and why they are not shared.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedSharing>,
 }
 
 /// A value that lies in a buffer. Nothing that runs reads this: it is what the buffer's bytes are called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Held {
+pub struct ValueSpan {
     /// The scope of the node that yields it, or the name of the input.
     pub name: String,
     /// The dtype of its elements.
@@ -154,7 +154,7 @@ pub struct Held {
     pub sharing: Sharing,
 }
 
-impl Held {
+impl ValueSpan {
     /// How many bytes it has.
     pub fn size(&self) -> Bytes {
         self.layout.size(&self.shape, self.dtype)
@@ -177,7 +177,7 @@ pub enum Sharing {
 
 /// Bytes that could have been shared and are not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RefusedSharing {
     /// The node at which they would have been shared.
     pub node: Scope,
     /// The value whose bytes were wanted.
@@ -185,12 +185,12 @@ pub struct Refused {
     /// What kind of sharing it would have been.
     pub sharing: Sharing,
     /// Why not.
-    pub reason: Refusal,
+    pub reason: RefusedReason,
 }
 
 /// Why bytes are not shared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Refusal {
+pub enum RefusedReason {
     /// A later node still reads what lies there.
     ReadLater {
         /// The last node that does.

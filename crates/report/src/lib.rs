@@ -36,14 +36,14 @@ mod view;
 pub use export::StepTime;
 pub use import::{ImportError, import};
 pub use model::{
-    Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, Hole, Measured, Order, Origin, Outside,
-    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, Untold,
+    Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Order, Origin, Outside,
+    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, UnavailableItem,
     VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
 pub use page::Page;
 pub use request::{Form, Request};
 pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{
-    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Gone, Groups, GroupsError, Largest, Measure, Moved, Options,
+    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, TagSize, Groups, GroupsError, Largest, Measure, MovedBuffer, Options,
     TagDelta, Variant, View, WhatIf,
 };

@@ -26,7 +26,7 @@ pub struct Audit {
     /// Bytes written where the step at hand may not write, summed over steps.
     pub outside_bytes: u64,
     /// What happened to each buffer of the plan.
-    pub buffers: Vec<Touched>,
+    pub buffers: Vec<BufferAudit>,
     /// After each step, the bytes of buffers alive then that were written by then.
     pub live_written: Vec<u64>,
     /// The steps that wrote outside, with how many bytes.
@@ -37,7 +37,7 @@ pub struct Audit {
 
 /// What a run did to one buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct BufferAudit {
     /// Bytes that were written.
     pub written: u64,
     /// Of these, bytes that no pattern vouches for: whatever wrote them was to find something there.
@@ -95,7 +95,7 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
             changes[a.step] += change;
             changes[buffer.last_step as usize + 1] -= change;
         }
-        buffers.push(Touched {
+        buffers.push(BufferAudit {
             written: count(&state) as u64,
             assumed: state.iter().filter(|byte| **byte == Byte::Assumed).count() as u64,
             outside: first.outside_of[ix] + second.outside_of[ix],

@@ -1,19 +1,19 @@
-//! [`Device`]: what a plan can be opened on. One module a kind of device; [`Host`] is the CPU, [`Gpu`] an
+//! [`Device`]: what a plan can be opened on. One module a kind of device; [`Host`] is the CPU, [`CudaDevice`] an
 //! NVIDIA GPU.
 
-mod gpu;
+mod cuda;
 mod host;
-mod resident;
+mod stream;
 
 use std::sync::Arc;
 
 use plan::{Operand, Plan};
 
-pub use gpu::{Gpu, libraries};
+pub use self::cuda::{CudaDevice, required_libraries};
 pub use host::Host;
-pub use resident::Resident;
+pub use stream::StreamSession;
 
-use crate::process::{Item, Observed};
+use crate::process::{MemoryItem, DeviceUsage};
 use crate::{RunError, WeightSource};
 
 /// Something that plans for one target can be opened on.
@@ -70,7 +70,7 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// As [`Backend::step`].
-    fn device_memory(&self) -> Result<Vec<Item>, RunError> {
+    fn device_memory(&self) -> Result<Vec<MemoryItem>, RunError> {
         Ok(Vec::new())
     }
 
@@ -79,12 +79,9 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// As [`Backend::step`].
-    fn observed(&mut self, _plan: usize) -> Result<Observed, RunError> {
-        Ok(Observed::default())
+    fn device_usage(&mut self, _plan: usize) -> Result<DeviceUsage, RunError> {
+        Ok(DeviceUsage::default())
     }
-
-    /// Nothing but arithmetic on registers, on all threads; returns how many operations. What a run can be compared with.
-    fn burst(&mut self, rounds: usize) -> u64;
 
     /// The number of threads that compute.
     fn threads(&self) -> usize;

@@ -56,11 +56,13 @@ pub mod audit;
 mod device;
 mod file;
 pub mod heap;
+mod probe;
 pub mod process;
 mod session;
 
 pub use cuda::{OtherMemory, OtherStream, Places};
-pub use device::{Device, Gpu, Host, Resident, libraries};
+pub use device::{Device, CudaDevice, Host, StreamSession, required_libraries};
 pub use file::{ImageFile, OpenError};
 pub use plan::{Plan, Port};
+pub use probe::FlopsProbe;
 pub use session::{RunError, Session, WeightSource, check_input, open, open_all};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Resident memory of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct ProcessMemory {
     /// Resident now.
     pub rss_bytes: u64,
     /// The most that ever was resident.
@@ -12,29 +12,29 @@ pub struct Figures {
     /// Resident, private and written to.
     pub private_dirty_bytes: u64,
     /// What is resident, by what it is; adds up to `rss_bytes`.
-    pub items: Vec<Item>,
+    pub items: Vec<MemoryItem>,
     /// What is taken of a device's own memory, where there is one.
-    pub device: Vec<Item>,
+    pub device: Vec<MemoryItem>,
     /// Of these, what a run took.
     pub device_in_run: u64,
     /// What a device's own management says that processes hold, where there is one.
-    pub observed: Observed,
+    pub device_usage: DeviceUsage,
 }
 
 /// What a device's own management says of its memory: whole processes, whatever they hold it for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observed {
+pub struct DeviceUsage {
     /// What it tells.
-    pub items: Vec<Item>,
+    pub items: Vec<MemoryItem>,
     /// What it does not tell.
-    pub untold: Vec<Untold>,
+    pub unavailable: Vec<Unavailable>,
     /// How often a driver allocated in a run, where that is known.
     pub allocations_in_run: Option<u64>,
 }
 
 /// What could not be told, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Untold {
+pub struct Unavailable {
     /// What it would have been.
     pub what: String,
     /// Why nobody knows.
@@ -43,7 +43,7 @@ pub struct Untold {
 
 /// Resident bytes of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct MemoryItem {
     /// What they are.
     pub what: String,
     /// How that is known.
@@ -52,22 +52,22 @@ pub struct Item {
     pub bytes: u64,
 }
 
-/// Reads the figures of this process. `known` names address ranges that the caller can tell apart from others, as the
+/// Reads the memory of this process. `known` names address ranges that the caller can tell apart from others, as the
 /// arena and the mapped image. `None` where the system does not tell.
-pub fn figures(known: &[(&str, Range<usize>)]) -> Option<Figures> {
+pub fn memory(known: &[(&str, Range<usize>)]) -> Option<ProcessMemory> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let exe = std::fs::read_link("/proc/self/exe").map(|path| path.display().to_string()).unwrap_or_default();
-    let mut figures = parse_smaps(&smaps, known, &exe);
-    figures.peak_rss_bytes = field_kib(&status, "VmHWM:").unwrap_or(0) * 1024;
+    let mut memory = parse_smaps(&smaps, known, &exe);
+    memory.peak_rss_bytes = field_kib(&status, "VmHWM:").unwrap_or(0) * 1024;
     // The peak is sampled by the kernel and may lag behind the sum of the parts.
-    figures.peak_rss_bytes = figures.peak_rss_bytes.max(figures.rss_bytes);
-    Some(figures)
+    memory.peak_rss_bytes = memory.peak_rss_bytes.max(memory.rss_bytes);
+    Some(memory)
 }
 
 /// Sums the mappings of `/proc/PID/smaps` by kind.
-fn parse_smaps(smaps: &str, known: &[(&str, Range<usize>)], exe: &str) -> Figures {
-    let mut figures = Figures::default();
+fn parse_smaps(smaps: &str, known: &[(&str, Range<usize>)], exe: &str) -> ProcessMemory {
+    let mut memory = ProcessMemory::default();
     let (mut what, mut method) = (String::new(), "");
     // Where a mapping that nobody can touch ends, if it is as short as a guard page: stacks of threads lie above one.
     let mut guard_end = None;
@@ -78,18 +78,18 @@ fn parse_smaps(smaps: &str, known: &[(&str, Range<usize>)], exe: &str) -> Figure
             guard_end = is_guard.then_some(range.end);
             (what, method) = kind(&range, name, is_stack, known, exe);
         } else if let Some(kib) = field_kib(line, "Rss:") {
-            figures.rss_bytes += kib * 1024;
-            match figures.items.iter_mut().find(|item| item.what == what) {
+            memory.rss_bytes += kib * 1024;
+            match memory.items.iter_mut().find(|item| item.what == what) {
                 Some(item) => item.bytes += kib * 1024,
-                None => figures.items.push(Item { what: what.clone(), method: method.to_string(), bytes: kib * 1024 }),
+                None => memory.items.push(MemoryItem { what: what.clone(), method: method.to_string(), bytes: kib * 1024 }),
             }
         } else if let Some(kib) = field_kib(line, "Private_Dirty:") {
-            figures.private_dirty_bytes += kib * 1024;
+            memory.private_dirty_bytes += kib * 1024;
         }
     }
-    figures.items.retain(|item| 0 < item.bytes);
-    figures.items.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.what.cmp(&b.what)));
-    figures
+    memory.items.retain(|item| 0 < item.bytes);
+    memory.items.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.what.cmp(&b.what)));
+    memory
 }
 
 /// The address range and name of a mapping, if the line begins one.
@@ -153,9 +153,9 @@ mod tests {
             Rss:                   0 kB\nPrivate_Dirty:         0 kB\n\
             e000-f000 rw-p 00000000 00:00 0 \n\
             Rss:                   2 kB\nPrivate_Dirty:         2 kB\n";
-        let figures = parse_smaps(smaps, &[("arena", 0x8000..0x8800)], "/bin/model");
-        assert_eq!((figures.rss_bytes, figures.private_dirty_bytes), (42 * 1024, 18 * 1024));
-        let items: Vec<(&str, u64)> = figures.items.iter().map(|item| (&item.what[..], item.bytes / 1024)).collect();
+        let memory = parse_smaps(smaps, &[("arena", 0x8000..0x8800)], "/bin/model");
+        assert_eq!((memory.rss_bytes, memory.private_dirty_bytes), (42 * 1024, 18 * 1024));
+        let items: Vec<(&str, u64)> = memory.items.iter().map(|item| (&item.what[..], item.bytes / 1024)).collect();
         assert_eq!(
             items,
             [
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn items_add_up_to_what_is_resident() {
-        let figures = figures(&[]).expect("Linux tells");
-        assert_eq!(figures.items.iter().map(|item| item.bytes).sum::<u64>(), figures.rss_bytes);
-        assert!(0 < figures.rss_bytes && figures.rss_bytes <= figures.peak_rss_bytes);
+        let memory = memory(&[]).expect("Linux tells");
+        assert_eq!(memory.items.iter().map(|item| item.bytes).sum::<u64>(), memory.rss_bytes);
+        assert!(0 < memory.rss_bytes && memory.rss_bytes <= memory.peak_rss_bytes);
     }
 }

@@ -6,7 +6,7 @@ use plan::{Plan, Port};
 use types::Tensor;
 
 use crate::device::{Backend, Device};
-use crate::process::{Item, Observed};
+use crate::process::{MemoryItem, DeviceUsage};
 
 /// Who keeps the bytes of a plan's constants while it runs.
 pub trait WeightSource: Send + Sync {
@@ -157,12 +157,6 @@ impl Session {
         self.backend.fills_workspace(self.selected, step)
     }
 
-    /// Nothing but arithmetic on registers, on all threads; returns how many operations that was, a multiply-add counting
-    /// as two. What steps can be compared with.
-    pub fn burst(&mut self, rounds: usize) -> u64 {
-        self.backend.burst(rounds)
-    }
-
     /// Reads output number `ix`.
     ///
     /// # Panics
@@ -187,7 +181,7 @@ impl Session {
     ///
     /// # Errors
     /// The device does not say.
-    pub fn device_memory(&self) -> Result<Vec<Item>, RunError> {
+    pub fn device_memory(&self) -> Result<Vec<MemoryItem>, RunError> {
         self.backend.device_memory()
     }
 
@@ -196,8 +190,8 @@ impl Session {
     ///
     /// # Errors
     /// The run fails.
-    pub fn observed(&mut self) -> Result<Observed, RunError> {
-        self.backend.observed(self.selected)
+    pub fn device_usage(&mut self) -> Result<DeviceUsage, RunError> {
+        self.backend.device_usage(self.selected)
     }
 
     /// How many bytes of it.

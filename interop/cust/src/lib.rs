@@ -15,7 +15,7 @@ use std::sync::Arc;
 use cust::device::Device;
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::stream::Stream;
-use runtime::{Gpu, ImageFile, OtherMemory, OtherStream, Places, Resident};
+use runtime::{CudaDevice, ImageFile, OtherMemory, OtherStream, Places, StreamSession};
 use types::DType;
 
 /// What does not work.
@@ -92,7 +92,7 @@ impl<'a, T: Element> From<&'a mut DeviceSlice<T>> for Output<'a> {
 }
 
 /// A compiled model on a GPU.
-pub struct Model(Resident);
+pub struct Model(StreamSession);
 
 impl Model {
     /// Opens the model of an executable on the device of a context. `places` says where NVIDIA's libraries may be, for
@@ -103,8 +103,8 @@ impl Model {
     pub fn open(executable: &Path, device: Device, places: Places) -> Result<Model, Error> {
         let image = ImageFile::open(executable)?;
         // The driver's handle of a device is its number.
-        let gpu = Gpu { ordinal: usize::try_from(device.as_raw()).unwrap_or_default(), places };
-        Ok(Model(Resident::open(image.plans.clone(), Arc::new(image), &gpu)?))
+        let gpu = CudaDevice { ordinal: usize::try_from(device.as_raw()).unwrap_or_default(), places };
+        Ok(Model(StreamSession::open(image.plans.clone(), Arc::new(image), &gpu)?))
     }
 
     /// Selects what was compiled for a batch; whether there is that.

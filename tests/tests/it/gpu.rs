@@ -12,7 +12,7 @@ use cuda_mock::{BuildError, Compiler, Library};
 use ir::Graph;
 use ir::ops::Recurrent;
 use lower::cuda::assemble;
-use plan::{Module, Operand, Place, Plan};
+use plan::{DeviceCode, Operand, Place, Plan};
 use types::recurrent::{Cell, Reset, Sweep};
 use types::{Bytes, DType, Tensor, npy};
 
@@ -87,7 +87,7 @@ impl Mocked {
             assert!(compiled.plan.arena.size <= budget && compiled.fit.is_some(), "{name}");
         }
         let source = assemble([&mut compiled.plan]);
-        compiled.plan.modules.extend(code.map(|code| Module { arch: "sm_90".into(), code }));
+        compiled.plan.modules.extend(code.map(|code| DeviceCode { arch: "sm_90".into(), code }));
         let kernels = folder.join("kernels.inc");
         std::fs::write(&kernels, source.for_shim()).expect("the folder is ours");
         if !build_driver(&folder, &kernels) {

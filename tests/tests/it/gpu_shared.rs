@@ -95,7 +95,7 @@ fn run_shared(folder: &Path) {
     let folders = [folder.to_path_buf(), folder.with_file_name("gpu-shared-second")];
     let open = |folder: &Path| {
         let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
-        runtime::open_all(image.plans.clone(), Arc::new(image), &runtime::Gpu::default())
+        runtime::open_all(image.plans.clone(), Arc::new(image), &runtime::CudaDevice::default())
     };
     let read = |path: PathBuf| npy::read(&std::fs::read(path).expect("it was written")).expect("it is an npy file");
     let inputs = |folder: &Path, plan: &Plan| -> Vec<Tensor> {
@@ -196,8 +196,8 @@ fn run_resident(folder: &Path) {
     // Where there are two GPUs, what is the thread's own is the other one.
     let other = cuda::driver::Gpu::open(1).ok();
     let own = || other.iter().for_each(|other| assert!(other.memory().is_ok(), "it takes up its context"));
-    let gpu = runtime::Gpu::default();
-    let mut resident = runtime::Resident::open(image.plans.clone(), Arc::new(image), &gpu).expect("it opens");
+    let gpu = runtime::CudaDevice::default();
+    let mut resident = runtime::StreamSession::open(image.plans.clone(), Arc::new(image), &gpu).expect("it opens");
     let plan = resident.plan().clone();
     assert!(resident.select(plan.batch) && !resident.select(77));
     // Another owner of the same device, with memory of its own.
@@ -216,7 +216,7 @@ fn run_resident(folder: &Path) {
         let stream = runtime::OtherStream::new(std::ptr::NonNull::dangling().as_ptr());
         (stream, other(&x, x.size()), other(&x, 4), other(&y, y.size()))
     };
-    let refused = |resident: &mut runtime::Resident, inputs: &[_], outputs: &[_]| {
+    let refused = |resident: &mut runtime::StreamSession, inputs: &[_], outputs: &[_]| {
         resident.enqueue(stream, inputs, outputs).expect_err("that does not fit").to_string()
     };
     assert!(refused(&mut resident, &[], &[output]).contains("the plan has 1 inputs, and 0 are given"));

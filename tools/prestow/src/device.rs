@@ -8,7 +8,7 @@ use cuda::cudnn::Planner;
 use cuda::nvrtc::Compiler;
 use cuda::{Facts, Places, Properties};
 use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, EMITTED_CONVS, EMITTED_PRODUCTS, assemble};
-use plan::{Module, Plan, Step};
+use plan::{DeviceCode, Plan, Step};
 use types::Bytes;
 
 use crate::arguments::Libraries;
@@ -47,11 +47,11 @@ impl Device {
     }
 
     /// What makes machine code of a source, for as many threads as there are.
-    pub(crate) fn code(&self) -> impl Fn(&str, &str) -> Result<Module, String> + Sync + use<> {
+    pub(crate) fn code(&self) -> impl Fn(&str, &str) -> Result<DeviceCode, String> + Sync + use<> {
         let compiler = self.compiler;
         move |source, arch| {
             let cubin = compiler.compile(source, arch).map_err(|error| error.to_string())?;
-            Ok(Module { arch: cubin.arch, code: cubin.bytes })
+            Ok(DeviceCode { arch: cubin.arch, code: cubin.bytes })
         }
     }
 

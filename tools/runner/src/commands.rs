@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use plan::{Plan, Port};
 use report::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
-use runtime::{Device, Gpu, Host, ImageFile, Places, Session, audit, heap, process};
+use runtime::{CudaDevice, Device, FlopsProbe, Host, ImageFile, Places, Session, audit, heap, process};
 use serde_json::json;
 use types::{Tensor, npy};
 
@@ -57,7 +57,7 @@ pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let host = Host { threads: common.threads.unwrap_or(processors) };
     let places = Places::of(|name| std::env::var_os(name));
-    let gpu = Gpu { ordinal: common.device.unwrap_or(0), places };
+    let gpu = CudaDevice { ordinal: common.device.unwrap_or(0), places };
     let is_for_gpu = image.plans.iter().any(|plan| plan.target.starts_with("cuda:"));
     let device: &dyn Device = if is_for_gpu { &gpu } else { &host };
     let session = runtime::open_all(image.plans.clone(), Arc::new(image.clone()), device);
@@ -185,14 +185,15 @@ fn device_seconds(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Re
     Ok(seconds)
 }
 
-/// Rounds of a burst: about as long as a short step.
-const BURST_ROUNDS: usize = 20;
+/// Rounds of the probe: about as long as a short step.
+const PROBE_ROUNDS: usize = 20;
 
 fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Option<&Path>) -> Result<(), String> {
     let image = open_image()?;
     let mut session = open_session(&image, common)?;
     let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
     (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
+    let probe = FlopsProbe::new(session.plan(), session.threads());
     let (mut seconds, mut peak) = (vec![f64::INFINITY; session.plan().steps.len()], 0.0f64);
     for _ in 0..iters {
         write_inputs(&mut session, &bytes)?;
@@ -201,10 +202,12 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
             done.map_err(|error| error.to_string())?;
             *least = least.min(seconds);
         }
-        // Threads that the last step did not need may be parked: the first burst wakes them.
-        session.burst(BURST_ROUNDS);
-        let (flops, burst) = timed(|| session.burst(BURST_ROUNDS));
-        peak = peak.max(flops as f64 / burst);
+        if let Some(probe) = &probe {
+            // The first call wakes threads that are parked.
+            probe.run(PROBE_ROUNDS);
+            let (flops, seconds) = timed(|| probe.run(PROBE_ROUNDS));
+            peak = peak.max(flops as f64 / seconds);
+        }
     }
     // What the processor's memory does says nothing about a device.
     let here = session.device_memory().map_err(|error| error.to_string())?.is_empty();
@@ -252,12 +255,12 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     let [in_arena, in_image] = PLANNED_MAPPINGS;
     let known = [(in_arena, arena), (in_image, range_of(image.bytes()))];
     // Before the audit, whose own copies would count.
-    let mut figures = process::figures(&known).unwrap_or_default();
-    figures.device = device;
-    figures.device_in_run = taken_in_run;
-    figures.observed = session.observed().map_err(|error| error.to_string())?;
+    let mut memory = process::memory(&known).unwrap_or_default();
+    memory.device = device;
+    memory.device_in_run = taken_in_run;
+    memory.device_usage = session.device_usage().map_err(|error| error.to_string())?;
     let audit = audit::audit(session, &bytes).map_err(|error| error.to_string())?;
-    Ok(Report::new(session.plan()).with_actual(&audit, allocations, &figures))
+    Ok(Report::new(session.plan()).with_actual(&audit, allocations, &memory))
 }
 
 fn range_of(bytes: &[u8]) -> std::ops::Range<usize> {

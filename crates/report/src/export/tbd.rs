@@ -84,7 +84,7 @@ fn tag(item: &Item) -> String {
     }
     let name = &item.name;
     match (item.kind, &item.role[..]) {
-        (ItemKind::Hole | ItemKind::OtherBatches, _) => "untagged".into(),
+        (ItemKind::Free | ItemKind::OtherBatches, _) => "untagged".into(),
         (_, "weight" | "constant" | "input") => format!("in_arg:{name}"),
         (_, "weight_gradient") => format!("arg_grad:{name}"),
         (_, "state") => format!("aux_state:{name}"),

@@ -24,7 +24,7 @@ fn tag(item: &Item) -> String {
     }
     let name = plain(&item.name);
     match (item.kind, &item.role[..]) {
-        (ItemKind::Hole, _) => "unknown:hole".into(),
+        (ItemKind::Free, _) => "unknown:hole".into(),
         (ItemKind::OtherBatches, _) => "unknown:constants_of_other_batches".into(),
         (_, "weight" | "constant") => format!("in_arg:{name}"),
         (_, "weight_gradient") => format!("arg_grad:{name}"),

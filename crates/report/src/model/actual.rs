@@ -1,7 +1,7 @@
 //! [`Measured`]: what a run really used, beside the plan.
 
-use runtime::audit::{Audit, Touched};
-use runtime::process::{Figures, Item};
+use runtime::audit::{Audit, BufferAudit};
+use runtime::process::{MemoryItem, ProcessMemory};
 use serde::{Deserialize, Serialize};
 
 use super::Report;
@@ -9,7 +9,7 @@ use super::Report;
 /// What a run really used, and whether that is what was planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// The figures.
+    /// The memory.
     pub actual: Actual,
     /// The conclusion.
     pub verdict: Verdict,
@@ -50,12 +50,12 @@ pub struct Actual {
     pub device_processes: Vec<ProcessItem>,
     /// What it does not tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub device_untold: Vec<Untold>,
+    pub device_untold: Vec<UnavailableItem>,
 }
 
 /// What could not be told, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Untold {
+pub struct UnavailableItem {
     /// What it would have been.
     pub what: String,
     /// Why nobody knows.
@@ -133,12 +133,12 @@ pub struct BufferActual {
 }
 
 impl BufferActual {
-    fn new(bytes: u64, touched: &Touched) -> BufferActual {
+    fn new(bytes: u64, touched: &BufferAudit) -> BufferActual {
         let verdict = match *touched {
-            Touched { outside: 1.., .. } => Verdict::Outside,
-            Touched { written, .. } if written < bytes => Verdict::Smaller,
+            BufferAudit { outside: 1.., .. } => Verdict::Outside,
+            BufferAudit { written, .. } if written < bytes => Verdict::Smaller,
             // What only ever held an operand before it was written shows no pattern.
-            Touched { assumed: 1.., .. } => Verdict::Undetermined,
+            BufferAudit { assumed: 1.., .. } => Verdict::Undetermined,
             _ => Verdict::Equal,
         };
         BufferActual { written_bytes: touched.written, outside_bytes: touched.outside, verdict }
@@ -151,7 +151,7 @@ pub const PLANNED_MAPPINGS: [&str; 2] = ["arena", "image (plan and weights)"];
 impl Report {
     /// Adds what a run really used.
     #[must_use]
-    pub fn with_actual(mut self, audit: &Audit, heap_allocations: u64, figures: &Figures) -> Report {
+    pub fn with_actual(mut self, audit: &Audit, heap_allocations: u64, memory: &ProcessMemory) -> Report {
         for (buffer, touched) in self.planned.buffers.iter_mut().zip(&audit.buffers) {
             buffer.actual = Some(BufferActual::new(buffer.bytes, touched));
         }
@@ -159,23 +159,23 @@ impl Report {
             Verdict::Outside
         } else if !audit.same_results {
             Verdict::Stale
-        } else if 0 < heap_allocations || 0 < figures.device_in_run || figures.observed.allocations_in_run > Some(0) {
+        } else if 0 < heap_allocations || 0 < memory.device_in_run || memory.device_usage.allocations_in_run > Some(0) {
             Verdict::Allocates
         } else if audit.written_bytes < audit.planned_bytes {
             Verdict::Smaller
         } else {
             Verdict::Equal
         };
-        let told = |item: &Item| {
-            let Item { what, bytes, method } = item.clone();
+        let told = |item: &MemoryItem| {
+            let MemoryItem { what, bytes, method } = item.clone();
             ProcessItem { what, bytes, method }
         };
-        let items = figures.items.iter().map(told);
-        let device = figures.device.iter().map(told).collect();
-        let device_processes = figures.observed.items.iter().map(told).collect();
-        let untold = figures.observed.untold.iter();
+        let items = memory.items.iter().map(told);
+        let device = memory.device.iter().map(told).collect();
+        let device_processes = memory.device_usage.items.iter().map(told).collect();
+        let untold = memory.device_usage.unavailable.iter();
         let device_untold =
-            untold.map(|untold| Untold { what: untold.what.clone(), why: untold.why.clone() }).collect();
+            untold.map(|untold| UnavailableItem { what: untold.what.clone(), why: untold.why.clone() }).collect();
         let (planned_resident, residual) = items.partition(|item| PLANNED_MAPPINGS.contains(&item.what.as_str()));
         let actual = Actual {
             arena_planned_bytes: audit.planned_bytes,
@@ -185,9 +185,9 @@ impl Report {
             heap_allocations_in_run: heap_allocations,
             same_results: audit.same_results,
             live_written_bytes: audit.live_written.clone(),
-            peak_rss_bytes: figures.peak_rss_bytes,
-            rss_bytes: figures.rss_bytes,
-            private_dirty_bytes: figures.private_dirty_bytes,
+            peak_rss_bytes: memory.peak_rss_bytes,
+            rss_bytes: memory.rss_bytes,
+            private_dirty_bytes: memory.private_dirty_bytes,
             planned_resident,
             residual,
             device,

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use plan::{Buffer, Held, Operand, Place, Plan, Refusal, Refused, Sharing};
+use plan::{Buffer, ValueSpan, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing};
 use types::{Bytes, Layout, Role};
 
 use super::{
-    AtPeak, BufferRow, ConstantRow, FORMAT, Hole, Order, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
+    AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Order, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
     ValueRow, Why,
 };
 
@@ -88,7 +88,7 @@ pub(crate) fn finish(planned: &mut Planned) {
 }
 
 /// Ranges of the arena under no buffer at a step.
-fn holes(planned: &Planned, step: u32) -> Vec<Hole> {
+fn holes(planned: &Planned, step: u32) -> Vec<FreeRange> {
     let mut live: Vec<(u64, u64)> = planned
         .buffers
         .iter()
@@ -101,7 +101,7 @@ fn holes(planned: &Planned, step: u32) -> Vec<Hole> {
     let mut holes = Vec::new();
     for (start, next) in live {
         if end < start {
-            holes.push(Hole { offset: end, bytes: start - end });
+            holes.push(FreeRange { offset: end, bytes: start - end });
         }
         end = end.max(next);
     }
@@ -173,7 +173,7 @@ impl Touches {
 
 fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow {
     let touch = |step: Option<u32>| step.map(|step| Touch { step, scope: plan.steps[step as usize].scope.to_string() });
-    let value = |held: &Held| ValueRow {
+    let value = |held: &ValueSpan| ValueRow {
         name: held.name.clone(),
         dtype: held.dtype.to_string(),
         shape: held.shape.to_vec(),
@@ -210,20 +210,20 @@ fn sharing(sharing: Sharing) -> &'static str {
     }
 }
 
-fn refused(refused: &Refused) -> RefusedRow {
-    let Refused { node, of, sharing: wanted, reason } = refused;
+fn refused(refused: &RefusedSharing) -> RefusedRow {
+    let RefusedSharing { node, of, sharing: wanted, reason } = refused;
     let at = if node.as_str() == of { String::new() } else { format!(" at `{node}`") };
     let what = match wanted {
         Sharing::Part => format!("not written inside `{of}`{at}"),
         _ => format!("not in the bytes of `{of}`{at}"),
     };
     let (reason, why) = match reason {
-        Refusal::ReadLater { by } => ("read_later", format!("`{by}` still reads them")),
-        Refusal::Output => ("output", "they are a result of the model".into()),
-        Refusal::Given => ("given", "the caller or the image owns what would have to move".into()),
-        Refusal::Kernel => ("kernel", "the kernel still reads while it writes".into()),
-        Refusal::Occupied => ("occupied", "the block is shared with others and cannot move".into()),
-        Refusal::Peak { more } => ("peak", format!("the peak would grow by {more}")),
+        RefusedReason::ReadLater { by } => ("read_later", format!("`{by}` still reads them")),
+        RefusedReason::Output => ("output", "they are a result of the model".into()),
+        RefusedReason::Given => ("given", "the caller or the image owns what would have to move".into()),
+        RefusedReason::Kernel => ("kernel", "the kernel still reads while it writes".into()),
+        RefusedReason::Occupied => ("occupied", "the block is shared with others and cannot move".into()),
+        RefusedReason::Peak { more } => ("peak", format!("the peak would grow by {more}")),
     };
     let sharing = sharing(*wanted).into();
     RefusedRow {

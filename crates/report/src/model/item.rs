@@ -29,7 +29,7 @@ pub(crate) enum ItemKind {
     /// A constant, by its position.
     Constant(usize),
     /// Arena bytes under no buffer.
-    Hole,
+    Free,
     /// Bytes of the constants' section that other batches read.
     OtherBatches,
 }
@@ -59,7 +59,7 @@ pub(crate) fn items(report: &Report) -> Vec<Item> {
     }
     let holes: u64 = planned.holes_at_peak.iter().map(|hole| hole.bytes).sum();
     for (kind, scope, role, bytes) in [
-        (ItemKind::Hole, "", "hole", holes),
+        (ItemKind::Free, "", "hole", holes),
         (ItemKind::OtherBatches, "(other batches)", "constant", planned.constants_other_bytes),
     ] {
         if 0 < bytes {

@@ -17,7 +17,7 @@ use plan::Proof;
 use serde::{Deserialize, Serialize};
 use types::Bytes;
 
-pub use actual::{Actual, BufferActual, Measured, Outside, PLANNED_MAPPINGS, ProcessItem, Untold, Verdict};
+pub use actual::{Actual, BufferActual, Measured, Outside, PLANNED_MAPPINGS, ProcessItem, UnavailableItem, Verdict};
 pub use build::placement_csv;
 pub(crate) use build::{finish, timeline};
 pub(crate) use item::{Item, ItemKind, items};
@@ -107,7 +107,7 @@ pub struct Planned {
     /// and `constant` from the image.
     pub by_role: BTreeMap<String, u64>,
     /// Ranges of the arena under no buffer at the peak step.
-    pub holes_at_peak: Vec<Hole>,
+    pub holes_at_peak: Vec<FreeRange>,
     /// The buffers that are alive at the peak step, the largest first, and why.
     pub alive_at_peak: Vec<AtPeak>,
     /// The kernel calls.
@@ -170,7 +170,7 @@ impl From<Proof> for State {
 
 /// A range of the arena under no buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hole {
+pub struct FreeRange {
     /// Where it begins.
     pub offset: u64,
     /// How long it is.

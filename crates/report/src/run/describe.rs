@@ -68,7 +68,7 @@ impl Description {
             steps: plan.steps.len(),
             parameters: plan.parameters,
             flops: plan.flops,
-            libraries: runtime::libraries(plan),
+            libraries: runtime::required_libraries(plan),
             format_version: FORMAT_VERSION,
         }
     }

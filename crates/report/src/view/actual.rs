@@ -7,7 +7,7 @@ use types::Bytes;
 use super::Options;
 use super::terminal::{fit, wrap};
 use crate::Report;
-use crate::model::{BufferRow, Untold, Verdict};
+use crate::model::{BufferRow, UnavailableItem, Verdict};
 
 /// Buffers whose verdict is not `equal` in full, the rest in a count, then the process item by item.
 pub(crate) fn text(report: &Report, options: &Options) -> String {
@@ -64,7 +64,7 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
         let line = format!("    {:>12}  {} ({})", Bytes(row.bytes).to_string(), row.what, row.method);
         let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
     }
-    for Untold { what, why } in &actual.device_untold {
+    for UnavailableItem { what, why } in &actual.device_untold {
         let line = format!("    {:>12}  {what} ({why})", "not told");
         let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
     }

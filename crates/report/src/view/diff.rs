@@ -21,11 +21,11 @@ pub struct Diff {
     /// Bytes at the peak by tag, where they differ; the largest differences first.
     pub tags: Vec<TagDelta>,
     /// Buffers that only `b` has.
-    pub new: Vec<Gone>,
+    pub new: Vec<TagSize>,
     /// Buffers that only `a` has.
-    pub gone: Vec<Gone>,
+    pub gone: Vec<TagSize>,
     /// Buffers of both that lie elsewhere, live otherwise or have another size.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<MovedBuffer>,
     /// Values that share bytes in `b` and not in `a`, with how.
     pub aliases_gained: Vec<String>,
     /// Values that share bytes in `a` and not in `b`, with how.
@@ -70,7 +70,7 @@ impl TagDelta {
 
 /// A buffer that only one of them has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gone {
+pub struct TagSize {
     /// Its tag.
     pub tag: String,
     /// Its size.
@@ -79,7 +79,7 @@ pub struct Gone {
 
 /// A buffer that both have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Moved {
+pub struct MovedBuffer {
     /// Its tag.
     pub tag: String,
     /// Offset, size, first and last step in the first.
@@ -96,7 +96,7 @@ impl Diff {
             let at = |buffer: &BufferRow| {
                 [buffer.offset, buffer.bytes, u64::from(buffer.first_step), u64::from(buffer.last_step)]
             };
-            (at(a) != at(b)).then(|| Moved { tag: a.tag.clone(), a: at(a), b: at(b) })
+            (at(a) != at(b)).then(|| MovedBuffer { tag: a.tag.clone(), a: at(a), b: at(b) })
         });
         let (shared_a, shared_b) = (aliases(a), aliases(b));
         Diff {
@@ -214,13 +214,13 @@ fn tags(a: &Report, b: &Report) -> Vec<TagDelta> {
 type Pairs<'a> = Vec<(&'a BufferRow, &'a BufferRow)>;
 
 /// Buffers of both, those that only the first has, those that only the second has.
-fn pair<'a>(a: &'a [BufferRow], b: &'a [BufferRow]) -> (Pairs<'a>, Vec<Gone>, Vec<Gone>) {
+fn pair<'a>(a: &'a [BufferRow], b: &'a [BufferRow]) -> (Pairs<'a>, Vec<TagSize>, Vec<TagSize>) {
     let by_tag = |buffers: &'a [BufferRow]| {
         let mut map: BTreeMap<&str, Vec<&BufferRow>> = BTreeMap::new();
         buffers.iter().for_each(|buffer| map.entry(&buffer.tag).or_default().push(buffer));
         map
     };
-    let gone = |buffer: &&BufferRow| Gone { tag: buffer.tag.clone(), bytes: buffer.bytes };
+    let gone = |buffer: &&BufferRow| TagSize { tag: buffer.tag.clone(), bytes: buffer.bytes };
     let (a, mut b) = (by_tag(a), by_tag(b));
     let (mut pairs, mut only_a) = (Vec::new(), Vec::new());
     for (tag, of_a) in a {
@@ -232,7 +232,7 @@ fn pair<'a>(a: &'a [BufferRow], b: &'a [BufferRow]) -> (Pairs<'a>, Vec<Gone>, Ve
             b.insert(tag, of_b[both..].to_vec());
         }
     }
-    let mut only_b: Vec<Gone> = b.into_values().flatten().map(|buffer| gone(&buffer)).collect();
+    let mut only_b: Vec<TagSize> = b.into_values().flatten().map(|buffer| gone(&buffer)).collect();
     for list in [&mut only_a, &mut only_b] {
         list.sort_by_key(|row| (std::cmp::Reverse(row.bytes), row.tag.clone()));
     }

@@ -178,7 +178,7 @@ pub(crate) fn stacks(report: &Report, measure: Measure) -> Vec<(Vec<String>, u12
         let times = match (measure, item.kind) {
             (Measure::PeakBytes, _) => 1,
             // What the arena holds changes from step to step and is added up below.
-            (Measure::ByteSteps, ItemKind::Buffer(_) | ItemKind::Hole) => continue,
+            (Measure::ByteSteps, ItemKind::Buffer(_) | ItemKind::Free) => continue,
             (Measure::ByteSteps, _) => steps,
         };
         add(&item.scope, &item.role, u128::from(item.bytes) * times);

@@ -6,20 +6,20 @@ use std::process::{Command, Output};
 
 use arena::{Aim, Limits, place};
 use plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Held, Operand, Order, Place, Plan, Port, Proof, Refusal, Refused,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, ValueSpan, Operand, Order, Place, Plan, Port, Proof, RefusedReason, RefusedSharing,
     Sharing, Step,
 };
 use prestow_report::Report;
-use runtime::audit::{Audit, Touched};
-use runtime::process::{Figures, Item};
+use runtime::audit::{Audit, BufferAudit};
+use runtime::process::{MemoryItem, ProcessMemory};
 use types::{Bytes, DType, Layout, Random, Role, Scope, Shape, Tag};
 
 fn tag(scope: &str, role: Role) -> Tag {
     Tag { scope: Scope::new(scope), role }
 }
 
-fn held(name: &str, elements: usize, steps: (u32, u32), sharing: Sharing) -> Held {
-    Held {
+fn held(name: &str, elements: usize, steps: (u32, u32), sharing: Sharing) -> ValueSpan {
+    ValueSpan {
         name: name.into(),
         dtype: DType::F32,
         shape: Shape::from([elements]),
@@ -31,7 +31,7 @@ fn held(name: &str, elements: usize, steps: (u32, u32), sharing: Sharing) -> Hel
     }
 }
 
-fn buffer(tag: Tag, size: u64, offset: u64, steps: (u32, u32), values: Vec<Held>) -> Buffer {
+fn buffer(tag: Tag, size: u64, offset: u64, steps: (u32, u32), values: Vec<ValueSpan>) -> Buffer {
     let (size, offset) = (Bytes(size), Bytes(offset));
     Buffer { tag, size, offset, first_step: steps.0, last_step: steps.1, values, refused: Vec::new() }
 }
@@ -83,11 +83,11 @@ pub(crate) fn small() -> Plan {
         (2, 3),
         vec![held("block1/conv2", 64, (2, 3), Sharing::Own)],
     );
-    conv2.refused.push(Refused {
+    conv2.refused.push(RefusedSharing {
         node: Scope::new("block1/conv2"),
         of: "block1/relu".into(),
         sharing: Sharing::InPlace,
-        reason: Refusal::ReadLater { by: Scope::new("head/add") },
+        reason: RefusedReason::ReadLater { by: Scope::new("head/add") },
     });
     let buffers = vec![
         buffer(tag("data", Role::Input), 100, 256, (0, 0), vec![held("data", 25, (0, 0), Sharing::Own)]),
@@ -139,25 +139,25 @@ pub(crate) fn small() -> Plan {
 
 /// The small plan's report with what a run might have used: all of it, but for the last 8 bytes of the workspace.
 pub(crate) fn small_measured() -> Report {
-    let seen = |written| Touched { written, ..Touched::default() };
+    let seen = |written| BufferAudit { written, ..BufferAudit::default() };
     let audit = Audit {
         planned_bytes: 776,
         written_bytes: 768,
         outside_bytes: 0,
-        buffers: vec![seen(100), seen(192), seen(256), seen(256), Touched { written: 200, assumed: 4, outside: 0 }],
+        buffers: vec![seen(100), seen(192), seen(256), seen(256), BufferAudit { written: 200, assumed: 4, outside: 0 }],
         live_written: vec![548, 256, 512, 712],
         outside: Vec::new(),
         same_results: true,
     };
-    let item = |what: &str, bytes| Item { what: what.into(), method: "counted".into(), bytes };
-    let figures = Figures {
+    let item = |what: &str, bytes| MemoryItem { what: what.into(), method: "counted".into(), bytes };
+    let memory = ProcessMemory {
         rss_bytes: 10_000,
         peak_rss_bytes: 12_000,
         private_dirty_bytes: 5_000,
         items: vec![item("arena", 832), item("image (plan and weights)", 400), item("heap", 8_768)],
-        ..Figures::default()
+        ..ProcessMemory::default()
     };
-    Report::new(&small()).with_actual(&audit, 0, &figures)
+    Report::new(&small()).with_actual(&audit, 0, &memory)
 }
 
 /// A plan of random buffers over a number of steps, each with some values, placed by the placer.
@@ -184,7 +184,7 @@ pub(crate) fn random(seed: u64, steps: usize, buffers: usize) -> Plan {
             let count = count.min(elements - offset);
             let name = format!("{}/value{value}", plan.steps[start].scope);
             let value = held(&name, count, (start as u32, end as u32), Sharing::Part);
-            values.push(Held { offset: Bytes(4 * offset as u64), ..value });
+            values.push(ValueSpan { offset: Bytes(4 * offset as u64), ..value });
         }
         let tag = tag(&format!("{}/buffer{ix}", plan.steps[first].scope), role);
         plan.buffers.push(buffer(tag, 4 * elements as u64, 0, (first as u32, last as u32), values));

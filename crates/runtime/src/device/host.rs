@@ -251,10 +251,6 @@ impl Backend for HostBackend {
         Ok(&mut self.arena)
     }
 
-    fn burst(&mut self, rounds: usize) -> u64 {
-        cpu::burst(&self.pool, rounds)
-    }
-
     fn threads(&self) -> usize {
         self.pool.threads()
     }

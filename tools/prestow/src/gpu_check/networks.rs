@@ -9,8 +9,8 @@ use cuda::Math;
 use ir::Graph;
 use lower::cpu::CpuTarget;
 use report::BenchReport;
-use runtime::process::Item;
-use runtime::{Gpu, Host, RunError, Session};
+use runtime::process::MemoryItem;
+use runtime::{CudaDevice, Host, RunError, Session};
 use serde_json::{Value as Json, json};
 use types::{Bytes, DType, Random, Tensor};
 
@@ -212,12 +212,12 @@ fn row(check: &Check, task: &Task, compiled: &Compiled, reference: &mut Option<R
         other => other.insert(Reference::new(asked, task)?),
     };
     let Reference { graph, inputs, want, cpu_ms, .. } = &*reference;
-    let mut session = open(compiled, &Gpu { ordinal: asked.device, places: places(&asked.data) })?;
+    let mut session = open(compiled, &CudaDevice { ordinal: asked.device, places: places(&asked.data) })?;
     let got = session.run_tensors(inputs).map_err(failed)?;
     let difference = got.iter().zip(want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
     let report = timed(&mut session, asked.iters).map_err(failed)?;
     let memory = session.device_memory().map_err(failed)?;
-    let observed = session.observed().map_err(failed)?;
+    let observed = session.device_usage().map_err(failed)?;
     let allocations = observed.allocations_in_run;
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
     let arena = compiled.plan.arena.size;
@@ -246,11 +246,11 @@ fn row(check: &Check, task: &Task, compiled: &Compiled, reference: &mut Option<R
         }
         _ => Vec::new(),
     };
-    let items = |items: &[Item]| -> Vec<Json> {
+    let items = |items: &[MemoryItem]| -> Vec<Json> {
         items.iter().map(|item| json!({ "what": item.what, "method": item.method, "bytes": item.bytes })).collect()
     };
     let untold: Vec<Json> =
-        observed.untold.iter().map(|untold| json!({ "what": untold.what, "why": untold.why })).collect();
+        observed.unavailable.iter().map(|untold| json!({ "what": untold.what, "why": untold.why })).collect();
     Ok(json!({
         "network": task.name,
         "batch": task.batch,

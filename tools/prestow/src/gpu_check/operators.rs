@@ -13,8 +13,8 @@ use cases::Case;
 use cases::judge::Verdict;
 use compiler::Compiled;
 use lower::cuda::assemble;
-use plan::{Module, Plan};
-use runtime::{Gpu, RunError};
+use plan::{DeviceCode, Plan};
+use runtime::{CudaDevice, RunError};
 use serde_json::{Value as Json, json};
 use types::Tensor;
 
@@ -151,7 +151,7 @@ fn check_in(asked: &GpuCheck, gpu: &cuda::driver::Gpu, on: &On, cases: &[Case]) 
 }
 
 /// The machine code of each plan, or why there is none, some at a time; none for what is refused.
-fn compiled_together(on: &On, all: &mut [Trial]) -> Vec<Option<Result<Module, String>>> {
+fn compiled_together(on: &On, all: &mut [Trial]) -> Vec<Option<Result<DeviceCode, String>>> {
     let mut plans: Vec<(usize, &mut Plan)> = Vec::new();
     for (ix, trial) in all.iter_mut().enumerate() {
         plans.extend(trial.compiled.as_mut().ok().map(|compiled| (ix, &mut compiled.plan)));
@@ -165,7 +165,7 @@ fn compiled_together(on: &On, all: &mut [Trial]) -> Vec<Option<Result<Module, St
         .collect();
     let (code, arch) = (on.device.code(), on.device.target.arch());
     let modules = in_parallel(&sources, |(_, source)| code(source, arch));
-    let mut of_plans: Vec<Option<Result<Module, String>>> = all.iter().map(|_| None).collect();
+    let mut of_plans: Vec<Option<Result<DeviceCode, String>>> = all.iter().map(|_| None).collect();
     for ((places, _), module) in sources.iter().zip(modules) {
         for &ix in places {
             of_plans[ix] = Some(match &module {
@@ -179,7 +179,7 @@ fn compiled_together(on: &On, all: &mut [Trial]) -> Vec<Option<Result<Module, St
 }
 
 /// The machine code of one plan.
-fn alone(on: &On, trial: &mut Trial) -> Result<Module, String> {
+fn alone(on: &On, trial: &mut Trial) -> Result<DeviceCode, String> {
     let (_, again) = compile(&trial.graph, &on.device.target);
     let mut compiled = again?;
     on.device.finish(&mut compiled.plan)?;
@@ -188,7 +188,7 @@ fn alone(on: &On, trial: &mut Trial) -> Result<Module, String> {
     Ok(module)
 }
 
-fn finished(compiled: &Compiled, module: Module) -> Result<Compiled, String> {
+fn finished(compiled: &Compiled, module: DeviceCode) -> Result<Compiled, String> {
     let mut compiled = compiled.clone();
     compiled.plan.modules = vec![module];
     Ok(compiled)
@@ -202,7 +202,7 @@ fn run(
     wanted: &Wanted,
 ) -> Result<(&'static str, Json), String> {
     let failed = |error: RunError| error.to_string();
-    let mut session = open(compiled, &Gpu { ordinal: asked.device, places: places(&asked.data) })?;
+    let mut session = open(compiled, &CudaDevice { ordinal: asked.device, places: places(&asked.data) })?;
     let got = session.run_tensors(given).map_err(failed)?;
     let mut part = 0.0f64;
     let mut wrong = None;

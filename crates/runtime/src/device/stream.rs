@@ -1,23 +1,23 @@
-//! [`Resident`]: plans whose inputs and outputs stay on the GPU, for programs that use it by other means.
+//! [`StreamSession`]: plans whose inputs and outputs stay on the GPU, for programs that use it by other means.
 
 use std::sync::Arc;
 
 use cuda::{Kept, OtherMemory, OtherStream};
 use plan::{Plan, Port};
 
-use super::gpu::{Gpu, GpuBackend};
+use super::cuda::{CudaDevice, CudaBackend};
 use crate::{RunError, WeightSource, session};
 
 /// Plans opened on a GPU, one of them selected, that read and write a caller's memory on a caller's stream. Nothing waits
 /// for the GPU, and nothing allocates after it is opened. A thread's current context is the caller's before and after.
-pub struct Resident {
+pub struct StreamSession {
     plans: Vec<Arc<Plan>>,
     selected: usize,
     /// None when it goes.
-    backend: Option<GpuBackend>,
+    backend: Option<CudaBackend>,
 }
 
-impl Resident {
+impl StreamSession {
     /// Reserves everything that running any one of some plans at a time needs. The first is selected.
     ///
     /// # Errors
@@ -25,11 +25,11 @@ impl Resident {
     ///
     /// # Panics
     /// Without any plan.
-    pub fn open(plans: Vec<Arc<Plan>>, weights: Arc<dyn WeightSource>, gpu: &Gpu) -> Result<Resident, RunError> {
+    pub fn open(plans: Vec<Arc<Plan>>, weights: Arc<dyn WeightSource>, gpu: &CudaDevice) -> Result<StreamSession, RunError> {
         session::check_plans(&plans, &*weights)?;
         let _kept = Kept::now();
-        let backend = GpuBackend::open(gpu, &plans, weights)?;
-        Ok(Resident { plans, selected: 0, backend: Some(backend) })
+        let backend = CudaBackend::open(gpu, &plans, weights)?;
+        Ok(StreamSession { plans, selected: 0, backend: Some(backend) })
     }
 
     /// The plan that is selected.
@@ -63,7 +63,7 @@ impl Resident {
     }
 }
 
-impl Drop for Resident {
+impl Drop for StreamSession {
     fn drop(&mut self) {
         let _kept = Kept::now();
         self.backend = None;

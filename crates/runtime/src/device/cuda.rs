@@ -1,4 +1,4 @@
-//! [`Gpu`]: plans for `cuda` targets, on an NVIDIA GPU.
+//! [`CudaDevice`]: plans for `cuda` targets, on an NVIDIA GPU.
 //!
 //! One block of device memory holds the arena and behind it the constants. Every step is a launch with its addresses,
 //! decided when the plan is opened, or a library's work; those of a plan are recorded as one graph, so that a run is one call.
@@ -14,13 +14,13 @@ use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
 use super::{Backend, Device};
-use crate::process::{Item, Observed, Untold};
+use crate::process::{MemoryItem, DeviceUsage, Unavailable};
 use crate::{RunError, WeightSource};
 
 /// A GPU of this machine. Its primary context stays current for a thread that opened or ran a session on it;
-/// [`Resident`](super::Resident) gives a caller's back.
+/// [`StreamSession`](super::StreamSession) gives a caller's back.
 #[derive(Clone, Debug, Default)]
-pub struct Gpu {
+pub struct CudaDevice {
     /// Its number, as the driver counts.
     pub ordinal: usize,
     /// Where NVIDIA's libraries may be, for plans that need one.
@@ -45,18 +45,18 @@ impl From<CublasError> for RunError {
     }
 }
 
-impl Device for Gpu {
+impl Device for CudaDevice {
     fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
-        Ok(Box::new(GpuBackend::open(self, plans, weights)?))
+        Ok(Box::new(CudaBackend::open(self, plans, weights)?))
     }
 }
 
-impl GpuBackend {
+impl CudaBackend {
     pub(super) fn open(
-        device: &Gpu,
+        device: &CudaDevice,
         plans: &[Arc<Plan>],
         weights: Arc<dyn WeightSource>,
-    ) -> Result<GpuBackend, RunError> {
+    ) -> Result<CudaBackend, RunError> {
         if let Some(other) = plans.iter().find(|plan| !plan.target.starts_with("cuda:")) {
             return Err(RunError::Target { plan: other.target.clone(), device: "cuda".into() });
         }
@@ -96,7 +96,7 @@ impl GpuBackend {
         stages.tell_workspace(&opened);
         let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
         let places = device.places.clone();
-        Ok(GpuBackend { plans: opened, memory, constants_at, stages, mirror, timer: None, gpu, places })
+        Ok(CudaBackend { plans: opened, memory, constants_at, stages, mirror, timer: None, gpu, places })
     }
 
     /// Begins a run on another's stream, whose operands are another's memory of the ports' sizes.
@@ -120,7 +120,7 @@ impl GpuBackend {
     }
 }
 
-pub(super) struct GpuBackend {
+pub(super) struct CudaBackend {
     plans: Vec<Opened>,
     memory: Arc<Memory>,
     constants_at: Bytes,
@@ -145,7 +145,7 @@ struct Mirror {
 struct Stages {
     gpu: Arc<driver::Gpu>,
     free: usize,
-    items: Vec<Item>,
+    items: Vec<MemoryItem>,
 }
 
 impl Stages {
@@ -181,19 +181,19 @@ impl Stages {
 }
 
 /// What NVML says, for a process that has a block of so many bytes.
-fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
-    let told = |what: String, bytes: u64, method: &str| Item { what, method: format!("NVML, {method}"), bytes };
-    let (processes, memory) = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2");
-    let mut observed = Observed::default();
-    let untold = |what: &str, why: String| Untold { what: what.into(), why };
+fn device_usage(usage: &nvml::Usage, own: u32, block: u64) -> DeviceUsage {
+    let told = |what: String, bytes: u64, method: &str| MemoryItem { what, method: format!("NVML, {method}"), bytes };
+    let (processes, device) = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2");
+    let mut device_usage = DeviceUsage::default();
+    let untold = |what: &str, why: String| Unavailable { what: what.into(), why };
     match usage.of(own) {
         Ok(bytes) => {
-            observed.items.push(told("all that this process holds".into(), bytes, processes));
+            device_usage.items.push(told("all that this process holds".into(), bytes, processes));
             let beside = format!("{processes}, without arena and constants");
             let what = "context, libraries and code of this process".into();
-            observed.items.push(told(what, bytes.saturating_sub(block), &beside));
+            device_usage.items.push(told(what, bytes.saturating_sub(block), &beside));
         }
-        Err(why) => observed.untold.push(untold("all that this process holds", why)),
+        Err(why) => device_usage.unavailable.push(untold("all that this process holds", why)),
     }
     match &usage.processes {
         Ok(all) => {
@@ -203,33 +203,33 @@ fn observed(usage: &nvml::Usage, own: u32, block: u64) -> Observed {
                 format!("all that {}", counted(count as u64, "other process holds", "other processes hold"))
             };
             if !known.is_empty() {
-                observed.items.push(told(what(known.len()), known.iter().sum(), processes));
+                device_usage.items.push(told(what(known.len()), known.iter().sum(), processes));
             }
             if known.len() < others.len() {
                 let why = "the platform does not let NVML tell".into();
-                observed.untold.push(untold(&what(others.len() - known.len()), why));
+                device_usage.unavailable.push(untold(&what(others.len() - known.len()), why));
             }
         }
-        Err(why) => observed.untold.push(untold("all that other processes hold", why.to_string())),
+        Err(why) => device_usage.unavailable.push(untold("all that other processes hold", why.to_string())),
     }
     let keeper = match &usage.driver {
         Ok(version) => format!("driver {version}"),
         Err(why) => {
-            observed.untold.push(untold("the driver's version", why.to_string()));
+            device_usage.unavailable.push(untold("the driver's version", why.to_string()));
             "the driver".into()
         }
     };
     match &usage.memory {
-        Ok(figures) => {
-            observed.items.push(told("in use by all processes".into(), figures.used, memory));
-            observed.items.push(told(format!("kept by {keeper} and the GPU"), figures.reserved, memory));
+        Ok(memory) => {
+            device_usage.items.push(told("in use by all processes".into(), memory.used, device));
+            device_usage.items.push(told(format!("kept by {keeper} and the GPU"), memory.reserved, device));
         }
         Err(why) => {
             let what = format!("in use by all processes, and kept by {keeper} and the GPU");
-            observed.untold.push(untold(&what, why.to_string()));
+            device_usage.unavailable.push(untold(&what, why.to_string()));
         }
     }
-    observed
+    device_usage
 }
 
 /// A number with its noun.
@@ -237,13 +237,13 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-fn item(what: &str, bytes: usize) -> Item {
+fn item(what: &str, bytes: usize) -> MemoryItem {
     let method = "cuMemGetInfo, before and after".to_string();
-    Item { what: format!("device: {what}"), method, bytes: bytes as u64 }
+    MemoryItem { what: format!("device: {what}"), method, bytes: bytes as u64 }
 }
 
 /// The libraries that a plan needs where it runs beside a driver, with the versions that do.
-pub fn libraries(plan: &Plan) -> Vec<String> {
+pub fn required_libraries(plan: &Plan) -> Vec<String> {
     let works =
         plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
     let named = works.filter_map(|work| match work {
@@ -364,7 +364,7 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
     usize::try_from(start).ok()
 }
 
-impl GpuBackend {
+impl CudaBackend {
     /// What is asked of the driver in a run, or why that is not told.
     fn recorded(&mut self, plan: usize) -> Result<Result<Vec<Event>, String>, RunError> {
         let recording = match Recording::start(&self.places) {
@@ -385,7 +385,7 @@ impl GpuBackend {
     }
 }
 
-impl Backend for GpuBackend {
+impl Backend for CudaBackend {
     fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
         self.settle()?;
         self.plans[plan].graph.calls()[step].launch()?;
@@ -428,19 +428,19 @@ impl Backend for GpuBackend {
         Ok(&mut self.mirror.bytes)
     }
 
-    fn device_memory(&self) -> Result<Vec<Item>, RunError> {
+    fn device_memory(&self) -> Result<Vec<MemoryItem>, RunError> {
         let (free, _) = self.gpu.memory()?;
         let mut items = self.stages.items.clone();
         items.push(item("runs", self.stages.free.saturating_sub(free)));
         Ok(items)
     }
 
-    fn observed(&mut self, plan: usize) -> Result<Observed, RunError> {
+    fn device_usage(&mut self, plan: usize) -> Result<DeviceUsage, RunError> {
         let what = "all that this process holds".to_string();
         let usage = self.gpu.bus().map_err(|error| error.to_string());
         let mut seen = match usage.and_then(|bus| nvml::usage(&self.places, &bus).map_err(|error| error.to_string())) {
-            Ok(usage) => observed(&usage, std::process::id(), self.memory.size() as u64),
-            Err(why) => Observed { untold: vec![Untold { what, why }], ..Observed::default() },
+            Ok(usage) => device_usage(&usage, std::process::id(), self.memory.size() as u64),
+            Err(why) => DeviceUsage { unavailable: vec![Unavailable { what, why }], ..DeviceUsage::default() },
         };
         // Last, because recording takes memory.
         match self.recorded(plan)? {
@@ -457,18 +457,14 @@ impl Backend for GpuBackend {
                     if side == Side::Device || 0 < times {
                         let what = format!("{what} the driver in a run, {}", counted(times, "time", "times"));
                         let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
-                        seen.items.push(Item { what, method, bytes: sizes.sum() });
+                        seen.items.push(MemoryItem { what, method, bytes: sizes.sum() });
                     }
                 }
                 seen.allocations_in_run = Some(count);
             }
-            Err(why) => seen.untold.push(Untold { what: "what is asked of the driver in a run".into(), why }),
+            Err(why) => seen.unavailable.push(Unavailable { what: "what is asked of the driver in a run".into(), why }),
         }
         Ok(seen)
-    }
-
-    fn burst(&mut self, _rounds: usize) -> u64 {
-        0
     }
 
     fn threads(&self) -> usize {
