@@ -18,7 +18,7 @@ use lower::cpu::{CpuTarget, Layer};
 use lower::{FREE_SCRATCH, Lowered, Target};
 use passes::order::Certificate;
 use passes::{Footprint, Scheduled, Wishes};
-use plan::{Arena, PlanError, Order, Plan, Proof};
+use plan::{Arena, Order, Plan, PlanError, Proof};
 use types::{Bytes, DType, Preprocess};
 
 use budget::Cuts;

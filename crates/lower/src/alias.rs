@@ -126,7 +126,8 @@ fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a>
         };
         let (candidates, others): (Vec<usize>, Vec<usize>) =
             allowed.iter().partition(|ix| call.in_place.contains(ix) && apart(**ix));
-        let mut reasons: Vec<(usize, RefusedReason)> = others.into_iter().map(|ix| (ix, RefusedReason::Kernel)).collect();
+        let mut reasons: Vec<(usize, RefusedReason)> =
+            others.into_iter().map(|ix| (ix, RefusedReason::Kernel)).collect();
         let taken = candidates.into_iter().any(|ix| match state.in_place(id, node.inputs[ix], node.outputs[0]) {
             Ok(()) => true,
             Err(reason) => {

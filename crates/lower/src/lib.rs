@@ -30,7 +30,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use ir::{Graph, Halves, Node, NodeId, Reuse, Source, ValueId};
-use plan::{Arena, Buffer, BufferIx, Constant, ConstantIx, ValueSpan, Operand, Place, Plan, Port, RefusedSharing, Step};
+use plan::{
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, RefusedSharing, Step, ValueSpan,
+};
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Map, Role, Scope, Tag, Tensor};
 

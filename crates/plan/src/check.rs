@@ -2,7 +2,7 @@
 
 use types::Bytes;
 
-use crate::{Arena, BufferIx, ConstantIx, ValueSpan, Operand, Order, Place, Plan, Port, Proof};
+use crate::{Arena, BufferIx, ConstantIx, Operand, Order, Place, Plan, Port, Proof, ValueSpan};
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{PlanError, Plan, check};
+use crate::{Plan, PlanError, check};
 
 /// The version of the image and of everything in it. It grows by one with every change; older ones are refused.
 pub const FORMAT_VERSION: u32 = 6;

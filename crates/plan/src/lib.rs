@@ -27,6 +27,6 @@ mod model;
 pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, ValueSpan, DeviceCode, Operand, Order, Place, Plan, Port, Proof, RefusedReason,
-    RefusedSharing, Sharing, Step,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, DeviceCode, Operand, Order, Place, Plan, Port, Proof, RefusedReason,
+    RefusedSharing, Sharing, Step, ValueSpan,
 };

@@ -37,13 +37,13 @@ pub use export::StepTime;
 pub use import::{ImportError, import};
 pub use model::{
     Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Order, Origin, Outside,
-    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, Unnamed, UnavailableItem,
-    VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
+    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, UnavailableItem,
+    Unnamed, VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
 pub use page::Page;
 pub use request::{Form, Request};
 pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{
-    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, TagSize, Groups, GroupsError, Largest, Measure, MovedBuffer, Options,
-    TagDelta, Variant, View, WhatIf,
+    Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Groups, GroupsError, Largest, Measure, MovedBuffer, Options,
+    TagDelta, TagSize, Variant, View, WhatIf,
 };

@@ -13,7 +13,7 @@ pub use self::cuda::{CudaDevice, required_libraries};
 pub use host::Host;
 pub use stream::StreamSession;
 
-use crate::process::{MemoryItem, DeviceUsage};
+use crate::process::{DeviceUsage, MemoryItem};
 use crate::{RunError, WeightSource};
 
 /// Something that plans for one target can be opened on.

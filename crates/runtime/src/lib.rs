@@ -61,7 +61,7 @@ pub mod process;
 mod session;
 
 pub use cuda::{OtherMemory, OtherStream, Places};
-pub use device::{Device, CudaDevice, Host, StreamSession, required_libraries};
+pub use device::{CudaDevice, Device, Host, StreamSession, required_libraries};
 pub use file::{ImageFile, OpenError};
 pub use plan::{Plan, Port};
 pub use probe::FlopsProbe;

@@ -81,7 +81,9 @@ fn parse_smaps(smaps: &str, known: &[(&str, Range<usize>)], exe: &str) -> Proces
             memory.rss_bytes += kib * 1024;
             match memory.items.iter_mut().find(|item| item.what == what) {
                 Some(item) => item.bytes += kib * 1024,
-                None => memory.items.push(MemoryItem { what: what.clone(), method: method.to_string(), bytes: kib * 1024 }),
+                None => {
+                    memory.items.push(MemoryItem { what: what.clone(), method: method.to_string(), bytes: kib * 1024 })
+                }
             }
         } else if let Some(kib) = field_kib(line, "Private_Dirty:") {
             memory.private_dirty_bytes += kib * 1024;

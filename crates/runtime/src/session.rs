@@ -6,7 +6,7 @@ use plan::{Plan, Port};
 use types::Tensor;
 
 use crate::device::{Backend, Device};
-use crate::process::{MemoryItem, DeviceUsage};
+use crate::process::{DeviceUsage, MemoryItem};
 
 /// Who keeps the bytes of a plan's constants while it runs.
 pub trait WeightSource: Send + Sync {

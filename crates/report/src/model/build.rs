@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use plan::{Buffer, ValueSpan, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing};
+use plan::{Buffer, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing, ValueSpan};
 use types::{Bytes, Layout, Role};
 
 use super::{
-    AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Order, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
-    ValueRow, Why,
+    AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Order, Origin, Planned, RefusedRow, Report, StepRow, Touch,
+    VERSION, ValueRow, Why,
 };
 
 impl Report {

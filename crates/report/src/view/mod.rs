@@ -20,7 +20,7 @@ mod what_if;
 
 pub use analysis::Analysis;
 pub use bars::{Bar, Bars, Depth};
-pub use diff::{Diff, TagSize, MovedBuffer, TagDelta};
+pub use diff::{Diff, MovedBuffer, TagDelta, TagSize};
 pub(crate) use flame::stacks;
 pub use flame::{Flame, Measure};
 pub use groups::{Groups, GroupsError};

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use arena::{Aim, Limits, place};
 use plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, ValueSpan, Operand, Order, Place, Plan, Port, Proof, RefusedReason, RefusedSharing,
-    Sharing, Step,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Order, Place, Plan, Port, Proof, RefusedReason,
+    RefusedSharing, Sharing, Step, ValueSpan,
 };
 use prestow_report::Report;
 use runtime::audit::{Audit, BufferAudit};

@@ -14,7 +14,7 @@ use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
 use super::{Backend, Device};
-use crate::process::{MemoryItem, DeviceUsage, Unavailable};
+use crate::process::{DeviceUsage, MemoryItem, Unavailable};
 use crate::{RunError, WeightSource};
 
 /// A GPU of this machine. Its primary context stays current for a thread that opened or ran a session on it;

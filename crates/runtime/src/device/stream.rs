@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cuda::{Kept, OtherMemory, OtherStream};
 use plan::{Plan, Port};
 
-use super::cuda::{CudaDevice, CudaBackend};
+use super::cuda::{CudaBackend, CudaDevice};
 use crate::{RunError, WeightSource, session};
 
 /// Plans opened on a GPU, one of them selected, that read and write a caller's memory on a caller's stream. Nothing waits
@@ -25,7 +25,11 @@ impl StreamSession {
     ///
     /// # Panics
     /// Without any plan.
-    pub fn open(plans: Vec<Arc<Plan>>, weights: Arc<dyn WeightSource>, gpu: &CudaDevice) -> Result<StreamSession, RunError> {
+    pub fn open(
+        plans: Vec<Arc<Plan>>,
+        weights: Arc<dyn WeightSource>,
+        gpu: &CudaDevice,
+    ) -> Result<StreamSession, RunError> {
         session::check_plans(&plans, &*weights)?;
         let _kept = Kept::now();
         let backend = CudaBackend::open(gpu, &plans, weights)?;
