@@ -1,13 +1,13 @@
 //! [`within`]: the fastest plan whose arena fits a budget.
 //!
 //! Three things make an arena smaller, each at a price: kernels with less workspace, where workspace stands at the peak
-//! (those of libraries among them); bands along the batch, which repeat steps; bands of rows, which also compute halos twice. `passes::bands` chooses
+//! (those of libraries among them); stripes along the batch, which repeat steps; stripes of rows, which also compute halos twice. `passes::stripes` chooses
 //! regions by an estimate of the live bytes. What a plan really takes is known when it is placed, so the estimate is asked
 //! for less, by as much as the plan is too large, until a plan fits or no choice is left.
 
 use ir::{Graph, NodeId};
 use lower::Target;
-use passes::bands::{self, Choice};
+use passes::stripes::{self, Tiling};
 use types::{Bytes, EntityId};
 
 use crate::{CompileError, Compiled, assign_layouts, finish, footprint, schedule, workspace};
@@ -17,13 +17,13 @@ use crate::{CompileError, Compiled, assign_layouts, finish, footprint, schedule,
 pub struct Fit {
     /// The arena without a budget.
     pub unlimited: Bytes,
-    /// The regions that run in bands.
+    /// The regions that run in stripes.
     pub regions: Vec<Region>,
     /// The modelled cost of a run over that of the plan without a budget; 1 where kernels only take less workspace.
     pub cost: f64,
 }
 
-/// Nodes that run in bands.
+/// Nodes that run in stripes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// The scope of the first node.
@@ -32,15 +32,15 @@ pub struct Region {
     pub last: String,
     /// The axis that is cut: 0 is the batch, 2 the rows.
     pub axis: usize,
-    /// The number of bands.
-    pub bands: usize,
+    /// The number of stripes.
+    pub stripes: usize,
 }
 
 /// What may be done to a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cuts {
-    /// Stretches of it may run in bands.
-    Bands,
+    /// Stretches of it may run in stripes.
+    Stripes,
     /// Only its kernels may take less workspace.
     Nothing,
 }
@@ -57,26 +57,26 @@ pub(crate) fn within(
     let least = footprint(target, &workspace);
     let mut smallest = unlimited;
     // The plan, or by how much it is too large.
-    let mut attempt = |choice: Option<&Choice>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
-        let splits = choice.map(|choice| &choice.splits[..]).unwrap_or_default();
-        let banded = bands::split(graph, splits).expect("chosen from this graph");
-        let banded = schedule(&assign_layouts(&banded, target)?, target, Bytes::ZERO)?;
-        let live = passes::live_bytes(&banded.graph, &least);
+    let mut attempt = |choice: Option<&Tiling>, aim: u64| -> Result<Result<Compiled, Bytes>, CompileError> {
+        let regions = choice.map(|choice| &choice.regions[..]).unwrap_or_default();
+        let striped = stripes::split(graph, regions).expect("chosen from this graph");
+        let striped = schedule(&assign_layouts(&striped, target)?, target, Bytes::ZERO)?;
+        let live = passes::live_bytes(&striped.graph, &least);
         let scratch = |node: NodeId| {
-            let taken = workspace(&banded.graph, node);
+            let taken = workspace(&striped.graph, node);
             Bytes(taken.0 + aim.saturating_sub(live[node.index()].0))
         };
-        let mut compiled = finish(&banded, target, scratch)?;
+        let mut compiled = finish(&striped, target, scratch)?;
         smallest = smallest.min(compiled.plan.arena.size);
         if budget < compiled.plan.arena.size {
             return Ok(Err(compiled.plan.arena.size - budget));
         }
-        let cost = bands::cost(&banded.graph) as f64 / bands::cost(graph).max(1) as f64;
-        let regions = splits.iter().map(|split| Region {
-            first: graph.node(NodeId::from_index(split.nodes.start)).scope.to_string(),
-            last: graph.node(NodeId::from_index(split.nodes.end - 1)).scope.to_string(),
-            axis: split.axis,
-            bands: split.bands,
+        let cost = stripes::cost(&striped.graph) as f64 / stripes::cost(graph).max(1) as f64;
+        let regions = regions.iter().map(|region| Region {
+            first: graph.node(NodeId::from_index(region.nodes.start)).scope.to_string(),
+            last: graph.node(NodeId::from_index(region.nodes.end - 1)).scope.to_string(),
+            axis: region.axis,
+            stripes: region.stripes,
         });
         compiled.fit = Some(Fit { unlimited, regions: regions.collect(), cost });
         Ok(Ok(compiled))
@@ -93,14 +93,14 @@ pub(crate) fn within(
         };
     }
     let mut aim = budget.0;
-    while let Some(choice) = bands::choose(graph, Some(aim), &least) {
+    while let Some(choice) = stripes::choose(graph, Some(aim), &least) {
         match attempt(Some(&choice), aim)? {
             Ok(compiled) => return Ok(compiled),
             Err(over) => aim = aim.saturating_sub(over.0.max(aim / 64).max(1)),
         }
     }
     // The estimate may be too high as well: what it takes for the smallest choice is tried too.
-    if let Some(choice) = bands::choose(graph, None, &least)
+    if let Some(choice) = stripes::choose(graph, None, &least)
         && let Ok(compiled) = attempt(Some(&choice), 0)?
     {
         return Ok(compiled);

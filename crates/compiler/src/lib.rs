@@ -67,7 +67,7 @@ pub enum CompileError {
     },
     /// A bug of ours: a pass left a graph that is not one.
     #[error("internal error: {0}")]
-    Pass(#[from] passes::BrokenGraph),
+    Pass(#[from] passes::PassError),
     /// A bug of ours: the finished plan does not pass its own check.
     #[error("internal error: the plan is not valid: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Plan(Vec<PlanError>),
@@ -93,13 +93,13 @@ pub fn compile(
         fits: &|graph, node| target.multiplies_bytes(graph, node),
         writes: &|graph, node| target.writes_bytes(graph, node),
     };
-    graph = passes::multiply_bytes(&graph, bytes);
-    ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "multiply_bytes", errors })?;
-    watch("multiply_bytes", &graph);
+    graph = passes::lower_quantized(&graph, bytes);
+    ir::verify(&graph).map_err(|errors| passes::PassError { pass: "lower_quantized", errors })?;
+    watch("lower_quantized", &graph);
     if target.dtype().is_half() {
-        graph = passes::store_halves(&graph, target.dtype(), &|graph, node| target.halves(graph, node));
-        ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "store_halves", errors })?;
-        watch("store_halves", &graph);
+        graph = passes::convert_to_half(&graph, target.dtype(), &|graph, node| target.halves(graph, node));
+        ir::verify(&graph).map_err(|errors| passes::PassError { pass: "convert_to_half", errors })?;
+        watch("convert_to_half", &graph);
     }
     let laid_out = assign_layouts(&graph, target)?;
     watch("assign_layouts", &laid_out);
@@ -117,16 +117,16 @@ pub fn compile(
         && budget < compiled.plan.arena.size
     {
         if slides_over_bytes(&graph) {
-            // Bands have no layouts of their own yet, and kernels take bytes from blocks.
+            // Stripes have no layouts of their own yet, and kernels take bytes from blocks.
             return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size });
         }
         // The same holds for halves, whose kernels may take less workspace.
-        let cuts = if target.dtype().is_half() { Cuts::Nothing } else { Cuts::Bands };
-        // Bands are cut before there are layouts: a band has layouts of its own.
+        let cuts = if target.dtype().is_half() { Cuts::Nothing } else { Cuts::Stripes };
+        // Stripes are cut before there are layouts: a stripe has layouts of its own.
         let plain = schedule(&graph, target, FREE_SCRATCH)?;
         compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size)?;
     }
-    // Of the model as it came: passes fold weights together and multiply-adds away, bands compute halos twice.
+    // Of the model as it came: passes fold weights together and multiply-adds away, stripes compute halos twice.
     let plan = &mut compiled.plan;
     (plan.parameters, plan.flops) = (parameters, flops);
     (plan.preprocess, plan.labels) = (model.preprocess, model.labels);
@@ -159,9 +159,9 @@ fn assign_layouts(graph: &Graph, target: &dyn Target) -> Result<Graph, CompileEr
         relayout: &|graph, value| target.relayout_time(graph, value),
     };
     let graph = passes::assign_layouts(graph, &wishes);
-    ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "assign_layouts", errors })?;
-    let graph = passes::fuse_convs(&graph, &|graph, run| target.fuses(graph, run));
-    ir::verify(&graph).map_err(|errors| passes::BrokenGraph { pass: "fuse_convs", errors })?;
+    ir::verify(&graph).map_err(|errors| passes::PassError { pass: "assign_layouts", errors })?;
+    let graph = passes::fuse_conv_chains(&graph, &|graph, run| target.fuses(graph, run));
+    ir::verify(&graph).map_err(|errors| passes::PassError { pass: "fuse_conv_chains", errors })?;
     Ok(graph)
 }
 
@@ -176,7 +176,7 @@ fn schedule(graph: &Graph, target: &dyn Target, scratch: Bytes) -> Result<Schedu
     {
         scheduled.graph = whole;
     }
-    ir::verify(&scheduled.graph).map_err(|errors| passes::BrokenGraph { pass: "schedule", errors })?;
+    ir::verify(&scheduled.graph).map_err(|errors| passes::PassError { pass: "schedule", errors })?;
     Ok(scheduled)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use types::{Map, Tensor};
 
-use crate::{Graph, Source, TensorType, ValueId};
+use crate::{Graph, TensorType, ValueDef, ValueId};
 
 /// What does not fit when a graph is evaluated: always the caller's inputs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +34,7 @@ pub fn evaluate(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, EvalErr
         known[id] = Some(Arc::new(tensor.clone()));
     }
     for (id, value) in graph.values().iter() {
-        if let Source::Weight(tensor) | Source::Constant(tensor) = &value.source {
+        if let ValueDef::Weight(tensor) | ValueDef::Constant(tensor) = &value.source {
             known[id] = Some(tensor.clone());
         }
     }

@@ -26,22 +26,22 @@ pub struct Value {
     /// How the elements lie in memory.
     pub layout: Layout,
     /// Where the value comes from.
-    pub source: Source,
+    pub source: ValueDef,
 }
 
 impl Value {
     /// The elements, where they are known before a run.
     pub fn tensor(&self) -> Option<&Arc<Tensor>> {
         match &self.source {
-            Source::Weight(tensor) | Source::Constant(tensor) => Some(tensor),
-            Source::Input | Source::Node { .. } => None,
+            ValueDef::Weight(tensor) | ValueDef::Constant(tensor) => Some(tensor),
+            ValueDef::Input | ValueDef::Node { .. } => None,
         }
     }
 
     /// The node that yields this value, if one does.
     pub fn producer(&self) -> Option<NodeId> {
         match self.source {
-            Source::Node { node, .. } => Some(node),
+            ValueDef::Node { node, .. } => Some(node),
             _ => None,
         }
     }
@@ -49,17 +49,17 @@ impl Value {
     /// The role of the value's bytes, outputs of the graph apart.
     pub fn role(&self) -> Role {
         match self.source {
-            Source::Input => Role::Input,
-            Source::Weight(_) => Role::Weight,
-            Source::Constant(_) => Role::Constant,
-            Source::Node { .. } => Role::Activation,
+            ValueDef::Input => Role::Input,
+            ValueDef::Weight(_) => Role::Weight,
+            ValueDef::Constant(_) => Role::Constant,
+            ValueDef::Node { .. } => Role::Activation,
         }
     }
 }
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
+pub enum ValueDef {
     /// The caller gives it before each run.
     Input,
     /// A learned parameter.
@@ -118,7 +118,7 @@ impl Graph {
     pub fn add_input(&mut self, name: &str, dtype: DType, shape: Shape) -> ValueId {
         let ty = TensorType { dtype, shape };
         let id =
-            self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source: Source::Input });
+            self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source: ValueDef::Input });
         self.inputs.push(id);
         id
     }
@@ -126,16 +126,16 @@ impl Graph {
     /// Adds a learned parameter.
     pub fn add_weight(&mut self, name: &str, tensor: impl Into<Arc<Tensor>>) -> ValueId {
         let tensor = tensor.into();
-        self.add_known(name, TensorType::of(&tensor), Source::Weight(tensor))
+        self.add_known(name, TensorType::of(&tensor), ValueDef::Weight(tensor))
     }
 
     /// Adds a constant that is not learned.
     pub fn add_constant(&mut self, name: &str, tensor: impl Into<Arc<Tensor>>) -> ValueId {
         let tensor = tensor.into();
-        self.add_known(name, TensorType::of(&tensor), Source::Constant(tensor))
+        self.add_known(name, TensorType::of(&tensor), ValueDef::Constant(tensor))
     }
 
-    fn add_known(&mut self, name: &str, ty: TensorType, source: Source) -> ValueId {
+    fn add_known(&mut self, name: &str, ty: TensorType, source: ValueDef) -> ValueId {
         self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source })
     }
 
@@ -150,7 +150,7 @@ impl Graph {
             .enumerate()
             .map(|(output, ty)| {
                 let name = Graph::output_name(&scope, output);
-                self.values.push(Value { name, ty, layout: Layout::default(), source: Source::Node { node, output } })
+                self.values.push(Value { name, ty, layout: Layout::default(), source: ValueDef::Node { node, output } })
             })
             .collect();
         self.nodes.push(Node { scope, op, inputs: inputs.into(), outputs: outputs.clone() });
@@ -230,7 +230,7 @@ impl Graph {
 
     /// The number of elements of all weights: what papers call the parameter count.
     pub fn parameters(&self) -> u64 {
-        let weights = self.values.values().filter(|value| matches!(value.source, Source::Weight(_)));
+        let weights = self.values.values().filter(|value| matches!(value.source, ValueDef::Weight(_)));
         weights.map(|value| value.ty.shape.elements() as u64).sum()
     }
 

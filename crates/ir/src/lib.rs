@@ -34,8 +34,8 @@ mod verify;
 
 pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate};
-pub use graph::{Graph, Node, NodeId, Output, Source, Value, ValueId};
-pub use op::{Halves, Op, Operator, Refusal, Reuse, TensorType};
+pub use graph::{Graph, Node, NodeId, Output, Value, ValueDef, ValueId};
+pub use op::{HalfSupport, Op, Operator, Refusal, Reuse, TensorType};
 pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};
 pub use verify::{VerifyError, verify};

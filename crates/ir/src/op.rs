@@ -49,16 +49,16 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// How a target's kernels for a node whose values are `f32` take halves.
+/// How a target's kernels for a node with `f32` values take half precision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Halves {
-    /// Not at all.
-    No,
-    /// These operands are read as halves, whatever they were before. The result is a half or not, and a residual is like
-    /// it; other operands are `f32`.
-    Read(SmallVec<[usize; 2]>),
-    /// The result is stored like the first operand, or like one of those of a concatenation or of attention's factors. Chains
-    /// read and write anything.
+pub enum HalfSupport {
+    /// The kernels take `f32` only.
+    None,
+    /// These operands must be half precision, whatever they were before. The result is half precision or `f32`, and a
+    /// residual has the result's dtype; other operands are `f32`.
+    Operands(SmallVec<[usize; 2]>),
+    /// The result has the dtype of the first operand, or of one of those of a concatenation or of attention's factors.
+    /// Chains take any mixture of dtypes.
     Follow,
 }
 
@@ -74,9 +74,9 @@ pub enum Reuse {
         /// The first element.
         offset: usize,
     },
-    /// Each input is a contiguous part of the output, from the element given: nothing needs to be done for those inputs
-    /// that are written there in the first place.
-    Parts(SmallVec<[usize; 4]>),
+    /// Each input is a contiguous slice of the output that starts at the given element. An input whose producer writes
+    /// it there needs no copy.
+    ConcatSlices(SmallVec<[usize; 4]>),
 }
 
 /// What an operator says about itself. One implementation a file, under `ops/`.

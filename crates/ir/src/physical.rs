@@ -15,7 +15,7 @@ use types::{Layout, Shape};
 
 use crate::ops::is_stored;
 use crate::ops::{Concat, Coordinates, Pad, Reduce, Reshape, Resize, Slice};
-use crate::{Graph, Node, Op, Reuse, Source, TensorType, ValueId};
+use crate::{Graph, Node, Op, Reuse, TensorType, ValueDef, ValueId};
 
 /// An op on row-major tensors that have the bytes of a node's values.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,7 +176,7 @@ impl Graph {
     /// Whether an operand of a pointwise op may stand beside blocked ones.
     fn is_blockable(&self, input: ValueId, out: &Shape) -> bool {
         let ty = self.ty(input);
-        let known = matches!(self.value(input).source, Source::Weight(_) | Source::Constant(_));
+        let known = matches!(self.value(input).source, ValueDef::Weight(_) | ValueDef::Constant(_));
         let alike = ty.shape.rank() == out.rank() && ty.shape[1] == out[1];
         is_stored(ty.dtype) && (known || alike || ty.shape.elements() == 1)
     }

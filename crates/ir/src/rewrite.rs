@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use types::{Map, Scope};
 
-use crate::{Graph, Node, NodeId, Op, Refusal, Source, ValueId};
+use crate::{Graph, Node, NodeId, Op, Refusal, ValueDef, ValueId};
 
 /// The copy under construction. Ids of the old graph and of the new one are both [`ValueId`]s: `old` and `new` in names
 /// say which.
@@ -23,9 +23,9 @@ impl Rewrite<'_> {
         }
         let value = self.old.value(old);
         let new = match &value.source {
-            Source::Weight(tensor) => self.new.add_weight(&value.name, tensor.clone()),
-            Source::Constant(tensor) => self.new.add_constant(&value.name, tensor.clone()),
-            Source::Input | Source::Node { .. } => {
+            ValueDef::Weight(tensor) => self.new.add_weight(&value.name, tensor.clone()),
+            ValueDef::Constant(tensor) => self.new.add_constant(&value.name, tensor.clone()),
+            ValueDef::Input | ValueDef::Node { .. } => {
                 unreachable!("inputs and earlier nodes are mapped before they are read")
             }
         };

@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 use smallvec::SmallVec;
 use types::{DType, Layout, Map, Scope, Shape, Tensor};
 
-use crate::{Graph, Op, Source, TensorType, ValueId};
+use crate::{Graph, Op, TensorType, ValueDef, ValueId};
 
 /// Tensors with at most this many elements stand in the text.
 pub const INLINE_ELEMENTS: usize = 16;
@@ -96,9 +96,9 @@ fn define(text: &mut String, graph: &Graph, id: ValueId, number: &mut Map<ValueI
     let value = graph.value(id);
     number[id] = Some(*next);
     let kind = match value.source {
-        Source::Weight(_) => "weight",
-        Source::Constant(_) => "constant",
-        Source::Input | Source::Node { .. } => "input",
+        ValueDef::Weight(_) => "weight",
+        ValueDef::Constant(_) => "constant",
+        ValueDef::Input | ValueDef::Node { .. } => "input",
     };
     let _ = write!(text, "v{next}: {} = {kind} {}", value.ty, quoted(&value.name));
     if let Some(tensor) = value.tensor() {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use types::EntityId;
 
-use crate::{Graph, NodeId, Source, TensorType, ValueId};
+use crate::{Graph, NodeId, TensorType, ValueDef, ValueId};
 
 /// One thing that is wrong with a graph: a bug of whoever built or rewrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,14 +46,14 @@ pub fn verify(graph: &Graph) -> Result<(), Vec<VerifyError>> {
             let (ty, tensor) = (data.ty.to_string(), TensorType::of(tensor).to_string());
             errors.push(VerifyError::WrongTensor { value, ty, tensor });
         }
-        if let Source::Node { node, output } = data.source
+        if let ValueDef::Node { node, output } = data.source
             && graph.nodes().get(node).and_then(|node| node.outputs.get(output)) != Some(&value)
         {
             errors.push(VerifyError::WrongSource { value, node });
         }
     }
     for &value in graph.inputs() {
-        if graph.values().get(value).is_none_or(|data| data.source != Source::Input) {
+        if graph.values().get(value).is_none_or(|data| data.source != ValueDef::Input) {
             errors.push(VerifyError::WrongInput { value });
         }
     }
@@ -93,7 +93,7 @@ pub fn verify(graph: &Graph) -> Result<(), Vec<VerifyError>> {
             }
         }
         for (output, &value) in node.outputs.iter().enumerate() {
-            if graph.value(value).source != (Source::Node { node: id, output }) {
+            if graph.value(value).source != (ValueDef::Node { node: id, output }) {
                 errors.push(VerifyError::WrongSource { value, node: id });
             }
         }

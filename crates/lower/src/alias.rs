@@ -11,7 +11,7 @@
 //! Rounds 2 and 3 join two classes only where the most bytes alive at once do not grow by it, and never where one value's
 //! bytes would be overwritten while another still needs them. What is not joined is noted with the reason, for reports.
 
-use ir::{Graph, NodeId, Reuse, Source, ValueId};
+use ir::{Graph, NodeId, Reuse, ValueDef, ValueId};
 use plan::{RefusedReason, Sharing};
 use types::{Bytes, EntityId, Map};
 
@@ -102,7 +102,7 @@ fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a>
         }
     }
     for (id, node) in graph.nodes().iter().rev() {
-        if let Reuse::Parts(starts) = graph.reuse(node)
+        if let Reuse::ConcatSlices(starts) = graph.reuse(node)
             && calls[id].iter().all(|call| call.part.is_some())
         {
             let element = graph.ty(node.outputs[0]).dtype.size().0;
@@ -277,7 +277,7 @@ impl<'a> Decision<'a> {
 
     /// Whether the caller writes into a class.
     fn is_given(&self, root: ValueId) -> bool {
-        self.classes.members(root).any(|member| self.graph.value(member).source == Source::Input)
+        self.classes.members(root).any(|member| self.graph.value(member).source == ValueDef::Input)
     }
 
     /// Round 3. The result takes the operand's bytes, or there is a reason why not; none where there is nothing to take.

@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use ir::{Graph, Halves, Node, NodeId, Reuse, Source, ValueId};
+use ir::{Graph, HalfSupport, Node, NodeId, Reuse, ValueDef, ValueId};
 use plan::{
     Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, RefusedSharing, Step, ValueSpan,
 };
@@ -86,8 +86,8 @@ pub trait Target {
     }
 
     /// How there are kernels for a node of `f32` values that take them as [`Target::dtype`].
-    fn halves(&self, _graph: &Graph, _node: NodeId) -> Halves {
-        Halves::No
+    fn halves(&self, _graph: &Graph, _node: NodeId) -> HalfSupport {
+        HalfSupport::None
     }
 
     /// The scratch of convolutions in a row, each read by the next alone and in their final layouts, as one step; none where
@@ -373,7 +373,7 @@ impl<'a> Writer<'a> {
 
     /// Where in a result made of contiguous parts an operand belongs, in bytes.
     fn part_offset(&self, node: &Node, part: usize) -> u64 {
-        let Reuse::Parts(starts) = self.graph.reuse(node) else {
+        let Reuse::ConcatSlices(starts) = self.graph.reuse(node) else {
             unreachable!("only results made of contiguous parts have calls for them")
         };
         starts[part] as u64 * self.graph.ty(node.outputs[0]).dtype.size().0
@@ -483,7 +483,7 @@ impl<'a> Writer<'a> {
             let node = graph.value(output.value).producer().map(|node| graph.node(node).scope.clone());
             return Tag { scope: node.unwrap_or_else(|| Scope::new(&output.name)), role: Role::Output };
         }
-        if let Some(input) = members().find(|&member| graph.value(member).source == Source::Input) {
+        if let Some(input) = members().find(|&member| graph.value(member).source == ValueDef::Input) {
             return Tag { scope: Scope::new(&graph.value(input).name), role: Role::Input };
         }
         let node = graph.value(root).producer().expect("what is neither known nor given is computed");

@@ -12,7 +12,7 @@ use ir::{Graph, NodeId, Output, Rewrite, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::{Layout, Map, Scope};
 
-use crate::flow::{ENDLESS, Flow, SINK, SOURCE};
+use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
 
 /// What a target knows about layouts. Times are in any unit; only their relations matter.
 #[derive(Clone, Copy)]

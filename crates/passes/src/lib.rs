@@ -3,9 +3,9 @@
 //! [`PIPELINE`] gives their order, names and dump points. [`run`] verifies the graph after every pass; a violation there
 //! is a bug of that pass. A pass keeps what the graph computes: each is compared with the evaluator before and after.
 //!
-//! [`multiply_bytes`] multiplies what a file has quantised as it is, where a target has kernels for that, and
-//! [`store_halves`] has results stored as `f16` or `bf16` where its kernels take those. [`assign_layouts`] decides which
-//! values have their channels in blocks, by what the kernels like, and [`fuse_convs`] which convolutions run in one step with
+//! [`lower_quantized`] multiplies what a file has quantised as it is, where a target has kernels for that, and
+//! [`convert_to_half`] has results stored as `f16` or `bf16` where its kernels take those. [`assign_layouts`] decides which
+//! values have their channels in blocks, by what the kernels like, and [`fuse_conv_chains`] which convolutions run in one step with
 //! the ones behind them.
 //!
 //! Two more take what a target adds to a graph's bytes, its [`Footprint`]: [`schedule`] puts the nodes in the order with
@@ -27,43 +27,37 @@
 //! assert_eq!(scheduled.order.peak.0, 16, "in place");
 //! ```
 
-mod attention;
-pub mod bands;
-mod bytes;
-mod clean;
-mod common;
-mod convs;
-mod dead;
-mod epilogue;
-mod flow;
-mod fold;
-mod halves;
-mod idiom;
-mod layer_norm;
+mod convert_to_half;
+mod fuse;
 mod layout;
-mod norm;
+mod max_flow;
 pub mod order;
-mod planes;
-mod pointwise;
+mod patterns;
+mod quantize;
 mod schedule;
+mod simplify;
+pub mod stripes;
+mod uses;
 
 use ir::{Graph, VerifyError, verify};
 
-pub use attention::find_attention;
-pub use bytes::{ByteKernels, find_bytes, multiply_bytes};
-pub use clean::{clean, share};
-pub use convs::fuse_convs;
-pub use dead::remove_dead;
-pub use epilogue::fuse_epilogues;
-pub use fold::fold_constants;
-pub use halves::store_halves;
-pub use idiom::find_idioms;
-pub use layer_norm::find_norms;
+pub use convert_to_half::convert_to_half;
+pub use fuse::conv_chains::fuse_conv_chains;
+pub use fuse::epilogues::fuse_epilogues;
+pub use fuse::pointwise::fuse_pointwise;
 pub use layout::{Wishes, assign_layouts};
-pub use norm::{fold_scales, split_norms};
-pub use planes::flatten_windows;
-pub use pointwise::fuse_pointwise;
+pub use patterns::activations::match_activations;
+pub use patterns::attention::match_attention;
+pub use patterns::layer_norm::match_layer_norm;
+pub use quantize::{ByteKernels, lower_quantized, match_qdq};
 pub use schedule::{Counted, Footprint, Scheduled, live_bytes, schedule, tasks};
+pub use simplify::canonicalize::canonicalize;
+pub use simplify::conv3d_to_conv2d::conv3d_to_conv2d;
+pub use simplify::cse::cse;
+pub use simplify::dce::dce;
+pub use simplify::decompose_batch_norm::decompose_batch_norm;
+pub use simplify::fold_batch_norm::fold_batch_norm;
+pub use simplify::fold_constants::fold_constants;
 
 /// A pass with its name.
 pub struct Pass {
@@ -75,17 +69,17 @@ pub struct Pass {
 
 /// All passes in the order in which they run.
 pub const PIPELINE: &[Pass] = &[
-    Pass { name: "find_bytes", run: find_bytes },
+    Pass { name: "match_qdq", run: match_qdq },
     Pass { name: "fold_constants", run: fold_constants },
-    Pass { name: "clean", run: clean },
-    Pass { name: "share", run: share },
-    Pass { name: "find_norms", run: find_norms },
-    Pass { name: "find_attention", run: find_attention },
-    Pass { name: "find_idioms", run: find_idioms },
-    Pass { name: "remove_dead", run: remove_dead },
-    Pass { name: "split_norms", run: split_norms },
-    Pass { name: "fold_scales", run: fold_scales },
-    Pass { name: "flatten_windows", run: flatten_windows },
+    Pass { name: "canonicalize", run: canonicalize },
+    Pass { name: "cse", run: cse },
+    Pass { name: "match_layer_norm", run: match_layer_norm },
+    Pass { name: "match_attention", run: match_attention },
+    Pass { name: "match_activations", run: match_activations },
+    Pass { name: "dce", run: dce },
+    Pass { name: "decompose_batch_norm", run: decompose_batch_norm },
+    Pass { name: "fold_batch_norm", run: fold_batch_norm },
+    Pass { name: "conv3d_to_conv2d", run: conv3d_to_conv2d },
     Pass { name: "fuse_epilogues", run: fuse_epilogues },
     Pass { name: "fuse_pointwise", run: fuse_pointwise },
 ];
@@ -93,7 +87,7 @@ pub const PIPELINE: &[Pass] = &[
 /// A pass left a graph that is not one: a bug of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pass `{pass}` broke the graph: {}", .errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct BrokenGraph {
+pub struct PassError {
     /// The pass, or `load` for the graph as it came.
     pub pass: &'static str,
     /// What is wrong.
@@ -104,12 +98,12 @@ pub struct BrokenGraph {
 ///
 /// # Errors
 /// The first graph that does not verify.
-pub fn run(mut graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, BrokenGraph> {
-    verify(&graph).map_err(|errors| BrokenGraph { pass: "load", errors })?;
+pub fn run(mut graph: Graph, mut watch: impl FnMut(&'static str, &Graph)) -> Result<Graph, PassError> {
+    verify(&graph).map_err(|errors| PassError { pass: "load", errors })?;
     watch("load", &graph);
     for pass in PIPELINE {
         graph = (pass.run)(&graph);
-        verify(&graph).map_err(|errors| BrokenGraph { pass: pass.name, errors })?;
+        verify(&graph).map_err(|errors| PassError { pass: pass.name, errors })?;
         watch(pass.name, &graph);
     }
     Ok(graph)

@@ -7,7 +7,7 @@
 //! are whole from when the first part is written into them ([`Counted::Whole`]); an order that is best by parts may not be
 //! best then.
 
-use ir::{Graph, Node, NodeId, Reuse, Source, ValueId, reorder};
+use ir::{Graph, Node, NodeId, Reuse, ValueDef, ValueId, reorder};
 use types::{Bytes, EntityId, Map};
 
 use crate::order::{BlockId, Certificate, Limits, TaskId, Tasks, least_peak, peak};
@@ -117,7 +117,7 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted
         let mut makes = vec![Bytes(0)];
         match &reuse {
             Reuse::Alias { .. } => shared.clone_from(&reads),
-            Reuse::Parts(_) => {
+            Reuse::ConcatSlices(_) => {
                 let is_joint = joint_of(node.outputs[0]).is_some();
                 for (&part, start) in node.inputs.iter().zip(starts(graph, node, &reuse)) {
                     if homes.is_at(part, node.outputs[0], start) {
@@ -144,7 +144,7 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted
         }
         let made = tasks.tasks()[task].makes.clone();
         match reuse {
-            Reuse::Alias { .. } | Reuse::Parts(_) => {
+            Reuse::Alias { .. } | Reuse::ConcatSlices(_) => {
                 shared.extend(made);
                 shared.sort_unstable();
                 shared.dedup();
@@ -183,7 +183,7 @@ struct Homes<'a> {
 impl<'a> Homes<'a> {
     fn new(graph: &'a Graph) -> Homes<'a> {
         let within = graph.values().keys().map(|value| (value, 0)).collect();
-        let fixed = graph.values().values().map(|value| !matches!(value.source, Source::Node { .. })).collect();
+        let fixed = graph.values().values().map(|value| !matches!(value.source, ValueDef::Node { .. })).collect();
         let writers = Map::filled(graph.values().len(), 0);
         let mut homes = Homes { graph, within, fixed, writers };
         for node in graph.nodes().values() {
@@ -194,7 +194,7 @@ impl<'a> Homes<'a> {
         }
         for node in graph.nodes().values().rev() {
             let reuse = graph.reuse(node);
-            if let Reuse::Parts(_) = reuse {
+            if let Reuse::ConcatSlices(_) = reuse {
                 homes.place_parts(node, &starts(graph, node, &reuse));
             }
         }
@@ -216,7 +216,7 @@ impl<'a> Homes<'a> {
         let starts = starts(self.graph, node, &reuse);
         match reuse {
             Reuse::Alias { .. } => false,
-            Reuse::Parts(_) => {
+            Reuse::ConcatSlices(_) => {
                 let mut parts = node.inputs.iter().zip(starts);
                 !parts.all(|(&part, start)| self.is_at(part, node.outputs[0], start))
             }
@@ -271,7 +271,7 @@ impl<'a> Homes<'a> {
 
 /// Where the parts of a concatenation start, in bytes.
 fn starts(graph: &Graph, node: &Node, reuse: &Reuse) -> Vec<u64> {
-    let Reuse::Parts(starts) = reuse else { return Vec::new() };
+    let Reuse::ConcatSlices(starts) = reuse else { return Vec::new() };
     let element = graph.ty(node.outputs[0]).dtype.size().0;
     starts.iter().map(|&start| start as u64 * element).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ir::{Graph, Op, Source, ValueId};
+use ir::{Graph, Op, ValueDef, ValueId};
 use types::{DType, Tensor};
 
 /// The same where all that is `f32` is stored in halves; none where an operator refuses that.
@@ -12,10 +12,10 @@ pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
     let mut values = BTreeMap::new();
     for (id, value) in graph.values().iter() {
         let own = match &value.source {
-            Source::Input => new.add_input(&value.name, stored(value.ty.dtype), value.ty.shape.clone()),
-            Source::Weight(tensor) => new.add_weight(&value.name, tensor.cast(stored(tensor.dtype()))),
-            Source::Constant(tensor) => new.add_constant(&value.name, tensor.cast(stored(tensor.dtype()))),
-            Source::Node { .. } => continue,
+            ValueDef::Input => new.add_input(&value.name, stored(value.ty.dtype), value.ty.shape.clone()),
+            ValueDef::Weight(tensor) => new.add_weight(&value.name, tensor.cast(stored(tensor.dtype()))),
+            ValueDef::Constant(tensor) => new.add_constant(&value.name, tensor.cast(stored(tensor.dtype()))),
+            ValueDef::Node { .. } => continue,
         };
         values.insert(id, own);
     }
@@ -61,10 +61,10 @@ fn rebuilt(graph: &Graph, known: impl Fn(&Tensor) -> Tensor, own: impl Fn(&Op) -
     let mut values = BTreeMap::new();
     for (id, value) in graph.values().iter() {
         let own = match &value.source {
-            Source::Input => new.add_input(&value.name, value.ty.dtype, value.ty.shape.clone()),
-            Source::Weight(tensor) => new.add_weight(&value.name, known(tensor)),
-            Source::Constant(tensor) => new.add_constant(&value.name, known(tensor)),
-            Source::Node { .. } => continue,
+            ValueDef::Input => new.add_input(&value.name, value.ty.dtype, value.ty.shape.clone()),
+            ValueDef::Weight(tensor) => new.add_weight(&value.name, known(tensor)),
+            ValueDef::Constant(tensor) => new.add_constant(&value.name, known(tensor)),
+            ValueDef::Node { .. } => continue,
         };
         values.insert(id, own);
     }

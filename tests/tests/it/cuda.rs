@@ -39,7 +39,7 @@ fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), 
     let mut rounded = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
     let compiled = compile(model, target, None, |pass, graph| {
-        if pass == "store_halves" {
+        if pass == "convert_to_half" {
             rounded = graph.clone();
         }
     });

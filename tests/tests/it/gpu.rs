@@ -361,14 +361,14 @@ fn a_run_on_mocks_is_clean_under_sanitizers() {
     }
 }
 
-/// Less memory for more time: stretches in bands, and libraries with less workspace, of halves as well.
+/// Less memory for more time: stretches in stripes, and libraries with less workspace, of halves as well.
 #[test]
 fn a_budget_is_kept_on_a_gpu() {
     let test = "gpu::a_budget_is_kept_on_a_gpu";
     let resnet = || network("resnet18", &[1, 3, 32, 32]);
     let cublas = Some((Math::Strict, Bytes(1 << 16)));
     let cases = [
-        ("bands", resnet(), 70, How::default()),
+        ("stripes", resnet(), 70, How::default()),
         ("cudnn", resnet(), 70, with_cudnn(Some(b"code".to_vec()))),
         ("cublas", crate::transformers::transformer(2), 60, How { cublas, ..How::default() }),
         ("cublas-f16", crate::transformers::transformer(2), 60, How { cublas, dtype: DType::F16, ..How::default() }),
@@ -388,8 +388,8 @@ fn a_budget_is_kept_on_a_gpu() {
         let report: serde_json::Value =
             serde_json::from_slice(&audit.output().expect("it is there").stdout).expect("it is JSON");
         assert_eq!(report["verdict"], "equal", "{name}: {report}");
-        let is_cut = mocked.plan.steps.iter().any(|step| step.scope.to_string().contains("band"));
-        assert_eq!(is_cut, !libraries, "{name}: bands, or workspace alone");
+        let is_cut = mocked.plan.steps.iter().any(|step| step.scope.to_string().contains("stripe"));
+        assert_eq!(is_cut, !libraries, "{name}: stripes, or workspace alone");
     }
 }
 

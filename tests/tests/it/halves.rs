@@ -18,7 +18,7 @@ fn compiled(graph: Graph, dtype: DType) -> (Graph, Compiled) {
     let (mut rounded, target) = (graph.clone(), CpuTarget { dtype, ..CpuTarget::new() });
     let model = Model { graph, preprocess: None, labels: Vec::new() };
     let compiled = compile(model, &target, None, |pass, graph| {
-        if pass == "store_halves" {
+        if pass == "convert_to_half" {
             rounded = graph.clone();
         }
     });

@@ -2,7 +2,6 @@
 //! onnxruntime's recorded results, executables against the commands' contract, damaged files against clear refusals.
 
 mod aarch64;
-mod bands;
 #[path = "../../../crates/load/tests/it/conformance.rs"]
 mod conformance;
 mod cuda;
@@ -29,6 +28,7 @@ mod passes_keep;
 mod quantized;
 mod reference;
 mod report;
+mod stripes;
 mod support;
 mod tf32;
 mod transformers;

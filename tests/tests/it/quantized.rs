@@ -16,7 +16,7 @@ fn compiled(graph: Graph) -> (Graph, Compiled) {
     let mut found = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
     let compiled = compile(model, &CpuTarget::new(), None, |pass, graph| {
-        if pass == "multiply_bytes" {
+        if pass == "lower_quantized" {
             found = graph.clone();
         }
     });

@@ -212,7 +212,7 @@ fn as_json(
 }
 
 fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
-    let region = |region: &Region| json!({ "first": region.first, "last": region.last, "axis": region.axis, "bands": region.bands });
+    let region = |region: &Region| json!({ "first": region.first, "last": region.last, "axis": region.axis, "stripes": region.stripes });
     json!({
         "model": plan.model,
         "target": plan.target,
@@ -261,9 +261,9 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, de
         }
         let Some(fit) = fit else { continue };
         let _ = writeln!(text, "  without a budget {}; modelled cost of a run x {:.2}", fit.unlimited, fit.cost);
-        for Region { first, last, axis, bands } in &fit.regions {
+        for Region { first, last, axis, stripes } in &fit.regions {
             let of = if *axis == 0 { "of the batch" } else { "of rows" };
-            let _ = writeln!(text, "  {bands} bands {of}: {first} to {last}");
+            let _ = writeln!(text, "  {stripes} stripes {of}: {first} to {last}");
         }
     }
     if 1 < program.plans.len() {

@@ -11,8 +11,8 @@ use crate::op::{Operator, Refusal, TensorType, refuse};
 ///
 /// `q: [batch, heads, queries, width]`, `k: [batch, heads, keys, width]`, `v: [batch, heads, keys, value_width]`, each in
 /// an order of its own, then where it is given a `mask` that broadcasts to `[batch, heads, queries, keys]` -> `[batch,
-/// heads, queries, value_width]` in the order stated, all `f32`. Made by `find_attention`. Refuses: other ranks than 4,
-/// extents that differ, a mask that does not broadcast. Source: Vaswani et al. 2017.
+/// heads, queries, value_width]` in the order stated, all `f32`. Made by `match_attention`. Refuses: other ranks than 4,
+/// extents that differ, a mask that does not broadcast. ValueDef: Vaswani et al. 2017.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// The factor of the scores.

@@ -9,7 +9,7 @@ use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift` for each channel.
 ///
-/// `x: [n, c, ..]`, `scale`, `shift`, `mean`, `variance: [c]` -> the type of `x`. Source: Ioffe & Szegedy 2015, equation
+/// `x: [n, c, ..]`, `scale`, `shift`, `mean`, `variance: [c]` -> the type of `x`. ValueDef: Ioffe & Szegedy 2015, equation
 /// of inference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchNorm {

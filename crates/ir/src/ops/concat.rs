@@ -74,6 +74,6 @@ impl Operator for Concat {
         }
         let inner: usize = output.shape[self.axis + 1..].iter().product();
         let starts = self.starts(inputs.iter().map(|input| &input.shape));
-        Reuse::Parts(starts.into_iter().map(|start| start * inner).collect())
+        Reuse::ConcatSlices(starts.into_iter().map(|start| start * inner).collect())
     }
 }

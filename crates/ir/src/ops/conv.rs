@@ -12,7 +12,7 @@ use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 /// `x: [n, c, ..spatial]`, `weight: [m, c / groups, ..kernel]`, then by the epilogue `scale: [m]`, `bias: [m]` and `residual`
 /// of the output's shape -> `[n, m, ..out]`, of `f32`, `f16` or `bf16` each. Or `x` and `weight` of `u8` or `i8`, whose sums
 /// are exact: `i32`, or what a scale makes of them. Refuses: spatial rank 0 or above 3, channels that the groups do not
-/// divide, a kernel larger than the padded input. Source: ONNX `Conv`, `ConvInteger`.
+/// divide, a kernel larger than the padded input. ValueDef: ONNX `Conv`, `ConvInteger`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     /// Steps of the window, one a spatial dimension.

@@ -10,7 +10,7 @@ use crate::op::{Operator, Refusal, TensorType, refuse};
 /// Spreads each element of `x` over the output through `weight`.
 ///
 /// `x: [n, c, ..spatial]`, `weight: [c, m / groups, ..kernel]`, then `bias: [m]` by the epilogue -> `[n, m, ..out]` with
-/// `out = (in - 1) stride + (kernel - 1) dilation + 1 + output_pad - pad`. All `f32`. Refuses a residual. Source: ONNX
+/// `out = (in - 1) stride + (kernel - 1) dilation + 1 + output_pad - pad`. All `f32`. Refuses a residual. ValueDef: ONNX
 /// `ConvTranspose`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTranspose {

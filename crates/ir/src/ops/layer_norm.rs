@@ -10,7 +10,7 @@ use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift`, mean and (biased) variance over all dimensions from `axis` on.
 ///
 /// `x: [..]`, then where they are given `scale` and `shift` of the extents of `x` from `axis` on, all `f32` -> the type of
-/// `x`. Made by `find_norms`. Refuses: an axis that `x` does not have, a scale or shift of another shape. Source: Ba et al.
+/// `x`. Made by `match_layer_norm`. Refuses: an axis that `x` does not have, a scale or shift of another shape. ValueDef: Ba et al.
 /// 2016.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {

@@ -9,7 +9,7 @@ use crate::op::{Operator, Refusal, TensorType, refuse};
 
 /// `x / (bias + alpha / size * sum of squares over the nearest size channels) ^ beta`.
 ///
-/// `x: [n, c, ..]` -> the same type. The window of channel `c` is `c - (size - 1) / 2 ..= c + size / 2`. Source:
+/// `x: [n, c, ..]` -> the same type. The window of channel `c` is `c - (size - 1) / 2 ..= c + size / 2`. ValueDef:
 /// Krizhevsky et al. 2012, in ONNX's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lrn {

@@ -11,7 +11,7 @@ use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
 ///
 /// `a: [.., m, k]`, `b: [.., k, n]`, then by the epilogue `scale: [n]`, `bias: [n]` and `residual` of the output's shape ->
 /// `[.., m, n]`, of `f32`, `f16` or `bf16` each. Or both factors of `u8` or `i8`, whose sums are exact: `i32`, or what a scale
-/// makes of them. Refuses: rank below 2, different `k`, batches that do not broadcast. Source: ONNX `MatMul`,
+/// makes of them. Refuses: rank below 2, different `k`, batches that do not broadcast. ValueDef: ONNX `MatMul`,
 /// `MatMulInteger`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {

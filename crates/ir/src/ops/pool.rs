@@ -22,7 +22,7 @@ pub enum PoolKind {
 /// Slides a window over the spatial dimensions.
 ///
 /// `x: [n, c, ..spatial]` of `f32`, `f16` or `bf16`, for a maximum also of `u8` or `i8` -> `[n, c, ..out]`. With `ceil`, a last window may hang over the end, unless it would
-/// begin behind the input and its front padding. Source: ONNX `MaxPool`, `AveragePool`.
+/// begin behind the input and its front padding. ValueDef: ONNX `MaxPool`, `AveragePool`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// What is taken from each window.

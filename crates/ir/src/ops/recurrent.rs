@@ -19,7 +19,7 @@ use crate::op::{Operator, Refusal, TensorType, refuse};
 /// - what [`Cell::extras`] says: peepholes `[d, 3 u]` of `i`, `o`, `f`, or the candidate's bias `[d, u]`.
 ///
 /// Yields `y: [seq, d, batch, u]`, the state after each step, then the last states `h: [d, batch, u]` and for an LSTM `c`.
-/// All `f32`. Refuses operands of other shapes. Source: ONNX `LSTM`, `GRU` and `RNN`, whose `clip`, `input_forget` and
+/// All `f32`. Refuses operands of other shapes. ValueDef: ONNX `LSTM`, `GRU` and `RNN`, whose `clip`, `input_forget` and
 /// sequences of different lengths in one batch are not part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {

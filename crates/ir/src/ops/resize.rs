@@ -67,7 +67,7 @@ pub struct Taps {
 
 /// Resizes axes one by one.
 ///
-/// `x: [..]` -> `shape`, same dtype; `f32` unless the mode is nearest. Refuses an empty tensor and another rank. Source:
+/// `x: [..]` -> `shape`, same dtype; `f32` unless the mode is nearest. Refuses an empty tensor and another rank. ValueDef:
 /// ONNX `Resize`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resize {

@@ -2,7 +2,7 @@
 
 use cpu::{Pool2dKind, Stored, Window};
 use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
-use ir::{Graph, Halves, Node, Op, TensorType, ValueId};
+use ir::{Graph, HalfSupport, Node, Op, TensorType, ValueId};
 use types::{Bytes, DType, Layout, Shape};
 
 use super::windows::{label, rows_columns, window};
@@ -196,13 +196,13 @@ pub(super) fn writes_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
 }
 
 /// How there are kernels for a convolution of `f32` that take halves.
-pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Stored) -> Halves {
+pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Stored) -> HalfSupport {
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     match exact_kernel(graph, node, conv) {
         Ok(ConvKernel::Depthwise(kernel))
             if fits(cpu::DepthwiseBlocked { stored: half, result: half, ..kernel.clone() }.into()) =>
         {
-            Halves::Follow
+            HalfSupport::Follow
         }
         Ok(ConvKernel::Direct(direct)) => {
             let to_half = cpu::ConvBlocked { result: half, ..direct };
@@ -211,12 +211,12 @@ pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Stored)
             // A picture that is used rarely is not worth being rounded and brought together first.
             let pays = !gathered || GATHERED_USES <= uses(&to_half);
             match (pays && fits(of_halves.into()), fits(to_half.into())) {
-                (true, _) => Halves::Read([0, 1].into_iter().collect()),
-                (false, true) => Halves::Read([].into_iter().collect()),
-                (false, false) => Halves::No,
+                (true, _) => HalfSupport::Operands([0, 1].into_iter().collect()),
+                (false, true) => HalfSupport::Operands([].into_iter().collect()),
+                (false, false) => HalfSupport::None,
             }
         }
-        _ => Halves::No,
+        _ => HalfSupport::None,
     }
 }
 

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use cpu::{Kernel, Level, Stored, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
-use ir::{Graph, Halves, Node, NodeId, Op, Reuse, TensorType, ValueId};
+use ir::{Graph, HalfSupport, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::recurrent::Sweep;
 use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
@@ -113,7 +113,7 @@ impl Target for CpuTarget {
         self.dtype
     }
 
-    fn halves(&self, graph: &Graph, node: NodeId) -> Halves {
+    fn halves(&self, graph: &Graph, node: NodeId) -> HalfSupport {
         halves::halves(graph, graph.node(node), self)
     }
 
@@ -499,7 +499,7 @@ fn moved(node: &View, shape: &Shape, in_offset: usize, in_strides: Vec<isize>) -
 
 /// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
 fn concatenated(node: &View, axis: usize) -> Vec<Call> {
-    let in_parts = matches!(node.graph.reuse(node.node), Reuse::Parts(_));
+    let in_parts = matches!(node.graph.reuse(node.node), Reuse::ConcatSlices(_));
     let out = &node.output().shape;
     let strides = out.row_major_strides();
     let mut start = 0;

@@ -81,7 +81,7 @@ fn copied(graph: &Graph, node: &Node, layout: Layout) -> Option<u64> {
     let (parts, whole): (Vec<TensorType>, _) =
         (node.inputs.iter().map(|&part| ty(part)).collect(), ty(node.outputs[0]));
     match op.reuse(&parts.iter().collect::<Vec<_>>(), &whole) {
-        Reuse::Parts(_) => Some(0),
+        Reuse::ConcatSlices(_) => Some(0),
         _ => {
             let steps = STEP * (parts.len() * whole.shape[0]) as u64;
             Some(steps + 2 * Layout::RowMajor.size(&whole.shape, whole.dtype).0)

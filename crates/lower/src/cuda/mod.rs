@@ -29,7 +29,7 @@ use ::cuda::cublas::Product;
 use ::cuda::cudnn::{Planned, Planner};
 use ::cuda::{Launch, Math, Work};
 use ir::ops::ReduceKind;
-use ir::{Graph, Halves, Node, NodeId, Op, TensorType, ValueId};
+use ir::{Graph, HalfSupport, Node, NodeId, Op, TensorType, ValueId};
 use plan::{Operand, Place, Plan, Step};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -313,19 +313,19 @@ impl Target for CudaTarget {
         Some(Box::new(CudaTarget { fills: true, ..self.clone() }))
     }
 
-    fn halves(&self, graph: &Graph, id: NodeId) -> Halves {
+    fn halves(&self, graph: &Graph, id: NodeId) -> HalfSupport {
         let node = graph.node(id);
         match &node.op {
-            _ if !is_of_numbers(graph, node) => Halves::No,
-            Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) => Halves::Read([0, 1].into_iter().collect()),
-            Op::Pool(_) | Op::Attention(_) => Halves::Follow,
+            _ if !is_of_numbers(graph, node) => HalfSupport::None,
+            Op::Conv(_) | Op::ConvTranspose(_) | Op::MatMul(_) => HalfSupport::Operands([0, 1].into_iter().collect()),
+            Op::Pool(_) | Op::Attention(_) => HalfSupport::Follow,
             // Sums leave the range of halves.
             Op::Reduce(reduce) => match reduce.kind {
-                ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min => Halves::Follow,
-                _ => Halves::No,
+                ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min => HalfSupport::Follow,
+                _ => HalfSupport::None,
             },
-            other if follows(other) => Halves::Follow,
-            _ => Halves::No,
+            other if follows(other) => HalfSupport::Follow,
+            _ => HalfSupport::None,
         }
     }
 

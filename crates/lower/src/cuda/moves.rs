@@ -79,7 +79,7 @@ pub(super) fn expanded(node: &View, shape: &Shape) -> Vec<Call> {
 
 /// One copy an operand: into its window where that is contiguous, else into its rows of the whole result.
 pub(super) fn concatenated(node: &View, axis: usize) -> Vec<Call> {
-    let in_parts = matches!(node.graph.reuse(node.node), Reuse::Parts(_));
+    let in_parts = matches!(node.graph.reuse(node.node), Reuse::ConcatSlices(_));
     let out = &node.output().shape;
     let strides = signed(&out.row_major_strides());
     let mut start = 0;

@@ -8,7 +8,7 @@
 //! inside as well.
 
 use super::instance::{Instance, Position};
-use crate::flow::{ENDLESS, Flow, SINK, SOURCE};
+use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
 
 /// Where a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

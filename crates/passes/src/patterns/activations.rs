@@ -1,16 +1,16 @@
-//! [`find_idioms`]: functions that exporters spell out in several nodes get their names back.
+//! [`match_activations`]: functions that exporters spell out in several nodes get their names back.
 
 use ir::ops::{Binary, Unary};
 use ir::{Graph, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Finds hard sigmoid (`clip(x + 3, 0, 6) / 6`), hard swish (`x` times that, the division before or behind the product),
 /// SiLU (`x sigmoid(x)`) and both forms of GELU (`x / 2 * (1 + erf(x / sqrt 2))`, factors in any order). What they were
-/// spelled with is left to `remove_dead`.
-pub fn find_idioms(graph: &Graph) -> Graph {
+/// spelled with is left to `dce`.
+pub fn match_activations(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
         let (x, function) = find(&uses, graph.node(id).outputs[0])?;
@@ -170,7 +170,7 @@ mod tests {
         let y = spell(&mut builder, x);
         let mut graph = builder.graph;
         graph.set_outputs(vec![("y".into(), y)]);
-        let short = crate::remove_dead(&find_idioms(&graph));
+        let short = crate::dce(&match_activations(&graph));
         let input = Tensor::vector((0..9).map(|ix| ix as f32 - 4.5).collect());
         let [before, after] =
             [&graph, &short].map(|graph| evaluate(graph, std::slice::from_ref(&input)).unwrap()[0].to_f64());

@@ -1,4 +1,4 @@
-//! [`find_bytes`]: the nodes that spell what bytes stand for get a name.
+//! [`match_qdq`]: the nodes that spell what bytes stand for get a name.
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
@@ -6,13 +6,13 @@ use smallvec::{SmallVec, smallvec};
 use types::DType;
 use types::pointwise::{Binary as Function2, Unary as Function};
 
+use super::dequantized::Numbers;
 use super::is_byte;
-use super::numbers::Numbers;
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Finds the nodes that spell `(q - zero) * scale` and `clip(round(x / scale) + zero)`, and makes chains of them. Numbers of
 /// bytes are moved (reshaped, transposed, sliced) as bytes.
-pub fn find_bytes(graph: &Graph) -> Graph {
+pub fn match_qdq(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
         let node = graph.node(id);

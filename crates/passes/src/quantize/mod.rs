@@ -1,8 +1,8 @@
 //! Numbers that a file has quantised: stored in a byte each, as whole numbers `q` that stand for `(q - zero) * scale`.
 //!
 //! A file says where: it makes bytes of a result and numbers of the bytes again before the next operator reads them.
-//! [`find_bytes`] gives both their names, chains that read or write bytes. Late, when it is known what follows what,
-//! [`multiply_bytes`] turns products of numbers that come from bytes into products of the bytes, whose sums are exact, and
+//! [`match_qdq`] gives both their names, chains that read or write bytes. Late, when it is known what follows what,
+//! [`lower_quantized`] turns products of numbers that come from bytes into products of the bytes, whose sums are exact, and
 //! what made bytes of their results into a part of their epilogues:
 //!
 //! ```text
@@ -13,27 +13,27 @@
 //! A result differs from that of the graph as it came by the rounding of its sum at most (and of what a zero point that comes
 //! with the run takes from it), which may decide to which of two neighbouring whole numbers it goes.
 
-mod epilogues;
-mod find;
-mod numbers;
-mod products;
-mod shorter;
+mod dequantized;
+mod int8_products;
+mod match_qdq;
+mod requantize;
+mod simplify_chains;
 
 use ir::ops::{Chain, Pool, PoolKind};
 use ir::{Graph, Node, NodeId, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::DType;
 
-pub use self::find::find_bytes;
+pub use self::match_qdq::match_qdq;
 
-use self::find::moved_as_bytes;
-use self::numbers::{Numbers, unsigned};
-use self::products::{product_of_bytes, sum_as_number, sums_of_numbers};
-use self::shorter::shortened;
-use crate::common::Uses;
-use crate::dead::remove_dead;
-use crate::fold::fold_all;
-use crate::pointwise::fuse_pointwise;
+use self::dequantized::{Numbers, unsigned};
+use self::int8_products::{product_of_bytes, sum_as_number, sums_of_numbers};
+use self::match_qdq::moved_as_bytes;
+use self::simplify_chains::shortened;
+use crate::fuse::pointwise::fuse_pointwise;
+use crate::simplify::dce::dce;
+use crate::simplify::fold_constants::fold_all;
+use crate::uses::Uses;
 
 fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
@@ -51,7 +51,7 @@ pub struct ByteKernels<'a> {
 
 /// Turns products of numbers that come from bytes into products of the bytes, where there are kernels for those, and has
 /// products write bytes that were made of their results. What comes from known bytes otherwise is computed now.
-pub fn multiply_bytes(graph: &Graph, kernels: ByteKernels) -> Graph {
+pub fn lower_quantized(graph: &Graph, kernels: ByteKernels) -> Graph {
     let ByteKernels { fits, writes } = kernels;
     let uses = Uses::new(graph);
     let moved = rewrite(graph, |context, id| {
@@ -67,7 +67,7 @@ pub fn multiply_bytes(graph: &Graph, kernels: ByteKernels) -> Graph {
         sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
     });
     // Numbers that products no longer read may go on without being stored.
-    remove_dead(&fold_all(&shortened(&fuse_pointwise(&epilogues::fused(&fold_all(&remove_dead(&multiplied)), writes)))))
+    dce(&fold_all(&shortened(&fuse_pointwise(&requantize::fused(&fold_all(&dce(&multiplied)), writes)))))
 }
 
 /// The maximum of numbers that come from bytes, as that of the bytes.

@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Map};
 
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Functions an epilogue takes at most.
 const ACTIVATIONS_MAX: usize = 4;

@@ -1,70 +1,12 @@
-//! Batch normalisation and other per-channel scales: split into a product and a sum, then folded into weights.
+//! [`fold_batch_norm`]: scales and shifts per channel become part of a product's weights and bias.
 
-use ir::ops::{BatchNorm, Binary, ConvTranspose, Epilogue, Reshape, Unary};
+use ir::ops::{Binary, ConvTranspose, Epilogue};
 use ir::{Graph, NodeId, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
-use types::pointwise::{self, Binary as Function};
-use types::{Map, Shape, Tensor};
+use types::pointwise::Binary as Function;
+use types::{Map, Tensor};
 
-use crate::common::{Uses, per_channel};
-
-/// Replaces each batch normalisation by `x * a + b` with one `a` and one `b` a channel: numbers computed in `f64` where the
-/// statistics are known, nodes of the run where they are not.
-pub fn split_norms(graph: &Graph) -> Graph {
-    let uses = Uses::new(graph);
-    rewrite(graph, |context, id| {
-        let node = graph.node(id);
-        let Op::BatchNorm(BatchNorm { epsilon }) = node.op else { return None };
-        let known = |ix: usize| uses.known(node.inputs[ix]).map(Tensor::to_f64);
-        let (Some(scale), Some(shift), Some(mean), Some(variance)) = (known(1), known(2), known(3), known(4)) else {
-            return split_at_run_time(context, graph, id, epsilon).ok().map(|y| smallvec![y]);
-        };
-        let a: Vec<f64> = scale
-            .iter()
-            .zip(&variance)
-            .map(|(scale, variance)| scale / (variance + f64::from(epsilon)).sqrt())
-            .collect();
-        let b: Vec<f32> = (0..a.len()).map(|c| (shift[c] - mean[c] * a[c]) as f32).collect();
-        let a: Vec<f32> = a.into_iter().map(|a| a as f32).collect();
-        let shape = along_channels(a.len(), graph.ty(node.inputs[0]).shape.rank());
-        let a = context.new.add_weight(&format!("{}.scale", node.scope), known_tensor(&shape, a));
-        let b = context.new.add_weight(&format!("{}.shift", node.scope), known_tensor(&shape, b));
-        let x = context.value(node.inputs[0]);
-        let product = context.add(Binary(Function::Mul), &[x, a], &node.scope).ok()?;
-        Some(smallvec![context.add(Binary(Function::Add), &[product, b], &node.scope).ok()?])
-    })
-}
-
-/// The same with statistics that come with the run: `a = scale / sqrt(variance + epsilon)`, `b = shift - mean * a`.
-fn split_at_run_time(context: &mut Rewrite, graph: &Graph, id: NodeId, epsilon: f32) -> Result<ValueId, ir::Refusal> {
-    let node = graph.node(id);
-    let ty = graph.ty(node.inputs[0]);
-    let [x, scale, shift, mean, variance] = [0, 1, 2, 3, 4].map(|ix: usize| context.value(node.inputs[ix]));
-    let epsilon = Tensor::scalar(f64::from(epsilon)).cast(graph.ty(node.inputs[4]).dtype);
-    let epsilon = context.new.add_constant(&format!("{}.epsilon", node.scope), epsilon);
-    let mut add = |op: Op, inputs: &[ValueId]| context.add(op, inputs, &node.scope);
-    let binary = |function: Function| Op::from(Binary(function));
-    let sum = add(binary(Function::Add), &[variance, epsilon])?;
-    let deviation = add(Op::from(Unary(pointwise::Unary::Sqrt)), &[sum])?;
-    let a = add(binary(Function::Div), &[scale, deviation])?;
-    let offset = add(binary(Function::Mul), &[mean, a])?;
-    let b = add(binary(Function::Sub), &[shift, offset])?;
-    let shape = along_channels(graph.ty(node.inputs[1]).shape.elements(), ty.shape.rank());
-    let [a, b] = [add(Op::from(Reshape { shape: shape.clone() }), &[a])?, add(Op::from(Reshape { shape }), &[b])?];
-    let product = add(binary(Function::Mul), &[x, a])?;
-    add(binary(Function::Add), &[product, b])
-}
-
-/// One channel axis, then extents of 1 for the rest, broadcasts over `[n, c, ..]`.
-fn along_channels(channels: usize, rank: usize) -> Shape {
-    let mut shape = Shape::from([channels]);
-    (2..rank).for_each(|_| shape.push(1));
-    shape
-}
-
-fn known_tensor(shape: &Shape, items: Vec<f32>) -> Tensor {
-    Tensor::new(shape.clone(), items).expect("one element a channel")
-}
+use crate::uses::{Uses, per_channel};
 
 /// A convolution or product whose result is scaled and shifted by known numbers per output channel, by nodes that
 /// nothing else reads.
@@ -74,7 +16,7 @@ struct Scaled {
 }
 
 /// Folds known per-channel products and sums behind a convolution or matrix product into its weights and bias.
-pub fn fold_scales(graph: &Graph) -> Graph {
+pub fn fold_batch_norm(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     // For each node that is folded away: nothing, or what the last of them stands for.
     let mut role: Map<NodeId, Fold> = Map::filled(graph.nodes().len(), Fold::Keep);

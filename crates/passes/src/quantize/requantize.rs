@@ -7,9 +7,9 @@ use types::pointwise::Unary as Function;
 use types::{DType, Map, Tensor};
 
 use super::is_byte;
-use super::shorter::affine_of;
-use crate::common::Uses;
-use crate::epilogue::{epilogue_mut, epilogue_of};
+use super::simplify_chains::affine_of;
+use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
+use crate::uses::Uses;
 
 /// A product, and what is applied to its result.
 type Taken = (NodeId, SmallVec<[Function; 4]>);

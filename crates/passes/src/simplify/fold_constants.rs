@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ir::{Graph, Node, Op, Source, rewrite};
+use ir::{Graph, Node, Op, ValueDef, rewrite};
 use types::{DType, Tensor};
 
 /// A folded result may be this much larger than everything it was computed from.
@@ -45,7 +45,7 @@ fn fold(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Graph {
         if input_bytes + GROWTH_BYTES_MAX < output_bytes && !(widens && output_bytes <= 4 * input_bytes) {
             return None;
         }
-        let learned = inputs.iter().any(|&input| matches!(context.new.value(input).source, Source::Weight(_)));
+        let learned = inputs.iter().any(|&input| matches!(context.new.value(input).source, ValueDef::Weight(_)));
         let operands: Vec<&Tensor> = tensors.iter().map(|tensor| &**tensor).collect();
         let results = node.op.eval(&operands);
         let add = |(&output, tensor): (&_, Tensor)| {

@@ -1,11 +1,11 @@
-//! [`fuse_convs`]: convolutions in a row become one step, where a target is faster so.
+//! [`fuse_conv_chains`]: convolutions in a row become one step, where a target is faster so.
 
 use ir::ops::{Conv, ConvChain};
 use ir::{Graph, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::{Bytes, Map};
 
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Convolutions of a chain at most: expand, depthwise, project.
 const LENGTH_MAX: usize = 3;
@@ -13,7 +13,7 @@ const LENGTH_MAX: usize = 3;
 /// Joins convolutions of which each is read by the next alone. `fuses` is asked about runs of two and three nodes, in order,
 /// for the scratch that they need as one step; none where that is not faster. Of all ways to cut a row into runs it is the one
 /// with the least bytes alive at a time, and among these in all. The new node stands where the last of a run stood.
-pub fn fuse_convs(graph: &Graph, fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>) -> Graph {
+pub fn fuse_conv_chains(graph: &Graph, fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>) -> Graph {
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
     let mut runs: Vec<SmallVec<[NodeId; LENGTH_MAX]>> = Vec::new();
@@ -135,7 +135,7 @@ mod tests {
         let e = add(&mut graph, Conv::square(2, 1), &[2, 3, 3, 3], d, None);
         graph.set_outputs(vec![("d".into(), d), ("e".into(), e)]);
 
-        let fused = fuse_convs(&graph, &|_, _| Some(Bytes(0)));
+        let fused = fuse_conv_chains(&graph, &|_, _| Some(Bytes(0)));
         ir::verify(&fused).unwrap();
         let names: Vec<&str> = fused.nodes().values().map(|node| node.op.name()).collect();
         assert_eq!(names, ["conv_chain", "conv", "conv"]);
@@ -144,7 +144,7 @@ mod tests {
         let (want, got) = (ir::evaluate(&graph, &x).unwrap(), ir::evaluate(&fused, &x).unwrap());
         assert_eq!(want, got);
         let lengths = |fuses: &dyn Fn(&Graph, &[NodeId]) -> Option<Bytes>| {
-            let fused = fuse_convs(&graph, fuses);
+            let fused = fuse_conv_chains(&graph, fuses);
             let length = |op: &Op| if let Op::ConvChain(chain) = op { chain.convs.len() } else { 1 };
             fused.nodes().values().map(|node| length(&node.op)).collect::<Vec<_>>()
         };

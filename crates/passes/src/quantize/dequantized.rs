@@ -7,7 +7,7 @@ use types::pointwise::Binary as Function2;
 use types::{DType, Map, Shape, Tensor};
 
 use super::is_byte;
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// A known operand of a chain.
 #[derive(Clone, Copy)]

@@ -1,9 +1,9 @@
-//! [`choose`]: which regions to run in bands, and in how many.
+//! [`choose`]: which regions to run in stripes, and in how many.
 //!
 //! The positions of the order at which one value alone crosses cut the graph into stretches that do not share a live byte
 //! apart from that value. So stretches are judged one by one: the peak of a choice is the largest of its stretches' peaks,
 //! its cost their sum, and a walk over the positions from the first to the last finds the best choice: for each position
-//! the best way to get there, over all regions that end there and all numbers of bands. A stretch's peak in bands is
+//! the best way to get there, over all regions that end there and all numbers of stripes. A stretch's peak in stripes is
 //! measured on the stretch itself, cut out and rewritten.
 //!
 //! The cost of a step is modelled as its arithmetic plus its traffic, both in operations: see [`BYTE_COST`] and
@@ -14,23 +14,23 @@ use std::ops::Range;
 use ir::{Graph, Node, NodeId, ValueId};
 use types::{EntityId, Map};
 
-use super::{Split, crossings, split};
+use super::{StripedRegion, crossings, split};
 use crate::schedule::{Footprint, live_bytes};
 
 /// What moving a byte costs, in arithmetic operations: some 100 GFLOP/s against 15 GB/s.
 const BYTE_COST: u64 = 6;
 /// What a step costs by itself, in operations: some microseconds to hand out work and wait.
 const STEP_COST: u64 = 300_000;
-/// More bands than this spend more on halos and steps than they save.
-const BANDS_MAX: usize = 64;
+/// More stripes than this spend more on halos and steps than they save.
+const STRIPES_MAX: usize = 64;
 /// Nodes of a region at most: bounds the work for very long graphs.
 const REGION_NODES_MAX: usize = 200;
 
-/// Regions to run in bands, and what is expected of it.
+/// Regions to run in stripes, and what is expected of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct Tiling {
     /// The regions, in order.
-    pub splits: Vec<Split>,
+    pub regions: Vec<StripedRegion>,
     /// The most bytes alive at once, by the estimate that was used to choose.
     pub peak: u64,
     /// The modelled cost, in operations.
@@ -41,18 +41,19 @@ pub struct Choice {
 ///
 /// The footprint has the least workspace of each node. `None` where no choice stays within the limit, and for graphs
 /// without a position at which one value crosses alone.
-pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Option<Choice> {
+pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Option<Tiling> {
     let crossings = crossings(graph);
     let stops: Vec<usize> = (0..crossings.len()).filter(|&at| crossings[at].is_some()).collect();
     let whole = Measure::of(graph, footprint);
-    let better = |a: &Choice, b: &Choice| match limit {
+    let better = |a: &Tiling, b: &Tiling| match limit {
         Some(_) => (a.cost, a.peak) < (b.cost, b.peak),
         None => (a.peak, a.cost) < (b.peak, b.cost),
     };
     let start = *stops.first()?;
     let before = whole.stretch(0..start);
-    let mut best: Vec<Option<Choice>> = vec![None; stops.len()];
-    best[0] = (within(before.peak, limit)).then(|| Choice { splits: Vec::new(), peak: before.peak, cost: before.cost });
+    let mut best: Vec<Option<Tiling>> = vec![None; stops.len()];
+    best[0] =
+        (within(before.peak, limit)).then(|| Tiling { regions: Vec::new(), peak: before.peak, cost: before.cost });
     for to in 1..stops.len() {
         let mut candidates = Vec::new();
         if let Some(path) = &best[to - 1] {
@@ -67,7 +68,7 @@ pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Optio
                 break;
             }
             let Some(path) = &best[from] else { continue };
-            // Bands cost more than the whole: they must lower the peak.
+            // Stripes cost more than the whole: they must lower the peak.
             let plain = whole.stretch(nodes.clone());
             let goal = limit.unwrap_or_else(|| path.peak.max(1));
             if plain.peak <= goal {
@@ -76,11 +77,9 @@ pub fn choose(graph: &Graph, limit: Option<u64>, footprint: &Footprint) -> Optio
             let (Some(entry), Some(exit)) = (crossings[nodes.start], crossings[nodes.end]) else { continue };
             let Some(stretch) = cut_out(graph, nodes.clone(), entry, exit) else { continue };
             for axis in axes(&stretch) {
-                candidates.extend(
-                    bands(&stretch, axis, limit, footprint).map(|(bands, measured)| {
-                        path.then(measured, Some(Split { nodes: nodes.clone(), axis, bands }))
-                    }),
-                );
+                candidates.extend(stripes(&stretch, axis, limit, footprint).map(|(stripes, measured)| {
+                    path.then(measured, Some(StripedRegion { nodes: nodes.clone(), axis, stripes }))
+                }));
             }
         }
         best[to] = candidates.into_iter().reduce(|a, b| if better(&b, &a) { b } else { a });
@@ -99,10 +98,10 @@ fn within(peak: u64, limit: Option<u64>) -> bool {
     limit.is_none_or(|limit| peak <= limit)
 }
 
-impl Choice {
-    fn then(&self, next: Stretch, split: Option<Split>) -> Choice {
-        let splits = self.splits.iter().cloned().chain(split).collect();
-        Choice { splits, peak: self.peak.max(next.peak), cost: self.cost + next.cost }
+impl Tiling {
+    fn then(&self, next: Stretch, split: Option<StripedRegion>) -> Tiling {
+        let regions = self.regions.iter().cloned().chain(split).collect();
+        Tiling { regions, peak: self.peak.max(next.peak), cost: self.cost + next.cost }
     }
 }
 
@@ -112,18 +111,18 @@ fn axes(stretch: &Graph) -> impl Iterator<Item = usize> {
     [0, 2].into_iter().filter(move |&axis| shape.get(axis).is_some_and(|&extent| 1 < extent))
 }
 
-/// The fewest bands that stay within the limit, or the number with the least peak; with what they measure.
-fn bands(stretch: &Graph, axis: usize, limit: Option<u64>, footprint: &Footprint) -> Option<(usize, Stretch)> {
+/// The fewest stripes that stay within the limit, or the number with the least peak; with what they measure.
+fn stripes(stretch: &Graph, axis: usize, limit: Option<u64>, footprint: &Footprint) -> Option<(usize, Stretch)> {
     let extent = stretch.ty(stretch.outputs()[0].value).shape[axis];
     let mut best: Option<(usize, Stretch)> = None;
-    for bands in (2..=extent.min(BANDS_MAX)).filter(|&bands| bands <= 16 || bands % 4 == 0) {
+    for stripes in (2..=extent.min(STRIPES_MAX)).filter(|&stripes| stripes <= 16 || stripes % 4 == 0) {
         let nodes = 0..stretch.nodes().len();
-        let rewritten = split(stretch, &[Split { nodes, axis, bands }])?;
+        let rewritten = split(stretch, &[StripedRegion { nodes, axis, stripes }])?;
         let all = Measure::of(&rewritten, footprint).stretch(0..rewritten.nodes().len());
         let found = best.as_ref().is_none_or(|(_, best)| all.peak < best.peak);
         let worse = best.as_ref().is_some_and(|(_, best)| best.peak + best.peak / 4 < all.peak);
         if found {
-            best = Some((bands, all));
+            best = Some((stripes, all));
         }
         if worse || (limit.is_some() && within(all.peak, limit)) {
             break;

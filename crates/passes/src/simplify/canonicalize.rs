@@ -1,19 +1,16 @@
-//! [`clean`]: nodes that do nothing, that two do what one could, or that cost more than they need. [`share`]: nodes that do
-//! the same.
-
-use std::collections::BTreeMap;
+//! [`canonicalize`]: one form for equal things. Removes nodes without effect and merges adjacent ones.
 
 use ir::ops::{Binary, Conv, Pad, PadMode, Reshape, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 
-use crate::common::known_number;
+use crate::uses::known_number;
 
 /// Removes what does nothing (a cast to the same dtype, a reshape to the same shape, a transpose in order, a pad by
 /// nothing, a slice of everything, an expansion to the same shape, a concatenation of one), joins reshapes with reshapes
 /// and transposes with transposes, gives zero padding to the convolution behind it, and makes products of squares.
-pub fn clean(graph: &Graph) -> Graph {
+pub fn canonicalize(graph: &Graph) -> Graph {
     rewrite(graph, |context, id| {
         let node = graph.node(id);
         let first = *node.inputs.first()?;
@@ -77,18 +74,6 @@ fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
     Some(joined)
 }
 
-/// Computes once what several nodes compute from the same operands.
-pub fn share(graph: &Graph) -> Graph {
-    let mut seen = BTreeMap::<(String, SmallVec<[ValueId; 4]>), SmallVec<[ValueId; 1]>>::new();
-    rewrite(graph, |context, id| {
-        let node = graph.node(id);
-        let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&input| context.value(input)).collect();
-        let attributes = serde_json::to_string(&node.op).expect("attributes are plain data");
-        let outputs = seen.entry((attributes, inputs)).or_insert_with(|| context.copy(node));
-        Some(outputs.clone())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use types::{DType, Scope, Shape, Tensor};
@@ -103,7 +88,7 @@ mod tests {
             let exponent = graph.add_constant("exponent", Tensor::scalar(exponent));
             let y = graph.add1(Binary(Function::Pow).into(), &[x, exponent], Scope::new("power")).unwrap();
             graph.set_outputs(vec![("y".into(), y)]);
-            let cleaned = clean(&graph);
+            let cleaned = canonicalize(&graph);
             let ops: Vec<&Op> = cleaned.nodes().values().map(|node| &node.op).collect();
             assert_eq!(ops, [&Op::Binary(Binary(name))]);
             let x = [Tensor::vector(vec![-1.5f32, 0.0, 3.25])];

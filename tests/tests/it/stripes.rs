@@ -1,10 +1,10 @@
-//! Bands: the same results in less memory. A split graph computes the same bits; its kernels, which may be others than the
+//! Stripes: the same results in less memory. A split graph computes the same bits; its kernels, which may be others than the
 //! whole graph's, round in another order.
 
 use cases::judge::inputs;
 use ir::ops::*;
 use ir::{Graph, Op, ValueId, evaluate, verify};
-use passes::bands::{Split, split};
+use passes::stripes::{StripedRegion, split};
 use types::{Bytes, DType, Random, Scope, Shape, Tensor, pointwise};
 
 use crate::support::{compiled, compiled_within, open};
@@ -82,24 +82,24 @@ fn bits(tensors: &[Tensor]) -> Vec<Vec<u8>> {
 
 #[test]
 fn splitting_keeps_every_bit() {
-    let mut splits = 0;
+    let mut regions = 0;
     for seed in 0..40 {
         let graph = local_graph(seed);
         let inputs = inputs(&graph, seed);
         let want = evaluate(&graph, &inputs).expect("it verifies");
         let shape = &graph.ty(graph.outputs()[0].value).shape;
         for axis in [0, 2] {
-            for bands in [2, 3, shape[axis]] {
-                let whole = Split { nodes: 0..graph.nodes().len(), axis, bands };
-                let Some(banded) = split(&graph, &[whole]) else { continue };
-                splits += 1;
-                verify(&banded).expect("a split graph is a graph");
-                let got = evaluate(&banded, &inputs).expect("it verifies");
-                assert_eq!(bits(&got), bits(&want), "seed {seed}, {bands} bands along {axis}");
+            for stripes in [2, 3, shape[axis]] {
+                let whole = StripedRegion { nodes: 0..graph.nodes().len(), axis, stripes };
+                let Some(striped) = split(&graph, &[whole]) else { continue };
+                regions += 1;
+                verify(&striped).expect("a split graph is a graph");
+                let got = evaluate(&striped, &inputs).expect("it verifies");
+                assert_eq!(bits(&got), bits(&want), "seed {seed}, {stripes} stripes along {axis}");
             }
         }
     }
-    assert!(100 < splits, "only {splits} graphs could be split");
+    assert!(100 < regions, "only {regions} graphs could be split");
 }
 
 /// Whether numbers differ by no more than 1e-5 of the largest.
@@ -153,11 +153,11 @@ fn refuses_what_is_no_region() {
     let c = relu(&mut graph, b, "c");
     let d = graph.add1(Binary(pointwise::Binary::Add).into(), &[c, a], Scope::new("d")).expect("same shapes");
     graph.set_outputs(vec![("y".into(), d)]);
-    let whole = |nodes, bands| Split { nodes, axis: 2, bands };
+    let whole = |nodes, stripes| StripedRegion { nodes, axis: 2, stripes };
     assert_eq!(split(&graph, &[whole(0..4, 2)]), None, "a transpose moves rows");
     assert_eq!(split(&graph, &[whole(2..4, 2)]), None, "`a` crosses too");
     assert_eq!(split(&graph, &[whole(0..1, 9)]), None, "there are 8 rows");
-    assert_eq!(split(&graph, &[whole(0..1, 1)]), None, "one band is no band");
-    assert_eq!(split(&graph, &[Split { nodes: 0..1, axis: 4, bands: 2 }]), None, "there is no axis 4");
+    assert_eq!(split(&graph, &[whole(0..1, 1)]), None, "one stripe is no stripe");
+    assert_eq!(split(&graph, &[StripedRegion { nodes: 0..1, axis: 4, stripes: 2 }]), None, "there is no axis 4");
     assert!(split(&graph, &[whole(0..1, 8)]).is_some());
 }

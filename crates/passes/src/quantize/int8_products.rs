@@ -6,9 +6,9 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Shape, Tensor};
 
-use super::numbers::Numbers;
-use crate::common::Uses;
-use crate::epilogue::epilogue_mut;
+use super::dequantized::Numbers;
+use crate::fuse::epilogues::epilogue_mut;
+use crate::uses::Uses;
 
 /// Products of two numbers of at most 255 whose sum is less than 2^24: `f32` holds it.
 const EXACT_TERMS: usize = 256;

@@ -1,29 +1,29 @@
-//! [`store_halves`]: what lies between kernels takes two bytes a number.
+//! [`convert_to_half`]: what lies between kernels takes two bytes a number.
 //!
 //! What a graph takes and gives stays `f32`. In between, whatever a target's kernels read and write as `f16` or `bf16` is
 //! stored so; casts stand where a kernel cannot. Kernels compute in `f32` all the same and round their results once, so
 //! that only what is stored loses bits: weights, when the plan is written, and results.
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
-use ir::{Graph, Halves, Node, NodeId, Op, Rewrite, Source, ValueId, rewrite};
+use ir::{Graph, HalfSupport, Node, NodeId, Op, Rewrite, ValueDef, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::{DType, Map, Scope};
 
-use crate::epilogue::{epilogue_mut, epilogue_of};
+use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 
 /// Stores what lies between kernels as `dtype`, where `halves` says that there are kernels for that.
 ///
 /// # Panics
 /// Another dtype than `f16` and `bf16`; an operator that refuses the halves that `halves` promises.
-pub fn store_halves(graph: &Graph, dtype: DType, halves: &dyn Fn(&Graph, NodeId) -> Halves) -> Graph {
+pub fn convert_to_half(graph: &Graph, dtype: DType, halves: &dyn Fn(&Graph, NodeId) -> HalfSupport) -> Graph {
     assert!(dtype.is_half(), "{dtype} is no half");
-    let kinds: Map<NodeId, Halves> = graph.nodes().keys().map(|id| halves(graph, id)).collect();
+    let kinds: Map<NodeId, HalfSupport> = graph.nodes().keys().map(|id| halves(graph, id)).collect();
     let wanted = wanted(graph, &kinds);
     let mut writer = Writer { graph, dtype, wanted: &wanted, twin: Map::filled(graph.values().len(), None) };
     let mut new = rewrite(graph, |context, id| match &kinds[id] {
-        Halves::No => Some(writer.as_it_was(context, id)),
-        Halves::Read(operands) => Some(writer.with_halves(context, id, operands)),
-        Halves::Follow => Some(writer.like_its_operands(context, id)),
+        HalfSupport::None => Some(writer.as_it_was(context, id)),
+        HalfSupport::Operands(operands) => Some(writer.with_halves(context, id, operands)),
+        HalfSupport::Follow => Some(writer.like_its_operands(context, id)),
     });
     let outputs = graph.outputs().iter().zip(new.outputs().to_vec()).map(|(old, own)| {
         let narrowed = new.ty(own.value).dtype != graph.ty(old.value).dtype;
@@ -38,17 +38,17 @@ pub fn store_halves(graph: &Graph, dtype: DType, halves: &dyn Fn(&Graph, NodeId)
 }
 
 /// The values that some node reads as halves, or hands on to one that does.
-fn wanted(graph: &Graph, kinds: &Map<NodeId, Halves>) -> Map<ValueId, bool> {
+fn wanted(graph: &Graph, kinds: &Map<NodeId, HalfSupport>) -> Map<ValueId, bool> {
     let mut wanted: Map<ValueId, bool> = Map::filled(graph.values().len(), false);
     for (id, node) in graph.nodes().iter().rev() {
         let is_wanted = wanted[node.outputs[0]];
         match &kinds[id] {
-            Halves::No => {}
-            Halves::Read(operands) => operands.iter().for_each(|&ix| wanted[node.inputs[ix]] = true),
-            Halves::Follow if is_wanted => followed(node).iter().for_each(|&ix| wanted[node.inputs[ix]] = true),
-            Halves::Follow => {}
+            HalfSupport::None => {}
+            HalfSupport::Operands(operands) => operands.iter().for_each(|&ix| wanted[node.inputs[ix]] = true),
+            HalfSupport::Follow if is_wanted => followed(node).iter().for_each(|&ix| wanted[node.inputs[ix]] = true),
+            HalfSupport::Follow => {}
         }
-        if is_wanted && kinds[id] != Halves::No {
+        if is_wanted && kinds[id] != HalfSupport::None {
             residual(node).into_iter().for_each(|ix| wanted[node.inputs[ix]] = true);
         }
     }
@@ -156,9 +156,9 @@ impl Writer<'_> {
         let value = self.graph.value(old);
         let rounded = || value.tensor().map(|tensor| tensor.cast(self.dtype));
         let twin = match &value.source {
-            Source::Weight(_) => context.new.add_weight(&value.name, rounded().expect("it is known")),
-            Source::Constant(_) => context.new.add_constant(&value.name, rounded().expect("it is known")),
-            Source::Input | Source::Node { .. } => {
+            ValueDef::Weight(_) => context.new.add_weight(&value.name, rounded().expect("it is known")),
+            ValueDef::Constant(_) => context.new.add_constant(&value.name, rounded().expect("it is known")),
+            ValueDef::Input | ValueDef::Node { .. } => {
                 let (own, to) = (context.value(old), if half { self.dtype } else { value.ty.dtype });
                 cast(&mut context.new, own, to, &scope_of(self.graph, old))
             }
@@ -188,12 +188,12 @@ mod tests {
     use crate::fuse_epilogues;
 
     /// What a target with kernels for everything would say.
-    fn halves(graph: &Graph, id: NodeId) -> Halves {
+    fn halves(graph: &Graph, id: NodeId) -> HalfSupport {
         match &graph.node(id).op {
-            Op::Conv(_) if graph.ty(graph.node(id).inputs[0]).shape[1] == 3 => Halves::Read(SmallVec::new()),
-            Op::Conv(_) | Op::MatMul(_) => Halves::Read(SmallVec::from_slice(&[0, 1])),
-            Op::Softmax(_) => Halves::No,
-            _ => Halves::Follow,
+            Op::Conv(_) if graph.ty(graph.node(id).inputs[0]).shape[1] == 3 => HalfSupport::Operands(SmallVec::new()),
+            Op::Conv(_) | Op::MatMul(_) => HalfSupport::Operands(SmallVec::from_slice(&[0, 1])),
+            Op::Softmax(_) => HalfSupport::None,
+            _ => HalfSupport::Follow,
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
         graph.set_outputs(vec![("y".into(), y), ("features".into(), pooled)]);
         let graph = fuse_epilogues(&graph);
         for dtype in [DType::F16, DType::Bf16] {
-            let new = store_halves(&graph, dtype, &halves);
+            let new = convert_to_half(&graph, dtype, &halves);
             ir::verify(&new).unwrap();
             let stored: Vec<(String, DType)> =
                 new.nodes().values().map(|node| (node.scope.to_string(), new.ty(node.outputs[0]).dtype)).collect();
@@ -265,7 +265,7 @@ mod tests {
         let words = graph.add1(Gather { axis: 0 }.into(), &[table, ids], Scope::new("words")).unwrap();
         let y = graph.add1(MatMul::default().into(), &[words, weight], Scope::new("y")).unwrap();
         graph.set_outputs(vec![("y".into(), y)]);
-        let new = store_halves(&graph, DType::Bf16, &halves);
+        let new = convert_to_half(&graph, DType::Bf16, &halves);
         ir::verify(&new).unwrap();
         let dtypes: Vec<DType> = new.nodes().values().map(|node| new.ty(node.outputs[0]).dtype).collect();
         assert_eq!(dtypes, [DType::Bf16, DType::F32]);

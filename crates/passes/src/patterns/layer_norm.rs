@@ -1,4 +1,4 @@
-//! [`find_norms`]: layer normalisation, which exporters and the loader spell out, gets its name back.
+//! [`match_layer_norm`]: layer normalisation, which exporters and the loader spell out, gets its name back.
 
 use ir::ops::{Binary, LayerNorm, Reduce, ReduceKind};
 use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
@@ -6,12 +6,12 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Shape};
 
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Finds `(x - mean) / sqrt(variance + epsilon)` over the last dimensions, the quotient a product with the reciprocal or
 /// not; and what scales it and is added to it, where nothing else reads what lies between. Squares are products, as
-/// `clean` leaves them. What it was spelled with is left to `remove_dead`.
-pub fn find_norms(graph: &Graph) -> Graph {
+/// `clean` leaves them. What it was spelled with is left to `dce`.
+pub fn match_layer_norm(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
         let Norm { op, x, scale, shift } = find(&uses, id)?;
@@ -161,7 +161,7 @@ mod tests {
         }
         graph.set_outputs(outputs);
 
-        let found = crate::remove_dead(&find_norms(&crate::clean(&graph)));
+        let found = crate::dce(&match_layer_norm(&crate::canonicalize(&graph)));
         ir::verify(&found).expect("it is a graph");
         let mut random = Random::new(5);
         let input = Tensor::from_fn(Shape::from([2, 3, 6]), |_| random.uniform(-1.0, 3.0));

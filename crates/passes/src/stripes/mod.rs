@@ -1,20 +1,20 @@
-//! Bands: a stretch of the graph run part by part along one axis, so that its large intermediate results never exist as
+//! Stripes: a stretch of the graph run part by part along one axis, so that its large intermediate results never exist as
 //! a whole. This takes the peak below what any order of whole nodes can reach.
 //!
 //! ```text
-//!            whole                         in two bands of rows
+//!            whole                         in two stripes of rows
 //!   x [3,224]  ->  a [96,112]  ->  y       x rows 0..115   -> a rows 0..57   -> y rows 0..28  \
 //!                  4.6 MiB                 x rows 108..224 -> a rows 54..112 -> y rows 28..56  > y
 //!                                                             2.4 MiB
 //! ```
 //!
 //! A *region* is a stretch of nodes into which one computed value leads and out of which one leads. [`split`] replaces it
-//! by bands: the result's extent along an axis is cut into ranges, and for each range every node computes just what it
-//! needs for it (`local.rs` says what that is). Neighbouring bands of rows overlap by the windows' reach, the *halo*,
-//! which is computed twice; bands along the batch (axis 0) do not overlap. Every element is computed from the same
+//! by stripes: the result's extent along an axis is cut into ranges, and for each range every node computes just what it
+//! needs for it (`local.rs` says what that is). Neighbouring stripes of rows overlap by the windows' reach, the *halo*,
+//! which is computed twice; stripes along the batch (axis 0) do not overlap. Every element is computed from the same
 //! operands in the same order as before.
 //!
-//! [`choose`] finds the regions and numbers of bands that keep the live bytes within a limit at the least cost.
+//! [`choose`] finds the regions and numbers of stripes that keep the live bytes within a limit at the least cost.
 
 mod choose;
 mod local;
@@ -27,71 +27,71 @@ use ir::{Graph, NodeId, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::{EntityId, Scope};
 
-pub use choose::{Choice, choose, cost};
+pub use choose::{Tiling, choose, cost};
 
 use local::part;
 
 /// A region and how it is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Split {
+pub struct StripedRegion {
     /// The positions of its nodes in the order of execution.
     pub nodes: Range<usize>,
     /// The axis along which its values are cut.
     pub axis: usize,
-    /// The number of bands; at least 2.
-    pub bands: usize,
+    /// The number of stripes; at least 2.
+    pub stripes: usize,
 }
 
-/// Replaces regions by bands.
+/// Replaces regions by stripes.
 ///
 /// `None` where a split is none: its nodes do not lie between two values that alone cross from what is before to what is
-/// behind, some node is not local along the axis, or the result has fewer elements along it than there are to be bands.
-pub fn split(graph: &Graph, splits: &[Split]) -> Option<Graph> {
-    let plans: Vec<Plan> = splits.iter().map(|split| plan(graph, split)).collect::<Option<_>>()?;
+/// behind, some node is not local along the axis, or the result has fewer elements along it than there are to be stripes.
+pub fn split(graph: &Graph, regions: &[StripedRegion]) -> Option<Graph> {
+    let plans: Vec<Plan> = regions.iter().map(|region| plan(graph, region)).collect::<Option<_>>()?;
     Some(rewrite(graph, |context, id| {
-        let plan = plans.iter().find(|plan| plan.split.nodes.contains(&id.index()))?;
-        let is_last = id.index() + 1 == plan.split.nodes.end;
+        let plan = plans.iter().find(|plan| plan.region.nodes.contains(&id.index()))?;
+        let is_last = id.index() + 1 == plan.region.nodes.end;
         Some(if is_last { smallvec![emit(context, plan)] } else { SmallVec::new() })
     }))
 }
 
-/// A split with what each band needs.
+/// A split with what each stripe needs.
 struct Plan<'a> {
-    split: &'a Split,
+    region: &'a StripedRegion,
     entry: ValueId,
     exit: ValueId,
-    bands: Vec<Needs>,
+    stripes: Vec<Needs>,
 }
 
-/// By value the range along the axis that one band needs.
+/// By value the range along the axis that one stripe needs.
 type Needs = BTreeMap<ValueId, Range<usize>>;
 
-fn plan<'a>(graph: &Graph, split: &'a Split) -> Option<Plan<'a>> {
-    let Split { nodes, axis, bands } = split;
+fn plan<'a>(graph: &Graph, region: &'a StripedRegion) -> Option<Plan<'a>> {
+    let StripedRegion { nodes, axis, stripes } = region;
     let (entry, exit) = (crossing(graph, nodes.start)?, crossing(graph, nodes.end)?);
     let extent = *graph.ty(exit).shape.get(*axis)?;
     let has_axis = |value: ValueId| *axis < graph.ty(value).shape.rank();
     let inside = || nodes.clone().map(NodeId::from_index).map(|id| graph.node(id));
     let fits = nodes.start < nodes.end
-        && 2 <= *bands
-        && *bands <= extent
+        && 2 <= *stripes
+        && *stripes <= extent
         && has_axis(entry)
         && inside().all(|node| node.outputs.len() == 1 && has_axis(node.outputs[0]));
     if !fits {
         return None;
     }
-    let range = |band: usize| band * extent / bands..(band + 1) * extent / bands;
-    let bands = (0..*bands).map(|band| needs(graph, split, exit, range(band))).collect::<Option<_>>()?;
-    Some(Plan { split, entry, exit, bands })
+    let range = |stripe: usize| stripe * extent / stripes..(stripe + 1) * extent / stripes;
+    let stripes = (0..*stripes).map(|stripe| needs(graph, region, exit, range(stripe))).collect::<Option<_>>()?;
+    Some(Plan { region, entry, exit, stripes })
 }
 
 /// What a range of the region's result takes of every value in it, and of what leads into it.
-fn needs(graph: &Graph, split: &Split, exit: ValueId, range: Range<usize>) -> Option<Needs> {
+fn needs(graph: &Graph, region: &StripedRegion, exit: ValueId, range: Range<usize>) -> Option<Needs> {
     let mut needs = Needs::from([(exit, range)]);
-    for ix in split.nodes.clone().rev() {
+    for ix in region.nodes.clone().rev() {
         let node = graph.node(NodeId::from_index(ix));
         let Some(range) = needs.get(&node.outputs[0]).cloned() else { continue };
-        let part = part(graph, node, split.axis, &range)?;
+        let part = part(graph, node, region.axis, &range)?;
         for (&input, read) in node.inputs.iter().zip(part.inputs) {
             let Some(read) = read else { continue };
             let need = needs.entry(input).or_insert_with(|| read.clone());
@@ -101,30 +101,30 @@ fn needs(graph: &Graph, split: &Split, exit: ValueId, range: Range<usize>) -> Op
     Some(needs)
 }
 
-/// Adds the bands one after the other, then their results as one value.
+/// Adds the stripes one after the other, then their results as one value.
 fn emit(context: &mut Rewrite, plan: &Plan) -> ValueId {
     let graph = context.old;
-    let axis = plan.split.axis;
+    let axis = plan.region.axis;
     let parts: Vec<ValueId> =
-        plan.bands.iter().enumerate().map(|(band, needs)| emit_band(context, plan, band, needs)).collect();
+        plan.stripes.iter().enumerate().map(|(stripe, needs)| emit_stripe(context, plan, stripe, needs)).collect();
     let old = graph.value(plan.exit);
     let scope = old.producer().map(|node| graph.node(node).scope.clone()).unwrap_or_default();
-    let whole = context.add(Concat { axis }, &parts, &scope).expect("the bands are parts of one value");
+    let whole = context.add(Concat { axis }, &parts, &scope).expect("the stripes are parts of one value");
     context.new.value_mut(whole).name.clone_from(&old.name);
     whole
 }
 
-fn emit_band(context: &mut Rewrite, plan: &Plan, band: usize, needs: &Needs) -> ValueId {
-    let (graph, axis) = (context.old, plan.split.axis);
-    let name = format!("band{band}");
+fn emit_stripe(context: &mut Rewrite, plan: &Plan, stripe: usize, needs: &Needs) -> ValueId {
+    let (graph, axis) = (context.old, plan.region.axis);
+    let name = format!("stripe{stripe}");
     let entry = context.value(plan.entry);
     let whole = 0..graph.ty(plan.entry).shape[axis];
     let mut at: BTreeMap<ValueId, (ValueId, Range<usize>)> = BTreeMap::from([(plan.entry, (entry, whole))]);
-    let entry_scope = graph.node(NodeId::from_index(plan.split.nodes.start)).scope.child(&name).child("rows");
-    // All of a band's nodes read one copy of what leads into it.
+    let entry_scope = graph.node(NodeId::from_index(plan.region.nodes.start)).scope.child(&name).child("rows");
+    // All of a stripe's nodes read one copy of what leads into it.
     let read = take(context, at[&plan.entry].clone(), &needs[&plan.entry], axis, &entry_scope);
     at.insert(plan.entry, (read, needs[&plan.entry].clone()));
-    for ix in plan.split.nodes.clone() {
+    for ix in plan.region.nodes.clone() {
         let node = graph.node(NodeId::from_index(ix));
         let Some(range) = needs.get(&node.outputs[0]) else { continue };
         let part = part(graph, node, axis, range).expect("planned with the same graph");

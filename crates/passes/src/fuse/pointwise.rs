@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Map};
 
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Grows a group backwards from each pointwise node of `f32`: a producer joins if it is pointwise, has the group's shape,
 /// and all its readers are in the group. A group of two or more, or one with a number for an operand, becomes a

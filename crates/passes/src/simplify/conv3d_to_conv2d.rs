@@ -1,4 +1,4 @@
-//! [`flatten_windows`]: windows over three dimensions become windows over two, for which targets have kernels.
+//! [`conv3d_to_conv2d`]: windows over three dimensions become windows over two, for which targets have kernels.
 //!
 //! A convolution over depth, rows and columns is a sum over the kernel's depth of convolutions over rows and columns. With
 //! the depth brought in front of the channels, each tap reads some of the planes, which are pictures of a batch:
@@ -17,10 +17,10 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 use types::{DType, Scope, Shape, Tensor};
 
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Replaces convolutions, transposed ones and pools that slide over more than two dimensions.
-pub fn flatten_windows(graph: &Graph) -> Graph {
+pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
         let node = graph.node(id);

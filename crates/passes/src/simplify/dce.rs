@@ -1,11 +1,11 @@
-//! [`remove_dead`]: nodes that no output needs go. Inputs stay: callers give them by name.
+//! [`dce`]: nodes that no output needs go. Inputs stay: callers give them by name.
 
 use ir::{Graph, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::Map;
 
 /// Drops every node that no output needs, and with it the weights and constants that only such nodes read.
-pub fn remove_dead(graph: &Graph) -> Graph {
+pub fn dce(graph: &Graph) -> Graph {
     let mut needed: Map<ValueId, bool> = Map::filled(graph.values().len(), false);
     for output in graph.outputs() {
         needed[output.value] = true;

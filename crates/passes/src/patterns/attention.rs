@@ -1,4 +1,4 @@
-//! [`find_attention`]: what exporters spell in two products, a softmax and some transposes becomes one step.
+//! [`match_attention`]: what exporters spell in two products, a softmax and some transposes becomes one step.
 
 use ir::ops::{Attention, Binary, MatMul, Reshape, Softmax, Transpose};
 use ir::{Graph, NodeId, Op, Rewrite, ValueId, rewrite};
@@ -6,13 +6,13 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 use types::{HeadOrder, Shape};
 
-use crate::common::Uses;
+use crate::uses::Uses;
 
 /// Finds `softmax(q k' * scale + mask) v`, of values with three dimensions or four, where nothing else reads the scores.
 ///
 /// Heads are read and written where they are: transposes that only put them in front, and the one of the keys, are passed
-/// over; so are factors of queries and of keys that are numbers. What it was spelled with is left to `remove_dead`.
-pub fn find_attention(graph: &Graph) -> Graph {
+/// over; so are factors of queries and of keys that are numbers. What it was spelled with is left to `dce`.
+pub fn match_attention(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| Some(smallvec![emit(context, &find(&uses, id)?, id)?]))
 }
@@ -217,7 +217,7 @@ mod tests {
 
     /// The ops that are left, and whether results are what they were.
     fn ops(graph: &Graph) -> Vec<&'static str> {
-        let found = crate::remove_dead(&find_attention(graph));
+        let found = crate::dce(&match_attention(graph));
         ir::verify(&found).expect("it is a graph");
         let mut random = Random::new(5);
         let inputs: Vec<Tensor> = graph

@@ -1,0 +1,5 @@
+//! Fusion: several nodes become one step.
+
+pub(crate) mod conv_chains;
+pub(crate) mod epilogues;
+pub(crate) mod pointwise;
