@@ -6,7 +6,8 @@ use std::process::Command;
 
 use compiler::source::Request;
 use serde_json::{Value as Json, json};
-use types::{DType, Random, Shape, Tensor, npy};
+use types::{DType, Random, Shape, Tensor};
+use weights::npy;
 
 use crate::Options;
 use crate::process::{Once, Visit, first_line, output_of, parse};

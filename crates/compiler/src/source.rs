@@ -93,7 +93,7 @@ pub enum SourceError {
     #[error("`{path}`: {error}")]
     Mxnet { path: String, error: Box<load::mxnet::LoadError> },
     #[error(transparent)]
-    Weights(#[from] load::weights::WeightsError),
+    Weights(#[from] weights::WeightsError),
     #[error("{0}")]
     Zoo(Box<ZooError>),
     #[error("`{path}` has tensors that `{network}` does not use: {names}; is it another network's file?")]
@@ -249,7 +249,7 @@ fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
 }
 
 fn tensors(path: &Path, hint: &'static str) -> Result<BTreeMap<String, Tensor>, SourceError> {
-    Ok(load::weights::read(&path.display().to_string(), &read(path, hint)?)?)
+    Ok(weights::read(&path.display().to_string(), &read(path, hint)?)?)
 }
 
 fn names(request: &Request) -> Result<Names, SourceError> {

@@ -21,7 +21,6 @@ mod shape;
 mod tag;
 mod tensor;
 
-pub mod npy;
 pub mod pointwise;
 mod preprocess;
 mod random;

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use types::{Tensor, npy};
+use types::Tensor;
+use weights::npy;
 
 use crate::environment;
 use crate::executables::{compile, folder, output_of, text};

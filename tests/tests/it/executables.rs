@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value as Json;
-use types::npy;
+use weights::npy;
 
 use crate::support::{data, difference, root};
 

@@ -14,7 +14,8 @@ use ir::ops::Recurrent;
 use lower::cuda::assemble;
 use plan::{DeviceCode, Operand, Place, Plan};
 use types::recurrent::{Cell, Reset, Sweep};
-use types::{Bytes, DType, Tensor, npy};
+use types::{Bytes, DType, Tensor};
+use weights::npy;
 
 use crate::executables::{folder, program, text};
 use crate::gpu_cudnn::{by_cudnn, convolutions};

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use types::npy;
+use weights::npy;
 
 use crate::executables::{program, text};
 use crate::gpu::{How, Mocked, without_libraries};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use compiler::{Model, Program, compile, write_executable};
 use lower::cuda::assemble;
 use plan::{Operand, Plan};
-use types::{Bytes, DType, Tensor, npy};
+use types::{Bytes, DType, Tensor};
+use weights::npy;
 
 use crate::executables::{program, text};
 use crate::gpu::{How, Mocked, build_driver, closed, network, with_cudnn, without_libraries};

@@ -94,7 +94,7 @@ fn result(folder: &std::path::Path, words: &[&str]) -> (Tensor, u64) {
         .flatten()
         .find(|file| file.path().extension().is_some_and(|end| end == "npy"));
     let bytes = std::fs::read(file.expect("results are written").path()).expect("it can be read");
-    (types::npy::read(&bytes).expect("it is an npy file"), arena)
+    (weights::npy::read(&bytes).expect("it is an npy file"), arena)
 }
 
 #[test]

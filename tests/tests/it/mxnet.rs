@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use ir::{Graph, evaluate};
-use load::{mxnet, weights};
+use load::mxnet;
 use serde_json::{Value, json};
-use types::{Shape, Tensor, npy};
+use types::{Shape, Tensor};
+use weights::npy;
 
 use crate::support::{compiled, difference, open, root, skip};
 

@@ -7,7 +7,8 @@ use std::process::Command;
 use cases::judge::inputs;
 use ir::Graph;
 use load::onnx;
-use types::{Shape, Tensor, npy};
+use types::{Shape, Tensor};
+use weights::npy;
 use zoo::Seeded;
 
 use crate::support::{compiled, data, difference, effort, open, root, skip};

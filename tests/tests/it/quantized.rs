@@ -7,7 +7,8 @@ use ir::{Graph, Op, ValueId, evaluate};
 use load::onnx;
 use lower::cpu::CpuTarget;
 use types::pointwise::{Binary as Function2, Unary as Function};
-use types::{Bytes, DType, Random, Scope, Shape, Tensor, npy};
+use types::{Bytes, DType, Random, Scope, Shape, Tensor};
+use weights::npy;
 
 use crate::support::{difference, open, root, try_open};
 

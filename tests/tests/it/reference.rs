@@ -2,7 +2,8 @@
 
 use ir::{Graph, Op, ops::Softmax};
 use load::onnx;
-use types::{Random, Shape, Tensor, npy};
+use types::{Random, Shape, Tensor};
+use weights::npy;
 
 use crate::support::{compiled, data, difference, open, root};
 use crate::wire::{self, Message};
@@ -130,7 +131,7 @@ fn efficientnet_as_it_is_exported() {
     let checkpoint = "efficientnet-lite0-57934424.pth";
     let Some(path) = data("reference::efficientnet_as_it_is_exported", &format!("models/{checkpoint}")) else { return };
     let file = std::fs::read(root().join(format!("tests/data/onnxruntime/{name}.onnx"))).expect("it is checked in");
-    let weights = load::weights::read(checkpoint, &std::fs::read(path).expect("the file is there"));
+    let weights = weights::read(checkpoint, &std::fs::read(path).expect("the file is there"));
     let weights = weights.expect("it is a checkpoint");
     let names = wire::input_names(&file);
     let known: Vec<(&str, &Tensor)> =

@@ -8,7 +8,8 @@ use plan::{Plan, Port};
 use report::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
 use runtime::{CudaDevice, Device, FlopsProbe, Host, ImageFile, Places, Session, audit, heap, process};
 use serde_json::json;
-use types::{Tensor, npy};
+use types::Tensor;
+use weights::npy;
 
 use crate::arguments::{Command, Common, HELP, Run};
 use crate::files::write_all;

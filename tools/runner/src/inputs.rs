@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use plan::{Plan, Port};
-use types::{DType, Random, Tensor, npy};
+use types::{DType, Random, Tensor};
+use weights::npy;
 
 use crate::arguments::Run;
 use crate::picture;

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
-use types::{Tensor, npy};
+use types::Tensor;
+use weights::npy;
 
 /// What to load, as the bench writes it.
 #[derive(Deserialize)]

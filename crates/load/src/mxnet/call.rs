@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use types::DType;
 
 use super::symbol::Node;
-use crate::build::{self, Operand, axis, counts, refuse};
+use crate::common::{self, Operand, axis, counts, refuse};
 
 /// One node being translated.
-pub(super) type Call<'t, 'a> = build::Call<'t, Called<'a>>;
+pub(super) type Call<'t, 'a> = common::Call<'t, Called<'a>>;
 
 /// A node with its operands.
 pub(super) struct Called<'a> {

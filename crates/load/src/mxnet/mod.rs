@@ -29,7 +29,7 @@ pub struct Options {
 }
 
 /// Reads a symbol to a graph with static shapes. `arrays` are its parameters and auxiliary states by name, without the
-/// prefixes `arg:` and `aux:`, as [`weights::read`](crate::weights::read) yields them.
+/// prefixes `arg:` and `aux:`, as `weights::read` yields them.
 ///
 /// # Errors
 /// A file that is no symbol or is damaged, variables that are neither arrays nor inputs with a shape, and all nodes that

@@ -8,8 +8,7 @@ use types::{Scope, Shape, Tensor};
 use super::call::{Call, Called};
 use super::symbol::{Entry, Node, Symbol};
 use super::{LoadError, Options, UnknownVariable, Unsupported, ops};
-use crate::build::{Builder, Operand};
-use crate::weights::mxnet_dtype;
+use crate::common::{Builder, Operand};
 
 /// Translates a symbol.
 pub(super) fn translate(
@@ -100,7 +99,8 @@ impl Walk<'_> {
             self.unknown.push(UnknownVariable { name: node.name.clone(), declared, reader: reader.to_string() });
             return Ok(Yielded::Refused);
         };
-        let number = node.dtype.as_deref().map_or(Some(0), |number| number.parse().ok()).and_then(mxnet_dtype);
+        let number =
+            node.dtype.as_deref().map_or(Some(0), |number| number.parse().ok()).and_then(weights::params::dtype);
         let Some(dtype) = number else {
             let what = format!("variable `{}` has the dtype {}", node.name, node.dtype.as_deref().unwrap_or_default());
             return Err(LoadError::Malformed { what });

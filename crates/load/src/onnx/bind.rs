@@ -4,7 +4,7 @@ use types::{DType, Shape, Tensor};
 
 use super::model::{Dim, Type, ValueInfo};
 use super::{LoadError, Options, Unbound, tensor};
-use crate::build::is_too_large;
+use crate::common::is_too_large;
 
 /// An input whose dtype and shape are settled.
 pub(super) struct Input<'a> {

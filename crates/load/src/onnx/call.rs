@@ -8,10 +8,10 @@ use types::{DType, Tensor};
 
 use super::model::{Attribute, Node};
 use super::tensor;
-use crate::build::{self, Operand, refuse};
+use crate::common::{self, Operand, refuse};
 
 /// One node being translated.
-pub(super) type Call<'t, 'a> = build::Call<'t, Called<'t, 'a>>;
+pub(super) type Call<'t, 'a> = common::Call<'t, Called<'t, 'a>>;
 
 /// What a name stands for.
 #[derive(Clone)]

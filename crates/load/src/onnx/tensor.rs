@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use types::{DType, Shape, Tensor};
 
 use super::{LoadError, model};
-use crate::build::is_too_large;
+use crate::common::is_too_large;
 
 /// Why a tensor cannot be had.
 pub(super) enum Problem {

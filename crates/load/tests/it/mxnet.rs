@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use prestow_load::mxnet::{self, Options};
-use prestow_load::weights;
 use serde_json::{Value, json};
 use types::{Random, Shape, Tensor};
 

@@ -184,7 +184,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/mxnet");
         let read = |name: &str| {
             let bytes = std::fs::read(folder.join(name)).expect("recorded results are checked in");
-            load::weights::read(name, &bytes).expect("MXNet and NumPy wrote them")
+            ::weights::read(name, &bytes).expect("MXNet and NumPy wrote them")
         };
         let (mut weights, recorded) = (Named::new(read("seq2seq_tiny-0000.params")), read("seq2seq_tiny_ref.npz"));
         let mut b = Builder::new("sockeye", Dialect::Symbol, &mut weights);

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use runtime::Session;
 use serde_json::{Value as Json, json};
-use types::{Tensor, npy};
+use types::Tensor;
+use weights::npy;
 
 use super::networks::{difference, median};
 use crate::arguments::{GpuCheck, Numbers};

@@ -7,7 +7,7 @@ use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
 use super::Yield;
-use crate::build::{Operand, counts, refuse};
+use crate::common::{Operand, counts, refuse};
 use crate::mxnet::call::Call;
 
 /// Refuses layouts with channels last.

@@ -11,7 +11,7 @@ use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
 
 use super::Yield;
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::mxnet::call::Call;
 
 /// The logarithm of nothing: far below any other, and still a number.

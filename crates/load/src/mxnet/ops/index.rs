@@ -5,7 +5,7 @@ use types::DType;
 use types::pointwise::{Binary, Compare};
 
 use super::Yield;
-use crate::build::{axis, refuse};
+use crate::common::{axis, refuse};
 use crate::mxnet::call::Call;
 
 pub(super) fn embedding(call: &mut Call) -> Yield {

@@ -7,7 +7,7 @@ use types::{DType, Shape};
 
 use super::Yield;
 use super::shape::flattened;
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::mxnet::call::Call;
 
 /// `x weight' + bias`, `weight: [num_hidden, in]`; all but the first dimension of `x` are one unless `flatten` is off.

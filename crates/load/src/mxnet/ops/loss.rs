@@ -5,7 +5,7 @@ use types::pointwise::Unary;
 
 use super::Yield;
 use super::normalize::flat_softmax;
-use crate::build::{axis, refuse};
+use crate::common::{axis, refuse};
 use crate::mxnet::call::Call;
 
 /// Across channels with `multi_output`, over the last dimension with `preserve_shape`, else over everything of a sample.

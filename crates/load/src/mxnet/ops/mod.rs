@@ -19,7 +19,7 @@ mod shape;
 use ir::Refusal;
 
 use super::call::Call;
-use crate::build::Operand;
+use crate::common::Operand;
 
 /// Translates one node.
 pub(super) type Translate = fn(&mut Call) -> Yield;

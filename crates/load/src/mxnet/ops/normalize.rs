@@ -8,7 +8,7 @@ use types::{Shape, Tensor};
 
 use super::Yield;
 use super::sequence::within;
-use crate::build::{Operand, Standard, axis, counts, refuse};
+use crate::common::{Operand, Standard, axis, counts, refuse};
 use crate::mxnet::call::Call;
 
 /// With the moving statistics, whatever `use_global_stats` says: that is inference.

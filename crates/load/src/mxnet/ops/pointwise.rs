@@ -5,7 +5,7 @@ use types::DType;
 use types::pointwise::{Binary, Compare, Unary};
 
 use super::Yield;
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::mxnet::call::Call;
 
 macro_rules! unary {

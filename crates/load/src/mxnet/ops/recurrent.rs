@@ -7,7 +7,7 @@ use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
 
 use super::Yield;
-use crate::build::{Network, Operand, refuse};
+use crate::common::{Network, Operand, refuse};
 use crate::mxnet::call::Call;
 
 /// `data: [seq, batch, in]`, all parameters as one vector, the first states `[layers * d, batch, u]`.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use types::{DType, Shape};
 
 use super::Yield;
-use crate::build::{Operand, axes, axis, refuse};
+use crate::common::{Operand, axes, axis, refuse};
 use crate::mxnet::call::Call;
 
 /// A result without dimensions gets one.

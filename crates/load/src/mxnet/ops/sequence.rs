@@ -7,7 +7,7 @@ use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape};
 
 use super::Yield;
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::mxnet::call::Call;
 
 /// The operand, its shape, the axis of time, and the lengths as `i64` that broadcast to the shape.

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
 use super::Yield;
-use crate::build::{Operand, Span, axes, axis, counts, refuse};
+use crate::common::{Operand, Span, axes, axis, counts, refuse};
 use crate::mxnet::call::Call;
 
 pub(super) fn identity(call: &mut Call) -> Yield {

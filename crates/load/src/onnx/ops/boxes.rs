@@ -7,7 +7,7 @@ use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
 
 use super::grid::{Mode, Outside, Sampler};
-use crate::build::{Operand, counts, refuse};
+use crate::common::{Operand, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

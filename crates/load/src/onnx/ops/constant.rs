@@ -3,7 +3,7 @@
 use ir::Refusal;
 use types::{DType, Shape, Tensor};
 
-use crate::build::{Operand, counts, refuse};
+use crate::common::{Operand, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

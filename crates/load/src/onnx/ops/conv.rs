@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
 use super::window::{Pad, Window};
-use crate::build::{Operand, counts, refuse};
+use crate::common::{Operand, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

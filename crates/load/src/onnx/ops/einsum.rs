@@ -7,7 +7,7 @@ use ir::{Refusal, ops};
 use smallvec::SmallVec;
 use types::Shape;
 
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

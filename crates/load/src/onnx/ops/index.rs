@@ -5,7 +5,7 @@ use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor};
 
 use super::normalize::flat_axis;
-use crate::build::{Operand, Span, axis, counts, refuse};
+use crate::common::{Operand, Span, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -4,7 +4,7 @@ use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
-use crate::build::{Operand, axis, counts, refuse};
+use crate::common::{Operand, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -6,7 +6,7 @@ use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
 use super::{linear, pool};
-use crate::build::{Operand, axis, refuse};
+use crate::common::{Operand, axis, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use types::pointwise::Compare;
 use types::{DType, Shape, Tensor};
 
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

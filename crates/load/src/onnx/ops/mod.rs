@@ -35,7 +35,7 @@ mod window;
 use ir::Refusal;
 
 use super::call::{Call, Entry};
-use crate::build::Operand;
+use crate::common::Operand;
 
 /// Translates one node, which takes and yields tensors.
 type Translate = fn(&mut Call) -> Result<Vec<Operand>, Refusal>;

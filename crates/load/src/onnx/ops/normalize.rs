@@ -5,7 +5,7 @@ use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
 use types::Shape;
 use types::pointwise::{Binary, Unary};
 
-use crate::build::{Operand, Standard, axes, axis, counts, refuse};
+use crate::common::{Operand, Standard, axes, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

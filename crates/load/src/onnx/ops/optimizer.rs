@@ -5,7 +5,7 @@ use ir::Refusal;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape};
 
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -4,7 +4,7 @@ use ir::Refusal;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Tensor};
 
-use crate::build::{Operand, axis, refuse};
+use crate::common::{Operand, axis, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -7,7 +7,7 @@ use types::pointwise::{Binary, Unary};
 use types::{DType, Shape, Tensor};
 
 use super::window::Window;
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -8,7 +8,7 @@ use types::pointwise::{Binary, Unary};
 use types::{DType, Shape, Tensor};
 
 use super::{conv, linear};
-use crate::build::{Operand, refuse};
+use crate::common::{Operand, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -5,7 +5,7 @@ use types::DType;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
 
-use crate::build::{Network, Operand, refuse};
+use crate::common::{Network, Operand, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

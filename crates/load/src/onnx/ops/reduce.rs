@@ -3,7 +3,7 @@
 use ir::Refusal;
 use ir::ops::{ArgExtreme, ReduceKind};
 
-use crate::build::{Operand, axes, axis};
+use crate::common::{Operand, axes, axis};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -5,7 +5,7 @@ use ir::ops::{Coordinates, Resize, ResizeMode, Rounding};
 use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
-use crate::build::{Operand, axis, counts, refuse};
+use crate::common::{Operand, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -4,7 +4,7 @@ use ir::{Refusal, ops};
 use smallvec::SmallVec;
 use types::pointwise::Binary;
 
-use crate::build::{Operand, axis};
+use crate::common::{Operand, axis};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

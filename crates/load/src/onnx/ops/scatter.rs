@@ -10,7 +10,7 @@ use types::pointwise::Binary;
 use types::{DType, Shape, Tensor, strides};
 
 use super::window::Window;
-use crate::build::{Operand, axis, counts, refuse};
+use crate::common::{Operand, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

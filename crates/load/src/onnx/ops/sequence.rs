@@ -4,7 +4,7 @@ use ir::{Refusal, ops};
 use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
-use crate::build::{Operand, axis, counts, refuse};
+use crate::common::{Operand, axis, counts, refuse};
 use crate::onnx::call::{Call, Entry};
 
 type Yield = Result<Vec<Entry>, Refusal>;

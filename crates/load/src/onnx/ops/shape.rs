@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor, broadcast};
 
 use super::normalize::flat_axis;
-use crate::build::{Operand, axes, axis, counts, refuse};
+use crate::common::{Operand, axes, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use ir::{Refusal, ops};
 use types::{DType, Shape, Tensor};
 
-use crate::build::{Operand, axis, counts, refuse};
+use crate::common::{Operand, axis, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -6,7 +6,7 @@ use smallvec::smallvec;
 use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor};
 
-use crate::build::{Operand, counts, refuse};
+use crate::common::{Operand, counts, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use ir::{Refusal, ops};
 use types::{DType, Shape, Tensor};
 
-use crate::build::{Operand, axis, refuse};
+use crate::common::{Operand, axis, refuse};
 use crate::onnx::call::Call;
 
 type Yield = Result<Vec<Operand>, Refusal>;

@@ -3,7 +3,7 @@
 use ir::Refusal;
 use smallvec::SmallVec;
 
-use crate::build::{counts, refuse};
+use crate::common::{counts, refuse};
 use crate::onnx::call::Call;
 
 /// A window over the spatial dimensions; one entry a dimension in each field.

@@ -12,7 +12,7 @@ use super::bind::bind;
 use super::call::{Call, Called, Entry};
 use super::model::{self, Model, Node};
 use super::{LoadError, Options, Unsupported, ops, tensor};
-use crate::build::{Builder, Operand, refuse};
+use crate::common::{Builder, Operand, refuse};
 
 /// The newest opset of the default domain that the operators know.
 const OPSET_NEWEST: i64 = 22;

@@ -5,7 +5,7 @@ use ir::ops::{Concat, Slice};
 use types::{Scope, Tensor};
 
 use super::{Entry, Walk, malformed, node_name};
-use crate::build::{self, Operand, axis, refuse};
+use crate::common::{self, Operand, axis, refuse};
 use crate::onnx::LoadError;
 use crate::onnx::model::{self, Node};
 
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
         along: usize,
         place: usize,
     ) -> Result<Operand, Refusal> {
-        let mut call = build::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
+        let mut call = common::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
         let mut shape = call.shape(operand);
         if shape.get(along).is_none_or(|&extent| extent <= place) {
             refuse!("an input of shape {shape} has no slice {place} along axis {along}");
@@ -317,7 +317,7 @@ impl<'a> Walk<'a> {
         axes: &[i64],
         directions: &[i64],
     ) -> Result<Vec<Operand>, Refusal> {
-        let mut call = build::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
+        let mut call = common::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
         let mut joined = Vec::new();
         for (at, stack) in stacks.into_iter().enumerate() {
             let mut slices = Vec::new();

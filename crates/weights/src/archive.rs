@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 
-use types::{Tensor, npy};
+use types::Tensor;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use super::{Budget, Problem, torch};
+use crate::{Budget, Problem, npy, pth};
 
 /// An archive in memory.
 pub(super) struct Archive<'a>(ZipArchive<Cursor<&'a [u8]>>);
@@ -51,7 +51,7 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     let names = archive.names();
     let is_pickle = |name: &&String| *name == "data.pkl" || name.ends_with("/data.pkl");
     if let Some(name) = names.iter().find(is_pickle) {
-        return torch::read_archive(&mut archive, name.trim_end_matches("data.pkl"), budget);
+        return pth::read_archive(&mut archive, name.trim_end_matches("data.pkl"), budget);
     }
     let mut tensors = BTreeMap::new();
     for entry in names.iter().filter(|name| name.ends_with(".npy")) {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use types::{DType, Map, entity};
 
-use super::{Budget, Problem};
+use crate::{Budget, Problem};
 
 entity!(
     /// An object of one pickle.

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use types::{DType, Tensor};
 
-use super::flatten::{Storages, flatten};
-use super::object::Object;
-use super::pickle::{self, Pickle};
-use super::zipped::Archive;
-use super::{Budget, Problem};
+use crate::archive::Archive;
+use crate::flatten::{Storages, flatten};
+use crate::object::Object;
+use crate::pickle::{self, Pickle};
+use crate::{Budget, Problem};
 
 /// The first pickle of a legacy file: protocol 2, the integer 0x1950a86a20f9469cfc6c.
 pub(super) const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use types::{DType, Shape, Tensor};
 
-use super::{Budget, Problem};
+use crate::{Budget, Problem};
 
 /// What such a file begins with.
 pub(super) const MAGIC: &[u8] = &0x112u64.to_le_bytes();
@@ -63,8 +63,8 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     Ok(tensors)
 }
 
-/// An element type by its number (`mshadow::TypeFlag`).
-pub(crate) fn dtype(number: i64) -> Option<DType> {
+/// The element type with MXNet's number `number` (`mshadow::TypeFlag`); `None` if there is no such number.
+pub fn dtype(number: i64) -> Option<DType> {
     use DType::{Bf16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
     let order = [F32, F64, F16, U8, I32, I8, I64, Bool, I16, U16, U32, U64, Bf16];
     order.get(usize::try_from(number).ok()?).copied()

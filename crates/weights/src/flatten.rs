@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use types::{DType, Shape, Tensor, strides};
 
-use super::object::{Array, Object, ObjectId, View};
-use super::pickle::Pickle;
-use super::{Budget, Problem};
+use crate::object::{Array, Object, ObjectId, View};
+use crate::pickle::Pickle;
+use crate::{Budget, Problem};
 
 /// Containers inside containers; files of weights have three or four.
 const DEPTH_MAX: usize = 32;

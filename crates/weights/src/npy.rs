@@ -2,7 +2,7 @@
 //!
 //! Specification: NumPy Enhancement Proposal 1 (`numpy.lib.format`). Written files are version 1, little-endian, C order.
 
-use crate::{DType, Shape, Tensor, TensorError};
+use types::{DType, Shape, Tensor, TensorError};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::object::{Callable, Heap, Object, ObjectId};
-use super::{Budget, Problem};
+use crate::object::{Callable, Heap, Object, ObjectId};
+use crate::{Budget, Problem};
 
 /// What a pickle holds.
 pub(super) struct Pickle<'a> {

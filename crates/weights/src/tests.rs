@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use types::{Random, Shape};
+use types::{DType, Random, Shape};
 
 use super::*;
 
@@ -271,7 +271,7 @@ fn data(test: &str, name: &str) -> Option<Vec<u8>> {
     if let Ok(bytes) = std::fs::read(path) {
         return Some(bytes);
     }
-    let line = format!("load::weights::{test}: data/{name} is missing; run `cargo xtask fetch`");
+    let line = format!("weights::{test}: data/{name} is missing; run `cargo xtask fetch`");
     eprintln!("SKIPPED: {line}");
     if let Some(list) = std::env::var_os("PRESTOW_SKIPPED").map(PathBuf::from) {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(list).expect("the list opens");
@@ -311,7 +311,7 @@ fn legacy(view: &[u8]) -> Vec<u8> {
     let keys = [b"\x80\x02]", &text("7")[..], b"a."].concat();
     let version = b"\x80\x02M\xe9\x03.";
     let count = 6i64.to_le_bytes();
-    [torch::LEGACY_MAGIC, version, &system, &torch_pickle(view, b"N"), &keys, &count, &storage()].concat()
+    [pth::LEGACY_MAGIC, version, &system, &torch_pickle(view, b"N"), &keys, &count, &storage()].concat()
 }
 
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {

@@ -1,24 +1,37 @@
-//! Files of named tensors: safetensors, NumPy `.npz` and `.npy`, PyTorch `.pth` (both kinds), pickles of NumPy arrays,
-//! MXNet's `.params`.
+//! Readers of tensor files: safetensors, NumPy `.npy` and `.npz`, PyTorch `.pth` (zip archive and legacy), MXNet
+//! `.params`, and pickles of NumPy arrays.
 //!
-//! [`read`] looks at the bytes first and at the file's extension only where they do not tell. It does no I/O, calls
-//! nothing that a file asks for, and keeps what it allocates within a `Budget` that follows from the file's length.
+//! [`read`] detects the format by the first bytes, and by the file extension only if those are ambiguous. It does no I/O,
+//! never calls the functions that a pickle names, and bounds its allocations by a multiple of the file's length.
 //!
-//! Tensors in nested containers are named by the path to them, parts joined by `.`; positions in lists are numbers.
+//! Tensors in nested containers are named by the path to them: keys and list positions joined by `.`.
+//!
+//! ```
+//! use prestow_weights::npy;
+//! use types::{Shape, Tensor};
+//!
+//! let bias = Tensor::new(Shape::from([2]), vec![0.5f32, -0.5]).unwrap();
+//! let bytes = npy::write(&bias);
+//! assert_eq!(npy::read(&bytes).unwrap(), bias);
+//!
+//! // A `.npy` file holds one tensor, which is named after the file.
+//! let tensors = prestow_weights::read("bias.npy", &bytes).unwrap();
+//! assert_eq!(tensors["bias"], bias);
+//! ```
 
+mod archive;
 mod flatten;
-mod mxnet;
+pub mod npy;
 mod object;
+pub mod params;
 mod pickle;
-mod torch;
-mod zipped;
+mod pth;
+mod safetensors;
 
 use std::collections::BTreeMap;
 
-pub(crate) use mxnet::dtype as mxnet_dtype;
-use safetensors::SafeTensors;
-use types::npy::{self, NpyError};
-use types::{DType, Tensor};
+use npy::NpyError;
+use types::Tensor;
 
 /// Reads all tensors of a file whose content is `bytes`. `path_name` serves for its extension and for messages.
 ///
@@ -105,20 +118,20 @@ impl Budget {
 fn read_any(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Problem> {
     let mut budget = Budget::for_file(bytes.len());
     if bytes.starts_with(b"PK\x03\x04") {
-        return zipped::read(bytes, &mut budget);
+        return archive::read(bytes, &mut budget);
     }
     if bytes.starts_with(b"\x93NUMPY") {
         let tensor = npy::read(bytes).map_err(|error| Problem::Npy { entry: path_name.to_string(), error })?;
         return Ok(BTreeMap::from([(stem(path_name).to_string(), tensor)]));
     }
-    if bytes.starts_with(mxnet::MAGIC) {
-        return mxnet::read(bytes, &mut budget);
+    if bytes.starts_with(params::MAGIC) {
+        return params::read(bytes, &mut budget);
     }
-    if bytes.starts_with(torch::LEGACY_MAGIC) {
-        return torch::read_legacy(bytes, &mut budget);
+    if bytes.starts_with(pth::LEGACY_MAGIC) {
+        return pth::read_legacy(bytes, &mut budget);
     }
-    if is_safetensors(bytes) {
-        return read_safetensors(bytes, &mut budget);
+    if safetensors::matches(bytes) {
+        return safetensors::read(bytes, &mut budget);
     }
     // Pickles of protocol 2 and later say so; earlier ones are only told by the extension.
     if matches!(bytes, [0x80, 2..=5, ..]) {
@@ -126,7 +139,7 @@ fn read_any(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, P
     }
     match extension(path_name).as_str() {
         "pkl" | "pickle" => read_pickle(bytes, &mut budget),
-        "safetensors" => read_safetensors(bytes, &mut budget),
+        "safetensors" => safetensors::read(bytes, &mut budget),
         _ => Err(Problem::Unknown),
     }
 }
@@ -134,45 +147,6 @@ fn read_any(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, P
 fn read_pickle(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
     let pickle = pickle::load(bytes, budget)?;
     flatten::flatten(&pickle, &BTreeMap::new(), budget)
-}
-
-fn is_safetensors(bytes: &[u8]) -> bool {
-    let Some((length, rest)) = bytes.split_first_chunk::<8>() else { return false };
-    rest.first() == Some(&b'{') && u64::from_le_bytes(*length) <= rest.len() as u64
-}
-
-fn read_safetensors(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
-    let file = SafeTensors::deserialize(bytes).map_err(|error| Problem::SafeTensors(error.to_string()))?;
-    let mut tensors = BTreeMap::new();
-    for (name, view) in file.tensors() {
-        let dtype = safetensors_dtype(view.dtype())
-            .ok_or_else(|| Problem::ElementType { name: format!("{:?}", view.dtype()) })?;
-        budget.take(view.data().len() as u64)?;
-        let tensor = Tensor::from_le_bytes(dtype, view.shape().into(), view.data())
-            .map_err(|error| Problem::Tensor { name: name.clone(), problem: error.to_string() })?;
-        tensors.insert(name, tensor);
-    }
-    Ok(tensors)
-}
-
-fn safetensors_dtype(dtype: safetensors::Dtype) -> Option<DType> {
-    use safetensors::Dtype;
-    Some(match dtype {
-        Dtype::F32 => DType::F32,
-        Dtype::F64 => DType::F64,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::Bf16,
-        Dtype::I8 => DType::I8,
-        Dtype::I16 => DType::I16,
-        Dtype::I32 => DType::I32,
-        Dtype::I64 => DType::I64,
-        Dtype::U8 => DType::U8,
-        Dtype::U16 => DType::U16,
-        Dtype::U32 => DType::U32,
-        Dtype::U64 => DType::U64,
-        Dtype::BOOL => DType::Bool,
-        _ => return None,
-    })
 }
 
 fn file_name(path_name: &str) -> &str {
