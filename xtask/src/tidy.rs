@@ -5,6 +5,7 @@
 //! - Files that documents name exist, and each row of the glossary names a standard term.
 //! - Counts that may only fall (`xtask/ratchet.txt`): discouraged words, files without module documentation, imports with
 //!   a leading `::`, type names that crates share.
+//! - Folders of `crates/cpu/src` import only from folders below them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -48,6 +49,7 @@ pub(crate) fn check(bless: bool) -> Result<(), String> {
     purity(&mut faults)?;
     links(&mut faults)?;
     glossary(&mut faults)?;
+    cpu_folders(&mut faults)?;
     let mut ratchet = Ratchet::read()?;
     names::check(&mut ratchet, &mut faults)?;
     words::count(&mut ratchet)?;
@@ -197,6 +199,41 @@ fn links(faults: &mut Vec<String>) -> Result<(), String> {
             {
                 faults.push(format!("{} names `{word}`, which does not exist", document.display()));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Folders of `crates/cpu/src` import from those below them in the table of its `lib.rs`, and nothing from the root.
+fn cpu_folders(faults: &mut Vec<String>) -> Result<(), String> {
+    let source = root().join("crates/cpu/src");
+    let text = read(&source.join("lib.rs"))?;
+    let folders: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("//! | `")?.split_once('`')).map(|(name, _)| name).collect();
+    for (level, folder) in folders.iter().enumerate() {
+        let mut check = |path: &Path, text: &str| {
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            for (number, line) in code.lines().enumerate() {
+                let line = line.split("//").next().unwrap_or_default();
+                for name in line.split("crate::").skip(1) {
+                    let name = name.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next();
+                    let used = folders.iter().position(|folder| Some(*folder) == name);
+                    if used.is_none_or(|used| used < level) {
+                        let (path, name) = (path.display(), name.unwrap_or_default());
+                        faults.push(format!("{path}:{}: `{folder}` must not import `crate::{name}`", number + 1));
+                    }
+                }
+            }
+        };
+        if source.join(folder).is_dir() {
+            each_file(&source.join(folder), "rs", &mut |path, text| {
+                if !path.ends_with("tests.rs") {
+                    check(path, text);
+                }
+            })?;
+        } else {
+            let path = source.join(folder).with_extension("rs");
+            check(&path, &read(&path)?);
         }
     }
     Ok(())

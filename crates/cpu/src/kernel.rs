@@ -1,9 +1,9 @@
-//! [`Kernel`]: the one table, and what every kernel says about itself.
+//! [`KernelFn`]: the contract of a kernel, its operands and their sizes.
 
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::Pool;
+pub(crate) use crate::simd::storage::{elements, elements_mut};
+use crate::threads::Pool;
 
 /// An operand that a kernel reads.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub enum Operand<'a> {
     InPlace(usize),
 }
 
-/// What a kernel runs on. Every slice has the size that [`Kernel::sizes`] states.
+/// What a kernel runs on. Every slice has the size that [`crate::Kernel::sizes`] states.
 pub struct Args<'a, 'b> {
     /// What it reads.
     pub inputs: &'b [Operand<'a>],
@@ -37,7 +37,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// Sizes in elements of `element` bytes, one output and no scratch.
-    pub(crate) fn new(inputs: &[Option<usize>], output: Option<usize>, element: usize) -> Result<Sizes, Misfit> {
+    pub(crate) fn new(inputs: &[Option<usize>], output: Option<usize>, element: usize) -> Result<Sizes, InvalidKernel> {
         Sizes::with_workspace(inputs, output, Some(0), element)
     }
 
@@ -46,10 +46,13 @@ impl Sizes {
         output: Option<usize>,
         workspace: Option<usize>,
         element: usize,
-    ) -> Result<Sizes, Misfit> {
+    ) -> Result<Sizes, InvalidKernel> {
         let bytes = |elements: Option<usize>| {
             let bytes = elements.and_then(|elements| elements.checked_mul(element));
-            bytes.filter(|&bytes| bytes <= BYTES_MAX).map(|bytes| bytes as u64).ok_or(Misfit("its sizes overflow"))
+            bytes
+                .filter(|&bytes| bytes <= BYTES_MAX)
+                .map(|bytes| bytes as u64)
+                .ok_or(InvalidKernel("its sizes overflow"))
         };
         // Nothing is computed where nothing is to be written.
         let workspace = if output == Some(0) { Some(0) } else { workspace };
@@ -67,7 +70,7 @@ const BYTES_MAX: usize = isize::MAX as usize;
 /// Parameters that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Misfit(pub &'static str);
+pub struct InvalidKernel(pub &'static str);
 
 /// What every kernel says about itself and does.
 pub trait KernelFn {
@@ -78,7 +81,7 @@ pub trait KernelFn {
     ///
     /// # Errors
     /// Parameters that contradict each other. Whatever is accepted, `run` handles without a panic.
-    fn sizes(&self) -> Result<Sizes, Misfit>;
+    fn sizes(&self) -> Result<Sizes, InvalidKernel>;
 
     /// Computes. `args` have the sizes that `sizes` states.
     fn run(&self, args: Args, pool: &Pool);
@@ -92,108 +95,6 @@ pub trait KernelFn {
     fn may_share(&self, _input: usize) -> bool {
         false
     }
-}
-
-macro_rules! kernels {
-    ($($kernel:ident),* $(,)?) => {
-        /// A kernel with its parameters.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[expect(missing_docs, reason = "each variant is documented at its struct")]
-        pub enum Kernel {
-            $($kernel(crate::$kernel)),*
-        }
-
-        impl Kernel {
-            /// The name in plans and reports.
-            pub fn name(&self) -> &'static str {
-                match self {
-                    $(Kernel::$kernel(_) => <crate::$kernel as KernelFn>::NAME),*
-                }
-            }
-
-            /// See [`KernelFn::sizes`].
-            ///
-            /// # Errors
-            /// Parameters that contradict each other.
-            pub fn sizes(&self) -> Result<Sizes, Misfit> {
-                match self {
-                    $(Kernel::$kernel(kernel) => kernel.sizes()),*
-                }
-            }
-
-            /// See [`KernelFn::run`]. Where no output has a byte, nothing is done.
-            pub fn run(&self, args: Args, pool: &Pool) {
-                if args.outputs.iter().all(|output| output.is_empty()) {
-                    return;
-                }
-                match self {
-                    $(Kernel::$kernel(kernel) => kernel.run(args, pool)),*
-                }
-            }
-
-            /// See [`KernelFn::alignment`].
-            pub fn alignment(&self, input: Option<usize>) -> usize {
-                match self {
-                    $(Kernel::$kernel(kernel) => kernel.alignment(input)),*
-                }
-            }
-
-            /// See [`KernelFn::may_share`].
-            pub fn may_share(&self, input: usize) -> bool {
-                match self {
-                    $(Kernel::$kernel(kernel) => kernel.may_share(input)),*
-                }
-            }
-        }
-
-        $(
-            impl From<crate::$kernel> for Kernel {
-                fn from(kernel: crate::$kernel) -> Kernel {
-                    Kernel::$kernel(kernel)
-                }
-            }
-        )*
-    };
-}
-
-// One row a kernel. A plan names kernels by their position here: new rows go to the end, or the plan format's version
-// grows.
-kernels! {
-    ArgExtreme,
-    Chain,
-    Conv,
-    ConvTranspose,
-    Copy,
-    DepthwiseConv,
-    Elementwise,
-    Fill,
-    Gather,
-    Lrn,
-    MatMul,
-    Pool2d,
-    Reduce,
-    Remap,
-    Resize,
-    Softmax,
-    Reorder,
-    DepthwiseBlocked,
-    PoolBlocked,
-    ConvBlocked,
-    Winograd,
-    InvertedBottleneck,
-    Recurrent,
-    LayerNorm,
-    Attention,
-}
-
-/// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.
-pub(crate) fn elements<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> &[T] {
-    if bytes.is_empty() { &[] } else { bytemuck::cast_slice(bytes) }
-}
-
-/// Bytes as elements to write.
-pub(crate) fn elements_mut<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
-    if bytes.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(bytes) }
 }
 
 /// The elements of an operand that is not in place.

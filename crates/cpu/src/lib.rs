@@ -4,7 +4,19 @@
 //! refuses parameters that contradict each other; [`Kernel::run`] on operands of these sizes never fails, never allocates,
 //! and gives the same bits for any number of threads of a [`Pool`]: each element is computed by one task in one order.
 //!
-//! A new kernel is a file and a row of the table in `kernel.rs`.
+//! A new kernel is a file and a row in `table.rs`.
+//!
+//! A folder imports from folders below it in this table and from no other (`cargo xtask tidy` checks it):
+//!
+//! | folder | contents |
+//! | --- | --- |
+//! | `ops` | products, attention, recurrence, reductions, pooling, element-wise chains |
+//! | `conv` | convolutions: direct, depthwise, Winograd, inverted bottlenecks, transposed |
+//! | `gemm` | the microkernel, its dispatch by instruction set, the epilogue |
+//! | `movement` | copies, permutations, fills, gathers, resizing, the blocked layout |
+//! | `kernel` | the contract of a kernel and the sizes of its operands |
+//! | `threads` | the thread pool, phases with barriers, slices that several threads write |
+//! | `simd` | instruction sets, vectors of sixteen lanes, functions on them, storage types |
 //!
 //! ```
 //! use prestow_cpu::{Args, Fill, Kernel, Pool};
@@ -16,81 +28,43 @@
 //! ```
 #![allow(unsafe_code, reason = "vector instructions, and threads that write disjoint parts of one slice")]
 
-#[cfg(target_arch = "x86_64")]
-mod amx;
-mod isa;
-mod kernel;
-mod pool;
-
-mod blocked;
-mod epilogue;
-mod gemm;
-mod math;
-mod panels;
-mod relay;
-mod shared;
-mod stored;
-mod tile;
-mod vector;
-mod window;
-
-mod arg_extreme;
-mod attention;
-mod bottleneck;
-mod burst;
-mod chain;
 mod conv;
-mod conv_blocked;
-mod conv_transpose;
-mod copy;
-mod depthwise;
-mod depthwise_blocked;
-mod elementwise;
-mod fill;
-mod gather;
-mod layer_norm;
-mod lrn;
-mod matmul;
-mod pool2d;
-mod pool_blocked;
-mod recurrent;
-mod reduce;
-mod remap;
-mod reorder;
-mod resize;
-mod softmax;
-mod winograd;
+mod gemm;
+mod kernel;
+mod movement;
+mod ops;
+mod peak_probe;
+mod simd;
+mod table;
+mod threads;
 
-pub use arg_extreme::ArgExtreme;
-pub use attention::{Attention, HeadStrides, MaskStrides};
-pub use bottleneck::{Front, InvertedBottleneck};
-pub use burst::burst;
-pub use chain::{Chain, Instruction};
-pub use conv::Conv;
-pub use conv_blocked::ConvBlocked;
-pub use conv_transpose::ConvTranspose;
-pub use copy::Copy;
-pub use depthwise::DepthwiseConv;
-pub use depthwise_blocked::DepthwiseBlocked;
-pub use elementwise::{Elementwise, ElementwiseFn};
-pub use epilogue::Epilogue;
-pub use fill::Fill;
-pub use gather::Gather;
-pub use isa::{Isa, Level};
-pub use kernel::{Args, Kernel, KernelFn, Misfit, Operand, Sizes};
-pub use layer_norm::LayerNorm;
-pub use lrn::Lrn;
-pub use matmul::{MatMul, MatMulB};
-pub use panels::Weights;
-pub use pool::Pool;
-pub use pool_blocked::PoolBlocked;
-pub use pool2d::{Pool2d, Pool2dKind};
-pub use recurrent::Recurrent;
-pub use reduce::{Reduce, ReduceFn};
-pub use remap::Remap;
-pub use reorder::Reorder;
-pub use resize::{AxisTaps, Resize};
-pub use softmax::Softmax;
-pub use stored::Stored;
-pub use window::Window;
-pub use winograd::Winograd;
+pub use conv::depthwise_planar::DepthwiseConv;
+pub use conv::inverted_bottleneck::{Front, InvertedBottleneck};
+pub use conv::planar::Conv;
+pub use conv::transpose::ConvTranspose;
+pub use conv::winograd::Winograd;
+pub use conv::{ConvBlocked, DepthwiseBlocked, Window};
+pub use gemm::{Epilogue, Weights};
+pub use kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes};
+pub use movement::copy::Copy;
+pub use movement::fill::Fill;
+pub use movement::gather::Gather;
+pub use movement::remap::Remap;
+pub use movement::reorder::Reorder;
+pub use movement::resize::{AxisTaps, Resize};
+pub use ops::arg_extreme::ArgExtreme;
+pub use ops::attention::{Attention, HeadStrides, MaskStrides};
+pub use ops::chain::{Chain, Instruction};
+pub use ops::elementwise::{Elementwise, ElementwiseFn};
+pub use ops::layer_norm::LayerNorm;
+pub use ops::lrn::Lrn;
+pub use ops::matmul::{MatMul, MatMulB};
+pub use ops::pooling_blocked::PoolBlocked;
+pub use ops::recurrent::Recurrent;
+pub use ops::reduce::{Reduce, ReduceFn};
+pub use ops::softmax::Softmax;
+pub use ops::{Pool2d, Pool2dKind};
+pub use peak_probe::peak_flops_probe;
+pub use simd::{Isa, Level, StorageType};
+pub use table::Kernel;
+pub use threads::Pool;

@@ -19,6 +19,6 @@ impl FlopsProbe {
 
     /// Computes on all threads; returns the number of operations, a multiply-add counting as two.
     pub fn run(&self, rounds: usize) -> u64 {
-        cpu::burst(&self.pool, rounds)
+        cpu::peak_flops_probe(&self.pool, rounds)
     }
 }

@@ -2,7 +2,7 @@
 //! threads. Pads of operands are no numbers.
 
 use prestow_cpu::{
-    DepthwiseBlocked, Epilogue, Front, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, Stored,
+    DepthwiseBlocked, Epilogue, Front, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, StorageType,
     Window,
 };
 use types::Random;
@@ -12,7 +12,13 @@ use crate::common::{bits, blocked, cases, numbers_of, pools, rounded, rounding, 
 
 /// Runs a kernel in all pools, with its last operand in place in some of them; results of one family are equal in every
 /// bit. One result a family.
-fn run_all(kernel: &Kernel, result: Stored, inputs: &[Vec<u8>], in_place: bool, pools: &[[Pool; 3]]) -> Vec<Vec<f32>> {
+fn run_all(
+    kernel: &Kernel,
+    result: StorageType,
+    inputs: &[Vec<u8>],
+    in_place: bool,
+    pools: &[[Pool; 3]],
+) -> Vec<Vec<f32>> {
     let family = |pools: &[Pool; 3]| {
         let first = run_bytes(kernel, inputs, None, 7.0, &pools[0]).swap_remove(0);
         for pool in pools {
@@ -165,7 +171,7 @@ fn reorder_moves_every_element() {
         let channels = pick(&mut random, &[1, 3, 15, 16, 17, 32, 40, 131]);
         let plane = pick(&mut random, &[1, 2, 16, 49, 63, 196, 511, 512, 513, 1037]);
         let (batch, channels, plane) = if round == 0 { (0, 3, 5) } else { (batch, channels, plane) };
-        let stored = pick(&mut random, &Stored::ALL);
+        let stored = pick(&mut random, &StorageType::ALL);
         let rows = rounded(stored, numbers(&mut random, batch * channels * plane, true));
         let to_blocked = Kernel::from(Reorder { batch, channels, plane, to_blocked: true, stored });
         let back = Kernel::from(Reorder { batch, channels, plane, to_blocked: false, stored });
@@ -187,7 +193,7 @@ fn depthwise_sums_its_windows() {
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
         let (window, wild) = (window(&mut random), random.below(4) == 0);
         let epilogue = epilogue(&mut random, true);
-        let stored = pick(&mut random, &Stored::FRACTIONS);
+        let stored = pick(&mut random, &StorageType::FRACTIONS);
         let epilogue_of = epilogue.clone();
         let kernel =
             DepthwiseBlocked { batch, channels, window, stored, zero: 0, result: stored, epilogue: epilogue_of };
@@ -200,9 +206,9 @@ fn depthwise_sums_its_windows() {
         let mut want = depthwise(&wide(&x), &window, channels, &weights);
         finish(&mut want, plane, &epilogue, &bias, &residual);
         let pictures = |items: &[f32], plane: usize| stored.bytes(&blocked(items, channels, plane, f32::NAN));
-        let mut inputs = vec![pictures(&x, input_plane), Stored::F32.bytes(&kernel.pack(&weights))];
+        let mut inputs = vec![pictures(&x, input_plane), StorageType::F32.bytes(&kernel.pack(&weights))];
         if epilogue.bias {
-            inputs.push(Stored::F32.bytes(&blocked(&bias, channels, 1, 0.0)));
+            inputs.push(StorageType::F32.bytes(&blocked(&bias, channels, 1, 0.0)));
         }
         if epilogue.residual {
             inputs.push(pictures(&residual, plane));
@@ -237,7 +243,7 @@ fn pools_fold_their_windows() {
         let kind = pick(&mut random, &kinds);
         let [input_plane, plane] = planes(&window);
         let wild = random.below(2) == 0;
-        let stored = pick(&mut random, &Stored::FRACTIONS);
+        let stored = pick(&mut random, &StorageType::FRACTIONS);
         let x = rounded(stored, numbers(&mut random, batch * channels * input_plane, wild));
         let counted = |axis: usize, at: usize| {
             let reach = |tap: usize| at * window.stride[axis] + tap * window.dilation[axis];
@@ -296,7 +302,7 @@ fn bottlenecks_are_their_three_parts() {
         let read_plane = front.as_ref().map_or(input_plane, |front| planes(&front.window)[0]);
         let wild = random.below(4) == 0;
         let x = numbers(&mut random, batch * ins * read_plane, wild);
-        let plain = |items: &[f32]| Stored::F32.bytes(items);
+        let plain = |items: &[f32]| StorageType::F32.bytes(items);
         let in_blocks = front.as_ref().is_none_or(|front| front.input_blocked);
         let mut inputs = vec![plain(&if in_blocks { blocked(&x, ins, read_plane, f32::NAN) } else { x.clone() })];
         let mut want = wide(&x);
@@ -323,7 +329,7 @@ fn bottlenecks_are_their_three_parts() {
         inputs.extend(kernel.project.residual.then(|| plain(&blocked(&residual, outs, plane, f32::NAN))));
         let in_place = kernel.project.residual;
         let kernel = Kernel::from(kernel);
-        for got in run_all(&kernel, Stored::F32, &inputs, in_place, &pools) {
+        for got in run_all(&kernel, StorageType::F32, &inputs, in_place, &pools) {
             check(&kernel, &unblocked(&got, batch, outs, plane), &want, 1e-4);
         }
     }

@@ -1,7 +1,7 @@
 //! Products of bytes: sums are exact, and what is made of them is what the definition says, on every family.
 
 use prestow_cpu::{
-    ConvBlocked, DepthwiseBlocked, Epilogue, Kernel, MatMul, MatMulB, Pool2dKind, PoolBlocked, Stored, Window,
+    ConvBlocked, DepthwiseBlocked, Epilogue, Kernel, MatMul, MatMulB, Pool2dKind, PoolBlocked, StorageType, Window,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -48,21 +48,21 @@ fn finished(sum: i64, scale: f32, bias: Option<f32>, epilogue: &Epilogue) -> f64
 }
 
 /// Asserts that results are as near to numbers as their type lets them be.
-fn assert_stored(got: &[f32], want: &[f64], result: Stored, case: &str) {
+fn assert_stored(got: &[f32], want: &[f64], result: StorageType, case: &str) {
     assert_eq!(got.len(), want.len(), "{case}");
     let limits = match result {
-        Stored::U8 => [0.0, 255.0],
-        Stored::I8 => [-128.0, 127.0],
+        StorageType::U8 => [0.0, 255.0],
+        StorageType::I8 => [-128.0, 127.0],
         _ => [f64::NEG_INFINITY, f64::INFINITY],
     };
     for (ix, (&got, &want)) in got.iter().zip(want).enumerate() {
         let want = want.clamp(limits[0], limits[1]);
         let near = match result {
             // A half of a step, and what `f32` rounded before.
-            Stored::U8 | Stored::I8 => 0.5 + 1e-3,
-            Stored::F32 => 1e-5 * want.abs().max(100.0),
-            Stored::F16 => want.abs().max(1.0) / 2000.0,
-            Stored::Bf16 => want.abs().max(1.0) / 250.0,
+            StorageType::U8 | StorageType::I8 => 0.5 + 1e-3,
+            StorageType::F32 => 1e-5 * want.abs().max(100.0),
+            StorageType::F16 => want.abs().max(1.0) / 2000.0,
+            StorageType::Bf16 => want.abs().max(1.0) / 250.0,
         };
         assert!((f64::from(got) - want).abs() <= near, "{case}, {ix}: {got} for {want}");
     }
@@ -75,7 +75,7 @@ fn matrices_of_bytes_are_multiplied_exactly() {
         let [m, n] = [0, 1].map(|_| pick(&mut random, &[0, 1, 2, 5, 14, 15, 16, 17, 31, 32, 33, 48, 65, 100]));
         let k: usize = pick(&mut random, &[0, 4, 8, 12, 60, 64, 68, 256, 388, 1024, 2052]);
         let bare = random.below(4) == 0;
-        let result = if bare { Stored::F32 } else { pick(&mut random, &Stored::ALL) };
+        let result = if bare { StorageType::F32 } else { pick(&mut random, &StorageType::ALL) };
         let kernel = MatMul {
             batch: vec![],
             a_strides: vec![],
@@ -84,7 +84,7 @@ fn matrices_of_bytes_are_multiplied_exactly() {
             k,
             n,
             b: MatMulB::Packed,
-            factors: Stored::U8,
+            factors: StorageType::U8,
             zero: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
             result,
             epilogue: if bare { Epilogue::default() } else { epilogue(&mut random) },
@@ -94,8 +94,8 @@ fn matrices_of_bytes_are_multiplied_exactly() {
         let [scale, bias] = vectors(&mut random, n, k);
         let biased = kernel.epilogue.bias;
         let mut inputs = vec![a.clone(), kernel.pack(&b)];
-        inputs.extend((!bare).then(|| Stored::F32.bytes(&scale)));
-        inputs.extend(biased.then(|| Stored::F32.bytes(&bias)));
+        inputs.extend((!bare).then(|| StorageType::F32.bytes(&scale)));
+        inputs.extend(biased.then(|| StorageType::F32.bytes(&bias)));
         let sum = |row: usize, column: usize| -> i64 {
             let term = |p: usize| (i64::from(a[row * k + p]) - i64::from(kernel.zero)) * b[p * n + column] as i64;
             (0..k).map(term).sum()
@@ -147,9 +147,9 @@ fn pictures_of_bytes_are_convolved_exactly() {
             window,
             input_blocked,
             gathered: !input_blocked || (groups == 1 && random.below(2) == 0),
-            factors: Stored::U8,
+            factors: StorageType::U8,
             zero: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
-            result: pick(&mut random, &Stored::ALL),
+            result: pick(&mut random, &StorageType::ALL),
             epilogue: epilogue(&mut random),
         };
         let (in_plane, out_plane) = (input[0] * input[1], output[0] * output[1]);
@@ -159,7 +159,7 @@ fn pictures_of_bytes_are_convolved_exactly() {
         let lanes = |vector: &[f32]| {
             let mut lanes = vector.to_vec();
             lanes.resize(vector.len().next_multiple_of(16), 0.0);
-            Stored::F32.bytes(&lanes)
+            StorageType::F32.bytes(&lanes)
         };
         // What fills up a last block of channels is read by nobody.
         let as_read = if input_blocked { blocked_bytes(&x, conv.in_channels, in_plane, 0xa5) } else { x.clone() };
@@ -193,17 +193,17 @@ fn each_channel_of_bytes_is_convolved_exactly() {
             batch: pick(&mut random, &[1, 2]),
             channels,
             window: Window { input, output, kernel, stride, dilation, pad },
-            stored: Stored::U8,
+            stored: StorageType::U8,
             zero: pick(&mut random, &[0, 1, 128, 255]),
-            result: pick(&mut random, &Stored::ALL),
+            result: pick(&mut random, &StorageType::ALL),
             epilogue: epilogue(&mut random),
         };
         let (in_plane, out_plane, taps) = (input[0] * input[1], output[0] * output[1], kernel[0] * kernel[1]);
         let x = bytes(&mut random, conv.batch * channels * in_plane);
         let weights = signed(bytes(&mut random, channels * taps));
         let [scale, bias] = vectors(&mut random, channels, taps);
-        let lanes = |vector: &[f32]| Stored::F32.bytes(&blocked(vector, channels, 1, 0.0));
-        let packed = Stored::F32.bytes(&conv.pack(&weights));
+        let lanes = |vector: &[f32]| StorageType::F32.bytes(&blocked(vector, channels, 1, 0.0));
+        let packed = StorageType::F32.bytes(&conv.pack(&weights));
         let mut inputs = vec![blocked_bytes(&x, channels, in_plane, 0xa5), packed, lanes(&scale)];
         inputs.extend(conv.epilogue.bias.then(|| lanes(&bias)));
         // The same as a convolution of as many groups.
@@ -215,7 +215,7 @@ fn each_channel_of_bytes_is_convolved_exactly() {
             window: conv.window,
             input_blocked: true,
             gathered: false,
-            factors: Stored::U8,
+            factors: StorageType::U8,
             zero: conv.zero,
             result: conv.result,
             epilogue: conv.epilogue.clone(),
@@ -237,14 +237,15 @@ fn the_maximum_of_bytes_is_that_of_their_numbers() {
     let mut random = Random::new(34);
     let window =
         Window { input: [13, 18], output: [7, 9], kernel: [3, 3], stride: [2; 2], dilation: [1; 2], pad: [1; 2] };
-    for (stored, channels) in [(Stored::U8, 16), (Stored::U8, 40), (Stored::I8, 7)] {
+    for (stored, channels) in [(StorageType::U8, 16), (StorageType::U8, 40), (StorageType::I8, 7)] {
         let pool = |stored| Kernel::from(PoolBlocked { kind: Pool2dKind::Max, batch: 2, channels, window, stored });
         let x = bytes(&mut random, 2 * channels.next_multiple_of(16) * 13 * 18);
-        let wide = Stored::F32.bytes(&numbers_of(stored, &x));
+        let wide = StorageType::F32.bytes(&numbers_of(stored, &x));
         for [one] in pools([1]) {
             let got = run_bytes(&pool(stored), std::slice::from_ref(&x), None, f32::NAN, &one).swap_remove(0);
-            let want = run_bytes(&pool(Stored::F32), std::slice::from_ref(&wide), None, f32::NAN, &one).swap_remove(0);
-            assert_eq!(numbers_of(stored, &got), numbers_of(Stored::F32, &want));
+            let want =
+                run_bytes(&pool(StorageType::F32), std::slice::from_ref(&wide), None, f32::NAN, &one).swap_remove(0);
+            assert_eq!(numbers_of(stored, &got), numbers_of(StorageType::F32, &want));
         }
     }
 }
@@ -286,19 +287,19 @@ fn what_is_no_product_of_bytes_is_refused() {
         k: 8,
         n: 5,
         b: MatMulB::Packed,
-        factors: Stored::U8,
+        factors: StorageType::U8,
         zero: 3,
-        result: Stored::U8,
+        result: StorageType::U8,
         epilogue: epilogue.clone(),
     };
     let refused = |kernel: MatMul| Kernel::from(kernel).sizes().is_err();
     assert!(!refused(matmul.clone()));
     assert!(refused(MatMul { k: 6, ..matmul.clone() }));
-    assert!(refused(MatMul { factors: Stored::I8, ..matmul.clone() }));
-    assert!(refused(MatMul { factors: Stored::F32, ..matmul.clone() }));
+    assert!(refused(MatMul { factors: StorageType::I8, ..matmul.clone() }));
+    assert!(refused(MatMul { factors: StorageType::F32, ..matmul.clone() }));
     assert!(refused(MatMul { b: MatMulB::Dynamic, ..matmul.clone() }));
     assert!(refused(MatMul { epilogue: Epilogue { residual: true, ..epilogue.clone() }, ..matmul.clone() }));
     assert!(refused(MatMul { epilogue: Epilogue { scale: false, ..epilogue.clone() }, ..matmul.clone() }));
     assert!(refused(MatMul { epilogue: Epilogue::default(), ..matmul.clone() }));
-    assert!(!refused(MatMul { epilogue: Epilogue::default(), result: Stored::F32, ..matmul }));
+    assert!(!refused(MatMul { epilogue: Epilogue::default(), result: StorageType::F32, ..matmul }));
 }

@@ -1,6 +1,6 @@
 //! Runs of kernels on elements, between guard pages, and judges' comparisons.
 
-use prestow_cpu::{Args, Isa, Kernel, Operand, Pool, Stored};
+use prestow_cpu::{Args, Isa, Kernel, Operand, Pool, StorageType};
 use types::{bf16, f16};
 
 use crate::guarded::{Guarded, Touch};
@@ -37,37 +37,37 @@ pub(crate) fn run_over(
     before: f32,
     pool: &Pool,
 ) -> Vec<Vec<f32>> {
-    let inputs: Vec<Vec<u8>> = inputs.iter().map(|input| Stored::F32.bytes(input)).collect();
+    let inputs: Vec<Vec<u8>> = inputs.iter().map(|input| StorageType::F32.bytes(input)).collect();
     let outputs = run_bytes(kernel, &inputs, in_place, before, pool);
-    outputs.iter().map(|output| numbers_of(Stored::F32, output)).collect()
+    outputs.iter().map(|output| numbers_of(StorageType::F32, output)).collect()
 }
 
 /// The numbers that an operand's bytes stand for.
-pub(crate) fn numbers_of(stored: Stored, bytes: &[u8]) -> Vec<f32> {
+pub(crate) fn numbers_of(stored: StorageType, bytes: &[u8]) -> Vec<f32> {
     let halves = || bytes.chunks_exact(2).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
     match stored {
-        Stored::F32 => {
+        StorageType::F32 => {
             bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect()
         }
-        Stored::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
-        Stored::Bf16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
-        Stored::U8 => bytes.iter().map(|&byte| f32::from(byte)).collect(),
-        Stored::I8 => bytes.iter().map(|&byte| f32::from(byte.cast_signed())).collect(),
+        StorageType::F16 => halves().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+        StorageType::Bf16 => halves().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+        StorageType::U8 => bytes.iter().map(|&byte| f32::from(byte)).collect(),
+        StorageType::I8 => bytes.iter().map(|&byte| f32::from(byte.cast_signed())).collect(),
     }
 }
 
 /// What is left of numbers that are stored.
-pub(crate) fn rounded(stored: Stored, items: Vec<f32>) -> Vec<f32> {
+pub(crate) fn rounded(stored: StorageType, items: Vec<f32>) -> Vec<f32> {
     numbers_of(stored, &stored.bytes(&items))
 }
 
 /// How far a number may be from what it is rounded to, as a part of it.
-pub(crate) fn rounding(stored: Stored) -> f64 {
+pub(crate) fn rounding(stored: StorageType) -> f64 {
     match stored {
-        Stored::F32 => 0.0,
-        Stored::F16 => 1.0 / 2048.0,
-        Stored::Bf16 => 1.0 / 256.0,
-        Stored::U8 | Stored::I8 => 0.5,
+        StorageType::F32 => 0.0,
+        StorageType::F16 => 1.0 / 2048.0,
+        StorageType::Bf16 => 1.0 / 256.0,
+        StorageType::U8 | StorageType::I8 => 0.5,
     }
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn blocked(rows: &[f32], channels: usize, plane: usize, pad: f32) -> 
 /// The same of bytes.
 pub(crate) fn blocked_bytes(rows: &[u8], channels: usize, plane: usize, pad: u8) -> Vec<u8> {
     let numbers: Vec<f32> = rows.iter().map(|&byte| f32::from(byte)).collect();
-    Stored::U8.bytes(&blocked(&numbers, channels, plane, f32::from(pad)))
+    StorageType::U8.bytes(&blocked(&numbers, channels, plane, f32::from(pad)))
 }
 
 /// The channels of a blocked value, `[batch, channels, plane]`.

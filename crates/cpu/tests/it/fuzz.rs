@@ -4,7 +4,7 @@ use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
     DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, Instruction,
     InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
-    PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, Stored, Weights, Window,
+    PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, StorageType, Weights, Window,
     Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
@@ -89,12 +89,12 @@ fn epilogue(random: &mut Random) -> Epilogue {
 }
 
 /// A zero point, mostly where there may be one.
-fn of_bytes(random: &mut Random, factors: Stored) -> u8 {
+fn of_bytes(random: &mut Random, factors: StorageType) -> u8 {
     if factors.is_byte() || random.below(20) == 0 { random.bits() as u8 } else { 0 }
 }
 
 /// An epilogue that mostly fits its factors.
-fn products(random: &mut Random, factors: Stored) -> Epilogue {
+fn products(random: &mut Random, factors: StorageType) -> Epilogue {
     let (epilogue, other) = (epilogue(random), random.below(9) == 0);
     let is_byte = factors.is_byte();
     Epilogue { scale: is_byte != other, residual: epilogue.residual && (!is_byte || other), ..epilogue }
@@ -113,8 +113,8 @@ fn chain(random: &mut Random) -> Chain {
         }
     });
     let program = program.collect();
-    let inputs = strides.iter().map(|_| pick(random, &Stored::ALL)).collect();
-    Chain { shape, strides, inputs, program, result: pick(random, &Stored::ALL) }
+    let inputs = strides.iter().map(|_| pick(random, &StorageType::ALL)).collect();
+    Chain { shape, strides, inputs, program, result: pick(random, &StorageType::ALL) }
 }
 
 fn copy(random: &mut Random) -> Copy {
@@ -174,7 +174,7 @@ fn kernel(random: &mut Random) -> Kernel {
         }
         .into(),
         3 => {
-            let (batch, factors) = (list(random), pick(random, &Stored::ALL));
+            let (batch, factors) = (list(random), pick(random, &StorageType::ALL));
             MatMul {
                 a_strides: strides(random, &batch),
                 b_strides: strides(random, &batch),
@@ -185,7 +185,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]),
                 factors,
                 zero: of_bytes(random, factors),
-                result: pick(random, &Stored::ALL),
+                result: pick(random, &StorageType::ALL),
                 epilogue: products(random, factors),
             }
             .into()
@@ -263,18 +263,18 @@ fn kernel(random: &mut Random) -> Kernel {
             channels: number(random),
             plane: number(random),
             to_blocked: random.below(2) == 0,
-            stored: pick(random, &Stored::ALL),
+            stored: pick(random, &StorageType::ALL),
         }
         .into(),
         16 => {
-            let stored = pick(random, &Stored::ALL);
+            let stored = pick(random, &StorageType::ALL);
             DepthwiseBlocked {
                 batch: small(random),
                 channels: number(random),
                 window: window(random),
                 stored,
                 zero: of_bytes(random, stored),
-                result: if random.below(2) == 0 { stored } else { pick(random, &Stored::ALL) },
+                result: if random.below(2) == 0 { stored } else { pick(random, &StorageType::ALL) },
                 epilogue: products(random, stored),
             }
             .into()
@@ -287,7 +287,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 batch: small(random),
                 channels: number(random),
                 window: window(random),
-                stored: pick(random, &Stored::ALL),
+                stored: pick(random, &StorageType::ALL),
             }
             .into()
         }
@@ -333,7 +333,7 @@ fn kernel(random: &mut Random) -> Kernel {
             .into()
         }
         18 => {
-            let factors = pick(random, &Stored::ALL);
+            let factors = pick(random, &StorageType::ALL);
             ConvBlocked {
                 batch: small(random),
                 in_channels: number(random),
@@ -344,7 +344,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 gathered: random.below(3) == 0,
                 factors,
                 zero: of_bytes(random, factors),
-                result: pick(random, &Stored::ALL),
+                result: pick(random, &StorageType::ALL),
                 epilogue: products(random, factors),
             }
             .into()
@@ -369,7 +369,7 @@ fn kernel(random: &mut Random) -> Kernel {
             epsilon: 1e-5,
             scale: random.below(2) == 0,
             bias: random.below(2) == 0,
-            stored: pick(random, &Stored::ALL),
+            stored: pick(random, &StorageType::ALL),
         }
         .into(),
         23 => {

@@ -1,4 +1,4 @@
-use prestow_cpu::{Epilogue, Kernel, MatMul, MatMulB, Operand, Pool, Stored};
+use prestow_cpu::{Epilogue, Kernel, MatMul, MatMulB, Operand, Pool, StorageType};
 use smallvec::SmallVec;
 use types::Random;
 use types::pointwise::Unary;
@@ -19,7 +19,7 @@ fn numbers(random: &mut Random, count: usize) -> Vec<f32> {
 
 fn plain(m: usize, k: usize, n: usize, b: MatMulB) -> MatMul {
     let epilogue = Epilogue::default();
-    let (factors, result) = (Stored::F32, Stored::F32);
+    let (factors, result) = (StorageType::F32, StorageType::F32);
     MatMul { batch: vec![], a_strides: vec![], b_strides: vec![], m, k, n, b, factors, zero: 0, result, epilogue }
 }
 
@@ -63,12 +63,12 @@ fn case(random: &mut Random) -> Case {
     let [bias, residual] = [0, 1].map(|_| below(random, 2) == 0);
     let epilogue = Epilogue { scale: false, bias, residual, activation };
     let factors = match form {
-        MatMulB::Packed if k.is_multiple_of(2) => pick(random, &Stored::FRACTIONS),
-        _ => Stored::F32,
+        MatMulB::Packed if k.is_multiple_of(2) => pick(random, &StorageType::FRACTIONS),
+        _ => StorageType::F32,
     };
-    let result = if form == MatMulB::Packed { pick(random, &Stored::FRACTIONS) } else { Stored::F32 };
+    let result = if form == MatMulB::Packed { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
     let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, factors, zero: 0, result, epilogue };
-    let plain = MatMul { b: MatMulB::Dynamic, factors: Stored::F32, result: Stored::F32, ..kernel.clone() };
+    let plain = MatMul { b: MatMulB::Dynamic, factors: StorageType::F32, result: StorageType::F32, ..kernel.clone() };
     let sizes = Kernel::from(plain).sizes().unwrap();
     let [a, b] = [0, 1].map(|ix| sizes.inputs[ix] as usize / 4);
     let out = sizes.outputs[0] as usize / 4;
@@ -126,7 +126,7 @@ impl Case {
             _ => factors.bytes(&self.b),
         };
         let mut inputs = vec![factors.bytes(&self.a), b];
-        inputs.extend(epilogue.bias.then(|| Stored::F32.bytes(&self.bias)));
+        inputs.extend(epilogue.bias.then(|| StorageType::F32.bytes(&self.bias)));
         inputs.extend(epilogue.residual.then(|| result.bytes(&self.residual)));
         let kernel = self.kernel.clone().into();
         let out = run_bytes(&kernel, &inputs, None, f32::NAN, pool);
@@ -185,9 +185,9 @@ fn what_is_no_number_stays_in_its_row_and_column() {
             a[(m - 1) * k + 299] = f32::NAN;
             // Column 49 of row 0 of `b`, or the like of its transpose.
             items[if b == MatMulB::Transposed { 49 * k } else { 49 }] = f32::NEG_INFINITY;
-            let packed = if b == MatMulB::Packed { kernel.pack(&items) } else { Stored::F32.bytes(&items) };
-            let out = run_bytes(&kernel.into(), &[Stored::F32.bytes(&a), packed], None, f32::NAN, pool);
-            let out = numbers_of(Stored::F32, &out[0]);
+            let packed = if b == MatMulB::Packed { kernel.pack(&items) } else { StorageType::F32.bytes(&items) };
+            let out = run_bytes(&kernel.into(), &[StorageType::F32.bytes(&a), packed], None, f32::NAN, pool);
+            let out = numbers_of(StorageType::F32, &out[0]);
             for (ix, got) in out.into_iter().enumerate() {
                 let (row, column) = (ix / n, ix % n);
                 match (row == m - 1, column == 49) {

@@ -1,6 +1,6 @@
 //! Softmax and layer normalisation against their definitions.
 
-use prestow_cpu::{Chain, Instruction, Kernel, LayerNorm, Softmax, Stored};
+use prestow_cpu::{Chain, Instruction, Kernel, LayerNorm, Softmax, StorageType};
 use types::Random;
 use types::pointwise::{Binary, Unary};
 
@@ -88,12 +88,12 @@ fn layer_norm_is_what_the_definition_says() {
                     (0..count).map(|_| random.uniform(-1.0, 1.0) + add).collect()
                 };
                 let (x, factors, terms) = (numbers(rows * columns, 3.0), numbers(columns, 0.0), numbers(columns, 0.0));
-                let stored = Stored::ALL[(rows + columns) % 3];
+                let stored = StorageType::ALL[(rows + columns) % 3];
                 let x = rounded(stored, x);
                 let kernel: Kernel = LayerNorm { rows, columns, epsilon: 1e-5, scale, bias, stored }.into();
                 let mut inputs = vec![stored.bytes(&x)];
-                inputs.extend(scale.then(|| Stored::F32.bytes(&factors)));
-                inputs.extend(bias.then(|| Stored::F32.bytes(&terms)));
+                inputs.extend(scale.then(|| StorageType::F32.bytes(&factors)));
+                inputs.extend(bias.then(|| StorageType::F32.bytes(&terms)));
                 let [one, two, three] = [0, 1, 2].map(|ix| run_bytes(&kernel, &inputs, None, f32::NAN, &pools[ix]));
                 assert!(one == two && one == three);
                 if !x.is_empty() {
@@ -130,15 +130,16 @@ fn chains_widen_and_round_once() {
     ];
     for pools in pools([1, 2]) {
         for case in 0..60 {
-            let mut stored = || Stored::ALL[random.below(3) as usize];
+            let mut stored = || StorageType::ALL[random.below(3) as usize];
             let (inputs, result) = (vec![stored(), stored(), stored()], stored());
             let (rows, columns) = [(1, 1), (3, 7), (40, 1000), (2, 16), (5, 512)][case % 5];
             // One that is whole, one of each row's, one along the columns.
             let strides = vec![vec![columns, 1], vec![1, 0], vec![0, 1]];
             let program = if case % 4 == 0 { vec![] } else { program.clone() };
             let chain = Chain { shape: vec![rows, columns], strides, inputs: inputs.clone(), program, result };
-            let mut numbers =
-                |stored: Stored, count: usize| rounded(stored, (0..count).map(|_| random.uniform(-4.0, 4.0)).collect());
+            let mut numbers = |stored: StorageType, count: usize| {
+                rounded(stored, (0..count).map(|_| random.uniform(-4.0, 4.0)).collect())
+            };
             let items = [numbers(inputs[0], rows * columns), numbers(inputs[1], rows), numbers(inputs[2], columns)];
             let want: Vec<f64> = (0..rows * columns)
                 .map(|at| {

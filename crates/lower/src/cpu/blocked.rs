@@ -1,6 +1,6 @@
 //! Kernels whose values have their channels in blocks of sixteen, and what layouts cost.
 
-use cpu::{Pool2dKind, Stored, Window};
+use cpu::{Pool2dKind, StorageType, Window};
 use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Graph, HalfSupport, Node, Op, TensorType, ValueId};
 use types::{Bytes, DType, Layout, Shape};
@@ -38,7 +38,7 @@ pub(super) fn padded(mut items: Vec<f32>) -> Vec<f32> {
 
 pub(super) fn relayout(node: &View) -> Result<Call, String> {
     let shape = &node.graph.ty(node.node.inputs[0]).shape;
-    let Some(stored) = Stored::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT)) else {
+    let Some(stored) = StorageType::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT)) else {
         return Err("it is not between row-major and blocked floats".into());
     };
     let (batch, channels, plane) = around(shape, 1);
@@ -63,7 +63,7 @@ fn conv_kernel(
     target: &CpuTarget,
 ) -> Result<ConvKernel, String> {
     let direct = match exact_kernel(graph, node, conv)? {
-        ConvKernel::Direct(direct) if direct.factors != Stored::F32 => {
+        ConvKernel::Direct(direct) if direct.factors != StorageType::F32 => {
             return Ok(ConvKernel::Direct(gathered(direct, scratch)));
         }
         ConvKernel::Direct(direct) if !target.exact => direct,
@@ -122,7 +122,7 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     let (x, weight, out) = (ty(0), ty(1), &graph.ty(node.outputs[0]).shape);
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let epilogue = epilogue(&conv.epilogue);
-    let stored = |value: ValueId| Stored::of(graph.ty(value).dtype).ok_or("it is not of floats");
+    let stored = |value: ValueId| StorageType::of(graph.ty(value).dtype).ok_or("it is not of floats");
     let (factors, result) = (stored(node.inputs[0])?, stored(node.outputs[0])?);
     if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
         let (batch, channels, zero) = (x[0], x[1], conv.zero as u8);
@@ -172,12 +172,12 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
         Ok(ConvKernel::Direct(direct)) => {
             let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };
             let gathered = !direct.input_blocked;
-            let kernel = cpu::ConvBlocked { factors: Stored::U8, zero: 1, gathered, epilogue, ..direct };
+            let kernel = cpu::ConvBlocked { factors: StorageType::U8, zero: 1, gathered, epilogue, ..direct };
             cpu::Kernel::from(kernel).sizes().is_ok()
         }
         Ok(ConvKernel::Depthwise(depthwise)) => {
             let epilogue = cpu::Epilogue { scale: true, ..depthwise.epilogue.clone() };
-            cpu::Kernel::from(cpu::DepthwiseBlocked { stored: Stored::U8, zero: 1, epilogue, ..depthwise })
+            cpu::Kernel::from(cpu::DepthwiseBlocked { stored: StorageType::U8, zero: 1, epilogue, ..depthwise })
                 .sizes()
                 .is_ok()
         }
@@ -188,15 +188,15 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
 /// Whether the kernel of a convolution can write bytes.
 pub(super) fn writes_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     let kernel: cpu::Kernel = match exact_kernel(graph, node, conv) {
-        Ok(ConvKernel::Direct(direct)) => cpu::ConvBlocked { result: Stored::U8, ..direct }.into(),
-        Ok(ConvKernel::Depthwise(depthwise)) => cpu::DepthwiseBlocked { result: Stored::U8, ..depthwise }.into(),
+        Ok(ConvKernel::Direct(direct)) => cpu::ConvBlocked { result: StorageType::U8, ..direct }.into(),
+        Ok(ConvKernel::Depthwise(depthwise)) => cpu::DepthwiseBlocked { result: StorageType::U8, ..depthwise }.into(),
         _ => return false,
     };
     kernel.sizes().is_ok()
 }
 
 /// How there are kernels for a convolution of `f32` that take halves.
-pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Stored) -> HalfSupport {
+pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: StorageType) -> HalfSupport {
     let fits = |kernel: cpu::Kernel| kernel.sizes().is_ok();
     match exact_kernel(graph, node, conv) {
         Ok(ConvKernel::Depthwise(kernel))
@@ -293,7 +293,7 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
         epilogue,
     } = direct;
     let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
-    let is_f32 = [*factors, *result] == [Stored::F32; 2];
+    let is_f32 = [*factors, *result] == [StorageType::F32; 2];
     if !is_3x3 || *groups != 1 || !input_blocked || !is_f32 || epilogue.scale {
         return None;
     }
@@ -334,7 +334,7 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
 }
 
 fn pool_kernel(x: &TensorType, out: &Shape, pool: &Pool) -> Result<cpu::PoolBlocked, String> {
-    let stored = Stored::of(x.dtype).ok_or("it is not of floats")?;
+    let stored = StorageType::of(x.dtype).ok_or("it is not of floats")?;
     let x = &x.shape;
     let window = window(x, out, &pool.kernel, &pool.stride, &pool.dilation, &pool.pad)?;
     let back: Vec<usize> = pool.pad.iter().map(|pad| pad[1]).collect();
@@ -369,7 +369,7 @@ pub(super) fn global_pool(node: &View, reduce: &Reduce) -> Option<Call> {
     let ones = [1, 1];
     let window = Window { input: cells, output: ones, kernel: cells, stride: ones, dilation: ones, pad: [0, 0] };
     let kernel =
-        cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, stored: Stored::of(node.output().dtype)? };
+        cpu::PoolBlocked { kind, batch: x[0], channels: x[1], window, stored: StorageType::of(node.output().dtype)? };
     Some(call(kernel, format!("{:?} of {x}", reduce.kind), node.values()))
 }
 
@@ -471,7 +471,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, target: &CpuTarge
     let possible = match (&node.op, blocked) {
         // Sliding windows write halves and bytes to blocks alone.
         (Op::Conv(_) | Op::Pool(_), false) => values.all(|&value| graph.ty(value).dtype == DType::F32),
-        (_, true) => values.all(|&value| Stored::of(graph.ty(value).dtype).is_some()),
+        (_, true) => values.all(|&value| StorageType::of(graph.ty(value).dtype).is_some()),
         (_, false) => true,
     };
     possible.then_some(work.max(moved / BYTES))

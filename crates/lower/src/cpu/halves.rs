@@ -1,6 +1,6 @@
 //! [`halves()`]: how kernels take values that are stored in two bytes.
 
-use cpu::Stored;
+use cpu::StorageType;
 use ir::{Graph, HalfSupport, Node, Op};
 
 use super::{CpuTarget, blocked};
@@ -8,7 +8,7 @@ use crate::halves::{follows, is_of_numbers};
 
 /// How there are kernels for a node of `f32` that take its values as the target stores them.
 pub(super) fn halves(graph: &Graph, node: &Node, target: &CpuTarget) -> HalfSupport {
-    let Some(half) = Stored::of(target.dtype).filter(|stored| stored.is_half()) else { return HalfSupport::None };
+    let Some(half) = StorageType::of(target.dtype).filter(|stored| stored.is_half()) else { return HalfSupport::None };
     if !is_of_numbers(graph, node) {
         return HalfSupport::None;
     }

@@ -11,7 +11,7 @@ pub use tuned::{Algorithm, Layer, Tuned, layers};
 
 use std::borrow::Cow;
 
-use cpu::{Kernel, Level, Stored, Weights};
+use cpu::{Kernel, Level, StorageType, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, HalfSupport, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
@@ -173,7 +173,7 @@ impl View<'_> {
     }
 
     /// How an operand of a kernel for numbers is stored.
-    fn stored(&self, ix: usize) -> Stored {
+    fn stored(&self, ix: usize) -> StorageType {
         float_of(self.input(ix))
     }
 
@@ -330,8 +330,8 @@ fn packed_bytes(input: usize, pack: impl Fn(&[f32]) -> Vec<u8> + 'static) -> Cal
 }
 
 /// How a value of a kernel for numbers is stored.
-fn float_of(ty: &TensorType) -> Stored {
-    Stored::of(ty.dtype).expect("numbers are asked for where values are such")
+fn float_of(ty: &TensorType) -> StorageType {
+    StorageType::of(ty.dtype).expect("numbers are asked for where values are such")
 }
 
 /// Whether there is a kernel for a product of matrices like this one, of bytes.
@@ -411,7 +411,7 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
         factors: node.stored(0),
         zero: product.zero as u8,
         // Sums of whole numbers lie like `f32`.
-        result: if node.output().dtype == DType::I32 { Stored::F32 } else { float_of(node.output()) },
+        result: if node.output().dtype == DType::I32 { StorageType::F32 } else { float_of(node.output()) },
         epilogue: epilogue(&product.epilogue),
     };
     let mut inputs = node.values();

@@ -1,6 +1,6 @@
 //! Pointwise nodes: chains of `f32`, and one function at a time for other dtypes.
 
-use cpu::{ElementwiseFn, Instruction, Stored};
+use cpu::{ElementwiseFn, Instruction, StorageType};
 use ir::Op;
 use ir::ops::ChainStep;
 use types::pointwise::{Binary as Function2, Unary as Function};
@@ -21,7 +21,7 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
             Ok(chain_call(node, program.collect()))
         }
         // To a byte a cast drops the fraction, which a chain would round.
-        Op::Cast(cast) if is_fraction(cast.to) && Stored::of(node.input(0).dtype).is_some() => {
+        Op::Cast(cast) if is_fraction(cast.to) && StorageType::of(node.input(0).dtype).is_some() => {
             Ok(chain_call(node, Vec::new()))
         }
         Op::Unary(unary) if is_chain(node, matches!(unary.0, Function::IsNan | Function::IsInf { .. })) => {
@@ -40,7 +40,7 @@ pub(super) fn lower(node: &View) -> Result<Call, String> {
 }
 
 fn is_fraction(dtype: DType) -> bool {
-    Stored::of(dtype).is_some_and(|stored| !stored.is_byte())
+    StorageType::of(dtype).is_some_and(|stored| !stored.is_byte())
 }
 
 fn is_chain(node: &View, gives_bool: bool) -> bool {

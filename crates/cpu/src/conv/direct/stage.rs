@@ -1,0 +1,64 @@
+//! [`Stage`]: a convolution as a part of another kernel, some rows at a time.
+
+use std::ops::Range;
+
+use super::{ConvBlocked, Job};
+use crate::simd::vector::LANES;
+use crate::simd::{Isa, StorageType};
+use crate::threads::shared_slice::SharedMut;
+
+/// A convolution of `f32` as a stage of another kernel: its operands, and where some rows at a time go.
+pub(crate) struct Stage<'a> {
+    pub(crate) isa: Isa,
+    pub(crate) x: &'a [f32],
+    pub(crate) weights: &'a [f32],
+    pub(crate) bias: Option<&'a [f32]>,
+    /// `Some(None)`: the output holds it.
+    pub(crate) residual: Option<Option<&'a [f32]>>,
+    pub(crate) limits: Option<[f32; 2]>,
+    pub(crate) out: &'a SharedMut<'a, u8>,
+    /// Pixels that each block of the output has room for.
+    pub(crate) out_plane: usize,
+}
+
+impl ConvBlocked {
+    /// Computes a panel of some rows of a picture, without functions beyond limits. The first pixel of its first block goes
+    /// to element `to` of the output.
+    ///
+    /// # Panics
+    /// `x`, weights or bias of another size; other factors and results than `f32`.
+    ///
+    /// # Safety
+    /// From `to` on the output, and a residual beside it, have the rows' pixels in each block of the panel; nobody else uses
+    /// those of the output meanwhile.
+    pub(crate) unsafe fn run_rows(&self, stage: &Stage, panel: usize, image: usize, rows: Range<usize>, to: usize) {
+        let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;
+        assert_eq!([self.factors, self.result], [StorageType::F32; 2], "a stage is of f32");
+        assert_eq!(x.len(), self.batch * self.input_image(), "x has its size");
+        assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "and the weights");
+        assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "and the bias");
+        let (panel, window) = (self.panel(panel), self.geometry());
+        // Where `geometry` made one column of the picture, a row is as many of its rows as it has columns.
+        let lines = if window.output == self.window.output { 1 } else { self.window.output[1] };
+        let rows = rows.start * lines..rows.end * lines;
+        let first = (image * self.out_blocks() + panel.block) * out_plane + rows.start * window.output[1];
+        let job = Job {
+            conv: self,
+            window,
+            isa,
+            by_taps: false,
+            x: bytemuck::cast_slice(x),
+            weights: bytemuck::cast_slice(weights),
+            corners: &[],
+            scale: None,
+            bias,
+            residual: residual.map(|items| items.map(bytemuck::cast_slice)),
+            limits,
+            functions: &[],
+            out,
+            out_plane,
+            origin: to.wrapping_sub(first * LANES),
+        };
+        job.run(panel, image..image + 1, rows, None);
+    }
+}

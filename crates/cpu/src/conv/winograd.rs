@@ -1,0 +1,601 @@
+//! [`Winograd`]: 3 x 3 convolution by the algorithm of Winograd, which needs a fraction of the multiplications.
+//!
+//! An output is cut into tiles of `m x m`, each of which sees `t x t` inputs, `t = m + 2`. Inputs and weights are
+//! transformed by small matrices, multiplied place by place and summed over the input channels, and the sums are
+//! transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
+//! `Y = A' [(G g G') * (B' d B)] A`. In the middle stand `t^2` products of tiles by channels.
+//!
+//! ```text
+//!   x --B'dB--> values [place][in channel][tile] --x weights [place]--> sums [place][tile][out channel] --A'MA--> out
+//!                 in the scratch, all threads                        in the stack of a task
+//! ```
+//!
+//! The matrices come from polynomials through the points 0, infinity and pairs `+-p` (Toom and Cook). Points near 1 lose
+//! fewer bits than the usual integers (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
+//! Convolution", 2020); these are sixteenths, so that all coefficients are exact.
+//!
+//! An infinity or a NaN in the input makes NaN of each tile that sees it: differences of inputs are computed where the
+//! definition has none.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
+
+use crate::conv::Window;
+use crate::gemm::epilogue::Epilogue;
+use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::{Isa, StorageType, math};
+use crate::threads::Pool;
+use crate::threads::shared_slice::SharedMut;
+
+/// Channels of a panel of weights, and of a product.
+const PANEL: usize = 2 * LANES;
+/// Elements of a task's sums: 128 KB of its stack.
+const SUMS: usize = 1 << 15;
+/// Blocks of input channels that a task transforms.
+const IN_BLOCKS: usize = 4;
+/// Tasks to aim at.
+const TASKS: usize = 8;
+
+/// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights of 3 x 3, stride 1 and dilation 1; then by
+/// the epilogue a bias (with an element for each lane of the output's blocks) and a residual. Output:
+/// `[batch, out_channels, rows, columns]`. Pictures have their channels in blocks of sixteen. All `f32`.
+///
+/// Refuses: another kernel, stride or dilation, tiles other than 2, 4 and 6.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Winograd {
+    /// Pictures.
+    pub batch: usize,
+    /// Channels of a picture.
+    pub in_channels: usize,
+    /// Channels of a result.
+    pub out_channels: usize,
+    /// Rows and columns.
+    pub window: Window,
+    /// Rows and columns of a tile of outputs: 2, 4 or 6.
+    pub tile: usize,
+    /// What happens to each result.
+    pub epilogue: Epilogue,
+    /// Elements of transformed input at most; those of one block of tiles are the least there is.
+    pub scratch: usize,
+}
+
+/// How the tiles of all pictures, in one row, are cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    count: usize,
+    /// Tiles of a product, of a task, and of what is transformed at a time. Each is a multiple of the one before, and the
+    /// last ones of a row may have fewer.
+    block: usize,
+    chunk: usize,
+    group: usize,
+}
+
+impl Winograd {
+    /// Elements of transformed input where memory does not matter: 2 MB.
+    pub const SCRATCH: usize = 1 << 19;
+
+    /// Weights `[out_channels, in_channels, 3, 3]` as the kernel reads them: panels of 32 output channels (the last may
+    /// have 16, and is filled up with zeros); in each panel for each place of the transformed tile and input channel its
+    /// weights side by side. Computed in `f64`, rounded once.
+    ///
+    /// # Panics
+    /// Another number of weights, or parameters that `sizes` refuses.
+    pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
+        assert_eq!(weights.len(), self.out_channels * self.in_channels * 9, "the weights have the kernel's shape");
+        let (side, lanes) = (self.side(), self.out_lanes());
+        let matrix = match self.tile {
+            2 => &Points::<4>::weights()[..],
+            4 => &Points::<6>::weights()[..],
+            6 => &Points::<8>::weights()[..],
+            _ => panic!("a tile has 2, 4 or 6 rows"),
+        };
+        let mut packed = vec![0.0; self.packed_elements()];
+        for (number, cells) in weights.chunks_exact(9).enumerate() {
+            let (out, channel) = (number / self.in_channels, number % self.in_channels);
+            let first = out / PANEL * PANEL;
+            let width = PANEL.min(lanes - first);
+            for place in 0..side * side {
+                let [left, right] = [matrix[place / side], matrix[place % side]];
+                let mut sum = 0.0;
+                for (tap, &cell) in cells.iter().enumerate() {
+                    sum += left[tap / 3] * right[tap % 3] * f64::from(cell);
+                }
+                let row = first * side * side * self.in_channels + (place * self.in_channels + channel) * width;
+                packed[row + out - first] = sum as f32;
+            }
+        }
+        packed
+    }
+
+    /// Elements of the packed weights.
+    pub fn packed_elements(&self) -> usize {
+        self.side() * self.side() * self.in_channels * self.out_lanes()
+    }
+
+    /// Floating-point operations of the products: two for each tile, place, input and output channel.
+    pub fn product_flops(&self) -> u64 {
+        let tiles = self.tiles() as u64;
+        [self.side() * self.side(), self.in_channels, self.out_lanes()]
+            .iter()
+            .fold(2 * tiles, |product, &factor| product.saturating_mul(factor as u64))
+    }
+
+    /// Floating-point operations of the transforms.
+    pub fn transform_flops(&self) -> u64 {
+        let (pairs, side, tile) = (self.tile as u64 / 2, self.side() as u64, self.tile as u64);
+        // Of a row, one way: `pairs` steps for each of the two ends, `2 pairs` for each pair.
+        let forward = 2 * (2 * pairs + 2 * pairs * pairs);
+        // The other way: sums and differences, and a step for each output and pair.
+        let back = 2 * pairs + 2 * tile * pairs + 2;
+        let input = 2 * side * forward * (self.in_channels.div_ceil(LANES) * LANES) as u64;
+        let output = (side + tile) * back * self.out_lanes() as u64;
+        (self.tiles() as u64).saturating_mul(input.saturating_add(output))
+    }
+
+    /// Floating-point operations.
+    pub fn flops(&self) -> u64 {
+        self.product_flops().saturating_add(self.transform_flops())
+    }
+
+    /// Rows and columns of a transformed tile.
+    fn side(&self) -> usize {
+        self.tile + 2
+    }
+
+    fn in_blocks(&self) -> usize {
+        self.in_channels.div_ceil(LANES)
+    }
+
+    fn out_lanes(&self) -> usize {
+        self.out_channels.div_ceil(LANES) * LANES
+    }
+
+    fn grid(&self) -> [usize; 2] {
+        self.window.output.map(|extent| extent.div_ceil(self.tile))
+    }
+
+    /// Tiles of all pictures.
+    fn tiles(&self) -> usize {
+        self.batch * self.grid()[0] * self.grid()[1]
+    }
+
+    /// Elements of a tile's transformed input.
+    fn values(&self) -> usize {
+        self.side() * self.side() * self.in_blocks() * LANES
+    }
+
+    fn cut(&self) -> Cut {
+        let count = self.tiles();
+        // Parts of nearly the same size: two products of 8 tiles are faster than one of 14 and one of 2.
+        let even = |whole: usize, most: usize| whole.div_ceil(whole.div_ceil(most).max(1)).max(1);
+        let block = even(count, ROWS);
+        let blocks = count.div_ceil(block);
+        let fit = |tiles: usize| self.scratch / tiles.saturating_mul(self.values()).max(1);
+        let sums = SUMS / (self.side() * self.side() * PANEL * block);
+        let tasks = blocks * self.out_lanes().div_ceil(PANEL) / TASKS;
+        let chunk = even(blocks, sums.min(fit(block)).min(tasks).max(1));
+        let chunks = blocks.div_ceil(chunk);
+        let group = even(chunks, fit(chunk * block).max(1));
+        Cut { count, block, chunk: chunk * block, group: count.min(group * chunk * block) }
+    }
+}
+
+impl KernelFn for Winograd {
+    const NAME: &'static str = "winograd";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        let Winograd { batch, in_channels, out_channels, window, tile, .. } = self;
+        window.check()?;
+        if (window.kernel, window.stride, window.dilation) != ([3, 3], [1, 1], [1, 1]) {
+            return Err(InvalidKernel("the kernel is not 3 x 3 with stride 1 and dilation 1"));
+        }
+        if ![2, 4, 6].contains(tile) {
+            return Err(InvalidKernel("a tile has 2, 4 or 6 rows"));
+        }
+        let side = self.side();
+        let lanes = product(&[out_channels.div_ceil(LANES), LANES]).ok_or(InvalidKernel("its sizes overflow"))?;
+        let output = product(&[*batch, lanes, window.output[0], window.output[1]]);
+        let x = product(&[*batch, in_channels.div_ceil(LANES), LANES, window.input[0], window.input[1]]);
+        let weights = product(&[side, side, *in_channels, lanes]);
+        let values = product(&[side, side, in_channels.div_ceil(LANES), LANES]);
+        // Everything that is multiplied below fits where these do.
+        Sizes::new(&[x, weights, values], output, 4)?;
+        let workspace = values.and_then(|values| product(&[self.cut().group, values]));
+        let mut inputs = vec![x, weights];
+        self.epilogue.check_unscaled()?;
+        inputs.extend(self.epilogue.operands(lanes, output));
+        Sizes::with_workspace(&inputs, output, workspace, 4)
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        // The residual's element is read before the result takes its place.
+        self.epilogue.residual && input == 2 + usize::from(self.epilogue.bias)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let weights: &[f32] = input(&args, 1);
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, 2));
+        let residual = self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let Args { outputs, workspace, .. } = args;
+        let out: &mut [f32] = elements_mut(outputs[0]);
+        let scratch: &mut [f32] = elements_mut(workspace);
+        assert_eq!(weights.len(), self.packed_elements(), "the weights have their size");
+        let (limits, functions) = self.epilogue.limits_and_functions();
+        let (cut, isa, out) = (self.cut(), pool.isa(), SharedMut::new(out));
+        let job = Job { kernel: self, grid: self.grid(), isa, x, weights, bias, residual, limits, functions, out };
+        let (values, block_values) = (self.values(), self.side() * self.side() * LANES);
+        let (parts, panels) = (self.in_blocks().div_ceil(IN_BLOCKS), self.out_lanes().div_ceil(PANEL));
+        for start in (0..cut.count).step_by(cut.group) {
+            let end = cut.count.min(start + cut.group);
+            let group = SharedMut::new(&mut scratch[..(end - start) * values]);
+            pool.run((end - start).div_ceil(cut.block) * parts, &|task| {
+                let first = start + task / parts * cut.block;
+                let tiles = first..end.min(first + cut.block);
+                let channel = task % parts * IN_BLOCKS;
+                let channels = channel..self.in_blocks().min(channel + IN_BLOCKS);
+                let part = (first - start) * values + channel * tiles.len() * block_values;
+                // SAFETY: tasks differ in tiles or channels, and each block of both has its own part.
+                let cells = unsafe { group.part(part, channels.len() * tiles.len() * block_values) };
+                let job = &job;
+                with_vector!(isa, transform_input(
+                    job: &Job<'_>, tiles: Range<usize>, channels: Range<usize>, cells: &mut [f32]
+                ));
+            });
+            let group = &scratch[..(end - start) * values];
+            let chunks = (end - start).div_ceil(cut.chunk);
+            // What is more than the other is read by one thread: weights, all chunks of a panel, or values, all panels of a
+            // chunk, which the same thread has just transformed.
+            let by_panels = group.len() <= weights.len();
+            let place = |task: usize| match by_panels {
+                true => (task / chunks, task % chunks),
+                false => (task % panels, task / panels),
+            };
+            pool.run(chunks * panels, &|task| {
+                let (panel, chunk) = place(task);
+                let first = start + chunk * cut.chunk;
+                let tiles = first..end.min(first + cut.chunk);
+                let values = &group[(first - start) * values..(tiles.end - start) * values];
+                // What this thread will likely go on with, if nobody has seen its weights yet.
+                let (next, next_chunk) = place(task + 1);
+                let is_new = next != panel && next < panels && next_chunk == 0 && start == 0;
+                job.run_chunk(panel, tiles, cut.block, values, is_new.then_some(next));
+            });
+        }
+    }
+}
+
+/// What all tasks of a run know.
+struct Job<'a> {
+    kernel: &'a Winograd,
+    grid: [usize; 2],
+    isa: Isa,
+    x: &'a [f32],
+    weights: &'a [f32],
+    bias: Option<&'a [f32]>,
+    /// `Some(None)`: the output holds the residual.
+    residual: Option<Option<&'a [f32]>>,
+    limits: Option<[f32; 2]>,
+    /// What is applied after the limits.
+    functions: &'a [Unary],
+    out: SharedMut<'a, f32>,
+}
+
+/// Sums of products on the stack; only what was written is read.
+#[repr(align(64))]
+struct Sums([MaybeUninit<f32>; SUMS]);
+
+impl Job<'_> {
+    /// Picture, row and column of a tile's first output.
+    #[inline(always)]
+    fn place(&self, tile: usize) -> [usize; 3] {
+        let [rows, columns] = self.grid;
+        let (image, at) = (tile / (rows * columns), tile % (rows * columns));
+        [image, at / columns * self.kernel.tile, at % columns * self.kernel.tile]
+    }
+
+    /// A panel's channels of some tiles, whose transformed inputs are `values` in blocks of `block` tiles. Meanwhile the
+    /// weights of another panel are asked for.
+    fn run_chunk(&self, panel: usize, tiles: Range<usize>, block: usize, values: &[f32], next: Option<usize>) {
+        let kernel = self.kernel;
+        let (channels, places) = (kernel.in_channels, kernel.side() * kernel.side());
+        let first = panel * PANEL;
+        let width = PANEL.min(kernel.out_lanes() - first);
+        let weights = &self.weights[first * channels * places..][..width * channels * places];
+        let mut ahead = next.map_or(Ahead::NOTHING, |next| {
+            let weights = &self.weights[next * PANEL * channels * places..];
+            let steps = places * tiles.len().div_ceil(block) * channels.div_ceil(LANES);
+            Ahead::new(weights.as_ptr().cast(), weights.len().min(PANEL * channels * places), steps)
+        });
+        let mut sums = Sums([MaybeUninit::uninit(); SUMS]);
+        let sums: &mut [MaybeUninit<f32>] = &mut sums.0[..places * tiles.len() * width];
+        let rows: [Row; ROWS] = std::array::from_fn(|r| Row { x: r * LANES, out: r * width });
+        // A block of tiles, at one place or at one after the other; or several blocks at one place, by which its weights stay
+        // near.
+        let mut product = |place: usize, first: usize, height: usize, again: Again| {
+            // In front of each other lie the places of a block of input channels.
+            let (row, whole, rest) = (height * LANES, channels / LANES, channels % LANES);
+            let step = Loop { turns: whole, x: places * row, weights: LANES * width };
+            let nest = |x, weights, step, depth| Nest { x, weights, loops: [Loop::ONCE, Loop::ONCE, step], depth };
+            let nests = [
+                nest(place * row, place * channels * width, step, LANES),
+                nest((whole * places + place) * row, (place * channels + whole * LANES) * width, Loop::ONCE, rest),
+            ];
+            let nests = &nests[..if rest == 0 { 1 } else { 2 }];
+            let tile = Tile {
+                factors: StorageType::F32,
+                x: values[first * kernel.values()..].as_ptr().cast(),
+                weights: weights.as_ptr().cast(),
+                weight_stride: width,
+                result: StorageType::F32,
+                out: sums[(place * tiles.len() + first) * width..].as_mut_ptr().cast(),
+                rows: &rows[..height],
+                vectors: width / LANES,
+                vector_stride: LANES,
+                nests,
+                start: Start::Zero,
+                residual: None,
+                limits: None,
+                ahead: ahead.share(nests, again.turns),
+                again,
+            };
+            // SAFETY: each of the rows has a value for every input channel at each place, a row of weights for each of these,
+            // and `width` sums, all within the slices that have the sizes of so many tiles. The sums are ours.
+            unsafe { tile::multiply(self.isa, &tile) };
+        };
+        if tiles.len() <= block {
+            let height = tiles.len();
+            let again = Again { turns: places, x: height * LANES, weights: channels * width, out: height * width };
+            product(0, 0, height, again);
+        } else {
+            let (blocks, rest) = (tiles.len() / block, tiles.len() % block);
+            for place in 0..places {
+                let again = Again { turns: blocks, x: block * kernel.values(), weights: 0, out: block * width };
+                product(place, 0, block, again);
+                if rest != 0 {
+                    product(place, blocks * block, rest, Again::ONCE);
+                }
+            }
+        }
+        // SAFETY: the products above wrote every sum of these: all places, all tiles, the panel's width.
+        let sums: &[f32] = unsafe { std::slice::from_raw_parts(sums.as_ptr().cast(), sums.len()) };
+        for block in 0..width / LANES {
+            let (job, tiles, sums, channel) = (self, tiles.clone(), &sums[block * LANES..], first + block * LANES);
+            with_vector!(self.isa, transform_output(
+                job: &Job<'_>, tiles: Range<usize>, sums: &[f32], width: usize, channel: usize
+            ));
+        }
+    }
+}
+
+/// Transforms some blocks of channels of some tiles: `cells[channel block][place][tile]`.
+#[inline(always)]
+fn transform_input<V: Vector>(job: &Job, tiles: Range<usize>, channels: Range<usize>, cells: &mut [f32]) {
+    match job.kernel.tile {
+        2 => input_tiles::<V, 4>(job, tiles, channels, cells),
+        4 => input_tiles::<V, 6>(job, tiles, channels, cells),
+        _ => input_tiles::<V, 8>(job, tiles, channels, cells),
+    }
+}
+
+#[inline(always)]
+fn input_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, channels: Range<usize>, cells: &mut [f32]) {
+    let Window { input, pad, .. } = job.kernel.window;
+    let plane = input[0] * input[1] * LANES;
+    for (block, cells) in channels.zip(cells.chunks_exact_mut(T * T * tiles.len() * LANES)) {
+        for (number, tile) in tiles.clone().enumerate() {
+            let [image, row, column] = job.place(tile);
+            let picture = &job.x[(image * job.kernel.in_blocks() + block) * plane..][..plane];
+            let rows = inside::<T>(row, pad[0], input[0]);
+            let columns = inside::<T>(column, pad[1], input[1]);
+            // The pixel at the upper left corner may lie outside.
+            let at = |r: usize, c: usize| ((row + r - pad[0]) * input[1] + column + c - pad[1]) * LANES;
+            let mut half = [[V::zero(); T]; T];
+            if rows.len() == T && columns.len() == T {
+                let corner = &picture[at(0, 0)..at(T - 1, T - 1) + LANES];
+                for (c, half) in half.iter_mut().enumerate() {
+                    // SAFETY: the slice ends with the last pixel of the tile, and none lies behind that.
+                    let pixel = |r: usize| unsafe { V::load(corner.as_ptr().add((r * input[1] + c) * LANES)) };
+                    *half = Points::<T>::forward(std::array::from_fn(pixel));
+                }
+            } else {
+                for c in columns {
+                    let pixel = |r: usize| match rows.contains(&r) {
+                        true => V::read(&picture[at(r, c)..]),
+                        false => V::zero(),
+                    };
+                    half[c] = Points::<T>::forward(std::array::from_fn(pixel));
+                }
+            }
+            let cells = &mut cells[number * LANES..];
+            assert!((T * T - 1) * tiles.len() * LANES + LANES <= cells.len(), "the last place has this tile");
+            #[expect(clippy::needless_range_loop, reason = "a column of `half`, not a row")]
+            for r in 0..T {
+                let line = Points::<T>::forward(std::array::from_fn(|c| half[c][r]));
+                for (c, value) in line.into_iter().enumerate() {
+                    // SAFETY: the last place lies in the slice, as asserted, and the others before it.
+                    unsafe { value.store(cells.as_mut_ptr().add((r * T + c) * tiles.len() * LANES)) };
+                }
+            }
+        }
+    }
+}
+
+/// Which of T pixels from `at - pad` on lie in a picture.
+#[inline(always)]
+fn inside<const T: usize>(at: usize, pad: usize, extent: usize) -> Range<usize> {
+    let first = pad.saturating_sub(at).min(T);
+    first..(extent + pad).saturating_sub(at).clamp(first, T)
+}
+
+/// Transforms the sums of a block of output channels back: `sums[place][tile][..width]`.
+#[inline(always)]
+fn transform_output<V: Vector>(job: &Job, tiles: Range<usize>, sums: &[f32], width: usize, channel: usize) {
+    match job.kernel.tile {
+        2 => output_tiles::<V, 4>(job, tiles, sums, width, channel),
+        4 => output_tiles::<V, 6>(job, tiles, sums, width, channel),
+        _ => output_tiles::<V, 8>(job, tiles, sums, width, channel),
+    }
+}
+
+#[inline(always)]
+fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums: &[f32], width: usize, channel: usize) {
+    let output = job.kernel.window.output;
+    let bias = job.bias.map_or(V::zero(), |bias| V::read(&bias[channel..]));
+    let limits = job.limits.map(|limits| limits.map(V::splat));
+    assert!((T * T * tiles.len() - 1) * width + LANES <= sums.len(), "the last place has the last tile");
+    for (number, tile) in tiles.clone().enumerate() {
+        let [image, row, column] = job.place(tile);
+        let mut half = [[V::zero(); T]; T];
+        for (c, half) in half.iter_mut().enumerate() {
+            // SAFETY: the sums of the last place and tile lie in the slice, as asserted, and all others before them.
+            let sum = |r: usize| unsafe { V::load(sums.as_ptr().add(((r * T + c) * tiles.len() + number) * width)) };
+            *half = Points::<T>::back(std::array::from_fn(sum));
+        }
+        let channels = image * job.kernel.out_lanes() + channel;
+        let columns = (T - 2).min(output[1] - column);
+        #[expect(clippy::needless_range_loop, reason = "a column of `half`, not a row")]
+        for r in 0..(T - 2).min(output[0] - row) {
+            let line = Points::<T>::back(std::array::from_fn(|c| half[c][r]));
+            let start = (channels * output[0] + (row + r) * LANES) * output[1] + column * LANES;
+            // SAFETY: tasks differ in tiles or channels, and so do the outputs they write.
+            let cells = unsafe { job.out.part(start, columns * LANES) };
+            for c in 0..T - 2 {
+                if columns <= c {
+                    break;
+                }
+                let cell = &mut cells[c * LANES..(c + 1) * LANES];
+                let mut result = line[c].add(bias);
+                match job.residual {
+                    Some(Some(residual)) => result = result.add(V::read(&residual[start + c * LANES..])),
+                    Some(None) => result = result.add(V::read(cell)),
+                    None => {}
+                }
+                if let Some([low, high]) = limits {
+                    result = result.at_least(low).at_most(high);
+                }
+                result.write(cell);
+            }
+            job.functions.iter().for_each(|&function| math::apply(V::ISA, function, cells));
+        }
+    }
+}
+
+/// The transforms of a tile with T inputs a side, one way: the polynomials through 0, infinity and pairs of points `+-p`.
+///
+/// With all points `q` but one, the product of `x - q` has the coefficients of that one's row of `B'`; with all of them,
+/// those of infinity's. For `p` and `-p` they are `x^2 R(x^2) +- p x R(x^2)`, which halves the work.
+struct Points<const T: usize>;
+
+impl<const T: usize> Points<T> {
+    /// How many pairs.
+    const PAIRS: usize = T / 2 - 1;
+
+    /// What the pairs are.
+    const PAIR: [f64; 3] = match T {
+        4 => [1.0, 0.0, 0.0],
+        6 => [0.6875, 1.5, 0.0],
+        _ => [0.5, 1.0, 1.75],
+    };
+
+    /// The product of `z - p^2` for all pairs, by powers of `z`. The highest coefficient is 1.
+    const ALL: [f32; 4] = Self::polynomial(usize::MAX);
+
+    /// The same for all but one.
+    const BUT: [[f32; 4]; 3] = [Self::polynomial(0), Self::polynomial(1), Self::polynomial(2)];
+
+    /// Powers of each pair.
+    const POWERS: [[f32; 6]; 3] = {
+        let mut powers = [[1.0; 6]; 3];
+        let mut pair = 0;
+        while pair < 3 {
+            let mut power = 1;
+            while power < 6 {
+                powers[pair][power] = powers[pair][power - 1] * Self::PAIR[pair] as f32;
+                power += 1;
+            }
+            pair += 1;
+        }
+        powers
+    };
+
+    const fn polynomial(without: usize) -> [f32; 4] {
+        let mut product = [1.0, 0.0, 0.0, 0.0];
+        let mut pair = 0;
+        while pair < Self::PAIRS {
+            if pair != without {
+                let square = Self::PAIR[pair] * Self::PAIR[pair];
+                let mut power = 3;
+                while 0 < power {
+                    product[power] = product[power - 1] - square * product[power];
+                    power -= 1;
+                }
+                product[0] *= -square;
+            }
+            pair += 1;
+        }
+        [product[0] as f32, product[1] as f32, product[2] as f32, product[3] as f32]
+    }
+
+    /// `G`: for each point `q` its powers, over the product of its distances to all others.
+    fn weights() -> Vec<[f64; 3]> {
+        let pairs = &Self::PAIR[..Self::PAIRS];
+        let points: Vec<f64> = std::iter::once(0.0).chain(pairs.iter().flat_map(|&p| [p, -p])).collect();
+        let row = |&point: &f64| {
+            let distances: f64 = points.iter().filter(|&&other| other != point).map(|other| point - other).product();
+            [1.0 / distances, point / distances, point * point / distances]
+        };
+        points.iter().map(row).chain([[0.0, 0.0, 1.0]]).collect()
+    }
+
+    /// `B' d`.
+    #[inline(always)]
+    fn forward<V: Vector>(d: [V; T]) -> [V; T] {
+        let polynomial = |coefficients: &[f32; 4], degree: usize, first: usize| {
+            let mut sum = d[first + 2 * degree];
+            for power in 0..degree {
+                sum = d[first + 2 * power].mul_add(V::splat(coefficients[power]), sum);
+            }
+            sum
+        };
+        let mut values = [V::zero(); T];
+        values[0] = polynomial(&Self::ALL, Self::PAIRS, 0);
+        for pair in 0..Self::PAIRS {
+            let even = polynomial(&Self::BUT[pair], Self::PAIRS - 1, 2);
+            let odd = polynomial(&Self::BUT[pair], Self::PAIRS - 1, 1);
+            let point = Self::POWERS[pair][1];
+            values[2 * pair + 1] = odd.mul_add(V::splat(point), even);
+            values[2 * pair + 2] = odd.mul_add(V::splat(-point), even);
+        }
+        values[T - 1] = polynomial(&Self::ALL, Self::PAIRS, 1);
+        values
+    }
+
+    /// `A' m`, in the first `T - 2` places.
+    #[inline(always)]
+    fn back<V: Vector>(m: [V; T]) -> [V; T] {
+        let mut results = [V::zero(); T];
+        for (power, result) in results.iter_mut().enumerate().take(T - 2) {
+            let mut sum = match power {
+                0 => m[0],
+                _ if power == T - 3 => m[T - 1],
+                _ => V::zero(),
+            };
+            for pair in 0..Self::PAIRS {
+                let [plus, minus] = [m[2 * pair + 1], m[2 * pair + 2]];
+                let both = if power % 2 == 0 { plus.add(minus) } else { plus.sub(minus) };
+                sum = match Self::POWERS[pair][power] {
+                    1.0 => sum.add(both),
+                    factor => both.mul_add(V::splat(factor), sum),
+                };
+            }
+            *result = sum;
+        }
+        results
+    }
+}

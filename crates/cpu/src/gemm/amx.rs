@@ -1,0 +1,288 @@
+//! The matrix unit of x86-64 processors, AMX: words of two `bf16` or of four bytes, by tiles of sixteen rows and sixty-four
+//! bytes.
+//!
+//! ```text
+//!   steps of as many words each         tmm6   tmm7     weights: a row a word, sixteen lanes
+//!     tmm4  pixels, a row each          tmm0   tmm1     sums of the first half of the rows
+//!     tmm5                              tmm2   tmm3     and of the second, where there are more than sixteen
+//!
+//!   others                              tmm4   tmm5     weights of sixteen words
+//!     tmm2  sixteen words               tmm0   tmm1     sums
+//!     tmm3  the words that are left     tmm6   tmm7     their weights
+//! ```
+//!
+//! Rows of a tile register lie at one distance in memory: tiles whose pixels do not are for others. The registers' shapes
+//! are set by a thread when they change. What is less than the least normal number counts as 0, as for AVX512-BF16.
+
+use std::arch::asm;
+
+use crate::gemm::tile::{Beside, ROWS_IN_LINE, Start, Tile, rows_in_line_max, words_of_a_step};
+use crate::simd::StorageType;
+use crate::simd::amx_unit::{WORDS, configure};
+use crate::simd::vector::LANES;
+use crate::simd::vector::x86::Avx512;
+
+/// The distance of a tile's rows, in words, if it is one for the matrix unit.
+pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
+    let [nest] = tile.nests else { return None };
+    let words = matches!(tile.factors, StorageType::Bf16 | StorageType::U8);
+    // Few words are multiplied by the vector unit before this one has answered.
+    let all: usize = nest.depth * nest.loops.iter().map(|each| each.turns).product::<usize>();
+    let is_worth_it = words_of_a_step(nest.depth).is_some() || WORDS < all;
+    let possible = words && is_worth_it && nest.depth != 0 && !matches!(tile.start, Start::Output);
+    let step = |pair: &[crate::gemm::tile::Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
+    let first = tile.rows.get(..2).map_or(0, step);
+    (possible && tile.rows.windows(2).all(|pair| step(pair) == first)).then_some(first)
+}
+
+/// Multiplies words of the rows by their weights and adds the products to the sums.
+macro_rules! add_words {
+    ($multiply:literal: $left:literal, $right:literal, $other:literal, $vectors:expr, $x:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
+        match $vectors {
+            1 => asm!(
+                concat!("tileloadd ", $left, ", [{x} + {xs}]"),
+                concat!("tileloadd ", $right, ", [{w} + {ws}]"),
+                concat!($multiply, " tmm0, ", $left, ", ", $right),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            _ => asm!(
+                concat!("tileloadd ", $left, ", [{x} + {xs}]"),
+                concat!("tileloadd ", $right, ", [{w} + {ws}]"),
+                concat!("tileloadd ", $other, ", [{w} + {ws} + 64]"),
+                concat!($multiply, " tmm0, ", $left, ", ", $right),
+                concat!($multiply, " tmm1, ", $left, ", ", $other),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+        }
+    };
+}
+
+/// Multiplies the words of a step by their weights and adds the products to the sums: of one half of rows or of both, and of
+/// one vector or of both.
+macro_rules! add_step {
+    ($multiply:literal, $both:expr, $vectors:expr, $x:expr, $more:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
+        match ($both, $vectors) {
+            (false, 1) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            (false, _) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm7, [{w} + {ws} + 64]",
+                concat!($multiply, " tmm1, tmm4, tmm7"),
+                x = in(reg) $x, xs = in(reg) $x_step, w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            (true, 1) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm5, [{more} + {xs}]",
+                concat!($multiply, " tmm2, tmm5, tmm6"),
+                x = in(reg) $x, more = in(reg) $more, xs = in(reg) $x_step,
+                w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+            (true, _) => asm!(
+                "tileloadd tmm6, [{w} + {ws}]",
+                "tileloadd tmm4, [{x} + {xs}]",
+                concat!($multiply, " tmm0, tmm4, tmm6"),
+                "tileloadd tmm7, [{w} + {ws} + 64]",
+                concat!($multiply, " tmm1, tmm4, tmm7"),
+                "tileloadd tmm5, [{more} + {xs}]",
+                concat!($multiply, " tmm2, tmm5, tmm6"),
+                concat!($multiply, " tmm3, tmm5, tmm7"),
+                x = in(reg) $x, more = in(reg) $more, xs = in(reg) $x_step,
+                w = in(reg) $weights, ws = in(reg) $weight_step,
+                options(nostack, preserves_flags, readonly),
+            ),
+        }
+    };
+}
+
+/// The sums of a tile whose rows lie `step` words apart; of bytes their bits.
+///
+/// # Safety
+/// As [`crate::gemm::tile::multiply`]; the unit is available and `row_step` gave the step.
+pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
+    let depth = tile.nests[0].depth;
+    assert!(tile.rows.len() <= rows_in_line_max(depth), "so many rows have registers");
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (words_of_a_step(depth), tile.factors == StorageType::U8) {
+            (Some(words), true) => sums_of_equal_steps::<true>(tile, words, step, sums),
+            (Some(words), false) => sums_of_equal_steps::<false>(tile, words, step, sums),
+            (None, _) => sums_of_words(tile, step, sums),
+        }
+    }
+}
+
+/// The same over words of which each step takes so many.
+///
+/// # Safety
+/// As [`sums`].
+unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: &mut Beside) {
+    let (nest, count, vectors) = (&tile.nests[0], tile.rows.len(), tile.vectors);
+    let both = WORDS < count;
+    let rows = if both { count.div_ceil(2) } else { count };
+    configure(rows, count - rows, words, 0);
+    let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
+    // SAFETY: as in `sums_of_words`; rows of the second half follow at the same distance.
+    unsafe {
+        // The same row for all pixels, or none; registers without a row are not to be touched.
+        macro_rules! begin {
+            ($register:literal, $from:literal) => {
+                match tile.start {
+                    Start::Bias(bias) => asm!(
+                        concat!("tileloadd ", $register, ", [{} + {} + ", $from, "]"),
+                        in(reg) bias, in(reg) 0usize, options(nostack, preserves_flags, readonly),
+                    ),
+                    _ => asm!(concat!("tilezero ", $register), options(nostack, preserves_flags, nomem)),
+                }
+            };
+        }
+        begin!("tmm0", "0");
+        if vectors == 2 {
+            begin!("tmm1", "64");
+        }
+        if both {
+            begin!("tmm2", "0");
+            if vectors == 2 {
+                begin!("tmm3", "64");
+            }
+        }
+        let x = tile.x.add(tile.rows[0].x);
+        let second = step.wrapping_mul(rows as isize);
+        let (mut ahead, [outer, middle, inner]) = (tile.ahead, nest.loops);
+        for turn in 0..outer.turns {
+            for turn_2 in 0..middle.turns {
+                let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
+                let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
+                for _ in 0..inner.turns {
+                    let (mut x, mut weights) = (x.wrapping_add(shift), tile.weights.add(place));
+                    for _ in 0..nest.depth / words {
+                        ahead.step::<Avx512>();
+                        let more = x.wrapping_offset(second);
+                        match BYTES {
+                            true => add_step!("tdpbusd", both, vectors, x, more, weights, x_step, weight_step),
+                            false => add_step!("tdpbf16ps", both, vectors, x, more, weights, x_step, weight_step),
+                        }
+                        (x, weights) = (x.wrapping_add(words), weights.wrapping_add(words * tile.weight_stride));
+                    }
+                    (shift, place) = (shift + inner.x, place + inner.weights);
+                }
+            }
+        }
+        let to = sums.start();
+        let row = 4 * LANES;
+        asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) row, options(nostack, preserves_flags));
+        if vectors == 2 {
+            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS_IN_LINE), in(reg) row, options(nostack, preserves_flags));
+        }
+        if both {
+            let to = to.add(rows);
+            asm!("tilestored [{} + {}], tmm2", in(reg) to, in(reg) row, options(nostack, preserves_flags));
+            if vectors == 2 {
+                asm!("tilestored [{} + {}], tmm3", in(reg) to.add(ROWS_IN_LINE), in(reg) row, options(nostack, preserves_flags));
+            }
+        }
+    }
+}
+
+/// The same over words of which sixteen at a time leave some.
+///
+/// # Safety
+/// As [`sums`].
+unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
+    let nest = &tile.nests[0];
+    let (rows, vectors) = (tile.rows.len(), tile.vectors);
+    let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
+    let bytes = tile.factors == StorageType::U8;
+    configure(rows, 0, WORDS, rest);
+    let zeros = [0.0f32; 2 * LANES];
+    let start: *const f32 = match tile.start {
+        Start::Bias(bias) => bias,
+        _ => zeros.as_ptr(),
+    };
+    let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
+    // SAFETY: the caller's promise: `start` has a number for each lane, every row of the registers is a part of a tile's
+    // row, and every word and weight that the loops reach can be read. The registers are this thread's own, no other code
+    // uses them, and they have the shapes that were set.
+    unsafe {
+        // The same row for all pixels.
+        asm!("tileloadd tmm0, [{} + {}]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
+        if vectors == 2 {
+            asm!("tileloadd tmm1, [{} + {} + 64]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
+        }
+        let x = tile.x.add(tile.rows[0].x);
+        let (mut ahead, [outer, middle, inner]) = (tile.ahead, nest.loops);
+        for turn in 0..outer.turns {
+            for turn_2 in 0..middle.turns {
+                let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
+                let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
+                for _ in 0..inner.turns {
+                    let (mut x, mut weights) = (x.add(shift), tile.weights.add(place));
+                    for _ in 0..full {
+                        ahead.step::<Avx512>();
+                        match bytes {
+                            true => {
+                                add_words!("tdpbusd": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step)
+                            }
+                            false => {
+                                add_words!("tdpbf16ps": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step)
+                            }
+                        }
+                        (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
+                    }
+                    ahead.step::<Avx512>();
+                    match bytes {
+                        true => {
+                            add_words!("tdpbusd": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step)
+                        }
+                        false => {
+                            add_words!("tdpbf16ps": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step)
+                        }
+                    }
+                    (shift, place) = (shift + inner.x, place + inner.weights);
+                }
+            }
+        }
+        let to = sums.start();
+        asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 4 * LANES, options(nostack, preserves_flags));
+        if vectors == 2 {
+            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS_IN_LINE), in(reg) 4 * LANES, options(nostack, preserves_flags));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::amx_unit::{Config, is_available};
+    use crate::threads::Pool;
+
+    #[test]
+    fn others_may_use_the_unit_between_runs() {
+        if !is_available() {
+            return;
+        }
+        for _ in 0..2 {
+            Pool::new(1).run(1, &|_| configure(5, 0, WORDS, 3));
+            let mut found = Config { palette: 0, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
+            // SAFETY: the unit is there; the first instruction writes these 64 bytes, and the second is what a library
+            // ends with that used the unit.
+            unsafe {
+                asm!("sttilecfg [{}]", in(reg) &mut found, options(nostack));
+                asm!("tilerelease", options(nostack, nomem));
+            }
+            assert_eq!((found.palette, found.rows[0], found.bytes[3]), (1, 5, 12));
+        }
+    }
+}

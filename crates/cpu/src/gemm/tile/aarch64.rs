@@ -1,0 +1,50 @@
+//! The functions of [`super::part`] for NEON, by rows of one vector.
+
+use types::{bf16, f16};
+
+use super::factors::{Bytes, DotBytes, Each, Factors};
+use super::{ANYWHERE, Item, Part, Row, Tile, part};
+use crate::simd::vector::neon::Neon;
+
+// Never inlined: each is compiled on its own, so that its sums get all registers.
+macro_rules! family {
+    ($name:ident $($features:literal)?) => {
+        /// # Safety
+        /// As [`super::multiply`], and the processor has the features.
+        #[inline(never)]
+        $(#[target_feature(enable = $features)])?
+        unsafe fn $name<F: Factors<Neon>, T: Item, const R: usize, const U: usize>(
+            tile: &Tile,
+            rows: &[Row],
+            vector: usize,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { part::<Neon, F, T, R, 1, U, ANYWHERE>(tile, rows, vector) }
+        }
+    };
+}
+family!(neon);
+family!(dot "dotprod");
+
+macro_rules! by_rows {
+    ($family:ident $factors:ty => $item:ty: $($rows:literal of $partial:literal)*) => {
+        [$($family::<$factors, $item, $rows, $partial>),*]
+    };
+}
+
+// Few rows have several partial sums: four multiplications are begun in two cycles or less, and each takes four.
+pub(super) const F32: [Part; 6] = by_rows!(neon Each<f32> => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+
+macro_rules! halves {
+    ($half:ty => $item:ty) => {
+        by_rows!(neon Each<$half> => $item: 1 of 2 2 of 2 3 of 1 4 of 1)
+    };
+}
+pub(super) const BF16: [Part; 4] = halves!(bf16 => bf16);
+pub(super) const BF16_TO_F32: [Part; 4] = halves!(bf16 => f32);
+pub(super) const F16: [Part; 4] = halves!(f16 => f16);
+pub(super) const F16_TO_F32: [Part; 4] = halves!(f16 => f32);
+
+// Eight registers of sums for each row.
+pub(super) const BYTES: [Part; 2] = by_rows!(neon Bytes => f32: 1 of 1 2 of 1);
+pub(super) const DOT_BYTES: [Part; 4] = by_rows!(dot DotBytes => f32: 1 of 4 2 of 2 3 of 1 4 of 1);

@@ -1,0 +1,307 @@
+//! [`Factors`]: a tile's inner loop over `f32`, over halves that are widened, over pairs that the processor multiplies, and
+//! over four bytes at a time.
+
+use types::{bf16, f16};
+
+use super::Word;
+use crate::simd::vector::{LANES, Portable, Vector};
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+pub(super) use self::neon::{DotBytes, Each};
+
+/// What words hold and how they are multiplied, in one family of instructions.
+pub(super) trait Factors<V: Vector> {
+    /// A word of `x` beside all lanes, the weights of sixteen lanes, and their sums.
+    type Item: Copy;
+    type Weights: Copy;
+    type Sum: Copy;
+
+    /// What the sums of all rows have in common, which is added up once.
+    type Common: Copy + Default;
+
+    /// # Safety
+    /// It can be read.
+    unsafe fn item(from: *const Word) -> Self::Item;
+
+    /// # Safety
+    /// Sixteen words can be read.
+    unsafe fn weights(from: *const Word) -> Self::Weights;
+
+    fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum;
+
+    /// A sum that is a number in each lane so far; of bytes, one that is 0.
+    fn sum(lanes: V) -> Self::Sum;
+
+    /// What one term's weights add to what rows have in common.
+    #[inline(always)]
+    fn add_common(common: Self::Common, _: Self::Weights) -> Self::Common {
+        common
+    }
+
+    fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum;
+
+    /// The sum of each lane.
+    fn lanes(sum: Self::Sum, common: Self::Common) -> V;
+}
+
+impl<V: Vector> Factors<V> for f32 {
+    type Item = V;
+    type Weights = V;
+    type Sum = V;
+    type Common = ();
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> V {
+        // SAFETY: the caller's promise.
+        V::splat(unsafe { from.cast::<f32>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: V, weights: V, sum: V) -> V {
+        item.mul_add(weights, sum)
+    }
+
+    #[inline(always)]
+    fn sum(lanes: V) -> V {
+        lanes
+    }
+
+    #[inline(always)]
+    fn add(sum: V, other: V) -> V {
+        sum.add(other)
+    }
+
+    #[inline(always)]
+    fn lanes(sum: V, (): ()) -> V {
+        sum
+    }
+}
+
+/// Halves that are widened: a word's two in turns, by the two weights of eight lanes, so that a lane's sum is that of two
+/// neighbours in the end.
+macro_rules! widened {
+    ($half:ident, $splat:ident, $load:ident) => {
+        impl<V: Vector> Factors<V> for $half {
+            type Item = V;
+            type Weights = [V; 2];
+            type Sum = [V; 2];
+            type Common = ();
+
+            #[inline(always)]
+            unsafe fn item(from: *const Word) -> V {
+                // SAFETY: the caller's promise; two halves need no more than their own alignment.
+                V::$splat(unsafe { from.cast::<u32>().read_unaligned() })
+            }
+
+            #[inline(always)]
+            unsafe fn weights(from: *const Word) -> [V; 2] {
+                // SAFETY: the caller's promise: 32 halves.
+                unsafe { [V::$load(from.cast()), V::$load(from.add(LANES / 2).cast())] }
+            }
+
+            #[inline(always)]
+            fn mul_add(item: V, weights: [V; 2], sum: [V; 2]) -> [V; 2] {
+                [item.mul_add(weights[0], sum[0]), item.mul_add(weights[1], sum[1])]
+            }
+
+            #[inline(always)]
+            fn sum(lanes: V) -> [V; 2] {
+                lanes.zip(V::zero())
+            }
+
+            #[inline(always)]
+            fn add(sum: [V; 2], other: [V; 2]) -> [V; 2] {
+                [sum[0].add(other[0]), sum[1].add(other[1])]
+            }
+
+            #[inline(always)]
+            fn lanes(sum: [V; 2], (): ()) -> V {
+                sum[0].pair_sums(sum[1])
+            }
+        }
+    };
+}
+
+widened!(bf16, splat_bf16, load_bf16);
+widened!(f16, splat_f16, load_f16);
+
+/// Pairs of `bf16` that the processor multiplies and adds in one instruction.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Dot;
+
+#[cfg(target_arch = "x86_64")]
+impl Factors<crate::simd::vector::x86::Avx512> for Dot {
+    type Item = crate::simd::vector::x86::Avx512;
+    type Weights = crate::simd::vector::x86::Avx512;
+    type Sum = crate::simd::vector::x86::Avx512;
+    type Common = ();
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> Self::Item {
+        // SAFETY: the caller's promise; two halves need no more than their own alignment. The bits are no number here.
+        Vector::splat(f32::from_bits(unsafe { from.cast::<u32>().read_unaligned() }))
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> Self::Weights {
+        // SAFETY: the caller's promise.
+        unsafe { Vector::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum {
+        sum.add_dot(item, weights)
+    }
+
+    #[inline(always)]
+    fn sum(lanes: Self::Sum) -> Self::Sum {
+        lanes
+    }
+
+    #[inline(always)]
+    fn add(sum: Self::Sum, other: Self::Sum) -> Self::Sum {
+        Vector::add(sum, other)
+    }
+
+    #[inline(always)]
+    fn lanes(sum: Self::Sum, (): ()) -> Self::Sum {
+        sum
+    }
+}
+
+/// Four bytes of `x` by four with a sign. Sums are whole numbers, exact in `i32`, and lanes have their bits.
+pub(super) struct Bytes;
+
+impl Factors<Portable> for Bytes {
+    type Item = [u8; 4];
+    type Weights = [[i8; 4]; LANES];
+    type Sum = [i32; LANES];
+    type Common = ();
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> [u8; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[u8; 4]>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> [[i8; 4]; LANES] {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[[i8; 4]; LANES]>().read() }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: [u8; 4], weights: [[i8; 4]; LANES], sum: [i32; LANES]) -> [i32; LANES] {
+        let product = |weights: [i8; 4]| (0..4).map(|ix| i32::from(item[ix]) * i32::from(weights[ix])).sum::<i32>();
+        std::array::from_fn(|lane| sum[lane].wrapping_add(product(weights[lane])))
+    }
+
+    #[inline(always)]
+    fn sum(_: Portable) -> [i32; LANES] {
+        [0; LANES]
+    }
+
+    #[inline(always)]
+    fn add(sum: [i32; LANES], other: [i32; LANES]) -> [i32; LANES] {
+        std::array::from_fn(|lane| sum[lane].wrapping_add(other[lane]))
+    }
+
+    #[inline(always)]
+    fn lanes(sum: [i32; LANES], (): ()) -> Portable {
+        Portable::read(&sum.map(|sum| f32::from_bits(sum.cast_unsigned())))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86_bytes {
+    use super::{Bytes, Factors, Word};
+    use crate::simd::vector::x86::{Avx2, Avx512, Whole256, Whole512};
+
+    /// In one instruction, AVX512-VNNI.
+    impl Factors<Avx512> for Bytes {
+        type Item = Whole512;
+        type Weights = Whole512;
+        type Sum = Whole512;
+        type Common = ();
+
+        #[inline(always)]
+        unsafe fn item(from: *const Word) -> Whole512 {
+            // SAFETY: the caller's promise.
+            Whole512::splat(unsafe { from.cast::<u32>().read_unaligned() })
+        }
+
+        #[inline(always)]
+        unsafe fn weights(from: *const Word) -> Whole512 {
+            // SAFETY: the caller's promise.
+            unsafe { Whole512::load(from.cast()) }
+        }
+
+        #[inline(always)]
+        fn mul_add(item: Whole512, weights: Whole512, sum: Whole512) -> Whole512 {
+            sum.add_dot(item, weights)
+        }
+
+        #[inline(always)]
+        fn sum(_: Avx512) -> Whole512 {
+            Whole512::zero()
+        }
+
+        #[inline(always)]
+        fn add(sum: Whole512, other: Whole512) -> Whole512 {
+            sum.add(other)
+        }
+
+        #[inline(always)]
+        fn lanes(sum: Whole512, (): ()) -> Avx512 {
+            sum.bits()
+        }
+    }
+
+    /// Widened to two bytes each.
+    impl Factors<Avx2> for Bytes {
+        type Item = u32;
+        type Weights = *const u8;
+        type Sum = Whole256;
+        type Common = ();
+
+        #[inline(always)]
+        unsafe fn item(from: *const Word) -> u32 {
+            // SAFETY: the caller's promise.
+            unsafe { from.cast::<u32>().read_unaligned() }
+        }
+
+        #[inline(always)]
+        unsafe fn weights(from: *const Word) -> *const u8 {
+            from.cast()
+        }
+
+        #[inline(always)]
+        fn mul_add(item: u32, weights: *const u8, sum: Whole256) -> Whole256 {
+            // SAFETY: whoever asked for the weights promised that sixteen words can be read.
+            unsafe { sum.add_dot(item, weights) }
+        }
+
+        #[inline(always)]
+        fn sum(_: Avx2) -> Whole256 {
+            Whole256::zero()
+        }
+
+        #[inline(always)]
+        fn add(sum: Whole256, other: Whole256) -> Whole256 {
+            sum.add(other)
+        }
+
+        #[inline(always)]
+        fn lanes(sum: Whole256, (): ()) -> Avx2 {
+            sum.bits()
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! [`Factors`] of NEON: a word of `x` stays in one register, of which the processor multiplies one item by all lanes.
+
+use std::marker::PhantomData;
+
+use types::{bf16, f16};
+
+use super::{Bytes, Factors, Word};
+use crate::simd::vector::Vector;
+use crate::simd::vector::neon::{DotWeights, DotWord, Items, Neon, Whole, WideWeights, WideWhole, WideWord};
+
+/// Numbers of a type, each item of a word by itself.
+pub(in crate::gemm::tile) struct Each<T>(PhantomData<T>);
+
+impl Factors<Neon> for Each<f32> {
+    type Item = Items;
+    type Weights = Neon;
+    type Sum = Neon;
+    type Common = ();
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> Items {
+        // SAFETY: the caller's promise.
+        Items::f32(unsafe { from.cast::<u32>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> Neon {
+        // SAFETY: the caller's promise.
+        unsafe { Neon::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: Items, weights: Neon, sum: Neon) -> Neon {
+        weights.add_product::<0>(item, sum)
+    }
+
+    #[inline(always)]
+    fn sum(lanes: Neon) -> Neon {
+        lanes
+    }
+
+    #[inline(always)]
+    fn add(sum: Neon, other: Neon) -> Neon {
+        sum.add(other)
+    }
+
+    #[inline(always)]
+    fn lanes(sum: Neon, (): ()) -> Neon {
+        sum
+    }
+}
+
+/// Halves: those at the lower places of all lanes first, then the others, so that a lane has one sum.
+macro_rules! halves {
+    ($half:ident, $apart:ident) => {
+        impl Factors<Neon> for Each<$half> {
+            type Item = Items;
+            type Weights = [Neon; 2];
+            type Sum = Neon;
+            type Common = ();
+
+            #[inline(always)]
+            unsafe fn item(from: *const Word) -> Items {
+                // SAFETY: the caller's promise.
+                Items::$half(unsafe { from.cast::<u32>().read_unaligned() })
+            }
+
+            #[inline(always)]
+            unsafe fn weights(from: *const Word) -> [Neon; 2] {
+                // SAFETY: the caller's promise: 32 halves.
+                unsafe { Neon::$apart(from.cast()) }
+            }
+
+            #[inline(always)]
+            fn mul_add(item: Items, weights: [Neon; 2], sum: Neon) -> Neon {
+                weights[1].add_product::<1>(item, weights[0].add_product::<0>(item, sum))
+            }
+
+            #[inline(always)]
+            fn sum(lanes: Neon) -> Neon {
+                lanes
+            }
+
+            #[inline(always)]
+            fn add(sum: Neon, other: Neon) -> Neon {
+                sum.add(other)
+            }
+
+            #[inline(always)]
+            fn lanes(sum: Neon, (): ()) -> Neon {
+                sum
+            }
+        }
+    };
+}
+
+halves!(bf16, load_bf16_apart);
+halves!(f16, load_f16_apart);
+
+/// Widened to two bytes each.
+impl Factors<Neon> for Bytes {
+    type Item = WideWord;
+    type Weights = WideWeights;
+    type Sum = WideWhole;
+    type Common = ();
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> WideWord {
+        // SAFETY: the caller's promise.
+        WideWord::new(unsafe { from.cast::<u32>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> WideWeights {
+        // SAFETY: the caller's promise.
+        unsafe { WideWeights::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: WideWord, weights: WideWeights, sum: WideWhole) -> WideWhole {
+        sum.add_products(item, weights)
+    }
+
+    #[inline(always)]
+    fn sum(_: Neon) -> WideWhole {
+        WideWhole::default()
+    }
+
+    #[inline(always)]
+    fn add(sum: WideWhole, other: WideWhole) -> WideWhole {
+        sum.add(other)
+    }
+
+    #[inline(always)]
+    fn lanes(sum: WideWhole, (): ()) -> Neon {
+        sum.bits()
+    }
+}
+
+/// Four bytes by four with a sign in one instruction. It has both with a sign or both without: `x - 128` has one, and 128
+/// times the sum of the weights is the same for all rows.
+pub(in crate::gemm::tile) struct DotBytes;
+
+impl Factors<Neon> for DotBytes {
+    type Item = DotWord;
+    type Weights = DotWeights;
+    type Sum = Whole;
+    type Common = Whole;
+
+    #[inline(always)]
+    unsafe fn item(from: *const Word) -> DotWord {
+        // SAFETY: the caller's promise.
+        DotWord::less_128(unsafe { from.cast::<u32>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const Word) -> DotWeights {
+        // SAFETY: the caller's promise.
+        unsafe { DotWeights::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    fn mul_add(item: DotWord, weights: DotWeights, sum: Whole) -> Whole {
+        sum.add_dot(item, weights)
+    }
+
+    #[inline(always)]
+    fn add_common(common: Whole, weights: DotWeights) -> Whole {
+        common.add_dot(DotWord::ones(), weights)
+    }
+
+    #[inline(always)]
+    fn sum(_: Neon) -> Whole {
+        Whole::default()
+    }
+
+    #[inline(always)]
+    fn add(sum: Whole, other: Whole) -> Whole {
+        sum.add(other)
+    }
+
+    #[inline(always)]
+    fn lanes(sum: Whole, common: Whole) -> Neon {
+        sum.add(common.times_128()).bits()
+    }
+}

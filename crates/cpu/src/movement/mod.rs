@@ -1,0 +1,9 @@
+//! Kernels that move elements and compute nothing but interpolation, and the blocked layout.
+
+pub(crate) mod blocked_layout;
+pub(crate) mod copy;
+pub(crate) mod fill;
+pub(crate) mod gather;
+pub(crate) mod remap;
+pub(crate) mod reorder;
+pub(crate) mod resize;

@@ -1,0 +1,101 @@
+//! [`Remap`]: a copy by one table of indices for each axis: padding by reflection or repetition, nearest resizing.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::threads::Pool;
+use crate::threads::shared_slice::for_each_chunk;
+
+/// `out[i, j, ..] = x[tables[0][i], tables[1][j], ..]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Remap {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub element_size: usize,
+    /// Extents of the input.
+    pub shape: Vec<usize>,
+    /// For each axis the input index of every output index.
+    pub tables: Vec<Vec<u32>>,
+}
+
+impl KernelFn for Remap {
+    const NAME: &'static str = "remap";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        if ![1, 2, 4, 8].contains(&self.element_size) || self.tables.len() != self.shape.len() || self.shape.is_empty()
+        {
+            return Err(InvalidKernel("elements have 1, 2, 4 or 8 bytes, and each axis its table"));
+        }
+        let inside = |(table, &extent): (&Vec<u32>, &usize)| table.iter().all(|&index| (index as usize) < extent);
+        if !self.tables.iter().zip(&self.shape).all(inside) {
+            return Err(InvalidKernel("a table leaves its axis"));
+        }
+        let out: Vec<usize> = self.tables.iter().map(Vec::len).collect();
+        Sizes::new(&[product(&self.shape)], product(&out), self.element_size)
+    }
+
+    fn alignment(&self, _: Option<usize>) -> usize {
+        self.element_size
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        match self.element_size {
+            1 => self.run_typed::<u8>(args, pool),
+            2 => self.run_typed::<u16>(args, pool),
+            4 => self.run_typed::<u32>(args, pool),
+            _ => self.run_typed::<u64>(args, pool),
+        }
+    }
+}
+
+/// Elements of a task, if one run has no more.
+const TASK: usize = 1 << 13;
+
+impl Remap {
+    fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
+        let x: &[T] = input(&args, 0);
+        let out: &mut [T] = elements_mut(args.outputs[0]);
+        if out.is_empty() {
+            return;
+        }
+        // The innermost axes that stay as they are move as one run.
+        let stays = |axis: &usize| {
+            let table = &self.tables[*axis];
+            table.len() == self.shape[*axis] && table.iter().enumerate().all(|(ix, &index)| ix == index as usize)
+        };
+        let moved = self.shape.len() - (0..self.shape.len()).rev().take_while(stays).count();
+        let run: usize = self.shape[moved..].iter().product();
+        let (columns, rows): (&[u32], _) = match self.tables[..moved].split_last() {
+            Some((columns, rows)) => (columns, rows),
+            None => (&[0], &[][..]),
+        };
+        let start_of = |row: usize| {
+            let mut stride = run * self.shape[..moved].last().copied().unwrap_or(1);
+            let (mut rest, mut start) = (row, 0);
+            for (table, &extent) in rows.iter().zip(&self.shape).rev() {
+                start += table[rest % table.len()] as usize * stride;
+                rest /= table.len();
+                stride *= extent;
+            }
+            start
+        };
+        let runs = (TASK / run).max(1);
+        for_each_chunk(pool, out, runs * run, &|number, mut cells| {
+            let mut at = number * runs;
+            while !cells.is_empty() {
+                let (row, column) = (at / columns.len(), at % columns.len());
+                let columns = &columns[column..];
+                let count = columns.len().min(cells.len() / run);
+                let (now, later) = cells.split_at_mut(count * run);
+                let x = &x[start_of(row)..];
+                if run == 1 {
+                    now.iter_mut().zip(columns).for_each(|(cell, &column)| *cell = x[column as usize]);
+                } else {
+                    for (cells, &column) in now.chunks_exact_mut(run).zip(columns) {
+                        cells.copy_from_slice(&x[column as usize * run..][..run]);
+                    }
+                }
+                (cells, at) = (later, at + count);
+            }
+        });
+    }
+}

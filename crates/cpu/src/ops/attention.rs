@@ -1,0 +1,411 @@
+//! [`Attention`]: the softmax of products of queries and keys, times values, with no matrix of scores in memory.
+//!
+//! A task has some panels of a head's queries, each of the height of a tile. It takes the keys in blocks: scores of the block by tiles, their exponentials
+//! over the largest score so far, and products of these with the values, which add up in the output. Where a block has a
+//! larger score than those before, what has been summed is scaled down; at the end each row is divided by the sum of its
+//! exponentials. (Milakov & Gimelshein 2018; Dao et al. 2022.)
+
+use std::array::from_fn;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use types::HeadOrder;
+
+use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, Row, Start, Tile};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::ops::matmul::transpose;
+use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::{Isa, StorageType, math};
+use crate::threads::Pool;
+use crate::threads::shared_slice::{Room, SharedMut};
+
+/// Keys of a block.
+const KEYS: usize = 128;
+/// Elements of a key that are transposed at once.
+const DEPTH: usize = 128;
+/// The most panels of a task, and its most queries.
+const PANELS: usize = 10;
+const QUERIES: usize = PANELS * tile::ROWS;
+/// Columns of a tile.
+const STRIP: usize = 2 * LANES;
+/// Tasks a thread.
+const TASKS_PER_THREAD: usize = 4;
+
+/// Where a factor's vectors are, in elements: from batch to batch, from head to head, from token to token. The elements of
+/// a vector are neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadStrides {
+    /// From batch to batch.
+    pub batch: usize,
+    /// From head to head.
+    pub head: usize,
+    /// From token to token.
+    pub token: usize,
+}
+
+/// The same for numbers that are added to scores; a stride of 0 where one serves for several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaskStrides {
+    /// From batch to batch.
+    pub batch: usize,
+    /// From head to head.
+    pub head: usize,
+    /// From query to query.
+    pub query: usize,
+    /// From key to key, 0 or 1.
+    pub key: usize,
+}
+
+/// `softmax(q k^T * scale + mask) v` for each batch and head. Operands: queries, keys, values, then the mask where there
+/// is one. `f32`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attention {
+    /// Batches.
+    pub batch: usize,
+    /// Heads of each.
+    pub heads: usize,
+    /// Queries of a head.
+    pub queries: usize,
+    /// Keys of a head, and values.
+    pub keys: usize,
+    /// Elements of a query and of a key.
+    pub width: usize,
+    /// Elements of a value.
+    pub value_width: usize,
+    /// The factor of scores.
+    pub scale: f32,
+    /// Where queries, keys and values are.
+    pub strides: [HeadStrides; 3],
+    /// Where the numbers are that are added to scores.
+    pub mask: Option<MaskStrides>,
+    /// The order of the output's extents.
+    pub order: HeadOrder,
+}
+
+/// The elements that strides reach.
+fn reach(extents: &[usize], strides: &[usize]) -> Option<usize> {
+    let steps = extents.iter().zip(strides).map(|(&extent, &stride)| extent.saturating_sub(1).checked_mul(stride));
+    let reach = steps.into_iter().try_fold(1usize, |sum, step| sum.checked_add(step?))?;
+    Some(if extents.contains(&0) { 0 } else { reach })
+}
+
+impl Attention {
+    fn output_strides(&self) -> HeadStrides {
+        let (width, batch) = (self.value_width, self.heads * self.queries * self.value_width);
+        match self.order {
+            HeadOrder::HeadsFirst => HeadStrides { batch, head: self.queries * width, token: width },
+            HeadOrder::TokensFirst => HeadStrides { batch, head: width, token: self.heads * width },
+        }
+    }
+}
+
+impl KernelFn for Attention {
+    const NAME: &'static str = "attention";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        if self.mask.is_some_and(|mask| 1 < mask.key) {
+            return Err(InvalidKernel("a mask's keys are neighbours"));
+        }
+        let Attention { batch, heads, queries, keys, width, value_width, .. } = *self;
+        if 1 < keys && value_width != 0 && self.strides[2].token == 0 {
+            return Err(InvalidKernel("each value has a place of its own"));
+        }
+        let operand = |ix: usize, tokens: usize, width: usize| {
+            let HeadStrides { batch: over_batch, head, token } = self.strides[ix];
+            reach(&[batch, heads, tokens, width], &[over_batch, head, token, 1])
+        };
+        let mut inputs: SmallVec<[Option<usize>; 4]> = SmallVec::new();
+        inputs.extend([operand(0, queries, width), operand(1, keys, width), operand(2, keys, value_width)]);
+        inputs.extend(self.mask.map(|mask| {
+            let strides = [mask.batch, mask.head, mask.query, mask.key];
+            let mut extents = [batch, heads, queries, keys];
+            // One number that serves for several is there even where there are none of them.
+            extents.iter_mut().zip(strides).filter(|(_, stride)| *stride == 0).for_each(|(extent, _)| *extent = 1);
+            reach(&extents, &strides)
+        }));
+        Sizes::new(&inputs, product(&[batch, heads, queries, value_width]), 4)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let [q, k, v] = from_fn(|ix| input::<f32>(&args, ix));
+        let mask = self.mask.map(|strides| (strides, input(&args, 3)));
+        let out = SharedMut::new(elements_mut(args.outputs[0]));
+        let heads = self.batch * self.heads;
+        if out.len() == 0 {
+            return;
+        }
+        let panels = self.queries.div_ceil(tile::ROWS);
+        // As many groups as threads can use: each transposes the keys again. Panels are cut by the head, so that the
+        // number of groups has no influence on any result.
+        let wanted = if pool.threads() == 1 { 1 } else { (pool.threads() * TASKS_PER_THREAD).div_ceil(heads) };
+        let groups = wanted.min(panels.div_ceil(2)).max(panels.div_ceil(PANELS));
+        let work = Work { kernel: self, q, k, v, mask, out, panels };
+        let work = &work;
+        pool.run(heads * groups, &|task| {
+            let (head, group) = (task / groups, task % groups);
+            let panels = group * panels / groups..(group + 1) * panels / groups;
+            work.group(pool.isa(), head / self.heads, head % self.heads, panels);
+        });
+    }
+}
+
+/// A run's operands.
+struct Work<'a> {
+    kernel: &'a Attention,
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    mask: Option<(MaskStrides, &'a [f32])>,
+    out: SharedMut<'a, f32>,
+    /// Of a head's queries, each for one tile.
+    panels: usize,
+}
+
+/// What a task has of its head: operands from the head's first vector on, queries and results from the group's.
+struct Group<'a> {
+    isa: Isa,
+    kernel: &'a Attention,
+    /// Rows of its panels, counted from the group's first query.
+    panels: SmallVec<[Range<usize>; PANELS]>,
+    q: &'a [f32],
+    k: &'a [f32],
+    v: &'a [f32],
+    /// The numbers to be added to the scores of the first query and the first key, and how far others are.
+    mask: Option<(&'a [f32], MaskStrides)>,
+    out: &'a SharedMut<'a, f32>,
+    out_start: usize,
+    /// From query to query.
+    out_stride: usize,
+}
+
+/// What is known about a group's queries.
+struct Scores<'a> {
+    /// A row of `KEYS` for each query: scores of the block, then their exponentials.
+    rows: &'a mut [f32],
+    /// The largest score of each query so far.
+    top: [f32; QUERIES],
+    /// The sum of its exponentials.
+    sum: [f32; QUERIES],
+}
+
+impl Work<'_> {
+    fn group(&self, isa: Isa, batch: usize, head: usize, panels: Range<usize>) {
+        let Attention { queries, keys, width, value_width, .. } = *self.kernel;
+        let start = |panel: usize| panel * queries / self.panels;
+        let (first, count) = (start(panels.start), start(panels.end) - start(panels.start));
+        let at = |strides: HeadStrides| batch * strides.batch + head * strides.head;
+        let [q_strides, k_strides, v_strides] = self.kernel.strides;
+        let out_strides = self.kernel.output_strides();
+        // Operands without elements are empty, whatever their strides are.
+        let mut group = Group {
+            isa,
+            kernel: self.kernel,
+            panels: panels.map(|panel| start(panel) - first..start(panel + 1) - first).collect(),
+            q: self.q.get(at(q_strides) + first * q_strides.token..).unwrap_or_default(),
+            k: self.k.get(at(k_strides)..).unwrap_or_default(),
+            v: self.v.get(at(v_strides)..).unwrap_or_default(),
+            mask: self.mask.map(|(strides, items)| {
+                let start = batch * strides.batch + head * strides.head + first * strides.query;
+                (items.get(start..).unwrap_or_default(), strides)
+            }),
+            out: &self.out,
+            out_start: at(out_strides) + first * out_strides.token,
+            out_stride: out_strides.token,
+        };
+        let reach = |tokens: usize, stride: usize, width: usize| (tokens - 1) * stride + width;
+        assert!(width == 0 || reach(count, q_strides.token, width) <= group.q.len(), "queries lie in their operand");
+        assert!(keys == 0 || reach(keys, v_strides.token, value_width) <= group.v.len(), "values lie in their operand");
+        let end = group.out_start + reach(count, group.out_stride, value_width);
+        assert!(end <= self.out.len(), "results lie in the output");
+
+        let (mut key_cells, mut score_cells) = (Room::<{ DEPTH * KEYS }>::new(), Room::<{ QUERIES * KEYS }>::new());
+        // Transposed keys, a row for each of their elements; later columns of values, where they fill no vector.
+        let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
+        let value_count = if value_width % LANES == 0 { 0 } else { keys.min(KEYS) * STRIP };
+        let room = key_cells.zeros(key_count.max(value_count));
+        let rows = score_cells.zeros(count * KEYS);
+        let mut scores = Scores { rows, top: [f32::NEG_INFINITY; QUERIES], sum: [0.0; QUERIES] };
+        for first in (0..keys.max(1)).step_by(KEYS) {
+            let (block, scores) = (first..keys.min(first + KEYS), &mut scores);
+            group.scores(block.clone(), room, scores);
+            let (group, keys) = (&mut group, block.clone());
+            with_vector!(isa, exponentials(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>));
+            group.values(block, room, scores);
+        }
+        // A sum of nothing is 0 and stays so.
+        if keys != 0 {
+            let (group, sums) = (&mut group, &scores.sum[..count]);
+            with_vector!(isa, divide(group: &mut Group<'_>, sums: &[f32]));
+        }
+    }
+}
+
+impl Group<'_> {
+    /// A query's results.
+    fn results(&mut self, query: usize, columns: Range<usize>) -> &mut [f32] {
+        // SAFETY: a group's rows of a head are its task's own, and they are lent to one at a time.
+        unsafe { self.out.part(self.out_start + query * self.out_stride + columns.start, columns.len()) }
+    }
+
+    /// Products of queries with a block of keys, which are transposed in `room`.
+    fn scores(&self, block: Range<usize>, room: &mut [f32], scores: &mut Scores) {
+        let (isa, width, columns) = (self.isa, self.kernel.width, block.len());
+        let [q_stride, k_stride, _] = self.kernel.strides.map(|strides| if width == 0 { 0 } else { strides.token });
+        let padded = columns.next_multiple_of(LANES);
+        let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * KEYS });
+        // Without elements there is one part of none, whose products are 0.
+        for first in (0..width.max(1)).step_by(DEPTH) {
+            let depth = DEPTH.min(width - first);
+            if columns != 0 && depth != 0 {
+                let (items, stride) = (&self.k[block.start * k_stride + first..], k_stride);
+                let cells = &mut room[..depth * padded];
+                with_vector!(isa, transpose(
+                    items: &[f32], stride: usize, columns: usize, depth: usize, cells: &mut [f32]
+                ));
+            }
+            for panel in &self.panels {
+                let x = self.q.get(panel.start * q_stride + first..).unwrap_or_default();
+                // Strips of keys; the last may have one vector.
+                let whole = padded / STRIP;
+                for (first_strip, turns) in [(0, whole), (whole, 1)] {
+                    let column = first_strip * STRIP;
+                    if turns == 0 || padded <= column {
+                        continue;
+                    }
+                    let tile = Tile {
+                        factors: StorageType::F32,
+                        x: x.as_ptr().cast(),
+                        weights: room[column.min(room.len())..].as_ptr().cast(),
+                        weight_stride: padded,
+                        result: StorageType::F32,
+                        out: scores.rows[panel.start * KEYS + column..].as_mut_ptr().cast(),
+                        rows: &rows[..panel.len()],
+                        vectors: STRIP.min(padded - column) / LANES,
+                        vector_stride: LANES,
+                        nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }],
+                        start: if first == 0 { Start::Zero } else { Start::Output },
+                        residual: None,
+                        limits: None,
+                        ahead: Ahead::NOTHING,
+                        again: Again { turns, x: 0, weights: STRIP, out: STRIP },
+                    };
+                    // SAFETY: queries have `width` elements (asserted), transposed keys `depth` rows of `padded`, and
+                    // scores a row of `KEYS` for each query, which is at least `padded`.
+                    unsafe { tile::multiply(isa, &tile) };
+                }
+            }
+        }
+    }
+
+    /// Adds products of a block's exponentials with its values. Columns of values that fill no vector are copied to `room`.
+    fn values(&mut self, block: Range<usize>, room: &mut [f32], scores: &Scores) {
+        let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
+        let start = if block.start == 0 { Start::Zero } else { Start::Output };
+        let v = self.v.get(block.start * stride..).unwrap_or_default();
+        for column in (0..value_width).step_by(STRIP) {
+            let columns = column..value_width.min(column + STRIP);
+            let whole = columns.len() % LANES == 0;
+            let vectors = columns.len().div_ceil(LANES);
+            let (mut weights, mut weight_stride) = (v.get(column..).unwrap_or_default(), stride);
+            if !whole {
+                for (row, cells) in room.chunks_exact_mut(vectors * LANES).enumerate().take(block.len()) {
+                    cells[..columns.len()].copy_from_slice(&v[row * stride + column..][..columns.len()]);
+                }
+                (weights, weight_stride) = (&*room, vectors * LANES);
+            }
+            let out_row = if whole { self.out_stride } else { STRIP };
+            let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * KEYS, out: row.wrapping_mul(out_row) });
+            for panel in self.panels.clone() {
+                let mut beside = [[0.0; STRIP]; tile::ROWS];
+                if !whole && block.start != 0 {
+                    for (query, row) in panel.clone().zip(&mut beside) {
+                        row[..columns.len()].copy_from_slice(self.results(query, columns.clone()));
+                    }
+                }
+                // SAFETY: results lie in the output (asserted).
+                let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
+                let tile = Tile {
+                    factors: StorageType::F32,
+                    x: scores.rows[panel.start * KEYS..].as_ptr().cast(),
+                    weights: weights.as_ptr().cast(),
+                    weight_stride,
+                    result: StorageType::F32,
+                    out: if whole { results.cast() } else { beside.as_mut_ptr().cast() },
+                    rows: &rows[..panel.len()],
+                    vectors,
+                    vector_stride: LANES,
+                    nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: block.len() }],
+                    start,
+                    residual: None,
+                    limits: None,
+                    ahead: Ahead::NOTHING,
+                    again: Again::ONCE,
+                };
+                // SAFETY: a row has a score for each key of the block; as many rows of values are there, each with
+                // `vectors` whole vectors; the results are this task's part of the output, or `beside`.
+                unsafe { tile::multiply(self.isa, &tile) };
+                if !whole {
+                    for (query, row) in panel.zip(&beside) {
+                        self.results(query, columns.clone()).copy_from_slice(&row[..columns.len()]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Scores of a block of keys become exponentials; where a query's largest score grows, its results and its sum so far
+/// shrink.
+#[inline(always)]
+fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>) {
+    let (scale, nothing) = (V::splat(group.kernel.scale), f32::NEG_INFINITY);
+    for (query, row) in scores.rows.chunks_exact_mut(KEYS).enumerate() {
+        let row = &mut row[..keys.len()];
+        let mut top = V::splat(nothing);
+        for (ix, cells) in row.chunks_mut(LANES).enumerate() {
+            let mut items = V::read_part(cells, 0.0).mul(scale);
+            if let Some((numbers, strides)) = group.mask {
+                let numbers = &numbers[query * strides.query + (keys.start + ix * LANES) * strides.key..];
+                let more = match strides.key {
+                    0 => V::splat(numbers[0]),
+                    _ => V::read_part(&numbers[..cells.len()], 0.0),
+                };
+                items = items.add(more);
+            }
+            items.write_part(cells);
+            // Lanes behind the last key have a score of nothing.
+            let items = if cells.len() == LANES { items } else { V::read_part(cells, nothing) };
+            top = items.max(top);
+        }
+        let old_top = scores.top[query];
+        let new_top = top.largest().max(old_top);
+        // Where all scores so far are minus infinity, so that their exponentials are 0 over any number.
+        let shift = if new_top == nothing { 0.0 } else { new_top };
+        let mut sum = V::zero();
+        for cells in row.chunks_mut(LANES) {
+            let power = math::exp_or_zero(V::read_part(cells, nothing).sub(V::splat(shift)));
+            sum = sum.add(power);
+            power.write_part(cells);
+        }
+        let shrink = math::exp_or_zero(V::splat(old_top - shift));
+        scores.sum[query] = scores.sum[query] * shrink.to_array()[0] + sum.sum();
+        scores.top[query] = new_top;
+        if keys.start != 0 && old_top != new_top {
+            for cells in group.results(query, 0..group.kernel.value_width).chunks_mut(LANES) {
+                V::read_part(cells, 0.0).mul(shrink).write_part(cells);
+            }
+        }
+    }
+}
+
+/// Divides each query's results by its sum.
+#[inline(always)]
+fn divide<V: Vector>(group: &mut Group<'_>, sums: &[f32]) {
+    for (query, sum) in sums.iter().enumerate() {
+        let factor = V::splat(1.0 / sum);
+        for cells in group.results(query, 0..group.kernel.value_width).chunks_mut(LANES) {
+            V::read_part(cells, 0.0).mul(factor).write_part(cells);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! [`Pipe`]: instructions that follow on each other, each on what the one before leaves in a register of the processor.
+//!
+//! ```text
+//!   mul x scale; add . shift; relu .        one pipe: x is loaded, three instructions, the result is stored
+//!   affine a; affine b; add both; affine    two: what comes of `a`, and what comes of `b` with it added
+//! ```
+//!
+//! A pipe takes eight vectors at a time, so that what decides what is next is asked for once in eight. Operands and results
+//! are read and written as they are stored.
+
+use std::ops::Range;
+
+use types::pointwise::{Binary, Unary};
+
+use super::{Chain, Instruction, REGISTERS};
+use crate::kernel;
+use crate::simd::StorageType;
+use crate::simd::storage::{Item, with_item};
+use crate::simd::vector::{LANES, Vector};
+
+/// Vectors that a pipe takes at a time.
+const GROUP: usize = 8;
+
+/// Some instructions in a row.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pipe {
+    /// The first of them, and how many.
+    first: usize,
+    len: usize,
+    /// Whether they are carried out together; otherwise it is one, carried out on its own.
+    pub(super) together: bool,
+}
+
+impl Pipe {
+    pub(super) fn instructions(self) -> Range<usize> {
+        self.first..self.first + self.len
+    }
+}
+
+/// A program in pipes, in order.
+#[derive(Clone, Copy)]
+pub(super) struct Pipes {
+    pipes: [Pipe; REGISTERS],
+    count: usize,
+}
+
+impl Pipes {
+    pub(super) fn of(chain: &Chain) -> Pipes {
+        let (inputs, program) = (chain.strides.len(), &chain.program);
+        let mut pipes = Pipes { pipes: [Pipe::default(); REGISTERS], count: 0 };
+        for (ix, &instruction) in program.iter().enumerate() {
+            let before = (inputs + ix).wrapping_sub(1);
+            let readers = program.iter().filter(|instruction| reads(**instruction, before)).count();
+            // Both operands cannot be the one in the register.
+            let takes = reads(instruction, before) && !matches!(instruction, Instruction::Binary(_, a, b) if a == b);
+            let together = is_fast(instruction);
+            match pipes.pipes[..pipes.count].last_mut() {
+                Some(pipe) if together && pipe.together && takes && readers == 1 => pipe.len += 1,
+                _ => {
+                    pipes.pipes[pipes.count] = Pipe { first: ix, len: 1, together };
+                    pipes.count += 1;
+                }
+            }
+        }
+        pipes
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Pipe> {
+        self.pipes[..self.count].iter().copied()
+    }
+
+    /// Whether pipes alone read an operand, as it is stored.
+    pub(super) fn read(&self, chain: &Chain, operand: usize) -> bool {
+        let mut alone = self.iter().filter(|pipe| !pipe.together).flat_map(Pipe::instructions);
+        self.count != 0 && !alone.any(|ix| reads(chain.program[ix], operand))
+    }
+}
+
+fn reads(instruction: Instruction, operand: usize) -> bool {
+    instruction.operands().any(|read| read == operand)
+}
+
+/// Whether it is a few instructions of the processor.
+fn is_fast(instruction: Instruction) -> bool {
+    match instruction {
+        Instruction::Unary(function, _) => {
+            matches!(function, Unary::Relu | Unary::Clip { .. } | Unary::Affine { .. } | Unary::Neg | Unary::Abs)
+        }
+        Instruction::Binary(function, _, _) => matches!(function, Binary::Add | Binary::Sub | Binary::Mul),
+        Instruction::Constant(_) => false,
+    }
+}
+
+/// Elements of a tile as they are stored.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) stored: StorageType,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Source<'a> {
+    pub(super) const NOTHING: Source<'static> = Source { stored: StorageType::F32, bytes: &[] };
+
+    pub(super) fn numbers(numbers: &'a [f32]) -> Source<'a> {
+        Source { stored: StorageType::F32, bytes: bytemuck::cast_slice(numbers) }
+    }
+
+    /// G vectors from an element on, or as many as there are.
+    #[inline(always)]
+    fn load<V: Vector, const G: usize>(self, at: usize, count: usize) -> [V; G] {
+        with_item!(self.stored, T => {
+            let items: &[T] = &kernel::elements(self.bytes)[at..at + count];
+            let mut vectors = [V::zero(); G];
+            if count == G * LANES {
+                for (vector, items) in vectors.iter_mut().zip(items.as_chunks::<LANES>().0) {
+                    *vector = T::read(items);
+                }
+            } else {
+                vectors[0] = T::read_part(items, 0.0);
+            }
+            vectors
+        })
+    }
+}
+
+/// Carries a pipe out on the elements of a tile; `B` is how `bf16` are written.
+#[inline(always)]
+pub(super) fn run<V: Vector, B: Item>(
+    chain: &Chain,
+    pipe: Pipe,
+    sources: &[Source],
+    stored: StorageType,
+    out: &mut [u8],
+) {
+    let length = out.len() / stored.size();
+    let mut at = 0;
+    while at < length {
+        let count = match length - at {
+            rest if GROUP * LANES <= rest => {
+                group::<V, B, GROUP>(chain, pipe, sources, stored, out, at, GROUP * LANES);
+                GROUP * LANES
+            }
+            rest => {
+                group::<V, B, 1>(chain, pipe, sources, stored, out, at, rest.min(LANES));
+                rest.min(LANES)
+            }
+        };
+        at += count;
+    }
+}
+
+/// The same on G vectors, or on less than one.
+#[inline(always)]
+fn group<V: Vector, B: Item, const G: usize>(
+    chain: &Chain,
+    pipe: Pipe,
+    sources: &[Source],
+    stored: StorageType,
+    out: &mut [u8],
+    at: usize,
+    count: usize,
+) {
+    let inputs = chain.strides.len();
+    let mut items: [V; G] = match chain.program[pipe.first] {
+        Instruction::Unary(_, a) | Instruction::Binary(_, a, _) => sources[a].load(at, count),
+        Instruction::Constant(_) => [V::zero(); G],
+    };
+    // No closure: only what is inlined is compiled for the family of instructions.
+    macro_rules! each {
+        ($x:ident => $body:expr) => {
+            for item in &mut items {
+                let $x = *item;
+                *item = $body;
+            }
+        };
+    }
+    for ix in pipe.instructions() {
+        // What the instruction before left, unless this is the first.
+        let left = if ix == pipe.first { usize::MAX } else { inputs + ix - 1 };
+        match chain.program[ix] {
+            Instruction::Unary(Unary::Relu, _) => each!(x => V::zero().max(x)),
+            Instruction::Unary(Unary::Clip { min, max }, _) => {
+                let [min, max] = [V::splat(min), V::splat(max)];
+                each!(x => max.min(min.max(x)));
+            }
+            Instruction::Unary(Unary::Affine { scale, shift }, _) => {
+                let [scale, shift] = [V::splat(scale), V::splat(shift)];
+                each!(x => x.mul(scale).add(shift));
+            }
+            Instruction::Unary(Unary::Neg, _) => each!(x => x.mul(V::splat(-1.0))),
+            Instruction::Unary(_, _) => each!(x => x.abs()),
+            Instruction::Binary(function, a, b) => {
+                let is_right = b == left;
+                let others: [V; G] = sources[if is_right { a } else { b }].load(at, count);
+                macro_rules! pairs {
+                    ($x:ident, $y:ident => $body:expr) => {
+                        for (item, $y) in items.iter_mut().zip(others) {
+                            let $x = *item;
+                            *item = $body;
+                        }
+                    };
+                }
+                match (function, is_right) {
+                    (Binary::Add, _) => pairs!(x, y => x.add(y)),
+                    (Binary::Mul, _) => pairs!(x, y => x.mul(y)),
+                    (_, false) => pairs!(x, y => x.sub(y)),
+                    (_, true) => pairs!(x, y => y.sub(x)),
+                }
+            }
+            Instruction::Constant(_) => {}
+        }
+    }
+    match stored {
+        StorageType::Bf16 => write::<V, B, G>(items, &mut kernel::elements_mut(out)[at..at + count]),
+        stored => with_item!(stored, T => write::<V, T, G>(items, &mut kernel::elements_mut(out)[at..at + count])),
+    }
+}
+
+/// G vectors, or as much of one as there is room for.
+#[inline(always)]
+fn write<V: Vector, T: Item, const G: usize>(items: [V; G], out: &mut [T]) {
+    if out.len() == G * LANES {
+        for (item, out) in items.into_iter().zip(out.as_chunks_mut::<LANES>().0) {
+            T::write(item, out);
+        }
+    } else {
+        T::write_part(items[0], out);
+    }
+}

@@ -1,0 +1,133 @@
+//! [`LayerNorm`]: rows with a mean of 0 and a variance of 1.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
+use crate::simd::StorageType;
+use crate::simd::storage::{Item, with_fraction};
+use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::threads::Pool;
+use crate::threads::shared_slice::for_each_chunk;
+
+/// Elements of a task.
+const TASK: usize = 1 << 13;
+
+/// `(x - mean) / sqrt(variance + epsilon) * scale + bias` for each row of `x: [rows, columns]`, whose mean and (biased)
+/// variance these are. Operands: `x`, which may be in place, then `scale` and `bias` of `columns` elements, where there
+/// are such, which are `f32`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LayerNorm {
+    /// Extents in front.
+    pub rows: usize,
+    /// The extents that are normalised over.
+    pub columns: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Whether results are scaled, each column by its own number.
+    pub scale: bool,
+    /// Whether something is added, to each column its own number.
+    pub bias: bool,
+    /// How `x` and the results are stored.
+    pub stored: StorageType,
+}
+
+impl KernelFn for LayerNorm {
+    const NAME: &'static str = "layer_norm";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        if self.stored.is_byte() {
+            return Err(InvalidKernel("there is no normalisation of bytes"));
+        }
+        let elements = product(&[self.rows, self.columns]);
+        let output = elements.and_then(|elements| elements.checked_mul(self.stored.size()));
+        let mut inputs: SmallVec<[Option<usize>; 3]> = SmallVec::from_slice(&[output]);
+        inputs.extend([self.scale, self.bias].into_iter().filter(|&is| is).map(|_| self.columns.checked_mul(4)));
+        Sizes::new(&inputs, output, 1)
+    }
+
+    fn alignment(&self, input: Option<usize>) -> usize {
+        match input {
+            Some(0) | None => self.stored.size(),
+            Some(_) => 4,
+        }
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        // A row is read before its results take its place.
+        input == 0
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let scale = self.scale.then(|| &input(&args, 1)[..self.columns]);
+        let bias = self.bias.then(|| &input(&args, args.inputs.len() - 1)[..self.columns]);
+        let chunk = (TASK / self.columns.max(1)).max(1) * self.columns;
+        with_fraction!(self.stored, T => {
+            let x: Option<&[T]> = input_or_in_place(&args, 0);
+            let out: &mut [T] = elements_mut(args.outputs[0]);
+            for_each_chunk(pool, out, chunk, &|number, cells| {
+                if let Some(x) = x {
+                    // The sums then read what they are about to write, from the first cache where it is a row's.
+                    cells.copy_from_slice(&x[number * chunk..][..cells.len()]);
+                }
+                let kernel = self;
+                with_vector!(pool.isa(), run_rows<T>(
+                    kernel: &LayerNorm, scale: Option<&[f32]>, bias: Option<&[f32]>, cells: &mut [T]
+                ));
+            });
+        });
+    }
+}
+
+#[inline(always)]
+fn run_rows<V: Vector, T: Item>(kernel: &LayerNorm, scale: Option<&[f32]>, bias: Option<&[f32]>, cells: &mut [T]) {
+    let count = kernel.columns as f32;
+    for row in cells.chunks_exact_mut(kernel.columns) {
+        let mean = sum::<V, T>(row) / count;
+        let centre = V::splat(mean);
+        let factor = V::splat(1.0 / (squares::<V, T>(row, mean) / count + kernel.epsilon).sqrt());
+        for (ix, cells) in row.chunks_mut(LANES).enumerate() {
+            let mut items = T::read_part::<V>(cells, 0.0).sub(centre).mul(factor);
+            if let Some(scale) = scale {
+                items = items.mul(V::read_part(&scale[ix * LANES..][..cells.len()], 0.0));
+            }
+            if let Some(bias) = bias {
+                items = items.add(V::read_part(&bias[ix * LANES..][..cells.len()], 0.0));
+            }
+            T::write_part(items, cells);
+        }
+    }
+}
+
+/// Sums that do not wait for each other.
+const PARTS: usize = 4;
+
+/// The sum of a row.
+#[inline(always)]
+fn sum<V: Vector, T: Item>(row: &[T]) -> f32 {
+    let mut parts = [V::zero(); PARTS];
+    for items in row.chunks(PARTS * LANES) {
+        for (part, items) in parts.iter_mut().zip(items.chunks(LANES)) {
+            *part = part.add(T::read_part(items, 0.0));
+        }
+    }
+    joined(parts)
+}
+
+/// The sum of the squares of what a row differs by from a number.
+#[inline(always)]
+fn squares<V: Vector, T: Item>(row: &[T], from: f32) -> f32 {
+    let (mut parts, centre) = ([V::zero(); PARTS], V::splat(from));
+    for items in row.chunks(PARTS * LANES) {
+        for (part, items) in parts.iter_mut().zip(items.chunks(LANES)) {
+            let difference = T::read_part::<V>(items, from).sub(centre);
+            *part = difference.mul_add(difference, *part);
+        }
+    }
+    joined(parts)
+}
+
+#[inline(always)]
+fn joined<V: Vector>(parts: [V; PARTS]) -> f32 {
+    parts[0].add(parts[1]).add(parts[2].add(parts[3])).sum()
+}

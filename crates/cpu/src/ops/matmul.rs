@@ -1,0 +1,712 @@
+//! [`MatMul`]: products of matrices. The left factor is read as it lies, the right one in strips of 32 columns.
+//!
+//! ```text
+//!                          strip
+//!                     +------+------+--+
+//!               block | 1024 |      |  |   B: a block of a strip (128 kB; 384 rows where it is a copy)
+//!                     |  x32 |      |  |      serves all panels of a task
+//!                     +------+------+--+
+//!                     |      |      |  |
+//!        +------+---+ +------+------+--+
+//!  panel | rows |   | | tile |      |  |   up to 14 rows; sums over further blocks go on in the output
+//!        +------+---+ +------+------+--+
+//! ```
+
+use std::array::from_fn;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use types::pointwise::Unary;
+
+use crate::gemm::epilogue::{self, Epilogue};
+use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, input, input_or_in_place, product};
+use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::{Isa, StorageType, storage};
+use crate::threads::Pool;
+use crate::threads::shared_slice::{Room, SharedMut};
+
+/// Columns of a strip.
+const STRIP: usize = 2 * LANES;
+/// The most rows of a block, and of one that lies packed, of which the second-level cache has room for several.
+const DEPTH: usize = 384;
+const PACKED_DEPTH: usize = 1024;
+/// Up to so many rows are multiplied without tiles: the right factor is read once, as fast as memory gives it.
+const FEW_ROWS: usize = 4;
+/// Bytes of the right factor that make a task there.
+const FEW_ROWS_BYTES: usize = 1 << 16;
+/// For so many panels a block is copied together first, though it could be read where it lies.
+const COPY_PANELS: usize = 6;
+/// So many panels have time to ask for the next block; fewer wait for memory in any case.
+const ASKING_PANELS: usize = 4;
+/// Multiplications and additions that are worth a task of their own: some microseconds.
+const TASK_FLOPS: f64 = 1e6;
+/// Tasks a thread, so that threads that come late or are disturbed find less to do.
+const TASKS_PER_THREAD: usize = 8;
+
+/// How the right factor comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MatMulB {
+    /// One constant matrix, packed by [`MatMul::pack`].
+    Packed,
+    /// Row-major matrices.
+    Dynamic,
+    /// Row-major matrices `[n, k]`, whose transposes are multiplied.
+    Transposed,
+}
+
+/// `a: [matrices, m, k]` times `b: [matrices, k, n]`, matrices numbered by `batch` with strides of 0 where one serves for
+/// several; then by the epilogue a bias `[n]` and a residual. Output: `[batch.., m, n]`. The bias is `f32`, and what a result
+/// is before it is rounded.
+///
+/// Of bytes, `a` without sign and `b` with one, the sums are exact; a scale makes numbers of them, without one they are results
+/// in `i32`.
+///
+/// Refuses: halves and bytes that do not fill words of four bytes with the columns of `a`; products of or to such whose `b` is
+/// not packed; sums of bytes with a residual, or without a scale with anything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MatMul {
+    /// Extents of the batch; empty for one product.
+    pub batch: Vec<usize>,
+    /// Distance between matrices of `a` along each extent, in matrices.
+    pub a_strides: Vec<usize>,
+    /// The same for `b`; all 0 for a packed one.
+    pub b_strides: Vec<usize>,
+    /// Rows of `a`.
+    pub m: usize,
+    /// Columns of `a`, rows of `b`.
+    pub k: usize,
+    /// Columns of `b`.
+    pub n: usize,
+    /// How the right factor comes.
+    pub b: MatMulB,
+    /// How both factors are stored: of `u8`, the right one as `i8`.
+    pub factors: StorageType,
+    /// What is subtracted from each byte of `a`.
+    pub zero: u8,
+    /// How the residual and the results are stored.
+    pub result: StorageType,
+    /// What happens to each result.
+    pub epilogue: Epilogue,
+}
+
+impl MatMul {
+    /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last one of 16 or 32, filled up with zeros. Of
+    /// halves those of two rows are neighbours, of bytes those of four; and behind those what the zero point adds to the sums
+    /// of each column.
+    ///
+    /// # Panics
+    /// Another number of elements.
+    pub fn pack(&self, b: &[f32]) -> Vec<u8> {
+        assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
+        let per_word = self.factors.per_word();
+        let mut packed = vec![0.0; self.k * self.n.next_multiple_of(LANES)];
+        for (strip, cells) in packed.chunks_mut((self.k * STRIP).max(1)).enumerate() {
+            let columns = STRIP.min(self.n - strip * STRIP);
+            let width = columns.next_multiple_of(LANES);
+            for (row, items) in b.chunks_exact(self.n).enumerate() {
+                let cells = &mut cells[row / per_word * per_word * width + row % per_word..];
+                for (cell, item) in cells.iter_mut().step_by(per_word).zip(&items[strip * STRIP..][..columns]) {
+                    *cell = *item;
+                }
+            }
+        }
+        match self.factors {
+            StorageType::U8 => {
+                let mut bytes = StorageType::I8.bytes(&packed);
+                let mut shift = vec![0i32; self.n.next_multiple_of(LANES)];
+                for row in b.chunks_exact(self.n.max(1)) {
+                    shift.iter_mut().zip(row).for_each(|(sum, &item)| {
+                        *sum = sum.wrapping_sub(i32::from(self.zero) * item as i32);
+                    });
+                }
+                bytes.extend(shift.into_iter().flat_map(i32::to_le_bytes));
+                bytes
+            }
+            factors => factors.bytes(&packed),
+        }
+    }
+
+    /// Words of a row of `a`, and of a column of `b`.
+    fn words(&self) -> usize {
+        self.k / self.factors.per_word()
+    }
+
+    /// One past the highest matrix that strides reach.
+    fn reach(&self, strides: &[usize]) -> Option<usize> {
+        let steps =
+            self.batch.iter().zip(strides).try_fold(0usize, |sum, (&extent, &stride)| {
+                sum.checked_add(extent.saturating_sub(1).checked_mul(stride)?)
+            });
+        steps?.checked_add(1)
+    }
+
+    fn matrix(&self, number: usize, strides: &[usize]) -> usize {
+        let (mut rest, mut matrix) = (number, 0);
+        for (&extent, &stride) in self.batch.iter().zip(strides).rev() {
+            matrix += rest % extent * stride;
+            rest /= extent;
+        }
+        matrix
+    }
+}
+
+impl KernelFn for MatMul {
+    const NAME: &'static str = "matmul";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        if [self.a_strides.len(), self.b_strides.len()] != [self.batch.len(); 2] {
+            return Err(InvalidKernel("strides are given for each extent of the batch"));
+        }
+        if self.b == MatMulB::Packed && self.b_strides.iter().any(|&stride| stride != 0) {
+            return Err(InvalidKernel("a packed factor is one matrix"));
+        }
+        if !self.k.is_multiple_of(self.factors.per_word()) {
+            return Err(InvalidKernel("halves come in pairs and bytes by fours"));
+        }
+        if self.b != MatMulB::Packed && [self.factors, self.result] != [StorageType::F32; 2] {
+            return Err(InvalidKernel("a product of or to halves or bytes has its right factor packed"));
+        }
+        let of_bytes = self.factors.is_byte();
+        if self.factors == StorageType::I8 || (of_bytes && self.epilogue.residual) {
+            return Err(InvalidKernel("bytes have no sign, and their sums no residual"));
+        }
+        let is_bare = self.epilogue == Epilogue::default() && self.result == StorageType::F32;
+        if (of_bytes && !self.epilogue.scale && !is_bare) || (!of_bytes && (self.epilogue.scale || self.zero != 0)) {
+            return Err(InvalidKernel("sums of bytes have a scale or nothing, and no others have one"));
+        }
+        let count = product(&self.batch);
+        let several = |matrix: Option<usize>, strides: &[usize]| match count {
+            // Nothing is read where there is no product, but the factors have their sizes all the same.
+            Some(0) => Some(0),
+            _ => matrix.zip(self.reach(strides)).and_then(|(matrix, count)| matrix.checked_mul(count)),
+        };
+        let b = match self.b {
+            MatMulB::Packed => self.n.checked_next_multiple_of(LANES).and_then(|columns| product(&[self.k, columns])),
+            MatMulB::Dynamic | MatMulB::Transposed => several(product(&[self.k, self.n]), &self.b_strides),
+        };
+        let a = several(product(&[self.m, self.k]), &self.a_strides);
+        let output = count.and_then(|count| product(&[count, self.m, self.n]));
+        let bytes = |elements: Option<usize>, stored: StorageType| elements?.checked_mul(stored.size());
+        let output = bytes(output, self.result);
+        let mut inputs = vec![bytes(a, self.factors), bytes(b, self.factors)];
+        if of_bytes {
+            let shift = self.n.checked_next_multiple_of(LANES).and_then(|lanes| lanes.checked_mul(4));
+            inputs[1] = inputs[1].zip(shift).and_then(|(b, shift)| b.checked_add(shift));
+        }
+        inputs.extend(self.epilogue.operand_bytes(Some(self.n), output));
+        Sizes::new(&inputs, output, 1)
+    }
+
+    fn alignment(&self, input: Option<usize>) -> usize {
+        match input {
+            Some(0 | 1) => self.factors.size(),
+            Some(ix) if ix < self.epilogue.residual_at() => 4,
+            _ => self.result.size(),
+        }
+    }
+
+    fn may_share(&self, input: usize) -> bool {
+        // The residual's element is read before the result takes its place.
+        self.epilogue.residual && input == self.epilogue.residual_at()
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let a: &[Word] = input(&args, 0);
+        let b: &[Word] = input(&args, 1);
+        let scale: Option<&[f32]> = self.epilogue.scale.then(|| input(&args, 2));
+        let bias: Option<&[f32]> = self.epilogue.bias.then(|| input(&args, self.epilogue.bias_at()));
+        let residual: Option<Option<&[u8]>> =
+            self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
+        let out: SharedMut<u8> = SharedMut::new(args.outputs[0]);
+        if out.len() == 0 {
+            return;
+        }
+        let matrices = out.len() / (self.m * self.n * self.result.size());
+        let fits = |have: usize, count: usize| assert_eq!(have, count, "operands have the sizes stated");
+        scale.iter().chain(&bias).for_each(|vector| fits(vector.len(), self.n));
+        let shifts = if self.factors.is_byte() { self.n.next_multiple_of(LANES) } else { 0 };
+        let (b, shift) = b.split_at(b.len() - shifts);
+        fits(shift.len(), shifts);
+        residual.iter().flatten().for_each(|residual| fits(residual.len(), out.len()));
+        let (limits, functions) = self.epilogue.limits_and_functions();
+        let work = Product { kernel: self, a, b, shift, scale, bias, residual, out, limits, functions };
+        let work = &work;
+        if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.factors == StorageType::F32 {
+            let strips = self.n.div_ceil(STRIP);
+            let strips_per_task = (FEW_ROWS_BYTES / STRIP / 4 / self.k.max(1)).clamp(1, strips);
+            let tasks = strips.div_ceil(strips_per_task);
+            pool.run(matrices * tasks, &|task| {
+                let (matrix, first) = (task / tasks, task % tasks * strips_per_task);
+                for strip in first..strips.min(first + strips_per_task) {
+                    with_vector!(pool.isa(), few_rows(work: &Product<'_>, matrix: usize, strip: usize));
+                }
+            });
+            return;
+        }
+        let split = Split::new(self, matrices, pool.threads(), pool.isa());
+        pool.run(split.tasks(), &|task| split.each(task, &|part| work.part(pool.isa(), part)));
+    }
+}
+
+/// Which tasks there are. They are parts of nearly equal work; how many there are has no influence on any result.
+struct Split {
+    matrices: usize,
+    matrices_per_task: usize,
+    panels: usize,
+    panels_per_task: usize,
+    strips: usize,
+    strips_per_task: usize,
+}
+
+/// Tiles of one matrix.
+struct Part {
+    matrix: usize,
+    panels: Range<usize>,
+    strips: Range<usize>,
+}
+
+impl Split {
+    fn new(kernel: &MatMul, matrices: usize, threads: usize, isa: Isa) -> Split {
+        let flops = 2.0 * kernel.m as f64 * kernel.n as f64 * kernel.k as f64;
+        let tasks = (matrices as f64 * flops / TASK_FLOPS).clamp(1.0, (threads * TASKS_PER_THREAD) as f64) as usize;
+        let panels = kernel.m.div_ceil(kernel.panel_rows(isa));
+        let strips = kernel.n.div_ceil(STRIP);
+        // Strips first: a task then reads its part of B alone, and each block for many panels.
+        let tasks_per_matrix = tasks.div_ceil(matrices);
+        let strips_per_task = strips.div_ceil(tasks_per_matrix);
+        let panel_tasks = tasks_per_matrix.div_ceil(strips.div_ceil(strips_per_task));
+        let panels_per_task = panels.div_ceil(panel_tasks);
+        let matrices_per_task = matrices.div_ceil(tasks);
+        Split { matrices, matrices_per_task, panels, panels_per_task, strips, strips_per_task }
+    }
+
+    fn tasks(&self) -> usize {
+        let [panels, strips] = self.parts();
+        self.matrices.div_ceil(self.matrices_per_task) * panels * strips
+    }
+
+    /// How many parts a matrix has.
+    fn parts(&self) -> [usize; 2] {
+        [self.panels.div_ceil(self.panels_per_task), self.strips.div_ceil(self.strips_per_task)]
+    }
+
+    fn each(&self, task: usize, work: &dyn Fn(Part)) {
+        let cut = |number: usize, size: usize, end: usize| number * size..(number * size + size).min(end);
+        let [panel_parts, strip_parts] = self.parts();
+        let (rest, panel_part) = (task / panel_parts, task % panel_parts);
+        for matrix in cut(rest / strip_parts, self.matrices_per_task, self.matrices) {
+            work(Part {
+                matrix,
+                panels: cut(panel_part, self.panels_per_task, self.panels),
+                strips: cut(rest % strip_parts, self.strips_per_task, self.strips),
+            });
+        }
+    }
+}
+
+impl MatMul {
+    /// The most rows of a panel. Rows whose distance is a multiple of 4 kB compete for the same few places in the first
+    /// cache, which has room for some of them only.
+    fn panel_rows(&self, isa: Isa) -> usize {
+        match self.k.is_multiple_of(1024) {
+            _ if tile::likes_lines(isa, self.factors) => tile::rows_in_line_max(self.words()),
+            true => tile::rows_max(isa).min(10),
+            false => tile::rows_max(isa),
+        }
+    }
+}
+
+/// A run's operands, of the sizes stated.
+struct Product<'a> {
+    kernel: &'a MatMul,
+    a: &'a [Word],
+    b: &'a [Word],
+    /// What the zero point adds to the sums of bytes of each column.
+    shift: &'a [Word],
+    scale: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
+    /// `Some(None)`: the output holds the residual.
+    residual: Option<Option<&'a [u8]>>,
+    out: SharedMut<'a, u8>,
+    limits: Option<[f32; 2]>,
+    /// What is applied after the limits.
+    functions: &'a [Unary],
+}
+
+/// A block of a strip, as the microkernel reads it.
+#[derive(Clone, Copy)]
+struct Block {
+    start: *const Word,
+    /// Words from row to row.
+    stride: usize,
+}
+
+/// Where a tile is.
+struct Place<'a> {
+    /// The rows of the left factor.
+    a: &'a [Word],
+    /// The first element of the output.
+    start: usize,
+    /// Of a tile, and how many tiles of so many rows follow each other.
+    rows: &'a [Row],
+    turns: usize,
+    strip: usize,
+    /// The words of terms of the sums that are added now.
+    terms: Range<usize>,
+    ahead: Ahead,
+}
+
+impl<'a> Product<'a> {
+    fn a(&self, matrix: usize) -> &'a [Word] {
+        let size = self.kernel.m * self.kernel.words();
+        &self.a[self.kernel.matrix(matrix, &self.kernel.a_strides) * size..][..size]
+    }
+
+    fn b(&self, matrix: usize) -> &'a [Word] {
+        if self.kernel.b == MatMulB::Packed {
+            return self.b;
+        }
+        let size = self.kernel.k * self.kernel.n;
+        &self.b[self.kernel.matrix(matrix, &self.kernel.b_strides) * size..][..size]
+    }
+
+    /// Columns of a strip.
+    fn columns(&self, strip: usize) -> usize {
+        STRIP.min(self.kernel.n - strip * STRIP)
+    }
+
+    fn part(&self, isa: Isa, part: Part) {
+        let MatMul { m, n, b: form, .. } = *self.kernel;
+        let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
+        // Sums that have been rounded cannot go on, nor do those of bytes or of the matrix unit.
+        let whole = self.kernel.factors.is_byte() || tile::likes_lines(isa, self.kernel.factors);
+        let goes_on = self.kernel.result == StorageType::F32 && !whole;
+        let depth = match form {
+            _ if !goes_on => k,
+            MatMulB::Packed => PACKED_DEPTH,
+            MatMulB::Dynamic | MatMulB::Transposed => DEPTH,
+        };
+        let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
+        // The first panels are a row higher than the others.
+        let [(_, tall), (low, _)] = tile::heights(m, self.kernel.panel_rows(isa));
+        let mut room = Room::<{ DEPTH * STRIP }>::new();
+        let room = room.zeros(if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
+        for strip in part.strips {
+            let blocks = k.div_ceil(depth.max(1)).max(1);
+            for number in 0..blocks {
+                let terms = number * k / blocks..(number + 1) * k / blocks;
+                let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
+                let asks = form == MatMulB::Packed && ASKING_PANELS <= part.panels.len();
+                let size = if asks { terms.len() * block.stride } else { 0 };
+                // The next block lies behind this one. Its first panel would wait for every line of it; so each panel asks for
+                // a part of it.
+                let steps = part.panels.len() * Ahead::steps(1, terms.len());
+                let mut ahead = Ahead::new(block.start.wrapping_add(size), size, steps);
+                for panels in
+                    [part.panels.start..part.panels.end.min(tall), part.panels.start.max(tall)..part.panels.end]
+                {
+                    if panels.is_empty() {
+                        continue;
+                    }
+                    let [first, end] = [panels.start, panels.end].map(|panel| panel * low + panel.min(tall));
+                    let turns = panels.len();
+                    let place = Place {
+                        a: &a[first * k..end * k],
+                        start: (part.matrix * m + first) * n + strip * STRIP,
+                        rows: &rows[..(end - first) / turns],
+                        turns,
+                        strip,
+                        terms: terms.clone(),
+                        ahead: ahead.portion(turns * Ahead::steps(1, terms.len())),
+                    };
+                    // SAFETY: `block` has the rows of `terms` for this strip, and the tile belongs to this task alone.
+                    unsafe { self.tile(isa, &place, block) };
+                }
+            }
+        }
+    }
+
+    /// The rows `terms` of a strip of the matrix `b`: where they lie, or in `room`.
+    fn block(&self, isa: Isa, b: &[Word], strip: usize, terms: Range<usize>, panels: usize, room: &mut [f32]) -> Block {
+        let MatMul { n, b: form, .. } = *self.kernel;
+        let k = self.kernel.words();
+        let (first, columns) = (strip * STRIP, self.columns(strip));
+        let stride = columns.next_multiple_of(LANES);
+        match form {
+            _ if terms.is_empty() => return Block { start: b.as_ptr(), stride },
+            MatMulB::Packed => {
+                let rows = &b[first * k + terms.start * stride..first * k + terms.end * stride];
+                return Block { start: rows.as_ptr(), stride };
+            }
+            MatMulB::Dynamic if columns % LANES == 0 && panels < COPY_PANELS => {
+                let rows = &b[terms.start * n + first..(terms.end - 1) * n + first + columns];
+                return Block { start: rows.as_ptr(), stride: n };
+            }
+            MatMulB::Dynamic => {
+                let b = numbers(b);
+                for (row, cells) in b[terms.start * n..].chunks(n).zip(room.chunks_exact_mut(stride)).take(terms.len())
+                {
+                    match row[first..].first_chunk::<STRIP>() {
+                        Some(row) if columns == STRIP => cells.copy_from_slice(row),
+                        _ => cells[..columns].copy_from_slice(&row[first..first + columns]),
+                    }
+                }
+            }
+            MatMulB::Transposed => {
+                let (rows, depth) = (numbers(&b[first * k + terms.start..]), terms.len());
+                let room = &mut room[..depth * stride];
+                with_vector!(isa, transpose(rows: &[f32], k: usize, columns: usize, depth: usize, room: &mut [f32]));
+            }
+        }
+        Block { start: room.as_ptr().cast(), stride }
+    }
+
+    /// Computes a tile, or adds further terms to it.
+    ///
+    /// # Safety
+    /// `block` has as many rows as `place` terms, each of the strip's columns filled up to whole vectors. No other task
+    /// uses the tile's part of the output.
+    unsafe fn tile(&self, isa: Isa, place: &Place, block: Block) {
+        let MatMul { n, factors, result, .. } = *self.kernel;
+        let (k, size) = (self.kernel.words(), result.size());
+        let (column, columns) = (place.strip * STRIP, self.columns(place.strip));
+        let (start, count, turns, vectors) = (place.start, place.rows.len(), place.turns, columns.div_ceil(LANES));
+        let end = (start + (count * turns - 1) * n + columns) * size;
+        assert!(count * turns * k <= place.a.len() && end <= self.out.len(), "a tile fits");
+        let (is_first, is_last) = (place.terms.start == 0, place.terms.end == k);
+        let nests = [Nest { x: place.terms.start, weights: 0, loops: [Loop::ONCE; 3], depth: place.terms.len() }];
+        let limits = self.limits.filter(|_| is_last);
+        let functions = if is_last { self.functions } else { &[] };
+        let mut tile = Tile {
+            factors,
+            x: place.a.as_ptr(),
+            weights: block.start,
+            weight_stride: block.stride,
+            result,
+            // SAFETY: an element of the output (asserted above).
+            out: unsafe { self.out.start().add(start * size) },
+            rows: place.rows,
+            vectors,
+            vector_stride: LANES,
+            nests: &nests,
+            start: Start::Output,
+            residual: None,
+            limits,
+            ahead: place.ahead,
+            again: Again { turns, x: count * k, weights: 0, out: count * n },
+        };
+        let mut whole = WholeStrip::ZERO;
+        if factors.is_byte() {
+            whole.fill(self, column, columns);
+            tile.start = Start::Whole(whole.start(self.scale.is_some(), self.bias.is_some()));
+        }
+        if columns == vectors * LANES {
+            if is_first && !factors.is_byte() {
+                tile.start = self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[column..][..columns].as_ptr()));
+                let residual = |residual: Option<&[u8]>| residual.map(|residual| residual[start * size..].as_ptr());
+                tile.residual = self.residual.map(|items| residual(items).unwrap_or(tile.out.cast_const()));
+            }
+            // SAFETY: rows of `a` have the terms, the block has them (the caller's promise), and the tile lies in the
+            // output (asserted), whose length bias and residual fit (`run` asserts that).
+            unsafe { epilogue::multiply(isa, &tile, functions) };
+            return;
+        }
+        // Vectors that are wider than what is left of the output: through tiles beside it.
+        for (turn, tile) in tile.turns().enumerate() {
+            for first in (0..count).step_by(tile::ROWS) {
+                let (start, count) = (start + (turn * count + first) * n, tile::ROWS.min(count - first));
+                let mut cells = [[0.0; STRIP]; tile::ROWS];
+                for (row, cells) in cells.iter_mut().enumerate().take(count) {
+                    let start = start + row * n;
+                    // SAFETY: the tile is this task's own.
+                    let results = unsafe { self.out.part(start * size, columns * size) };
+                    match is_first {
+                        _ if factors.is_byte() => {}
+                        true => self.begin(isa, start, column, results, &mut cells[..columns]),
+                        false => storage::widen(isa, result, results, &mut cells[..columns]),
+                    }
+                }
+                let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: (first + row) * k, out: row * STRIP });
+                let tile =
+                    Tile { rows: &rows[..count], out: cells.as_mut_ptr().cast(), result: StorageType::F32, ..tile };
+                // SAFETY: as above; the results go to `cells`.
+                unsafe { epilogue::multiply(isa, &tile, functions) };
+                for (row, cells) in cells.iter().enumerate().take(count) {
+                    // SAFETY: the tile is this task's own.
+                    let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
+                    storage::narrow(isa, result, &cells[..columns], results);
+                }
+            }
+        }
+    }
+
+    /// What sums begin with: bias and residual. The results' old contents are the residual where it is in place.
+    fn begin(&self, isa: Isa, start: usize, column: usize, results: &[u8], cells: &mut [f32]) {
+        let result = self.kernel.result;
+        if let Some(residual) = self.residual {
+            let own = start * result.size()..(start + cells.len()) * result.size();
+            let residual = residual.map_or(results, |residual| &residual[own]);
+            storage::widen(isa, result, residual, cells);
+        }
+        if let Some(bias) = self.bias {
+            cells.iter_mut().zip(&bias[column..]).for_each(|(cell, bias)| *cell += bias);
+        }
+    }
+}
+
+/// What sums of bytes of a strip's columns begin with and become.
+struct WholeStrip {
+    shift: [i32; STRIP],
+    scale: [f32; STRIP],
+    bias: [f32; STRIP],
+}
+
+impl WholeStrip {
+    const ZERO: WholeStrip = WholeStrip { shift: [0; STRIP], scale: [0.0; STRIP], bias: [0.0; STRIP] };
+
+    fn fill(&mut self, work: &Product, column: usize, columns: usize) {
+        let shift = work.shift[column..].iter().map(|&bytes| i32::from_ne_bytes(bytes));
+        self.shift.iter_mut().zip(shift).for_each(|(own, shift)| *own = shift);
+        for (own, vector) in [(&mut self.scale, work.scale), (&mut self.bias, work.bias)] {
+            vector.iter().for_each(|vector| own[..columns].copy_from_slice(&vector[column..][..columns]));
+        }
+    }
+
+    fn start(&self, scaled: bool, biased: bool) -> Whole {
+        let (start, scale, bias) = (self.shift.as_ptr(), self.scale.as_ptr(), self.bias.as_ptr());
+        Whole { start, scale: scaled.then_some(scale), bias: biased.then_some(bias) }
+    }
+}
+
+/// Words that are numbers.
+fn numbers(words: &[Word]) -> &[f32] {
+    elements(bytemuck::cast_slice(words))
+}
+
+/// The transpose of `columns` rows of `depth` elements, `stride` from row to row, as `depth` rows of whole vectors.
+#[inline(always)]
+pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
+    let width = columns.next_multiple_of(LANES);
+    for first in (0..columns).step_by(LANES) {
+        // Lanes that no column fills repeat the last one.
+        let rows: [&[f32]; LANES] = from_fn(|lane| &items[(first + lane).min(columns - 1) * stride..][..depth]);
+        for at in (0..depth / LANES * LANES).step_by(LANES) {
+            let mut vectors = [V::zero(); LANES];
+            for (vector, row) in vectors.iter_mut().zip(rows) {
+                *vector = V::read(&row[at..]);
+            }
+            for (ix, vector) in V::transpose(vectors).iter().enumerate() {
+                vector.write(&mut out[(at + ix) * width + first..]);
+            }
+        }
+        for at in depth / LANES * LANES..depth {
+            for (lane, row) in rows.iter().enumerate() {
+                out[at * width + first + lane] = row[at];
+            }
+        }
+    }
+}
+
+/// All rows by a strip, of which there are at most [`FEW_ROWS`].
+#[inline(always)]
+fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
+    let MatMul { m, n, result, .. } = *work.kernel;
+    let (column, columns) = (strip * STRIP, work.columns(strip));
+    let mut sums = [[0.0; STRIP]; FEW_ROWS];
+    // Sums that do not wait for each other, as many as registers allow.
+    match (V::ISA, m, columns <= LANES) {
+        (Isa::Avx512, 1, false) => sum_rows::<V, 1, 2, 4>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 2, false) => sum_rows::<V, 2, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 3, false) => sum_rows::<V, 3, 2, 2>(work, matrix, strip, 0, &mut sums),
+        (Isa::Avx512, 4, false) => sum_rows::<V, 4, 2, 1>(work, matrix, strip, 0, &mut sums),
+        _ => {
+            for vector in 0..columns.div_ceil(LANES) {
+                match m {
+                    1 => sum_rows::<V, 1, 1, 4>(work, matrix, strip, vector, &mut sums),
+                    2 => sum_rows::<V, 2, 1, 2>(work, matrix, strip, vector, &mut sums),
+                    3 => sum_rows::<V, 3, 1, 1>(work, matrix, strip, vector, &mut sums),
+                    _ => sum_rows::<V, 4, 1, 1>(work, matrix, strip, vector, &mut sums),
+                }
+            }
+        }
+    }
+    for (row, sums) in sums.iter().enumerate().take(m) {
+        let start = (matrix * m + row) * n + column;
+        // SAFETY: a strip of a matrix is its task's own.
+        let results = unsafe { work.out.part(start * result.size(), columns * result.size()) };
+        let mut cells = [0.0; STRIP];
+        let cells = &mut cells[..columns];
+        work.begin(V::ISA, start, column, results, cells);
+        cells.iter_mut().zip(sums).for_each(|(cell, sum)| *cell += sum);
+        work.kernel.epilogue.activate(V::ISA, cells);
+        storage::narrow(V::ISA, result, cells, results);
+    }
+}
+
+/// `sums[row][(vector + v) * 16 + lane]` for R rows and N vectors of a packed strip; term `t` belongs to partial sum
+/// `t % S`, what is left over to the first.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
+    work: &Product<'_>,
+    matrix: usize,
+    strip: usize,
+    vector: usize,
+    sums: &mut [[f32; STRIP]; FEW_ROWS],
+) {
+    let k = work.kernel.k;
+    let width = work.columns(strip).next_multiple_of(LANES);
+    let a = work.a(matrix);
+    let rows: [&[f32]; R] = from_fn(|row| numbers(&a[row * k..][..k]));
+    let cells = numbers(&work.b[strip * STRIP * k..][..width * k]);
+    assert!((vector + N) * LANES <= width, "the vectors lie in the strip");
+    let mut parts = [[[V::zero(); N]; R]; S];
+    for at in (0..k / S * S).step_by(S) {
+        for s in 0..S {
+            // SAFETY: terms are below k, which is the length of the rows, and the strip has k rows of `width`.
+            parts[s] = unsafe { term(parts[s], rows, &cells[vector * LANES..], width, at + s) };
+        }
+    }
+    for at in k / S * S..k {
+        // SAFETY: as above.
+        parts[0] = unsafe { term(parts[0], rows, &cells[vector * LANES..], width, at) };
+    }
+    for r in 0..R {
+        for v in 0..N {
+            let mut sum = parts[0][r][v];
+            for s in 1..S {
+                sum = sum.add(parts[s][r][v]);
+            }
+            sum.write(&mut sums[r][(vector + v) * LANES..]);
+        }
+    }
+}
+
+/// One term more: the element at `at` of each row by the vectors of the strip.
+///
+/// # Safety
+/// `at` lies in the rows, and in `cells` so do N vectors from `at * width` on.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+unsafe fn term<V: Vector, const R: usize, const N: usize>(
+    mut sums: [[V; N]; R],
+    rows: [&[f32]; R],
+    cells: &[f32],
+    width: usize,
+    at: usize,
+) -> [[V; N]; R] {
+    let mut factors = [V::zero(); N];
+    for v in 0..N {
+        // SAFETY: the caller's promise.
+        factors[v] = unsafe { V::load(cells.as_ptr().add(at * width + v * LANES)) };
+    }
+    for r in 0..R {
+        // SAFETY: the caller's promise.
+        let item = V::splat(unsafe { *rows[r].get_unchecked(at) });
+        for v in 0..N {
+            sums[r][v] = item.mul_add(factors[v], sums[r][v]);
+        }
+    }
+    sums
+}

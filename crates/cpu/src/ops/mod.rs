@@ -1,0 +1,16 @@
+//! Kernels of operators other than convolutions: products, attention, recurrence, reductions, pooling, element-wise chains.
+
+pub(crate) mod arg_extreme;
+pub(crate) mod attention;
+pub(crate) mod chain;
+pub(crate) mod elementwise;
+pub(crate) mod layer_norm;
+pub(crate) mod lrn;
+pub(crate) mod matmul;
+pub(crate) mod pooling;
+pub(crate) mod pooling_blocked;
+pub(crate) mod recurrent;
+pub(crate) mod reduce;
+pub(crate) mod softmax;
+
+pub use self::pooling::{Pool2d, Pool2dKind};

@@ -1,0 +1,109 @@
+//! [`Softmax`]: exponentials that sum to one along an axis.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
+use crate::simd::math;
+use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::threads::Pool;
+use crate::threads::shared_slice::for_each_chunk;
+
+/// Elements of a task.
+const TASK: usize = 1 << 13;
+
+/// `exp(x - max) / sum(exp(x - max))` along the middle axis of `x: [outer, axis, inner]`, or its logarithm. `f32`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Softmax {
+    /// Extents in front of the axis.
+    pub outer: usize,
+    /// The axis.
+    pub axis: usize,
+    /// Extents behind it.
+    pub inner: usize,
+    /// Whether the result is the logarithm.
+    pub log: bool,
+}
+
+impl KernelFn for Softmax {
+    const NAME: &'static str = "softmax";
+
+    fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+        let elements = product(&[self.outer, self.axis, self.inner]);
+        Sizes::new(&[elements], elements, 4)
+    }
+
+    fn run(&self, args: Args, pool: &Pool) {
+        let x: &[f32] = input(&args, 0);
+        let out: &mut [f32] = elements_mut(args.outputs[0]);
+        let block = self.axis * self.inner;
+        if block == 0 {
+            return;
+        }
+        let blocks = (TASK / block).max(1);
+        for_each_chunk(pool, out, blocks * block, &|number, cells| {
+            let (kernel, items) = (self, &x[number * blocks * block..][..cells.len()]);
+            with_vector!(pool.isa(), run_blocks(kernel: &Softmax, items: &[f32], cells: &mut [f32]));
+        });
+    }
+}
+
+#[inline(always)]
+fn run_blocks<V: Vector>(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
+    let block = kernel.axis * kernel.inner;
+    for (items, cells) in items.chunks_exact(block).zip(cells.chunks_exact_mut(block)) {
+        match kernel.inner {
+            1 => along_lanes::<V>(kernel.log, items, cells),
+            inner => across_lanes::<V>(kernel.log, inner, items, cells),
+        }
+    }
+}
+
+/// One row, its elements side by side.
+#[inline(always)]
+fn along_lanes<V: Vector>(log: bool, items: &[f32], cells: &mut [f32]) {
+    let nothing = f32::NEG_INFINITY;
+    // An item that is no number is left out here, and comes back in the sum.
+    let mut top = V::splat(nothing);
+    for items in items.chunks(LANES) {
+        top = V::read_part(items, nothing).max(top);
+    }
+    let top = V::splat(top.largest());
+    let mut sum = V::zero();
+    for (items, cells) in items.chunks(LANES).zip(cells.chunks_mut(LANES)) {
+        let difference = V::read_part(items, nothing).sub(top);
+        let power = math::exp_or_zero(difference);
+        sum = sum.add(power);
+        (if log { difference } else { power }).write_part(cells);
+    }
+    let sum = sum.sum();
+    let (factor, term) = if log { (1.0, -sum.ln()) } else { (1.0 / sum, 0.0) };
+    for cells in cells.chunks_mut(LANES) {
+        V::read_part(cells, 0.0).mul_add(V::splat(factor), V::splat(term)).write_part(cells);
+    }
+}
+
+/// One matrix of `inner` columns, sixteen of them at a time.
+#[inline(always)]
+fn across_lanes<V: Vector>(log: bool, inner: usize, items: &[f32], cells: &mut [f32]) {
+    for first in (0..inner).step_by(LANES) {
+        let end = inner.min(first + LANES);
+        let mut top = V::splat(f32::NEG_INFINITY);
+        for row in items.chunks_exact(inner) {
+            top = V::read_part(&row[first..end], 0.0).max(top);
+        }
+        let mut sum = V::zero();
+        for (row, cells) in items.chunks_exact(inner).zip(cells.chunks_exact_mut(inner)) {
+            let difference = V::read_part(&row[first..end], 0.0).sub(top);
+            let power = math::exp_or_zero(difference);
+            sum = sum.add(power);
+            (if log { difference } else { power }).write_part(&mut cells[first..end]);
+        }
+        let sums = sum.to_array();
+        let factor = V::read(&sums.map(|sum| if log { 1.0 } else { 1.0 / sum }));
+        let term = V::read(&sums.map(|sum| if log { -sum.ln() } else { 0.0 }));
+        for row in cells.chunks_exact_mut(inner) {
+            let row = &mut row[first..end];
+            V::read_part(row, 0.0).mul_add(factor, term).write_part(row);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! [`peak_flops_probe`]: what the vector units do at most, to compare kernels with.
+
+use std::hint::black_box;
+
+use crate::simd::Isa;
+use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::threads::Pool;
+
+/// Multiply-adds on registers and nothing else, on every thread. Returns the arithmetic operations that all threads did,
+/// a multiply-add counting as two: some hundred thousand a round and thread.
+pub fn peak_flops_probe(pool: &Pool, rounds: usize) -> u64 {
+    pool.run(pool.threads(), &|_| {
+        with_vector!(pool.isa(), turns(rounds: usize));
+    });
+    let sums = if pool.isa() == Isa::Avx512 { WIDE } else { NARROW };
+    2 * (sums * LANES * TURNS * rounds * pool.threads()) as u64
+}
+
+/// Steps of a round.
+const TURNS: usize = 1 << 10;
+/// Sums that hide the latency of one multiply-add and leave registers for its factors.
+const WIDE: usize = 16;
+const NARROW: usize = 6;
+
+#[inline(always)]
+fn turns<V: Vector>(rounds: usize) {
+    match V::ISA {
+        Isa::Avx512 => multiply_add::<V, WIDE>(rounds),
+        _ => multiply_add::<V, NARROW>(rounds),
+    }
+}
+
+#[inline(always)]
+fn multiply_add<V: Vector, const SUMS: usize>(rounds: usize) {
+    for _ in 0..rounds {
+        let (factor, mut sums) = (V::splat(black_box(0.999)), [V::splat(black_box(1.0)); SUMS]);
+        for _ in 0..TURNS {
+            // Not by a closure: that would not be compiled for the family.
+            for sum in &mut sums {
+                *sum = sum.mul_add(factor, factor);
+            }
+        }
+        for sum in sums {
+            // All lanes, or the registers that nobody asks about would not be multiplied.
+            black_box(sum.to_array());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_counted() {
+        for threads in [1, 2] {
+            let pool = Pool::new(threads);
+            assert_eq!(peak_flops_probe(&pool, 4), 4 * peak_flops_probe(&pool, 1));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! [`Kernel`]: the table of all kernels.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes};
+use crate::threads::Pool;
+
+macro_rules! kernels {
+    ($($kernel:ident),* $(,)?) => {
+        /// A kernel with its parameters.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[expect(missing_docs, reason = "each variant is documented at its struct")]
+        pub enum Kernel {
+            $($kernel(crate::$kernel)),*
+        }
+
+        impl Kernel {
+            /// The name in plans and reports.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Kernel::$kernel(_) => <crate::$kernel as KernelFn>::NAME),*
+                }
+            }
+
+            /// See [`KernelFn::sizes`].
+            ///
+            /// # Errors
+            /// Parameters that contradict each other.
+            pub fn sizes(&self) -> Result<Sizes, InvalidKernel> {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.sizes()),*
+                }
+            }
+
+            /// See [`KernelFn::run`]. Where no output has a byte, nothing is done.
+            pub fn run(&self, args: Args, pool: &Pool) {
+                if args.outputs.iter().all(|output| output.is_empty()) {
+                    return;
+                }
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.run(args, pool)),*
+                }
+            }
+
+            /// See [`KernelFn::alignment`].
+            pub fn alignment(&self, input: Option<usize>) -> usize {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.alignment(input)),*
+                }
+            }
+
+            /// See [`KernelFn::may_share`].
+            pub fn may_share(&self, input: usize) -> bool {
+                match self {
+                    $(Kernel::$kernel(kernel) => kernel.may_share(input)),*
+                }
+            }
+        }
+
+        $(
+            impl From<crate::$kernel> for Kernel {
+                fn from(kernel: crate::$kernel) -> Kernel {
+                    Kernel::$kernel(kernel)
+                }
+            }
+        )*
+    };
+}
+
+// One row a kernel. A plan names kernels by their position here: new rows go to the end, or the plan format's version
+// grows.
+kernels! {
+    ArgExtreme,
+    Chain,
+    Conv,
+    ConvTranspose,
+    Copy,
+    DepthwiseConv,
+    Elementwise,
+    Fill,
+    Gather,
+    Lrn,
+    MatMul,
+    Pool2d,
+    Reduce,
+    Remap,
+    Resize,
+    Softmax,
+    Reorder,
+    DepthwiseBlocked,
+    PoolBlocked,
+    ConvBlocked,
+    Winograd,
+    InvertedBottleneck,
+    Recurrent,
+    LayerNorm,
+    Attention,
+}

@@ -1,0 +1,7 @@
+//! The thread pool, phases with barriers between them, and slices that several threads write.
+
+pub(crate) mod phases;
+pub(crate) mod pool;
+pub(crate) mod shared_slice;
+
+pub use self::pool::Pool;
