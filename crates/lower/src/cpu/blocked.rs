@@ -38,7 +38,8 @@ pub(super) fn padded(mut items: Vec<f32>) -> Vec<f32> {
 
 pub(super) fn relayout(node: &View) -> Result<Call, String> {
     let shape = &node.graph.ty(node.node.inputs[0]).shape;
-    let Some(stored) = StorageType::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT)) else {
+    let Some(stored) = StorageType::of(node.output().dtype).filter(|_| node.is_blocked != (node.layout(0) == LAYOUT))
+    else {
         return Err("it is not between row-major and blocked floats".into());
     };
     let (batch, channels, plane) = around(shape, 1);
