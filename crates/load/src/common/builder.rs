@@ -9,11 +9,11 @@ use ir::{Graph, Op, Refusal, TensorType, ValueId};
 use smallvec::SmallVec;
 use types::{DType, Element, Map, Scope, Shape, Tensor, each_data, entity};
 
-use super::is_too_large;
+use super::{NodeResult, is_too_large};
 
 entity!(
     /// A tensor that is known while loading.
-    pub(crate) KnownId, "k"
+    pub(crate) ConstantId, "k"
 );
 
 /// What an op is applied to.
@@ -21,12 +21,12 @@ entity!(
 pub(crate) enum Operand {
     /// A value of the graph.
     Value(ValueId),
-    /// A tensor that is known, and in the graph only if something there reads it.
-    Known(KnownId),
+    /// A tensor that is constant, and in the graph only if something there reads it.
+    Constant(ConstantId),
 }
 
 /// A tensor that is known while loading.
-pub(crate) struct Known {
+pub(crate) struct Constant {
     /// The name in the file.
     pub(crate) name: String,
     /// Its elements.
@@ -51,7 +51,7 @@ pub(crate) struct Builder {
     /// The graph so far.
     pub(crate) graph: Graph,
     /// The known tensors.
-    pub(crate) knowns: Map<KnownId, Known>,
+    pub(crate) constants: Map<ConstantId, Constant>,
     /// Bytes that tensors made while loading may still take.
     bytes_left: u64,
 }
@@ -60,13 +60,13 @@ impl Builder {
     pub(crate) fn new(name: &str) -> Builder {
         // A file of a few bytes can ask for any number of constants.
         const MADE_BYTES_MAX: u64 = 4 << 30;
-        Builder { graph: Graph::new(name), knowns: Map::new(), bytes_left: MADE_BYTES_MAX }
+        Builder { graph: Graph::new(name), constants: Map::new(), bytes_left: MADE_BYTES_MAX }
     }
 
     /// Takes a tensor in.
-    pub(crate) fn known(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
-        let known = Known { name: name.to_string(), tensor: Arc::new(tensor), is_learned, value: None };
-        Operand::Known(self.knowns.push(known))
+    pub(crate) fn add_constant(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
+        let constant = Constant { name: name.to_string(), tensor: Arc::new(tensor), is_learned, value: None };
+        Operand::Constant(self.constants.push(constant))
     }
 
     /// Refuses a tensor that would be too large to be made while loading.
@@ -83,11 +83,11 @@ impl Builder {
         }
     }
 
-    /// The elements, where they are known.
+    /// The elements, where they are constant.
     pub(crate) fn tensor(&self, operand: Operand) -> Option<&Arc<Tensor>> {
         match operand {
             Operand::Value(_) => None,
-            Operand::Known(id) => Some(&self.knowns[id].tensor),
+            Operand::Constant(id) => Some(&self.constants[id].tensor),
         }
     }
 
@@ -95,7 +95,7 @@ impl Builder {
     pub(crate) fn ty(&self, operand: Operand) -> TensorType {
         match operand {
             Operand::Value(id) => self.graph.ty(id).clone(),
-            Operand::Known(id) => TensorType::of(&self.knowns[id].tensor),
+            Operand::Constant(id) => TensorType::of(&self.constants[id].tensor),
         }
     }
 
@@ -103,12 +103,12 @@ impl Builder {
     pub(crate) fn value(&mut self, operand: Operand) -> ValueId {
         let id = match operand {
             Operand::Value(id) => return id,
-            Operand::Known(id) => id,
+            Operand::Constant(id) => id,
         };
-        let known = &mut self.knowns[id];
-        *known.value.get_or_insert_with(|| match known.is_learned {
-            true => self.graph.add_weight(&known.name, known.tensor.clone()),
-            false => self.graph.add_constant(&known.name, known.tensor.clone()),
+        let constant = &mut self.constants[id];
+        *constant.value.get_or_insert_with(|| match constant.is_learned {
+            true => self.graph.add_weight(&constant.name, constant.tensor.clone()),
+            false => self.graph.add_constant(&constant.name, constant.tensor.clone()),
         })
     }
 
@@ -126,8 +126,8 @@ impl Builder {
         Ok(self.add(op, inputs, scope.clone())?.swap_remove(0))
     }
 
-    /// Adds a node, however many outputs it has and whatever is known.
-    pub(crate) fn add(&mut self, op: Op, inputs: &[Operand], scope: Scope) -> Result<Vec<Operand>, Refusal> {
+    /// Adds a node, however many outputs it has and whatever is constant.
+    pub(crate) fn add(&mut self, op: Op, inputs: &[Operand], scope: Scope) -> NodeResult {
         let inputs: SmallVec<[ValueId; 4]> = inputs.iter().map(|&input| self.value(input)).collect();
         Ok(self.graph.add(op, &inputs, scope)?.into_iter().map(Operand::Value).collect())
     }
@@ -165,11 +165,11 @@ impl Builder {
                 op.eval(&operands).swap_remove(0)
             }
         };
-        Ok(Some(self.known(scope.as_str(), tensor, is_learned)))
+        Ok(Some(self.add_constant(scope.as_str(), tensor, is_learned)))
     }
 
     fn is_learned(&self, operand: Operand) -> bool {
-        matches!(operand, Operand::Known(id) if self.knowns[id].is_learned)
+        matches!(operand, Operand::Constant(id) if self.constants[id].is_learned)
     }
 }
 

@@ -6,9 +6,9 @@ use smallvec::smallvec;
 use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor, strides};
 
-use super::{Call, Operand, refuse};
+use super::{ImportedNode, Operand, refuse};
 
-impl<N> Call<'_, N> {
+impl<N> ImportedNode<'_, N> {
     /// `0, 1, ..` along `axis`, with extents of 1 elsewhere, as `i64`.
     pub(crate) fn positions(&mut self, extent: usize, axis: usize, rank: usize) -> Result<Operand, Refusal> {
         let mut shape: Shape = (0..rank).map(|_| 1).collect();

@@ -1,8 +1,8 @@
 //! What all readers of graphs share: the graph under construction, ops applied to it, and numbers read with care.
 
 mod builder;
-mod call;
 mod index;
+mod node;
 mod recurrent;
 mod shape;
 
@@ -12,7 +12,7 @@ use types::Shape;
 
 use builder::Fold;
 pub(crate) use builder::{Builder, Operand};
-pub(crate) use call::{Call, Standard};
+pub(crate) use node::{ImportedNode, Standard};
 pub(crate) use recurrent::Network;
 pub(crate) use shape::Span;
 
@@ -23,6 +23,9 @@ macro_rules! refuse {
     };
 }
 pub(crate) use refuse;
+
+/// The outputs of one imported node, in the order of its operator's definition.
+pub(crate) type NodeResult<T = Operand> = Result<Vec<T>, Refusal>;
 
 /// Extents, paddings and strides beyond this are damage.
 const INT_MAX: i64 = 1 << 40;

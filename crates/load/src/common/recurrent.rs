@@ -5,7 +5,7 @@ use types::pointwise::Binary;
 use types::recurrent::{Cell, Reset, Sweep};
 use types::{DType, Shape, Tensor};
 
-use super::{Call, Operand, refuse};
+use super::{ImportedNode, NodeResult, Operand, refuse};
 
 /// A network and its weights, gates in the order of [`Cell`]. All `f32`.
 pub(crate) struct Network {
@@ -38,8 +38,8 @@ struct Sizes {
 }
 
 impl Network {
-    fn sizes<N>(&self, call: &Call<N>) -> Result<Sizes, Refusal> {
-        let [x, w, r] = [self.x, self.w, self.r].map(|operand| call.shape(operand));
+    fn sizes<N>(&self, node: &ImportedNode<N>) -> Result<Sizes, Refusal> {
+        let [x, w, r] = [self.x, self.w, self.r].map(|operand| node.shape(operand));
         let ([seq, batch, inputs], [_, _, units]) = (&x[..], &r[..]) else {
             refuse!("{x} and {r} do not both have three dimensions");
         };
@@ -55,9 +55,9 @@ impl Network {
     }
 }
 
-impl<N> Call<'_, N> {
+impl<N> ImportedNode<'_, N> {
     /// The states after all steps `[seq, d, batch, u]`, the last ones `[d, batch, u]`, and an LSTM's last memory.
-    pub(crate) fn recurrent(&mut self, network: Network) -> Result<Vec<Operand>, Refusal> {
+    pub(crate) fn recurrent(&mut self, network: Network) -> NodeResult {
         let sizes = network.sizes(self)?;
         let (bias, own) = self.joined_biases(&network, &sizes)?;
         let mut operands = vec![self.input_product(&network, &sizes, bias)?, network.r];
@@ -79,7 +79,7 @@ impl<N> Call<'_, N> {
     ) -> Result<(Option<Operand>, Option<Operand>), Refusal> {
         let (directions, units, rows) = (sizes.directions, sizes.units, sizes.rows);
         let apart = matches!(network.cell, Cell::Gru { reset: Reset::AfterProduct, .. });
-        let zeros = |call: &mut Self| call.constant(Tensor::from_fn(Shape::from([directions, units]), |_| 0.0f32));
+        let zeros = |node: &mut Self| node.constant(Tensor::from_fn(Shape::from([directions, units]), |_| 0.0f32));
         let Some([input, mut recurrent]) = network.biases else {
             return Ok((None, if apart { Some(zeros(self)) } else { None }));
         };
@@ -89,12 +89,12 @@ impl<N> Call<'_, N> {
         }
         let mut own = None;
         if apart {
-            own = Some(self.apply_always(ops::Slice::range(&shape, 1, rows - units, units), &[recurrent])?);
-            let first = self.apply_always(ops::Slice::range(&shape, 1, 0, rows - units), &[recurrent])?;
+            own = Some(self.apply_folded(ops::Slice::range(&shape, 1, rows - units, units), &[recurrent])?);
+            let first = self.apply_folded(ops::Slice::range(&shape, 1, 0, rows - units), &[recurrent])?;
             let zeros = zeros(self);
-            recurrent = self.apply_always(ops::Concat { axis: 1 }, &[first, zeros])?;
+            recurrent = self.apply_folded(ops::Concat { axis: 1 }, &[first, zeros])?;
         }
-        let sum = self.apply_always(ops::Binary(Binary::Add), &[input, recurrent])?;
+        let sum = self.apply_folded(ops::Binary(Binary::Add), &[input, recurrent])?;
         Ok((Some(self.reshape(sum, Shape::from([directions * rows]))?), own))
     }
 

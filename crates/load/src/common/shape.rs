@@ -4,7 +4,7 @@ use ir::Refusal;
 use ir::ops::Slice;
 use types::Shape;
 
-use super::{Call, Operand, refuse};
+use super::{ImportedNode, Operand, refuse};
 
 /// Bounds outside an axis are moved to its ends; negative ones count from the end, and those left out are the ends.
 #[derive(Clone, Copy)]
@@ -40,9 +40,9 @@ impl Span {
     }
 }
 
-impl<N> Call<'_, N> {
+impl<N> ImportedNode<'_, N> {
     /// `x` with its elements along an axis from the last to the first.
-    pub(crate) fn turned(&mut self, x: Operand, axis: usize) -> Result<Operand, Refusal> {
+    pub(crate) fn reversed(&mut self, x: Operand, axis: usize) -> Result<Operand, Refusal> {
         let shape = self.shape(x);
         let mut slice = Slice::whole(&shape);
         Span { begin: None, end: None, step: -1 }.narrow(&mut slice, axis, shape[axis])?;

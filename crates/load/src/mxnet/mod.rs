@@ -8,7 +8,7 @@
 //! depends on how MXNet was built. A 0 in the shape of a constant made by the graph means that MXNet infers it; it becomes
 //! an extent of 1, which broadcasts.
 
-mod call;
+mod node;
 mod ops;
 mod symbol;
 mod translate;
@@ -18,6 +18,8 @@ use std::fmt;
 
 use ir::Graph;
 use types::{Shape, Tensor};
+
+use crate::{UnsupportedNode, lines, quoted};
 
 /// What the caller decides about the inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,9 +48,9 @@ pub enum LoadError {
     NotSymbol { reason: String },
     #[error("{what}")]
     Malformed { what: String },
-    #[error("{}", list(.0))]
-    Unsupported(Vec<Unsupported>),
-    #[error("{}", list(.0))]
+    #[error("{}", lines(.0))]
+    Unsupported(Vec<UnsupportedNode>),
+    #[error("{}", lines(.0))]
     Unknown(Vec<UnknownVariable>),
     #[error("`--shape {name}=`: no operator reads such an input; the variables without an array are {}", quoted(.inputs))]
     UnknownInput { name: String, inputs: Vec<String> },
@@ -58,24 +60,6 @@ pub enum LoadError {
     ShapeConflict { input: String, given: Shape, declared: String },
     #[error("array `{name}`: the file says {declared}, the params file has {found}; is it another network's?")]
     ArrayShape { name: String, declared: String, found: Shape },
-}
-
-/// A node that has no translation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsupported {
-    /// The node's name.
-    pub node: String,
-    /// The operator.
-    pub operator: String,
-    /// Why it has no translation.
-    pub reason: String,
-}
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unsupported { node, operator, reason } = self;
-        write!(f, "node `{node}` (operator `{operator}`): {reason}")
-    }
 }
 
 /// A variable that is neither an array nor an input with a shape.
@@ -97,17 +81,5 @@ impl fmt::Display for UnknownVariable {
             write!(f, ", shape {declared}")?;
         }
         write!(f, ") is not among the arrays of the params file; if it is an input, say `--shape {name}=1x3x224x224`")
-    }
-}
-
-/// One a line, so that all of them are seen at once.
-fn list(items: &[impl fmt::Display]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
-fn quoted(names: &[String]) -> String {
-    match names {
-        [] => "none".into(),
-        names => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use ir::{Graph, Refusal};
 use types::{Scope, Shape, Tensor};
 
-use super::call::{Call, Called};
+use super::node::{ImportedNode, NodeSource};
 use super::symbol::{Entry, Node, Symbol};
-use super::{LoadError, Options, UnknownVariable, Unsupported, ops};
+use super::{LoadError, Options, UnknownVariable, ops};
+use crate::UnsupportedNode;
 use crate::common::{Builder, Operand};
 
 /// Translates a symbol.
@@ -68,7 +69,7 @@ struct Walk<'a> {
     builder: Builder,
     arrays: BTreeMap<String, Tensor>,
     yielded: Vec<Yielded>,
-    unsupported: Vec<Unsupported>,
+    unsupported: Vec<UnsupportedNode>,
     unknown: Vec<UnknownVariable>,
 }
 
@@ -89,7 +90,7 @@ impl Walk<'_> {
                 return Err(LoadError::ArrayShape { name, declared: text.to_string(), found });
             }
             let is_learned = tensor.dtype().is_float();
-            return Ok(Yielded::Operands(vec![self.builder.known(&node.name, tensor, is_learned)]));
+            return Ok(Yielded::Operands(vec![self.builder.add_constant(&node.name, tensor, is_learned)]));
         }
         let Some(shape) = self.shape(node)? else {
             let reads =
@@ -148,7 +149,8 @@ impl Walk<'_> {
         // Why one of them is not there was told where it was refused.
         let Some(operands) = read.map(operand).collect::<Option<Vec<Operand>>>() else { return Yielded::Refused };
         let known = self.builder.graph.values().len();
-        let mut call = Call::new(&mut self.builder, Called::new(node, operands, reads), Scope::new(&node.name));
+        let mut call =
+            ImportedNode::new(&mut self.builder, NodeSource::new(node, operands, reads), Scope::new(&node.name));
         let yielded = function(&mut call).and_then(|yielded| {
             call.refuse_unread_attributes()?;
             match yielded.len() < reads {
@@ -178,7 +180,8 @@ impl Walk<'_> {
     }
 
     fn refuse(&mut self, node: &Node, reason: String) -> Yielded {
-        self.unsupported.push(Unsupported { node: node.name.clone(), operator: node.op.clone(), reason });
+        let (node, operator) = (node.name.clone(), node.op.clone());
+        self.unsupported.push(UnsupportedNode { node, operator, opset: None, reason });
         Yielded::Refused
     }
 

@@ -11,8 +11,8 @@
 //! hold is known, and only those reach the graph.
 
 mod bind;
-mod call;
 mod model;
+mod node;
 mod ops;
 mod proto;
 mod tensor;
@@ -24,6 +24,8 @@ use std::path::Path;
 
 use ir::Graph;
 use types::{Shape, Tensor};
+
+use crate::{UnsupportedNode, lines, quoted};
 
 /// What the caller decides about a model's open dimensions.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,9 +69,9 @@ pub enum LoadError {
     Malformed { what: String },
     #[error("operator set {version} is not supported, 1 to {newest} are; export the model with an older one")]
     Opset { version: i64, newest: i64 },
-    #[error("{}", list(.0))]
-    Unsupported(Vec<Unsupported>),
-    #[error("{}", list(.0))]
+    #[error("{}", lines(.0))]
+    Unsupported(Vec<UnsupportedNode>),
+    #[error("{}", lines(.0))]
     UnboundDimension(Vec<Unbound>),
     #[error("`--shape {input}=` gives {given}, but the model has {declared}; only open dimensions can be chosen")]
     ShapeConflict { input: String, given: Shape, declared: String },
@@ -87,29 +89,6 @@ pub enum LoadError {
     Tensor { tensor: String, reason: String },
     #[error("external data of tensor `{tensor}`: {reason}")]
     ExternalData { tensor: String, reason: String },
-}
-
-/// A node that has no translation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsupported {
-    /// The node's name, or one made from operator and position.
-    pub node: String,
-    /// The operator.
-    pub operator: String,
-    /// The version of its operator set; 0 where the model imports none.
-    pub opset: i64,
-    /// The operator's domain; the default one is empty.
-    pub domain: String,
-    /// Why it has no translation.
-    pub reason: String,
-}
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unsupported { node, operator, opset, domain, reason } = self;
-        let dot = if domain.is_empty() { "" } else { "." };
-        write!(f, "node `{node}` (operator `{domain}{dot}{operator}`, opset {opset}): {reason}")
-    }
 }
 
 /// A dimension that neither the model nor the caller binds.
@@ -136,13 +115,4 @@ impl fmt::Display for Unbound {
             (None, _) => write!(f, "input `{input}`: the shape is open; {hint}"),
         }
     }
-}
-
-/// One a line, so that all of them are seen at once.
-fn list(items: &[impl fmt::Display]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
-fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

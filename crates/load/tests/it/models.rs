@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use ir::{Graph, text};
-use prestow_load::onnx::{self, LoadError, Options, Unsupported};
+use prestow_load::UnsupportedNode;
+use prestow_load::onnx::{self, LoadError, Options};
 use types::{DType, Shape, Tensor};
 
 use crate::wire::{Attr, Dim, Message, Model, info, node, tensor};
@@ -332,7 +333,7 @@ fn what_must_be_known_may_not_follow_from_an_input() {
     let reason =
         "`shape` must be known when the model is loaded, but follows from an input; export the model with it fixed";
     let (node, operator) = ("Reshape_0".to_string(), "Reshape".to_string());
-    let want = Unsupported { node, operator, opset: 13, domain: String::new(), reason: reason.to_string() };
+    let want = UnsupportedNode { node, operator, opset: Some(13), reason: reason.to_string() };
     assert_eq!(nodes, [want]);
 }
 

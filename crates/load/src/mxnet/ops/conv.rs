@@ -6,67 +6,66 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary, Unary};
 use types::{DType, Shape};
 
-use super::Yield;
-use crate::common::{Operand, counts, refuse};
-use crate::mxnet::call::Call;
+use crate::common::{NodeResult, Operand, counts, refuse};
+use crate::mxnet::node::ImportedNode;
 
 /// Refuses layouts with channels last.
-fn check_layout(call: &Call) -> Result<(), Refusal> {
-    match call.text("layout") {
+fn check_layout(node: &ImportedNode) -> Result<(), Refusal> {
+    match node.text("layout") {
         None | Some("NCW" | "NCHW" | "NCDHW") => Ok(()),
         Some(other) => refuse!("attribute `layout` is `{other}`; channels must be the second dimension"),
     }
 }
 
 /// `data`, `weight` and where there is one the bias, and how many spatial dimensions they have.
-fn operands(call: &Call, without_bias: bool) -> Result<(Vec<Operand>, usize), Refusal> {
-    check_layout(call)?;
+fn operands(node: &ImportedNode, without_bias: bool) -> Result<(Vec<Operand>, usize), Refusal> {
+    check_layout(node)?;
     // How many results there are is seen from the weight.
-    call.ignore(&["num_filter"]);
-    let mut operands = vec![call.input(0)?, call.input(1)?];
-    if !call.flag_or("no_bias", without_bias)? {
-        operands.push(call.input(2)?);
+    node.ignore(&["num_filter"]);
+    let mut operands = vec![node.input(0)?, node.input(1)?];
+    if !node.flag_or("no_bias", without_bias)? {
+        operands.push(node.input(2)?);
     }
-    let (x, weight) = (call.shape(operands[0]), call.shape(operands[1]));
+    let (x, weight) = (node.shape(operands[0]), node.shape(operands[1]));
     if x.rank() < 3 || weight.rank() != x.rank() {
         refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
     }
-    let kernel = call.extents_or("kernel", 1, x.rank() - 2)?;
+    let kernel = node.extents_or("kernel", 1, x.rank() - 2)?;
     if kernel[..] != weight[2..] {
         refuse!("attribute `kernel` is {kernel:?}, but the weight has {:?}", &weight[2..]);
     }
     Ok((operands, x.rank() - 2))
 }
 
-fn groups(call: &Call) -> Result<usize, Refusal> {
-    Ok(counts(&[call.int_or("num_group", 1)?], "num_group")?[0])
+fn groups(node: &ImportedNode) -> Result<usize, Refusal> {
+    Ok(counts(&[node.int_or("num_group", 1)?], "num_group")?[0])
 }
 
 fn both_sides(pad: &[usize]) -> SmallVec<[[usize; 2]; 2]> {
     pad.iter().map(|&pad| [pad, pad]).collect()
 }
 
-pub(super) fn convolution(call: &mut Call) -> Yield {
-    let (operands, spatial) = operands(call, false)?;
+pub(super) fn convolution(node: &mut ImportedNode) -> NodeResult {
+    let (operands, spatial) = operands(node, false)?;
     let conv = Conv {
-        stride: call.extents_or("stride", 1, spatial)?,
-        dilation: call.extents_or("dilate", 1, spatial)?,
-        pad: both_sides(&call.extents_or("pad", 0, spatial)?),
-        groups: groups(call)?,
+        stride: node.extents_or("stride", 1, spatial)?,
+        dilation: node.extents_or("dilate", 1, spatial)?,
+        pad: both_sides(&node.extents_or("pad", 0, spatial)?),
+        groups: groups(node)?,
         zero: 0,
         epilogue: Epilogue::bias(operands.len() == 3),
     };
-    Ok(vec![call.apply_f32(conv, &operands)?])
+    Ok(vec![node.apply_f32(conv, &operands)?])
 }
 
 /// Where `target_shape` is given, padding is what leads to it, an odd cell behind as `adj`.
-pub(super) fn deconvolution(call: &mut Call) -> Yield {
-    let (operands, spatial) = operands(call, true)?;
-    let (x, weight) = (call.shape(operands[0]), call.shape(operands[1]));
-    let stride = call.extents_or("stride", 1, spatial)?;
-    let dilation = call.extents_or("dilate", 1, spatial)?;
-    let (mut pad, mut output_pad) = (call.extents_or("pad", 0, spatial)?, call.extents_or("adj", 0, spatial)?);
-    let target = call.extents_or("target_shape", 0, spatial)?;
+pub(super) fn deconvolution(node: &mut ImportedNode) -> NodeResult {
+    let (operands, spatial) = operands(node, true)?;
+    let (x, weight) = (node.shape(operands[0]), node.shape(operands[1]));
+    let stride = node.extents_or("stride", 1, spatial)?;
+    let dilation = node.extents_or("dilate", 1, spatial)?;
+    let (mut pad, mut output_pad) = (node.extents_or("pad", 0, spatial)?, node.extents_or("adj", 0, spatial)?);
+    let target = node.extents_or("target_shape", 0, spatial)?;
     if target.iter().any(|&extent| extent != 0) {
         for axis in 0..spatial {
             let reach = weight[axis + 2].saturating_sub(1).saturating_mul(dilation[axis]).saturating_add(1);
@@ -82,29 +81,29 @@ pub(super) fn deconvolution(call: &mut Call) -> Yield {
         dilation,
         pad: both_sides(&pad),
         output_pad,
-        groups: groups(call)?,
+        groups: groups(node)?,
         epilogue: Epilogue::bias(operands.len() == 3),
     };
-    Ok(vec![call.apply_f32(conv, &operands)?])
+    Ok(vec![node.apply_f32(conv, &operands)?])
 }
 
 /// A mean divides by the window's cells, padding included unless `count_include_pad` is off, but without what hangs over.
-pub(super) fn pooling(call: &mut Call) -> Yield {
-    check_layout(call)?;
-    let x = call.input(0)?;
-    let shape = call.shape(x);
+pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
+    check_layout(node)?;
+    let x = node.input(0)?;
+    let shape = node.shape(x);
     if shape.rank() < 3 {
         refuse!("input {shape} has no spatial dimensions");
     }
     let spatial = shape.rank() - 2;
-    let kind = call.text_or("pool_type", "max");
-    let convention = call.text_or("pooling_convention", "valid");
-    let include_pad = call.flag_or("count_include_pad", true)?;
-    let norm = call.int_or("p_value", 2)?;
+    let kind = node.text_or("pool_type", "max");
+    let convention = node.text_or("pooling_convention", "valid");
+    let include_pad = node.flag_or("count_include_pad", true)?;
+    let norm = node.int_or("p_value", 2)?;
     let [kernel, stride, pad] =
-        [("kernel", 1), ("stride", 1), ("pad", 0)].map(|(name, default)| call.extents_or(name, default, spatial));
+        [("kernel", 1), ("stride", 1), ("pad", 0)].map(|(name, default)| node.extents_or(name, default, spatial));
     let (kernel, stride, pad) = (kernel?, stride?, pad?);
-    if call.flag("global_pool")? {
+    if node.flag("global_pool")? {
         let axes = (2..shape.rank()).collect();
         let kind = match (kind, norm) {
             ("max", _) => ReduceKind::Max,
@@ -114,7 +113,7 @@ pub(super) fn pooling(call: &mut Call) -> Yield {
             ("lp", 2) => ReduceKind::L2,
             _ => refuse!("attribute `pool_type` is `{kind}` with `p_value` {norm}"),
         };
-        return Ok(vec![call.reduce(kind, x, axes, true)?]);
+        return Ok(vec![node.reduce(kind, x, axes, true)?]);
     }
     let ceil = match convention {
         "valid" => false,
@@ -137,7 +136,7 @@ pub(super) fn pooling(call: &mut Call) -> Yield {
             if let Hanging::Beyond(ends) = whole {
                 (pool.ceil, pool.pad) = (false, pads(&pool, &ends));
             }
-            Ok(vec![call.apply_f32(pool, &[x])?])
+            Ok(vec![node.apply_f32(pool, &[x])?])
         }
         "avg" => {
             if matches!(whole, Hanging::Beyond(_)) {
@@ -145,27 +144,27 @@ pub(super) fn pooling(call: &mut Call) -> Yield {
             }
             pool.kind = if include_pad { PoolKind::MeanWithPadding } else { PoolKind::Mean };
             pool.ceil = ceil;
-            Ok(vec![call.apply_f32(pool, &[x])?])
+            Ok(vec![node.apply_f32(pool, &[x])?])
         }
         "sum" | "lp" => {
-            let power = |call: &mut Call, x: Operand, power: f64| {
-                let power = call.number(power, DType::F32);
-                call.binary(Binary::Pow, x, power)
+            let power = |node: &mut ImportedNode, x: Operand, power: f64| {
+                let power = node.number(power, DType::F32);
+                node.binary(Binary::Pow, x, power)
             };
             let mut x = x;
             if kind == "lp" {
-                x = call.unary(Unary::Abs, x)?;
-                x = power(call, x, norm as f64)?;
+                x = node.unary(Unary::Abs, x)?;
+                x = power(node, x, norm as f64)?;
             }
             if let Hanging::Within(ends) | Hanging::Beyond(ends) = whole {
                 pool.pad = pads(&pool, &ends);
             }
             let cells: usize = pool.kernel.iter().product();
             pool.kind = PoolKind::MeanWithPadding;
-            let mean = call.apply_f32(pool, &[x])?;
-            let cells = call.number(cells as f64, DType::F32);
-            let sum = call.binary(Binary::Mul, mean, cells)?;
-            Ok(vec![if kind == "lp" { power(call, sum, 1.0 / norm as f64)? } else { sum }])
+            let mean = node.apply_f32(pool, &[x])?;
+            let cells = node.number(cells as f64, DType::F32);
+            let sum = node.binary(Binary::Mul, mean, cells)?;
+            Ok(vec![if kind == "lp" { power(node, sum, 1.0 / norm as f64)? } else { sum }])
         }
         other => refuse!("attribute `pool_type` is `{other}`"),
     }
@@ -208,18 +207,18 @@ fn pads(pool: &Pool, ends: &[usize]) -> SmallVec<[[usize; 2]; 2]> {
 }
 
 /// `nearest`, or `bilinear`, which is a transposed convolution with weights of its own.
-pub(super) fn up_sampling(call: &mut Call) -> Yield {
-    call.ignore(&["num_filter", "multi_input_mode"]);
-    let scale = call.count("scale")?;
-    let kind = call.text_or("sample_type", "nearest");
-    let x = call.input(0)?;
-    let shape = call.shape(x);
+pub(super) fn up_sampling(node: &mut ImportedNode) -> NodeResult {
+    node.ignore(&["num_filter", "multi_input_mode"]);
+    let scale = node.count("scale")?;
+    let kind = node.text_or("sample_type", "nearest");
+    let x = node.input(0)?;
+    let shape = node.shape(x);
     let &[n, channels, height, width] = &shape[..] else {
         refuse!("input {shape} does not have four dimensions");
     };
     match kind {
         "nearest" => {
-            if call.int_or("num_args", 1)? != 1 {
+            if node.int_or("num_args", 1)? != 1 {
                 refuse!("attribute `num_args` is more than 1");
             }
             let [height, width] = [height, width].map(|extent| extent.saturating_mul(scale));
@@ -230,11 +229,11 @@ pub(super) fn up_sampling(call: &mut Call) -> Yield {
                 coordinates: Coordinates::Asymmetric,
                 antialias: false,
             };
-            Ok(vec![call.apply(resize, &[x])?])
+            Ok(vec![node.apply(resize, &[x])?])
         }
         "bilinear" => {
-            call.ignore(&["num_args"]);
-            let weight = call.input(1)?;
+            node.ignore(&["num_args"]);
+            let weight = node.input(1)?;
             let pad = (scale - 1).div_ceil(2);
             let conv = ConvTranspose {
                 stride: SmallVec::from_elem(scale, 2),
@@ -244,20 +243,20 @@ pub(super) fn up_sampling(call: &mut Call) -> Yield {
                 groups: channels,
                 epilogue: Epilogue::default(),
             };
-            Ok(vec![call.apply_f32(conv, &[x, weight])?])
+            Ok(vec![node.apply_f32(conv, &[x, weight])?])
         }
         other => refuse!("attribute `sample_type` is `{other}`, not `nearest` or `bilinear`"),
     }
 }
 
 /// Means of parts: part `i` of `n` begins at `i * extent / n`, rounded down, and ends at the next one's, rounded up.
-pub(super) fn adaptive_mean(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
+pub(super) fn adaptive_mean(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let shape = node.shape(x);
     if shape.rank() != 4 {
         refuse!("input {shape} does not have four dimensions");
     }
-    let out = match call.ints("output_size")?.unwrap_or_default()[..] {
+    let out = match node.ints("output_size")?.unwrap_or_default()[..] {
         [] => [1, 1],
         [side] => [side, side],
         [height, width] => [height, width],
@@ -279,24 +278,24 @@ pub(super) fn adaptive_mean(call: &mut Call) -> Yield {
         pad: both_sides(&[0, 0]),
         ceil: false,
     };
-    Ok(vec![call.apply_f32(none, &[x])?])
+    Ok(vec![node.apply_f32(none, &[x])?])
 }
 
-pub(super) fn bilinear_resize(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
+pub(super) fn bilinear_resize(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let shape = node.shape(x);
     let &[n, channels, height, width] = &shape[..] else {
         refuse!("input {shape} does not have four dimensions");
     };
-    if call.text_or("mode", "size") != "size" {
+    if node.text_or("mode", "size") != "size" {
         refuse!("attribute `mode` is not `size`");
     }
-    let extent = |call: &Call, name: &str, scale: &str, extent: usize| match call.float(scale)? {
+    let extent = |node: &ImportedNode, name: &str, scale: &str, extent: usize| match node.float(scale)? {
         Some(scale) => Ok(counts(&[(scale * extent as f64) as i64], name)?[0]),
-        None => call.count(name),
+        None => node.count(name),
     };
-    let out = [extent(call, "height", "scale_height", height)?, extent(call, "width", "scale_width", width)?];
-    let aligned = call.flag_or("align_corners", true)?;
+    let out = [extent(node, "height", "scale_height", height)?, extent(node, "width", "scale_width", width)?];
+    let aligned = node.flag_or("align_corners", true)?;
     let resize = Resize {
         shape: Shape::from([n, channels, out[0], out[1]]),
         scale: smallvec![1.0, 1.0, out[0] as f32 / height as f32, out[1] as f32 / width as f32],
@@ -304,5 +303,5 @@ pub(super) fn bilinear_resize(call: &mut Call) -> Yield {
         coordinates: if aligned { Coordinates::AlignCorners } else { Coordinates::HalfPixel },
         antialias: false,
     };
-    Ok(vec![call.apply_f32(resize, &[x])?])
+    Ok(vec![node.apply_f32(resize, &[x])?])
 }

@@ -1,7 +1,7 @@
 //! MXNet's operators, by theme, and the one table that finds them.
 //!
 //! A new operator is one function and one row; a row has all names that the operator had. A function reads operands and
-//! attributes off its [`Call`], applies ops, and yields the outputs that inference has. What it cannot express it refuses
+//! attributes off its [`ImportedNode`], applies ops, and yields the outputs that inference has. What it cannot express it refuses
 //! with a reason. Where an operator's own reduction leaves no dimension, MXNet's result has one of extent 1.
 
 mod conv;
@@ -16,17 +16,13 @@ mod reduce;
 mod sequence;
 mod shape;
 
-use ir::Refusal;
-
-use super::call::Call;
-use crate::common::Operand;
+use super::node::ImportedNode;
+use crate::common::NodeResult;
 
 /// Translates one node.
-pub(super) type Translate = fn(&mut Call) -> Yield;
+pub(super) type Translate = fn(&mut ImportedNode) -> NodeResult;
 
 /// The outputs of a node.
-type Yield = Result<Vec<Operand>, Refusal>;
-
 /// The function of an operator.
 pub(super) fn find(op: &str) -> Option<Translate> {
     let row = TABLE.iter().find(|row| row.0.contains(&op))?;

@@ -6,14 +6,13 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Unary};
 use types::{Shape, Tensor};
 
-use super::Yield;
 use super::sequence::within;
-use crate::common::{Operand, Standard, axis, counts, refuse};
-use crate::mxnet::call::Call;
+use crate::common::{NodeResult, Operand, Standard, axis, counts, refuse};
+use crate::mxnet::node::ImportedNode;
 
 /// With the moving statistics, whatever `use_global_stats` says: that is inference.
-pub(super) fn batch(call: &mut Call) -> Yield {
-    call.ignore(&[
+pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
+    node.ignore(&[
         "momentum",
         "use_global_stats",
         "output_mean_var",
@@ -22,15 +21,15 @@ pub(super) fn batch(call: &mut Call) -> Yield {
         "min_calib_range",
         "max_calib_range",
     ]);
-    let epsilon = call.float_or("eps", 1e-3)? as f32;
-    let [x, mut gamma, beta, mean, variance] = call.inputs()?;
-    let rank = call.shape(x).rank();
-    let at = call.axis_or("axis", 1, rank)?;
-    if call.flag_or("fix_gamma", true)? {
-        gamma = call.constant(Tensor::full(call.shape(gamma), 1.0f32));
+    let epsilon = node.float_or("eps", 1e-3)? as f32;
+    let [x, mut gamma, beta, mean, variance] = node.inputs()?;
+    let rank = node.shape(x).rank();
+    let at = node.axis_or("axis", 1, rank)?;
+    if node.flag_or("fix_gamma", true)? {
+        gamma = node.constant(Tensor::full(node.shape(gamma), 1.0f32));
     }
     if at == 1 {
-        return Ok(vec![call.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?]);
+        return Ok(vec![node.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?]);
     }
     // Channels become the second dimension and go back.
     let order: Vec<usize> = [0, at].into_iter().chain((1..rank).filter(|&axis| axis != at)).collect();
@@ -39,145 +38,145 @@ pub(super) fn batch(call: &mut Call) -> Yield {
     }
     let back: Vec<usize> =
         (0..rank).map(|axis| order.iter().position(|&from| from == axis).expect("each once")).collect();
-    let x = call.transpose(x, &order)?;
-    let y = call.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?;
-    Ok(vec![call.transpose(y, &back)?])
+    let x = node.transpose(x, &order)?;
+    let y = node.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?;
+    Ok(vec![node.transpose(y, &back)?])
 }
 
-pub(super) fn instance(call: &mut Call) -> Yield {
-    let [x, gamma, beta] = call.inputs()?;
-    let epsilon = call.float_or("eps", 1e-3)? as f32;
-    let axes = (2..call.shape(x).rank()).collect();
-    let y = call.standardize(x, axes, epsilon)?.y;
-    Ok(vec![call.scale_shift(y, [gamma, beta], 1)?])
+pub(super) fn instance(node: &mut ImportedNode) -> NodeResult {
+    let [x, gamma, beta] = node.inputs()?;
+    let epsilon = node.float_or("eps", 1e-3)? as f32;
+    let axes = (2..node.shape(x).rank()).collect();
+    let y = node.standardize(x, axes, epsilon)?.y;
+    Ok(vec![node.scale_shift(y, [gamma, beta], 1)?])
 }
 
-pub(super) fn group(call: &mut Call) -> Yield {
-    let [x, gamma, beta] = call.inputs()?;
-    let epsilon = call.float_or("eps", 1e-5)? as f32;
-    let groups = counts(&[call.int_or("num_groups", 1)?], "num_groups")?[0];
-    let shape = call.shape(x);
+pub(super) fn group(node: &mut ImportedNode) -> NodeResult {
+    let [x, gamma, beta] = node.inputs()?;
+    let epsilon = node.float_or("eps", 1e-5)? as f32;
+    let groups = counts(&[node.int_or("num_groups", 1)?], "num_groups")?[0];
+    let shape = node.shape(x);
     if shape.rank() < 2 || groups == 0 || !shape[1].is_multiple_of(groups) || shape.elements() == 0 {
         refuse!("input {shape} does not fall into {groups} groups of channels");
     }
-    let grouped = call.reshape(x, Shape::from([shape[0], groups, shape.elements() / shape[0] / groups]))?;
-    let y = call.standardize(grouped, [2].into_iter().collect(), epsilon)?.y;
-    let y = call.reshape(y, shape)?;
-    Ok(vec![call.scale_shift(y, [gamma, beta], 1)?])
+    let grouped = node.reshape(x, Shape::from([shape[0], groups, shape.elements() / shape[0] / groups]))?;
+    let y = node.standardize(grouped, [2].into_iter().collect(), epsilon)?.y;
+    let y = node.reshape(y, shape)?;
+    Ok(vec![node.scale_shift(y, [gamma, beta], 1)?])
 }
 
-pub(super) fn layer(call: &mut Call) -> Yield {
-    let [x, gamma, beta] = call.inputs()?;
-    let epsilon = call.float_or("eps", 1e-5)? as f32;
-    let at = call.axis_or("axis", -1, call.shape(x).rank())?;
-    call.ignore(&["output_mean_var"]);
-    let Standard { y, mean, .. } = call.standardize(x, [at].into_iter().collect(), epsilon)?;
-    let y = call.scale_shift(y, [gamma, beta], at)?;
+pub(super) fn layer(node: &mut ImportedNode) -> NodeResult {
+    let [x, gamma, beta] = node.inputs()?;
+    let epsilon = node.float_or("eps", 1e-5)? as f32;
+    let at = node.axis_or("axis", -1, node.shape(x).rank())?;
+    node.ignore(&["output_mean_var"]);
+    let Standard { y, mean, .. } = node.standardize(x, [at].into_iter().collect(), epsilon)?;
+    let y = node.scale_shift(y, [gamma, beta], at)?;
     let mut yielded = vec![y];
-    if 1 < call.n_outputs() {
+    if 1 < node.n_outputs() {
         yielded.push(mean);
     }
     Ok(yielded)
 }
 
 /// `x / sqrt(sum of squares + eps)` for each picture, across channels, or for each channel.
-pub(super) fn l2(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let rank = call.shape(x).rank();
-    let axes: SmallVec<[usize; 4]> = match call.text_or("mode", "instance") {
+pub(super) fn l2(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let rank = node.shape(x).rank();
+    let axes: SmallVec<[usize; 4]> = match node.text_or("mode", "instance") {
         "instance" => (1..rank).collect(),
         "channel" => (1..rank.min(2)).collect(),
         "spatial" => (2..rank).collect(),
         other => refuse!("attribute `mode` is `{other}`"),
     };
-    let epsilon = call.float_or("eps", 1e-10)?;
-    let squares = call.reduce(ReduceKind::SumSquare, x, axes, true)?;
-    let epsilon = call.number(epsilon, call.dtype(x));
-    let shifted = call.binary(Binary::Add, squares, epsilon)?;
-    let norm = call.unary(Unary::Sqrt, shifted)?;
-    Ok(vec![call.binary(Binary::Div, x, norm)?])
+    let epsilon = node.float_or("eps", 1e-10)?;
+    let squares = node.reduce(ReduceKind::SumSquare, x, axes, true)?;
+    let epsilon = node.number(epsilon, node.dtype(x));
+    let shifted = node.binary(Binary::Add, squares, epsilon)?;
+    let norm = node.unary(Unary::Sqrt, shifted)?;
+    Ok(vec![node.binary(Binary::Div, x, norm)?])
 }
 
-pub(super) fn lrn(call: &mut Call) -> Yield {
-    let size = call.count("nsize")?;
+pub(super) fn lrn(node: &mut ImportedNode) -> NodeResult {
+    let size = node.count("nsize")?;
     let [alpha, beta, bias] =
-        [("alpha", 1e-4), ("beta", 0.75), ("knorm", 2.0)].map(|(name, default)| call.float_or(name, default));
+        [("alpha", 1e-4), ("beta", 0.75), ("knorm", 2.0)].map(|(name, default)| node.float_or(name, default));
     let lrn = Lrn { size, alpha: alpha? as f32, beta: beta? as f32, bias: bias? as f32 };
-    Ok(vec![call.apply_f32(lrn, &[call.input(0)?])?])
+    Ok(vec![node.apply_f32(lrn, &[node.input(0)?])?])
 }
 
-pub(super) fn softmax(call: &mut Call) -> Yield {
-    exponentials(call, false, 1.0)
+pub(super) fn softmax(node: &mut ImportedNode) -> NodeResult {
+    exponentials(node, false, 1.0)
 }
 
-pub(super) fn softmin(call: &mut Call) -> Yield {
-    exponentials(call, false, -1.0)
+pub(super) fn softmin(node: &mut ImportedNode) -> NodeResult {
+    exponentials(node, false, -1.0)
 }
 
-pub(super) fn log_softmax(call: &mut Call) -> Yield {
-    exponentials(call, true, 1.0)
+pub(super) fn log_softmax(node: &mut ImportedNode) -> NodeResult {
+    exponentials(node, true, 1.0)
 }
 
 /// With a length, what lies behind it has no part and becomes 0.
-fn exponentials(call: &mut Call, log: bool, sign: f64) -> Yield {
-    let x = call.input(0)?;
-    let dtype = call.dtype_attribute("dtype")?;
-    let at = call.axis_or("axis", -1, call.shape(x).rank())?;
-    let factor = sign / call.float_or("temperature", 1.0)?;
+fn exponentials(node: &mut ImportedNode, log: bool, sign: f64) -> NodeResult {
+    let x = node.input(0)?;
+    let dtype = node.dtype_attribute("dtype")?;
+    let at = node.axis_or("axis", -1, node.shape(x).rank())?;
+    let factor = sign / node.float_or("temperature", 1.0)?;
     let mut x = x;
     if factor != 1.0 {
-        let factor = call.number(factor, call.dtype(x));
-        x = call.binary(Binary::Mul, x, factor)?;
+        let factor = node.number(factor, node.dtype(x));
+        x = node.binary(Binary::Mul, x, factor)?;
     }
-    let used = match call.flag("use_length")? {
-        true => Some(lengths(call, x, at)?),
+    let used = match node.flag("use_length")? {
+        true => Some(lengths(node, x, at)?),
         false => None,
     };
     if let Some(used) = used {
-        let nothing = call.number(f64::NEG_INFINITY, call.dtype(x));
-        x = call.select(used, x, nothing)?;
+        let nothing = node.number(f64::NEG_INFINITY, node.dtype(x));
+        x = node.select(used, x, nothing)?;
     }
-    let mut y = call.apply_f32(Softmax { axis: at, log }, &[x])?;
+    let mut y = node.apply_f32(Softmax { axis: at, log }, &[x])?;
     if let Some(used) = used {
-        let zero = call.number(0.0, call.dtype(y));
-        y = call.select(used, y, zero)?;
+        let zero = node.number(0.0, node.dtype(y));
+        y = node.select(used, y, zero)?;
     }
     Ok(vec![match dtype {
-        Some(dtype) => call.cast(y, dtype)?,
+        Some(dtype) => node.cast(y, dtype)?,
         None => y,
     }])
 }
 
 /// Which elements lie within the lengths of operand 1, which has the shape without axis `at`.
-fn lengths(call: &mut Call, x: Operand, at: usize) -> Result<Operand, Refusal> {
-    let lengths = call.input(1)?;
-    let shape = call.shape(x);
-    let mut spread = call.shape(lengths);
+fn lengths(node: &mut ImportedNode, x: Operand, at: usize) -> Result<Operand, Refusal> {
+    let lengths = node.input(1)?;
+    let shape = node.shape(x);
+    let mut spread = node.shape(lengths);
     if spread.rank() + 1 != shape.rank() {
         refuse!("lengths of shape {spread} do not fit {shape}");
     }
     spread.insert(at, 1);
-    let lengths = call.reshape(lengths, spread)?;
-    within(call, lengths, shape[at], at, shape.rank())
+    let lengths = node.reshape(lengths, spread)?;
+    within(node, lengths, shape[at], at, shape.rank())
 }
 
 /// Over everything of a picture, or across channels.
-pub(super) fn softmax_activation(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    match call.text_or("mode", "instance") {
-        "instance" => Ok(vec![flat_softmax(call, x)?]),
+pub(super) fn softmax_activation(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    match node.text_or("mode", "instance") {
+        "instance" => Ok(vec![flat_softmax(node, x)?]),
         "channel" => {
-            let at = axis(1, call.shape(x).rank())?;
-            Ok(vec![call.apply_f32(Softmax { axis: at, log: false }, &[x])?])
+            let at = axis(1, node.shape(x).rank())?;
+            Ok(vec![node.apply_f32(Softmax { axis: at, log: false }, &[x])?])
         }
         other => refuse!("attribute `mode` is `{other}`, not `instance` or `channel`"),
     }
 }
 
 /// Over all but the first dimension.
-pub(super) fn flat_softmax(call: &mut Call, x: Operand) -> Result<Operand, Refusal> {
-    let shape = call.shape(x);
-    let flat = super::shape::flattened(call, x)?;
-    let y = call.apply_f32(Softmax { axis: 1, log: false }, &[flat])?;
-    call.reshape(y, shape)
+pub(super) fn flat_softmax(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
+    let shape = node.shape(x);
+    let flat = super::shape::flattened(node, x)?;
+    let y = node.apply_f32(Softmax { axis: 1, log: false }, &[flat])?;
+    node.reshape(y, shape)
 }

@@ -6,40 +6,39 @@ use types::Shape;
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Reset, Sweep};
 
-use super::Yield;
-use crate::common::{Network, Operand, refuse};
-use crate::mxnet::call::Call;
+use crate::common::{Network, NodeResult, Operand, refuse};
+use crate::mxnet::node::ImportedNode;
 
 /// `data: [seq, batch, in]`, all parameters as one vector, the first states `[layers * d, batch, u]`.
 ///
 /// Parameters: for each layer and direction the weights of the input, `[g u, in]`, and of the state, `[g u, u]`; then for
 /// each again both biases, `[g u]`. Yields `[seq, batch, d u]`, and with `state_outputs` the last states.
-pub(super) fn rnn(call: &mut Call) -> Yield {
+pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
     // Dropout between layers is training's.
-    call.ignore(&["p", "lstm_state_clip_nan"]);
+    node.ignore(&["p", "lstm_state_clip_nan"]);
     for name in ["projection_size", "lstm_state_clip_min", "lstm_state_clip_max"] {
-        if let Some(value) = call.float(name)? {
+        if let Some(value) = node.float(name)? {
             refuse!("attribute `{name}` ({value}) is not supported");
         }
     }
-    if call.flag("use_sequence_length")? {
+    if node.flag("use_sequence_length")? {
         refuse!("attribute `use_sequence_length` is not supported");
     }
     // Gates in the order of `Cell`, by their place in MXNet's: LSTM i, f, c, o; GRU r, z, n.
-    let (cell, order): (Cell, &[usize]) = match call.text_or("mode", "") {
+    let (cell, order): (Cell, &[usize]) = match node.text_or("mode", "") {
         "lstm" => (Cell::LSTM, &[0, 3, 1, 2]),
         "gru" => (Cell::gru(Reset::AfterProduct), &[1, 0, 2]),
         "rnn_tanh" => (Cell::Rnn { activation: Unary::Tanh }, &[0]),
         "rnn_relu" => (Cell::Rnn { activation: Unary::Relu }, &[0]),
         other => refuse!("attribute `mode` is `{other}`"),
     };
-    let sweep = if call.flag("bidirectional")? { Sweep::Both } else { Sweep::Forward };
-    let (units, layers) = (call.count("state_size")?, call.count("num_layers")?);
-    let with_states = call.flag("state_outputs")?;
-    let [mut x, parameters, h] = call.inputs()?;
-    let c = if cell.has_memory() { Some(call.input(3)?) } else { None };
-    let &[seq, batch, mut inputs] = &call.shape(x)[..] else {
-        refuse!("input {} does not have three dimensions", call.shape(x))
+    let sweep = if node.flag("bidirectional")? { Sweep::Both } else { Sweep::Forward };
+    let (units, layers) = (node.count("state_size")?, node.count("num_layers")?);
+    let with_states = node.flag("state_outputs")?;
+    let [mut x, parameters, h] = node.inputs()?;
+    let c = if cell.has_memory() { Some(node.input(3)?) } else { None };
+    let &[seq, batch, mut inputs] = &node.shape(x)[..] else {
+        refuse!("input {} does not have three dimensions", node.shape(x))
     };
     let directions = sweep.directions();
     let rows = cell.gates().saturating_mul(units);
@@ -47,41 +46,41 @@ pub(super) fn rnn(call: &mut Call) -> Yield {
     let first_bias = (1..layers)
         .fold(weights(inputs), |sum: usize, _| sum.saturating_add(weights(directions.saturating_mul(units))));
     let all = first_bias.saturating_add(layers.saturating_mul(directions).saturating_mul(2).saturating_mul(rows));
-    if call.shape(parameters)[..] != [all] {
-        refuse!("parameters of shape {} are not the {all} of this network", call.shape(parameters));
+    if node.shape(parameters)[..] != [all] {
+        refuse!("parameters of shape {} are not the {all} of this network", node.shape(parameters));
     }
-    let mut places = Places { parameters, shape: call.shape(parameters), weight: 0, bias: first_bias };
+    let mut places = Places { parameters, shape: node.shape(parameters), weight: 0, bias: first_bias };
     let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
     for layer in 0..layers {
         let mut w = Vec::new();
         let mut r = Vec::new();
         for _ in 0..directions {
-            w.push(places.weights(call, order, units, inputs)?);
-            r.push(places.weights(call, order, units, units)?);
+            w.push(places.weights(node, order, units, inputs)?);
+            r.push(places.weights(node, order, units, units)?);
         }
         let mut biases = [Vec::new(), Vec::new()];
         for _ in 0..directions {
             for bias in &mut biases {
-                bias.push(places.biases(call, order, units)?);
+                bias.push(places.biases(node, order, units)?);
             }
         }
-        let w = stacked(call, &w, Shape::from([1, rows, inputs]))?;
-        let r = stacked(call, &r, Shape::from([1, rows, units]))?;
+        let w = stacked(node, &w, Shape::from([1, rows, inputs]))?;
+        let r = stacked(node, &r, Shape::from([1, rows, units]))?;
         let [input_bias, state_bias] = biases;
         let biases =
-            [stacked(call, &input_bias, Shape::from([1, rows]))?, stacked(call, &state_bias, Shape::from([1, rows]))?];
-        let h = states(call, h, layer * directions, directions)?;
+            [stacked(node, &input_bias, Shape::from([1, rows]))?, stacked(node, &state_bias, Shape::from([1, rows]))?];
+        let h = states(node, h, layer * directions, directions)?;
         let c = match c {
-            Some(c) => Some(states(call, c, layer * directions, directions)?),
+            Some(c) => Some(states(node, c, layer * directions, directions)?),
             None => None,
         };
         let network =
             Network { cell: cell.clone(), sweep, x, w, r, biases: Some(biases), h: Some(h), c, peepholes: None };
-        let yielded = call.recurrent(network)?;
+        let yielded = node.recurrent(network)?;
         // `[seq, d, batch, u]` to `[seq, batch, d u]`.
-        let y = call.transpose(yielded[0], &[0, 2, 1, 3])?;
+        let y = node.transpose(yielded[0], &[0, 2, 1, 3])?;
         inputs = directions * units;
-        x = call.reshape(y, Shape::from([seq, batch, inputs]))?;
+        x = node.reshape(y, Shape::from([seq, batch, inputs]))?;
         last_h.push(yielded[1]);
         last_c.extend(yielded.get(2));
     }
@@ -91,7 +90,7 @@ pub(super) fn rnn(call: &mut Call) -> Yield {
             match states[..] {
                 [] => {}
                 [state] => outputs.push(state),
-                _ => outputs.push(call.apply(Concat { axis: 0 }, &states)?),
+                _ => outputs.push(node.apply(Concat { axis: 0 }, &states)?),
             }
         }
     }
@@ -110,7 +109,7 @@ impl Places {
     /// Gates of `units` rows with `columns` each, in another order.
     fn part(
         &self,
-        call: &mut Call,
+        node: &mut ImportedNode,
         start: usize,
         order: &[usize],
         units: usize,
@@ -120,45 +119,51 @@ impl Places {
         let mut gates = Vec::new();
         for gate in order {
             let slice = Slice::range(&self.shape, 0, start + gate * size, size);
-            gates.push(call.apply_always(slice, &[self.parameters])?);
+            gates.push(node.apply_folded(slice, &[self.parameters])?);
         }
         match gates[..] {
             [gate] => Ok(gate),
-            _ => call.apply_always(Concat { axis: 0 }, &gates),
+            _ => node.apply_folded(Concat { axis: 0 }, &gates),
         }
     }
 
-    fn weights(&mut self, call: &mut Call, order: &[usize], units: usize, columns: usize) -> Result<Operand, Refusal> {
-        let part = self.part(call, self.weight, order, units, columns)?;
+    fn weights(
+        &mut self,
+        node: &mut ImportedNode,
+        order: &[usize],
+        units: usize,
+        columns: usize,
+    ) -> Result<Operand, Refusal> {
+        let part = self.part(node, self.weight, order, units, columns)?;
         self.weight += order.len() * units * columns;
         Ok(part)
     }
 
-    fn biases(&mut self, call: &mut Call, order: &[usize], units: usize) -> Result<Operand, Refusal> {
-        let part = self.part(call, self.bias, order, units, 1)?;
+    fn biases(&mut self, node: &mut ImportedNode, order: &[usize], units: usize) -> Result<Operand, Refusal> {
+        let part = self.part(node, self.bias, order, units, 1)?;
         self.bias += order.len() * units;
         Ok(part)
     }
 }
 
 /// Parts of the directions, each in a shape that begins with 1, joined along that dimension.
-fn stacked(call: &mut Call, parts: &[Operand], shape: Shape) -> Result<Operand, Refusal> {
+fn stacked(node: &mut ImportedNode, parts: &[Operand], shape: Shape) -> Result<Operand, Refusal> {
     let mut shaped = Vec::new();
     for &part in parts {
-        shaped.push(call.reshape(part, shape.clone())?);
+        shaped.push(node.reshape(part, shape.clone())?);
     }
     match shaped[..] {
         [part] => Ok(part),
-        _ => call.apply_always(Concat { axis: 0 }, &shaped),
+        _ => node.apply_folded(Concat { axis: 0 }, &shaped),
     }
 }
 
 /// The states of a layer.
-fn states(call: &mut Call, all: Operand, first: usize, directions: usize) -> Result<Operand, Refusal> {
-    let shape = call.shape(all);
+fn states(node: &mut ImportedNode, all: Operand, first: usize, directions: usize) -> Result<Operand, Refusal> {
+    let shape = node.shape(all);
     match shape.first() {
         Some(&count) if count == directions => Ok(all),
-        Some(&count) if first + directions <= count => call.apply(Slice::range(&shape, 0, first, directions), &[all]),
+        Some(&count) if first + directions <= count => node.apply(Slice::range(&shape, 0, first, directions), &[all]),
         _ => refuse!("states of shape {shape} are too few"),
     }
 }

@@ -7,37 +7,35 @@ use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
 
 use super::grid::{Mode, Outside, Sampler};
-use crate::common::{Operand, counts, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// `x: [n, c, h, w]`, `boxes: [r, 4]` from corner to corner, `pictures: [r]` -> `[r, c, output_height, output_width]`: each
 /// box is cut into bins, and each bin is the mean or the largest of samples at a grid in it.
-pub(super) fn roi_align(call: &mut Call) -> Yield {
-    let (x, boxes, pictures) = (call.input(0)?, call.input(1)?, call.input(2)?);
-    let (shape, count) = (call.shape(x), call.shape(boxes)[..].first().copied().unwrap_or(0));
-    if shape.rank() != 4 || call.shape(boxes)[..] != [count, 4] || call.shape(pictures)[..] != [count] {
-        refuse!("boxes {} and their pictures {} do not fit {shape}", call.shape(boxes), call.shape(pictures));
+pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
+    let (x, boxes, pictures) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let (shape, count) = (node.shape(x), node.shape(boxes)[..].first().copied().unwrap_or(0));
+    if shape.rank() != 4 || node.shape(boxes)[..] != [count, 4] || node.shape(pictures)[..] != [count] {
+        refuse!("boxes {} and their pictures {} do not fit {shape}", node.shape(boxes), node.shape(pictures));
     }
-    if [x, boxes].iter().any(|&operand| call.dtype(operand) != DType::F32) || shape.elements() == 0 {
-        refuse!("{}{shape} is not supported, only f32 with elements is", call.dtype(x));
+    if [x, boxes].iter().any(|&operand| node.dtype(operand) != DType::F32) || shape.elements() == 0 {
+        refuse!("{}{shape} is not supported, only f32 with elements is", node.dtype(x));
     }
-    let (kind, join) = match call.text_or("mode", "avg") {
+    let (kind, join) = match node.text_or("mode", "avg") {
         "avg" => (ReduceKind::Mean, Binary::Add),
         // By ONNX's definition the largest of the four weighted cells, not of their sums.
         "max" => (ReduceKind::Max, Binary::Max),
         other => refuse!("attribute `mode` is `{other}`"),
     };
-    let default = if call.opset() < 16 { "output_half_pixel" } else { "half_pixel" };
-    let half_pixel = match call.text_or("coordinate_transformation_mode", default) {
+    let default = if node.opset() < 16 { "output_half_pixel" } else { "half_pixel" };
+    let half_pixel = match node.text_or("coordinate_transformation_mode", default) {
         "half_pixel" => true,
         "output_half_pixel" => false,
         other => refuse!("attribute `coordinate_transformation_mode` is `{other}`"),
     };
-    let scale = f64::from(call.float_or("spatial_scale", 1.0)?);
-    let bins = counts(&[call.int_or("output_height", 1)?, call.int_or("output_width", 1)?], "output_height")?;
-    let samples = counts(&[call.int_or("sampling_ratio", 0)?], "sampling_ratio")?[0];
+    let scale = f64::from(node.float_or("spatial_scale", 1.0)?);
+    let bins = counts(&[node.int_or("output_height", 1)?, node.int_or("output_width", 1)?], "output_height")?;
+    let samples = counts(&[node.int_or("sampling_ratio", 0)?], "sampling_ratio")?[0];
     if samples == 0 {
         refuse!("attribute `sampling_ratio` is 0: as many samples as the boxes are large are not supported");
     }
@@ -48,54 +46,54 @@ pub(super) fn roi_align(call: &mut Call) -> Yield {
     let (mut taps, mut inside) = (Vec::new(), None);
     for axis in 0..2 {
         // Columns are left, upper, right and lower.
-        let corner = |call: &mut Call, column: usize| {
-            let corner = call.apply(ops::Slice::range(&Shape::from([count, 4]), 1, column, 1), &[boxes])?;
-            let (scale, half) = (call.number(scale, DType::F32), call.number(0.5, DType::F32));
-            let corner = call.binary(Binary::Mul, corner, scale)?;
-            if half_pixel { call.binary(Binary::Sub, corner, half) } else { Ok(corner) }
+        let corner = |node: &mut ImportedNode, column: usize| {
+            let corner = node.apply(ops::Slice::range(&Shape::from([count, 4]), 1, column, 1), &[boxes])?;
+            let (scale, half) = (node.number(scale, DType::F32), node.number(0.5, DType::F32));
+            let corner = node.binary(Binary::Mul, corner, scale)?;
+            if half_pixel { node.binary(Binary::Sub, corner, half) } else { Ok(corner) }
         };
-        let (start, end) = (corner(call, 1 - axis)?, corner(call, 3 - axis)?);
-        let mut size = call.binary(Binary::Sub, end, start)?;
+        let (start, end) = (corner(node, 1 - axis)?, corner(node, 3 - axis)?);
+        let mut size = node.binary(Binary::Sub, end, start)?;
         if !half_pixel {
-            let one = call.number(1.0, DType::F32);
-            size = call.binary(Binary::Max, size, one)?;
+            let one = node.number(1.0, DType::F32);
+            size = node.binary(Binary::Max, size, one)?;
         }
-        let whole = call.number(bins[axis] as f64, DType::F32);
-        let bin = call.binary(Binary::Div, size, whole)?;
+        let whole = node.number(bins[axis] as f64, DType::F32);
+        let bin = node.binary(Binary::Div, size, whole)?;
         let steps = Shape::from([1, places[axis + 1]]);
-        call.reserve(DType::F32, &steps)?;
-        let steps = call.constant(Tensor::from_fn(steps, |at| (at as f32 + 0.5) / samples as f32));
-        let way = call.binary(Binary::Mul, bin, steps)?;
-        let at = call.binary(Binary::Add, start, way)?;
+        node.reserve(DType::F32, &steps)?;
+        let steps = node.constant(Tensor::from_fn(steps, |at| (at as f32 + 0.5) / samples as f32));
+        let way = node.binary(Binary::Mul, bin, steps)?;
+        let at = node.binary(Binary::Add, start, way)?;
         let mut spread = Shape::from([count, 1, 1]);
         spread[axis + 1] = places[axis + 1];
-        let at = call.reshape(at, spread)?;
+        let at = node.reshape(at, spread)?;
         // Up to one cell outside counts as the edge, what is farther as 0.
         let extent = shape[axis + 2] as f64;
-        let (low, high) = (call.number(-1.0, DType::F32), call.number(extent, DType::F32));
-        let is_behind = call.compare(Compare::GreaterOrEqual, at, low)?;
-        let is_before = call.compare(Compare::LessOrEqual, at, high)?;
-        let is_inside = call.binary(Binary::And, is_behind, is_before)?;
+        let (low, high) = (node.number(-1.0, DType::F32), node.number(extent, DType::F32));
+        let is_behind = node.compare(Compare::GreaterOrEqual, at, low)?;
+        let is_before = node.compare(Compare::LessOrEqual, at, high)?;
+        let is_inside = node.binary(Binary::And, is_behind, is_before)?;
         inside = Some(match inside {
             None => is_inside,
-            Some(other) => call.binary(Binary::And, other, is_inside)?,
+            Some(other) => node.binary(Binary::And, other, is_inside)?,
         });
-        let held = call.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at)?;
-        taps.push(Mode::Linear.taps(call, held)?);
+        let held = node.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at)?;
+        taps.push(Mode::Linear.taps(node, held)?);
     }
-    let pictures = call.cast(pictures, DType::I64)?;
-    let pictures = call.reshape(pictures, Shape::from([count, 1, 1]))?;
-    let sampler = Sampler::new(call, x, pictures, Outside::Border)?;
-    let mut y = sampler.sampled(call, &taps, &places, join)?;
+    let pictures = node.cast(pictures, DType::I64)?;
+    let pictures = node.reshape(pictures, Shape::from([count, 1, 1]))?;
+    let sampler = Sampler::new(node, x, pictures, Outside::Border)?;
+    let mut y = sampler.sampled(node, &taps, &places, join)?;
     if let Some(inside) = inside {
         let mut spread = places;
         spread.push(1);
-        let (inside, zero) = (call.reshape(inside, spread)?, call.number(0.0, DType::F32));
-        y = call.select(inside, y, zero)?;
+        let (inside, zero) = (node.reshape(inside, spread)?, node.number(0.0, DType::F32));
+        y = node.select(inside, y, zero)?;
     }
-    let y = call.reshape(y, Shape::from([count, bins[0], samples, bins[1], samples, shape[1]]))?;
-    let y = call.reduce(kind, y, smallvec![2, 4], false)?;
-    Ok(vec![call.transpose(y, &[0, 3, 1, 2])?])
+    let y = node.reshape(y, Shape::from([count, bins[0], samples, bins[1], samples, shape[1]]))?;
+    let y = node.reduce(kind, y, smallvec![2, 4], false)?;
+    Ok(vec![node.transpose(y, &[0, 3, 1, 2])?])
 }
 
 /// Corners in increasing order: upper, left, lower, right.
@@ -136,20 +134,20 @@ impl Rectangle {
 
 /// `boxes: [n, b, 4]`, `scores: [n, classes, b]`, both known -> `[kept, 3]`, each batch, class and box: for each class the
 /// boxes with the best scores first, without those that overlap a better one too much.
-pub(super) fn non_max_suppression(call: &mut Call) -> Yield {
-    let (boxes, scores) = (call.known_for_shape(0, "boxes")?, call.known_for_shape(1, "scores")?);
-    let is_middle = match call.int_or("center_point_box", 0)? {
+pub(super) fn non_max_suppression(node: &mut ImportedNode) -> NodeResult {
+    let (boxes, scores) = (node.constant_for_shape(0, "boxes")?, node.constant_for_shape(1, "scores")?);
+    let is_middle = match node.int_or("center_point_box", 0)? {
         0 => false,
         1 => true,
         other => refuse!("attribute `center_point_box` is {other}"),
     };
-    let number = |call: &Call, ix: usize, what: &str| match call.optional(ix) {
+    let number = |node: &ImportedNode, ix: usize, what: &str| match node.optional(ix) {
         None => Ok(None),
-        Some(_) => call.known_number(ix, what).map(Some),
+        Some(_) => node.constant_number(ix, what).map(Some),
     };
-    let most = number(call, 2, "max_output_boxes_per_class")?.unwrap_or(0.0).max(0.0) as usize;
-    let overlap_most = number(call, 3, "iou_threshold")?.unwrap_or(0.0) as f32;
-    let score_least = number(call, 4, "score_threshold")?.map(|least| least as f32);
+    let most = number(node, 2, "max_output_boxes_per_class")?.unwrap_or(0.0).max(0.0) as usize;
+    let overlap_most = number(node, 3, "iou_threshold")?.unwrap_or(0.0) as f32;
+    let score_least = number(node, 4, "score_threshold")?.map(|least| least as f32);
     let (&[n, count, 4], &[batches, classes, others]) = (&boxes.shape()[..], &scores.shape()[..]) else {
         refuse!("boxes {} and scores {} do not fit", boxes.shape(), scores.shape());
     };
@@ -184,5 +182,5 @@ pub(super) fn non_max_suppression(call: &mut Call) -> Yield {
         }
     }
     let kept = Tensor::new(Shape::from([kept.len() / 3, 3]), kept).map_err(|error| Refusal(error.to_string()))?;
-    Ok(vec![call.constant(kept)])
+    Ok(vec![node.constant(kept)])
 }

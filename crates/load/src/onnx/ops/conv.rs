@@ -5,44 +5,42 @@ use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
 use super::window::{Pad, Window};
-use crate::common::{Operand, counts, refuse};
-use crate::onnx::call::Call;
+use crate::common::{NodeResult, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
-type Yield = Result<Vec<Operand>, Refusal>;
-
-fn groups(call: &Call) -> Result<usize, Refusal> {
-    Ok(counts(&[call.int_or("group", 1)?], "group")?[0])
+fn groups(node: &ImportedNode) -> Result<usize, Refusal> {
+    Ok(counts(&[node.int_or("group", 1)?], "group")?[0])
 }
 
 /// The attributes of a convolution without an epilogue.
-pub(super) fn read(call: &Call, x: &Shape, weight: &Shape) -> Result<ops::Conv, Refusal> {
+pub(super) fn read(node: &ImportedNode, x: &Shape, weight: &Shape) -> Result<ops::Conv, Refusal> {
     if x.rank() < 3 || weight.rank() != x.rank() {
         refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
     }
-    let window = Window::read(call, Some(&weight[2..]))?;
+    let window = Window::read(node, Some(&weight[2..]))?;
     let pad = window.pads(&x[2..])?;
     let epilogue = ops::Epilogue::default();
-    Ok(ops::Conv { stride: window.stride, dilation: window.dilation, pad, groups: groups(call)?, zero: 0, epilogue })
+    Ok(ops::Conv { stride: window.stride, dilation: window.dilation, pad, groups: groups(node)?, zero: 0, epilogue })
 }
 
-pub(super) fn conv(call: &mut Call) -> Yield {
-    let mut inputs = vec![call.input(0)?, call.input(1)?];
-    inputs.extend(call.optional(2));
-    let mut conv = read(call, &call.shape(inputs[0]), &call.shape(inputs[1]))?;
+pub(super) fn conv(node: &mut ImportedNode) -> NodeResult {
+    let mut inputs = vec![node.input(0)?, node.input(1)?];
+    inputs.extend(node.optional(2));
+    let mut conv = read(node, &node.shape(inputs[0]), &node.shape(inputs[1]))?;
     conv.epilogue = ops::Epilogue::bias(inputs.len() == 3);
-    Ok(vec![call.apply_f32(conv, &inputs)?])
+    Ok(vec![node.apply_f32(conv, &inputs)?])
 }
 
 /// `x: [n, c * cells, places]`, blocks at all places of a window -> the picture `[n, c, ..]` that they add up to: a
 /// transposed convolution, each cell of the window with a channel of its own.
-pub(super) fn col2im(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let extents = |call: &Call, ix: usize, what: &str| counts(&call.known_ints(ix, what)?, what);
-    let (image, block) = (extents(call, 1, "image_shape")?, extents(call, 2, "block_shape")?);
+pub(super) fn col2im(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let extents = |node: &ImportedNode, ix: usize, what: &str| counts(&node.constant_ints(ix, what)?, what);
+    let (image, block) = (extents(node, 1, "image_shape")?, extents(node, 2, "block_shape")?);
     let spatial = image.len();
-    let window = Window::read(call, Some(&block))?;
+    let window = Window::read(node, Some(&block))?;
     let pad = window.pads(&image)?;
-    let shape = call.shape(x);
+    let shape = node.shape(x);
     let cells: usize = block.iter().product();
     let &[n, blocks, places] = &shape[..] else { refuse!("input {shape} does not have three dimensions") };
     if cells == 0 || !blocks.is_multiple_of(cells) || block.len() != spatial {
@@ -63,27 +61,27 @@ pub(super) fn col2im(call: &mut Call) -> Yield {
     }
     let channels = blocks / cells;
     let weight: Shape = [blocks, 1].into_iter().chain(block.iter().copied()).collect();
-    call.reserve(DType::F32, &weight)?;
+    node.reserve(DType::F32, &weight)?;
     let weight = Tensor::from_fn(weight, |at| if at / cells % cells == at % cells { 1.0f32 } else { 0.0 });
-    let weight = call.constant(weight);
-    let x = call.reshape(x, rows)?;
+    let weight = node.constant(weight);
+    let x = node.reshape(x, rows)?;
     let (stride, dilation) = (window.stride, window.dilation);
     let epilogue = ops::Epilogue::default();
     let conv = ops::ConvTranspose { stride, dilation, pad, output_pad, groups: channels, epilogue };
-    Ok(vec![call.apply_f32(conv, &[x, weight])?])
+    Ok(vec![node.apply_f32(conv, &[x, weight])?])
 }
 
-pub(super) fn conv_transpose(call: &mut Call) -> Yield {
-    let mut inputs = vec![call.input(0)?, call.input(1)?];
-    inputs.extend(call.optional(2));
-    let (x, weight) = (call.shape(inputs[0]), call.shape(inputs[1]));
+pub(super) fn conv_transpose(node: &mut ImportedNode) -> NodeResult {
+    let mut inputs = vec![node.input(0)?, node.input(1)?];
+    inputs.extend(node.optional(2));
+    let (x, weight) = (node.shape(inputs[0]), node.shape(inputs[1]));
     if x.rank() < 3 || weight.rank() != x.rank() {
         refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
     }
     let spatial = x.rank() - 2;
-    let window = Window::read(call, Some(&weight[2..]))?;
+    let window = Window::read(node, Some(&weight[2..]))?;
     let list = |name: &str| -> Result<Option<SmallVec<[usize; 4]>>, Refusal> {
-        let list = call.ints(name)?.map(|list| counts(&list, name)).transpose()?;
+        let list = node.ints(name)?.map(|list| counts(&list, name)).transpose()?;
         match list {
             // The shape may be given with batch and channels.
             Some(list) if name == "output_shape" && list.len() == spatial + 2 => Ok(Some(list[2..].into())),
@@ -116,7 +114,7 @@ pub(super) fn conv_transpose(call: &mut Call) -> Yield {
             pads
         }
     };
-    let (epilogue, groups) = (ops::Epilogue::bias(inputs.len() == 3), groups(call)?);
+    let (epilogue, groups) = (ops::Epilogue::bias(inputs.len() == 3), groups(node)?);
     let (stride, dilation) = (window.stride, window.dilation);
-    Ok(vec![call.apply_f32(ops::ConvTranspose { stride, dilation, pad, output_pad, groups, epilogue }, &inputs)?])
+    Ok(vec![node.apply_f32(ops::ConvTranspose { stride, dilation, pad, output_pad, groups, epilogue }, &inputs)?])
 }

@@ -1,30 +1,28 @@
 //! Convolutions whose window's cells lie where the input says: each cell of the window is sampled, what follows is a product.
 
-use ir::{Refusal, ops};
+use ir::ops;
 use smallvec::SmallVec;
 use types::pointwise::Binary;
 use types::{DType, Shape, Tensor};
 
 use super::conv;
 use super::grid::{Mode, Outside, Sampler};
-use crate::common::{Operand, counts, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// `x: [n, c, h, w]`, `weight: [o, c / group, kh, kw]`, `offset: [n, offset_group kh kw 2, oh, ow]` in cells, then on
 /// demand `bias: [o]` and `mask: [n, offset_group kh kw, oh, ow]` -> `[n, o, oh, ow]`.
-pub(super) fn conv(call: &mut Call) -> Yield {
-    let (x, weight, offset) = (call.input(0)?, call.input(1)?, call.input(2)?);
-    let (shape, kernel) = (call.shape(x), call.shape(weight));
+pub(super) fn conv(node: &mut ImportedNode) -> NodeResult {
+    let (x, weight, offset) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let (shape, kernel) = (node.shape(x), node.shape(weight));
     let (&[n, channels, height, width], &[outputs, depth, rows, columns]) = (&shape[..], &kernel[..]) else {
         refuse!("input {shape} and weight {kernel} do not both have two spatial dimensions");
     };
-    if [x, weight, offset].iter().any(|&operand| call.dtype(operand) != DType::F32) || shape.elements() == 0 {
-        refuse!("{}{shape} is not supported, only f32 with elements is", call.dtype(x));
+    if [x, weight, offset].iter().any(|&operand| node.dtype(operand) != DType::F32) || shape.elements() == 0 {
+        refuse!("{}{shape} is not supported, only f32 with elements is", node.dtype(x));
     }
-    let window = conv::read(call, &shape, &kernel)?;
-    let parts = counts(&[call.int_or("offset_group", 1)?], "offset_group")?[0];
+    let window = conv::read(node, &shape, &kernel)?;
+    let parts = counts(&[node.int_or("offset_group", 1)?], "offset_group")?[0];
     if parts == 0 || !channels.is_multiple_of(parts) {
         refuse!("{channels} channels do not fall into {parts} groups of offsets");
     }
@@ -38,48 +36,48 @@ pub(super) fn conv(call: &mut Call) -> Yield {
         out[axis] = room / window.stride[axis] + 1;
     }
     let numbers = parts.saturating_mul(cells).saturating_mul(2);
-    if call.shape(offset)[..] != [n, numbers, out[0], out[1]] {
-        refuse!("offsets of shape {} are not those of {cells} cells at {out:?} places", call.shape(offset));
+    if node.shape(offset)[..] != [n, numbers, out[0], out[1]] {
+        refuse!("offsets of shape {} are not those of {cells} cells at {out:?} places", node.shape(offset));
     }
     // Each group of channels is a picture of its own.
     let places = Shape::from([n * parts, cells, out[0], out[1]]);
     let spread = Shape::from([n * parts, cells, 2, out[0], out[1]]);
-    let offset = call.reshape(offset, spread.clone())?;
+    let offset = node.reshape(offset, spread.clone())?;
     let mut chosen = Vec::new();
     for axis in 0..2 {
-        let moved = call.apply(ops::Slice::range(&spread, 2, axis, 1), &[offset])?;
-        let moved = call.reshape(moved, places.clone())?;
+        let moved = node.apply(ops::Slice::range(&spread, 2, axis, 1), &[offset])?;
+        let moved = node.reshape(moved, places.clone())?;
         // Where the window's cells lie without it.
         let mut base = Shape::from([1, cells, 1, 1]);
         base[2 + axis] = out[axis];
-        call.reserve(DType::F32, &base)?;
+        node.reserve(DType::F32, &base)?;
         let base = Tensor::from_fn(base, |at| {
             let (cell, place) = (at / out[axis], at % out[axis]);
             let tap = if axis == 0 { cell / columns } else { cell % columns };
             (place * window.stride[axis] + tap * window.dilation[axis]) as f32 - window.pad[axis][0] as f32
         });
-        let base = call.constant(base);
-        let at = call.binary(Binary::Add, moved, base)?;
-        chosen.push(Mode::Linear.taps(call, at)?);
+        let base = node.constant(base);
+        let at = node.binary(Binary::Add, moved, base)?;
+        chosen.push(Mode::Linear.taps(node, at)?);
     }
-    let pictures = call.reshape(x, Shape::from([n * parts, channels / parts, height, width]))?;
-    let batch = call.positions(n * parts, 0, places.rank())?;
-    let sampler = Sampler::new(call, pictures, batch, Outside::Zeros)?;
-    let mut sampled = sampler.sampled(call, &chosen, &places, Binary::Add)?;
-    if let Some(mask) = call.optional(4) {
-        if call.shape(mask)[..] != [n, parts * cells, out[0], out[1]] {
-            refuse!("a mask of shape {} is not that of {cells} cells at {out:?} places", call.shape(mask));
+    let pictures = node.reshape(x, Shape::from([n * parts, channels / parts, height, width]))?;
+    let batch = node.positions(n * parts, 0, places.rank())?;
+    let sampler = Sampler::new(node, pictures, batch, Outside::Zeros)?;
+    let mut sampled = sampler.sampled(node, &chosen, &places, Binary::Add)?;
+    if let Some(mask) = node.optional(4) {
+        if node.shape(mask)[..] != [n, parts * cells, out[0], out[1]] {
+            refuse!("a mask of shape {} is not that of {cells} cells at {out:?} places", node.shape(mask));
         }
         let mut spread = places;
         spread.push(1);
-        let mask = call.reshape(mask, spread)?;
-        sampled = call.binary(Binary::Mul, sampled, mask)?;
+        let mask = node.reshape(mask, spread)?;
+        sampled = node.binary(Binary::Mul, sampled, mask)?;
     }
     // Each cell of the window becomes a channel, so that the rest is a convolution by a window of one cell.
-    let sampled = call.transpose(sampled, &[0, 4, 1, 2, 3])?;
-    let sampled = call.reshape(sampled, Shape::from([n, channels * cells, out[0], out[1]]))?;
-    let weight = call.reshape(weight, Shape::from([outputs, depth * cells, 1, 1]))?;
-    let bias = call.optional(3);
+    let sampled = node.transpose(sampled, &[0, 4, 1, 2, 3])?;
+    let sampled = node.reshape(sampled, Shape::from([n, channels * cells, out[0], out[1]]))?;
+    let weight = node.reshape(weight, Shape::from([outputs, depth * cells, 1, 1]))?;
+    let bias = node.optional(3);
     let flat = ops::Conv {
         stride: SmallVec::from_elem(1, 2),
         dilation: SmallVec::from_elem(1, 2),
@@ -89,5 +87,5 @@ pub(super) fn conv(call: &mut Call) -> Yield {
         epilogue: ops::Epilogue::bias(bias.is_some()),
     };
     let inputs: Vec<Operand> = [sampled, weight].into_iter().chain(bias).collect();
-    Ok(vec![call.apply(flat, &inputs)?])
+    Ok(vec![node.apply(flat, &inputs)?])
 }

@@ -7,10 +7,8 @@ use ir::{Refusal, ops};
 use smallvec::SmallVec;
 use types::Shape;
 
-use crate::common::{Operand, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// A tensor and the names of its axes, each once. Axes of `...` have the names 0, 1, .. from the end.
 struct Term {
@@ -18,9 +16,9 @@ struct Term {
     axes: Vec<char>,
 }
 
-pub(super) fn einsum(call: &mut Call) -> Yield {
-    let equation: String = call.text_or("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
-    let inputs = call.all_inputs()?;
+pub(super) fn einsum(node: &mut ImportedNode) -> NodeResult {
+    let equation: String = node.text_or("equation", "").chars().filter(|c| !c.is_whitespace()).collect();
+    let inputs = node.all_inputs()?;
     let (left, right) = equation.split_once("->").map_or((&equation[..], None), |(left, right)| (left, Some(right)));
     let words: Vec<&str> = left.split(',').collect();
     if words.len() != inputs.len() {
@@ -29,9 +27,9 @@ pub(super) fn einsum(call: &mut Call) -> Yield {
     let mut terms = Vec::new();
     let mut named = Vec::new();
     for (word, &x) in words.iter().zip(&inputs) {
-        let axes = axis_names(word, call.shape(x).rank(), &equation)?;
+        let axes = axis_names(word, node.shape(x).rank(), &equation)?;
         named.extend(axes.iter().copied());
-        terms.push(diagonals(call, Term { x, axes })?);
+        terms.push(diagonals(node, Term { x, axes })?);
     }
     let ellipsis = named.iter().copied().filter(char::is_ascii_digit).max();
     let rank_of_rest = ellipsis.map_or(0, |last| last as usize - '0' as usize + 1);
@@ -55,11 +53,11 @@ pub(super) fn einsum(call: &mut Call) -> Yield {
     while !rest.is_empty() {
         let next = rest.remove(0);
         let later: Vec<char> = rest.iter().flat_map(|term| term.axes.iter().copied()).chain(wanted.clone()).collect();
-        term = joined(call, term, next, &later)?;
+        term = joined(node, term, next, &later)?;
     }
-    let term = summed(call, term, &wanted)?;
+    let term = summed(node, term, &wanted)?;
     let order = order_of(&term.axes, &wanted)?;
-    Ok(vec![call.transpose(term.x, &order)?])
+    Ok(vec![node.transpose(term.x, &order)?])
 }
 
 /// Names of the axes of `...`, the first one first: they are counted from the end, as broadcasting does.
@@ -84,9 +82,9 @@ fn axis_names(word: &str, rank: usize, equation: &str) -> Result<Vec<char>, Refu
 }
 
 /// Takes the diagonal of axes with the same name.
-fn diagonals(call: &mut Call, mut term: Term) -> Result<Term, Refusal> {
+fn diagonals(node: &mut ImportedNode, mut term: Term) -> Result<Term, Refusal> {
     while let Some((first, second)) = repeated(&term.axes) {
-        let shape = call.shape(term.x);
+        let shape = node.shape(term.x);
         let extent = shape[first];
         if shape[second] != extent {
             refuse!("axes `{}` of {shape} differ", term.axes[first]);
@@ -96,13 +94,13 @@ fn diagonals(call: &mut Call, mut term: Term) -> Result<Term, Refusal> {
             .into_iter()
             .chain((0..shape.rank()).filter(|&axis| axis != first && axis != second))
             .collect();
-        let x = call.transpose(term.x, &order)?;
+        let x = node.transpose(term.x, &order)?;
         let inner: Vec<usize> = order[2..].iter().map(|&axis| shape[axis]).collect();
         let flat: Shape = [extent * extent].into_iter().chain(inner.iter().copied()).collect();
-        let x = call.reshape(x, flat.clone())?;
+        let x = node.reshape(x, flat.clone())?;
         let mut slice = ops::Slice::whole(&flat);
         (slice.step[0], slice.count[0]) = (if extent < 2 { 1 } else { extent as isize + 1 }, extent);
-        term.x = call.apply(slice, &[x])?;
+        term.x = node.apply(slice, &[x])?;
         let name = term.axes[first];
         term.axes = [name].into_iter().chain(order[2..].iter().map(|&axis| term.axes[axis])).collect();
     }
@@ -115,56 +113,57 @@ fn repeated(axes: &[char]) -> Option<(usize, usize)> {
 }
 
 /// Sums the axes that nobody wants.
-fn summed(call: &mut Call, term: Term, wanted: &[char]) -> Result<Term, Refusal> {
+fn summed(node: &mut ImportedNode, term: Term, wanted: &[char]) -> Result<Term, Refusal> {
     let gone: SmallVec<[usize; 4]> = (0..term.axes.len()).filter(|&axis| !wanted.contains(&term.axes[axis])).collect();
     if gone.is_empty() {
         return Ok(term);
     }
-    let x = call.reduce(ops::ReduceKind::Sum, term.x, gone, false)?;
+    let x = node.reduce(ops::ReduceKind::Sum, term.x, gone, false)?;
     Ok(Term { x, axes: term.axes.into_iter().filter(|name| wanted.contains(name)).collect() })
 }
 
 /// The product of two terms, summed over what only they have.
-fn joined(call: &mut Call, a: Term, b: Term, later: &[char]) -> Result<Term, Refusal> {
+fn joined(node: &mut ImportedNode, a: Term, b: Term, later: &[char]) -> Result<Term, Refusal> {
     let both = |name: &char| a.axes.contains(name) && b.axes.contains(name);
     let batch: Vec<char> = a.axes.iter().copied().filter(|name| both(name) && later.contains(name)).collect();
     let inner: Vec<char> = a.axes.iter().copied().filter(|name| both(name) && !later.contains(name)).collect();
     // What one of them has and nobody wants is summed first.
     let keep: Vec<char> = later.iter().copied().chain(inner.iter().copied()).collect();
-    let (a, b) = (summed(call, a, &keep)?, summed(call, b, &keep)?);
+    let (a, b) = (summed(node, a, &keep)?, summed(node, b, &keep)?);
     let free = |term: &Term, other: &Term| -> Vec<char> {
         term.axes.iter().copied().filter(|name| !other.axes.contains(name)).collect()
     };
     let (rows, columns) = (free(&a, &b), free(&b, &a));
-    let extent = |call: &Call, name: &char| {
-        let of = |term: &Term| term.axes.iter().position(|other| other == name).map(|axis| call.shape(term.x)[axis]);
+    let extent = |node: &ImportedNode, name: &char| {
+        let of = |term: &Term| term.axes.iter().position(|other| other == name).map(|axis| node.shape(term.x)[axis]);
         // Of two extents one may be 1, which broadcasts.
         of(&a).into_iter().chain(of(&b)).max().unwrap_or(1)
     };
-    let extents = |call: &Call, names: &[char]| -> Vec<usize> { names.iter().map(|name| extent(call, name)).collect() };
+    let extents =
+        |node: &ImportedNode, names: &[char]| -> Vec<usize> { names.iter().map(|name| extent(node, name)).collect() };
     let [batches, inners, row_extents, column_extents] =
-        [&batch, &inner, &rows, &columns].map(|names| extents(call, names));
+        [&batch, &inner, &rows, &columns].map(|names| extents(node, names));
     let size = |extents: &[usize]| extents.iter().product::<usize>();
-    let left = arranged(call, &a, [&batch, &rows, &inner], [&batches, &row_extents, &inners])?;
-    let right = arranged(call, &b, [&batch, &inner, &columns], [&batches, &inners, &column_extents])?;
-    let left = call.reshape(left, Shape::from([size(&batches), size(&row_extents), size(&inners)]))?;
-    let right = call.reshape(right, Shape::from([size(&batches), size(&inners), size(&column_extents)]))?;
-    let y = call.mat_mul(left, right)?;
+    let left = arranged(node, &a, [&batch, &rows, &inner], [&batches, &row_extents, &inners])?;
+    let right = arranged(node, &b, [&batch, &inner, &columns], [&batches, &inners, &column_extents])?;
+    let left = node.reshape(left, Shape::from([size(&batches), size(&row_extents), size(&inners)]))?;
+    let right = node.reshape(right, Shape::from([size(&batches), size(&inners), size(&column_extents)]))?;
+    let y = node.mat_mul(left, right)?;
     let shape: Shape = batches.iter().chain(&row_extents).chain(&column_extents).copied().collect();
-    let x = call.reshape(y, shape)?;
+    let x = node.reshape(y, shape)?;
     Ok(Term { x, axes: [batch, rows, columns].concat() })
 }
 
 /// A term with its axes in this order and of these extents.
 fn arranged(
-    call: &mut Call,
+    node: &mut ImportedNode,
     term: &Term,
     names: [&Vec<char>; 3],
     extents: [&Vec<usize>; 3],
 ) -> Result<Operand, Refusal> {
     let order = order_of(&term.axes, &names.map(|names| &names[..]).concat())?;
-    let x = call.transpose(term.x, &order)?;
-    call.expand(x, extents.map(|extents| &extents[..]).concat()[..].into())
+    let x = node.transpose(term.x, &order)?;
+    node.expand(x, extents.map(|extents| &extents[..]).concat()[..].into())
 }
 
 fn order_of(axes: &[char], wanted: &[char]) -> Result<Vec<usize>, Refusal> {

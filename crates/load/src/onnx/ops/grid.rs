@@ -5,27 +5,25 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
 
-use crate::common::{Operand, counts, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// The places of an affine transformation: `theta: [n, d, d + 1]` times the places of a picture -> `[n, ..spatial, d]`.
-pub(super) fn affine(call: &mut Call) -> Yield {
-    let theta = call.input(0)?;
-    let size = counts(&call.known_ints(1, "size")?, "size")?;
-    let aligned = call.flag("align_corners")?;
+pub(super) fn affine(node: &mut ImportedNode) -> NodeResult {
+    let theta = node.input(0)?;
+    let size = counts(&node.constant_ints(1, "size")?, "size")?;
+    let aligned = node.flag("align_corners")?;
     let Some(spatial) = size.len().checked_sub(2).filter(|spatial| (2..=3).contains(spatial)) else {
         refuse!("`size` has {} numbers, not 4 or 5", size.len());
     };
     let extents = &size[2..];
-    if call.shape(theta)[..] != [size[0], spatial, spatial + 1] {
-        refuse!("transformations of shape {} do not fit `size` {size:?}", call.shape(theta));
+    if node.shape(theta)[..] != [size[0], spatial, spatial + 1] {
+        refuse!("transformations of shape {} do not fit `size` {size:?}", node.shape(theta));
     }
     // A row for each place: its coordinates from -1 to 1, the last axis first, and a 1.
     let places: usize = extents.iter().product();
     let shape = Shape::from([places, spatial + 1]);
-    call.reserve(DType::F32, &shape)?;
+    node.reserve(DType::F32, &shape)?;
     let base = Tensor::from_fn(shape, |at| {
         let (mut place, column) = (at / (spatial + 1), at % (spatial + 1));
         if column == spatial {
@@ -43,11 +41,11 @@ pub(super) fn affine(call: &mut Call) -> Yield {
             (false, _) => (2.0 * at + 1.0) / extent as f32 - 1.0,
         }
     });
-    let base = call.constant(base);
-    let theta = call.transpose(theta, &[0, 2, 1])?;
-    let y = call.apply_f32(ops::MatMul::default(), &[base, theta])?;
+    let base = node.constant(base);
+    let theta = node.transpose(theta, &[0, 2, 1])?;
+    let y = node.apply_f32(ops::MatMul::default(), &[base, theta])?;
     let out: Shape = [size[0]].into_iter().chain(extents.iter().copied()).chain([spatial]).collect();
-    Ok(vec![call.reshape(y, out)?])
+    Ok(vec![node.reshape(y, out)?])
 }
 
 /// What a place outside the picture shows.
@@ -80,9 +78,9 @@ pub(super) struct Tap {
 }
 
 /// `x: [n, c, ..]`, `grid: [n, ..places, d]` from -1 to 1, the last axis first -> `[n, c, ..places]`.
-pub(super) fn sample(call: &mut Call) -> Yield {
-    let (x, grid) = (call.input(0)?, call.input(1)?);
-    let (shape, grid_shape) = (call.shape(x), call.shape(grid));
+pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
+    let (x, grid) = (node.input(0)?, node.input(1)?);
+    let (shape, grid_shape) = (node.shape(x), node.shape(grid));
     let rank = shape.rank();
     let spatial = rank.saturating_sub(2);
     if !(1..=3).contains(&spatial) || grid_shape.rank() != rank || grid_shape[rank - 1] != spatial {
@@ -90,58 +88,63 @@ pub(super) fn sample(call: &mut Call) -> Yield {
     }
     if grid_shape[0] != shape[0]
         || shape.elements() == 0
-        || call.dtype(x) != DType::F32
-        || call.dtype(grid) != DType::F32
+        || node.dtype(x) != DType::F32
+        || node.dtype(grid) != DType::F32
     {
-        refuse!("{}{shape} sampled by {}{grid_shape} is not supported", call.dtype(x), call.dtype(grid));
+        refuse!("{}{shape} sampled by {}{grid_shape} is not supported", node.dtype(x), node.dtype(grid));
     }
-    let aligned = call.flag("align_corners")?;
-    let outside = match call.text_or("padding_mode", "zeros") {
+    let aligned = node.flag("align_corners")?;
+    let outside = match node.text_or("padding_mode", "zeros") {
         "zeros" => Outside::Zeros,
         "border" => Outside::Border,
         "reflection" => Outside::Reflection { aligned },
         other => refuse!("attribute `padding_mode` is `{other}`"),
     };
-    let mode = match call.text_or("mode", "linear") {
+    let mode = match node.text_or("mode", "linear") {
         "linear" | "bilinear" => Mode::Linear,
         "nearest" => Mode::Nearest,
         "cubic" | "bicubic" => Mode::Cubic,
         other => refuse!("attribute `mode` is `{other}`"),
     };
     let places: Shape = grid_shape[..rank - 1].into();
-    let batch = call.positions(shape[0], 0, places.rank())?;
-    let sampler = Sampler::new(call, x, batch, outside)?;
+    let batch = node.positions(shape[0], 0, places.rank())?;
+    let sampler = Sampler::new(node, x, batch, outside)?;
     let mut taps = Vec::new();
     for axis in 0..spatial {
         let part = ops::Slice::range(&grid_shape, rank - 1, spatial - 1 - axis, 1);
-        let part = call.apply(part, &[grid])?;
-        let part = call.reshape(part, places.clone())?;
-        let at = sampler.place(call, part, axis, aligned)?;
-        taps.push(mode.taps(call, at)?);
+        let part = node.apply(part, &[grid])?;
+        let part = node.reshape(part, places.clone())?;
+        let at = sampler.place(node, part, axis, aligned)?;
+        taps.push(mode.taps(node, at)?);
     }
-    let y = sampler.sampled(call, &taps, &places, Binary::Add)?;
+    let y = sampler.sampled(node, &taps, &places, Binary::Add)?;
     let order: Vec<usize> = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
-    Ok(vec![call.transpose(y, &order)?])
+    Ok(vec![node.transpose(y, &order)?])
 }
 
 impl Sampler {
     /// Pictures `x: [n, c, ..]`, and for each place the number of its picture.
-    pub(super) fn new(call: &mut Call, x: Operand, picture: Operand, outside: Outside) -> Result<Sampler, Refusal> {
-        let shape = call.shape(x);
+    pub(super) fn new(
+        node: &mut ImportedNode,
+        x: Operand,
+        picture: Operand,
+        outside: Outside,
+    ) -> Result<Sampler, Refusal> {
+        let shape = node.shape(x);
         let extents: SmallVec<[usize; 3]> = shape[2..].into();
         let (cells, channels) = (extents.iter().product::<usize>(), shape[1]);
-        let table = call.reshape(x, Shape::from([shape[0], channels, cells]))?;
-        let table = call.transpose(table, &[0, 2, 1])?;
-        let table = call.reshape(table, Shape::from([shape[0] * cells, channels]))?;
-        let width = call.number(cells as f64, DType::I64);
-        let starts = call.binary(Binary::Mul, picture, width)?;
+        let table = node.reshape(x, Shape::from([shape[0], channels, cells]))?;
+        let table = node.transpose(table, &[0, 2, 1])?;
+        let table = node.reshape(table, Shape::from([shape[0] * cells, channels]))?;
+        let width = node.number(cells as f64, DType::I64);
+        let starts = node.binary(Binary::Mul, picture, width)?;
         Ok(Sampler { table, starts, extents, outside })
     }
 
     /// `[..places, c]`: for each choice of one tap an axis its cell times its weights, all of them joined.
     pub(super) fn sampled(
         &self,
-        call: &mut Call,
+        node: &mut ImportedNode,
         taps: &[Vec<Tap>],
         places: &Shape,
         join: Binary,
@@ -157,92 +160,92 @@ impl Sampler {
                     tap
                 })
                 .collect();
-            let part = self.weighted(call, &chosen, places)?;
+            let part = self.weighted(node, &chosen, places)?;
             joined = Some(match joined {
                 None => part,
-                Some(joined) => call.binary(join, joined, part)?,
+                Some(joined) => node.binary(join, joined, part)?,
             });
         }
         joined.ok_or_else(|| Refusal("there is nothing to sample".into()))
     }
 
     /// Coordinates in cells along an axis; `aligned` where -1 and 1 are the middles of the outermost cells.
-    fn place(&self, call: &mut Call, grid: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
+    fn place(&self, node: &mut ImportedNode, grid: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
         let extent = self.extents[axis] as f64;
         // `(x + 1) / 2 * (extent - 1)`, or `((x + 1) * extent - 1) / 2`.
         let (factor, term) =
             if aligned { ((extent - 1.0) / 2.0, (extent - 1.0) / 2.0) } else { (extent / 2.0, (extent - 1.0) / 2.0) };
-        let (factor, term) = (call.number(factor, DType::F32), call.number(term, DType::F32));
-        let scaled = call.binary(Binary::Mul, grid, factor)?;
-        let at = call.binary(Binary::Add, scaled, term)?;
+        let (factor, term) = (node.number(factor, DType::F32), node.number(term, DType::F32));
+        let scaled = node.binary(Binary::Mul, grid, factor)?;
+        let at = node.binary(Binary::Add, scaled, term)?;
         match self.outside {
             Outside::Zeros => Ok(at),
-            Outside::Border => call.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at),
-            Outside::Reflection { aligned } => self.reflected(call, at, axis, aligned),
+            Outside::Border => node.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at),
+            Outside::Reflection { aligned } => self.reflected(node, at, axis, aligned),
         }
     }
 
     /// Folds coordinates back at the middle of the outermost cells, or at their edge.
-    fn reflected(&self, call: &mut Call, at: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
+    fn reflected(&self, node: &mut ImportedNode, at: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
         let extent = self.extents[axis] as f64;
         let (low, high) = if aligned { (0.0, extent - 1.0) } else { (-0.5, extent - 0.5) };
         let range = high - low;
         if range == 0.0 {
-            let zero = call.number(0.0, DType::F32);
-            return call.binary(Binary::Mul, at, zero);
+            let zero = node.number(0.0, DType::F32);
+            return node.binary(Binary::Mul, at, zero);
         }
-        let [low, range, twice] = [low, range, 2.0 * range].map(|number| call.number(number, DType::F32));
+        let [low, range, twice] = [low, range, 2.0 * range].map(|number| node.number(number, DType::F32));
         // The way from the lower end, there and back again and again.
-        let way = call.binary(Binary::Sub, at, low)?;
-        let turns = call.binary(Binary::Div, way, twice)?;
-        let turns = call.unary(Unary::Floor, turns)?;
-        let whole = call.binary(Binary::Mul, turns, twice)?;
-        let way = call.binary(Binary::Sub, way, whole)?;
-        let back = call.binary(Binary::Sub, twice, way)?;
-        let is_there = call.compare(Compare::LessOrEqual, way, range)?;
-        let folded = call.select(is_there, way, back)?;
-        call.binary(Binary::Add, folded, low)
+        let way = node.binary(Binary::Sub, at, low)?;
+        let turns = node.binary(Binary::Div, way, twice)?;
+        let turns = node.unary(Unary::Floor, turns)?;
+        let whole = node.binary(Binary::Mul, turns, twice)?;
+        let way = node.binary(Binary::Sub, way, whole)?;
+        let back = node.binary(Binary::Sub, twice, way)?;
+        let is_there = node.compare(Compare::LessOrEqual, way, range)?;
+        let folded = node.select(is_there, way, back)?;
+        node.binary(Binary::Add, folded, low)
     }
 
     /// The cells of a choice of taps, `[..places, c]`, times their weights.
-    fn weighted(&self, call: &mut Call, taps: &[Tap], places: &Shape) -> Result<Operand, Refusal> {
+    fn weighted(&self, node: &mut ImportedNode, taps: &[Tap], places: &Shape) -> Result<Operand, Refusal> {
         let (mut indices, mut weight, mut inside) = (Vec::new(), None::<Operand>, None::<Operand>);
         for (axis, tap) in taps.iter().enumerate() {
             let last = self.extents[axis] as f32 - 1.0;
             // Taps of a place may lie beyond the picture where the place itself does not.
             let cell = match self.outside {
-                Outside::Reflection { aligned } => self.reflected(call, tap.cell, axis, aligned)?,
+                Outside::Reflection { aligned } => self.reflected(node, tap.cell, axis, aligned)?,
                 _ => tap.cell,
             };
-            let held = call.unary(Unary::Clip { min: 0.0, max: last }, cell)?;
-            let held = call.unary(Unary::Round, held)?;
+            let held = node.unary(Unary::Clip { min: 0.0, max: last }, cell)?;
+            let held = node.unary(Unary::Round, held)?;
             if self.outside == Outside::Zeros {
-                let is_inside = call.compare(Compare::Equal, held, cell)?;
+                let is_inside = node.compare(Compare::Equal, held, cell)?;
                 inside = Some(match inside {
                     None => is_inside,
-                    Some(other) => call.binary(Binary::And, other, is_inside)?,
+                    Some(other) => node.binary(Binary::And, other, is_inside)?,
                 });
             }
-            indices.push(call.cast(held, DType::I64)?);
+            indices.push(node.cast(held, DType::I64)?);
             weight = match (weight, tap.weight) {
-                (Some(a), Some(b)) => Some(call.binary(Binary::Mul, a, b)?),
+                (Some(a), Some(b)) => Some(node.binary(Binary::Mul, a, b)?),
                 (a, b) => a.or(b),
             };
         }
-        let flat = call.flat_index(&indices, &self.extents)?;
-        let flat = call.binary(Binary::Add, flat, self.starts)?;
-        let flat = call.expand(flat, places.clone())?;
-        let mut y = call.rows(self.table, flat)?;
+        let flat = node.flat_index(&indices, &self.extents)?;
+        let flat = node.binary(Binary::Add, flat, self.starts)?;
+        let flat = node.expand(flat, places.clone())?;
+        let mut y = node.rows(self.table, flat)?;
         let mut spread = places.clone();
         spread.push(1);
         if let Some(weight) = weight {
-            let weight = call.reshape(weight, spread.clone())?;
-            y = call.binary(Binary::Mul, y, weight)?;
+            let weight = node.reshape(weight, spread.clone())?;
+            y = node.binary(Binary::Mul, y, weight)?;
         }
         if let Some(inside) = inside {
-            let inside = call.reshape(inside, spread)?;
-            let zero = call.number(0.0, DType::F32);
-            y = call.select(inside, y, zero)?;
+            let inside = node.reshape(inside, spread)?;
+            let zero = node.number(0.0, DType::F32);
+            y = node.select(inside, y, zero)?;
         }
         Ok(y)
     }
@@ -258,34 +261,34 @@ pub(super) enum Mode {
 
 impl Mode {
     /// The cells along an axis that a coordinate has a part of.
-    pub(super) fn taps(self, call: &mut Call, at: Operand) -> Result<Vec<Tap>, Refusal> {
+    pub(super) fn taps(self, node: &mut ImportedNode, at: Operand) -> Result<Vec<Tap>, Refusal> {
         if let Mode::Nearest = self {
-            return Ok(vec![Tap { cell: call.unary(Unary::Round, at)?, weight: None }]);
+            return Ok(vec![Tap { cell: node.unary(Unary::Round, at)?, weight: None }]);
         }
-        let floor = call.unary(Unary::Floor, at)?;
-        let part = call.binary(Binary::Sub, at, floor)?;
-        let one = call.number(1.0, DType::F32);
+        let floor = node.unary(Unary::Floor, at)?;
+        let part = node.binary(Binary::Sub, at, floor)?;
+        let one = node.number(1.0, DType::F32);
         if let Mode::Linear = self {
-            let rest = call.binary(Binary::Sub, one, part)?;
-            let next = call.binary(Binary::Add, floor, one)?;
+            let rest = node.binary(Binary::Sub, one, part)?;
+            let next = node.binary(Binary::Add, floor, one)?;
             return Ok(vec![Tap { cell: floor, weight: Some(rest) }, Tap { cell: next, weight: Some(part) }]);
         }
         let mut taps = Vec::new();
         for step in -1..=2 {
-            let offset = call.number(f64::from(step), DType::F32);
-            let cell = call.binary(Binary::Add, floor, offset)?;
-            let distance = call.binary(Binary::Sub, part, offset)?;
-            let distance = call.unary(Unary::Abs, distance)?;
+            let offset = node.number(f64::from(step), DType::F32);
+            let cell = node.binary(Binary::Add, floor, offset)?;
+            let distance = node.binary(Binary::Sub, part, offset)?;
+            let distance = node.unary(Unary::Abs, distance)?;
             // Keys' kernel with a = -0.75: inside 1, and between 1 and 2.
             let polynomial: [f64; 4] = match step {
                 0 | 1 => [1.25, -2.25, 0.0, 1.0],
                 _ => [-0.75, 3.75, -6.0, 3.0],
             };
-            let mut weight = call.number(polynomial[0], DType::F32);
+            let mut weight = node.number(polynomial[0], DType::F32);
             for coefficient in &polynomial[1..] {
-                let coefficient = call.number(*coefficient, DType::F32);
-                weight = call.binary(Binary::Mul, weight, distance)?;
-                weight = call.binary(Binary::Add, weight, coefficient)?;
+                let coefficient = node.number(*coefficient, DType::F32);
+                weight = node.binary(Binary::Mul, weight, distance)?;
+                weight = node.binary(Binary::Add, weight, coefficient)?;
             }
             taps.push(Tap { cell, weight: Some(weight) });
         }

@@ -1,6 +1,6 @@
 //! The operators by theme, and the tables that find them: one for the default domain, and one for each other that is known.
 //!
-//! A new operator is one function and one row. A function reads operands and attributes off its [`Call`], as the opset
+//! A new operator is one function and one row. A function reads operands and attributes off its [`ImportedNode`], as the opset
 //! at hand defines them, applies ops, and yields the node's outputs. What it cannot express it refuses with a reason.
 
 mod boxes;
@@ -32,16 +32,14 @@ mod tree;
 mod unique;
 mod window;
 
-use ir::Refusal;
-
-use super::call::{Call, Entry};
-use crate::common::Operand;
+use super::node::{Entry, ImportedNode};
+use crate::common::NodeResult;
 
 /// Translates one node, which takes and yields tensors.
-type Translate = fn(&mut Call) -> Result<Vec<Operand>, Refusal>;
+type Translate = fn(&mut ImportedNode) -> NodeResult;
 
 /// Translates one node, which may also take and yield sequences and optionals.
-type TranslateEntries = fn(&mut Call) -> Result<Vec<Entry>, Refusal>;
+type TranslateEntries = fn(&mut ImportedNode) -> NodeResult<Entry>;
 
 /// The function of an operator.
 #[derive(Clone, Copy)]
@@ -52,12 +50,12 @@ pub(super) enum Row {
 
 impl Row {
     /// What the node yields.
-    pub(super) fn translate(self, call: &mut Call) -> Result<Vec<Entry>, Refusal> {
+    pub(super) fn translate(self, node: &mut ImportedNode) -> NodeResult<Entry> {
         match self {
-            Row::Entries(function) => function(call),
+            Row::Entries(function) => function(node),
             Row::Tensors(function) => {
-                call.only_tensors()?;
-                Ok(function(call)?.into_iter().map(Entry::Operand).collect())
+                node.only_tensors()?;
+                Ok(function(node)?.into_iter().map(Entry::Operand).collect())
             }
         }
     }

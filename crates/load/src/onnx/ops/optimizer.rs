@@ -5,10 +5,8 @@ use ir::Refusal;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape};
 
-use crate::common::{Operand, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// The inputs: rate, number of the step, then all parameters, all gradients, and lists of what is remembered.
 struct Step {
@@ -19,148 +17,148 @@ struct Step {
 }
 
 /// Reads the inputs, of which each parameter has so many.
-fn step(call: &mut Call, each: usize) -> Result<Step, Refusal> {
-    let inputs = call.all_inputs()?;
+fn step(node: &mut ImportedNode, each: usize) -> Result<Step, Refusal> {
+    let inputs = node.all_inputs()?;
     let count = inputs.len().saturating_sub(2) / each;
     if count == 0 || inputs.len() != 2 + each * count {
         refuse!("{} inputs are not two and {each} for each parameter", inputs.len());
     }
-    let dtype = call.dtype(inputs[2]);
+    let dtype = node.dtype(inputs[2]);
     if !matches!(dtype, DType::F32 | DType::F64) {
         refuse!("parameters of {dtype} are not supported, only f32 and f64 are");
     }
-    let rate = call.reshape(inputs[0], Shape::scalar())?;
-    let rate = call.cast(rate, dtype)?;
-    let number = call.reshape(inputs[1], Shape::scalar())?;
-    let number = call.cast(number, dtype)?;
-    let norm = call.float_or("norm_coefficient", 0.0)?;
+    let rate = node.reshape(inputs[0], Shape::scalar())?;
+    let rate = node.cast(rate, dtype)?;
+    let number = node.reshape(inputs[1], Shape::scalar())?;
+    let number = node.cast(number, dtype)?;
+    let norm = node.float_or("norm_coefficient", 0.0)?;
     let mut parameters = Vec::new();
     for ix in 0..count {
         let mut parameter: Vec<Operand> = (0..each).map(|list| inputs[2 + list * count + ix]).collect();
-        let shape = call.shape(parameter[0]);
-        if parameter.iter().any(|&operand| call.shape(operand) != shape || call.dtype(operand) != dtype) {
+        let shape = node.shape(parameter[0]);
+        if parameter.iter().any(|&operand| node.shape(operand) != shape || node.dtype(operand) != dtype) {
             refuse!("parameter {ix} of {dtype}{shape} has a gradient or a memory of another type");
         }
-        let decay = scaled(call, parameter[0], norm)?;
-        parameter[1] = call.binary(Binary::Add, decay, parameter[1])?;
+        let decay = scaled(node, parameter[0], norm)?;
+        parameter[1] = node.binary(Binary::Add, decay, parameter[1])?;
         parameters.push(parameter);
     }
     Ok(Step { rate, count: number, parameters })
 }
 
-fn scaled(call: &mut Call, x: Operand, factor: f32) -> Result<Operand, Refusal> {
-    let factor = call.number(f64::from(factor), call.dtype(x));
-    call.binary(Binary::Mul, x, factor)
+fn scaled(node: &mut ImportedNode, x: Operand, factor: f32) -> Result<Operand, Refusal> {
+    let factor = node.number(f64::from(factor), node.dtype(x));
+    node.binary(Binary::Mul, x, factor)
 }
 
-fn shifted(call: &mut Call, x: Operand, term: f32) -> Result<Operand, Refusal> {
-    let term = call.number(f64::from(term), call.dtype(x));
-    call.binary(Binary::Add, x, term)
+fn shifted(node: &mut ImportedNode, x: Operand, term: f32) -> Result<Operand, Refusal> {
+    let term = node.number(f64::from(term), node.dtype(x));
+    node.binary(Binary::Add, x, term)
 }
 
 /// `a x + b y`
-fn mixed(call: &mut Call, [a, b]: [f32; 2], [x, y]: [Operand; 2]) -> Result<Operand, Refusal> {
-    let (x, y) = (scaled(call, x, a)?, scaled(call, y, b)?);
-    call.binary(Binary::Add, x, y)
+fn mixed(node: &mut ImportedNode, [a, b]: [f32; 2], [x, y]: [Operand; 2]) -> Result<Operand, Refusal> {
+    let (x, y) = (scaled(node, x, a)?, scaled(node, y, b)?);
+    node.binary(Binary::Add, x, y)
 }
 
 /// Lists of what each parameter yields, one behind the other.
-fn joined(yielded: &[Vec<Operand>]) -> Yield {
+fn joined(yielded: &[Vec<Operand>]) -> NodeResult {
     let each = yielded.first().map_or(0, Vec::len);
     Ok((0..each).flat_map(|list| yielded.iter().map(move |parameter| parameter[list])).collect())
 }
 
 /// Duchi et al. 2011. `h` is the sum of all squared gradients.
-pub(super) fn adagrad(call: &mut Call) -> Yield {
-    let (decay, epsilon) = (call.float_or("decay_factor", 0.0)?, call.float_or("epsilon", 1e-6)?);
-    let step = step(call, 3)?;
-    let slower = scaled(call, step.count, decay)?;
-    let slower = shifted(call, slower, 1.0)?;
-    let rate = call.binary(Binary::Div, step.rate, slower)?;
+pub(super) fn adagrad(node: &mut ImportedNode) -> NodeResult {
+    let (decay, epsilon) = (node.float_or("decay_factor", 0.0)?, node.float_or("epsilon", 1e-6)?);
+    let step = step(node, 3)?;
+    let slower = scaled(node, step.count, decay)?;
+    let slower = shifted(node, slower, 1.0)?;
+    let rate = node.binary(Binary::Div, step.rate, slower)?;
     let mut yielded = Vec::new();
     for parameter in step.parameters {
         let [x, g, h] = parameter[..] else { refuse!("a parameter has three inputs") };
-        let squares = call.binary(Binary::Mul, g, g)?;
-        let h = call.binary(Binary::Add, h, squares)?;
-        let root = call.unary(Unary::Sqrt, h)?;
-        let root = shifted(call, root, epsilon)?;
-        let way = call.binary(Binary::Mul, rate, g)?;
-        let way = call.binary(Binary::Div, way, root)?;
-        yielded.push(vec![call.binary(Binary::Sub, x, way)?, h]);
+        let squares = node.binary(Binary::Mul, g, g)?;
+        let h = node.binary(Binary::Add, h, squares)?;
+        let root = node.unary(Unary::Sqrt, h)?;
+        let root = shifted(node, root, epsilon)?;
+        let way = node.binary(Binary::Mul, rate, g)?;
+        let way = node.binary(Binary::Div, way, root)?;
+        yielded.push(vec![node.binary(Binary::Sub, x, way)?, h]);
     }
     joined(&yielded)
 }
 
 /// Kingma & Ba 2014. `v` and `h` are the means of gradients and of their squares.
-pub(super) fn adam(call: &mut Call) -> Yield {
-    let (alpha, beta) = (call.float_or("alpha", 0.9)?, call.float_or("beta", 0.999)?);
-    let epsilon = call.float_or("epsilon", 1e-6)?;
-    let norm_post = call.float_or("norm_coefficient_post", 0.0)?;
-    let step = step(call, 4)?;
-    let dtype = call.dtype(step.rate);
+pub(super) fn adam(node: &mut ImportedNode) -> NodeResult {
+    let (alpha, beta) = (node.float_or("alpha", 0.9)?, node.float_or("beta", 0.999)?);
+    let epsilon = node.float_or("epsilon", 1e-6)?;
+    let norm_post = node.float_or("norm_coefficient_post", 0.0)?;
+    let step = step(node, 4)?;
+    let dtype = node.dtype(step.rate);
     // Means that began at 0 are too small in the first steps; step 0 is taken as it is.
-    let gone = |call: &mut Call, factor: f32| {
-        let factor = call.number(f64::from(factor), dtype);
-        let power = call.binary(Binary::Pow, factor, step.count)?;
-        let one = call.number(1.0, dtype);
-        call.binary(Binary::Sub, one, power)
+    let gone = |node: &mut ImportedNode, factor: f32| {
+        let factor = node.number(f64::from(factor), dtype);
+        let power = node.binary(Binary::Pow, factor, step.count)?;
+        let one = node.number(1.0, dtype);
+        node.binary(Binary::Sub, one, power)
     };
-    let (squares, gradients) = (gone(call, beta)?, gone(call, alpha)?);
-    let root = call.unary(Unary::Sqrt, squares)?;
-    let corrected = call.binary(Binary::Mul, step.rate, root)?;
-    let corrected = call.binary(Binary::Div, corrected, gradients)?;
-    let is_later = is_later(call, step.count)?;
-    let rate = call.select(is_later, corrected, step.rate)?;
+    let (squares, gradients) = (gone(node, beta)?, gone(node, alpha)?);
+    let root = node.unary(Unary::Sqrt, squares)?;
+    let corrected = node.binary(Binary::Mul, step.rate, root)?;
+    let corrected = node.binary(Binary::Div, corrected, gradients)?;
+    let is_later = is_later(node, step.count)?;
+    let rate = node.select(is_later, corrected, step.rate)?;
     let mut yielded = Vec::new();
     for parameter in step.parameters {
         let [x, g, v, h] = parameter[..] else { refuse!("a parameter has four inputs") };
-        let v = mixed(call, [alpha, 1.0 - alpha], [v, g])?;
-        let squares = call.binary(Binary::Mul, g, g)?;
-        let h = mixed(call, [beta, 1.0 - beta], [h, squares])?;
-        let root = call.unary(Unary::Sqrt, h)?;
-        let root = shifted(call, root, epsilon)?;
-        let way = call.binary(Binary::Div, v, root)?;
-        let way = call.binary(Binary::Mul, rate, way)?;
-        let x = call.binary(Binary::Sub, x, way)?;
-        yielded.push(vec![scaled(call, x, 1.0 - norm_post)?, v, h]);
+        let v = mixed(node, [alpha, 1.0 - alpha], [v, g])?;
+        let squares = node.binary(Binary::Mul, g, g)?;
+        let h = mixed(node, [beta, 1.0 - beta], [h, squares])?;
+        let root = node.unary(Unary::Sqrt, h)?;
+        let root = shifted(node, root, epsilon)?;
+        let way = node.binary(Binary::Div, v, root)?;
+        let way = node.binary(Binary::Mul, rate, way)?;
+        let x = node.binary(Binary::Sub, x, way)?;
+        yielded.push(vec![scaled(node, x, 1.0 - norm_post)?, v, h]);
     }
     joined(&yielded)
 }
 
 /// Gradients with a memory `v`, which Nesterov's way looks one step ahead.
-pub(super) fn momentum(call: &mut Call) -> Yield {
-    let (Some(alpha), Some(beta)) = (call.float("alpha")?, call.float("beta")?) else {
+pub(super) fn momentum(node: &mut ImportedNode) -> NodeResult {
+    let (Some(alpha), Some(beta)) = (node.float("alpha")?, node.float("beta")?) else {
         refuse!("attribute `alpha` or `beta` is missing")
     };
-    let is_nesterov = match call.text_or("mode", "") {
+    let is_nesterov = match node.text_or("mode", "") {
         "standard" => false,
         "nesterov" => true,
         other => refuse!("attribute `mode` is `{other}`, not `standard` or `nesterov`"),
     };
-    let step = step(call, 3)?;
-    let dtype = call.dtype(step.rate);
+    let step = step(node, 3)?;
+    let dtype = node.dtype(step.rate);
     // The first gradient counts as a whole.
-    let is_later = is_later(call, step.count)?;
-    let (later, first) = (call.number(f64::from(beta), dtype), call.number(1.0, dtype));
-    let beta = call.select(is_later, later, first)?;
+    let is_later = is_later(node, step.count)?;
+    let (later, first) = (node.number(f64::from(beta), dtype), node.number(1.0, dtype));
+    let beta = node.select(is_later, later, first)?;
     let mut yielded = Vec::new();
     for parameter in step.parameters {
         let [x, g, v] = parameter[..] else { refuse!("a parameter has three inputs") };
-        let v = scaled(call, v, alpha)?;
-        let part = call.binary(Binary::Mul, beta, g)?;
-        let v = call.binary(Binary::Add, v, part)?;
+        let v = scaled(node, v, alpha)?;
+        let part = node.binary(Binary::Mul, beta, g)?;
+        let v = node.binary(Binary::Add, v, part)?;
         let way = match is_nesterov {
             false => v,
-            true => mixed(call, [1.0, alpha], [g, v])?,
+            true => mixed(node, [1.0, alpha], [g, v])?,
         };
-        let way = call.binary(Binary::Mul, step.rate, way)?;
-        yielded.push(vec![call.binary(Binary::Sub, x, way)?, v]);
+        let way = node.binary(Binary::Mul, step.rate, way)?;
+        yielded.push(vec![node.binary(Binary::Sub, x, way)?, v]);
     }
     joined(&yielded)
 }
 
 /// Whether this is not step 0.
-fn is_later(call: &mut Call, count: Operand) -> Result<Operand, Refusal> {
-    let zero = call.number(0.0, call.dtype(count));
-    call.compare(Compare::Greater, count, zero)
+fn is_later(node: &mut ImportedNode, count: Operand) -> Result<Operand, Refusal> {
+    let zero = node.number(0.0, node.dtype(count));
+    node.compare(Compare::Greater, count, zero)
 }

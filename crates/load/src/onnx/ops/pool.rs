@@ -7,41 +7,39 @@ use types::pointwise::{Binary, Unary};
 use types::{DType, Shape, Tensor};
 
 use super::window::Window;
-use crate::common::{Operand, refuse};
-use crate::onnx::call::Call;
+use crate::common::{NodeResult, Operand, refuse};
+use crate::onnx::node::ImportedNode;
 
-type Yield = Result<Vec<Operand>, Refusal>;
-
-fn pool(call: &Call, kind: PoolKind) -> Result<Pool, Refusal> {
-    let x = call.shape(call.input(0)?);
+fn pool(node: &ImportedNode, kind: PoolKind) -> Result<Pool, Refusal> {
+    let x = node.shape(node.input(0)?);
     if x.rank() < 3 {
         refuse!("input {x} has no spatial dimensions");
     }
-    let window = Window::read(call, None)?;
+    let window = Window::read(node, None)?;
     let pad = window.pads(&x[2..])?;
-    let ceil = call.flag("ceil_mode")?;
+    let ceil = node.flag("ceil_mode")?;
     Ok(Pool { kind, kernel: window.kernel, stride: window.stride, dilation: window.dilation, pad, ceil })
 }
 
-pub(super) fn max(call: &mut Call) -> Yield {
-    let row_major = call.int_or("storage_order", 0)? == 0;
-    let pool = pool(call, PoolKind::Max)?;
-    let x = call.input(0)?;
-    let dtype = call.dtype(x);
+pub(super) fn max(node: &mut ImportedNode) -> NodeResult {
+    let row_major = node.int_or("storage_order", 0)? == 0;
+    let pool = pool(node, PoolKind::Max)?;
+    let x = node.input(0)?;
+    let dtype = node.dtype(x);
     let is_byte = matches!(dtype, DType::I8 | DType::U8);
     // Bytes go through f32 without loss, but a window in the padding only has no byte to stand for it.
     if is_byte && (0..pool.kernel.len()).any(|axis| pool.pad[axis].iter().any(|&pad| pool.kernel[axis] <= pad)) {
         refuse!("the padding is as wide as the window, which has no meaning for {dtype}");
     }
     let x = match dtype {
-        DType::F16 | DType::Bf16 | DType::I8 | DType::U8 => call.cast(x, DType::F32)?,
+        DType::F16 | DType::Bf16 | DType::I8 | DType::U8 => node.cast(x, DType::F32)?,
         _ => x,
     };
-    let largest = call.apply(pool.clone(), &[x])?;
-    let mut yielded = vec![call.cast(largest, dtype)?];
-    if call.wants(1) {
-        let out = call.shape(largest);
-        yielded.push(places(call, x, &pool, &out, row_major)?);
+    let largest = node.apply(pool.clone(), &[x])?;
+    let mut yielded = vec![node.cast(largest, dtype)?];
+    if node.has_output(1) {
+        let out = node.shape(largest);
+        yielded.push(places(node, x, &pool, &out, row_major)?);
     }
     Ok(yielded)
 }
@@ -49,13 +47,13 @@ pub(super) fn max(call: &mut Call) -> Yield {
 /// Where the largest cell of each window stands in the flat tensor, the first of equal ones; planes by rows or by columns.
 ///
 /// All cells of each window are gathered side by side.
-fn places(call: &mut Call, x: Operand, pool: &Pool, out: &Shape, row_major: bool) -> Result<Operand, Refusal> {
-    let shape = call.shape(x);
+fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_major: bool) -> Result<Operand, Refusal> {
+    let shape = node.shape(x);
     let (planes, extents, windows) = (&shape[..2], &shape[2..], &out[2..]);
     let [cells, taps, count] = [extents, &pool.kernel[..], windows].map(|extents| extents.iter().product::<usize>());
     let table = Shape::from([taps, count]);
-    call.reserve(DType::I64, &table)?;
-    call.reserve(DType::I64, &table)?;
+    node.reserve(DType::I64, &table)?;
+    node.reserve(DType::I64, &table)?;
     let mut near = Vec::new();
     for axis in 0..extents.len() {
         near.push(cells_of_windows(pool, axis, extents[axis], windows[axis])?);
@@ -76,22 +74,22 @@ fn places(call: &mut Call, x: Operand, pool: &Pool, out: &Shape, row_major: bool
         }
         sum as i64
     };
-    let index = call.constant(Tensor::from_fn(table.clone(), |at| numbered(at, true)));
-    let numbers = call.constant(Tensor::from_fn(Shape::from([taps * count]), |at| numbered(at, row_major)));
-    let flat = call.reshape(x, Shape::from([planes[0], planes[1], cells]))?;
-    let side_by_side = call.apply(ops::Gather { axis: 2 }, &[flat, index])?;
-    let best = call.apply(ops::ArgExtreme { axis: 2, keep: false, max: true, last: false }, &[side_by_side])?;
+    let index = node.constant(Tensor::from_fn(table.clone(), |at| numbered(at, true)));
+    let numbers = node.constant(Tensor::from_fn(Shape::from([taps * count]), |at| numbered(at, row_major)));
+    let flat = node.reshape(x, Shape::from([planes[0], planes[1], cells]))?;
+    let side_by_side = node.apply(ops::Gather { axis: 2 }, &[flat, index])?;
+    let best = node.apply(ops::ArgExtreme { axis: 2, keep: false, max: true, last: false }, &[side_by_side])?;
     // Row `best` of the table, in the window's column.
-    let width = call.number(count as f64, DType::I64);
-    let rows = call.binary(Binary::Mul, best, width)?;
-    let columns = call.positions(count, 2, 3)?;
-    let at = call.binary(Binary::Add, rows, columns)?;
-    let cell = call.rows(numbers, at)?;
+    let width = node.number(count as f64, DType::I64);
+    let rows = node.binary(Binary::Mul, best, width)?;
+    let columns = node.positions(count, 2, 3)?;
+    let at = node.binary(Binary::Add, rows, columns)?;
+    let cell = node.rows(numbers, at)?;
     let plane = Shape::from([planes[0], planes[1], 1]);
-    call.reserve(DType::I64, &plane)?;
-    let starts = call.constant(Tensor::from_fn(plane, |plane| (plane * cells) as i64));
-    let place = call.binary(Binary::Add, cell, starts)?;
-    call.reshape(place, out.clone())
+    node.reserve(DType::I64, &plane)?;
+    let starts = node.constant(Tensor::from_fn(plane, |plane| (plane * cells) as i64));
+    let place = node.binary(Binary::Add, cell, starts)?;
+    node.reshape(place, out.clone())
 }
 
 /// For each window along an axis the cells that its taps read. A tap in the padding reads the cell of the window that is
@@ -113,58 +111,58 @@ fn cells_of_windows(pool: &Pool, axis: usize, extent: usize, windows: usize) -> 
 }
 
 /// The attributes of an average.
-pub(super) fn average_of(call: &mut Call) -> Result<Pool, Refusal> {
-    let kind = if call.flag("count_include_pad")? { PoolKind::MeanWithPadding } else { PoolKind::Mean };
-    pool(call, kind)
+pub(super) fn average_of(node: &mut ImportedNode) -> Result<Pool, Refusal> {
+    let kind = if node.flag("count_include_pad")? { PoolKind::MeanWithPadding } else { PoolKind::Mean };
+    pool(node, kind)
 }
 
-pub(super) fn average(call: &mut Call) -> Yield {
-    let pool = average_of(call)?;
-    let x = call.input(0)?;
-    Ok(vec![call.apply_f32(pool, &[x])?])
+pub(super) fn average(node: &mut ImportedNode) -> NodeResult {
+    let pool = average_of(node)?;
+    let x = node.input(0)?;
+    Ok(vec![node.apply_f32(pool, &[x])?])
 }
 
 /// The p-norm of each window: the root of the mean of powers, times the window's cells.
-pub(super) fn lp(call: &mut Call) -> Yield {
-    let p = if call.opset() < 2 { call.float_or("p", 2.0)? } else { call.int_or("p", 2)? as f32 };
-    let pool = pool(call, PoolKind::MeanWithPadding)?;
+pub(super) fn lp(node: &mut ImportedNode) -> NodeResult {
+    let p = if node.opset() < 2 { node.float_or("p", 2.0)? } else { node.int_or("p", 2)? as f32 };
+    let pool = pool(node, PoolKind::MeanWithPadding)?;
     if pool.ceil {
         refuse!("attribute `ceil_mode` is not supported");
     }
     let cells: usize = pool.kernel.iter().product();
-    let x = call.input(0)?;
-    let x = call.unary(Unary::Abs, x)?;
-    let p_operand = call.number(f64::from(p), DType::F32);
-    let powers = call.binary(Binary::Pow, x, p_operand)?;
-    let mean = call.apply(pool, &[powers])?;
-    let cells = call.number(cells as f64, DType::F32);
-    let sum = call.binary(Binary::Mul, mean, cells)?;
-    let root = call.number(1.0 / f64::from(p), DType::F32);
-    Ok(vec![call.binary(Binary::Pow, sum, root)?])
+    let x = node.input(0)?;
+    let x = node.unary(Unary::Abs, x)?;
+    let p_operand = node.number(f64::from(p), DType::F32);
+    let powers = node.binary(Binary::Pow, x, p_operand)?;
+    let mean = node.apply(pool, &[powers])?;
+    let cells = node.number(cells as f64, DType::F32);
+    let sum = node.binary(Binary::Mul, mean, cells)?;
+    let root = node.number(1.0 / f64::from(p), DType::F32);
+    Ok(vec![node.binary(Binary::Pow, sum, root)?])
 }
 
-fn global(call: &mut Call, kind: ReduceKind) -> Yield {
-    let x = call.input(0)?;
-    let rank = call.shape(x).rank();
+fn global(node: &mut ImportedNode, kind: ReduceKind) -> NodeResult {
+    let x = node.input(0)?;
+    let rank = node.shape(x).rank();
     if rank < 2 {
-        refuse!("input {} has no channels", call.shape(x));
+        refuse!("input {} has no channels", node.shape(x));
     }
     let axes: SmallVec<[usize; 4]> = (2..rank).collect();
-    Ok(vec![call.reduce(kind, x, axes, true)?])
+    Ok(vec![node.reduce(kind, x, axes, true)?])
 }
 
-pub(super) fn global_average(call: &mut Call) -> Yield {
-    global(call, ReduceKind::Mean)
+pub(super) fn global_average(node: &mut ImportedNode) -> NodeResult {
+    global(node, ReduceKind::Mean)
 }
 
-pub(super) fn global_max(call: &mut Call) -> Yield {
-    global(call, ReduceKind::Max)
+pub(super) fn global_max(node: &mut ImportedNode) -> NodeResult {
+    global(node, ReduceKind::Max)
 }
 
-pub(super) fn global_lp(call: &mut Call) -> Yield {
-    match call.int_or("p", 2)? {
-        1 => global(call, ReduceKind::L1),
-        2 => global(call, ReduceKind::L2),
+pub(super) fn global_lp(node: &mut ImportedNode) -> NodeResult {
+    match node.int_or("p", 2)? {
+        1 => global(node, ReduceKind::L1),
+        2 => global(node, ReduceKind::L2),
         p => refuse!("attribute `p` is {p}; 1 and 2 are supported"),
     }
 }

@@ -10,14 +10,12 @@ use types::pointwise::Binary;
 use types::{DType, Shape, Tensor, strides};
 
 use super::window::Window;
-use crate::common::{Operand, axis, counts, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, axis, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// What becomes of an element and its update.
-fn reduction(call: &Call) -> Result<Option<Binary>, Refusal> {
-    Ok(match call.text_or("reduction", "none") {
+fn reduction(node: &ImportedNode) -> Result<Option<Binary>, Refusal> {
+    Ok(match node.text_or("reduction", "none") {
         "none" => None,
         "add" => Some(Binary::Add),
         "mul" => Some(Binary::Mul),
@@ -37,13 +35,13 @@ fn counted(index: i64, extent: usize) -> Result<usize, Refusal> {
 }
 
 /// `data[.., index[i], ..]` becomes `updates[i]`, the index used along one axis.
-pub(super) fn elements(call: &mut Call) -> Yield {
-    let (data, updates) = (call.input(0)?, call.input(2)?);
-    let (shape, places) = (call.shape(data), call.shape(call.input(1)?));
-    let axis = axis(call.int_or("axis", 0)?, shape.rank())?;
-    let index = call.known_ints(1, "indices")?;
-    if call.shape(updates) != places || places.rank() != shape.rank() {
-        refuse!("updates {} and indices {places} do not fit {shape}", call.shape(updates));
+pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
+    let (data, updates) = (node.input(0)?, node.input(2)?);
+    let (shape, places) = (node.shape(data), node.shape(node.input(1)?));
+    let axis = axis(node.int_or("axis", 0)?, shape.rank())?;
+    let index = node.constant_ints(1, "indices")?;
+    if node.shape(updates) != places || places.rank() != shape.rank() {
+        refuse!("updates {} and indices {places} do not fit {shape}", node.shape(updates));
     }
     let (from_strides, to_strides) = (strides(&places), strides(&shape));
     let mut writes = Vec::new();
@@ -59,23 +57,23 @@ pub(super) fn elements(call: &mut Call) -> Yield {
         }
         writes.push((to, update));
     }
-    let reduction = reduction(call)?;
-    written(call, data, updates, &writes, reduction)
+    let reduction = reduction(node)?;
+    written(node, data, updates, &writes, reduction)
 }
 
 /// Indices are vectors along the last axis; behind the axes that they name whole slices are written.
-pub(super) fn nd(call: &mut Call) -> Yield {
-    let (data, updates) = (call.input(0)?, call.input(2)?);
-    let (shape, places) = (call.shape(data), call.shape(call.input(1)?));
-    let index = call.known_ints(1, "indices")?;
+pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
+    let (data, updates) = (node.input(0)?, node.input(2)?);
+    let (shape, places) = (node.shape(data), node.shape(node.input(1)?));
+    let index = node.constant_ints(1, "indices")?;
     let Some((&named, outer)) = places.split_last() else { refuse!("indices have no dimensions") };
     if shape.rank() < named {
         refuse!("indices of {named} numbers for {shape}");
     }
     let inner = &shape[named..];
     let want: Shape = outer.iter().chain(inner).copied().collect();
-    if call.shape(updates) != want {
-        refuse!("updates of shape {} are not {want}", call.shape(updates));
+    if node.shape(updates) != want {
+        refuse!("updates of shape {} are not {want}", node.shape(updates));
     }
     let (slice, to_strides) = (inner.iter().product::<usize>(), strides(&shape));
     let mut writes = Vec::new();
@@ -86,19 +84,19 @@ pub(super) fn nd(call: &mut Call) -> Yield {
         }
         writes.extend((0..slice).map(|cell| (to + cell, row * slice + cell)));
     }
-    let reduction = reduction(call)?;
-    written(call, data, updates, &writes, reduction)
+    let reduction = reduction(node)?;
+    written(node, data, updates, &writes, reduction)
 }
 
 /// Cells written to where a pool found them, zeros elsewhere. A shape that is larger than the pool's gets zeros behind.
-pub(super) fn max_unpool(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let (shape, dtype) = (call.shape(x), call.dtype(x));
-    let window = Window::read(call, None)?;
-    if shape.rank() != window.kernel.len() + 2 || call.shape(call.input(1)?) != shape {
-        refuse!("indices {} and {shape} do not fit a window {:?}", call.shape(call.input(1)?), window.kernel);
+pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let (shape, dtype) = (node.shape(x), node.dtype(x));
+    let window = Window::read(node, None)?;
+    if shape.rank() != window.kernel.len() + 2 || node.shape(node.input(1)?) != shape {
+        refuse!("indices {} and {shape} do not fit a window {:?}", node.shape(node.input(1)?), window.kernel);
     }
-    let index = call.known_ints(1, "I")?;
+    let index = node.constant_ints(1, "I")?;
     let pads = window.pads(&shape[2..])?;
     let mut out: Shape = shape[..2].into();
     for axis in 0..window.kernel.len() {
@@ -109,7 +107,7 @@ pub(super) fn max_unpool(call: &mut Call) -> Yield {
         };
         out.push(extent);
     }
-    call.reserve(dtype, &out)?;
+    node.reserve(dtype, &out)?;
     let size = out.elements();
     let writes: Vec<(usize, usize)> = index
         .iter()
@@ -117,11 +115,11 @@ pub(super) fn max_unpool(call: &mut Call) -> Yield {
         .map(|(update, &to)| Ok((usize::try_from(to).ok().filter(|&to| to < size).ok_or(to)?, update)))
         .collect::<Result<_, i64>>()
         .map_err(|to| Refusal(format!("index {to} lies outside {out}")))?;
-    let zeros = call.constant(Tensor::full(out.clone(), 0.0f32).cast(dtype));
-    let y = written(call, zeros, x, &writes, None)?;
-    let wanted = match call.optional(2) {
+    let zeros = node.constant(Tensor::full(out.clone(), 0.0f32).cast(dtype));
+    let y = written(node, zeros, x, &writes, None)?;
+    let wanted = match node.optional(2) {
         None => out.clone(),
-        Some(_) => counts(&call.known_ints(2, "output_shape")?, "output_shape")?.into_iter().collect(),
+        Some(_) => counts(&node.constant_ints(2, "output_shape")?, "output_shape")?.into_iter().collect(),
     };
     if wanted.rank() != out.rank() || wanted.iter().zip(out.iter()).any(|(wanted, extent)| wanted < extent) {
         refuse!("`output_shape` {wanted} does not hold {out}");
@@ -130,18 +128,18 @@ pub(super) fn max_unpool(call: &mut Call) -> Yield {
         return Ok(y);
     }
     let pad = wanted.iter().zip(out.iter()).map(|(&wanted, &extent)| [0, (wanted - extent) as isize]).collect();
-    Ok(vec![call.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &y)?])
+    Ok(vec![node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &y)?])
 }
 
 /// Data with pairs of a place there and an update, both flat.
 fn written(
-    call: &mut Call,
+    node: &mut ImportedNode,
     data: Operand,
     updates: Operand,
     writes: &[(usize, usize)],
     reduction: Option<Binary>,
-) -> Yield {
-    let shape = call.shape(data);
+) -> NodeResult {
+    let shape = node.shape(data);
     let size = shape.elements();
     // Updates by place; without a reduction the last one counts.
     let mut by_place: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -159,29 +157,29 @@ fn written(
     if 256 < layers {
         refuse!("{layers} updates have the same place");
     }
-    let updates = call.reshape(updates, Shape::from([call.shape(updates).elements()]))?;
-    let mut flat = call.reshape(data, Shape::from([size]))?;
+    let updates = node.reshape(updates, Shape::from([node.shape(updates).elements()]))?;
+    let mut flat = node.reshape(data, Shape::from([size]))?;
     for layer in 0..layers {
         // Data, then updates, as one table; a place without an update in this layer keeps what it has.
-        let table = call.apply(ops::Concat { axis: 0 }, &[flat, updates])?;
-        call.reserve(DType::I64, &shape)?;
+        let table = node.apply(ops::Concat { axis: 0 }, &[flat, updates])?;
+        node.reserve(DType::I64, &shape)?;
         let from = Tensor::from_fn(Shape::from([size]), |to| {
             let update = by_place.get(&to).and_then(|updates| updates.get(layer));
             update.map_or(to, |update| size + update) as i64
         });
-        let from = call.constant(from);
-        let next = call.rows(table, from)?;
+        let from = node.constant(from);
+        let next = node.rows(table, from)?;
         flat = match reduction {
             None => next,
             Some(function) => {
                 let touched = Tensor::from_fn(Shape::from([size]), |to| {
                     by_place.get(&to).is_some_and(|updates| layer < updates.len())
                 });
-                let touched = call.constant(touched);
-                let combined = call.binary(function, flat, next)?;
-                call.select(touched, combined, flat)?
+                let touched = node.constant(touched);
+                let combined = node.binary(function, flat, next)?;
+                node.select(touched, combined, flat)?
             }
         };
     }
-    Ok(vec![call.reshape(flat, shape)?])
+    Ok(vec![node.reshape(flat, shape)?])
 }

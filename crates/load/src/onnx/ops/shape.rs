@@ -5,16 +5,14 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor, broadcast};
 
 use super::normalize::flat_axis;
-use crate::common::{Operand, axes, axis, counts, refuse};
-use crate::onnx::call::Call;
+use crate::common::{NodeResult, axes, axis, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
-type Yield = Result<Vec<Operand>, Refusal>;
-
-pub(super) fn reshape(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let Some(wanted) = call.ints_or_input("shape", 1, 4)? else { refuse!("`shape` is missing") };
-    let keeps_zero = call.flag("allowzero")?;
-    let shape = call.shape(x);
+pub(super) fn reshape(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let Some(wanted) = node.ints_or_input("shape", 1, 4)? else { refuse!("`shape` is missing") };
+    let keeps_zero = node.flag("allowzero")?;
+    let shape = node.shape(x);
     let mut open = None;
     let mut out = Shape::scalar();
     for (ix, &extent) in wanted.iter().enumerate() {
@@ -36,22 +34,22 @@ pub(super) fn reshape(call: &mut Call) -> Yield {
         }
         out[open] = shape.elements() / rest;
     }
-    Ok(vec![call.reshape(x, out)?])
+    Ok(vec![node.reshape(x, out)?])
 }
 
-pub(super) fn flatten(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
-    let at = flat_axis(call, &shape)?;
+pub(super) fn flatten(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let shape = node.shape(x);
+    let at = flat_axis(node, &shape)?;
     let product = |extents: &[usize]| Shape::from(extents).elements();
     let out = Shape::from([product(&shape[..at]), product(&shape[at..])]);
-    Ok(vec![call.reshape(x, out)?])
+    Ok(vec![node.reshape(x, out)?])
 }
 
-pub(super) fn squeeze(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
-    let axes = match call.ints_or_input("axes", 1, 12)? {
+pub(super) fn squeeze(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let shape = node.shape(x);
+    let axes = match node.ints_or_input("axes", 1, 12)? {
         Some(list) => axes(&list, shape.rank())?,
         None => (0..shape.rank()).filter(|&axis| shape[axis] == 1).collect(),
     };
@@ -59,75 +57,75 @@ pub(super) fn squeeze(call: &mut Call) -> Yield {
         refuse!("axis {axis} of {shape} is not 1 and cannot be squeezed");
     }
     let out = (0..shape.rank()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
-    Ok(vec![call.reshape(x, out)?])
+    Ok(vec![node.reshape(x, out)?])
 }
 
-pub(super) fn unsqueeze(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
-    let Some(list) = call.ints_or_input("axes", 1, 12)? else { refuse!("`axes` is missing") };
+pub(super) fn unsqueeze(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let shape = node.shape(x);
+    let Some(list) = node.ints_or_input("axes", 1, 12)? else { refuse!("`axes` is missing") };
     let rank = shape.rank() + list.len();
     let axes = axes(&list, rank)?;
     let mut left = shape.iter().copied();
     let out = (0..rank).map(|axis| if axes.contains(&axis) { 1 } else { left.next().unwrap_or(1) }).collect();
-    Ok(vec![call.reshape(x, out)?])
+    Ok(vec![node.reshape(x, out)?])
 }
 
-pub(super) fn transpose(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let rank = call.shape(x).rank();
-    let order: SmallVec<[usize; 6]> = match call.ints("perm")? {
+pub(super) fn transpose(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let rank = node.shape(x).rank();
+    let order: SmallVec<[usize; 6]> = match node.ints("perm")? {
         Some(list) => list.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
         None => (0..rank).rev().collect(),
     };
-    Ok(vec![call.transpose(x, &order)?])
+    Ok(vec![node.transpose(x, &order)?])
 }
 
-pub(super) fn expand(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let wanted: Shape = counts(&call.known_ints(1, "shape")?, "shape")?.into_iter().collect();
+pub(super) fn expand(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let wanted: Shape = counts(&node.constant_ints(1, "shape")?, "shape")?.into_iter().collect();
     // The wanted shape may itself be broadcast to the operand's.
-    let out = broadcast(&call.shape(x), &wanted).map_err(|error| Refusal(error.to_string()))?;
-    Ok(vec![call.expand(x, out)?])
+    let out = broadcast(&node.shape(x), &wanted).map_err(|error| Refusal(error.to_string()))?;
+    Ok(vec![node.expand(x, out)?])
 }
 
-pub(super) fn tile(call: &mut Call) -> Yield {
-    if call.opset() < 6 {
+pub(super) fn tile(node: &mut ImportedNode) -> NodeResult {
+    if node.opset() < 6 {
         refuse!("the form before opset 6 is not supported");
     }
-    let x = call.input(0)?;
-    let shape = call.shape(x);
-    let repeats = counts(&call.known_ints(1, "repeats")?, "repeats")?;
+    let x = node.input(0)?;
+    let shape = node.shape(x);
+    let repeats = counts(&node.constant_ints(1, "repeats")?, "repeats")?;
     if repeats.len() != shape.rank() {
         refuse!("`repeats` has {} numbers for {} axes", repeats.len(), shape.rank());
     }
-    Ok(vec![call.tiled(x, &repeats)?])
+    Ok(vec![node.tiled(x, &repeats)?])
 }
 
-pub(super) fn concat(call: &mut Call) -> Yield {
-    let inputs = call.all_inputs()?;
-    let default = if call.opset() < 4 { Some(1) } else { None };
-    let Some(at) = call.int("axis")?.or(default) else { refuse!("attribute `axis` is missing") };
-    let axis = axis(at, call.shape(inputs[0]).rank())?;
+pub(super) fn concat(node: &mut ImportedNode) -> NodeResult {
+    let inputs = node.all_inputs()?;
+    let default = if node.opset() < 4 { Some(1) } else { None };
+    let Some(at) = node.int("axis")?.or(default) else { refuse!("attribute `axis` is missing") };
+    let axis = axis(at, node.shape(inputs[0]).rank())?;
     match inputs[..] {
         [x] => Ok(vec![x]),
-        _ => Ok(vec![call.apply(ops::Concat { axis }, &inputs)?]),
+        _ => Ok(vec![node.apply(ops::Concat { axis }, &inputs)?]),
     }
 }
 
 /// Attributes up to opset 10 (`paddings` in opset 1), operands from then on, axes from opset 18 on.
-pub(super) fn pad(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let rank = call.shape(x).rank();
-    let name = if call.opset() < 2 { "paddings" } else { "pads" };
-    let Some(list) = call.ints_or_input(name, 1, 10)? else { refuse!("`{name}` is missing") };
-    let value = match (call.opset() < 11, call.optional(2)) {
-        (true, _) => f64::from(call.float_or("value", 0.0)?),
+pub(super) fn pad(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let rank = node.shape(x).rank();
+    let name = if node.opset() < 2 { "paddings" } else { "pads" };
+    let Some(list) = node.ints_or_input(name, 1, 10)? else { refuse!("`{name}` is missing") };
+    let value = match (node.opset() < 11, node.optional(2)) {
+        (true, _) => f64::from(node.float_or("value", 0.0)?),
         (false, None) => 0.0,
-        (false, Some(_)) => call.known_number(2, "constant_value")?,
+        (false, Some(_)) => node.constant_number(2, "constant_value")?,
     };
-    let along: SmallVec<[usize; 4]> = match call.optional(3) {
-        Some(_) => call.known_ints(3, "axes")?.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
+    let along: SmallVec<[usize; 4]> = match node.optional(3) {
+        Some(_) => node.constant_ints(3, "axes")?.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
         None => (0..rank).collect(),
     };
     if list.len() != 2 * along.len() {
@@ -136,7 +134,7 @@ pub(super) fn pad(call: &mut Call) -> Yield {
     if let Some(item) = list.iter().find(|item| item.unsigned_abs() > 1 << 40) {
         refuse!("`{name}` has the number {item}");
     }
-    let mode = match call.text_or("mode", "constant") {
+    let mode = match node.text_or("mode", "constant") {
         "constant" => ops::PadMode::Constant(value),
         "edge" => ops::PadMode::Edge,
         "reflect" => ops::PadMode::Reflect,
@@ -150,53 +148,53 @@ pub(super) fn pad(call: &mut Call) -> Yield {
     if pad.iter().all(|pad| *pad == [0, 0]) {
         return Ok(vec![x]);
     }
-    Ok(vec![call.apply(ops::Pad { mode, pad }, &[x])?])
+    Ok(vec![node.apply(ops::Pad { mode, pad }, &[x])?])
 }
 
-pub(super) fn shape(call: &mut Call) -> Yield {
-    let shape = call.shape(call.input(0)?);
+pub(super) fn shape(node: &mut ImportedNode) -> NodeResult {
+    let shape = node.shape(node.input(0)?);
     let rank = shape.rank() as i64;
     let bound = |at: i64| (if at < 0 { at.saturating_add(rank) } else { at }).clamp(0, rank) as usize;
-    let (start, end) = (bound(call.int_or("start", 0)?), bound(call.int_or("end", rank)?));
+    let (start, end) = (bound(node.int_or("start", 0)?), bound(node.int_or("end", rank)?));
     let extents: Vec<i64> = shape[start..end.max(start)].iter().map(|&extent| extent as i64).collect();
-    Ok(vec![call.constant(Tensor::vector(extents))])
+    Ok(vec![node.constant(Tensor::vector(extents))])
 }
 
-pub(super) fn size(call: &mut Call) -> Yield {
-    let elements = call.shape(call.input(0)?).elements();
-    Ok(vec![call.constant(Tensor::scalar(elements as i64))])
+pub(super) fn size(node: &mut ImportedNode) -> NodeResult {
+    let elements = node.shape(node.input(0)?).elements();
+    Ok(vec![node.constant(Tensor::scalar(elements as i64))])
 }
 
 /// A block that is at least 1.
-fn block(call: &Call) -> Result<usize, Refusal> {
-    match call.int("blocksize")? {
+fn block(node: &ImportedNode) -> Result<usize, Refusal> {
+    match node.int("blocksize")? {
         Some(block @ 1..=0x1_0000) => Ok(block as usize),
         Some(block) => refuse!("attribute `blocksize` is {block}"),
         None => refuse!("attribute `blocksize` is missing"),
     }
 }
 
-pub(super) fn depth_to_space(call: &mut Call) -> Yield {
-    let (x, block) = (call.input(0)?, block(call)?);
-    let depth_first = match call.text_or("mode", "DCR") {
+pub(super) fn depth_to_space(node: &mut ImportedNode) -> NodeResult {
+    let (x, block) = (node.input(0)?, block(node)?);
+    let depth_first = match node.text_or("mode", "DCR") {
         "DCR" => false,
         "CRD" => true,
         other => refuse!("attribute `mode` is `{other}`, not `DCR` or `CRD`"),
     };
-    Ok(vec![call.depth_to_space(x, block, depth_first)?])
+    Ok(vec![node.depth_to_space(x, block, depth_first)?])
 }
 
-pub(super) fn space_to_depth(call: &mut Call) -> Yield {
-    let (x, block) = (call.input(0)?, block(call)?);
-    Ok(vec![call.space_to_depth(x, block)?])
+pub(super) fn space_to_depth(node: &mut ImportedNode) -> NodeResult {
+    let (x, block) = (node.input(0)?, block(node)?);
+    Ok(vec![node.space_to_depth(x, block)?])
 }
 
 /// Cuts or fills up each axis to its extent, as much at both ends; what is odd at the end.
-pub(super) fn center_crop_pad(call: &mut Call) -> Yield {
-    let mut x = call.input(0)?;
-    let rank = call.shape(x).rank();
-    let wanted = counts(&call.known_ints(1, "shape")?, "shape")?;
-    let along: SmallVec<[usize; 4]> = match call.ints("axes")? {
+pub(super) fn center_crop_pad(node: &mut ImportedNode) -> NodeResult {
+    let mut x = node.input(0)?;
+    let rank = node.shape(x).rank();
+    let wanted = counts(&node.constant_ints(1, "shape")?, "shape")?;
+    let along: SmallVec<[usize; 4]> = match node.ints("axes")? {
         None => (0..rank).collect(),
         Some(list) => list.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
     };
@@ -205,10 +203,10 @@ pub(super) fn center_crop_pad(call: &mut Call) -> Yield {
     }
     let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], rank);
     for (&axis, &wanted) in along.iter().zip(&wanted) {
-        let shape = call.shape(x);
+        let shape = node.shape(x);
         match shape[axis].checked_sub(wanted) {
             Some(0) => {}
-            Some(less) => x = call.apply(ops::Slice::range(&shape, axis, less / 2, wanted), &[x])?,
+            Some(less) => x = node.apply(ops::Slice::range(&shape, axis, less / 2, wanted), &[x])?,
             None => {
                 let more = wanted - shape[axis];
                 pad[axis] = [(more / 2) as isize, (more - more / 2) as isize];
@@ -218,5 +216,5 @@ pub(super) fn center_crop_pad(call: &mut Call) -> Yield {
     if pad.iter().all(|pad| *pad == [0, 0]) {
         return Ok(vec![x]);
     }
-    Ok(vec![call.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &[x])?])
+    Ok(vec![node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &[x])?])
 }

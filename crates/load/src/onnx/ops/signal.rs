@@ -5,88 +5,86 @@ use std::f64::consts::PI;
 use ir::{Refusal, ops};
 use types::{DType, Shape, Tensor};
 
-use crate::common::{Operand, axis, counts, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, axis, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// `sum of terms[k] cos(2 pi k n / N)`, `N` one less where the window is not periodic.
-fn window(call: &mut Call, terms: &[f64]) -> Yield {
-    let size = counts(&[call.known_number(0, "size")? as i64], "size")?[0];
-    let periodic = call.int_or("periodic", 1)? != 0;
-    let dtype = call.dtype_attribute("output_datatype")?.unwrap_or(DType::F32);
+fn window(node: &mut ImportedNode, terms: &[f64]) -> NodeResult {
+    let size = counts(&[node.constant_number(0, "size")? as i64], "size")?[0];
+    let periodic = node.int_or("periodic", 1)? != 0;
+    let dtype = node.dtype_attribute("output_datatype")?.unwrap_or(DType::F32);
     let period = if periodic { size as f64 } else { size as f64 - 1.0 };
     let shape = Shape::from([size]);
-    call.reserve(DType::F64, &shape)?;
+    node.reserve(DType::F64, &shape)?;
     let at =
         |n: usize| (0..).zip(terms).map(|(k, term)| term * (2.0 * PI * f64::from(k) * n as f64 / period).cos()).sum();
     let window = Tensor::from_fn(shape, |n| -> f64 { at(n) });
-    Ok(vec![call.constant(window.cast(dtype))])
+    Ok(vec![node.constant(window.cast(dtype))])
 }
 
-pub(super) fn hann(call: &mut Call) -> Yield {
-    window(call, &[0.5, -0.5])
+pub(super) fn hann(node: &mut ImportedNode) -> NodeResult {
+    window(node, &[0.5, -0.5])
 }
 
-pub(super) fn hamming(call: &mut Call) -> Yield {
-    window(call, &[25.0 / 46.0, -21.0 / 46.0])
+pub(super) fn hamming(node: &mut ImportedNode) -> NodeResult {
+    window(node, &[25.0 / 46.0, -21.0 / 46.0])
 }
 
-pub(super) fn blackman(call: &mut Call) -> Yield {
-    window(call, &[0.42, -0.5, 0.08])
+pub(super) fn blackman(node: &mut ImportedNode) -> NodeResult {
+    window(node, &[0.42, -0.5, 0.08])
 }
 
 /// `x: [.., n, .., 1 or 2]`, the last axis real and imaginary parts -> `[.., k, .., 2]`, over one axis.
-pub(super) fn dft(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let shape = call.shape(x);
-    if shape.rank() < 2 || !matches!(shape[shape.rank() - 1], 1 | 2) || call.dtype(x) != DType::F32 {
-        refuse!("input {}{shape} has no last axis of real and imaginary parts in f32", call.dtype(x));
+pub(super) fn dft(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let shape = node.shape(x);
+    if shape.rank() < 2 || !matches!(shape[shape.rank() - 1], 1 | 2) || node.dtype(x) != DType::F32 {
+        refuse!("input {}{shape} has no last axis of real and imaginary parts in f32", node.dtype(x));
     }
-    let at = match call.opset() < 20 {
-        true => call.int_or("axis", 1)?,
-        false if call.optional(2).is_some() => call.known_number(2, "axis")? as i64,
+    let at = match node.opset() < 20 {
+        true => node.int_or("axis", 1)?,
+        false if node.optional(2).is_some() => node.constant_number(2, "axis")? as i64,
         false => -2,
     };
     let (at, last) = (axis(at, shape.rank())?, shape.rank() - 1);
     if at == last {
         refuse!("the axis is that of real and imaginary parts");
     }
-    let (inverse, one_sided) = (call.flag("inverse")?, call.flag("onesided")?);
-    let length = match call.optional(1) {
-        Some(_) => counts(&[call.known_number(1, "dft_length")? as i64], "dft_length")?[0],
+    let (inverse, one_sided) = (node.flag("inverse")?, node.flag("onesided")?);
+    let length = match node.optional(1) {
+        Some(_) => counts(&[node.constant_number(1, "dft_length")? as i64], "dft_length")?[0],
         None => shape[at],
     };
     if length == 0 || (inverse && one_sided) {
         refuse!("a transform of length {length}, inverse and one-sided");
     }
     let bins = if one_sided { length / 2 + 1 } else { length };
-    Ok(vec![transform(call, x, at, [length, bins], inverse)?])
+    Ok(vec![transform(node, x, at, [length, bins], inverse)?])
 }
 
 /// Brings the axis and the parts to the end, multiplies with `[2 n, 2 k]` and goes back.
 fn transform(
-    call: &mut Call,
+    node: &mut ImportedNode,
     x: Operand,
     at: usize,
     [length, bins]: [usize; 2],
     inverse: bool,
 ) -> Result<Operand, Refusal> {
-    let shape = call.shape(x);
+    let shape = node.shape(x);
     let (rank, parts) = (shape.rank(), shape[shape.rank() - 1]);
     let order: Vec<usize> = (0..rank - 1).filter(|&axis| axis != at).chain([at, rank - 1]).collect();
     // More elements than the transform has are left out; fewer are filled up with zeros, which add nothing.
     let used = shape[at].min(length);
     let x = match used == shape[at] {
         true => x,
-        false => call.apply(ops::Slice::range(&shape, at, 0, used), &[x])?,
+        false => node.apply(ops::Slice::range(&shape, at, 0, used), &[x])?,
     };
-    let x = call.transpose(x, &order)?;
-    let moved = call.shape(x);
+    let x = node.transpose(x, &order)?;
+    let moved = node.shape(x);
     let outer: usize = moved[..rank - 2].iter().product();
-    let x = call.reshape(x, Shape::from([outer, used * parts]))?;
+    let x = node.reshape(x, Shape::from([outer, used * parts]))?;
     let matrix_shape = Shape::from([used * parts, bins * 2]);
-    call.reserve(DType::F32, &matrix_shape)?;
+    node.reserve(DType::F32, &matrix_shape)?;
     let sign = if inverse { 1.0 } else { -1.0 };
     let scale = if inverse { 1.0 / length as f64 } else { 1.0 };
     // A row for each part of each element, a column for each part of each result.
@@ -101,30 +99,30 @@ fn transform(
         };
         (number * scale) as f32
     });
-    let matrix = call.constant(matrix);
-    let y = call.apply(ops::MatMul::default(), &[x, matrix])?;
+    let matrix = node.constant(matrix);
+    let y = node.apply(ops::MatMul::default(), &[x, matrix])?;
     let out: Shape = moved[..rank - 2].iter().copied().chain([bins, 2]).collect();
-    let y = call.reshape(y, out)?;
+    let y = node.reshape(y, out)?;
     let back: Vec<usize> =
         (0..rank).map(|axis| order.iter().position(|&from| from == axis).expect("each once")).collect();
-    call.transpose(y, &back)
+    node.transpose(y, &back)
 }
 
 /// Frames of a signal `[batch, n]` or `[batch, n, 1]` under a window, each transformed: `[batch, frames, k, 2]`.
-pub(super) fn stft(call: &mut Call) -> Yield {
-    let signal = call.input(0)?;
-    let shape = call.shape(signal);
+pub(super) fn stft(node: &mut ImportedNode) -> NodeResult {
+    let signal = node.input(0)?;
+    let shape = node.shape(signal);
     let (batch, samples) = match shape[..] {
         [batch, samples] | [batch, samples, 1] => (batch, samples),
         _ => refuse!("a signal of shape {shape} is not supported; [batch, samples, 1] is"),
     };
-    if call.dtype(signal) != DType::F32 {
-        refuse!("computes in f32, not in {}", call.dtype(signal));
+    if node.dtype(signal) != DType::F32 {
+        refuse!("computes in f32, not in {}", node.dtype(signal));
     }
-    let step = counts(&[call.known_number(1, "frame_step")? as i64], "frame_step")?[0];
-    let length = match (call.optional(3), call.optional(2)) {
-        (Some(_), _) => counts(&[call.known_number(3, "frame_length")? as i64], "frame_length")?[0],
-        (None, Some(window)) => call.shape(window).elements(),
+    let step = counts(&[node.constant_number(1, "frame_step")? as i64], "frame_step")?[0];
+    let length = match (node.optional(3), node.optional(2)) {
+        (Some(_), _) => counts(&[node.constant_number(3, "frame_length")? as i64], "frame_length")?[0],
+        (None, Some(window)) => node.shape(window).elements(),
         (None, None) => refuse!("neither a window nor `frame_length` is given"),
     };
     let Some(room) = samples.checked_sub(length).filter(|_| step != 0 && length != 0) else {
@@ -132,28 +130,28 @@ pub(super) fn stft(call: &mut Call) -> Yield {
     };
     let frames = room / step + 1;
     let places = Shape::from([frames, length]);
-    call.reserve(DType::I64, &places)?;
+    node.reserve(DType::I64, &places)?;
     let places = Tensor::from_fn(places, |at| (at / length * step + at % length) as i64);
-    let places = call.constant(places);
-    let flat = call.reshape(signal, Shape::from([batch, samples]))?;
-    let mut x = call.apply(ops::Gather { axis: 1 }, &[flat, places])?;
-    if let Some(window) = call.optional(2) {
-        x = call.binary(types::pointwise::Binary::Mul, x, window)?;
+    let places = node.constant(places);
+    let flat = node.reshape(signal, Shape::from([batch, samples]))?;
+    let mut x = node.apply(ops::Gather { axis: 1 }, &[flat, places])?;
+    if let Some(window) = node.optional(2) {
+        x = node.binary(types::pointwise::Binary::Mul, x, window)?;
     }
-    let x = call.reshape(x, Shape::from([batch, frames, length, 1]))?;
-    let bins = if call.int_or("onesided", 1)? != 0 { length / 2 + 1 } else { length };
-    Ok(vec![transform(call, x, 2, [length, bins], false)?])
+    let x = node.reshape(x, Shape::from([batch, frames, length, 1]))?;
+    let bins = if node.int_or("onesided", 1)? != 0 { length / 2 + 1 } else { length };
+    Ok(vec![transform(node, x, 2, [length, bins], false)?])
 }
 
 /// Triangles between frequencies that are evenly spread on the mel scale, `[bins of the spectrum, bands]`.
-pub(super) fn mel_weights(call: &mut Call) -> Yield {
-    let number = |ix: usize, what: &str| call.known_number(ix, what);
+pub(super) fn mel_weights(node: &mut ImportedNode) -> NodeResult {
+    let number = |ix: usize, what: &str| node.constant_number(ix, what);
     let (bands, length, rate) = (number(0, "num_mel_bins")?, number(1, "dft_length")?, number(2, "sample_rate")?);
     let (low, high) = (number(3, "lower_edge_hertz")?, number(4, "upper_edge_hertz")?);
-    let dtype = call.dtype_attribute("output_datatype")?.unwrap_or(DType::F32);
+    let dtype = node.dtype_attribute("output_datatype")?.unwrap_or(DType::F32);
     let (bands, length) = (counts(&[bands as i64], "num_mel_bins")?[0], counts(&[length as i64], "dft_length")?[0]);
     let shape = Shape::from([length / 2 + 1, bands]);
-    call.reserve(DType::F64, &shape)?;
+    node.reserve(DType::F64, &shape)?;
     let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
     let hertz = |mel: f64| 700.0 * (10f64.powf(mel / 2595.0) - 1.0);
     let step = (mel(high) - mel(low)) / (bands + 2) as f64;
@@ -171,5 +169,5 @@ pub(super) fn mel_weights(call: &mut Call) -> Yield {
             0.0
         }
     });
-    Ok(vec![call.constant(weights.cast(dtype))])
+    Ok(vec![node.constant(weights.cast(dtype))])
 }

@@ -6,27 +6,25 @@ use smallvec::smallvec;
 use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor};
 
-use crate::common::{Operand, counts, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// `x: [words]` or `[n, words]`, integers -> `f32` with a column for each group of words (n-gram) that is looked for: how
 /// often it occurs, with up to so many words left out between two of its own.
-pub(super) fn tf_idf(call: &mut Call) -> Yield {
-    if call.texts("pool_strings")?.is_some() {
+pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
+    if node.texts("pool_strings")?.is_some() {
         refuse!("attribute `pool_strings`: strings are not supported");
     }
-    let x = call.input(0)?;
-    let shape = call.shape(x);
-    if !matches!(shape.rank(), 1 | 2) || !matches!(call.dtype(x), DType::I32 | DType::I64) {
-        refuse!("{}{shape} is no row of words", call.dtype(x));
+    let x = node.input(0)?;
+    let shape = node.shape(x);
+    if !matches!(shape.rank(), 1 | 2) || !matches!(node.dtype(x), DType::I32 | DType::I64) {
+        refuse!("{}{shape} is no row of words", node.dtype(x));
     }
-    let list = |name: &str| match call.ints(name)? {
+    let list = |name: &str| match node.ints(name)? {
         Some(list) => Ok(list),
         None => refuse!("attribute `{name}` is missing"),
     };
-    let number = |name: &str| match call.int(name)? {
+    let number = |name: &str| match node.int(name)? {
         Some(number) => Ok(counts(&[number], name)?[0]),
         None => refuse!("attribute `{name}` is missing"),
     };
@@ -34,8 +32,8 @@ pub(super) fn tf_idf(call: &mut Call) -> Yield {
         (number("min_gram_length")?, number("max_gram_length")?, number("max_skip_count")?);
     let (pool, starts) = (list("pool_int64s")?, counts(&list("ngram_counts")?, "ngram_counts")?);
     let columns = counts(&list("ngram_indexes")?, "ngram_indexes")?;
-    let weights = call.floats("weights")?.map(<[f32]>::to_vec);
-    let mode = call.text_or("mode", "").to_string();
+    let weights = node.floats("weights")?.map(<[f32]>::to_vec);
+    let mode = node.text_or("mode", "").to_string();
     let groups = groups(&pool, &starts, shortest, longest)?;
     if shortest == 0 || longest < shortest || starts.len() < longest || columns.len() != groups.count {
         refuse!(
@@ -55,7 +53,7 @@ pub(super) fn tf_idf(call: &mut Call) -> Yield {
         refuse!("attribute `weights` is supported only where each group has the column of its own number");
     }
     let (rows, words) = if shape.rank() == 2 { (shape[0], shape[1]) } else { (1, shape[0]) };
-    let x = call.reshape(x, Shape::from([rows, 1, words]))?;
+    let x = node.reshape(x, Shape::from([rows, 1, words]))?;
     // The numbers of all groups, length by length, and where each stands in the result.
     let (mut parts, mut places) = (Vec::new(), Vec::new());
     for (length, ids, items) in groups.by_length {
@@ -64,10 +62,10 @@ pub(super) fn tf_idf(call: &mut Call) -> Yield {
         let steps = if length == 1 { 1 } else { skips + 1 };
         for step in 1..=steps {
             let Some(begins) = words.checked_sub(step * (length - 1)).filter(|&begins| 0 < begins) else { continue };
-            let found = occurrences(call, x, (length, step, begins), &items)?;
+            let found = occurrences(node, x, (length, step, begins), &items)?;
             sum = Some(match sum {
                 None => found,
-                Some(sum) => call.binary(Binary::Add, sum, found)?,
+                Some(sum) => node.binary(Binary::Add, sum, found)?,
             });
         }
         if let Some(sum) = sum {
@@ -77,18 +75,18 @@ pub(super) fn tf_idf(call: &mut Call) -> Yield {
     }
     // What was not counted is 0, which stands behind all others.
     let zeros = Shape::from([rows, 1]);
-    call.reserve(DType::F32, &Shape::from([rows.max(1), width]))?;
-    parts.push(call.constant(Tensor::full(zeros, 0.0f32)));
+    node.reserve(DType::F32, &Shape::from([rows.max(1), width]))?;
+    parts.push(node.constant(Tensor::full(zeros, 0.0f32)));
     let mut order = vec![places.len() as i64; width];
     for (from, &to) in places.iter().enumerate() {
         order[to] = from as i64;
     }
-    let table = if parts.len() == 1 { parts[0] } else { call.apply(ops::Concat { axis: 1 }, &parts)? };
-    let order = call.constant(Tensor::vector(order));
-    let counted = call.apply(ops::Gather { axis: 1 }, &[table, order])?;
-    let y = weighted(call, counted, &mode, weights, width)?;
+    let table = if parts.len() == 1 { parts[0] } else { node.apply(ops::Concat { axis: 1 }, &parts)? };
+    let order = node.constant(Tensor::vector(order));
+    let counted = node.apply(ops::Gather { axis: 1 }, &[table, order])?;
+    let y = weighted(node, counted, &mode, weights, width)?;
     let out = if shape.rank() == 2 { Shape::from([rows, width]) } else { Shape::from([width]) };
-    Ok(vec![call.reshape(y, out)?])
+    Ok(vec![node.reshape(y, out)?])
 }
 
 /// The groups of words that are looked for.
@@ -123,32 +121,32 @@ fn groups(pool: &[i64], starts: &[usize], shortest: usize, longest: usize) -> Re
 
 /// `[rows, groups]`: at how many places each group of so many words begins, of which each stands `step` behind the last.
 fn occurrences(
-    call: &mut Call,
+    node: &mut ImportedNode,
     x: Operand,
     (length, step, begins): (usize, usize, usize),
     items: &[i64],
 ) -> Result<Operand, Refusal> {
-    let (shape, dtype) = (call.shape(x), call.dtype(x));
+    let (shape, dtype) = (node.shape(x), node.dtype(x));
     let mut all = None;
     for word in 0..length {
-        let part = call.apply(ops::Slice::range(&shape, 2, word * step, begins), &[x])?;
+        let part = node.apply(ops::Slice::range(&shape, 2, word * step, begins), &[x])?;
         let wanted: Vec<i64> = items.iter().copied().skip(word).step_by(length).collect();
         let wanted = Tensor::new(Shape::from([wanted.len(), 1]), wanted).map_err(|error| Refusal(error.to_string()))?;
-        let wanted = call.constant(wanted.cast(dtype));
-        let same = call.compare(Compare::Equal, part, wanted)?;
+        let wanted = node.constant(wanted.cast(dtype));
+        let same = node.compare(Compare::Equal, part, wanted)?;
         all = Some(match all {
             None => same,
-            Some(all) => call.binary(Binary::And, all, same)?,
+            Some(all) => node.binary(Binary::And, all, same)?,
         });
     }
     let Some(all) = all else { refuse!("a group has words") };
-    let hot = call.cast(all, DType::F32)?;
-    call.reduce(ReduceKind::Sum, hot, smallvec![2], false)
+    let hot = node.cast(all, DType::F32)?;
+    node.reduce(ReduceKind::Sum, hot, smallvec![2], false)
 }
 
 /// Counts, whether there are any, or counts with weights.
 fn weighted(
-    call: &mut Call,
+    node: &mut ImportedNode,
     counted: Operand,
     mode: &str,
     weights: Option<Vec<f32>>,
@@ -158,9 +156,9 @@ fn weighted(
         "TF" => return Ok(counted),
         "TFIDF" => counted,
         "IDF" => {
-            let zero = call.number(0.0, DType::F32);
-            let is_there = call.compare(Compare::Greater, counted, zero)?;
-            call.cast(is_there, DType::F32)?
+            let zero = node.number(0.0, DType::F32);
+            let is_there = node.compare(Compare::Greater, counted, zero)?;
+            node.cast(is_there, DType::F32)?
         }
         other => refuse!("attribute `mode` is `{other}`"),
     };
@@ -168,6 +166,6 @@ fn weighted(
     if weights.len() != width {
         refuse!("attribute `weights` has {} numbers for {width} columns", weights.len());
     }
-    let weights = call.constant_of_file(Tensor::vector(weights));
-    call.binary(Binary::Mul, found, weights)
+    let weights = node.constant_of_file(Tensor::vector(weights));
+    node.binary(Binary::Mul, found, weights)
 }

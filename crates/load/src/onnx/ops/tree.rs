@@ -10,10 +10,8 @@ use smallvec::smallvec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
 
-use crate::common::{Operand, counts, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, Operand, counts, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// How a feature is compared with a split, by the numbers that files have for it.
 const MODES: [&str; 7] = ["<=", "<", ">=", ">", "==", "!=", "in"];
@@ -44,27 +42,27 @@ struct Way {
 }
 
 /// `x: [n, features]` -> `[n, targets]`: the weights of the leaves that are reached, summed for each target.
-pub(super) fn ensemble(call: &mut Call) -> Yield {
-    let x = call.input(0)?;
-    let (shape, dtype) = (call.shape(x), call.dtype(x));
+pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
+    let x = node.input(0)?;
+    let (shape, dtype) = (node.shape(x), node.dtype(x));
     let &[rows, features] = &shape[..] else { refuse!("input {shape} is not a matrix") };
     if !matches!(dtype, DType::F32 | DType::F64) {
         refuse!("features of {dtype} are not supported, only f32 and f64 are");
     }
-    call.ignore(&["nodes_hitrates"]);
-    if call.int_or("post_transform", 0)? != 0 {
+    node.ignore(&["nodes_hitrates"]);
+    if node.int_or("post_transform", 0)? != 0 {
         refuse!("attribute `post_transform` is not 0, which is not supported");
     }
-    let is_mean = match call.int_or("aggregate_function", 1)? {
+    let is_mean = match node.int_or("aggregate_function", 1)? {
         0 => true,
         1 => false,
         other => refuse!("attribute `aggregate_function` is {other}; 0 (mean) and 1 (sum) are supported"),
     };
-    let nodes = Nodes::read(call, features)?;
-    let roots = indices(call, "tree_roots", nodes.next.len())?;
-    let targets = counts(&[call.int_or("n_targets", 0)?], "n_targets")?[0];
-    let leaf_targets = indices(call, "leaf_targetids", targets)?;
-    let Some(weights) = call.tensor_attribute("leaf_weights")? else { refuse!("attribute `leaf_weights` is missing") };
+    let nodes = Nodes::read(node, features)?;
+    let roots = indices(node, "tree_roots", nodes.next.len())?;
+    let targets = counts(&[node.int_or("n_targets", 0)?], "n_targets")?[0];
+    let leaf_targets = indices(node, "leaf_targetids", targets)?;
+    let Some(weights) = node.tensor_attribute("leaf_weights")? else { refuse!("attribute `leaf_weights` is missing") };
     if weights.elements() != leaf_targets.len() || weights.dtype() != dtype {
         refuse!("{} weights of {} for {} leaves", weights.elements(), weights.dtype(), leaf_targets.len());
     }
@@ -72,11 +70,11 @@ pub(super) fn ensemble(call: &mut Call) -> Yield {
         refuse!("{targets} targets, or weights that are not finite, are not supported");
     }
     let ways = nodes.ways(&roots, leaf_targets.len())?;
-    let decided = nodes.decided(call, x)?;
+    let decided = nodes.decided(node, x)?;
     // Which nodes stand on the way to which leaf.
     let (height, width) = (nodes.next.len(), ways.len());
     for extents in [[height, width], [width, targets]] {
-        call.reserve(DType::F64, &Shape::from(extents))?;
+        node.reserve(DType::F64, &Shape::from(extents))?;
     }
     let (mut signs, mut wanted) = (vec![0.0f32; height * width], vec![0.0f32; width]);
     for (column, way) in ways.iter().enumerate() {
@@ -86,10 +84,10 @@ pub(super) fn ensemble(call: &mut Call) -> Yield {
         }
     }
     let signs = Tensor::new(Shape::from([height, width]), signs).map_err(|error| Refusal(error.to_string()))?;
-    let signs = call.constant_of_file(signs);
-    let met = call.apply(ops::MatMul::default(), &[decided, signs])?;
-    let wanted = call.constant(Tensor::vector(wanted));
-    let is_reached = call.compare(Compare::Equal, met, wanted)?;
+    let signs = node.constant_of_file(signs);
+    let met = node.apply(ops::MatMul::default(), &[decided, signs])?;
+    let wanted = node.constant(Tensor::vector(wanted));
+    let is_reached = node.compare(Compare::Equal, met, wanted)?;
     // A leaf's weight stands in its target's column.
     let share = if is_mean { 1.0 / roots.len() as f64 } else { 1.0 };
     let numbers = weights.to_f64();
@@ -97,15 +95,15 @@ pub(super) fn ensemble(call: &mut Call) -> Yield {
         let leaf = ways[at / targets].leaf;
         if leaf_targets[leaf] == at % targets { numbers[leaf] * share } else { 0.0 }
     });
-    let table = call.constant_of_file(table.cast(dtype));
-    let reached = call.cast(is_reached, dtype)?;
-    let y = call.mat_mul(reached, table)?;
-    Ok(vec![call.reshape(y, Shape::from([rows, targets]))?])
+    let table = node.constant_of_file(table.cast(dtype));
+    let reached = node.cast(is_reached, dtype)?;
+    let y = node.mat_mul(reached, table)?;
+    Ok(vec![node.reshape(y, Shape::from([rows, targets]))?])
 }
 
 /// A list of numbers below a count.
-fn indices(call: &Call, name: &str, count: usize) -> Result<Vec<usize>, Refusal> {
-    let Some(list) = call.ints(name)? else { refuse!("attribute `{name}` is missing") };
+fn indices(node: &ImportedNode, name: &str, count: usize) -> Result<Vec<usize>, Refusal> {
+    let Some(list) = node.ints(name)? else { refuse!("attribute `{name}` is missing") };
     match list.iter().find(|&&item| usize::try_from(item).map_or(true, |item| count <= item)) {
         Some(item) => refuse!("attribute `{name}` has the number {item}, of {count}"),
         None => Ok(list.into_iter().map(|item| item as usize).collect()),
@@ -113,18 +111,18 @@ fn indices(call: &Call, name: &str, count: usize) -> Result<Vec<usize>, Refusal>
 }
 
 impl Nodes {
-    fn read(call: &Call, features: usize) -> Result<Nodes, Refusal> {
-        let tensor = |name: &str| match call.tensor_attribute(name)? {
+    fn read(node: &ImportedNode, features: usize) -> Result<Nodes, Refusal> {
+        let tensor = |name: &str| match node.tensor_attribute(name)? {
             Some(tensor) => Ok(tensor),
             None => refuse!("attribute `{name}` is missing"),
         };
         let (splits, modes) = (tensor("nodes_splits")?, tensor("nodes_modes")?.to_i64());
         let count = modes.len();
-        let Some(leaves) = call.ints("leaf_targetids")? else { refuse!("attribute `leaf_targetids` is missing") };
-        let features = indices(call, "nodes_featureids", features)?;
+        let Some(leaves) = node.ints("leaf_targetids")? else { refuse!("attribute `leaf_targetids` is missing") };
+        let features = indices(node, "nodes_featureids", features)?;
         let next = |ids: &str, kinds: &str| -> Result<Vec<Next>, Refusal> {
-            let kinds = indices(call, kinds, 2)?;
-            let ids = indices(call, ids, count.max(leaves.len()))?;
+            let kinds = indices(node, kinds, 2)?;
+            let ids = indices(node, ids, count.max(leaves.len()))?;
             let pair = |(&id, &is_leaf): (&usize, &usize)| match is_leaf {
                 0 if id < count => Ok(Next::Node(id)),
                 1 if id < leaves.len() => Ok(Next::Leaf(id)),
@@ -134,7 +132,7 @@ impl Nodes {
         };
         let (holds, fails) =
             (next("nodes_truenodeids", "nodes_trueleafs")?, next("nodes_falsenodeids", "nodes_falseleafs")?);
-        let missing = match call.ints("nodes_missing_value_tracks_true")? {
+        let missing = match node.ints("nodes_missing_value_tracks_true")? {
             Some(list) => list.iter().map(|&item| item != 0).collect(),
             None => vec![false; count],
         };
@@ -147,7 +145,7 @@ impl Nodes {
             refuse!("the attributes are about {lengths:?} nodes, not about {count}");
         }
         // Lists of members stand one behind the other, each with NaN behind it.
-        let members = call.tensor_attribute("membership_values")?.map(|tensor| tensor.to_f64()).unwrap_or_default();
+        let members = node.tensor_attribute("membership_values")?.map(|tensor| tensor.to_f64()).unwrap_or_default();
         let members: Vec<Vec<f64>> =
             members.split_inclusive(|number| number.is_nan()).map(|list| list.to_vec()).collect();
         let asking = modes.iter().filter(|&&mode| MODES[mode] == "in").count();
@@ -198,53 +196,53 @@ impl Nodes {
     }
 
     /// `[n, nodes]`: 1 where a node's condition holds, in `f32`.
-    fn decided(&self, call: &mut Call, x: Operand) -> Result<Operand, Refusal> {
-        let (count, rows) = (self.next.len(), call.shape(x)[0]);
-        let features = call.constant(Tensor::vector(self.features.iter().map(|&feature| feature as i64).collect()));
-        let asked = call.apply(ops::Gather { axis: 1 }, &[x, features])?;
-        let dtype = call.dtype(x);
-        let splits = call.constant_of_file(Tensor::vector(self.splits.to_f64()).cast(dtype));
+    fn decided(&self, node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
+        let (count, rows) = (self.next.len(), node.shape(x)[0]);
+        let features = node.constant(Tensor::vector(self.features.iter().map(|&feature| feature as i64).collect()));
+        let asked = node.apply(ops::Gather { axis: 1 }, &[x, features])?;
+        let dtype = node.dtype(x);
+        let splits = node.constant_of_file(Tensor::vector(self.splits.to_f64()).cast(dtype));
         let mut decided = None;
         for (mode, name) in MODES.iter().enumerate().filter(|(mode, _)| self.modes.contains(mode)) {
             let holds = match *name {
-                "<=" => call.compare(Compare::LessOrEqual, asked, splits)?,
-                "<" => call.compare(Compare::Less, asked, splits)?,
-                ">=" => call.compare(Compare::GreaterOrEqual, asked, splits)?,
-                ">" => call.compare(Compare::Greater, asked, splits)?,
-                "==" => call.compare(Compare::Equal, asked, splits)?,
+                "<=" => node.compare(Compare::LessOrEqual, asked, splits)?,
+                "<" => node.compare(Compare::Less, asked, splits)?,
+                ">=" => node.compare(Compare::GreaterOrEqual, asked, splits)?,
+                ">" => node.compare(Compare::Greater, asked, splits)?,
+                "==" => node.compare(Compare::Equal, asked, splits)?,
                 "!=" => {
-                    let equal = call.compare(Compare::Equal, asked, splits)?;
-                    call.unary(Unary::Not, equal)?
+                    let equal = node.compare(Compare::Equal, asked, splits)?;
+                    node.unary(Unary::Not, equal)?
                 }
-                _ => self.is_member(call, asked, rows)?,
+                _ => self.is_member(node, asked, rows)?,
             };
             decided = Some(match decided {
                 None => holds,
                 Some(others) => {
                     let mask = Tensor::vector(self.modes.iter().map(|&other| other == mode).collect::<Vec<bool>>());
-                    let mask = call.constant(mask);
-                    call.select(mask, holds, others)?
+                    let mask = node.constant(mask);
+                    node.select(mask, holds, others)?
                 }
             });
         }
         let Some(mut decided) = decided else { refuse!("there are no nodes") };
         if self.missing.contains(&true) {
-            let equal = call.compare(Compare::Equal, asked, asked)?;
-            let is_missing = call.unary(Unary::Not, equal)?;
-            let mask = call.constant(Tensor::vector(self.missing.clone()));
-            let tracks = call.binary(Binary::And, is_missing, mask)?;
-            decided = call.binary(Binary::Or, decided, tracks)?;
+            let equal = node.compare(Compare::Equal, asked, asked)?;
+            let is_missing = node.unary(Unary::Not, equal)?;
+            let mask = node.constant(Tensor::vector(self.missing.clone()));
+            let tracks = node.binary(Binary::And, is_missing, mask)?;
+            decided = node.binary(Binary::Or, decided, tracks)?;
         }
-        let decided = call.cast(decided, DType::F32)?;
-        call.reshape(decided, Shape::from([rows, count]))
+        let decided = node.cast(decided, DType::F32)?;
+        node.reshape(decided, Shape::from([rows, count]))
     }
 
     /// Whether a feature is among a node's numbers; of nodes that do not ask for it, nothing.
-    fn is_member(&self, call: &mut Call, asked: Operand, rows: usize) -> Result<Operand, Refusal> {
-        let (count, dtype) = (self.next.len(), call.dtype(asked));
+    fn is_member(&self, node: &mut ImportedNode, asked: Operand, rows: usize) -> Result<Operand, Refusal> {
+        let (count, dtype) = (self.next.len(), node.dtype(asked));
         let longest = self.members.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let shape = Shape::from([longest, count]);
-        call.reserve(DType::F64, &shape)?;
+        node.reserve(DType::F64, &shape)?;
         let mut lists = vec![f64::NAN; longest * count];
         let asking = (0..count).filter(|&node| MODES[self.modes[node]] == "in");
         for (node, list) in asking.zip(&self.members) {
@@ -253,9 +251,9 @@ impl Nodes {
             }
         }
         let lists = Tensor::new(shape, lists).map_err(|error| Refusal(error.to_string()))?;
-        let lists = call.constant_of_file(lists.cast(dtype));
-        let asked = call.reshape(asked, Shape::from([rows, 1, count]))?;
-        let equal = call.compare(Compare::Equal, asked, lists)?;
-        call.reduce(ReduceKind::Max, equal, smallvec![1], false)
+        let lists = node.constant_of_file(lists.cast(dtype));
+        let asked = node.reshape(asked, Shape::from([rows, 1, count]))?;
+        let equal = node.compare(Compare::Equal, asked, lists)?;
+        node.reduce(ReduceKind::Max, equal, smallvec![1], false)
     }
 }

@@ -2,36 +2,34 @@
 
 use std::cmp::Ordering;
 
-use ir::{Refusal, ops};
+use ir::ops;
 use types::{DType, Shape, Tensor};
 
-use crate::common::{Operand, axis, refuse};
-use crate::onnx::call::Call;
-
-type Yield = Result<Vec<Operand>, Refusal>;
+use crate::common::{NodeResult, axis, refuse};
+use crate::onnx::node::ImportedNode;
 
 /// What is known, each slice along an axis once, without one each element of the flat tensor; then where each stands first,
 /// which of them each slice is, and how often it occurs. In increasing order, or as they come.
-pub(super) fn unique(call: &mut Call) -> Yield {
-    call.known_for_shape(0, "X")?;
-    let mut x = call.input(0)?;
-    let at = match call.int("axis")? {
-        Some(at) => axis(at, call.shape(x).rank())?,
+pub(super) fn unique(node: &mut ImportedNode) -> NodeResult {
+    node.constant_for_shape(0, "X")?;
+    let mut x = node.input(0)?;
+    let at = match node.int("axis")? {
+        Some(at) => axis(at, node.shape(x).rank())?,
         None => {
-            let elements = call.shape(x).elements();
-            x = call.reshape(x, Shape::from([elements]))?;
+            let elements = node.shape(x).elements();
+            x = node.reshape(x, Shape::from([elements]))?;
             0
         }
     };
-    let is_sorted = call.int_or("sorted", 1)? != 0;
-    let shape = call.shape(x);
+    let is_sorted = node.int_or("sorted", 1)? != 0;
+    let shape = node.shape(x);
     let slices = shape[at];
-    if call.dtype(x) == DType::U64 || slices == 0 {
-        refuse!("{}{shape} is not supported", call.dtype(x));
+    if node.dtype(x) == DType::U64 || slices == 0 {
+        refuse!("{}{shape} is not supported", node.dtype(x));
     }
     let order: Vec<usize> = [at].into_iter().chain((0..shape.rank()).filter(|&axis| axis != at)).collect();
-    let rows = call.transpose(x, &order)?;
-    let Some(rows) = call.peek(rows) else { refuse!("`X` is too large to be searched while loading") };
+    let rows = node.transpose(x, &order)?;
+    let Some(rows) = node.constant_value(rows) else { refuse!("`X` is too large to be searched while loading") };
     let width = rows.elements() / slices;
     // Integers keep all their digits; of floating-point numbers -0 is 0.
     let (integers, floats) = match rows.dtype().is_float() {
@@ -63,9 +61,9 @@ pub(super) fn unique(call: &mut Call) -> Yield {
     for (ix, group) in groups.iter().enumerate() {
         group.iter().for_each(|&slice| which[slice] = ix as i64);
     }
-    let first = call.constant(Tensor::vector(groups.iter().map(|group| group[0] as i64).collect()));
-    let counts = call.constant(Tensor::vector(groups.iter().map(|group| group.len() as i64).collect()));
-    let which = call.constant(Tensor::vector(which));
-    let y = call.apply(ops::Gather { axis: at }, &[x, first])?;
+    let first = node.constant(Tensor::vector(groups.iter().map(|group| group[0] as i64).collect()));
+    let counts = node.constant(Tensor::vector(groups.iter().map(|group| group.len() as i64).collect()));
+    let which = node.constant(Tensor::vector(which));
+    let y = node.apply(ops::Gather { axis: at }, &[x, first])?;
     Ok(vec![y, first, which, counts])
 }

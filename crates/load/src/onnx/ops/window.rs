@@ -4,7 +4,7 @@ use ir::Refusal;
 use smallvec::SmallVec;
 
 use crate::common::{counts, refuse};
-use crate::onnx::call::Call;
+use crate::onnx::node::ImportedNode;
 
 /// A window over the spatial dimensions; one entry a dimension in each field.
 pub(super) struct Window {
@@ -25,8 +25,8 @@ pub(super) enum Pad {
 
 impl Window {
     /// Reads the attributes. `kernel` is the weight's, where there is one.
-    pub(super) fn read(call: &Call, kernel: Option<&[usize]>) -> Result<Window, Refusal> {
-        let given = call.ints("kernel_shape")?.map(|list| counts(&list, "kernel_shape")).transpose()?;
+    pub(super) fn read(node: &ImportedNode, kernel: Option<&[usize]>) -> Result<Window, Refusal> {
+        let given = node.ints("kernel_shape")?.map(|list| counts(&list, "kernel_shape")).transpose()?;
         let kernel: SmallVec<[usize; 2]> = match (kernel, given) {
             (Some(kernel), Some(given)) if given[..] != *kernel => {
                 refuse!("attribute `kernel_shape` is {given:?}, but the weight has {kernel:?}")
@@ -40,14 +40,14 @@ impl Window {
             refuse!("attribute `kernel_shape` is {kernel:?}");
         }
         let steps = |name: &str| -> Result<SmallVec<[usize; 2]>, Refusal> {
-            let Some(list) = call.ints(name)? else { return Ok(SmallVec::from_elem(1, spatial)) };
+            let Some(list) = node.ints(name)? else { return Ok(SmallVec::from_elem(1, spatial)) };
             let list = counts(&list, name)?;
             if list.len() != spatial || list.contains(&0) {
                 refuse!("attribute `{name}` is {list:?}; it has a positive number for each of {spatial} dimensions");
             }
             Ok(list[..].into())
         };
-        Ok(Window { stride: steps("strides")?, dilation: steps("dilations")?, pad: Pad::read(call, spatial)?, kernel })
+        Ok(Window { stride: steps("strides")?, dilation: steps("dilations")?, pad: Pad::read(node, spatial)?, kernel })
     }
 
     /// Cells between the first and the last that the kernel covers, both included.
@@ -76,9 +76,9 @@ impl Window {
 }
 
 impl Pad {
-    fn read(call: &Call, spatial: usize) -> Result<Pad, Refusal> {
-        let pads = call.ints("pads")?;
-        match call.text_or("auto_pad", "NOTSET") {
+    fn read(node: &ImportedNode, spatial: usize) -> Result<Pad, Refusal> {
+        let pads = node.ints("pads")?;
+        match node.text_or("auto_pad", "NOTSET") {
             // Some exporters write the default as an empty text.
             "NOTSET" | "" => {}
             "VALID" => return Ok(Pad::Explicit(SmallVec::from_elem([0, 0], spatial))),

@@ -9,9 +9,10 @@ use ir::{Graph, Refusal};
 use types::{DType, Scope};
 
 use super::bind::bind;
-use super::call::{Call, Called, Entry};
 use super::model::{self, Model, Node};
-use super::{LoadError, Options, Unsupported, ops, tensor};
+use super::node::{Entry, ImportedNode, NodeSource};
+use super::{LoadError, Options, ops, tensor};
+use crate::UnsupportedNode;
 use crate::common::{Builder, Operand, refuse};
 
 /// The newest opset of the default domain that the operators know.
@@ -41,7 +42,7 @@ pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Optio
     };
     for input in inputs {
         let operand = match input.fixed {
-            Some(tensor) => walk.builder.known(input.name, tensor, false),
+            Some(tensor) => walk.builder.add_constant(input.name, tensor, false),
             None => Operand::Value(walk.builder.graph.add_input(input.name, input.dtype, input.shape)),
         };
         walk.define(input.name, Entry::Operand(operand))?;
@@ -81,7 +82,7 @@ struct Walk<'a> {
     opset: i64,
     opsets: BTreeMap<&'a str, i64>,
     directory: Option<&'a Path>,
-    unsupported: Vec<Unsupported>,
+    unsupported: Vec<UnsupportedNode>,
     depth: usize,
     /// Turns of loops so far.
     turns: usize,
@@ -98,7 +99,7 @@ impl<'a> Walk<'a> {
             // Learned numbers may be stored in bytes.
             let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
             let is_learned = tensor.dtype().is_float() || in_bytes;
-            let operand = self.builder.known(proto.name, tensor, is_learned);
+            let operand = self.builder.add_constant(proto.name, tensor, is_learned);
             self.define(proto.name, Entry::Operand(operand))?;
         }
         for (ix, node) in graph.nodes.iter().enumerate() {
@@ -159,9 +160,9 @@ impl<'a> Walk<'a> {
             Function::SequenceMap => return self.map_sequence(ix, node, &inputs),
             Function::Row(row) => row,
         };
-        let (values_before, knowns_before) = (self.builder.graph.values().len(), self.builder.knowns.len());
-        let called = Called::new(node, self.version(node), inputs);
-        let mut call = Call::new(&mut self.builder, called, Scope::new(&node_name(ix, node)));
+        let (values_before, constants_before) = (self.builder.graph.values().len(), self.builder.constants.len());
+        let source = NodeSource::new(node, self.version(node), inputs);
+        let mut call = ImportedNode::new(&mut self.builder, source, Scope::new(&node_name(ix, node)));
         let yielded = row.translate(&mut call).and_then(|yielded| {
             call.refuse_unread_attributes()?;
             let used = node.outputs.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
@@ -175,7 +176,7 @@ impl<'a> Walk<'a> {
             Ok(yielded) => {
                 for (name, entry) in node.outputs.iter().zip(&yielded).filter(|(name, _)| !name.is_empty()) {
                     if let Entry::Operand(operand) = entry {
-                        self.rename(name, *operand, values_before, knowns_before);
+                        self.rename(name, *operand, values_before, constants_before);
                     }
                 }
                 Ok(Some(yielded))
@@ -184,24 +185,26 @@ impl<'a> Walk<'a> {
     }
 
     /// Gives what a node made the name that the file has for it; what only passed through keeps its own.
-    fn rename(&mut self, name: &str, operand: Operand, values_before: usize, knowns_before: usize) {
+    fn rename(&mut self, name: &str, operand: Operand, values_before: usize, constants_before: usize) {
         use types::EntityId;
         match operand {
             Operand::Value(id) if values_before <= id.index() => {
                 self.builder.graph.value_mut(id).name = name.to_string();
             }
-            Operand::Known(id) if knowns_before <= id.index() => self.builder.knowns[id].name = name.to_string(),
+            Operand::Constant(id) if constants_before <= id.index() => {
+                self.builder.constants[id].name = name.to_string()
+            }
             _ => {}
         }
     }
 
     /// Notes a node that has no translation.
     fn refuse<T>(&mut self, ix: usize, node: &Node, refusal: Refusal) -> Option<T> {
-        self.unsupported.push(Unsupported {
+        let domain = if is_default_domain(node.domain) { String::new() } else { format!("{}.", node.domain) };
+        self.unsupported.push(UnsupportedNode {
             node: node_name(ix, node),
-            operator: node.op_type.to_string(),
-            opset: self.version(node),
-            domain: if is_default_domain(node.domain) { String::new() } else { node.domain.to_string() },
+            operator: format!("{domain}{}", node.op_type),
+            opset: Some(self.version(node)).filter(|&version| version != 0),
             reason: refusal.0,
         });
         None

@@ -5,7 +5,7 @@ use ir::ops::{Concat, Slice};
 use types::{Scope, Tensor};
 
 use super::{Entry, Walk, malformed, node_name};
-use crate::common::{self, Operand, axis, refuse};
+use crate::common::{self, NodeResult, Operand, axis, refuse};
 use crate::onnx::LoadError;
 use crate::onnx::model::{self, Node};
 
@@ -66,10 +66,10 @@ impl<'a> Walk<'a> {
                 (Some(_), Some(0)) => break,
                 _ => {}
             }
-            let number = self.builder.known("turn", Tensor::scalar(turn), false);
+            let number = self.builder.add_constant("turn", Tensor::scalar(turn), false);
             let going_on = match condition {
                 Some(condition) => condition,
-                None => Entry::Operand(self.builder.known("condition", Tensor::scalar(true), false)),
+                None => Entry::Operand(self.builder.add_constant("condition", Tensor::scalar(true), false)),
             };
             let entries = [Entry::Operand(number), going_on].into_iter().chain(turned.0.drain(..)).collect();
             let Some(mut yielded) = self.turn((ix, node), &body, entries)? else { return Ok(None) };
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
         along: usize,
         place: usize,
     ) -> Result<Operand, Refusal> {
-        let mut call = common::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
+        let mut call = common::ImportedNode::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
         let mut shape = call.shape(operand);
         if shape.get(along).is_none_or(|&extent| extent <= place) {
             refuse!("an input of shape {shape} has no slice {place} along axis {along}");
@@ -316,8 +316,8 @@ impl<'a> Walk<'a> {
         stacks: Vec<Vec<Entry>>,
         axes: &[i64],
         directions: &[i64],
-    ) -> Result<Vec<Operand>, Refusal> {
-        let mut call = common::Call::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
+    ) -> NodeResult {
+        let mut call = common::ImportedNode::new(&mut self.builder, (), Scope::new(&node_name(ix, node)));
         let mut joined = Vec::new();
         for (at, stack) in stacks.into_iter().enumerate() {
             let mut slices = Vec::new();

@@ -1,4 +1,4 @@
-//! [`Call`]: one node of a symbol being translated, as the functions under `ops/` see it.
+//! [`ImportedNode`]: one node of a symbol being translated, as the functions under `ops/` see it.
 //!
 //! Attributes are texts: `True` or `1`, `(3, 3)` or `[3,3]`, `None`. An operator that is told what it does not know is
 //! refused.
@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 use types::DType;
 
 use super::symbol::Node;
-use crate::common::{self, Operand, axis, counts, refuse};
+use crate::common::{self, NodeResult, Operand, axis, counts, refuse};
 
 /// One node being translated.
-pub(super) type Call<'t, 'a> = common::Call<'t, Called<'a>>;
+pub(super) type ImportedNode<'t, 'a> = common::ImportedNode<'t, NodeSource<'a>>;
 
 /// A node with its operands.
-pub(super) struct Called<'a> {
+pub(super) struct NodeSource<'a> {
     node: &'a Node,
     operands: Vec<Operand>,
     /// How many of its outputs something reads.
@@ -26,17 +26,17 @@ pub(super) struct Called<'a> {
     read: RefCell<BTreeSet<&'a str>>,
 }
 
-impl<'a> Called<'a> {
-    pub(super) fn new(node: &'a Node, operands: Vec<Operand>, outputs: usize) -> Called<'a> {
-        Called { node, operands, outputs, read: RefCell::default() }
+impl<'a> NodeSource<'a> {
+    pub(super) fn new(node: &'a Node, operands: Vec<Operand>, outputs: usize) -> NodeSource<'a> {
+        NodeSource { node, operands, outputs, read: RefCell::default() }
     }
 }
 
 /// Operands.
-impl Call<'_, '_> {
+impl ImportedNode<'_, '_> {
     /// An operand that the operator cannot do without.
     pub(super) fn input(&self, ix: usize) -> Result<Operand, Refusal> {
-        self.node.operands.get(ix).copied().ok_or_else(|| Refusal(format!("input {ix} is missing")))
+        self.source.operands.get(ix).copied().ok_or_else(|| Refusal(format!("input {ix} is missing")))
     }
 
     pub(super) fn inputs<const N: usize>(&self) -> Result<[Operand; N], Refusal> {
@@ -45,26 +45,26 @@ impl Call<'_, '_> {
     }
 
     /// All operands, of which there is at least one.
-    pub(super) fn all_inputs(&self) -> Result<Vec<Operand>, Refusal> {
+    pub(super) fn all_inputs(&self) -> NodeResult {
         // What concatenates says how many there are; it is always all of them.
         self.ignore(&["num_args"]);
-        if self.node.operands.is_empty() {
+        if self.source.operands.is_empty() {
             refuse!("takes at least one input");
         }
-        Ok(self.node.operands.clone())
+        Ok(self.source.operands.clone())
     }
 
     /// How many outputs something reads: the last of them, and one.
     pub(super) fn n_outputs(&self) -> usize {
-        self.node.outputs
+        self.source.outputs
     }
 }
 
 /// Attributes.
-impl<'a> Call<'_, 'a> {
+impl<'a> ImportedNode<'_, 'a> {
     fn attribute(&self, name: &str) -> Option<&'a str> {
-        let (key, text) = self.node.node.attributes.get_key_value(name)?;
-        self.node.read.borrow_mut().insert(key);
+        let (key, text) = self.source.node.attributes.get_key_value(name)?;
+        self.source.read.borrow_mut().insert(key);
         // `None` is what is not said.
         Some(text.trim()).filter(|text| *text != "None")
     }
@@ -80,8 +80,8 @@ impl<'a> Call<'_, 'a> {
     pub(super) fn refuse_unread_attributes(&self) -> Result<(), Refusal> {
         // What is told to an executor.
         self.ignore(&["cudnn_off", "cudnn_tune", "workspace", "ctx", "__profiler_scope__"]);
-        let read = self.node.read.borrow();
-        match self.node.node.attributes.iter().find(|(key, _)| !read.contains(key.as_str())) {
+        let read = self.source.read.borrow();
+        match self.source.node.attributes.iter().find(|(key, _)| !read.contains(key.as_str())) {
             Some((key, value)) => refuse!("attribute `{key}` (`{value}`) is not supported"),
             None => Ok(()),
         }

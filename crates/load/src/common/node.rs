@@ -1,4 +1,4 @@
-//! [`Call`]: one node being translated. What it asks of its file is the format's; here are the ops it applies, and the few
+//! [`ImportedNode`]: one node being translated. What it asks of its file is the format's; here are the ops it applies, and the few
 //! compositions that many operators need.
 
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use smallvec::SmallVec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Scope, Shape, Tensor};
 
-use super::{Builder, Fold, Operand, refuse};
+use super::{Builder, Fold, NodeResult, Operand, refuse};
 
 /// One node being translated, in the form that a format has for it.
-pub(crate) struct Call<'t, N> {
+pub(crate) struct ImportedNode<'t, N> {
     builder: &'t mut Builder,
     /// The node in its file.
-    pub(crate) node: N,
+    pub(crate) source: N,
     scope: Scope,
     /// Nodes that were added so far.
     added: usize,
 }
 
-impl<'t, N> Call<'t, N> {
-    pub(crate) fn new(builder: &'t mut Builder, node: N, scope: Scope) -> Call<'t, N> {
-        Call { builder, node, scope, added: 0 }
+impl<'t, N> ImportedNode<'t, N> {
+    pub(crate) fn new(builder: &'t mut Builder, source: N, scope: Scope) -> ImportedNode<'t, N> {
+        ImportedNode { builder, source, scope, added: 0 }
     }
 }
 
 /// Operands.
-impl<N> Call<'_, N> {
+impl<N> ImportedNode<'_, N> {
     pub(crate) fn shape(&self, operand: Operand) -> Shape {
         self.builder.ty(operand).shape
     }
@@ -37,19 +37,19 @@ impl<N> Call<'_, N> {
     }
 
     /// The elements, where they are known.
-    pub(crate) fn peek(&self, operand: Operand) -> Option<Arc<Tensor>> {
+    pub(crate) fn constant_value(&self, operand: Operand) -> Option<Arc<Tensor>> {
         self.builder.tensor(operand).cloned()
     }
 }
 
 /// Applying ops.
-impl<N> Call<'_, N> {
+impl<N> ImportedNode<'_, N> {
     pub(crate) fn apply(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
         self.apply_fold(op.into(), inputs, Fold::Small)
     }
 
     /// Applies an op that gives a weight another form: known operands are always computed with.
-    pub(crate) fn apply_always(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
+    pub(crate) fn apply_folded(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
         self.apply_fold(op.into(), inputs, Fold::Always)
     }
 
@@ -62,7 +62,7 @@ impl<N> Call<'_, N> {
     }
 
     /// Applies an op with several outputs, which is always added.
-    pub(crate) fn apply_all(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Vec<Operand>, Refusal> {
+    pub(crate) fn apply_all(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> NodeResult {
         let op = op.into();
         let scope = self.next_scope(&op);
         self.added += 1;
@@ -79,13 +79,13 @@ impl<N> Call<'_, N> {
 
     /// A tensor made here, which is no parameter.
     pub(crate) fn constant(&mut self, tensor: Tensor) -> Operand {
-        self.builder.known(self.scope.as_str(), tensor, false)
+        self.builder.add_constant(self.scope.as_str(), tensor, false)
     }
 
     /// A tensor from the file, which is a parameter if it is floating-point and more than a number.
     pub(crate) fn constant_of_file(&mut self, tensor: Tensor) -> Operand {
         let is_learned = tensor.dtype().is_float() && tensor.elements() > 1;
-        self.builder.known(self.scope.as_str(), tensor, is_learned)
+        self.builder.add_constant(self.scope.as_str(), tensor, is_learned)
     }
 
     /// Refuses a constant that would be too large to be made while loading.
@@ -130,7 +130,7 @@ impl<N> Call<'_, N> {
         if order.iter().copied().eq(0..self.shape(x).rank()) {
             return Ok(x);
         }
-        self.apply_always(ops::Transpose { order: order.into() }, &[x])
+        self.apply_folded(ops::Transpose { order: order.into() }, &[x])
     }
 
     pub(crate) fn reduce(
@@ -167,7 +167,7 @@ impl<N> Call<'_, N> {
         Ok((widened, dtype))
     }
 
-    /// [`Call::apply`] for ops that compute in `f32` only.
+    /// [`ImportedNode::apply`] for ops that compute in `f32` only.
     pub(crate) fn apply_f32(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
         let (inputs, dtype) = self.widen(inputs)?;
         let y = self.apply(op, &inputs)?;
@@ -179,7 +179,7 @@ impl<N> Call<'_, N> {
 }
 
 /// Products of matrices.
-impl<N> Call<'_, N> {
+impl<N> ImportedNode<'_, N> {
     /// A product of batches of matrices. In `f64`, which the op does not compute in, each result is a sum of products.
     pub(crate) fn mat_mul(&mut self, a: Operand, b: Operand) -> Result<Operand, Refusal> {
         const PRODUCTS_MAX: usize = 1 << 28;
@@ -200,7 +200,7 @@ impl<N> Call<'_, N> {
     }
 }
 
-/// What [`Call::standardize`] finds on its way.
+/// What [`ImportedNode::standardize`] finds on its way.
 pub(crate) struct Standard {
     pub(crate) y: Operand,
     pub(crate) mean: Operand,
@@ -209,7 +209,7 @@ pub(crate) struct Standard {
 }
 
 /// Normalisation.
-impl<N> Call<'_, N> {
+impl<N> ImportedNode<'_, N> {
     /// `(x - mean) / sqrt(variance + epsilon)` over axes.
     pub(crate) fn standardize(
         &mut self,

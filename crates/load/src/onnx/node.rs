@@ -1,4 +1,4 @@
-//! [`Call`]: one node of a model being translated, as the functions under `ops/` see it.
+//! [`ImportedNode`]: one node of a model being translated, as the functions under `ops/` see it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use types::{DType, Tensor};
 
 use super::model::{Attribute, Node};
 use super::tensor;
-use crate::common::{self, Operand, refuse};
+use crate::common::{self, NodeResult, Operand, refuse};
 
 /// One node being translated.
-pub(super) type Call<'t, 'a> = common::Call<'t, Called<'t, 'a>>;
+pub(super) type ImportedNode<'t, 'a> = common::ImportedNode<'t, NodeSource<'t, 'a>>;
 
 /// What a name stands for.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ impl Entry {
 }
 
 /// A node with its operands.
-pub(super) struct Called<'t, 'a> {
+pub(super) struct NodeSource<'t, 'a> {
     node: &'t Node<'a>,
     /// The version of the operator set.
     opset: i64,
@@ -47,17 +47,17 @@ pub(super) struct Called<'t, 'a> {
     read: Cell<u64>,
 }
 
-impl<'t, 'a> Called<'t, 'a> {
-    pub(super) fn new(node: &'t Node<'a>, opset: i64, entries: Vec<Option<Entry>>) -> Called<'t, 'a> {
-        Called { node, opset, entries, read: Cell::new(0) }
+impl<'t, 'a> NodeSource<'t, 'a> {
+    pub(super) fn new(node: &'t Node<'a>, opset: i64, entries: Vec<Option<Entry>>) -> NodeSource<'t, 'a> {
+        NodeSource { node, opset, entries, read: Cell::new(0) }
     }
 }
 
 /// Operands.
-impl Call<'_, '_> {
+impl ImportedNode<'_, '_> {
     /// The version of the operator set.
     pub(super) fn opset(&self) -> i64 {
-        self.node.opset
+        self.source.opset
     }
 
     /// An operand that the operator cannot do without.
@@ -79,11 +79,11 @@ impl Call<'_, '_> {
 
     /// What the node gets, whatever it is.
     pub(super) fn entry(&self, ix: usize) -> Option<&Entry> {
-        self.node.entries.get(ix)?.as_ref()
+        self.source.entries.get(ix)?.as_ref()
     }
 
     /// The tensors of a sequence.
-    pub(super) fn sequence(&self, ix: usize) -> Result<Vec<Operand>, Refusal> {
+    pub(super) fn sequence(&self, ix: usize) -> NodeResult {
         match self.entry(ix) {
             None => refuse!("input {ix} is missing"),
             Some(Entry::Sequence(list)) => Ok(list.clone()),
@@ -93,56 +93,56 @@ impl Call<'_, '_> {
 
     /// Refuses whatever is not a tensor.
     pub(super) fn only_tensors(&self) -> Result<(), Refusal> {
-        let given = (0..self.node.entries.len()).filter(|&ix| self.entry(ix).is_some());
+        let given = (0..self.source.entries.len()).filter(|&ix| self.entry(ix).is_some());
         given.map(|ix| self.input(ix)).try_for_each(|input| input.map(drop))
     }
 
     /// All operands, of which there is at least one.
-    pub(super) fn all_inputs(&self) -> Result<Vec<Operand>, Refusal> {
-        if self.node.entries.is_empty() {
+    pub(super) fn all_inputs(&self) -> NodeResult {
+        if self.source.entries.is_empty() {
             refuse!("takes at least one input");
         }
-        (0..self.node.entries.len()).map(|ix| self.input(ix)).collect()
+        (0..self.source.entries.len()).map(|ix| self.input(ix)).collect()
     }
 
     /// How many outputs are named.
     pub(super) fn n_outputs(&self) -> usize {
-        self.node.node.outputs.len()
+        self.source.node.outputs.len()
     }
 
     /// Whether something may read output `ix`.
-    pub(super) fn wants(&self, ix: usize) -> bool {
-        self.node.node.outputs.get(ix).is_some_and(|name| !name.is_empty())
+    pub(super) fn has_output(&self, ix: usize) -> bool {
+        self.source.node.outputs.get(ix).is_some_and(|name| !name.is_empty())
     }
 
     /// The elements of operand `ix`, which an op here needs as an attribute.
-    pub(super) fn known(&self, ix: usize, what: &str) -> Result<Arc<Tensor>, Refusal> {
-        self.peek(self.input(ix)?).ok_or_else(|| {
+    pub(super) fn constant_input(&self, ix: usize, what: &str) -> Result<Arc<Tensor>, Refusal> {
+        self.constant_value(self.input(ix)?).ok_or_else(|| {
             Refusal(format!(
                 "`{what}` must be known when the model is loaded, but follows from an input; export the model with it fixed"
             ))
         })
     }
 
-    /// [`Call::known`], where the result has as many elements as the operand's elements say.
-    pub(super) fn known_for_shape(&self, ix: usize, what: &str) -> Result<Arc<Tensor>, Refusal> {
-        self.peek(self.input(ix)?).ok_or_else(|| {
+    /// [`ImportedNode::known`], where the result has as many elements as the operand's elements say.
+    pub(super) fn constant_for_shape(&self, ix: usize, what: &str) -> Result<Arc<Tensor>, Refusal> {
+        self.constant_value(self.input(ix)?).ok_or_else(|| {
             Refusal(format!("the shape of the result depends on the elements of `{what}`, which follow from an input"))
         })
     }
 
-    /// [`Call::known`], for integers.
-    pub(super) fn known_ints(&self, ix: usize, what: &str) -> Result<Vec<i64>, Refusal> {
-        let tensor = self.known(ix, what)?;
+    /// [`ImportedNode::known`], for integers.
+    pub(super) fn constant_ints(&self, ix: usize, what: &str) -> Result<Vec<i64>, Refusal> {
+        let tensor = self.constant_input(ix, what)?;
         if !tensor.dtype().is_integer() {
             refuse!("`{what}` is {}, not integer", tensor.dtype());
         }
         Ok(tensor.to_i64())
     }
 
-    /// [`Call::known`], for one number.
-    pub(super) fn known_number(&self, ix: usize, what: &str) -> Result<f64, Refusal> {
-        match self.known(ix, what)?.to_f64()[..] {
+    /// [`ImportedNode::known`], for one number.
+    pub(super) fn constant_number(&self, ix: usize, what: &str) -> Result<f64, Refusal> {
+        match self.constant_input(ix, what)?.to_f64()[..] {
             [number] => Ok(number),
             ref numbers => refuse!("`{what}` has {} elements, not 1", numbers.len()),
         }
@@ -150,11 +150,11 @@ impl Call<'_, '_> {
 }
 
 /// Attributes.
-impl Call<'_, '_> {
+impl ImportedNode<'_, '_> {
     fn attribute(&self, name: &str) -> Option<&Attribute<'_>> {
-        let ix = self.node.node.attributes.iter().position(|attribute| attribute.name == name)?;
-        self.node.read.set(self.node.read.get() | 1u64.checked_shl(ix as u32).unwrap_or(0));
-        Some(&self.node.node.attributes[ix])
+        let ix = self.source.node.attributes.iter().position(|attribute| attribute.name == name)?;
+        self.source.read.set(self.source.read.get() | 1u64.checked_shl(ix as u32).unwrap_or(0));
+        Some(&self.source.node.attributes[ix])
     }
 
     /// Attributes that change nothing here.
@@ -168,9 +168,9 @@ impl Call<'_, '_> {
     pub(super) fn refuse_unread_attributes(&self) -> Result<(), Refusal> {
         // A hint to an executor of 2017.
         self.ignore(&["consumed_inputs"]);
-        let unread = |ix: &usize| *ix < 64 && self.node.read.get() & (1 << ix) == 0;
-        match (0..self.node.node.attributes.len()).find(unread) {
-            Some(ix) => refuse!("attribute `{}` is not supported", self.node.node.attributes[ix].name),
+        let unread = |ix: &usize| *ix < 64 && self.source.read.get() & (1 << ix) == 0;
+        match (0..self.source.node.attributes.len()).find(unread) {
+            Some(ix) => refuse!("attribute `{}` is not supported", self.source.node.attributes[ix].name),
             None => Ok(()),
         }
     }
@@ -259,12 +259,12 @@ impl Call<'_, '_> {
 
     /// An integer attribute up to opset `last`, an operand (number `ix`) from then on.
     pub(super) fn ints_or_input(&self, name: &str, ix: usize, last: i64) -> Result<Option<Vec<i64>>, Refusal> {
-        if self.node.opset <= last {
+        if self.source.opset <= last {
             return self.ints(name);
         }
         match self.optional(ix) {
             None => Ok(None),
-            Some(_) => self.known_ints(ix, name).map(Some),
+            Some(_) => self.constant_ints(ix, name).map(Some),
         }
     }
 }
