@@ -1,15 +1,14 @@
 //! [`Program`]: what an executable holds; [`write_executable`] puts it behind a runner, as one file that runs.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use files::{FileError, Kind};
 use plan::Plan;
 use types::Bytes;
 
 use crate::Compiled;
-use crate::file::{WriteError, write_whole};
 
 /// One model compiled for one batch or for several, which share an arena and their constants.
 #[derive(Clone, Debug)]
@@ -52,23 +51,10 @@ impl Program {
 ///
 /// # Errors
 /// Those of the file system.
-pub fn write_executable(path: &Path, runner: &[u8], program: &Program) -> Result<(), WriteError> {
-    write_whole(path, |file| {
-        let mut buffered = BufWriter::new(&mut *file);
+pub fn write_executable(path: &Path, runner: &[u8], program: &Program) -> Result<(), FileError> {
+    files::write_with(path, Kind::Program, |file| {
+        let mut buffered = BufWriter::new(file);
         plan::image::write(&mut buffered, runner, &program.plans, &program.constants)?;
-        buffered.flush()?;
-        drop(buffered);
-        make_executable(file)
+        buffered.flush()
     })
-}
-
-#[cfg(unix)]
-fn make_executable(file: &File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn make_executable(_: &File) -> std::io::Result<()> {
-    Ok(())
 }

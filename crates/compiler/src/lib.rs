@@ -9,7 +9,6 @@
 
 mod budget;
 mod executable;
-mod file;
 pub mod source;
 
 use arena::{Aim, Limits};
@@ -24,7 +23,6 @@ use types::{Bytes, DType, Preprocess};
 use budget::Cuts;
 pub use budget::{Fit, Region};
 pub use executable::{Program, write_executable};
-pub use file::{WriteError, write_whole};
 
 /// A model, ready to be compiled.
 #[derive(Clone, Debug)]

@@ -8,13 +8,12 @@
 //! everything but regular files, so that opening cannot wait for another process.
 //!
 //! ```
-//! use prestow_files::{Kind, read, write};
-//! use std::io::Write;
+//! use prestow_files::{read, write};
 //! use types::Bytes;
 //!
 //! let folder = std::env::temp_dir().join(format!("prestow-files-{}", std::process::id()));
 //! let path = folder.join("new").join("table.csv");
-//! write(&path, Kind::Data, |file| file.write_all(b"id,size\n")).unwrap();
+//! write(&path, b"id,size\n").unwrap();
 //! assert_eq!(read(&path, Bytes(100)).unwrap(), b"id,size\n");
 //! assert!(read(&path, Bytes(3)).is_err(), "the file is longer than the limit");
 //! # std::fs::remove_dir_all(folder).unwrap();
@@ -24,7 +23,7 @@ mod input;
 mod output;
 
 pub use input::{is_same, open_regular, read};
-pub use output::{Kind, write, write_all};
+pub use output::{Kind, write, write_all, write_with};
 
 use std::io;
 use std::path::Path;

@@ -16,12 +16,20 @@ pub enum Kind {
     Program,
 }
 
+/// Writes one data file, as [`write_with`] does.
+///
+/// # Errors
+/// Those of the file system; then a file that existed is unchanged.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    write_with(path, Kind::Data, |file| file.write_all(bytes))
+}
+
 /// Writes one file. Missing folders are made. A regular file is replaced when the new one is complete and on disk, also
 /// while it runs; anything else that exists at `path` is written through.
 ///
 /// # Errors
 /// Those of the file system and of `write`; then a file that existed is unchanged.
-pub fn write(path: &Path, kind: Kind, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), FileError> {
+pub fn write_with(path: &Path, kind: Kind, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), FileError> {
     let written = begin(path, kind).and_then(|mut output| {
         write(output.file())?;
         output.flush()?;

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use prestow_files::{Kind, is_same, open_regular, read, write, write_all};
+use prestow_files::{Kind, is_same, open_regular, read, write, write_all, write_with};
 use types::Bytes;
 
 /// A folder of one test, removed at its end.
@@ -42,7 +42,7 @@ impl Drop for Folder {
 }
 
 fn write_text(path: &Path, text: &str) -> Result<(), prestow_files::FileError> {
-    write(path, Kind::Data, |file| file.write_all(text.as_bytes()))
+    write(path, text.as_bytes())
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn file_and_missing_folders_are_created() {
 fn failed_write_keeps_the_old_file_and_leaves_no_other() {
     let folder = Folder::new("failed");
     write_text(&folder.path("f"), "old").unwrap();
-    let error = write(&folder.path("f"), Kind::Data, |file| {
+    let error = write_with(&folder.path("f"), Kind::Data, |file| {
         file.write_all(b"ne")?;
         Err(Error::other("out of ink"))
     });
@@ -132,7 +132,7 @@ fn replaced_data_file_keeps_its_permissions_and_a_program_is_executable() {
     write_text(&folder.path("f"), "new").unwrap();
     let mode = |name: &str| fs::metadata(folder.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("f"), 0o640);
-    write(&folder.path("p"), Kind::Program, |file| file.write_all(b"#!/bin/sh\n")).unwrap();
+    write_with(&folder.path("p"), Kind::Program, |file| file.write_all(b"#!/bin/sh\n")).unwrap();
     // The umask of this process may take bits of the group and of others.
     assert_eq!(mode("p") & 0o700, 0o700);
     let umask = mode("p") ^ 0o777;

@@ -1,11 +1,9 @@
 //! `prestow arena`: the placer on its own, for problems in minimalloc's form.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::Instant;
 
 use arena::{Aim, BufferIx, Limits, PlaceError, Placement, check, csv, place};
-use compiler::write_whole;
 use plan::Proof;
 use serde_json::json;
 use types::{Bytes, EntityId};
@@ -38,7 +36,7 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
     }
     if let Some(output) = &request.output {
         let text = csv::write(&table, Some(&placement.offsets));
-        write_whole(output, |file| file.write_all(text.as_bytes())).map_err(|error| error.to_string())?;
+        files::write(output, text.as_bytes()).map_err(|error| error.to_string())?;
     }
     let text = match request.json {
         true => as_json(&problem, &placement, seconds),

@@ -1,9 +1,7 @@
 //! `prestow profile`: the views of profiles that lie in files, of ours and of other programs.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use compiler::write_whole;
 use report::{Analysis, Page, Report};
 use runtime::ImageFile;
 use serde_json::json;
@@ -73,6 +71,6 @@ pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
 /// Writes files, each whole or not at all.
 pub(crate) fn write(files: &[(PathBuf, Vec<u8>)]) -> Result<(), String> {
     files.iter().try_for_each(|(path, bytes)| {
-        write_whole(path, |file| file.write_all(bytes)).map_err(|error| error.to_string())
+        files::write(path, bytes).map_err(|error| error.to_string())
     })
 }

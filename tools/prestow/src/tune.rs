@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -247,7 +246,7 @@ fn write(path: &Path, rows: &Rows) -> Result<(), String> {
     for ((Conditions { processor, family, threads, batch }, layer), (fastest, times)) in rows {
         let _ = writeln!(text, "{processor}\t{family}\t{threads}\t{batch}\t{layer}\t{fastest}\t{times}");
     }
-    compiler::write_whole(path, |file| file.write_all(text.as_bytes())).map_err(|error| error.to_string())
+    files::write(path, text.as_bytes()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

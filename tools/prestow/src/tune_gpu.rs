@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -302,5 +301,5 @@ fn write(path: &Path, rows: &Rows) -> Result<(), String> {
     for ([gpu, library, layer], (fastest, times)) in rows {
         let _ = writeln!(text, "{gpu}\t{library}\t{layer}\t{fastest}\t{times}");
     }
-    compiler::write_whole(path, |file| file.write_all(text.as_bytes())).map_err(|error| error.to_string())
+    files::write(path, text.as_bytes()).map_err(|error| error.to_string())
 }

@@ -12,7 +12,6 @@ use types::Tensor;
 use weights::npy;
 
 use crate::arguments::{Command, Common, HELP, Run};
-use crate::files::write_all;
 use crate::{bandwidth, inputs, memory, say};
 
 /// What a command found.
@@ -116,7 +115,7 @@ fn run(run: &Run) -> Result<(), String> {
 
     if let Some(directory) = &run.output_dir {
         let files = plan.outputs.iter().zip(&outputs).map(|(port, tensor)| output_file(directory, port, tensor));
-        write_all(&files.collect::<Vec<_>>())?;
+        files::write_all(&files.collect::<Vec<_>>()).map_err(|error| error.to_string())?;
     }
     let top = run.top.map(|count| highest(plan, &outputs[0], count));
     if run.common.json {
@@ -224,7 +223,7 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
         };
         let times: Vec<StepTime> = seconds.iter().map(time).collect();
         let text = Report::new(session.plan()).trace_json(Some(&times));
-        write_all(&[(path.to_path_buf(), text.into_bytes())])?;
+        files::write_all(&[(path.to_path_buf(), text.into_bytes())]).map_err(|error| error.to_string())?;
     }
     match common.json {
         true => print_json(&json!(report)),

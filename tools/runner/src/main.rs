@@ -6,7 +6,6 @@
 mod arguments;
 mod bandwidth;
 mod commands;
-mod files;
 mod inputs;
 mod memory;
 mod picture;

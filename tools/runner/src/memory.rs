@@ -4,7 +4,6 @@ use report::{Page, Report, View, placement_csv};
 
 use crate::arguments::Memory;
 use crate::commands::{Answer, chosen, measure, open_image, open_session, print_json};
-use crate::files::write_all;
 use crate::{inputs, say};
 
 /// Makes the report, writes its files, prints its views. The answer is no where plan and actual differ or it does not fit.
@@ -26,7 +25,7 @@ pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
     };
     let mut files = request.files(&Page::new(&report, &request.options));
     files.extend(asked.placement.iter().map(|path| (path.clone(), placement_csv(&plan).into_bytes())));
-    write_all(&files)?;
+    files::write_all(&files).map_err(|error| error.to_string())?;
     if asked.common.json {
         print_json(&request.json(&report));
     } else {

@@ -1,10 +1,17 @@
-//! Printing that survives a closed pipe: whoever stops reading has read enough.
+//! Printing that survives a closed pipe: a reader that stops has read enough.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
-/// Prints to standard output as it is.
+/// Prints to standard output. If that fails, for instance on a full disk, the process ends with exit code 2.
 pub(crate) fn out(text: &str) {
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(failure) if failure.kind() != ErrorKind::BrokenPipe => {
+            error(&format!("cannot write to standard output: {failure}"));
+            std::process::exit(2)
+        }
+        _ => {}
+    }
 }
 
 /// Prints an error to standard error.

@@ -188,6 +188,6 @@ impl Report<'_> {
 
     fn save(&self) -> Result<(), String> {
         let Some(path) = &self.asked.output else { return Ok(()) };
-        compiler::write_whole(path, |file| file.write_all(self.text().as_bytes())).map_err(|error| error.to_string())
+        files::write(path, self.text().as_bytes()).map_err(|error| error.to_string())
     }
 }
