@@ -18,8 +18,7 @@ pub(crate) fn export(request: &Compile) -> Result<String, String> {
     let model = source::load(&source::Request { batch, ..request.source.clone() });
     let graph = model.map_err(|error| error.to_string())?.graph;
     let bytes = export::onnx(&graph).map_err(|error| error.to_string())?;
-    files::write(&output, &bytes)
-        .map_err(|error| error.to_string())?;
+    files::write(&output, &bytes).map_err(|error| error.to_string())?;
     let (nodes, size) = (graph.nodes().len(), Bytes(bytes.len() as u64));
     Ok(match request.json {
         true => format!("{:#}\n", json!({ "output": output, "model": graph.name, "nodes": nodes, "bytes": size.0 })),

@@ -70,7 +70,5 @@ pub(crate) fn read(path: &Path, batch: Option<u64>) -> Result<Report, String> {
 
 /// Writes files, each whole or not at all.
 pub(crate) fn write(files: &[(PathBuf, Vec<u8>)]) -> Result<(), String> {
-    files.iter().try_for_each(|(path, bytes)| {
-        files::write(path, bytes).map_err(|error| error.to_string())
-    })
+    files.iter().try_for_each(|(path, bytes)| files::write(path, bytes).map_err(|error| error.to_string()))
 }

@@ -39,7 +39,6 @@ pub(crate) fn record(request: &Record) -> Result<String, String> {
     }
     let text = facts.text();
     let Some(path) = &request.output else { return Ok(text) };
-    files::write(path, text.as_bytes())
-        .map_err(|error| error.to_string())?;
+    files::write(path, text.as_bytes()).map_err(|error| error.to_string())?;
     Ok(format!("wrote {}: {} ({}), {}\n", path.display(), gpu.name(), gpu.arch(), facts.source.text()))
 }
