@@ -96,8 +96,8 @@ pub fn onnx(graph: &Graph) -> Result<Vec<u8>, ExportError> {
     if LARGEST < bytes.len() { Err(ExportError::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 
-/// The element types of `TensorProto`.
-fn element(dtype: DType) -> i64 {
+/// The number of a dtype in `TensorProto.DataType`.
+pub fn data_type(dtype: DType) -> i64 {
     match dtype {
         DType::F32 => 1,
         DType::U8 => 2,
@@ -118,7 +118,7 @@ fn element(dtype: DType) -> i64 {
 fn initializer(name: &str, tensor: &Tensor) -> Message {
     let mut message = Message::default();
     tensor.shape().iter().for_each(|&extent| message.int(1, extent as i64));
-    message.int(2, element(tensor.dtype()));
+    message.int(2, data_type(tensor.dtype()));
     message.text(8, name);
     message.bytes(9, &tensor.to_le_bytes());
     message
@@ -127,7 +127,7 @@ fn initializer(name: &str, tensor: &Tensor) -> Message {
 /// An input or output of the graph.
 fn port(name: &str, value: &Value) -> Message {
     let mut tensor = Message::default();
-    tensor.int(1, element(value.ty.dtype));
+    tensor.int(1, data_type(value.ty.dtype));
     tensor.message(2, &extents(&value.ty.shape));
     let mut ty = Message::default();
     ty.message(1, &tensor);

@@ -12,7 +12,7 @@ use crate::attribute::Attribute;
 use crate::message::Message;
 use crate::names::Names;
 use crate::pointwise::{comparison, plain};
-use crate::{ExportError, element};
+use crate::{ExportError, data_type};
 
 /// Translates the nodes of a graph and keeps the constants that they need besides.
 pub(crate) struct Translator<'g> {
@@ -123,7 +123,7 @@ impl Made<'_> {
     }
 
     pub(crate) fn cast(&mut self, x: String, to: DType) -> String {
-        self.push("Cast", [x], vec![Attribute::int("to", element(to))])
+        self.push("Cast", [x], vec![Attribute::int("to", data_type(to))])
     }
 
     /// Gives the last node's results their names.

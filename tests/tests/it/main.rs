@@ -2,12 +2,10 @@
 //! onnxruntime's recorded results, executables against the commands' contract, damaged files against clear refusals.
 
 mod aarch64;
-#[path = "../../../crates/load/tests/it/conformance.rs"]
 mod conformance;
 mod cuda;
 mod damage;
 mod executables;
-mod executor;
 mod gpu;
 mod gpu_ceilings;
 mod gpu_cublas;
@@ -32,14 +30,6 @@ mod stripes;
 mod support;
 mod tf32;
 mod transformers;
-#[path = "../../../crates/load/tests/it/wire.rs"]
-#[allow(dead_code, reason = "the loader's own tests use the rest")]
-mod wire;
-
-/// As the loader's tests have it.
-pub(crate) fn data(test: &str, path: &str) -> Option<std::path::PathBuf> {
-    support::data(test, path)
-}
 
 /// A variable of the environment. Tests are the edge where it is read.
 #[expect(clippy::disallowed_methods, reason = "switches of the test run")]

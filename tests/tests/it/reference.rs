@@ -2,11 +2,11 @@
 
 use ir::{Graph, Op, ops::Softmax};
 use load::onnx;
+use onnx_suite::model::{self, Message};
 use types::{Random, Shape, Tensor};
 use weights::npy;
 
 use crate::support::{compiled, data, difference, open, root};
-use crate::wire::{self, Message};
 
 // Field numbers of `onnx.proto`.
 const MODEL_GRAPH: u64 = 7;
@@ -53,18 +53,18 @@ fn check(name: &str, graph: Graph, tolerance: f64) {
 /// The model file with each `ConstantOfShape` replaced by an initializer of seeded weights, as the script does it.
 fn reweighted(model: &[u8]) -> Vec<u8> {
     let mut parts = Vec::new();
-    let model = wire::fields(model);
+    let model = model::fields(model);
     let (_, graph) = model.iter().find(|(field, _)| *field == MODEL_GRAPH).expect("a model has a graph");
-    let graph = wire::fields(graph);
+    let graph = model::fields(graph);
     for (field, payload) in &graph {
-        let node = if *field == GRAPH_NODE { wire::fields(payload) } else { Vec::new() };
+        let node = if *field == GRAPH_NODE { model::fields(payload) } else { Vec::new() };
         let text = |wanted| node.iter().find(|(field, _)| *field == wanted).map(|(_, text)| *text);
         if text(NODE_OP) != Some(b"ConstantOfShape") {
             parts.push((*field, payload.to_vec()));
             continue;
         }
         let shapes =
-            graph.iter().filter(|(field, _)| *field == GRAPH_INITIALIZER).map(|(_, tensor)| wire::fields(tensor));
+            graph.iter().filter(|(field, _)| *field == GRAPH_INITIALIZER).map(|(_, tensor)| model::fields(tensor));
         let shape = shapes
             .filter(|tensor| {
                 tensor.iter().any(|(field, name)| *field == TENSOR_NAME && Some(*name) == text(NODE_INPUT))
@@ -73,7 +73,7 @@ fn reweighted(model: &[u8]) -> Vec<u8> {
         let extent = |raw: &[u8]| u64::from_le_bytes(raw.try_into().expect("eight bytes each")) as usize;
         let shape: Vec<usize> = shape.expect("the shape is an initializer").chunks(8).map(extent).collect();
         let name = std::str::from_utf8(text(NODE_OUTPUT).expect("the node has an output")).expect("names are UTF-8");
-        parts.push((GRAPH_INITIALIZER, wire::tensor(name, &weight(name, &Shape::from(&shape[..]))).0));
+        parts.push((GRAPH_INITIALIZER, model::tensor(name, &weight(name, &Shape::from(&shape[..]))).0));
     }
     let graph = parts.iter().fold(Message::new(), |graph, (field, payload)| graph.bytes(*field, payload));
     let kept = model.iter().filter(|(field, _)| *field != MODEL_GRAPH);
@@ -133,10 +133,10 @@ fn efficientnet_as_it_is_exported() {
     let file = std::fs::read(root().join(format!("tests/data/onnxruntime/{name}.onnx"))).expect("it is checked in");
     let weights = weights::read(checkpoint, &std::fs::read(path).expect("the file is there"));
     let weights = weights.expect("it is a checkpoint");
-    let names = wire::input_names(&file);
+    let names = model::input_names(&file);
     let known: Vec<(&str, &Tensor)> =
         names.iter().skip(1).map(|name| (name.as_str(), weights.get(name).expect("the checkpoint has it"))).collect();
-    let graph = onnx::load(&wire::fix_inputs(&file, &known), None, &onnx::Options::default());
+    let graph = onnx::load(&model::fix_inputs(&file, &known), None, &onnx::Options::default());
     check(name, graph.unwrap_or_else(|error| panic!("{name}: {error}")), 1e-5);
 }
 

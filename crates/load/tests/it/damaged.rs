@@ -6,8 +6,8 @@ use prestow_load::onnx::{self, Options};
 use types::{Random, Tensor};
 
 use crate::models::small;
-use crate::wire::{fix_inputs, input_names};
 use crate::{data, effort};
+use onnx_suite::model::{fix_inputs, input_names};
 
 /// Loads bytes and, if they are a model, verifies it.
 #[track_caller]

@@ -1,18 +1,19 @@
 //! The readers of ONNX and MXNet against ONNX's own tests, hand-made models, damaged files and real networks.
 
-mod conformance;
 mod damaged;
 mod models;
 mod mxnet;
 mod operators;
 mod real;
 mod subgraphs;
-mod wire;
-
-extern crate prestow_load as load;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use ir::Graph;
+use onnx_suite::Failure;
+use prestow_load::onnx;
+use types::Tensor;
 
 /// A folder or file below the workspace's `data`, or none, told aloud: a test without its data has not passed.
 pub(crate) fn data(test: &str, path: &str) -> Option<PathBuf> {
@@ -41,32 +42,27 @@ pub(crate) fn effort() -> usize {
     environment("PRESTOW_FUZZ").and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// How conformance is tried here: by the operators' definitions, and once more by those of the graph that comes back from
-/// a file that it is written to.
-pub(crate) mod executor {
-    use ir::Graph;
-    use load::onnx;
-    use types::Tensor;
+/// The backend tests, by the operators' definitions, and again after a round trip through a file that we export.
+#[test]
+fn backend_tests_pass_with_the_evaluator() {
+    let Some(root) = data("backend_tests_pass_with_the_evaluator", "onnx-test-data") else { return };
+    onnx_suite::check_suite(&root, environment("PRESTOW_BLESS").is_some(), &evaluate_twice);
+}
 
-    use crate::conformance::Refusal;
-
-    pub(crate) const SNAPSHOT: &str = "tests/it/refusals.txt";
-
-    pub(crate) fn execute(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
-        let wrong = |what: &str, error: String| Refusal::Wrong(format!("{what}: {error}"));
-        let results = ir::evaluate(&graph, inputs).map_err(|error| wrong("eval", error.to_string()))?;
-        let file = export::onnx(&graph).map_err(|error| wrong("export", error.to_string()))?;
-        // An extent of 0 is an open one in a file.
-        let ports = graph.inputs().iter().map(|&id| graph.value(id));
-        let shapes = ports.map(|value| (value.name.clone(), value.ty.shape.clone())).collect();
-        let options = onnx::Options { shapes, ..onnx::Options::default() };
-        let again = onnx::load(&file, None, &options).map_err(|error| wrong("reload", error.to_string()))?;
-        // What the graph computes with constants alone, loading has computed the second time.
-        let others = ir::evaluate(&again, inputs).map_err(|error| wrong("reloaded eval", error.to_string()))?;
-        let bytes = |tensors: &[Tensor]| tensors.iter().map(Tensor::to_le_bytes).collect::<Vec<_>>();
-        match bytes(&results) == bytes(&others) {
-            true => Ok(results),
-            false => Err(wrong("reload", format!("{others:?} instead of {results:?}"))),
-        }
+fn evaluate_twice(graph: Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, Failure> {
+    let defect = |phase: &str, error: String| Failure::Defect(format!("{phase}: {error}"));
+    let results = ir::evaluate(&graph, inputs).map_err(|error| defect("eval", error.to_string()))?;
+    let file = export::onnx(&graph).map_err(|error| defect("export", error.to_string()))?;
+    // In a file, an extent of 0 is a dynamic one.
+    let ports = graph.inputs().iter().map(|&id| graph.value(id));
+    let shapes = ports.map(|value| (value.name.clone(), value.ty.shape.clone())).collect();
+    let options = onnx::Options { shapes, ..onnx::Options::default() };
+    let again = onnx::load(&file, None, &options).map_err(|error| defect("reload", error.to_string()))?;
+    // Loading folds constants that the first graph computes.
+    let others = ir::evaluate(&again, inputs).map_err(|error| defect("reloaded eval", error.to_string()))?;
+    let bytes = |tensors: &[Tensor]| tensors.iter().map(Tensor::to_le_bytes).collect::<Vec<_>>();
+    match bytes(&results) == bytes(&others) {
+        true => Ok(results),
+        false => Err(defect("reload", format!("{others:?} instead of {results:?}"))),
     }
 }

@@ -7,7 +7,7 @@ use prestow_load::UnsupportedNode;
 use prestow_load::onnx::{self, LoadError, Options};
 use types::{DType, Shape, Tensor};
 
-use crate::wire::{Attr, Dim, Message, Model, info, node, tensor};
+use onnx_suite::model::{Attr, Dim, Message, Model, info, node, tensor};
 
 fn load(model: &Model) -> Result<Graph, LoadError> {
     onnx::load(&model.write(), None, &Options::default())

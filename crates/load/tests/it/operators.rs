@@ -1,10 +1,10 @@
 //! Forms of operators that ONNX's own tests leave out, by a case or two each.
 
-use load::onnx::{self, Options};
+use prestow_load::onnx::{self, Options};
 use types::{DType, Shape, Tensor};
 
 use crate::models::{check, floats, ints, refusal, run, x};
-use crate::wire::{Attr, Message, Model, info, node};
+use onnx_suite::model::{Attr, Message, Model, info, node};
 
 /// A model that also imports another domain.
 fn with_domain(model: &Model, domain: &str, version: i64) -> Vec<u8> {
@@ -13,7 +13,7 @@ fn with_domain(model: &Model, domain: &str, version: i64) -> Vec<u8> {
 
 /// What a model with one node of `ai.onnx.ml` yields, or why it is refused.
 fn learned(node: Message, input: &Tensor) -> Result<Vec<f64>, String> {
-    let dims: Vec<_> = input.shape().iter().map(|&extent| crate::wire::Dim::Is(extent as i64)).collect();
+    let dims: Vec<_> = input.shape().iter().map(|&extent| onnx_suite::model::Dim::Is(extent as i64)).collect();
     let model = Model::new(18, vec![info("x", input.dtype(), &dims)], vec![node.text(7, "ai.onnx.ml")], "y");
     let bytes = with_domain(&model, "ai.onnx.ml", 5);
     let graph = onnx::load(&bytes, None, &Options::default()).map_err(|error| error.to_string())?;

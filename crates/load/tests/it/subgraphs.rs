@@ -3,7 +3,7 @@
 use types::{DType, Tensor};
 
 use crate::models::{check, floats, ints, refusal, x};
-use crate::wire::{Attr, Dim, Message, Model, info, node};
+use onnx_suite::model::{Attr, Dim, Message, Model, info, node};
 
 /// A body whose inputs are turn, condition and one state of any type, and whose outputs are named in order.
 fn body(inputs: [&'static str; 3], nodes: Vec<Message>, outputs: Vec<&'static str>) -> Attr {

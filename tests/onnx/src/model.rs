@@ -1,13 +1,14 @@
-//! A protobuf writer, just large enough for small ONNX models, and a walk over fields to change real ones.
+//! Writes small ONNX models, and changes the fields of real ones. Field numbers are those of `onnx.proto`.
 
 use types::{DType, Tensor};
 
 /// A message being written.
 #[derive(Clone, Default)]
-pub(crate) struct Message(pub(crate) Vec<u8>);
+pub struct Message(pub Vec<u8>);
 
 impl Message {
-    pub(crate) fn new() -> Message {
+    /// An empty message.
+    pub fn new() -> Message {
         Message::default()
     }
 
@@ -19,56 +20,71 @@ impl Message {
         self.0.push(value as u8);
     }
 
-    pub(crate) fn int(mut self, field: u64, value: i64) -> Message {
+    /// Appends a varint field.
+    pub fn int(mut self, field: u64, value: i64) -> Message {
         self.raw_varint(field << 3);
         self.raw_varint(value as u64);
         self
     }
 
-    pub(crate) fn float(mut self, field: u64, value: f32) -> Message {
+    /// Appends a 32-bit float field.
+    pub fn float(mut self, field: u64, value: f32) -> Message {
         self.raw_varint(field << 3 | 5);
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    pub(crate) fn bytes(mut self, field: u64, bytes: &[u8]) -> Message {
+    /// Appends a length-delimited field.
+    pub fn bytes(mut self, field: u64, bytes: &[u8]) -> Message {
         self.raw_varint(field << 3 | 2);
         self.raw_varint(bytes.len() as u64);
         self.0.extend(bytes);
         self
     }
 
-    pub(crate) fn text(self, field: u64, text: &str) -> Message {
+    /// Appends a string field.
+    pub fn text(self, field: u64, text: &str) -> Message {
         self.bytes(field, text.as_bytes())
     }
 
-    pub(crate) fn message(self, field: u64, message: &Message) -> Message {
+    /// Appends an embedded message.
+    pub fn message(self, field: u64, message: &Message) -> Message {
         self.bytes(field, &message.0)
     }
 }
 
 /// A dimension of an input.
 #[derive(Clone, Copy)]
-pub(crate) enum Dim {
+pub enum Dim {
+    /// `dim_value`.
     Is(i64),
+    /// `dim_param`.
     Named(&'static str),
+    /// No value.
     Open,
 }
 
 /// An attribute's value.
 #[derive(Clone)]
-pub(crate) enum Attr {
+pub enum Attr {
+    /// `i`.
     Int(i64),
+    /// `ints`.
     Ints(Vec<i64>),
+    /// `f`.
     Float(f32),
+    /// `s`.
     Text(&'static str),
+    /// `strings`.
     Texts(Vec<&'static str>),
+    /// `t`.
     Tensor(Tensor),
+    /// `g`.
     Graph(Message),
 }
 
 /// `NodeProto`
-pub(crate) fn node(op: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, Attr)]) -> Message {
+pub fn node(op: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, Attr)]) -> Message {
     let mut node = Message::new();
     for input in inputs {
         node = node.text(1, input);
@@ -96,33 +112,14 @@ fn attribute(name: &str, value: &Attr) -> Message {
     }
 }
 
-/// `TensorProto.DataType`
-pub(crate) fn element(dtype: DType) -> i64 {
-    match dtype {
-        DType::F32 => 1,
-        DType::U8 => 2,
-        DType::I8 => 3,
-        DType::U16 => 4,
-        DType::I16 => 5,
-        DType::I32 => 6,
-        DType::I64 => 7,
-        DType::Bool => 9,
-        DType::F16 => 10,
-        DType::F64 => 11,
-        DType::U32 => 12,
-        DType::U64 => 13,
-        DType::Bf16 => 16,
-    }
-}
-
 /// `TensorProto`
-pub(crate) fn tensor(name: &str, tensor: &Tensor) -> Message {
+pub fn tensor(name: &str, tensor: &Tensor) -> Message {
     let dims = tensor.shape().iter().fold(Message::new(), |message, &extent| message.int(1, extent as i64));
-    dims.int(2, element(tensor.dtype())).text(8, name).bytes(9, &tensor.to_le_bytes())
+    dims.int(2, export::data_type(tensor.dtype())).text(8, name).bytes(9, &tensor.to_le_bytes())
 }
 
 /// `ValueInfoProto`
-pub(crate) fn info(name: &str, dtype: DType, dims: &[Dim]) -> Message {
+pub fn info(name: &str, dtype: DType, dims: &[Dim]) -> Message {
     let shape = dims.iter().fold(Message::new(), |shape, dim| {
         let dim = match dim {
             Dim::Is(extent) => Message::new().int(1, *extent),
@@ -131,34 +128,41 @@ pub(crate) fn info(name: &str, dtype: DType, dims: &[Dim]) -> Message {
         };
         shape.message(1, &dim)
     });
-    let ty = Message::new().message(1, &Message::new().int(1, element(dtype)).message(2, &shape));
+    let ty = Message::new().message(1, &Message::new().int(1, export::data_type(dtype)).message(2, &shape));
     Message::new().text(1, name).message(2, &ty)
 }
 
 /// A model in parts.
 #[derive(Clone)]
-pub(crate) struct Model {
-    pub(crate) ir_version: i64,
-    pub(crate) opset: i64,
-    pub(crate) nodes: Vec<Message>,
-    pub(crate) initializers: Vec<Message>,
-    pub(crate) inputs: Vec<Message>,
-    pub(crate) outputs: Vec<&'static str>,
+pub struct Model {
+    /// Version of the file format.
+    pub ir_version: i64,
+    /// Version of the default operator set.
+    pub opset: i64,
+    /// `NodeProto`s.
+    pub nodes: Vec<Message>,
+    /// `TensorProto`s.
+    pub initializers: Vec<Message>,
+    /// `ValueInfoProto`s.
+    pub inputs: Vec<Message>,
+    /// Names of the outputs.
+    pub outputs: Vec<&'static str>,
 }
 
 impl Model {
     /// A model with one output.
-    pub(crate) fn new(opset: i64, inputs: Vec<Message>, nodes: Vec<Message>, output: &'static str) -> Model {
+    pub fn new(opset: i64, inputs: Vec<Message>, nodes: Vec<Message>, output: &'static str) -> Model {
         Model { ir_version: 8, opset, nodes, initializers: Vec::new(), inputs, outputs: vec![output] }
     }
 
-    pub(crate) fn with(mut self, name: &str, value: &Tensor) -> Model {
+    /// Adds an initializer.
+    pub fn with(mut self, name: &str, value: &Tensor) -> Model {
         self.initializers.push(tensor(name, value));
         self
     }
 
     /// `GraphProto`
-    pub(crate) fn graph(&self) -> Message {
+    pub fn graph(&self) -> Message {
         let mut graph = self.nodes.iter().fold(Message::new(), |graph, node| graph.message(1, node)).text(2, "test");
         for initializer in &self.initializers {
             graph = graph.message(5, initializer);
@@ -173,14 +177,14 @@ impl Model {
     }
 
     /// The file.
-    pub(crate) fn write(&self) -> Vec<u8> {
+    pub fn write(&self) -> Vec<u8> {
         let opset = Message::new().text(1, "").int(2, self.opset);
         Message::new().int(1, self.ir_version).message(7, &self.graph()).message(8, &opset).0
     }
 }
 
 /// The length-delimited fields of a valid message: number and payload.
-pub(crate) fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
+pub fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
         for shift in (0..).step_by(7) {
@@ -215,7 +219,7 @@ pub(crate) fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
 }
 
 /// The names of a model's inputs, initializers apart.
-pub(crate) fn input_names(model: &[u8]) -> Vec<String> {
+pub fn input_names(model: &[u8]) -> Vec<String> {
     let graph = graph_of(model);
     let name = |message: &[u8], field: u64| {
         let found = fields(message).into_iter().find(|(number, _)| *number == field);
@@ -233,7 +237,7 @@ fn graph_of(model: &[u8]) -> &[u8] {
 }
 
 /// The model with inputs fixed to tensors: each becomes an initializer, as old files had it.
-pub(crate) fn fix_inputs(model: &[u8], fixed: &[(&str, &Tensor)]) -> Vec<u8> {
+pub fn fix_inputs(model: &[u8], fixed: &[(&str, &Tensor)]) -> Vec<u8> {
     let mut graph = Message(graph_of(model).to_vec());
     for (name, value) in fixed {
         graph = graph.message(5, &tensor(name, value));

@@ -1,37 +1,38 @@
-//! ONNX's backend tests: each is loaded, executed and compared, or refused with a reason. Who includes this file says how
-//! graphs are executed: by the operators' definitions, or by a compiled plan.
+//! The ONNX backend test suite, for any executor: each test is loaded, executed and compared with its recorded results, or
+//! refused with a reason. [`model`] writes small ONNX models.
 //!
-//! Many of these tests pass what an exporter would have fixed (shapes, axes, scales) as an input. A test that is refused
-//! as it stands is tried again with all inputs but the first fixed, then with all of them.
+//! Many of these tests pass shapes, axes or scales as run-time inputs that an exporter would have made constant. A test
+//! that is refused is therefore repeated with all inputs but the first constant, then with all inputs constant.
+
+pub mod model;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use ir::Graph;
 use load::onnx::{self, Options};
 use types::{DType, Tensor};
 
-use crate::executor::{SNAPSHOT, execute};
-use crate::wire::{fix_inputs, input_names};
-use crate::{data, environment};
+use model::{fix_inputs, input_names};
 
-/// Tests that are left out, by the beginning of their names: random results, gradients, strings, images.
-const LEFT_OUT: &[&str] =
+/// Tests that are skipped, by prefix of their names: random results, gradients, strings, images.
+const SKIPPED: &[&str] =
     &["test_bernoulli", "test_gradient", "test_image_decoder", "test_regex_full_match", "test_string_", "test_strnorm"];
 
-/// Tests whose recorded results differ from ours, known and not counted as failures. onnxruntime differs here as well.
+/// Tests whose recorded results are wrong; ONNX Runtime differs from them too.
 const DIFFERS: &[&str] = &[
-    // Recorded: with an epsilon of 0.01, which the model does not have. onnxruntime does not have the operator.
+    // Recorded with an epsilon of 0.01, which the model does not have. ONNX Runtime does not have the operator.
     "test_adam_multiple",
-    // Recorded: the mean also counts cells of a last window that hang over the padding.
+    // The recorded mean also counts cells of the last window that are outside the padding.
     "test_averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode_is_True",
-    // Recorded: results beyond i8 wrap around, where the operator's text has them saturate.
+    // Recorded results beyond i8 wrap around; the specification saturates.
     "test_qlinearmatmul_2D_int8_float16",
     "test_qlinearmatmul_2D_int8_float32",
     "test_qlinearmatmul_3D_int8_float16",
     "test_qlinearmatmul_3D_int8_float32",
-    // Recorded: the output's extent is taken before it is rounded down, `2.4 - 1` instead of `2 - 1`.
+    // Recorded with the output extent before rounding down, `2.4 - 1` instead of `2 - 1`.
     "test_resize_downsample_scales_cubic_align_corners",
     "test_resize_downsample_scales_linear_align_corners",
 ];
@@ -44,37 +45,58 @@ enum Outcome {
 
 #[derive(Default)]
 struct Count {
-    as_it_is: usize,
-    some_fixed: usize,
-    all_fixed: usize,
+    unchanged: usize,
+    some_constant: usize,
+    all_constant: usize,
     refused: usize,
     failed: usize,
     differs: usize,
-    left_out: usize,
+    skipped: usize,
 }
 
-#[test]
-fn conformance() {
-    let Some(root) = data("conformance", "onnx-test-data") else { return };
+/// Executes a graph on its inputs.
+pub type Execute<'a> = &'a dyn Fn(Graph, &[Tensor]) -> Result<Vec<Tensor>, Failure>;
+
+/// Why an executor has no results.
+pub enum Failure {
+    /// The graph is not supported; found before anything ran.
+    Unsupported(String),
+    /// A defect.
+    Defect(String),
+}
+
+/// The snapshot of counts and refusals, one for all executors.
+fn snapshot() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("refusals.txt")
+}
+
+/// Runs the suite in folder `root` and compares the refusals with the snapshot, or writes that if `bless`.
+///
+/// # Panics
+/// If a test fails, or if the set of refused tests or a reason changes.
+pub fn check_suite(root: &Path, bless: bool, execute: Execute) {
     let (mut refusals, mut failures, mut table) = (String::new(), String::new(), String::new());
     for set in ["node", "simple", "pytorch-converted", "pytorch-operator"] {
         let mut count = Count::default();
         for folder in sorted(&root.join(set)) {
             let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
-            if LEFT_OUT.iter().any(|left_out| name.starts_with(left_out)) {
-                count.left_out += 1;
+            if SKIPPED.iter().any(|skipped| name.starts_with(skipped)) {
+                count.skipped += 1;
                 continue;
             }
-            let outcome = check(&folder);
+            let outcome = check(&folder, execute);
             if DIFFERS.contains(&name.as_str()) {
-                assert!(matches!(outcome, Outcome::Failed(_)), "{name} differs no longer: take it off the list");
+                assert!(
+                    matches!(outcome, Outcome::Failed(_)),
+                    "{name} agrees with the recorded results: remove it from `DIFFERS`"
+                );
                 count.differs += 1;
                 continue;
             }
             match outcome {
-                Outcome::Passed { fixed: "none" } => count.as_it_is += 1,
-                Outcome::Passed { fixed: "some" } => count.some_fixed += 1,
-                Outcome::Passed { .. } => count.all_fixed += 1,
+                Outcome::Passed { fixed: "none" } => count.unchanged += 1,
+                Outcome::Passed { fixed: "some" } => count.some_constant += 1,
+                Outcome::Passed { .. } => count.all_constant += 1,
                 Outcome::Refused(reason) => {
                     count.refused += 1;
                     writeln!(refusals, "{set}/{name}: {}", reason.replace('\n', " | ")).expect("a string takes all");
@@ -85,29 +107,28 @@ fn conformance() {
                 }
             }
         }
-        let Count { as_it_is, some_fixed, all_fixed, refused, failed, differs, left_out } = count;
-        let passed = as_it_is + some_fixed + all_fixed;
+        let Count { unchanged, some_constant, all_constant, refused, failed, differs, skipped } = count;
+        let passed = unchanged + some_constant + all_constant;
         writeln!(
             table,
-            "# {set}: {passed} passed ({as_it_is} as they are, {some_fixed} with all inputs but the first fixed, \
-             {all_fixed} with all fixed), {refused} refused, {failed} failed, {differs} known to differ, {left_out} left out"
+            "# {set}: {passed} passed ({unchanged} unchanged, {some_constant} with all inputs but the first constant, \
+             {all_constant} with all constant), {refused} refused, {failed} failed, {differs} recorded wrong, {skipped} skipped"
         )
         .expect("a string takes all");
     }
     eprint!("{table}");
     assert!(failures.is_empty(), "failed:\n{failures}");
-    let snapshot = Path::new(env!("CARGO_MANIFEST_DIR")).join(SNAPSHOT);
     let text = format!("{table}{refusals}");
-    if environment("PRESTOW_BLESS").is_some() {
-        std::fs::write(&snapshot, &text).expect("the snapshot can be written");
+    if bless {
+        std::fs::write(snapshot(), &text).expect("the snapshot can be written");
     }
-    let known = std::fs::read_to_string(&snapshot).unwrap_or_default();
-    let (known, now): (Vec<&str>, Vec<&str>) = (known.lines().collect(), text.lines().collect());
-    let gone: Vec<&&str> = known.iter().filter(|line| !now.contains(line)).collect();
-    let new: Vec<&&str> = now.iter().filter(|line| !known.contains(line)).collect();
+    let expected = std::fs::read_to_string(snapshot()).unwrap_or_default();
+    let (expected, found): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), text.lines().collect());
+    let gone: Vec<&&str> = expected.iter().filter(|line| !found.contains(line)).collect();
+    let new: Vec<&&str> = found.iter().filter(|line| !expected.contains(line)).collect();
     assert!(
         gone.is_empty() && new.is_empty(),
-        "{SNAPSHOT} differs (PRESTOW_BLESS=1 writes it)\ngone: {gone:#?}\nnew: {new:#?}"
+        "tests/onnx/refusals.txt differs (PRESTOW_BLESS=1 writes it)\ngone: {gone:#?}\nnew: {new:#?}"
     );
 }
 
@@ -118,11 +139,11 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
     entries
 }
 
-fn check(folder: &Path) -> Outcome {
+fn check(folder: &Path, execute: Execute) -> Outcome {
     let model = std::fs::read(folder.join("model.onnx")).expect("each test has a model");
     let mut passed = None;
     for set in sorted(folder).into_iter().filter(|path| path.is_dir()) {
-        match check_set(&model, &set) {
+        match check_set(&model, &set, execute) {
             Outcome::Passed { fixed } => passed = Some(fixed),
             other => return other,
         }
@@ -130,7 +151,7 @@ fn check(folder: &Path) -> Outcome {
     passed.map_or_else(|| Outcome::Failed("there is no data".to_string()), |fixed| Outcome::Passed { fixed })
 }
 
-fn check_set(model: &[u8], set: &Path) -> Outcome {
+fn check_set(model: &[u8], set: &Path, execute: Execute) -> Outcome {
     let read = |name: &str| -> Result<Vec<Tensor>, String> {
         (0..)
             .map(|ix| set.join(format!("{name}_{ix}.pb")))
@@ -139,11 +160,11 @@ fn check_set(model: &[u8], set: &Path) -> Outcome {
             .collect()
     };
     let names = input_names(model);
-    // Sequences and strings in the data: the model is refused for the same reason, in better words.
+    // Data with sequences or strings: the error for the model is more specific than that for the data.
     let (inputs, wanted) = match (read("input"), read("output")) {
         (Ok(inputs), Ok(wanted)) if inputs.len() == names.len() => (inputs, wanted),
         (inputs, _) => {
-            let reason = inputs.err().unwrap_or_else(|| "the data is not made of tensors".to_string());
+            let reason = inputs.err().unwrap_or_else(|| "the data is not only tensors".to_string());
             return match onnx::load(model, None, &Options::default()) {
                 Ok(_) => Outcome::Refused(reason),
                 Err(error) => Outcome::Refused(error.to_string()),
@@ -158,12 +179,12 @@ fn check_set(model: &[u8], set: &Path) -> Outcome {
         let shapes: BTreeMap<_, _> =
             free.clone().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
         let given: Vec<Tensor> = free.map(|(_, tensor)| tensor.clone()).collect();
-        match catch_unwind(AssertUnwindSafe(|| run(&bytes, shapes, &given))) {
+        match catch_unwind(AssertUnwindSafe(|| run(&bytes, shapes, &given, execute))) {
             Err(_) => return Outcome::Failed("panicked".to_string()),
-            Ok(Err(Refusal::Load(reason))) => {
+            Ok(Err(Failure::Unsupported(reason))) => {
                 first_refusal.get_or_insert(reason);
             }
-            Ok(Err(Refusal::Wrong(reason))) => return Outcome::Failed(reason),
+            Ok(Err(Failure::Defect(reason))) => return Outcome::Failed(reason),
             Ok(Ok(got)) => {
                 return match compare(&got, &wanted) {
                     Ok(()) => Outcome::Passed { fixed },
@@ -175,19 +196,15 @@ fn check_set(model: &[u8], set: &Path) -> Outcome {
     Outcome::Refused(first_refusal.expect("some attempt was made"))
 }
 
-/// Why there is no result.
-pub(crate) enum Refusal {
-    /// It is not supported, for a reason that is told before anything runs.
-    Load(String),
-    /// It should have been.
-    #[allow(dead_code, reason = "not every executor fails")]
-    Wrong(String),
-}
-
-fn run(bytes: &[u8], shapes: BTreeMap<String, types::Shape>, inputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
+fn run(
+    bytes: &[u8],
+    shapes: BTreeMap<String, types::Shape>,
+    inputs: &[Tensor],
+    execute: Execute,
+) -> Result<Vec<Tensor>, Failure> {
     let options = Options { shapes, ..Options::default() };
-    let graph = onnx::load(bytes, None, &options).map_err(|error| Refusal::Load(error.to_string()))?;
-    ir::verify(&graph).map_err(|errors| Refusal::Wrong(format!("does not verify: {errors:?}")))?;
+    let graph = onnx::load(bytes, None, &options).map_err(|error| Failure::Unsupported(error.to_string()))?;
+    ir::verify(&graph).map_err(|errors| Failure::Defect(format!("does not verify: {errors:?}")))?;
     let inputs: Vec<Tensor> =
         graph.inputs().iter().zip(inputs).map(|(&id, tensor)| as_bf16(tensor, graph.ty(id).dtype)).collect();
     execute(graph, &inputs)
