@@ -53,7 +53,7 @@ impl Emulator {
 
     /// The networks alone.
     pub(crate) fn test_networks(&self) -> Result<u8, String> {
-        check("the build", cargo().args(["build", "--release", "-p", "prestow", "-p", "prestow-runner"]))?;
+        check("the build", cargo().args(["build", "--release", "-p", "prestow-cli", "-p", "prestow-runner"]))?;
         let mut command = cargo();
         command.args(["test", "--release", "-p", "prestow-tests", "--test", "it", "aarch64::"]);
         self.name_for_networks(&mut command)?;

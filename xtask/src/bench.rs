@@ -14,7 +14,10 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
             words.extend(peers::install(names.strip_prefix("--peers=").unwrap_or(peers::USUAL))?);
         }
         // What is measured are executables, made and run as users do.
-        check("the build", cargo().args(["build", "--quiet", "--release", "-p", "prestow", "-p", "prestow-runner"]))?;
+        check(
+            "the build",
+            cargo().args(["build", "--quiet", "--release", "-p", "prestow-cli", "-p", "prestow-runner"]),
+        )?;
     }
     check("the bench", cargo().args(["bench", "-p", "prestow-benches", "--bench", bench, "--"]).args(words))?;
     Ok(0)

@@ -9,7 +9,7 @@ use crate::{cargo, check, target};
 
 /// Builds the programs and lays them into a folder, with a script that runs `gpu-check` with these words.
 pub(crate) fn run(folder: &Path, words: &[String]) -> Result<u8, String> {
-    check("the build", cargo().args(["build", "--quiet", "--release", "-p", "prestow", "-p", "prestow-runner"]))?;
+    check("the build", cargo().args(["build", "--quiet", "--release", "-p", "prestow-cli", "-p", "prestow-runner"]))?;
     let told = |path: &Path| {
         let path = path.display().to_string();
         move |error: std::io::Error| format!("{path}: {error}")

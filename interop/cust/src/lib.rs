@@ -5,7 +5,7 @@
 //! can be checked without either: `DOCS_RS=1 cargo check -p prestow-cust --features cust --examples`.
 //!
 //! `cust` and prestow hold the same primary context of a device, so that each may use the other's memory. See
-//! `examples/lend.rs`.
+//! `examples/external_stream.rs` of the repository.
 #![cfg(feature = "cust")]
 #![allow(unsafe_code, reason = "the driver's handles go from one library to another")]
 

@@ -1,5 +1,8 @@
-//! A compiled model between kernels of one's own: `lend EXECUTABLE` fills the inputs on the GPU, runs the model twice on one
-//! stream without waiting in between, and prints the first numbers of the first output.
+//! A compiled model on a `cust` stream and buffers of the caller: `external_stream EXECUTABLE`.
+//!
+//! It fills the inputs on the GPU, enqueues two runs on one stream without a wait between them, and prints the first
+//! elements of the first output. It is an example of `interop/cust`, because `cust` needs CUDA to build:
+//! `cargo run --release -p prestow-cust --features cust --example external_stream EXECUTABLE`.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -11,18 +14,18 @@ use runtime::Places;
 use types::DType;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let executable: PathBuf = std::env::args_os().nth(1).ok_or("usage: lend EXECUTABLE")?.into();
+    let executable: PathBuf = std::env::args_os().nth(1).ok_or("usage: external_stream EXECUTABLE")?.into();
     let _context = cust::quick_init()?;
     let device = cust::device::Device::get_device(0)?;
     let mut model = Model::open(&executable, device, Places::of(|name| std::env::var_os(name)))?;
-    // A stream that waits for the default one, by which buffers are filled below: such a copy may return before its bytes have
-    // come, and another stream would have to wait for the context first.
+    // This stream waits for the default stream, which fills the buffers below: such a copy may return before its bytes
+    // have arrived.
     let stream = Stream::new(StreamFlags::DEFAULT, None)?;
 
     let floats = |ports: &[runtime::Port]| -> Result<Vec<DeviceBuffer<f32>>, Box<dyn Error>> {
         let buffer = |port: &runtime::Port| match port.dtype {
             DType::F32 => Ok(DeviceBuffer::from_slice(&vec![0.5; port.shape.elements()])?),
-            other => Err(format!("`{}` has {other} as elements; this example has f32 alone", port.name).into()),
+            other => Err(format!("`{}` has {other} as elements; this example takes f32 only", port.name).into()),
         };
         ports.iter().map(buffer).collect()
     };
@@ -31,8 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     {
         let inputs: Vec<Input> = inputs.iter().map(|buffer| Input::from(&**buffer)).collect();
         let mut outputs: Vec<Output> = outputs.iter_mut().map(|buffer| Output::from(&mut **buffer)).collect();
-        #[expect(unsafe_code, reason = "runs are begun without waiting for them")]
-        // SAFETY: buffers and model are alive and untouched until the run behind this one, on the same stream, is done.
+        #[expect(unsafe_code, reason = "enqueued runs use buffers after the call returns")]
+        // SAFETY: buffers and model are alive and not accessed until the next run on the same stream, which waits, is done.
         unsafe {
             model.enqueue(&stream, &inputs, &mut outputs)?;
         }

@@ -1,0 +1,43 @@
+//! [`Constants`]: the constants of a plan in memory, aligned for vector loads.
+
+use runtime::WeightSource;
+use types::Bytes;
+
+/// Bytes that begin at an aligned address: `bytes[start..]`.
+pub(crate) struct Constants {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Constants {
+    /// Moves the bytes within one allocation to the next aligned address.
+    pub(crate) fn new(mut bytes: Vec<u8>, alignment: Bytes) -> Constants {
+        let (size, alignment) = (bytes.len(), alignment.0 as usize);
+        bytes.resize(size + alignment, 0);
+        let start = bytes.as_ptr().align_offset(alignment);
+        bytes.copy_within(..size, start);
+        bytes.truncate(start + size);
+        Constants { bytes, start }
+    }
+}
+
+impl WeightSource for Constants {
+    fn constants(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_kept_and_aligned() {
+        for size in [0, 1, 100] {
+            let bytes: Vec<u8> = (0..size).collect();
+            let constants = Constants::new(bytes.clone(), Bytes(64));
+            assert_eq!(constants.constants(), bytes);
+            assert_eq!(constants.constants().as_ptr().align_offset(64), 0);
+        }
+    }
+}

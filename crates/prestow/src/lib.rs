@@ -1,0 +1,146 @@
+//! prestow in process: load a model, compile it, open a session, run it, and report its memory.
+//!
+//! A model is compiled before it runs: the result is a [`Plan`] with an offset for every byte of its arena. A [`Session`]
+//! reserves that arena once, and its runs allocate nothing.
+//!
+//! ```
+//! use prestow::{CpuTarget, Request, Tensor};
+//!
+//! let model = prestow::load(&Request { model: "lenet".into(), ..Request::default() })?;
+//! let compiled = prestow::compile(model, &CpuTarget::new(), None)?;
+//! println!("arena {}, weights {}", compiled.plan.arena.size, compiled.plan.constants_size);
+//!
+//! let input = Tensor::from_fn(compiled.plan.inputs[0].shape.clone(), |ix| (ix % 255) as f32 / 255.0);
+//! let mut session = prestow::open(compiled, 2)?;
+//! let outputs = session.run_tensors(&[input])?;
+//! assert_eq!(outputs[0].as_slice::<f32>().map(<[f32]>::len), Some(10));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - Models: [`load`] for a path or a network of the zoo, [`load_onnx`] for the bytes of an ONNX file.
+//! - Targets: [`CpuTarget`] for the processors of one architecture. Kernels for all instruction sets are in the program;
+//!   the one that runs is chosen when a session is opened, so `target-cpu` needs no setting.
+//! - Memory: [`report`] lists every byte of a plan by layer and role. [`audit`] compares a run with its plan.
+//! - Executables: [`write_executable`] appends a plan to a runner (`prestow-runner`); [`open_executable`] maps one.
+//!
+//! # Optimization levels
+//!
+//! A workspace's profiles do not apply to programs that depend on its crates. Release builds need no setting: cargo's
+//! default is `opt-level = 3`. Debug builds compute some fifty times slower unless `Cargo.toml` of the dependent has
+//!
+//! ```toml
+//! [profile.dev.package."*"]
+//! opt-level = 3
+//! ```
+//!
+//! or the same for `prestow-cpu` (kernels) and `prestow-arena`, `prestow-passes` and `prestow-ir` (compile time). A
+//! release profile with `opt-level = "s"` or less needs these overrides too, as `[profile.release.package.prestow-cpu]`.
+
+mod constants;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use compiler::source::{Request, SourceError, Weights, load};
+pub use compiler::{CompileError, Compiled, Model, Program, write_executable};
+pub use load::onnx;
+pub use lower::Target;
+pub use lower::cpu::CpuTarget;
+pub use lower::cuda::CudaTarget;
+pub use plan::{Plan, Port};
+pub use report::{Report, View};
+pub use runtime::{Host, ImageFile, OpenError, RunError, Session, WeightSource, audit};
+pub use types::{Bytes, DType, Shape, Tensor};
+
+use constants::Constants;
+
+/// Reason why the model of an executable does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutableError {
+    /// The file cannot be mapped or is not an image.
+    #[error(transparent)]
+    File(#[from] OpenError),
+    /// The plan does not open on this machine.
+    #[error(transparent)]
+    Session(#[from] RunError),
+}
+
+/// Loads a model from the bytes of an ONNX file without external data.
+///
+/// # Errors
+/// A file that is damaged, or that has operators, attributes or types which are not supported.
+pub fn load_onnx(bytes: &[u8], options: &onnx::Options) -> Result<Model, onnx::LoadError> {
+    let graph = onnx::load(bytes, None, options)?;
+    Ok(Model { graph, preprocess: None, labels: Vec::new() })
+}
+
+/// Compiles a model for a target: the fastest plan, with an arena of at most `budget` if given.
+///
+/// # Errors
+/// An operator without a kernel for the target; a budget that no plan fits.
+pub fn compile(model: Model, target: &dyn Target, budget: Option<Bytes>) -> Result<Compiled, CompileError> {
+    compiler::compile(model, target, budget, |_, _| {})
+}
+
+/// Opens a compiled model on this machine's processor: reserves its arena and starts `threads` threads.
+///
+/// # Errors
+/// A plan for another target; not enough memory for the arena.
+pub fn open(compiled: Compiled, threads: usize) -> Result<Session, RunError> {
+    let Compiled { plan, constants, .. } = compiled;
+    let constants = Constants::new(constants, plan.arena.alignment);
+    runtime::open(Arc::new(plan), Arc::new(constants), &Host { threads })
+}
+
+/// Opens the plans of an executable on this machine's processor. The weights stay in the mapped file.
+///
+/// # Errors
+/// A file that is not an executable of this version; a plan for another target; not enough memory for the arena.
+pub fn open_executable(path: &Path, threads: usize) -> Result<Session, ExecutableError> {
+    let image = ImageFile::open(path)?;
+    let plans = image.plans.clone();
+    Ok(runtime::open_all(plans, Arc::new(image), &Host { threads })?)
+}
+
+/// The memory report of a plan: every byte of arena and constants by layer and role, and the reason for the peak.
+pub fn report(plan: &Plan) -> Report {
+    Report::new(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lenet() -> Model {
+        load(&Request { model: "lenet".into(), ..Request::default() }).expect("a network of the zoo")
+    }
+
+    fn compiled(model: Model) -> Compiled {
+        compile(model, &CpuTarget::new(), None).expect("lenet compiles")
+    }
+
+    fn first_output(session: &mut Session) -> Vec<f32> {
+        let input = Tensor::from_fn(session.plan().inputs[0].shape.clone(), |ix| (ix % 7) as f32);
+        session.run_tensors(&[input]).expect("it runs")[0].as_slice().expect("floats").to_vec()
+    }
+
+    #[test]
+    fn onnx_bytes_give_the_same_results_as_the_zoo() {
+        let bytes = export::onnx(&lenet().graph).expect("lenet can be exported");
+        let model = load_onnx(&bytes, &onnx::Options::default()).expect("an exported model loads");
+        let from_bytes = first_output(&mut open(compiled(model), 1).expect("it opens"));
+        assert_eq!(from_bytes, first_output(&mut open(compiled(lenet()), 1).expect("it opens")));
+    }
+
+    #[test]
+    fn report_has_the_arena_of_the_plan() {
+        let plan = compiled(lenet()).plan;
+        assert_eq!(report(&plan).planned.arena_bytes, plan.arena.size.0);
+    }
+
+    #[test]
+    fn executable_of_no_image_is_refused() {
+        let own = std::env::current_exe().expect("the test is a file");
+        assert!(matches!(open_executable(&own, 1), Err(ExecutableError::File(_))));
+    }
+}
