@@ -207,7 +207,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
         if let Some((start, None, _)) = whole {
             for (sum, row) in sums.iter().zip(tile.rows) {
                 // SAFETY: the results are the tile's own; sums of bytes lie like `f32`.
-                unsafe { V::read(sum).add_whole(start).store(tile.out.cast::<f32>().add(place(row))) };
+                unsafe { V::read(sum).add_i32(start).store(tile.out.cast::<f32>().add(place(row))) };
             }
             continue;
         }
@@ -216,7 +216,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
         if let (Some((start, scale, bias)), None, false, []) = (whole, tile.residual, is_limited, functions) {
             // What bytes between products need, with nothing to decide.
             for (sum, row) in sums.iter().zip(tile.rows) {
-                let lanes = V::read(sum).add_whole(start).whole_as_numbers().mul_add(scale, bias);
+                let lanes = V::read(sum).add_i32(start).i32_to_f32().mul_add(scale, bias);
                 // SAFETY: the results are the tile's own.
                 unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) };
             }
@@ -225,7 +225,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut
         for (sum, row) in sums.iter_mut().zip(tile.rows) {
             let mut lanes = V::read(sum);
             if let Some((start, scale, bias)) = whole {
-                lanes = lanes.add_whole(start).whole_as_numbers().mul_add(scale, bias);
+                lanes = lanes.add_i32(start).i32_to_f32().mul_add(scale, bias);
             }
             if let Some(residual) = tile.residual {
                 // SAFETY: the residual has an element for each result.

@@ -1,4 +1,4 @@
-//! [`Copy`]: elements moved from one arrangement to another: transposes, slices, expansions, concatenations, padding.
+//! [`Copy`]: strided copies: transpose, slice, broadcast, concatenation, padding.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,34 +6,34 @@ use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, p
 use crate::threads::Pool;
 use crate::threads::shared_slice::SharedMut;
 
-/// Bytes of a task, roughly.
+/// Approximate size of a task.
 const TASK_BYTES: usize = 1 << 15;
 
-/// `out[out_offset + index . out_strides] = x[in_offset + index . in_strides]` for every index of `shape`. Elements of the
-/// output that no index reaches keep what they hold.
+/// `out[out_offset + index . out_strides] = x[in_offset + index . in_strides]` for every index of `shape`. Other
+/// elements of the output are unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Copy {
-    /// Bytes of an element: 1, 2, 4 or 8.
+    /// Element size in bytes: 1, 2, 4 or 8.
     pub element_size: usize,
-    /// Extents of what is moved.
+    /// Extents of the copied block.
     pub shape: Vec<usize>,
-    /// Elements of the input.
+    /// Length of the input, in elements.
     pub in_elements: usize,
-    /// Where the first element is.
+    /// Position of the first element in the input.
     pub in_offset: usize,
-    /// Distances between neighbours in the input, in elements; 0 repeats, negative walks backwards.
+    /// Strides in the input, in elements; 0 broadcasts, a negative stride reverses.
     pub in_strides: Vec<isize>,
-    /// Elements of the output.
+    /// Length of the output, in elements.
     pub out_elements: usize,
-    /// Where the first element goes.
+    /// Position of the first element in the output.
     pub out_offset: usize,
-    /// Distances between neighbours in the output, in elements. No two indices may go to one place: the larger strides
-    /// are multiples that step over all of the smaller ones.
+    /// Strides in the output, in elements. Two indices must never map to one element: sorted by size, each stride must
+    /// exceed the reach of all smaller ones.
     pub out_strides: Vec<usize>,
 }
 
 impl Copy {
-    /// The lowest and highest input position, if they are inside.
+    /// `Some` if the lowest and the highest input position are in bounds.
     fn check_input(&self) -> Option<()> {
         let (mut low, mut high) = (self.in_offset as i128, self.in_offset as i128);
         for (&extent, &stride) in self.shape.iter().zip(&self.in_strides) {
@@ -43,7 +43,8 @@ impl Copy {
         (0 <= low && high < self.in_elements as i128).then_some(())
     }
 
-    /// The output's positions are inside and distinct: in order of stride, each steps over all that smaller ones reach.
+    /// `Some` if all output positions are in bounds and distinct: sorted by size, each stride exceeds the reach of the
+    /// smaller ones.
     fn check_output(&self) -> Option<()> {
         let mut axes: Vec<(usize, usize)> = self
             .out_strides
@@ -69,14 +70,14 @@ impl KernelFn for Copy {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if ![1, 2, 4, 8].contains(&self.element_size) {
-            return Err(InvalidKernel("elements have 1, 2, 4 or 8 bytes"));
+            return Err(InvalidKernel("`element_size` must be 1, 2, 4 or 8"));
         }
         if [self.in_strides.len(), self.out_strides.len()] != [self.shape.len(); 2] {
-            return Err(InvalidKernel("strides are given for each extent"));
+            return Err(InvalidKernel("there must be one input and one output stride per extent"));
         }
-        let moved = product(&self.shape).ok_or(InvalidKernel("its sizes overflow"))?;
+        let moved = product(&self.shape).ok_or(InvalidKernel("the number of elements must fit in an address"))?;
         if moved != 0 && (self.check_input().is_none() || self.check_output().is_none()) {
-            return Err(InvalidKernel("its strides leave the operands, or write one place twice"));
+            return Err(InvalidKernel("strides must stay within the operands and write each element at most once"));
         }
         Sizes::new(&[Some(self.in_elements)], Some(self.out_elements), self.element_size)
     }
@@ -99,7 +100,7 @@ impl Copy {
     fn run_typed<T: bytemuck::Pod + Send + Sync>(&self, args: Args, pool: &Pool) {
         let x: &[T] = input(&args, 0);
         let out = SharedMut::new(elements_mut::<T>(args.outputs[0]));
-        // The innermost extents that both sides walk without a gap are one run.
+        // The innermost axes that are dense on both sides form one contiguous run.
         let (mut axes, mut run) = (0, 1usize);
         for axis in (0..self.shape.len()).rev() {
             let dense = self.in_strides[axis] == run as isize && self.out_strides[axis] == run;
@@ -110,7 +111,7 @@ impl Copy {
             run *= self.shape[axis];
         }
         let outer = &self.shape[..self.shape.len() - axes];
-        // Without a run the innermost extent is a loop of single elements.
+        // Without such a run the innermost axis becomes a loop over single elements.
         let (looped, rows) = match outer.split_last() {
             Some((&extent, rest)) if run == 1 => (extent, rest),
             _ => (1, outer),
@@ -136,8 +137,8 @@ impl Copy {
                 }
                 for step in 0..looped {
                     let from = (from + step as isize * in_step) as usize;
-                    // SAFETY: `sizes` refuses strides under which two indices have a place in common, so this row's and
-                    // step's run is nobody else's.
+                    // SAFETY: `sizes` rejects strides that map two indices to one element, so no other row or step
+                    // writes this run.
                     let cells = unsafe { out.part(to + step * out_step, run) };
                     cells.copy_from_slice(&x[from..from + run]);
                 }

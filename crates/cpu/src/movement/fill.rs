@@ -1,4 +1,4 @@
-//! [`Fill`]: one element everywhere.
+//! [`Fill`]: a constant in every element.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::threads::Pool;
 /// Writes `pattern` to every element of the output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fill {
-    /// Elements of the output.
+    /// Length of the output, in elements.
     pub elements: usize,
-    /// Bytes of one: 1, 2, 4 or 8.
+    /// Element size in bytes: 1, 2, 4 or 8.
     pub element_size: usize,
-    /// Its bytes, the first `element_size` of these.
+    /// The element's bytes in the first `element_size` of these.
     pub pattern: [u8; 8],
 }
 
@@ -21,7 +21,7 @@ impl KernelFn for Fill {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if ![1, 2, 4, 8].contains(&self.element_size) {
-            return Err(InvalidKernel("elements have 1, 2, 4 or 8 bytes"));
+            return Err(InvalidKernel("`element_size` must be 1, 2, 4 or 8"));
         }
         Sizes::new(&[], Some(self.elements), self.element_size)
     }

@@ -1,4 +1,4 @@
-//! [`Gather`]: rows of a table by index.
+//! [`Gather`]: rows of a table selected by index.
 
 use serde::{Deserialize, Serialize};
 use types::Element;
@@ -7,19 +7,19 @@ use crate::kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes, product};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// `out[o, i, ..] = table[o, index[i], ..]` with `table: [outer, axis, inner_bytes]`. Negative indices count from the end;
-/// one outside the axis is clamped to it.
+/// `out[o, i, ..] = table[o, index[i], ..]` with `table: [outer, axis, inner_bytes]`. A negative index counts from the
+/// end; an index outside the axis is clamped to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gather {
-    /// Extents in front of the axis.
+    /// Product of the extents before the axis.
     pub outer: usize,
-    /// Rows of the table, at least one.
+    /// Rows of the table; must be at least 1.
     pub axis: usize,
     /// Bytes of a row.
     pub inner_bytes: usize,
-    /// Indices.
+    /// Number of indices.
     pub indices: usize,
-    /// Whether an index has 64 bits, or 32.
+    /// Whether indices are `i64`; otherwise `i32`.
     pub wide: bool,
 }
 
@@ -28,7 +28,7 @@ impl KernelFn for Gather {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if self.axis == 0 {
-            return Err(InvalidKernel("the table has no rows"));
+            return Err(InvalidKernel("the table must have at least one row"));
         }
         let table = product(&[self.outer, self.axis, self.inner_bytes]);
         let index = product(&[self.indices, if self.wide { 8 } else { 4 }]);

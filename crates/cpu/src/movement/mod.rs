@@ -1,4 +1,4 @@
-//! Kernels that move elements and compute nothing but interpolation, and the blocked layout.
+//! Data movement: copies, gathers, layout conversion and interpolation, and the blocked layout.
 
 pub(crate) mod blocked_layout;
 pub(crate) mod copy;

@@ -1,4 +1,4 @@
-//! [`Remap`]: a copy by one table of indices for each axis: padding by reflection or repetition, nearest resizing.
+//! [`Remap`]: a copy through one index table per axis: reflection and edge padding, nearest-neighbor resizing.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,11 +9,11 @@ use crate::threads::shared_slice::for_each_chunk;
 /// `out[i, j, ..] = x[tables[0][i], tables[1][j], ..]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Remap {
-    /// Bytes of an element: 1, 2, 4 or 8.
+    /// Element size in bytes: 1, 2, 4 or 8.
     pub element_size: usize,
     /// Extents of the input.
     pub shape: Vec<usize>,
-    /// For each axis the input index of every output index.
+    /// Per axis: the input index of each output index.
     pub tables: Vec<Vec<u32>>,
 }
 
@@ -23,11 +23,11 @@ impl KernelFn for Remap {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if ![1, 2, 4, 8].contains(&self.element_size) || self.tables.len() != self.shape.len() || self.shape.is_empty()
         {
-            return Err(InvalidKernel("elements have 1, 2, 4 or 8 bytes, and each axis its table"));
+            return Err(InvalidKernel("`element_size` must be 1, 2, 4 or 8, and there must be one table per axis"));
         }
         let inside = |(table, &extent): (&Vec<u32>, &usize)| table.iter().all(|&index| (index as usize) < extent);
         if !self.tables.iter().zip(&self.shape).all(inside) {
-            return Err(InvalidKernel("a table leaves its axis"));
+            return Err(InvalidKernel("table entries must be less than the axis's extent"));
         }
         let out: Vec<usize> = self.tables.iter().map(Vec::len).collect();
         Sizes::new(&[product(&self.shape)], product(&out), self.element_size)
@@ -47,7 +47,7 @@ impl KernelFn for Remap {
     }
 }
 
-/// Elements of a task, if one run has no more.
+/// Elements per task, unless one run is longer.
 const TASK: usize = 1 << 13;
 
 impl Remap {
@@ -57,7 +57,7 @@ impl Remap {
         if out.is_empty() {
             return;
         }
-        // The innermost axes that stay as they are move as one run.
+        // The innermost axes with an identity table move as one contiguous run.
         let stays = |axis: &usize| {
             let table = &self.tables[*axis];
             table.len() == self.shape[*axis] && table.iter().enumerate().all(|(ix, &index)| ix == index as usize)

@@ -1,6 +1,6 @@
-//! [`Reorder`]: between row-major and blocked channels.
+//! [`Reorder`]: conversion between the row-major and the blocked layout.
 //!
-//! Sixteen pixels of sixteen channels at a time are turned over in registers: whole cache lines come in and go out.
+//! Tiles of 16 pixels by 16 channels are transposed in registers, so that whole cache lines are read and written.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,22 +12,22 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
-/// Pixels of one block that a task moves; a multiple of the lanes.
+/// Pixels of one block per task; a multiple of the lane count.
 const TASK_PIXELS: usize = 512;
 
-/// Brings `[batch, channels, plane]` to blocks of sixteen channels, `[batch, ceil(channels / 16), plane, 16]`, or back.
-/// The pads of the blocked result are 0; those of a blocked operand are not read.
+/// Converts `[batch, channels, plane]` to the blocked layout `[batch, ceil(channels / 16), plane, 16]`, or back.
+/// Padding lanes of a blocked result are 0; those of a blocked operand are not read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reorder {
-    /// Pictures.
+    /// Images in the batch.
     pub batch: usize,
-    /// Channels of a picture.
+    /// Channels of an image.
     pub channels: usize,
     /// Pixels of a channel.
     pub plane: usize,
-    /// Whether the result is the blocked one.
+    /// Whether the result is blocked; otherwise the operand is.
     pub to_blocked: bool,
-    /// How both are stored.
+    /// Storage type of both sides.
     pub stored: StorageType,
 }
 
@@ -35,7 +35,7 @@ impl KernelFn for Reorder {
     const NAME: &'static str = "reorder";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
-        let padded = padded(self.channels).ok_or(InvalidKernel("its sizes overflow"))?;
+        let padded = padded(self.channels).ok_or(InvalidKernel("the number of elements must fit in an address"))?;
         let rows = product(&[self.batch, self.channels, self.plane]);
         let blocked = product(&[self.batch, padded, self.plane]);
         let (from, to) = if self.to_blocked { (rows, blocked) } else { (blocked, rows) };
@@ -48,7 +48,7 @@ impl KernelFn for Reorder {
 
     fn run(&self, args: Args, pool: &Pool) {
         with_item!(self.stored, T => {
-            // Pixels of a task: a part of one plane, or several planes where they are small.
+            // A task is a part of one plane, or several planes if they are small.
             let chunk = match self.plane {
                 0..TASK_PIXELS => self.plane * (TASK_PIXELS / self.plane.max(1)),
                 _ => TASK_PIXELS,
@@ -63,7 +63,7 @@ impl KernelFn for Reorder {
                     ));
                 };
                 let out: &mut [[T; LANES]] = elements_mut(args.outputs[0]);
-                // Chunks start at multiples of sixteen pixels within a plane, wherever its neighbours end.
+                // Each plane is divided on its own, so that chunks start at multiples of 16 pixels within it.
                 let per_plane = self.plane.div_ceil(chunk);
                 if per_plane <= 1 {
                     for_each_chunk(pool, out, chunk, &|number, pixels| {
@@ -80,7 +80,8 @@ impl KernelFn for Reorder {
                 pool.run(self.batch * blocks * per_plane, &|task| {
                     let (block, start) = (task / per_plane, task % per_plane * chunk);
                     let count = chunk.min(self.plane - start);
-                    // SAFETY: the parts of a plane are disjoint, and so are planes; each task has its own.
+                    // SAFETY: planes are disjoint, the chunks of a plane are disjoint, and each chunk belongs to one
+                    // task.
                     let pixels = unsafe { out.part(block * self.plane + start, count) };
                     let source = &rows[self.start_of(block) + start..];
                     to_pixels(source, self.channels_of(block), pixels);
@@ -110,19 +111,19 @@ impl KernelFn for Reorder {
 }
 
 impl Reorder {
-    /// Where the channels of a block, counted over all pictures, start in the row-major value.
+    /// Start of a block's channels in the row-major value. `block` counts over the whole batch.
     fn start_of(&self, block: usize) -> usize {
         let blocks = self.channels.div_ceil(LANES);
         (block / blocks * self.channels + block % blocks * LANES) * self.plane
     }
 
-    /// How many channels such a block has.
+    /// Channels of a block without padding.
     fn channels_of(&self, block: usize) -> usize {
         (self.channels - block % self.channels.div_ceil(LANES) * LANES).min(LANES)
     }
 }
 
-/// Where the channels of a block lie in a row-major value.
+/// Location of a block's channels in a row-major value.
 #[derive(Clone, Copy)]
 struct Rows {
     start: usize,
@@ -159,7 +160,7 @@ fn to_pixels<V: Vector, T: Item>(source: &[T], plane: usize, channels: usize, pi
 #[inline(always)]
 fn to_rows<V: Vector, T: Item>(pixels: &[[T; LANES]], place: Rows, out: &SharedMut<'_, T>) {
     let (tiles, rest) = pixels.as_chunks::<LANES>();
-    // SAFETY: a task has some pixels of a block to itself, and these are their places in the rows of its channels.
+    // SAFETY: this task owns these pixels of the block, and these are their positions in the rows of its channels.
     let part = |channel: usize, pixel: usize, count: usize| unsafe {
         out.part(place.start + channel * place.plane + pixel, count)
     };

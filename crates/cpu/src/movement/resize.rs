@@ -1,4 +1,4 @@
-//! [`Resize`]: interpolation by weighted taps that were computed before the run.
+//! [`Resize`]: interpolation with taps that were computed at compile time.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, p
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Weighted elements of an axis: output `i` is the sum over `j` of `weight[i * per_output + j] * x[index[..]]`.
+/// Interpolation taps of one axis: output `i` is the sum over `j` of `weight[i * per_output + j] * x[index[..]]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AxisTaps {
-    /// Indices into the input's axis.
+    /// Positions along the input's axis.
     pub index: Vec<u32>,
-    /// Their weights.
+    /// Weight of each position.
     pub weight: Vec<f32>,
-    /// How many belong to one output, at least one.
+    /// Taps per output; must be at least 1.
     pub per_output: usize,
 }
 
@@ -30,12 +30,12 @@ impl AxisTaps {
     }
 }
 
-/// `x: [shape..]` resized along each axis by its taps, `f32`: each output is the sum of all products of its axes' taps.
+/// `x: [shape..]` in `f32`, resized along each axis by its taps: each output sums the products of the taps of all axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Resize {
-    /// Extents of the input, at most 8.
+    /// Extents of the input; at most 8 axes.
     pub shape: Vec<usize>,
-    /// For each axis its taps.
+    /// Taps of each axis.
     pub taps: Vec<AxisTaps>,
 }
 
@@ -44,10 +44,10 @@ impl KernelFn for Resize {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if self.taps.len() != self.shape.len() || self.shape.is_empty() || 8 < self.shape.len() {
-            return Err(InvalidKernel("each of at most 8 axes has its taps"));
+            return Err(InvalidKernel("there must be at most 8 axes, each with taps"));
         }
         if !self.taps.iter().zip(&self.shape).all(|(taps, &extent)| taps.fits(extent)) {
-            return Err(InvalidKernel("taps leave their axis"));
+            return Err(InvalidKernel("taps must read within their axis, in groups of `per_output`"));
         }
         let out: Vec<usize> = self.taps.iter().map(AxisTaps::outputs).collect();
         Sizes::new(&[product(&self.shape)], product(&out), 4)
@@ -60,7 +60,7 @@ impl KernelFn for Resize {
         let width = self.shape[self.shape.len() - 1];
         for_each_chunk(pool, out, columns.outputs().max(1), &|number, cells| {
             cells.fill(0.0);
-            // Every combination of the rows' taps names a row of the input and its weight.
+            // Each combination of the outer axes' taps selects an input row and its weight.
             let combinations: usize = rows.iter().map(|taps| taps.per_output).product();
             for combination in 0..combinations {
                 let (mut place, mut choice, mut start, mut stride, mut weight) = (number, combination, 0, width, 1.0);

@@ -18,7 +18,7 @@ use crate::ops::matmul::transpose;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
-use crate::threads::shared_slice::{Room, SharedMut};
+use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
 /// Keys of a block.
 const KEYS: usize = 128;
@@ -219,7 +219,8 @@ impl Work<'_> {
         let end = group.out_start + reach(count, group.out_stride, value_width);
         assert!(end <= self.out.len(), "results lie in the output");
 
-        let (mut key_cells, mut score_cells) = (Room::<{ DEPTH * KEYS }>::new(), Room::<{ QUERIES * KEYS }>::new());
+        let (mut key_cells, mut score_cells) =
+            (StackBuffer::<{ DEPTH * KEYS }>::new(), StackBuffer::<{ QUERIES * KEYS }>::new());
         // Transposed keys, a row for each of their elements; later columns of values, where they fill no vector.
         let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
         let value_count = if value_width % LANES == 0 { 0 } else { keys.min(KEYS) * STRIP };

@@ -11,7 +11,7 @@ use crate::simd::storage::{Item, with_rounding};
 use crate::simd::vector::Vector;
 use crate::simd::{StorageType, math, storage};
 use crate::threads::Pool;
-use crate::threads::shared_slice::{Room, for_each_chunk};
+use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
 
 /// Elements of a register.
 const TILE: usize = 512;
@@ -145,7 +145,7 @@ impl KernelFn for Chain {
         let (outer, pipes) = (&self.shape[..self.shape.len() - axes], Pipes::of(self));
         let pipes = &pipes;
         for_each_chunk(pool, out, CHUNK * size, &|number, cells| {
-            let mut registers = Room::<{ TILE * REGISTERS }>::new();
+            let mut registers = StackBuffer::<{ TILE * REGISTERS }>::new();
             let registers = registers.zeros(TILE * (self.strides.len() + self.program.len()));
             let filled = &mut [Filled::default(); REGISTERS];
             let (mut at, count) = (0, cells.len() / size);

@@ -24,7 +24,7 @@ use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, input, input
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, storage};
 use crate::threads::Pool;
-use crate::threads::shared_slice::{Room, SharedMut};
+use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
 /// Columns of a strip.
 const STRIP: usize = 2 * LANES;
@@ -390,7 +390,7 @@ impl<'a> Product<'a> {
         let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
         // The first panels are a row higher than the others.
         let [(_, tall), (low, _)] = tile::heights(m, self.kernel.panel_rows(isa));
-        let mut room = Room::<{ DEPTH * STRIP }>::new();
+        let mut room = StackBuffer::<{ DEPTH * STRIP }>::new();
         let room = room.zeros(if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
         for strip in part.strips {
             let blocks = k.div_ceil(depth.max(1)).max(1);

@@ -9,7 +9,7 @@
 //!   k -> | i o | i o | .. | f c | f c | .. |   two gates of 16 lanes beside each other for each k: one tile's weights
 //! ```
 //!
-//! Blocks are shared out over threads that meet after each step ([`relay`]); the directions of a network that walks both
+//! Blocks are shared out over threads that meet after each step ([`run_phases`]); the directions of a network that walks both
 //! ways meet nowhere. Each unit is computed in the same way whoever does it.
 
 use std::ops::Range;
@@ -25,7 +25,7 @@ use crate::simd::math;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
-use crate::threads::phases::{PARTS_MAX, Stages, relay};
+use crate::threads::phases::{PARTS_MAX, Phases, run_phases};
 use crate::threads::shared_slice::SharedMut;
 
 /// `gates: [seq, batch, d g u]`, `weight: [d, g u, u]` in its form, first states `h` and for an LSTM `c`, both
@@ -181,8 +181,8 @@ impl KernelFn for Recurrent {
             between: SharedMut::new(between),
         };
         let stages = self.seq * self.phases().len();
-        let stages = Stages { streams: self.sweep.directions(), parts: self.parts(pool.threads()), stages };
-        relay(pool, stages, &|direction, part, stage| {
+        let stages = Phases { chains: self.sweep.directions(), parts: self.parts(pool.threads()), phases: stages };
+        run_phases(pool, stages, &|direction, part, stage| {
             let blocks = |part: usize| part * self.blocks() / stages.parts;
             walk.stage(direction, stage, blocks(part)..blocks(part + 1));
         });
@@ -234,7 +234,7 @@ impl Walk<'_> {
         let x = match phase {
             0 => self.state(direction, step),
             // SAFETY: what is reset was written at the stage before, and nobody writes it at this one.
-            _ => unsafe { self.between.seen((kernel.sweep.directions() + direction) * state, state) },
+            _ => unsafe { self.between.shared_part((kernel.sweep.directions() + direction) * state, state) },
         };
         // The weights that were read last are read first: they are still in the nearest cache.
         let of_direction = direction * kernel.cell.gates() + gates.start;
@@ -263,7 +263,7 @@ impl Walk<'_> {
         }
         let position = kernel.sweep.position(direction, step - 1, kernel.seq);
         // SAFETY: it was written at the step before, and nobody writes to that position at this one.
-        unsafe { self.y.seen((position * kernel.sweep.directions() + direction) * state, state) }
+        unsafe { self.y.shared_part((position * kernel.sweep.directions() + direction) * state, state) }
     }
 
     /// `sums[row * gates + gate]` = rows of `x` times the gates' weights of a block.
@@ -397,7 +397,7 @@ impl<'a> Cells<'a> {
     #[inline(always)]
     fn update<V: Vector>(&self) -> V {
         // SAFETY: it was written at the stage before, and nobody writes it at this one.
-        V::read_part(unsafe { self.walk.between.seen(self.state, self.lanes) }, 0.0)
+        V::read_part(unsafe { self.walk.between.shared_part(self.state, self.lanes) }, 0.0)
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn is_available() -> bool {
 }
 
 /// Whether it multiplies bytes too, AMX-INT8.
-pub(crate) fn multiplies_bytes() -> bool {
+pub(crate) fn multiplies_int8() -> bool {
     is_available() && features() >> 25 & 1 == 1
 }
 

@@ -21,7 +21,7 @@ impl DotMethod {
         if isa == Isa::Avx512 {
             let (dot, matrix) = match factors {
                 StorageType::Bf16 => (is_x86_feature_detected!("avx512bf16"), crate::simd::amx_unit::is_available()),
-                StorageType::U8 => (is_x86_feature_detected!("avx512vnni"), crate::simd::amx_unit::multiplies_bytes()),
+                StorageType::U8 => (is_x86_feature_detected!("avx512vnni"), crate::simd::amx_unit::multiplies_int8()),
                 _ => (false, false),
             };
             return if dot && matrix {

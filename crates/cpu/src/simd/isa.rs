@@ -43,7 +43,7 @@ impl Isa {
     }
 
     /// The best family of this processor that is not beyond this one.
-    pub(crate) fn held(self) -> Isa {
+    pub(crate) fn clamp_to_host(self) -> Isa {
         Isa::available().filter(|isa| *isa <= self).last().unwrap_or(Isa::Portable)
     }
 }
@@ -117,15 +117,15 @@ mod tests {
     fn a_processor_uses_what_it_has_and_is_asked_for() {
         let families: Vec<Isa> = Isa::available().collect();
         assert_eq!((families[0], families.last()), (Isa::Portable, Some(&Isa::detect())));
-        assert!(families.iter().all(|isa| isa.held() == *isa), "those that it has");
+        assert!(families.iter().all(|isa| isa.clamp_to_host() == *isa), "those that it has");
         for isa in [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512] {
-            assert!(families.contains(&isa.held()) && isa.held() <= isa, "{isa}");
+            assert!(families.contains(&isa.clamp_to_host()) && isa.clamp_to_host() <= isa, "{isa}");
         }
         // The other architecture's families are none of its own, wherever they stand.
         let here = Level::here().unwrap();
         for level in Level::ALL.into_iter().filter(|level| level.arch != here.arch) {
-            assert_ne!(level.isa.held(), level.isa);
+            assert_ne!(level.isa.clamp_to_host(), level.isa);
         }
-        assert_eq!(Isa::detect().held(), Isa::detect());
+        assert_eq!(Isa::detect().clamp_to_host(), Isa::detect());
     }
 }

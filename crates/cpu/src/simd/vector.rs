@@ -151,10 +151,10 @@ pub(crate) trait Vector: Copy {
     unsafe fn store_i8(self, to: *mut i8);
 
     /// Sums of lanes whose bits are whole numbers in `i32`, as such.
-    fn add_whole(self, other: Self) -> Self;
+    fn add_i32(self, other: Self) -> Self;
 
     /// Lanes whose bits are whole numbers in `i32`, as numbers.
-    fn whole_as_numbers(self) -> Self;
+    fn i32_to_f32(self) -> Self;
 
     /// The sums of neighbours: those of `self` in the first lanes, those of `other` behind them.
     fn pair_sums(self, other: Self) -> Self;
@@ -336,13 +336,13 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    fn add_whole(self, other: Self) -> Self {
+    fn add_i32(self, other: Self) -> Self {
         let sum = |a: f32, b: f32| f32::from_bits(a.to_bits().wrapping_add(b.to_bits()));
         self.each(other, sum)
     }
 
     #[inline(always)]
-    fn whole_as_numbers(self) -> Self {
+    fn i32_to_f32(self) -> Self {
         Portable(self.0.map(|lane| lane.to_bits().cast_signed() as f32))
     }
 

@@ -1,4 +1,4 @@
-//! The thread pool, phases with barriers between them, and slices that several threads write.
+//! The thread pool, phases separated by barriers, and slices that several threads write.
 
 pub(crate) mod phases;
 pub(crate) mod pool;

@@ -1,10 +1,10 @@
 //! [`Pool`]: threads that share the tasks of one kernel at a time.
 //!
-//! A run is opened and closed through one word, the gate: `epoch << 32 | open << 31 | workers inside`. A worker that
-//! is late finds the gate closed and never holds up the caller; the caller leaves when nobody is inside any more.
+//! A run is opened and closed through one word, the gate: `epoch << 32 | open << 31 | workers inside`. A late worker
+//! finds the gate closed and never delays the caller; the caller leaves when the gate is empty.
 //!
-//! Each thread has a share of the tasks, neighbours, and takes what is left of the others' when it is done: kernels of one
-//! shape after the other find in a core's caches what that core wrote, and nobody waits for one that is late.
+//! Each thread owns a share of neighboring tasks and steals from the other shares when its own is done. Consecutive
+//! kernels of one shape therefore find in a core's caches the data that this core wrote.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -19,7 +19,7 @@ use crate::simd::isa::Isa;
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const EPOCH: u64 = 1 << 32;
-/// Turns that a worker spins before it parks: some tens of microseconds.
+/// Iterations that a worker spins before it parks: some tens of microseconds.
 const SPINS: u32 = 1500;
 
 type Task = *const (dyn Fn(usize) + Sync);
@@ -36,11 +36,11 @@ pub struct Pool {
 struct Job {
     task: Option<Task>,
     tasks: usize,
-    /// How many shares they are cut into.
+    /// Number of shares.
     threads: usize,
 }
 
-/// The next task of a share, in a line of its own.
+/// The next task of a share, on a cache line of its own.
 #[repr(align(64))]
 struct Share(AtomicUsize);
 
@@ -48,35 +48,34 @@ struct Shared {
     gate: AtomicU64,
     /// One for each thread, the caller's first.
     shares: Box<[Share]>,
-    /// Written only by the caller that holds `busy` while the gate is closed and empty.
+    /// Written only by the holder of `busy` while the gate is closed and empty.
     job: UnsafeCell<Job>,
-    /// Whether a caller is in `run`; a second or a nested one does its tasks alone.
+    /// Whether a caller is in `run`. A second or nested caller then runs its tasks alone.
     busy: AtomicBool,
     stop: AtomicBool,
     parked: AtomicUsize,
-    /// Workers that run: what a starting thread allocates is behind them.
+    /// Running workers: their startup allocations are done.
     started: AtomicUsize,
     lock: Mutex<()>,
     wake: Condvar,
     panic: Mutex<Option<Payload>>,
 }
 
-// SAFETY: `job` is the only field that is not already shareable. It is written by the holder of `busy` while the gate
-// is closed and empty, and read only by workers that entered through the open gate, which orders both (AcqRel).
+// SAFETY: `job` is the only field that is not `Sync`. The holder of `busy` writes it while the gate is closed and
+// empty; workers read it only after entering through the open gate, which orders both (AcqRel).
 unsafe impl Sync for Shared {}
-// SAFETY: the pointer in `job` is to a `Sync` closure and is followed only while its owner waits in `run`.
+// SAFETY: the pointer in `job` refers to a `Sync` closure and is dereferenced only while its owner waits in `run`.
 unsafe impl Send for Shared {}
 
 impl Pool {
-    /// Starts `threads - 1` workers (none for 0 and 1), waits until they run, and picks the best instructions the
-    /// machine has.
+    /// Starts `threads - 1` workers (none for 0 and 1), waits until they run, and selects the best ISA of the machine.
     ///
-    /// Where the system refuses a thread, the pool is smaller.
+    /// The pool is smaller if the system refuses to start a thread.
     pub fn new(threads: usize) -> Pool {
         Pool::with_isa(threads, Isa::detect())
     }
 
-    /// A pool that uses `isa`, or the best that the machine has and that is not beyond it. For tests and comparisons.
+    /// A pool restricted to `isa` or the best ISA below it that the machine has. For tests and comparisons.
     pub fn with_isa(threads: usize, isa: Isa) -> Pool {
         let shared = Arc::new(Shared {
             gate: AtomicU64::new(0),
@@ -96,26 +95,26 @@ impl Pool {
                 std::thread::Builder::new().name(format!("prestow-{index}")).spawn(move || shared.work(index)).ok()
             })
             .collect();
-        let mut turns = 0;
+        let mut spins = 0;
         while shared.started.load(Ordering::Acquire) < workers.len() {
-            relax(&mut turns);
+            relax(&mut spins);
         }
-        Pool { shared, workers, isa: isa.held() }
+        Pool { shared, workers, isa: isa.clamp_to_host() }
     }
 
-    /// How many threads take part, the caller included.
+    /// Number of threads, the caller included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// The instructions that kernels use in this pool.
+    /// The ISA of this pool's kernels.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
     /// Runs `task(0)` to `task(tasks - 1)`, each once, on any thread, and returns when all are done.
     ///
-    /// Allocates nothing. When a task panics the rest may be left out, and the panic goes on in the caller.
+    /// Allocates nothing. If a task panics, the remaining ones may be skipped, and the panic resumes in the caller.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         #[cfg(target_arch = "x86_64")]
         crate::simd::amx_unit::forget();
@@ -124,11 +123,12 @@ impl Pool {
             (0..tasks).for_each(task);
             return;
         }
-        // SAFETY: this only forgets the lifetime. Workers follow the pointer between entering and leaving the gate, and
-        // this function closes the gate and waits until it is empty before it returns or unwinds.
+        // SAFETY: this erases only the lifetime. Workers dereference the pointer between entering and leaving the gate,
+        // and this function closes the gate and waits until it is empty before it returns or unwinds.
         let erased = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(task) };
         let job = Job { task: Some(erased), tasks, threads: self.threads() };
-        // SAFETY: we hold `busy`, and the gate is closed and empty since the last holder left: nobody else looks.
+        // SAFETY: we hold `busy`, and the gate has been closed and empty since the last holder left: no thread reads
+        // `job`.
         unsafe { *shared.job.get() = job };
         for (index, share) in shared.shares.iter().enumerate() {
             share.0.store(job.share(index).start, Ordering::Relaxed);
@@ -142,12 +142,12 @@ impl Pool {
 
         let mine = catch_unwind(AssertUnwindSafe(|| shared.claim(0, task, job)));
         if mine.is_err() {
-            shared.leave_the_rest(tasks);
+            shared.skip_remaining(tasks);
         }
         shared.gate.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut turns = 0u32;
+        let mut spins = 0u32;
         while shared.gate.load(Ordering::Acquire) & INSIDE != 0 {
-            relax(&mut turns);
+            relax(&mut spins);
         }
         let theirs = guard(&shared.panic).take();
         shared.busy.store(false, Ordering::Release);
@@ -166,7 +166,7 @@ impl Drop for Pool {
         drop(guard(&self.shared.lock));
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker never unwinds: its tasks' panics are caught and handed to the caller.
+            // A worker never unwinds: panics of its tasks are caught and passed to the caller.
             let _ = worker.join();
         }
     }
@@ -178,13 +178,13 @@ impl Shared {
         let mut seen = 0;
         while let Some(epoch) = self.enter(seen) {
             seen = epoch;
-            // SAFETY: we are inside the gate, so the caller that wrote the job waits for us and writes nothing.
+            // SAFETY: we are inside the gate, so the caller that wrote the job waits for us and does not write.
             let job = unsafe { *self.job.get() };
             if let Some(task) = job.task {
-                // SAFETY: the closure outlives the gate's being open or inhabited; see `run`.
+                // SAFETY: the closure outlives the time that the gate is open or occupied; see `run`.
                 let task = unsafe { &*task };
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.claim(own, task, job))) {
-                    self.leave_the_rest(job.tasks);
+                    self.skip_remaining(job.tasks);
                     guard(&self.panic).get_or_insert(payload);
                 }
             }
@@ -192,9 +192,9 @@ impl Shared {
         }
     }
 
-    /// Waits for a gate that opened after `seen` and goes in; `None` when the pool ends.
+    /// Waits for a gate that opened after `seen` and enters it; `None` when the pool is dropped.
     fn enter(&self, seen: u64) -> Option<u64> {
-        let mut turns = 0;
+        let mut spins = 0;
         loop {
             let gate = self.gate.load(Ordering::SeqCst);
             if self.stop.load(Ordering::SeqCst) {
@@ -206,16 +206,16 @@ impl Shared {
                 }
                 continue;
             }
-            turns += 1;
-            if turns < SPINS {
+            spins += 1;
+            if spins < SPINS {
                 std::hint::spin_loop();
                 continue;
             }
-            turns = 0;
-            let mut held = guard(&self.lock);
+            spins = 0;
+            let mut lock = guard(&self.lock);
             self.parked.fetch_add(1, Ordering::SeqCst);
             while !self.fresh(self.gate.load(Ordering::SeqCst), seen) && !self.stop.load(Ordering::SeqCst) {
-                held = self.wake.wait(held).unwrap_or_else(PoisonError::into_inner);
+                lock = self.wake.wait(lock).unwrap_or_else(PoisonError::into_inner);
             }
             self.parked.fetch_sub(1, Ordering::SeqCst);
         }
@@ -225,7 +225,7 @@ impl Shared {
         gate & OPEN != 0 && gate / EPOCH != seen
     }
 
-    /// Does the tasks of a thread's own share, then what is left of the others'.
+    /// Runs the tasks of the thread's own share, then the remaining ones of the other shares.
     fn claim(&self, own: usize, task: &(dyn Fn(usize) + Sync), job: Job) {
         for index in (own..job.threads).chain(0..own) {
             let end = job.share(index).end;
@@ -239,13 +239,13 @@ impl Shared {
         }
     }
 
-    fn leave_the_rest(&self, tasks: usize) {
+    fn skip_remaining(&self, tasks: usize) {
         self.shares.iter().for_each(|share| share.0.store(tasks, Ordering::Relaxed));
     }
 }
 
 impl Job {
-    /// The tasks of a share; none beyond the last.
+    /// Tasks of a share; empty for an index beyond the last share.
     fn share(&self, index: usize) -> Range<usize> {
         let cut = |index: usize| index.min(self.threads) * self.tasks / self.threads;
         cut(index)..cut(index + 1)
@@ -256,13 +256,13 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Spins for a while, then gives the core away: there may be more threads than cores.
-pub(crate) fn relax(turns: &mut u32) {
-    *turns += 1;
-    if *turns < 4 * SPINS {
+/// Spins for a while, then yields the core: there may be more threads than cores.
+pub(crate) fn relax(spins: &mut u32) {
+    *spins += 1;
+    if *spins < 4 * SPINS {
         std::hint::spin_loop();
     } else {
-        *turns = 3 * SPINS;
+        *spins = 3 * SPINS;
         std::thread::yield_now();
     }
 }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_runs() {
+    fn many_short_runs_lose_no_task() {
         let pool = Pool::new(3);
         let total = AtomicUsize::new(0);
         for round in 0..20_000 {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn parked_workers_come_back() {
+    fn parked_workers_wake_up() {
         let pool = Pool::new(2);
         for _ in 0..5 {
             std::thread::sleep(std::time::Duration::from_millis(3));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+    fn panic_reaches_the_caller_and_the_pool_stays_usable() {
         let pool = Pool::new(3);
         for bad in 0..20 {
             let caught = catch_unwind(AssertUnwindSafe(|| pool.run(20, &|index| assert_ne!(index, bad))));
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_inside_runs_do_not_hang() {
+    fn nested_runs_do_not_hang() {
         let pool = Pool::new(2);
         let total = AtomicUsize::new(0);
         pool.run(4, &|_| {

@@ -223,44 +223,44 @@ impl Factors<Portable> for Bytes {
 #[cfg(target_arch = "x86_64")]
 mod x86_bytes {
     use super::{Bytes, Factors, Word};
-    use crate::simd::vector::x86::{Avx2, Avx512, Whole256, Whole512};
+    use crate::simd::vector::x86::{Avx2, Avx512, Int32Lanes256, Int32Lanes512};
 
     /// In one instruction, AVX512-VNNI.
     impl Factors<Avx512> for Bytes {
-        type Item = Whole512;
-        type Weights = Whole512;
-        type Sum = Whole512;
+        type Item = Int32Lanes512;
+        type Weights = Int32Lanes512;
+        type Sum = Int32Lanes512;
         type Common = ();
 
         #[inline(always)]
-        unsafe fn item(from: *const Word) -> Whole512 {
+        unsafe fn item(from: *const Word) -> Int32Lanes512 {
             // SAFETY: the caller's promise.
-            Whole512::splat(unsafe { from.cast::<u32>().read_unaligned() })
+            Int32Lanes512::splat(unsafe { from.cast::<u32>().read_unaligned() })
         }
 
         #[inline(always)]
-        unsafe fn weights(from: *const Word) -> Whole512 {
+        unsafe fn weights(from: *const Word) -> Int32Lanes512 {
             // SAFETY: the caller's promise.
-            unsafe { Whole512::load(from.cast()) }
+            unsafe { Int32Lanes512::load(from.cast()) }
         }
 
         #[inline(always)]
-        fn mul_add(item: Whole512, weights: Whole512, sum: Whole512) -> Whole512 {
+        fn mul_add(item: Int32Lanes512, weights: Int32Lanes512, sum: Int32Lanes512) -> Int32Lanes512 {
             sum.add_dot(item, weights)
         }
 
         #[inline(always)]
-        fn sum(_: Avx512) -> Whole512 {
-            Whole512::zero()
+        fn sum(_: Avx512) -> Int32Lanes512 {
+            Int32Lanes512::zero()
         }
 
         #[inline(always)]
-        fn add(sum: Whole512, other: Whole512) -> Whole512 {
+        fn add(sum: Int32Lanes512, other: Int32Lanes512) -> Int32Lanes512 {
             sum.add(other)
         }
 
         #[inline(always)]
-        fn lanes(sum: Whole512, (): ()) -> Avx512 {
+        fn lanes(sum: Int32Lanes512, (): ()) -> Avx512 {
             sum.bits()
         }
     }
@@ -269,7 +269,7 @@ mod x86_bytes {
     impl Factors<Avx2> for Bytes {
         type Item = u32;
         type Weights = *const u8;
-        type Sum = Whole256;
+        type Sum = Int32Lanes256;
         type Common = ();
 
         #[inline(always)]
@@ -284,23 +284,23 @@ mod x86_bytes {
         }
 
         #[inline(always)]
-        fn mul_add(item: u32, weights: *const u8, sum: Whole256) -> Whole256 {
+        fn mul_add(item: u32, weights: *const u8, sum: Int32Lanes256) -> Int32Lanes256 {
             // SAFETY: whoever asked for the weights promised that sixteen words can be read.
             unsafe { sum.add_dot(item, weights) }
         }
 
         #[inline(always)]
-        fn sum(_: Avx2) -> Whole256 {
-            Whole256::zero()
+        fn sum(_: Avx2) -> Int32Lanes256 {
+            Int32Lanes256::zero()
         }
 
         #[inline(always)]
-        fn add(sum: Whole256, other: Whole256) -> Whole256 {
+        fn add(sum: Int32Lanes256, other: Int32Lanes256) -> Int32Lanes256 {
             sum.add(other)
         }
 
         #[inline(always)]
-        fn lanes(sum: Whole256, (): ()) -> Avx2 {
+        fn lanes(sum: Int32Lanes256, (): ()) -> Avx2 {
             sum.bits()
         }
     }

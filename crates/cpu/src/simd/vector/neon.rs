@@ -134,7 +134,7 @@ impl Vector for Neon {
     }
 
     #[inline(always)]
-    fn add_whole(self, other: Self) -> Self {
+    fn add_i32(self, other: Self) -> Self {
         // SAFETY: NEON is there.
         self.each(other, |a, b| unsafe {
             vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(a), vreinterpretq_s32_f32(b)))
@@ -142,7 +142,7 @@ impl Vector for Neon {
     }
 
     #[inline(always)]
-    fn whole_as_numbers(self) -> Self {
+    fn i32_to_f32(self) -> Self {
         // SAFETY: NEON is there.
         Neon(self.0.map(|lanes| unsafe { vcvtq_f32_s32(vreinterpretq_s32_f32(lanes)) }))
     }
@@ -522,7 +522,7 @@ fn add_dot(mut sum: int32x4_t, a: DotWord, b: int8x16_t) -> int32x4_t {
 
 /// Sums of sixteen lanes of whole numbers in `i32`, each in two parts side by side.
 #[derive(Clone, Copy)]
-pub(crate) struct WideWhole([int32x4_t; 2 * QUARTERS]);
+pub(crate) struct WideInt32Lanes([int32x4_t; 2 * QUARTERS]);
 
 /// Four bytes, widened to two each, twice.
 #[derive(Clone, Copy)]
@@ -550,26 +550,26 @@ impl WideWeights {
     }
 }
 
-impl Default for WideWhole {
+impl Default for WideInt32Lanes {
     #[inline(always)]
-    fn default() -> WideWhole {
+    fn default() -> WideInt32Lanes {
         // SAFETY: NEON is there.
-        WideWhole([unsafe { vdupq_n_s32(0) }; 2 * QUARTERS])
+        WideInt32Lanes([unsafe { vdupq_n_s32(0) }; 2 * QUARTERS])
     }
 }
 
-impl WideWhole {
+impl WideInt32Lanes {
     #[inline(always)]
-    pub(crate) fn add(self, other: WideWhole) -> WideWhole {
+    pub(crate) fn add(self, other: WideInt32Lanes) -> WideInt32Lanes {
         // SAFETY: NEON is there.
-        WideWhole(from_fn(|ix| unsafe { vaddq_s32(self.0[ix], other.0[ix]) }))
+        WideInt32Lanes(from_fn(|ix| unsafe { vaddq_s32(self.0[ix], other.0[ix]) }))
     }
 
     /// `self + a * b`. Two bytes hold the product of a byte and one with a sign.
     #[inline(always)]
-    pub(crate) fn add_products(self, a: WideWord, b: WideWeights) -> WideWhole {
+    pub(crate) fn add_products(self, a: WideWord, b: WideWeights) -> WideInt32Lanes {
         // SAFETY: NEON is there.
-        WideWhole(from_fn(|ix| unsafe { vpadalq_s16(self.0[ix], vmulq_s16(a.0, b.0[ix])) }))
+        WideInt32Lanes(from_fn(|ix| unsafe { vpadalq_s16(self.0[ix], vmulq_s16(a.0, b.0[ix])) }))
     }
 
     /// The bits of each lane's sum.

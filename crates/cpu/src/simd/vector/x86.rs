@@ -114,7 +114,7 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
-    fn add_whole(self, other: Self) -> Self {
+    fn add_i32(self, other: Self) -> Self {
         // SAFETY: the family's instructions are there.
         let sum = unsafe { _mm512_add_epi32(_mm512_castps_si512(self.0), _mm512_castps_si512(other.0)) };
         // SAFETY: the same.
@@ -122,7 +122,7 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
-    fn whole_as_numbers(self) -> Self {
+    fn i32_to_f32(self) -> Self {
         // SAFETY: the family's instructions are there.
         Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_castps_si512(self.0)) })
     }
@@ -310,42 +310,42 @@ impl Avx512 {
 
 /// Sums of sixteen lanes of whole numbers in `i32`.
 #[derive(Clone, Copy)]
-pub(crate) struct Whole512(__m512i);
+pub(crate) struct Int32Lanes512(__m512i);
 
-impl Whole512 {
+impl Int32Lanes512 {
     #[inline(always)]
-    pub(crate) fn zero() -> Whole512 {
+    pub(crate) fn zero() -> Int32Lanes512 {
         // SAFETY: for code compiled for AVX-512.
-        Whole512(unsafe { _mm512_setzero_si512() })
+        Int32Lanes512(unsafe { _mm512_setzero_si512() })
     }
 
     /// All lanes the same four bytes.
     #[inline(always)]
-    pub(crate) fn splat(bytes: u32) -> Whole512 {
+    pub(crate) fn splat(bytes: u32) -> Int32Lanes512 {
         // SAFETY: for code compiled for AVX-512.
-        Whole512(unsafe { _mm512_set1_epi32(bytes.cast_signed()) })
+        Int32Lanes512(unsafe { _mm512_set1_epi32(bytes.cast_signed()) })
     }
 
     /// # Safety
     /// 64 bytes can be read.
     #[inline(always)]
-    pub(crate) unsafe fn load(from: *const u8) -> Whole512 {
+    pub(crate) unsafe fn load(from: *const u8) -> Int32Lanes512 {
         // SAFETY: the caller's promise; for code compiled for AVX-512.
-        Whole512(unsafe { _mm512_loadu_si512(from.cast()) })
+        Int32Lanes512(unsafe { _mm512_loadu_si512(from.cast()) })
     }
 
     #[inline(always)]
-    pub(crate) fn add(self, other: Whole512) -> Whole512 {
+    pub(crate) fn add(self, other: Int32Lanes512) -> Int32Lanes512 {
         // SAFETY: for code compiled for AVX-512.
-        Whole512(unsafe { _mm512_add_epi32(self.0, other.0) })
+        Int32Lanes512(unsafe { _mm512_add_epi32(self.0, other.0) })
     }
 
     /// `self + a * b`, where lanes of `a` are four bytes, and those of `b` four with a sign. For code compiled for
     /// AVX512-VNNI alone.
     #[inline(always)]
-    pub(crate) fn add_dot(self, a: Whole512, b: Whole512) -> Whole512 {
+    pub(crate) fn add_dot(self, a: Int32Lanes512, b: Int32Lanes512) -> Int32Lanes512 {
         // SAFETY: the instruction is there.
-        Whole512(unsafe { _mm512_dpbusd_epi32(self.0, a.0, b.0) })
+        Int32Lanes512(unsafe { _mm512_dpbusd_epi32(self.0, a.0, b.0) })
     }
 
     /// The same bits.
@@ -358,19 +358,19 @@ impl Whole512 {
 
 /// Sums of sixteen lanes of whole numbers in `i32`, each in two parts side by side.
 #[derive(Clone, Copy)]
-pub(crate) struct Whole256([__m256i; 4]);
+pub(crate) struct Int32Lanes256([__m256i; 4]);
 
-impl Whole256 {
+impl Int32Lanes256 {
     #[inline(always)]
-    pub(crate) fn zero() -> Whole256 {
+    pub(crate) fn zero() -> Int32Lanes256 {
         // SAFETY: for code compiled for AVX2.
-        Whole256([unsafe { _mm256_setzero_si256() }; 4])
+        Int32Lanes256([unsafe { _mm256_setzero_si256() }; 4])
     }
 
     #[inline(always)]
-    pub(crate) fn add(self, other: Whole256) -> Whole256 {
+    pub(crate) fn add(self, other: Int32Lanes256) -> Int32Lanes256 {
         // SAFETY: for code compiled for AVX2.
-        Whole256(std::array::from_fn(|ix| unsafe { _mm256_add_epi32(self.0[ix], other.0[ix]) }))
+        Int32Lanes256(std::array::from_fn(|ix| unsafe { _mm256_add_epi32(self.0[ix], other.0[ix]) }))
     }
 
     /// `self + a * b`, where `a` is the same four bytes for all lanes, and lanes of `b` are four bytes with a sign.
@@ -378,11 +378,11 @@ impl Whole256 {
     /// # Safety
     /// 64 bytes can be read at `b`.
     #[inline(always)]
-    pub(crate) unsafe fn add_dot(self, a: u32, b: *const u8) -> Whole256 {
+    pub(crate) unsafe fn add_dot(self, a: u32, b: *const u8) -> Int32Lanes256 {
         // SAFETY: the caller's promise; for code compiled for AVX2.
         unsafe {
             let a = _mm256_cvtepu8_epi16(_mm_set1_epi32(a.cast_signed()));
-            Whole256(std::array::from_fn(|ix| {
+            Int32Lanes256(std::array::from_fn(|ix| {
                 let b = _mm256_cvtepi8_epi16(_mm_loadu_si128(b.add(16 * ix).cast()));
                 _mm256_add_epi32(self.0[ix], _mm256_madd_epi16(a, b))
             }))
@@ -579,7 +579,7 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    fn add_whole(self, other: Self) -> Self {
+    fn add_i32(self, other: Self) -> Self {
         // SAFETY: the family's instructions are there.
         self.each(other, |a, b| unsafe {
             _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)))
@@ -587,7 +587,7 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    fn whole_as_numbers(self) -> Self {
+    fn i32_to_f32(self) -> Self {
         // SAFETY: the family's instructions are there.
         Avx2(self.0.map(|lanes| unsafe { _mm256_cvtepi32_ps(_mm256_castps_si256(lanes)) }))
     }

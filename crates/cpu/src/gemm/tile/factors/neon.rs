@@ -6,7 +6,7 @@ use types::{bf16, f16};
 
 use super::{Bytes, Factors, Word};
 use crate::simd::vector::Vector;
-use crate::simd::vector::neon::{DotWeights, DotWord, Items, Neon, Whole, WideWeights, WideWhole, WideWord};
+use crate::simd::vector::neon::{DotWeights, DotWord, Items, Neon, Whole, WideInt32Lanes, WideWeights, WideWord};
 
 /// Numbers of a type, each item of a word by itself.
 pub(in crate::gemm::tile) struct Each<T>(PhantomData<T>);
@@ -101,7 +101,7 @@ halves!(f16, load_f16_apart);
 impl Factors<Neon> for Bytes {
     type Item = WideWord;
     type Weights = WideWeights;
-    type Sum = WideWhole;
+    type Sum = WideInt32Lanes;
     type Common = ();
 
     #[inline(always)]
@@ -117,22 +117,22 @@ impl Factors<Neon> for Bytes {
     }
 
     #[inline(always)]
-    fn mul_add(item: WideWord, weights: WideWeights, sum: WideWhole) -> WideWhole {
+    fn mul_add(item: WideWord, weights: WideWeights, sum: WideInt32Lanes) -> WideInt32Lanes {
         sum.add_products(item, weights)
     }
 
     #[inline(always)]
-    fn sum(_: Neon) -> WideWhole {
-        WideWhole::default()
+    fn sum(_: Neon) -> WideInt32Lanes {
+        WideInt32Lanes::default()
     }
 
     #[inline(always)]
-    fn add(sum: WideWhole, other: WideWhole) -> WideWhole {
+    fn add(sum: WideInt32Lanes, other: WideInt32Lanes) -> WideInt32Lanes {
         sum.add(other)
     }
 
     #[inline(always)]
-    fn lanes(sum: WideWhole, (): ()) -> Neon {
+    fn lanes(sum: WideInt32Lanes, (): ()) -> Neon {
         sum.bits()
     }
 }
