@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use arena::{Aim, Buffer, Lifetime, Limits, Placement, Problem, State, check, csv, place};
+use arena::{Aim, Buffer, Lifetime, Limits, Placement, Problem, check, csv, place};
 use compiler::source::{Request, load, models};
 use lower::cpu::CpuTarget;
-use types::{Bytes, Random, Role};
+use types::{Bytes, Proof, Random, Role};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
@@ -68,7 +68,7 @@ fn processor_s() -> Option<f64> {
 /// Places, checks, and tells how long placing took.
 fn placed(problem: &Problem, limits: Limits) -> (Placement, f64) {
     let (placement, seconds) = timed(|| place(problem, limits).unwrap_or_else(|error| panic!("{error}")));
-    check(problem, &placement.offsets, placement.height).expect("a placement is valid");
+    check(problem, &placement.offsets, placement.height()).expect("a placement is valid");
     (placement, seconds)
 }
 
@@ -76,11 +76,11 @@ fn gap(height: u64, bound: u64) -> String {
     format!("{:.3} %", 100.0 * (height as f64 / bound.max(1) as f64 - 1.0))
 }
 
-fn state(state: State) -> &'static str {
-    match state {
-        State::OptimalByBound => "= bound",
-        State::OptimalBySearch => "searched",
-        State::Gap => "gap",
+fn state(proof: Proof) -> &'static str {
+    match proof {
+        Proof::Bound => "= bound",
+        Proof::Search => "searched",
+        Proof::Gap => "gap",
     }
 }
 
@@ -103,7 +103,7 @@ fn challenge() {
             "| {name} | {} | {} | {} | {seconds:.3} | {beside} |",
             problem.buffers.len(),
             placement.certificate.lower_bound.0,
-            placement.height.0
+            placement.height().0
         );
     }
     println!("| all | | | | {ours:.3} | {} |\n", if peer.is_some() { format!("{theirs:.3}") } else { String::new() });
@@ -113,7 +113,7 @@ fn challenge() {
         problem.capacity = Some(Bytes(goal));
         let limits = Limits { work: 4_000_000_000, aim: Aim::Capacity };
         let (outcome, seconds) = timed(|| place(&problem, limits));
-        let height = outcome.map_or_else(|error| error.to_string(), |placement| placement.height.0.to_string());
+        let height = outcome.map_or_else(|error| error.to_string(), |placement| placement.height().0.to_string());
         println!("| {name} | {goal} | {height} | {seconds:.3} |");
     }
     println!();
@@ -146,9 +146,9 @@ fn row(name: &str, problem: &Problem) {
     println!(
         "| {name} | {} | {bound} | {} | {} | {} | {seconds:.3} |",
         problem.buffers.len(),
-        placement.height.0,
-        gap(placement.height.0, bound),
-        state(placement.certificate.state)
+        placement.height().0,
+        gap(placement.height().0, bound),
+        state(placement.certificate.proof())
     );
 }
 
@@ -325,8 +325,8 @@ fn networks(names: &[&str]) {
             let plan = compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan;
             let problem = plan.problem();
             let (placement, seconds) = placed(&problem, Limits::default());
-            let height = placement.height.0;
-            assert_eq!(placement.height, plan.arena.size, "the compiler places with less work, as well");
+            let height = placement.height().0;
+            assert_eq!(placement.height(), plan.arena.size(), "the compiler places with less work, as well");
             let others = [by_size(&problem), in_order(&problem), spatial(&problem)];
             assert!(others.iter().all(|&other| height <= other), "{}", request.model);
             let mut inner = problem.clone();
@@ -334,7 +334,7 @@ fn networks(names: &[&str]) {
             let keep: Vec<bool> = tags.map(|role| !matches!(role, Role::Input | Role::Workspace)).collect();
             let mut keep = keep.into_iter();
             inner.buffers.retain(|_| keep.next() == Some(true));
-            let inner = placed(&inner, Limits::default()).0.height.0;
+            let inner = placed(&inner, Limits::default()).0.height().0;
             let (plain, fused) = (plain(&request.model, batch), fused(&request.model, batch));
             let less = plain.map(|bytes| saving(inner, bytes));
             // Rounded down by a MiB at most: what is saved at least.
@@ -344,9 +344,9 @@ fn networks(names: &[&str]) {
             println!(
                 "| {} | {batch} | {height} | {} | {} | {} | {} | {} | {} | {seconds:.4} | {inner} | {} | {} | {} | {} |",
                 request.model,
-                plan.arena.proof.text(plan.arena.size, plan.arena.least),
-                plan.order.proof.text(plan.arena.lower_bound, plan.order.least),
-                plan.order.bound.0,
+                plan.arena.certificate.text(),
+                plan.order.text(),
+                plan.order.lower_bound.0,
                 others[0],
                 others[1],
                 others[2],

@@ -20,8 +20,8 @@
 //! | `csv` | the problem as text, in the form that minimalloc reads and writes |
 //!
 //! ```
-//! use prestow_arena::{Buffer, Lifetime, Limits, Problem, State, check, place};
-//! use types::Bytes;
+//! use prestow_arena::{Buffer, Lifetime, Limits, Problem, check, place};
+//! use types::{Bytes, Proof};
 //!
 //! // Step 0 makes `x`, step 1 makes `y` from it, step 2 makes `z` from `y`: `z` may take the bytes of `x`.
 //! let buffers = [(0, 2, 64), (1, 3, 32), (2, 4, 64)]
@@ -30,9 +30,9 @@
 //!
 //! let placement = place(&problem, Limits::default())?;
 //! assert_eq!(placement.offsets, [Bytes(0), Bytes(64), Bytes(0)]);
-//! assert_eq!(placement.height, Bytes(96));
-//! assert_eq!(placement.certificate.state, State::OptimalByBound);
-//! check(&problem, &placement.offsets, placement.height).expect("the planner does not break its own rules");
+//! assert_eq!(placement.height(), Bytes(96));
+//! assert_eq!(placement.certificate.proof(), Proof::Bound);
+//! check(&problem, &placement.offsets, placement.height()).expect("the planner does not break its own rules");
 //! # Ok::<(), prestow_arena::PlaceError>(())
 //! ```
 
@@ -67,5 +67,5 @@ pub mod csv;
 
 pub use bound::{Bound, lower_bound};
 pub use check::{Violation, check};
-pub use place::{Aim, Certificate, Limits, PlaceError, Placement, State, place};
+pub use place::{Aim, Limits, PlaceError, Placement, place};
 pub use problem::{Buffer, BufferIx, Gap, Lifetime, Problem, ProblemError, Window};

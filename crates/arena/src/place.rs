@@ -82,7 +82,7 @@
 //! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
 //! the same answer.
 
-use types::{Bytes, EntityId};
+use types::{Bytes, Certificate, EntityId};
 
 use crate::bound::exact_bound;
 use crate::crest::Crest;
@@ -127,35 +127,12 @@ pub enum Aim {
 pub struct Placement {
     /// By the position of the buffer. Zero for a free buffer that occupies nothing.
     pub offsets: Vec<Bytes>,
-    /// The bytes of the arena: the highest end of a buffer.
-    pub height: Bytes,
-    /// What is known about the least possible height.
-    pub certificate: Certificate,
-}
-
-/// What is known about the least possible height of a problem, next to the height reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Certificate {
-    /// No placement is lower than this: see [`lower_bound`](crate::lower_bound).
-    pub lower_bound: Bytes,
-    /// The step that shows it.
+    /// The step whose live bytes are the lower bound.
     pub peak_step: u32,
-    /// No placement is lower than this either: the lower bound, or more where a search has ruled out what is between.
-    pub least: Bytes,
-    /// Whether the height reached is the least possible.
-    pub state: State,
-}
-
-/// How sure it is that the height is the least possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Sure: the height equals the lower bound.
-    OptimalByBound,
-    /// Sure: a search has ruled out every lower height. Two different states of a search are taken for one with a
-    /// probability of some 2^-100.
-    OptimalBySearch,
-    /// Not known: the height is above the lower bound, and nothing says whether a lower one can be reached.
-    Gap,
+    /// The height reached, with its lower bounds: see [`lower_bound`](crate::lower_bound).
+    ///
+    /// The exact search compares its states by 128-bit hashes, so its proofs are wrong with a probability of about 2^-100.
+    pub certificate: Certificate,
 }
 
 /// Why there is no placement.
@@ -251,15 +228,10 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
             false => PlaceError::NotFound { limit, need: height, lower_bound },
         });
     }
-    let state = match height {
-        _ if height == lower_bound => State::OptimalByBound,
-        _ if height == least => State::OptimalBySearch,
-        _ => State::Gap,
-    };
     Ok(Placement {
         offsets: instance.offsets(problem, &best.offsets).into_iter().map(Bytes).collect(),
-        height,
-        certificate: Certificate { lower_bound, peak_step, least, state },
+        peak_step,
+        certificate: Certificate { value: height, lower_bound, least },
     })
 }
 
@@ -285,9 +257,14 @@ impl Default for Limits {
 }
 
 impl Placement {
-    /// What the height is above the lower bound: an upper bound on what a better planner could save.
+    /// The bytes of the arena: the highest end of a buffer.
+    pub fn height(&self) -> Bytes {
+        self.certificate.value
+    }
+
+    /// The height less the lower bound: an upper bound on the bytes that a better placement could save.
     pub fn gap(&self) -> Bytes {
-        self.height - self.certificate.lower_bound
+        self.height() - self.certificate.lower_bound
     }
 }
 

@@ -67,9 +67,9 @@ pub(crate) fn within(
             Bytes(taken.0 + aim.saturating_sub(live[node.index()].0))
         };
         let mut compiled = finish(&striped, target, scratch)?;
-        smallest = smallest.min(compiled.plan.arena.size);
-        if budget < compiled.plan.arena.size {
-            return Ok(Err(compiled.plan.arena.size - budget));
+        smallest = smallest.min(compiled.plan.arena.size());
+        if budget < compiled.plan.arena.size() {
+            return Ok(Err(compiled.plan.arena.size() - budget));
         }
         let cost = stripes::cost(&striped.graph) as f64 / stripes::cost(graph).max(1) as f64;
         let regions = regions.iter().map(|region| Region {

@@ -15,10 +15,9 @@ use arena::{Aim, Limits};
 use ir::{Graph, Node, NodeId, Op};
 use lower::cpu::{CpuTarget, Layer};
 use lower::{FREE_SCRATCH, Lowered, Target};
-use passes::order::Certificate;
 use passes::{Footprint, Scheduled, Wishes};
-use plan::{Arena, Order, Plan, PlanError, Proof};
-use types::{Bytes, DType, Preprocess};
+use plan::{Arena, Plan, PlanError};
+use types::{Bytes, Certificate, DType, Preprocess};
 
 use budget::Cuts;
 pub use budget::{Fit, Region};
@@ -107,22 +106,22 @@ pub fn compile(
     if let Some(filling) = target.filling() {
         // What is to spare is an estimate; that nothing grows is none.
         let filled = finish(&scheduled, &*filling, |_| FREE_SCRATCH)?;
-        if filled.plan.arena.size <= compiled.plan.arena.size {
+        if filled.plan.arena.size() <= compiled.plan.arena.size() {
             compiled = filled;
         }
     }
     if let Some(budget) = budget
-        && budget < compiled.plan.arena.size
+        && budget < compiled.plan.arena.size()
     {
         if slides_over_bytes(&graph) {
             // Stripes have no layouts of their own yet, and kernels take bytes from blocks.
-            return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size });
+            return Err(CompileError::Budget { budget, smallest: compiled.plan.arena.size() });
         }
         // The same holds for halves, whose kernels may take less workspace.
         let cuts = if target.dtype().is_half() { Cuts::Nothing } else { Cuts::Stripes };
         // Stripes are cut before there are layouts: a stripe has layouts of its own.
         let plain = schedule(&graph, target, FREE_SCRATCH)?;
-        compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size)?;
+        compiled = budget::within(&plain.graph, target, cuts, budget, compiled.plan.arena.size())?;
     }
     // Of the model as it came: passes fold weights together and multiply-adds away, stripes compute halos twice.
     let plan = &mut compiled.plan;
@@ -196,26 +195,21 @@ fn finish(
 ) -> Result<Compiled, CompileError> {
     let Lowered { mut plan, constants } = lower::lower_within(&scheduled.graph, target, scratch)?;
     place(&mut plan)?;
-    plan.order = order_proof(&scheduled.order, plan.arena.lower_bound);
+    plan.order = order_certificate(&scheduled.order, plan.arena.certificate.lower_bound);
     plan::check(&plan).map_err(CompileError::Plan)?;
     Ok(Compiled { plan, constants, fit: None })
 }
 
-/// What is known about the order, beside the lower bound of the buffers that it really led to.
+/// The certificate of the order for the buffers that lowering made, whose lower bound is `peak`.
 ///
-/// The bounds count a concatenation's bytes part by part, from when each is written; buffers may need more. So they hold
-/// for an order that was chosen with whole concatenations too.
-fn order_proof(order: &Certificate, lower_bound: Bytes) -> Order {
-    if lower_bound < order.lower_bound {
-        // Bytes are shared that the bound takes for separate: it is none for these buffers.
-        return Order { bound: Bytes::ZERO, least: Bytes::ZERO, proof: Proof::Gap };
+/// The scheduler's bounds count a concatenation slice by slice, from when each is written; buffers may need more. So
+/// they hold for an order that was chosen with whole concatenations too.
+fn order_certificate(scheduled: &Certificate, peak: Bytes) -> Certificate {
+    if peak < scheduled.lower_bound {
+        // Lowering shares bytes that the scheduler's bound counts twice: it does not hold for these buffers.
+        return Certificate { value: peak, ..Certificate::default() };
     }
-    let bound = order.lower_bound;
-    let least = match order.state {
-        passes::order::State::Gap => bound,
-        _ => order.peak.clamp(bound, lower_bound),
-    };
-    Order { bound, least, proof: Proof::of(lower_bound, bound, least) }
+    Certificate { value: peak, least: scheduled.least.clamp(scheduled.lower_bound, peak), ..*scheduled }
 }
 
 /// Gives every buffer its offset and the arena its size and bound.
@@ -225,14 +219,6 @@ fn place(plan: &mut Plan) -> Result<(), CompileError> {
     for (buffer, offset) in plan.buffers.iter_mut().zip(&placement.offsets) {
         buffer.offset = *offset;
     }
-    let certificate = placement.certificate;
-    plan.arena = Arena {
-        size: placement.height,
-        alignment,
-        lower_bound: certificate.lower_bound,
-        peak_step: certificate.peak_step,
-        least: certificate.least,
-        proof: Proof::of(placement.height, certificate.lower_bound, certificate.least),
-    };
+    plan.arena = Arena { alignment, peak_step: placement.peak_step, certificate: placement.certificate };
     Ok(())
 }

@@ -24,7 +24,7 @@
 //! let graph = prestow_passes::run(graph, |_, _| {}).unwrap();
 //! assert_eq!(graph.nodes().len(), 1, "both functions run in one step");
 //! let scheduled = prestow_passes::schedule(&graph, &prestow_passes::Footprint::BARE);
-//! assert_eq!(scheduled.order.peak.0, 16, "in place");
+//! assert_eq!(scheduled.order.value.0, 16, "in place");
 //! ```
 
 mod convert_to_half;

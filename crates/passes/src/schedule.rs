@@ -8,16 +8,16 @@
 //! best then.
 
 use ir::{Graph, Node, NodeId, Reuse, ValueDef, ValueId, reorder};
-use types::{Bytes, EntityId, Map};
+use types::{Bytes, Certificate, EntityId, Map};
 
-use crate::order::{BlockId, Certificate, Limits, TaskId, Tasks, least_peak, peak};
+use crate::order::{BlockId, Limits, TaskId, Tasks, least_peak, peak};
 
 /// A graph in its order of execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduled {
     /// The graph, its nodes as they run.
     pub graph: Graph,
-    /// What is known about the order.
+    /// The peak of live bytes in this order, with its lower bounds over all orders.
     pub order: Certificate,
     /// The graph in another order, where that needs less with concatenations [`Counted::Whole`].
     pub whole: Option<Graph>,
@@ -62,8 +62,8 @@ pub fn schedule(graph: &Graph, footprint: &Footprint) -> Scheduled {
     let by_part = least_peak(&tasks(graph, footprint, Counted::ByPart), limits);
     let whole = tasks(graph, footprint, Counted::Whole);
     let peak = peak(&whole, &by_part.order);
-    let other = (by_part.certificate.peak < peak).then(|| least_peak(&whole, limits));
-    let better = other.filter(|other| other.certificate.peak < peak);
+    let other = (by_part.certificate.value < peak).then(|| least_peak(&whole, limits));
+    let better = other.filter(|other| other.certificate.value < peak);
     Scheduled {
         graph: ordered(graph, &by_part.order),
         order: by_part.certificate,

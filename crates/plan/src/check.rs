@@ -1,8 +1,8 @@
 //! [`check`]: is this a plan that can be run? Asked when a plan is written and again when it is read.
 
-use types::Bytes;
+use types::{Bytes, Certificate};
 
-use crate::{Arena, BufferIx, ConstantIx, Operand, Order, Place, Plan, Port, Proof, ValueSpan};
+use crate::{BufferIx, ConstantIx, Operand, Place, Plan, Port, ValueSpan};
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,14 +28,15 @@ pub enum PlanError {
     ConstantOutside { constant: u32, size: Bytes },
     #[error("the placement is wrong: {0}")]
     Placement(String),
-    #[error("the arena says a lower bound of {stated}, its buffers have {found}")]
-    LowerBound { stated: Bytes, found: Bytes },
-    #[error("the arena of {size} says {proof:?} beside a lower bound of {bound} and a least height of {least}")]
-    Proof { size: Bytes, bound: Bytes, least: Bytes, proof: Proof },
+    #[error("the lower bound of the arena must be {want}, the peak of its live buffers, got {got}")]
+    LowerBound { want: Bytes, got: Bytes },
     #[error(
-        "the order says {proof:?} beside a lower bound of {size}, a bound over all orders of {bound} and a least of {least}"
+        "the certificate of the {subject} must have lower bound <= least <= value, got {} <= {} <= {}",
+        .certificate.lower_bound, .certificate.least, .certificate.value
     )]
-    Order { size: Bytes, bound: Bytes, least: Bytes, proof: Proof },
+    Certificate { subject: &'static str, certificate: Certificate },
+    #[error("the peak of the order must be the arena's lower bound {want}, got {got}")]
+    Peak { want: Bytes, got: Bytes },
     #[error("there are too many {0} to number")]
     TooMany(&'static str),
 }
@@ -99,21 +100,22 @@ fn check_placement(plan: &Plan, faults: &mut Vec<PlanError>) {
     }
     let problem = plan.problem();
     let offsets: Vec<Bytes> = plan.buffers.iter().map(|buffer| buffer.offset).collect();
-    if let Err(violations) = arena::check(&problem, &offsets, plan.arena.size) {
+    if let Err(violations) = arena::check(&problem, &offsets, plan.arena.size()) {
         faults.extend(violations.iter().map(|violation| PlanError::Placement(violation.to_string())));
         return;
     }
-    let found = arena::lower_bound(&problem).height;
-    if found != plan.arena.lower_bound {
-        faults.push(PlanError::LowerBound { stated: plan.arena.lower_bound, found });
+    let want = arena::lower_bound(&problem).height;
+    let got = plan.arena.certificate.lower_bound;
+    if got != want {
+        faults.push(PlanError::LowerBound { want, got });
     }
-    let Arena { size, lower_bound: bound, least, proof, .. } = plan.arena;
-    if !(bound <= least && least <= size) || proof != Proof::of(size, bound, least) {
-        faults.push(PlanError::Proof { size, bound, least, proof });
+    for (subject, certificate) in [("arena", plan.arena.certificate), ("order", plan.order)] {
+        if !certificate.is_consistent() {
+            faults.push(PlanError::Certificate { subject, certificate });
+        }
     }
-    let (size, Order { bound, least, proof }) = (plan.arena.lower_bound, plan.order.clone());
-    if !(bound <= least && least <= size) || proof != Proof::of(size, bound, least) {
-        faults.push(PlanError::Order { size, bound, least, proof });
+    if plan.order.value != got {
+        faults.push(PlanError::Peak { want: got, got: plan.order.value });
     }
 }
 

@@ -11,7 +11,10 @@ pub fn dump(plan: &Plan) -> String {
     let _ = writeln!(
         text,
         "arena {} bytes, lower bound {} at step {}, alignment {}",
-        plan.arena.size.0, plan.arena.lower_bound.0, plan.arena.peak_step, plan.arena.alignment.0
+        plan.arena.size().0,
+        plan.arena.certificate.lower_bound.0,
+        plan.arena.peak_step,
+        plan.arena.alignment.0
     );
     for (kind, ports) in [("input", &plan.inputs), ("output", &plan.outputs)] {
         for port in ports {

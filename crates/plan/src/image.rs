@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{Plan, PlanError, check};
 
 /// The version of the image and of everything in it. It grows by one with every change; older ones are refused.
-pub const FORMAT_VERSION: u32 = 6;
+pub const FORMAT_VERSION: u32 = 7;
 
 /// Sections start at multiples of this many bytes.
 pub const PAGE: u64 = 4096;

@@ -27,6 +27,6 @@ mod model;
 pub use check::{PlanError, check};
 pub use dump::dump;
 pub use model::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, DeviceCode, Operand, Order, Place, Plan, Port, Proof, RefusedReason,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, DeviceCode, Operand, Place, Plan, Port, RefusedReason,
     RefusedSharing, Sharing, Step, ValueSpan,
 };

@@ -1,7 +1,7 @@
 //! The types of a plan. They are its own: no type of the graph is written to an executable.
 
 use serde::{Deserialize, Serialize};
-use types::{Bytes, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
+use types::{Bytes, Certificate, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
 
 /// What runs: steps, the place of every byte, packed constants, and what callers need to know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,10 +25,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The bytes that live in the arena.
     pub buffers: Vec<Buffer>,
-    /// The size of the arena, with its proof.
+    /// The arena.
     pub arena: Arena,
-    /// What is known about the order of the steps.
-    pub order: Order,
+    /// The arena's lower bound as the peak of this order of the steps, with its lower bounds over all orders.
+    pub order: Certificate,
     /// Machine code that steps call, where it is not part of the runner.
     pub modules: Vec<DeviceCode>,
     /// The packed constants, in order of their offsets.
@@ -214,77 +214,20 @@ pub enum RefusedReason {
 /// The one block of memory that holds all buffers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arena {
-    /// Its size.
-    pub size: Bytes,
-    /// What every buffer's offset is a multiple of.
+    /// Every buffer's offset is a multiple of this.
     pub alignment: Bytes,
-    /// The largest sum of live buffers, each rounded up to the alignment: no placement of these buffers is smaller.
-    pub lower_bound: Bytes,
-    /// A step at which that sum is reached.
+    /// A step whose live bytes are the lower bound.
     pub peak_step: u32,
-    /// No placement of these buffers is smaller than this either: the lower bound, or more where a search has ruled out
-    /// what is between.
-    pub least: Bytes,
-    /// Whether no placement of these buffers is smaller than `size`.
-    pub proof: Proof,
-}
-
-/// What is known about the order of the steps, beside the arena's lower bound, which is one for this order.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Order {
-    /// No order of the same steps has a lower bound below this.
-    pub bound: Bytes,
-    /// Nor below this: the bound, or more where a search has ruled out what is between.
-    pub least: Bytes,
-    /// Whether no order has a lower bound below the arena's.
-    pub proof: Proof,
-}
-
-/// How sure it is that something is the least possible.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Proof {
-    /// Sure: it equals a lower bound.
-    #[default]
-    Bound,
-    /// Sure: a search has ruled out everything lower.
-    Search,
-    /// Not known.
-    Gap,
-}
-
-impl Proof {
-    /// What is known of something of `size`, if no other is below `least` and `bound` is why, or a part of why.
-    pub fn of(size: Bytes, bound: Bytes, least: Bytes) -> Proof {
-        match size {
-            _ if size == bound => Proof::Bound,
-            _ if size == least => Proof::Search,
-            _ => Proof::Gap,
-        }
-    }
-
-    /// The state in reports for machines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Proof::Bound => "optimal_by_bound",
-            Proof::Search => "optimal_by_search",
-            Proof::Gap => "gap",
-        }
-    }
-
-    /// The state for eyes: `optimal (= bound)`, `optimal (searched)` or the gap between `size` and `least`.
-    pub fn text(self, size: Bytes, least: Bytes) -> String {
-        match self {
-            Proof::Bound => "optimal (= bound)".into(),
-            Proof::Search => "optimal (searched)".into(),
-            Proof::Gap => format!("gap {:.2} %", 100.0 * (size.0 as f64 / least.0.max(1) as f64 - 1.0)),
-        }
-    }
+    /// The size of the arena, with its lower bounds over all placements of these buffers.
+    ///
+    /// The lower bound is the largest sum of live buffers, each rounded up to the alignment.
+    pub certificate: Certificate,
 }
 
 impl Arena {
-    /// Whether it is known that no placement of the same buffers is smaller.
-    pub fn is_optimal(&self) -> bool {
-        self.proof != Proof::Gap
+    /// The size in bytes.
+    pub fn size(&self) -> Bytes {
+        self.certificate.value
     }
 }
 

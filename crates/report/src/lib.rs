@@ -9,14 +9,15 @@
 //! ```
 //! use plan::{Arena, Buffer, Plan};
 //! use prestow_report::{Options, Report, View};
-//! use types::{Bytes, Role, Scope, Tag};
+//! use types::{Bytes, Certificate, Role, Scope, Tag};
 //!
 //! let tag = Tag { scope: Scope::new("conv1"), role: Role::Activation };
 //! let (values, refused) = (Vec::new(), Vec::new());
 //! let size = Bytes(4096);
+//! let certificate = Certificate { value: size, lower_bound: size, least: size };
 //! let plan = Plan {
 //!     buffers: vec![Buffer { tag, size, offset: Bytes(0), first_step: 0, last_step: 0, values, refused }],
-//!     arena: Arena { size, alignment: Bytes(64), lower_bound: size, least: size, ..Arena::default() },
+//!     arena: Arena { alignment: Bytes(64), peak_step: 0, certificate },
 //!     ..Plan::default()
 //! };
 //! let report = Report::new(&plan);
@@ -36,9 +37,9 @@ mod view;
 pub use export::StepTime;
 pub use import::{ImportError, import};
 pub use model::{
-    Actual, AtPeak, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Order, Origin, Outside,
-    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, State, StepRow, Touch, UnavailableItem,
-    Unnamed, VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
+    Actual, AtPeak, BoundsRow, BufferActual, BufferRow, ConstantRow, FORMAT, FreeRange, Measured, Origin, Outside,
+    PLANNED_MAPPINGS, Planned, ProcessItem, ReadError, RefusedRow, Report, StepRow, Touch, UnavailableItem, Unnamed,
+    VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
 pub use page::Page;
 pub use request::{Form, Request};

@@ -66,7 +66,7 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
     session.run()?;
     let plain = results(session, &plan)?;
 
-    let arena_bytes = plan.arena.size.0 as usize;
+    let arena_bytes = plan.arena.size().0 as usize;
     let (mut planned, mut written) = (vec![false; arena_bytes], vec![false; arena_bytes]);
     let mut by_buffer: Vec<Vec<usize>> = vec![Vec::new(); plan.buffers.len()];
     first.writes.iter().enumerate().for_each(|(at, write)| by_buffer[write.buffer].push(at));

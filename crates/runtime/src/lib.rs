@@ -11,9 +11,9 @@
 //! use std::sync::Arc;
 //!
 //! use cpu::{Fill, Kernel};
-//! use plan::{Arena, Buffer, BufferIx, Operand, Order, Place, Plan, Port, Step};
+//! use plan::{Arena, Buffer, BufferIx, Operand, Place, Plan, Port, Step};
 //! use prestow_runtime::{Host, open};
-//! use types::{Bytes, DType, Layout, Role, Scope, Shape, Tag};
+//! use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape, Tag};
 //!
 //! // A plan of one step that writes 1.0 three times: what the compiler makes of a constant graph.
 //! let kernel = Kernel::Fill(Fill { elements: 3, element_size: 4, pattern: [0, 0, 128, 63, 0, 0, 0, 0] });
@@ -29,6 +29,7 @@
 //!     flops: 0,
 //! };
 //! let tag = Tag { scope: Scope::new("ones"), role: Role::Output };
+//! let certificate = Certificate { value: Bytes(12), lower_bound: Bytes(12), least: Bytes(12) };
 //! let plan = Plan {
 //!     target: "cpu:x86-64".into(),
 //!     outputs: vec![Port { name: "y".into(), dtype: DType::F32, shape: Shape::from([3]), layout: Layout::default(), operand }],
@@ -42,8 +43,8 @@
 //!         values: Vec::new(),
 //!         refused: Vec::new(),
 //!     }],
-//!     arena: Arena { size: Bytes(12), alignment: Bytes(4), lower_bound: Bytes(12), least: Bytes(12), ..Arena::default() },
-//!     order: Order { bound: Bytes(12), least: Bytes(12), ..Order::default() },
+//!     arena: Arena { alignment: Bytes(4), peak_step: 0, certificate },
+//!     order: certificate,
 //!     ..Plan::default()
 //! };
 //! assert!(plan::check(&plan).is_ok());

@@ -14,6 +14,7 @@
 
 mod attention;
 mod bytes;
+mod certificate;
 mod dtype;
 mod entity;
 mod layout;
@@ -28,6 +29,7 @@ pub mod recurrent;
 
 pub use attention::HeadOrder;
 pub use bytes::{Bytes, ParseBytesError};
+pub use certificate::{Certificate, Proof};
 pub use dtype::DType;
 pub use entity::{EntityId, Map};
 pub use half::{bf16, f16};

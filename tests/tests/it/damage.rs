@@ -83,7 +83,7 @@ fn tampered_plans_are_refused_or_harmless() {
         match random.below(9) {
             0 => bad.buffers[0].offset = small(&mut random),
             1 => bad.buffers[1].size = small(&mut random),
-            2 => bad.arena.size = small(&mut random),
+            2 => bad.arena.certificate.value = small(&mut random),
             3 => bad.steps[step].inputs[0].offset = small(&mut random),
             4 => bad.steps[step].outputs[0].size = small(&mut random),
             5 => bad.steps[step].workspace = None,

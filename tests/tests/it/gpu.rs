@@ -82,10 +82,10 @@ impl Mocked {
         let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
         let mut compiled = compile(model.clone(), &target, None, |_, _| {}).expect("it has kernels");
         if let Some(percent) = budget {
-            let budget = Bytes(compiled.plan.arena.size.0 * percent / 100);
+            let budget = Bytes(compiled.plan.arena.size().0 * percent / 100);
             compiled =
                 compile(model, &target, Some(budget), |_, _| {}).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert!(compiled.plan.arena.size <= budget && compiled.fit.is_some(), "{name}");
+            assert!(compiled.plan.arena.size() <= budget && compiled.fit.is_some(), "{name}");
         }
         let source = assemble([&mut compiled.plan]);
         compiled.plan.modules.extend(code.map(|code| DeviceCode { arch: "sm_90".into(), code }));
@@ -225,7 +225,7 @@ fn staged(size: u64, at: u64) -> Vec<String> {
 
 /// What the driver is asked for, by the plan alone.
 pub(crate) fn expected_trace(plan: &Plan) -> String {
-    let constants_at = plan.arena.size.align_up(Bytes(256));
+    let constants_at = plan.arena.size().align_up(Bytes(256));
     let place = |operand: &Operand| match operand.place {
         Place::Buffer(_) => plan.arena_range(operand).expect("it lies in the arena").start,
         Place::Constant(ix) => (constants_at + plan.constants[ix.0 as usize].offset + operand.offset).0,
@@ -411,7 +411,7 @@ fn what_a_gpu_used_is_what_was_planned() {
     assert_eq!(report["verdict"], "equal");
     assert_eq!(actual["arena_written_bytes"], actual["arena_planned_bytes"]);
     // The block is what was planned, and nothing else takes the device's memory.
-    let block = planned.arena.size.align_up(Bytes(256)) + planned.constants_size;
+    let block = planned.arena.size().align_up(Bytes(256)) + planned.constants_size;
     let item = |what: &str| {
         let items = actual["device"].as_array().expect("there is a device");
         items.iter().find(|item| item["what"] == format!("device: {what}")).expect("it is told")["bytes"].clone()
@@ -521,7 +521,7 @@ fn constants_go_through_pinned_memory() {
     // 2: no memory, 304: the system refuses, 800: not permitted, 801: not supported. Then bytes go as they are.
     for code in [2, 304, 800, 801] {
         let trace = right("plain", &[("PRESTOW_MOCK_FAIL", &format!("cuMemHostAlloc:1:{code}"))]);
-        let at = mocked.plan.arena.size.align_up(Bytes(256));
+        let at = mocked.plan.arena.size().align_up(Bytes(256));
         assert!(trace.contains(&format!("\nwrite {size} at {at}\n", at = at.0)) && !trace.contains("stage"), "{trace}");
         assert!(!trace.contains("leaked"), "{trace}");
     }

@@ -56,7 +56,7 @@ fn untold(actual: &Json) -> Vec<String> {
 fn what_processes_hold_is_told() {
     let test = "gpu_nvml::what_processes_hold_is_told";
     let Some(mocked) = mocked(test, "gpu-nvml") else { return };
-    let block = (mocked.plan.arena.size.align_up(Bytes(256)) + mocked.plan.constants_size).0;
+    let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
     let own = actual(&mocked, &[]);
     assert_eq!(bytes(&own, "all that this process holds"), Some(block + CONTEXT));
     assert_eq!(bytes(&own, "context, libraries and code of this process"), Some(CONTEXT));
@@ -101,7 +101,7 @@ fn what_the_platform_hides_is_said_to_be_hidden() {
         hidden(&[("PRESTOW_MOCK_FAIL", &format!("{call}:1:4"))], &why);
     }
     // What one function refuses hides nothing that another tells.
-    let block = (mocked.plan.arena.size.align_up(Bytes(256)) + mocked.plan.constants_size).0;
+    let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
     let (own, used) = ("all that this process holds", "in use by all processes");
     for (call, what, rows, left) in [
         ("nvmlDeviceGetMemoryInfo_v2", "telling the GPU's memory", &[used][..], &[own][..]),
@@ -148,7 +148,7 @@ fn what_the_platform_hides_is_said_to_be_hidden() {
 fn what_does_not_fit_names_who_holds_the_rest() {
     let test = "gpu_nvml::what_does_not_fit_names_who_holds_the_rest";
     let Some(mocked) = mocked(test, "gpu-nvml-full") else { return };
-    let block = (mocked.plan.arena.size.align_up(Bytes(256)) + mocked.plan.constants_size).0;
+    let block = (mocked.plan.arena.size().align_up(Bytes(256)) + mocked.plan.constants_size).0;
     let full = |variables: &[(&str, &str)], says: &str| {
         let out = mocked.run(&[&[("PRESTOW_MOCK_MEMORY", "1000")], variables].concat());
         let said = text(&out.stderr);

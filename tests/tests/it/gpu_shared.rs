@@ -31,7 +31,7 @@ fn several_executables_share_a_gpu() {
     let (Some(first), Some(second)) = (first, second) else { return };
     // One driver has the kernels of both.
     let (mut one, mut other) = (first.plan.clone(), second.plan.clone());
-    let sizes = [&one, &other].map(|plan| (plan.arena.size.align_up(Bytes(256)) + plan.constants_size).0);
+    let sizes = [&one, &other].map(|plan| (plan.arena.size().align_up(Bytes(256)) + plan.constants_size).0);
     assert_ne!(sizes[0], sizes[1]);
     let runner = std::fs::read(program("prestow-runner")).expect("it is built");
     let mut programs = [&graphs[0], &graphs[1]].map(|graph| {

@@ -255,7 +255,7 @@ fn what_a_run_quantises_is_multiplied_as_bytes() {
 #[test]
 fn a_budget_below_what_bytes_need_is_refused() {
     let model = || Model { graph: network(1, DType::U8), preprocess: None, labels: Vec::new() };
-    let arena = compile(model(), &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan.arena.size;
+    let arena = compile(model(), &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan.arena.size();
     assert!(compile(model(), &CpuTarget::new(), Some(arena), |_, _| {}).is_ok());
     let less = Bytes(arena.0 / 2);
     let error = compile(model(), &CpuTarget::new(), Some(less), |_, _| {}).map(|_| ()).unwrap_err();

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use arena::{Aim, BufferIx, Limits, PlaceError, Placement, check, csv, place};
-use plan::Proof;
 use serde_json::json;
 use types::{Bytes, EntityId};
 
@@ -30,7 +29,7 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
         Err(PlaceError::Problem(error)) => return Err(format!("`{name}`: {}", error.text(id))),
         Err(error) => return Ok(Answer { text: refusal(request, &error, seconds), yes: false }),
     };
-    if let Err(violations) = check(&problem, &placement.offsets, placement.height) {
+    if let Err(violations) = check(&problem, &placement.offsets, placement.height()) {
         let faults: Vec<String> = violations.iter().map(|violation| violation.text(id)).collect();
         return Err(format!("internal error: the placement is not valid: {}", faults.join("; ")));
     }
@@ -45,20 +44,16 @@ pub(crate) fn arena(request: &PlaceFile) -> Result<Answer, String> {
     Ok(Answer { text, yes: true })
 }
 
-fn proof(placement: &Placement) -> Proof {
-    Proof::of(placement.height, placement.certificate.lower_bound, placement.certificate.least)
-}
-
 fn as_json(problem: &arena::Problem, placement: &Placement, seconds: f64) -> String {
     let certificate = &placement.certificate;
     let report = json!({
         "buffers": problem.buffers.len(),
         "capacity_bytes": problem.capacity.map(|capacity| capacity.0),
-        "height_bytes": placement.height.0,
+        "height_bytes": placement.height().0,
         "lower_bound_bytes": certificate.lower_bound.0,
         "least_bytes": certificate.least.0,
-        "peak_step": certificate.peak_step,
-        "state": proof(placement).name(),
+        "peak_step": placement.peak_step,
+        "state": certificate.proof().name(),
         "seconds": seconds,
     });
     format!("{report:#}\n")
@@ -68,12 +63,12 @@ fn as_text(problem: &arena::Problem, placement: &Placement, seconds: f64) -> Str
     let certificate = &placement.certificate;
     let mut text = String::new();
     let _ = writeln!(text, "buffers      {}", problem.buffers.len());
-    let _ = writeln!(text, "height       {} ({})", placement.height.0, placement.height);
-    let _ = writeln!(text, "lower bound  {} at step {}", certificate.lower_bound.0, certificate.peak_step);
+    let _ = writeln!(text, "height       {} ({})", placement.height().0, placement.height());
+    let _ = writeln!(text, "lower bound  {} at step {}", certificate.lower_bound.0, placement.peak_step);
     if certificate.lower_bound < certificate.least {
         let _ = writeln!(text, "ruled out    all below {}", certificate.least.0);
     }
-    let _ = writeln!(text, "state        {}", proof(placement).text(placement.height, certificate.least));
+    let _ = writeln!(text, "state        {}", certificate.text());
     let _ = writeln!(text, "time         {seconds:.3} s");
     text
 }

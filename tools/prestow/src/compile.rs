@@ -217,11 +217,11 @@ fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
         "model": plan.model,
         "target": plan.target,
         "batch": plan.batch,
-        "arena_bytes": plan.arena.size.0,
-        "lower_bound_bytes": plan.arena.lower_bound.0,
-        "least_bytes": plan.arena.least.0,
-        "state": plan.arena.proof.name(),
-        "optimal": plan.arena.is_optimal(),
+        "arena_bytes": plan.arena.size().0,
+        "lower_bound_bytes": plan.arena.certificate.lower_bound.0,
+        "least_bytes": plan.arena.certificate.least.0,
+        "state": plan.arena.certificate.proof().name(),
+        "optimal": plan.arena.certificate.is_optimal(),
         "weights_bytes": plan.constants_size.0,
         "code_bytes": code_bytes(plan).0,
         "steps": plan.steps.len(),
@@ -250,10 +250,10 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, de
             plan.parameters as f64 / 1e6,
             plan.flops as f64 / 1e9
         );
-        let proof = plan.arena.proof.text(plan.arena.size, plan.arena.least);
-        let _ = writeln!(text, "  arena {}, {proof}; weights {}", plan.arena.size, plan.constants_size);
+        let proof = plan.arena.certificate.text();
+        let _ = writeln!(text, "  arena {}, {proof}; weights {}", plan.arena.size(), plan.constants_size);
         if !plan.modules.is_empty() {
-            let planned = plan.arena.size + plan.constants_size;
+            let planned = plan.arena.size() + plan.constants_size;
             let _ = writeln!(text, "  device memory {planned}; its code takes {} more", code_bytes(plan));
         }
         for (scope, size) in largest_scopes(plan) {
@@ -288,7 +288,7 @@ fn code_bytes(plan: &Plan) -> Bytes {
 
 /// The arena that serves whichever plan runs.
 pub(crate) fn shared_arena(program: &Program) -> Bytes {
-    program.plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default()
+    program.plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default()
 }
 
 /// The three largest buffers alive at the peak.

@@ -73,7 +73,7 @@ pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session
 fn description(image: &ImageFile, common: &Common) -> Result<Description, String> {
     let mut description = Description::new(&*chosen(image, common)?);
     description.batches = image.plans.iter().map(|plan| plan.batch).collect();
-    description.arena_bytes = image.plans.iter().map(|plan| plan.arena.size.0).max().unwrap_or_default();
+    description.arena_bytes = image.plans.iter().map(|plan| plan.arena.size().0).max().unwrap_or_default();
     Ok(description)
 }
 

@@ -110,10 +110,10 @@ fn mixed(random: &mut Random, n_buffers: usize) -> Problem {
 fn check_gap(problem: &Problem, gap_max: u64) {
     let limits = Limits { work: 4_000_000, ..Limits::default() };
     let placement: Placement = place(problem, limits).expect("there is no limit");
-    assert_eq!(check(problem, &placement.offsets, placement.height), Ok(()));
+    assert_eq!(check(problem, &placement.offsets, placement.height()), Ok(()));
     assert_eq!(place(problem, limits).as_ref(), Ok(&placement), "the same again");
     let bound = placement.certificate.lower_bound;
-    assert!(bound <= placement.height);
+    assert!(bound <= placement.height());
     let gap = placement.gap().0 * 1000 / bound.0.max(1);
     assert!(gap <= gap_max, "`{gap}` thousandths above the bound");
 }

@@ -8,7 +8,7 @@ mod random;
 mod real;
 mod table;
 
-use prestow_arena::{Buffer, Lifetime, Limits, Placement, Problem, State, check, lower_bound, place};
+use prestow_arena::{Buffer, Lifetime, Limits, Placement, Problem, check, lower_bound, place};
 use types::Bytes;
 
 /// Places a problem that has an answer, and demands all that is promised of every placement.
@@ -26,23 +26,16 @@ fn place_and_check_with(problem: &Problem, work: u64) -> Placement {
         Ok(placement) => placement,
         Err(error) => panic!("{error}\n{problem:#?}"),
     };
-    if let Err(violations) = check(problem, &placement.offsets, placement.height) {
+    if let Err(violations) = check(problem, &placement.offsets, placement.height()) {
         panic!("{violations:?}\n{placement:?}\n{problem:#?}");
     }
     let certificate = placement.certificate;
     let bound = lower_bound(problem);
-    assert_eq!((certificate.lower_bound, certificate.peak_step), (bound.height, bound.step));
-    assert!(certificate.lower_bound <= placement.height);
+    assert_eq!((certificate.lower_bound, placement.peak_step), (bound.height, bound.step));
     assert!(plain_bound(problem) <= certificate.lower_bound.0, "the bound counts at least the live bytes");
-    let state = match placement.height {
-        height if height == certificate.lower_bound => State::OptimalByBound,
-        height if height == certificate.least => State::OptimalBySearch,
-        _ => State::Gap,
-    };
-    assert_eq!(certificate.state, state);
-    assert!(certificate.lower_bound <= certificate.least && certificate.least <= placement.height);
+    assert!(certificate.is_consistent(), "{certificate:?}");
     let tops = problem.buffers.iter().zip(&placement.offsets).map(|(buffer, offset)| *offset + buffer.size);
-    assert_eq!(tops.max().unwrap_or_default(), placement.height, "the height is not higher than it need be");
+    assert_eq!(tops.max().unwrap_or_default(), placement.height(), "the height is not higher than it need be");
     placement
 }
 

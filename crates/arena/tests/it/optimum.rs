@@ -1,7 +1,7 @@
 //! Problems whose optimum is known: by brute force, or because they were cut from a full rectangle.
 
-use prestow_arena::{Aim, Buffer, Limits, PlaceError, Problem, State, place};
-use types::{Bytes, Random};
+use prestow_arena::{Aim, Buffer, Limits, PlaceError, Problem, place};
+use types::{Bytes, Proof, Random};
 
 use crate::families::guillotine;
 use crate::random::{Fixed, Gaps, Kind, random_problem};
@@ -77,10 +77,10 @@ fn count_optimal(seed: u64, n_problems: u32, kind: Kind) -> (u32, u32) {
         let optimum = brute_force(&problem);
         let placement = place_and_check(&problem);
         assert!(placement.certificate.lower_bound.0 <= optimum, "the bound is above the optimum: {problem:#?}");
-        assert!(optimum <= placement.height.0, "below the optimum, so one of them is wrong: {problem:#?}");
-        n_optimal += u32::from(placement.height.0 == optimum);
-        let is_proved = placement.certificate.state != State::Gap;
-        assert!(!is_proved || placement.height.0 == optimum, "a false proof: {problem:#?}");
+        assert!(optimum <= placement.height().0, "below the optimum, so one of them is wrong: {problem:#?}");
+        n_optimal += u32::from(placement.height().0 == optimum);
+        let is_proved = placement.certificate.proof() != Proof::Gap;
+        assert!(!is_proved || placement.height().0 == optimum, "a false proof: {problem:#?}");
         n_proved += u32::from(is_proved);
     }
     (n_optimal, n_proved)
@@ -121,7 +121,7 @@ fn a_handful_needs_little_work() {
             let problem = random_problem(&mut random, kind);
             let [little, much] = [25_000_000, 1 << 60].map(|work| place_and_check_with(&problem, work));
             assert_eq!(little, much, "more work changes nothing");
-            assert!(kind.gaps == Gaps::Windows || little.certificate.state != State::Gap, "{problem:#?}");
+            assert!(kind.gaps == Gaps::Windows || little.certificate.proof() != Proof::Gap, "{problem:#?}");
         }
     }
 }
@@ -149,16 +149,16 @@ fn a_capacity_between_bound_and_optimum_is_ruled_out() {
     for _ in 0..800 {
         let problem = random_problem(&mut random, Kind { alignments: &[1, 2, 3, 4, 8], ..SMALL });
         let placement = place_and_check(&problem);
-        if placement.certificate.state != State::OptimalBySearch {
+        if placement.certificate.proof() != Proof::Search {
             continue;
         }
         seen += 1;
-        let limit = Bytes(placement.height.0 - 1);
+        let limit = Bytes(placement.height().0 - 1);
         for aim in [Aim::Least, Aim::Capacity] {
             let tight = Problem { capacity: Some(limit), ..problem.clone() };
             let error = place(&tight, Limits { aim, ..Limits::default() }).expect_err("there is no such placement");
             let PlaceError::RuledOut { limit: stated, least, .. } = error else { panic!("{error}: {problem:#?}") };
-            assert!(stated == limit && limit < least && least <= placement.height, "{error}");
+            assert!(stated == limit && limit < least && least <= placement.height(), "{error}");
         }
     }
     assert!(30 < seen, "only {seen} problems have a gap");
@@ -180,7 +180,7 @@ fn tiny_problems_of_every_kind() {
         // Brute force knows no windows.
         if n_buffers_max == 4 && gaps != Gaps::Windows {
             let optimum = brute_force(&problem);
-            assert!(placement.certificate.least.0 <= optimum && optimum <= placement.height.0, "{problem:#?}");
+            assert!(placement.certificate.least.0 <= optimum && optimum <= placement.height().0, "{problem:#?}");
         }
     }
 }

@@ -60,7 +60,7 @@ fn names_stay_with_their_offsets() {
     assert_eq!(ids, ["id", "conv1#output", "data", "conv1#workspace", "fc#output"]);
     assert!(placed.lines().any(|line| line == "data,1,3,32,128,"), "what is fixed stays: {placed}");
     // At steps 2 and 3 the workspace takes the bytes of what is absent, at 5 and 6 `fc` lies beside its window.
-    assert_eq!(placement.height.0, 160, "{placed}");
+    assert_eq!(placement.height().0, 160, "{placed}");
     assert!(placed.contains("conv1#workspace,2,4,64,0,"), "{placed}");
     assert_eq!(parse(&placed).unwrap().ids, table.ids);
     let again = place_and_check(&parse(&placed).unwrap().problem);

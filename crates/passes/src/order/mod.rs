@@ -18,7 +18,7 @@ mod problem;
 mod search;
 mod walk;
 
-use types::{Bytes, EntityId};
+use types::{Bytes, Certificate, EntityId};
 
 use cut::Cut;
 use instance::{Instance, Position};
@@ -30,32 +30,10 @@ use search::{Budget, End};
 pub struct Order {
     /// The tasks as they run.
     pub order: Vec<TaskId>,
-    /// What is known about its peak.
+    /// The most bytes alive at once, with their lower bounds over all orders.
     pub certificate: Certificate,
     /// What finding it took.
     pub effort: Effort,
-}
-
-/// What is known about an order's peak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Certificate {
-    /// The most bytes alive at once.
-    pub peak: Bytes,
-    /// No order has fewer.
-    pub lower_bound: Bytes,
-    /// Whether the order is the best, and how that is known.
-    pub state: State,
-}
-
-/// Whether an order is the best there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Its peak is the lower bound.
-    OptimalByBound,
-    /// The search has shown that no order has a lower peak.
-    OptimalBySearch,
-    /// A better one may exist, not below the lower bound.
-    Gap,
 }
 
 /// How much was done to find an order.
@@ -98,7 +76,7 @@ pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
     best.offer(&instance, &greedy);
     let mut cut = Cut::new(limits.bound_work);
     let lower_bound = bound::over_all_orders(&instance, &[&given, &greedy], best.peak, &mut cut);
-    let mut state = State::Gap;
+    let mut is_searched = false;
     let mut effort = Effort::default();
     for width in [1, 16] {
         if lower_bound < best.peak
@@ -114,17 +92,15 @@ pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
         match end {
             End::Found(order) => {
                 best.offer(&instance, &order);
-                state = State::OptimalBySearch;
+                is_searched = true;
             }
-            End::Exhausted => state = State::OptimalBySearch,
+            End::Exhausted => is_searched = true,
             End::GivenUp => {}
         }
     }
-    if best.peak == lower_bound {
-        state = State::OptimalByBound;
-    }
     effort.bound_work = limits.bound_work - cut.budget;
-    let certificate = Certificate { peak: Bytes(best.peak), lower_bound: Bytes(lower_bound), state };
+    let least = if is_searched { best.peak } else { lower_bound };
+    let certificate = Certificate { value: Bytes(best.peak), lower_bound: Bytes(lower_bound), least: Bytes(least) };
     Order { order: best.order.into_iter().map(TaskId::from_index).collect(), certificate, effort }
 }
 

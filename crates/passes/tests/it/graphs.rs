@@ -1,9 +1,8 @@
 //! Graphs as tasks.
 
 use ir::{Graph, Op, ValueId, ops};
-use types::{DType, Scope, Shape, pointwise};
+use types::{DType, Proof, Scope, Shape, pointwise};
 
-use crate::passes::order::State;
 use crate::passes::{Counted, Footprint, schedule, tasks};
 
 /// A graph with an input of 1 KiB.
@@ -94,10 +93,10 @@ fn branches_that_shrink_run_before_others_start() {
     let given = before.peak(&before.given_order()).expect("nodes stand in order");
     let scheduled = schedule(&graph, &Footprint::BARE);
     assert_eq!(given.0, 5 * 1024);
-    assert_eq!(scheduled.order.peak.0, 2 * 1024 + 3 * 16);
-    assert_eq!(scheduled.order.state, State::OptimalBySearch);
+    assert_eq!(scheduled.order.value.0, 2 * 1024 + 3 * 16);
+    assert_eq!(scheduled.order.proof(), Proof::Search);
     let after = tasks(&scheduled.graph, &Footprint::BARE, Counted::ByPart);
-    assert_eq!(after.peak(&after.given_order()), Some(scheduled.order.peak));
+    assert_eq!(after.peak(&after.given_order()), Some(scheduled.order.value));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Networks: what is proved about their orders, and that it stays within the work allowed.
 
 use crate::nets::{Net, inception, nasnet, randwire, resnet};
-use crate::passes::order::{Limits, Order, State, Tasks, least_peak};
+use crate::passes::order::{Limits, Order, Tasks, least_peak};
+use types::Proof;
 
 fn order(tasks: &Tasks) -> Order {
     let found = least_peak(tasks, Limits::default());
-    assert_eq!(tasks.peak(&found.order), Some(found.certificate.peak));
+    assert_eq!(tasks.peak(&found.order), Some(found.certificate.value));
     found
 }
 
@@ -13,7 +14,7 @@ fn order(tasks: &Tasks) -> Order {
 fn assert_optimal(net: &Net) {
     for tasks in [net.inference(), net.training()] {
         let found = order(&tasks);
-        assert_ne!(found.certificate.state, State::Gap, "{} tasks: {:?}", tasks.tasks().len(), found.certificate);
+        assert_ne!(found.certificate.proof(), Proof::Gap, "{} tasks: {:?}", tasks.tasks().len(), found.certificate);
     }
 }
 
@@ -43,7 +44,7 @@ fn thousands_of_tasks_end_near_the_bound() {
     for tasks in [resnet([30, 60, 120, 30]).training(), inception(150).training()] {
         let certificate = order(&tasks).certificate;
         assert!(4500 < tasks.tasks().len());
-        assert!(certificate.peak.0 <= certificate.lower_bound.0 * 101 / 100, "{certificate:?}");
+        assert!(certificate.value.0 <= certificate.lower_bound.0 * 101 / 100, "{certificate:?}");
     }
 }
 
@@ -54,6 +55,6 @@ fn kept_gradients_may_leave_a_gap_but_no_untruth() {
     let tasks = net.training();
     let given = tasks.peak(&tasks.given_order()).expect("it is an order");
     let found = least_peak(&tasks, Limits { search_work: 1_000_000, ..Limits::default() });
-    assert_eq!(tasks.peak(&found.order), Some(found.certificate.peak));
-    assert!(found.certificate.lower_bound <= found.certificate.peak && found.certificate.peak <= given);
+    assert_eq!(tasks.peak(&found.order), Some(found.certificate.value));
+    assert!(found.certificate.lower_bound <= found.certificate.value && found.certificate.value <= given);
 }

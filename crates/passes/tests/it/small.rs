@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use types::Bytes;
+use types::{Bytes, Proof};
 
 use crate::nets::Random;
-use crate::passes::order::{Limits, State, TaskId, Tasks, least_peak, lower_bound, peak};
+use crate::passes::order::{Limits, TaskId, Tasks, least_peak, lower_bound, peak};
 
 /// Up to 8 tasks with workspaces, several results, results that nobody reads, places to take, given and kept blocks.
 fn random_tasks(seed: u64) -> Tasks {
@@ -78,14 +78,14 @@ fn no_order_of_a_small_problem_is_better() {
         let least = least_of_all(&tasks, &mut Vec::new());
         let found = least_peak(&tasks, Limits::default());
         let certificate = found.certificate;
-        assert_eq!(tasks.peak(&found.order), Some(certificate.peak), "seed {seed}");
-        assert_eq!(peak(&tasks, &found.order), certificate.peak, "seed {seed}");
-        assert_eq!(certificate.peak, least, "seed {seed}");
+        assert_eq!(tasks.peak(&found.order), Some(certificate.value), "seed {seed}");
+        assert_eq!(peak(&tasks, &found.order), certificate.value, "seed {seed}");
+        assert_eq!(certificate.value, least, "seed {seed}");
         assert!(certificate.lower_bound <= least, "seed {seed}");
         assert!(lower_bound(&tasks, Limits::default()) <= least, "seed {seed}");
         let met_here = certificate.lower_bound == least;
-        let state = if met_here { State::OptimalByBound } else { State::OptimalBySearch };
-        assert_eq!(certificate.state, state, "seed {seed}");
+        let state = if met_here { Proof::Bound } else { Proof::Search };
+        assert_eq!(certificate.proof(), state, "seed {seed}");
         met += usize::from(met_here);
     }
     println!("the bound is the least peak in {met} of 1500");
@@ -99,11 +99,11 @@ fn an_order_without_search_says_that_a_gap_may_remain() {
         let tasks = random_tasks(seed);
         let found = least_peak(&tasks, none);
         let certificate = found.certificate;
-        assert_eq!(tasks.peak(&found.order), Some(certificate.peak), "seed {seed}");
-        let least = least_peak(&tasks, Limits::default()).certificate.peak;
-        assert!(certificate.lower_bound <= least && least <= certificate.peak, "seed {seed}");
-        let met = certificate.lower_bound == certificate.peak;
-        assert_eq!(certificate.state == State::OptimalByBound, met, "seed {seed}");
+        assert_eq!(tasks.peak(&found.order), Some(certificate.value), "seed {seed}");
+        let least = least_peak(&tasks, Limits::default()).certificate.value;
+        assert!(certificate.lower_bound <= least && least <= certificate.value, "seed {seed}");
+        let met = certificate.lower_bound == certificate.value;
+        assert_eq!(certificate.proof() == Proof::Bound, met, "seed {seed}");
     }
 }
 
@@ -117,7 +117,7 @@ fn an_order_that_is_best_stays() {
     tasks.keep(y);
     let found = least_peak(&tasks, Limits::default());
     assert_eq!(found.order, tasks.given_order());
-    assert_eq!(found.certificate.state, State::OptimalByBound);
+    assert_eq!(found.certificate.proof(), Proof::Bound);
 }
 
 #[test]

@@ -11,8 +11,7 @@ use types::{Bytes, Role};
 
 use crate::export::mxnet::HEADER;
 use crate::model::{
-    AtPeak, BufferRow, FORMAT, Order, Origin, Planned, Report, State, StepRow, Unnamed, VERSION, WhyKind, finish,
-    timeline,
+    AtPeak, BoundsRow, BufferRow, FORMAT, Origin, Planned, Report, StepRow, Unnamed, VERSION, WhyKind, finish, timeline,
 };
 
 /// Why a file is not a profile.
@@ -118,9 +117,9 @@ fn report(
         alignment_bytes: 1,
         lower_bound_bytes: end,
         least_bytes: end,
-        state: State::NotPlanned,
+        state: None,
         optimal: false,
-        order: Order { bound_bytes: end, least_bytes: end, state: State::NotPlanned },
+        order: BoundsRow { bound_bytes: end, least_bytes: end, state: None },
         peak_step: steps - 1,
         weights_bytes: 0,
         constants_padding_bytes: 0,

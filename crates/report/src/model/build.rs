@@ -7,19 +7,19 @@ use plan::{Buffer, Operand, Place, Plan, RefusedReason, RefusedSharing, Sharing,
 use types::{Bytes, Layout, Role};
 
 use super::{
-    AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Order, Origin, Planned, RefusedRow, Report, StepRow, Touch,
-    VERSION, ValueRow, Why,
+    AtPeak, BufferRow, ConstantRow, FORMAT, FreeRange, Origin, Planned, RefusedRow, Report, StepRow, Touch, VERSION,
+    ValueRow, Why,
 };
 
 impl Report {
     /// Of a plan alone; the plan has passed its check.
     pub fn new(plan: &Plan) -> Report {
-        let (arena, order) = (&plan.arena, &plan.order);
+        let arena = &plan.arena;
         let touches = Touches::new(plan);
         let buffers: Vec<BufferRow> =
             plan.buffers.iter().enumerate().map(|(ix, buffer)| row(plan, ix, buffer, &touches)).collect();
-        let timeline = timeline(&buffers, plan.step_count(), arena.size.0);
-        let live = |step: usize| arena.size.0 - timeline[Role::Hole.name()][step];
+        let timeline = timeline(&buffers, plan.step_count(), arena.size().0);
+        let live = |step: usize| arena.size().0 - timeline[Role::Hole.name()][step];
         let steps = plan.steps.iter().enumerate().map(|(ix, step)| StepRow {
             scope: step.scope.to_string(),
             kernel: step.kernel.clone(),
@@ -29,13 +29,13 @@ impl Report {
         });
         let section = Section::new(plan);
         let mut planned = Planned {
-            arena_bytes: arena.size.0,
+            arena_bytes: arena.size().0,
             alignment_bytes: arena.alignment.0.max(1),
-            lower_bound_bytes: arena.lower_bound.0,
-            least_bytes: arena.least.0,
-            state: arena.proof.into(),
-            optimal: arena.is_optimal(),
-            order: Order { bound_bytes: order.bound.0, least_bytes: order.least.0, state: order.proof.into() },
+            lower_bound_bytes: arena.certificate.lower_bound.0,
+            least_bytes: arena.certificate.least.0,
+            state: Some(arena.certificate.proof()),
+            optimal: arena.certificate.is_optimal(),
+            order: (&plan.order).into(),
             peak_step: arena.peak_step,
             weights_bytes: plan.constants_size.0,
             constants_padding_bytes: section.padding,

@@ -13,9 +13,8 @@ mod why;
 
 use std::collections::BTreeMap;
 
-use plan::Proof;
 use serde::{Deserialize, Serialize};
-use types::Bytes;
+use types::{Bytes, Certificate, Proof};
 
 pub use actual::{Actual, BufferActual, Measured, Outside, PLANNED_MAPPINGS, ProcessItem, UnavailableItem, Verdict};
 pub use build::placement_csv;
@@ -89,12 +88,14 @@ pub struct Planned {
     pub lower_bound_bytes: u64,
     /// No placement is smaller than this either: the lower bound, or more where a search has ruled out what is between.
     pub least_bytes: u64,
-    /// `optimal_by_bound`, `optimal_by_search` or `gap`.
-    pub state: State,
+    /// How `least_bytes` is proved to be the minimum: `optimal_by_bound`, `optimal_by_search`, `gap`, or `not_planned`
+    /// for another program's profile.
+    #[serde(with = "proof_name")]
+    pub state: Option<Proof>,
     /// Whether it is known that no placement of these buffers is smaller.
     pub optimal: bool,
-    /// What is known about the order of the steps.
-    pub order: Order,
+    /// The bounds of `lower_bound_bytes` over all orders of the steps.
+    pub order: BoundsRow,
     /// A step at which the lower bound is reached.
     pub peak_step: u32,
     /// The constants' section of the image.
@@ -120,50 +121,52 @@ pub struct Planned {
     pub constants: Vec<ConstantRow>,
 }
 
-/// What is known about the order of the steps: whether another one could have a smaller lower bound.
+/// The bounds of a certificate whose value is stored elsewhere in the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Order {
-    /// No order of these steps has a lower bound below this.
+pub struct BoundsRow {
+    /// The lower bound that follows from the problem alone.
     pub bound_bytes: u64,
-    /// Nor below this: the bound, or more where a search has ruled out what is between.
+    /// The best proved lower bound.
     pub least_bytes: u64,
-    /// `optimal_by_bound`, `optimal_by_search` or `gap`.
-    pub state: State,
+    /// As in [`Planned::state`].
+    #[serde(with = "proof_name")]
+    pub state: Option<Proof>,
 }
 
-/// How sure it is that something is the least possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It equals a lower bound.
-    OptimalByBound,
-    /// A search has ruled out everything lower.
-    OptimalBySearch,
-    /// It is not known.
-    Gap,
-    /// There is nothing to prove: this is another program's profile.
-    NotPlanned,
-}
-
-impl State {
-    /// The state for eyes.
-    pub fn text(self, size: u64, least: u64) -> String {
-        let proof = match self {
-            State::OptimalByBound => Proof::Bound,
-            State::OptimalBySearch => Proof::Search,
-            State::Gap => Proof::Gap,
-            State::NotPlanned => return "not planned".into(),
-        };
-        proof.text(Bytes(size), Bytes(least))
+impl From<&Certificate> for BoundsRow {
+    fn from(certificate: &Certificate) -> BoundsRow {
+        BoundsRow {
+            bound_bytes: certificate.lower_bound.0,
+            least_bytes: certificate.least.0,
+            state: Some(certificate.proof()),
+        }
     }
 }
 
-impl From<Proof> for State {
-    fn from(proof: Proof) -> State {
-        match proof {
-            Proof::Bound => State::OptimalByBound,
-            Proof::Search => State::OptimalBySearch,
-            Proof::Gap => State::Gap,
+/// The text of a proof for a value in bytes; `None` is another program's profile.
+pub(crate) fn proof_text(proof: Option<Proof>, value: u64, least: u64) -> String {
+    proof.map_or_else(|| "not planned".into(), |proof| proof.text(Bytes(value), Bytes(least)))
+}
+
+/// A proof as its name; `not_planned` if absent.
+pub(crate) mod proof_name {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use types::Proof;
+
+    const NONE: &str = "not_planned";
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    pub(crate) fn serialize<S: Serializer>(proof: &Option<Proof>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(proof.map_or(NONE, Proof::name))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Proof>, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        match Proof::ALL.into_iter().find(|proof| proof.name() == name) {
+            None if name != NONE => {
+                Err(Error::unknown_variant(&name, &["optimal_by_bound", "optimal_by_search", "gap", NONE]))
+            }
+            proof => Ok(proof),
         }
     }
 }

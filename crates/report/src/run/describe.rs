@@ -62,7 +62,7 @@ impl Description {
             target: plan.target.clone(),
             batch: plan.batch,
             batches: vec![plan.batch],
-            arena_bytes: plan.arena.size.0,
+            arena_bytes: plan.arena.size().0,
             inputs: ports(&plan.inputs),
             outputs: ports(&plan.outputs),
             steps: plan.steps.len(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use types::Bytes;
 
 use crate::Report;
-use crate::model::{Measured, Origin};
+use crate::model::{Measured, Origin, proof_text};
 
 /// The headline in a few lines.
 pub(crate) fn text(report: &Report) -> String {
@@ -17,8 +17,8 @@ pub(crate) fn text(report: &Report) -> String {
     let mut text = format!(
         "planned      arena {}, {}; order {}; weights {}\n",
         Bytes(planned.arena_bytes),
-        planned.state.text(planned.arena_bytes, planned.least_bytes),
-        planned.order.state.text(planned.lower_bound_bytes, planned.order.least_bytes),
+        proof_text(planned.state, planned.arena_bytes, planned.least_bytes),
+        proof_text(planned.order.state, planned.lower_bound_bytes, planned.order.least_bytes),
         Bytes(planned.weights_bytes)
     );
     let _ = writeln!(

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use types::Bytes;
+use types::{Bytes, Proof};
 
 use super::svg::{Amount, Svg};
 use super::terminal::bar;
 use crate::Report;
-use crate::model::State;
+use crate::model::{proof_name, proof_text};
 
 /// Plans beside each other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,8 +47,9 @@ pub struct Variant {
     pub arena_bytes: u64,
     /// The largest sum of live buffers.
     pub lower_bound_bytes: u64,
-    /// What is proved of the arena.
-    pub state: State,
+    /// How the arena is proved minimal; see [`Planned::state`](crate::Planned::state).
+    #[serde(serialize_with = "proof_name::serialize")]
+    pub state: Option<Proof>,
     /// No placement is smaller.
     pub least_bytes: u64,
     /// The constants.
@@ -107,7 +108,7 @@ impl WhatIf {
                 size(variant.arena_bytes),
                 size(variant.weights_bytes),
                 size(variant.total_bytes),
-                variant.state.text(variant.arena_bytes, variant.least_bytes),
+                proof_text(variant.state, variant.arena_bytes, variant.least_bytes),
                 bar(variant.total_bytes, most, width.saturating_sub(74).min(30))
             );
             let _ = writeln!(text, "{}", line.trim_end());

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use prestow_report::{Diff, Largest, Options, Page, Report, State, StepReport, StepsReport, Variant, WhatIf};
+use prestow_report::{Diff, Largest, Options, Page, Report, StepReport, StepsReport, Variant, WhatIf};
 use serde_json::Value;
 
 use crate::plans::{folder, random, skip, small, small_measured};
@@ -80,7 +80,7 @@ fn the_page_of_a_small_plan_does_what_it_should() {
         dtype: "f32".into(),
         arena_bytes: 832,
         lower_bound_bytes: 768,
-        state: State::Gap,
+        state: Some(types::Proof::Gap),
         least_bytes: 768,
         weights_bytes: 400,
         total_bytes: 1232,

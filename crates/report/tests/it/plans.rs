@@ -6,13 +6,13 @@ use std::process::{Command, Output};
 
 use arena::{Aim, Limits, place};
 use plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Order, Place, Plan, Port, Proof, RefusedReason,
-    RefusedSharing, Sharing, Step, ValueSpan,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, RefusedReason, RefusedSharing, Sharing,
+    Step, ValueSpan,
 };
 use prestow_report::Report;
 use runtime::audit::{Audit, BufferAudit};
 use runtime::process::{MemoryItem, ProcessMemory};
-use types::{Bytes, DType, Layout, Random, Role, Scope, Shape, Tag};
+use types::{Bytes, Certificate, DType, Layout, Random, Role, Scope, Shape, Tag};
 
 fn tag(scope: &str, role: Role) -> Tag {
     Tag { scope: Scope::new(scope), role }
@@ -117,14 +117,11 @@ pub(crate) fn small() -> Plan {
         steps,
         buffers,
         arena: Arena {
-            size: Bytes(832),
             alignment: Bytes(64),
-            lower_bound: Bytes(768),
             peak_step: 3,
-            least: Bytes(768),
-            proof: Proof::Gap,
+            certificate: Certificate { value: Bytes(832), lower_bound: Bytes(768), least: Bytes(768) },
         },
-        order: Order { bound: Bytes(768), least: Bytes(768), proof: Proof::Bound },
+        order: Certificate { value: Bytes(768), lower_bound: Bytes(768), least: Bytes(768) },
         constants: vec![
             constant("conv1.weight", 0, 100),
             constant("conv2.weight", 128, 64),
@@ -201,15 +198,7 @@ pub(crate) fn random(seed: u64, steps: usize, buffers: usize) -> Plan {
     plan.arena.alignment = Bytes(64);
     let placement = place(&plan.problem(), Limits { work: 10_000, aim: Aim::Least }).expect("there is no capacity");
     plan.buffers.iter_mut().zip(&placement.offsets).for_each(|(buffer, offset)| buffer.offset = *offset);
-    let certificate = placement.certificate;
-    plan.arena = Arena {
-        size: placement.height,
-        alignment: Bytes(64),
-        lower_bound: certificate.lower_bound,
-        peak_step: certificate.peak_step,
-        least: certificate.least,
-        proof: Proof::of(placement.height, certificate.lower_bound, certificate.least),
-    };
+    plan.arena = Arena { alignment: Bytes(64), peak_step: placement.peak_step, certificate: placement.certificate };
     plan
 }
 

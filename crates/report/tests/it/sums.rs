@@ -22,16 +22,16 @@ fn every_step_adds_up_to_the_arena() {
         let planned = &report.planned;
         for step in 0..report.step_count() as usize {
             let sum: u64 = planned.timeline.values().map(|live| live[step]).sum();
-            assert_eq!(sum, plan.arena.size.0, "{} at {step}", plan.model);
+            assert_eq!(sum, plan.arena.size().0, "{} at {step}", plan.model);
             // The slow way: every byte that some buffer covers.
             let live = plan.buffers.iter().filter(|b| b.first_step <= step as u32 && step as u32 <= b.last_step);
             let live: u64 = live.map(|buffer| buffer.size.0.next_multiple_of(64)).sum();
-            assert_eq!(plan.arena.size.0 - planned.timeline["hole"][step], live);
+            assert_eq!(plan.arena.size().0 - planned.timeline["hole"][step], live);
         }
         let holes: u64 = planned.holes_at_peak.iter().map(|hole| hole.bytes).sum();
         let alive: u64 = planned.alive_at_peak.iter().map(|row| row.padded_bytes).sum();
-        assert_eq!(alive + holes, plan.arena.size.0);
-        assert_eq!(alive, plan.arena.lower_bound.0);
+        assert_eq!(alive + holes, plan.arena.size().0);
+        assert_eq!(alive, plan.arena.certificate.lower_bound.0);
     }
 }
 
@@ -43,7 +43,7 @@ fn roles_and_constants_add_up() {
         let section = own + planned.constants_padding_bytes + planned.constants_other_bytes;
         assert_eq!(section, plan.constants_size.0);
         let roles: u64 = planned.by_role.values().sum();
-        assert_eq!(roles, plan.arena.size.0 + own);
+        assert_eq!(roles, plan.arena.size().0 + own);
     }
 }
 
@@ -51,7 +51,7 @@ fn roles_and_constants_add_up() {
 fn both_bars_add_up_whatever_makes_a_layer() {
     for plan in cases() {
         let report = Report::new(&plan);
-        let total = (plan.arena.size + plan.constants_size).0 as i64;
+        let total = (plan.arena.size() + plan.constants_size).0 as i64;
         for depth in [Depth::Auto, Depth::Parts(1), Depth::Parts(9)] {
             let bars = Bars::new(&report, &Options { depth, ..Options::default() });
             for bar in [&bars.by_layer, &bars.by_role] {
@@ -73,7 +73,7 @@ fn both_bars_add_up_whatever_makes_a_layer() {
 fn flame_graphs_add_up_in_both_measures() {
     for plan in cases() {
         let report = Report::new(&plan);
-        let total = u128::from((plan.arena.size + plan.constants_size).0);
+        let total = u128::from((plan.arena.size() + plan.constants_size).0);
         let steps = u128::from(report.step_count());
         assert_eq!(Flame::new(&report, Measure::PeakBytes).total(), total);
         assert_eq!(Flame::new(&report, Measure::ByteSteps).total(), total * steps);
@@ -123,7 +123,7 @@ fn bars_in_pictures_add_up_in_bytes_and_in_height() {
         let report = Report::new(&plan);
         let svg = report.svg(View::Bars, &Options::default()).expect("it has a picture");
         let blocks = blocks(&svg, "data-bytes");
-        let total = (plan.arena.size + plan.constants_size).0 as i64;
+        let total = (plan.arena.size() + plan.constants_size).0 as i64;
         for x in [20.0, 400.0] {
             let bar: Vec<&Block> = blocks.iter().filter(|block| block.at[0] == x).collect();
             assert_eq!(sum(bar.iter().copied()), total, "{}", plan.model);
@@ -146,7 +146,7 @@ fn the_map_shows_every_byte_in_its_place() {
         assert_eq!(blocks.len(), plan.buffers.len());
         assert_eq!(sum(&blocks), plan.buffers.iter().map(|buffer| buffer.size.0 as i64).sum::<i64>());
         let steps = f64::from(report.step_count());
-        let arena = plan.arena.size.0.max(1) as f64;
+        let arena = plan.arena.size().0.max(1) as f64;
         for (block, buffer) in blocks.iter().zip(&plan.buffers) {
             let [x, y, width, height] = block.at;
             let want = [
@@ -177,9 +177,9 @@ fn timelines_and_flame_graphs_in_pictures_add_up() {
         let areas = svg.split("data-byte-steps=\"").skip(1).map(|rest| rest.split('"').next().expect("a number"));
         let live: u64 = areas.map(|area| area.parse::<u64>().expect("whole")).sum();
         let holes: u64 = report.planned.timeline["hole"].iter().sum();
-        assert_eq!(live + holes, plan.arena.size.0 * steps, "{}", plan.model);
+        assert_eq!(live + holes, plan.arena.size().0 * steps, "{}", plan.model);
 
-        let total = (plan.arena.size + plan.constants_size).0;
+        let total = (plan.arena.size() + plan.constants_size).0;
         for (measure, attribute, total) in
             [(Measure::PeakBytes, "data-bytes", total), (Measure::ByteSteps, "data-byte-steps", total * steps)]
         {
@@ -219,7 +219,7 @@ fn timelines_and_flame_graphs_in_pictures_add_up() {
 fn tables_for_other_programs_add_up() {
     for plan in cases() {
         let report = Report::new(&plan);
-        let total = (plan.arena.size + plan.constants_size).0;
+        let total = (plan.arena.size() + plan.constants_size).0;
         let csv = report.mxnet_csv();
         let column = |line: &str, ix: usize| line.trim_matches('"').split("\",\"").nth(ix).map(str::to_string);
         let sum = |ix| csv.lines().skip(1).map(|line| column(line, ix).unwrap().parse::<u64>().unwrap()).sum::<u64>();
@@ -244,7 +244,7 @@ fn snapshots_replay_to_the_plan() {
         let snapshot: Value = serde_json::from_str(&report.snapshot_json()).expect("it is JSON");
         let segments = snapshot["segments"].as_array().unwrap();
         let sizes: u64 = segments.iter().map(|segment| segment["total_size"].as_u64().unwrap()).sum();
-        assert_eq!(sizes, (plan.arena.size + plan.constants_size).0);
+        assert_eq!(sizes, (plan.arena.size() + plan.constants_size).0);
         for segment in segments {
             let mut at = segment["address"].as_u64().unwrap();
             for block in segment["blocks"].as_array().unwrap() {
@@ -270,7 +270,7 @@ fn snapshots_replay_to_the_plan() {
             .filter(|row| 0 < row.own_bytes)
             .map(|row| row.own_bytes + row.padding_bytes)
             .sum();
-        assert!(most == plan.arena.lower_bound.0 + constants || most <= 64, "{}: {most}", plan.model);
+        assert!(most == plan.arena.certificate.lower_bound.0 + constants || most <= 64, "{}: {most}", plan.model);
         let last: u64 = live.values().sum();
         let active = segments.iter().map(|segment| segment["allocated_size"].as_u64().unwrap()).sum::<u64>();
         assert_eq!(last, active, "the end of the events is the state of the segments");
@@ -287,7 +287,7 @@ fn traces_count_the_arena_at_every_step() {
         for event in events.iter().filter(|event| event["ph"] == "C") {
             *sums.entry(event["ts"].to_string()).or_insert(0) += event["args"]["bytes"].as_u64().unwrap();
         }
-        assert!(sums.values().all(|sum| *sum == plan.arena.size.0), "{sums:?}");
+        assert!(sums.values().all(|sum| *sum == plan.arena.size().0), "{sums:?}");
         let slices: Vec<&Value> = events.iter().filter(|event| event["pid"] == 3 && event["ph"] == "X").collect();
         assert_eq!(slices.len(), plan.buffers.len(), "one slice a buffer");
         // Slices of one lane follow each other.

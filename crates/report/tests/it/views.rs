@@ -1,6 +1,6 @@
 //! Golden texts and pictures of a small plan, and that texts keep to their width.
 
-use prestow_report::{Diff, Fit, Largest, Options, Report, State, Variant, View, WhatIf};
+use prestow_report::{Diff, Fit, Largest, Options, Report, Variant, View, WhatIf};
 
 use crate::plans::{random, small, small_measured};
 
@@ -63,7 +63,7 @@ fn what_is_saved_for_backward_says_so() {
 fn a_difference_names_what_moved_came_and_went() {
     let (a, mut b) = (small(), small());
     b.buffers[4].offset = types::Bytes(512);
-    b.arena.size = types::Bytes(768);
+    b.arena.certificate.value = types::Bytes(768);
     b.buffers.remove(1);
     b.steps[0].workspace = None;
     for step in &mut b.steps {
@@ -98,7 +98,7 @@ fn what_if_as_text_csv_and_curve() {
         dtype: "f32".into(),
         arena_bytes: 1000 * batch,
         lower_bound_bytes: 1000 * batch,
-        state: State::OptimalByBound,
+        state: Some(types::Proof::Bound),
         least_bytes: 1000 * batch,
         weights_bytes: 5000,
         total_bytes: 5000 + 1000 * batch,

@@ -62,7 +62,7 @@ impl CudaBackend {
         }
         let gpu = driver::Gpu::open(device.ordinal)?;
         let mut stages = Stages::new(&gpu)?;
-        let arena = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
+        let arena = plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default();
         let alignment = plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
         let constants_at = arena.align_up(alignment);
         let size = constants_at + Bytes(weights.constants().len() as u64);

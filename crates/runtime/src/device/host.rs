@@ -35,7 +35,7 @@ impl Device for Host {
                 _ => return Err(RunError::Target { plan: plan.target.clone(), device: here.into() }),
             }
         }
-        let size = plans.iter().map(|plan| plan.arena.size).max().unwrap_or_default();
+        let size = plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default();
         let no_memory = |error: String| RunError::Arena { bytes: size.0, error };
         let length = size.index().ok_or_else(|| no_memory("it is larger than the address space".into()))?;
         // Anonymous pages are zero, page-aligned, and cost nothing until they are touched.
@@ -98,7 +98,7 @@ impl Prepared {
 
         let range = |operand: &Operand| -> Result<Range<usize>, String> {
             let range = plan.arena_range(operand).ok_or("an operand lies nowhere")?;
-            let end = usize::try_from(range.end).ok().filter(|&end| end as u64 <= plan.arena.size.0);
+            let end = usize::try_from(range.end).ok().filter(|&end| end as u64 <= plan.arena.size().0);
             end.map(|end| range.start as usize..end).ok_or_else(|| "an operand lies outside the arena".to_string())
         };
         let written: Result<Vec<Range<usize>>, String> =
@@ -135,7 +135,7 @@ impl Prepared {
                 }
                 let gap = cuts.partition_point(|cut| cut.end <= range.start);
                 let gap_start = if gap == 0 { 0 } else { cuts[gap - 1].end };
-                let gap_end = cuts.get(gap).map_or(plan.arena.size.0 as usize, |cut| cut.start);
+                let gap_end = cuts.get(gap).map_or(plan.arena.size().0 as usize, |cut| cut.start);
                 match range.is_empty() {
                     true => Ok(Read::Gap(gap, 0..0)),
                     false if gap_start <= range.start && range.end <= gap_end => {

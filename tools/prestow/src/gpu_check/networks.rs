@@ -220,7 +220,7 @@ fn row(check: &Check, task: &Task, compiled: &Compiled, reference: &mut Option<R
     let observed = session.device_usage().map_err(failed)?;
     let allocations = observed.allocations_in_run;
     let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
-    let arena = compiled.plan.arena.size;
+    let arena = compiled.plan.arena.size();
     let audit = match arena <= AUDITED_MAX {
         true => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
         false => Err(format!("the arena has {arena}, and no more than {AUDITED_MAX} are watched")),

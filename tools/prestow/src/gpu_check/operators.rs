@@ -228,7 +228,7 @@ fn run(
         });
     }
     let kernels: Vec<&str> = compiled.plan.steps.iter().map(|step| &step.kernel[..]).collect();
-    let arena = compiled.plan.arena.size;
+    let arena = compiled.plan.arena.size();
     let mut more =
         json!({ "kernels": kernels, "arena_bytes": arena.0, "part": Some(part).filter(|part| part.is_finite()) });
     if let Some(wrong) = wrong {

@@ -1,0 +1,78 @@
+//! [`Certificate`]: a minimized value with the lower bounds proved for it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Bytes;
+
+/// A number of bytes that a planner has minimized, with the lower bounds that are proved for it.
+///
+/// `lower_bound <= least <= value` always holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The value reached.
+    pub value: Bytes,
+    /// A lower bound that follows from the problem alone, without search.
+    pub lower_bound: Bytes,
+    /// The best proved lower bound: `lower_bound`, or more if a search has excluded everything between.
+    pub least: Bytes,
+}
+
+/// How a [`Certificate`] proves that its value is the least possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The value equals the lower bound.
+    Bound,
+    /// An exact search has excluded every smaller value.
+    Search,
+    /// There is no proof: a smaller value may exist.
+    Gap,
+}
+
+impl Certificate {
+    /// How the value is proved optimal.
+    pub fn proof(&self) -> Proof {
+        match self.value {
+            value if value == self.lower_bound => Proof::Bound,
+            value if value == self.least => Proof::Search,
+            _ => Proof::Gap,
+        }
+    }
+
+    /// Whether no smaller value exists.
+    pub fn is_optimal(&self) -> bool {
+        self.proof() != Proof::Gap
+    }
+
+    /// Whether the bounds are in order: `lower_bound <= least <= value`.
+    pub fn is_consistent(&self) -> bool {
+        self.lower_bound <= self.least && self.least <= self.value
+    }
+
+    /// [`Proof::text`] of this value.
+    pub fn text(&self) -> String {
+        self.proof().text(self.value, self.least)
+    }
+}
+
+impl Proof {
+    /// All proofs, in order of declaration.
+    pub const ALL: [Proof; 3] = [Proof::Bound, Proof::Search, Proof::Gap];
+
+    /// The name in JSON reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Proof::Bound => "optimal_by_bound",
+            Proof::Search => "optimal_by_search",
+            Proof::Gap => "gap",
+        }
+    }
+
+    /// The text in reports: `optimal (= bound)`, `optimal (searched)`, or the gap between `least` and `value`.
+    pub fn text(self, value: Bytes, least: Bytes) -> String {
+        match self {
+            Proof::Bound => "optimal (= bound)".into(),
+            Proof::Search => "optimal (searched)".into(),
+            Proof::Gap => format!("gap {:.2} %", 100.0 * (value.0 as f64 / least.0.max(1) as f64 - 1.0)),
+        }
+    }
+}
