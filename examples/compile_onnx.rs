@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "{}: {} steps, arena {}, weights {}",
         path.display(),
         plan.steps.len(),
-        plan.arena.size,
+        plan.arena.size(),
         plan.constants_size
     );
 

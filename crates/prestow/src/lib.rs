@@ -8,7 +8,7 @@
 //!
 //! let model = prestow::load(&Request { model: "lenet".into(), ..Request::default() })?;
 //! let compiled = prestow::compile(model, &CpuTarget::new(), None)?;
-//! println!("arena {}, weights {}", compiled.plan.arena.size, compiled.plan.constants_size);
+//! println!("arena {}, weights {}", compiled.plan.arena.size(), compiled.plan.constants_size);
 //!
 //! let input = Tensor::from_fn(compiled.plan.inputs[0].shape.clone(), |ix| (ix % 255) as f32 / 255.0);
 //! let mut session = prestow::open(compiled, 2)?;
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn report_has_the_arena_of_the_plan() {
         let plan = compiled(lenet()).plan;
-        assert_eq!(report(&plan).planned.arena_bytes, plan.arena.size.0);
+        assert_eq!(report(&plan).planned.arena_bytes, plan.arena.size().0);
     }
 
     #[test]
