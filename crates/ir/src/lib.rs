@@ -21,6 +21,7 @@
 //! assert!(text::print(&graph).contains("unary"));
 //! ```
 
+mod axes;
 mod graph;
 mod op;
 pub mod ops;
@@ -32,6 +33,7 @@ mod rewrite;
 pub mod text;
 mod verify;
 
+pub use axes::{Along, AxisChange, AxisMap, OperandAxes, Tile, Window, Work};
 pub use dot::{dependencies, dot};
 pub use eval::{EvalError, evaluate};
 pub use graph::{Graph, Node, NodeId, Output, Value, ValueDef, ValueId};

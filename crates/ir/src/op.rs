@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
-use crate::ops;
+use crate::{AxisChange, AxisMap, ops};
 
 /// The dtype and shape of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,23 +79,32 @@ pub enum Reuse {
     ConcatSlices(SmallVec<[usize; 4]>),
 }
 
-/// What an operator says about itself. One implementation a file, under `ops/`.
+/// The contract of an operator. One implementation per file, under `ops/`.
 pub trait Operator {
     /// The name in the text form and in messages.
     const NAME: &'static str;
 
-    /// The types of the outputs. Every refusal of the operator happens here.
+    /// The types of the outputs, or the reason why the operands are invalid. Every check of an operator is here.
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal>;
 
-    /// The definition: slow and obvious. `inputs` are of types that `infer` accepts.
+    /// The definition: slow and obvious. `inputs` must have types that `infer` accepts.
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]>;
 
-    /// Which bytes the first output may share with the inputs.
+    /// How the axes of the first output relate to those of the operands. Tiling, physical forms, half precision and
+    /// constant folding are derived from it, so there is no default.
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap;
+
+    /// The op that computes the same on operands and an output with changed axes; `None` if there is none. `inputs` and
+    /// `output` are the types before the change. Callers have checked [`Operator::axes`] first, so this states only how
+    /// attributes change, and whether they can.
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], output: &TensorType) -> Option<Op>;
+
+    /// The bytes that the first output may share with the inputs.
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {
         Reuse::Never
     }
 
-    /// Arithmetic operations; a multiply-add counts as two, moving data as none.
+    /// Arithmetic operations. A multiply-add counts as two, a copy as none.
     fn flops(&self, _inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
         0
     }
@@ -130,6 +139,20 @@ macro_rules! operators {
             pub fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
                 match self {
                     $(Op::$op(op) => op.eval(inputs)),*
+                }
+            }
+
+            /// See [`Operator::axes`].
+            pub fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+                match self {
+                    $(Op::$op(op) => op.axes(inputs, output)),*
+                }
+            }
+
+            /// See [`Operator::with_axes`].
+            pub fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], output: &TensorType) -> Option<Op> {
+                match self {
+                    $(Op::$op(op) => op.with_axes(change, inputs, output)),*
                 }
             }
 

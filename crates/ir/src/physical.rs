@@ -14,8 +14,7 @@ use smallvec::SmallVec;
 use types::{Layout, Shape};
 
 use crate::ops::is_stored;
-use crate::ops::{Concat, Coordinates, Pad, Reduce, Reshape, Resize, Slice};
-use crate::{Graph, Node, Op, Reuse, TensorType, ValueDef, ValueId};
+use crate::{AxisChange, Graph, Node, Op, Reuse, TensorType, ValueDef, ValueId, Work};
 
 /// An op on row-major tensors that have the bytes of a node's values.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +38,7 @@ impl Graph {
         let layout = self.value(node.outputs[0]).layout;
         let op = match layout {
             Layout::RowMajor => return None,
-            Layout::ChannelsLast => self.last_op(node)?,
+            Layout::ChannelsLast => self.channels_last_op(node)?,
             Layout::ChannelsBlocked(block) => self.blocked_op(node, block)?,
         };
         let out = &self.ty(node.outputs[0]).shape;
@@ -55,97 +54,37 @@ impl Graph {
         Some(Physical { op: Cow::Owned(op), inputs: inputs.collect(), output })
     }
 
-    /// The op that does a node's work where the channels of its result, and of all operands that vary along them, are
-    /// blocked; none where there is no such op.
+    /// The op that computes a node where the channels of its result, and of all operands that vary along them, are
+    /// blocked; `None` if there is none.
     pub fn blocked_op(&self, node: &Node, block: u16) -> Option<Op> {
-        let out = &self.ty(node.outputs[0]).shape;
-        let whole = usize::from(block);
-        let x = || &self.ty(node.inputs[0]).shape;
-        let has_channels = |value: &ValueId| 2 <= self.ty(*value).shape.rank();
-        if node.outputs.len() != 1 || !has_channels(&node.outputs[0]) {
-            return None;
-        }
-        match &node.op {
-            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => self.pointwise_op(node),
-            Op::Concat(Concat { axis }) => {
-                let (_, front) = node.inputs.split_last()?;
-                let in_blocks = *axis != 1 || front.iter().all(|&part| self.ty(part).shape[1].is_multiple_of(whole));
-                (in_blocks && self.all_computed(&node.inputs)).then(|| Concat { axis: *axis }.into())
-            }
-            Op::Slice(slice) => {
-                let (start, count) = (slice.start[1], slice.count[1]);
-                let to_end = start + count == x()[1];
-                let in_blocks = start.is_multiple_of(whole) && (to_end || count.is_multiple_of(whole));
-                if !in_blocks || (slice.step[1] != 1 && count != x()[1]) || slice.step[1] < 1 {
-                    return None;
-                }
-                let mut slice = Slice { count: physical(&slice.count, block), ..slice.clone() };
-                slice.start[1] = start / whole;
-                slice.step[1] = 1;
-                slice.start.push(0);
-                slice.step.push(1);
-                Some(slice.into())
-            }
-            Op::Pad(pad) if pad.pad[1] == [0, 0] => {
-                let mut pad: Pad = pad.clone();
-                pad.pad.push([0, 0]);
-                Some(pad.into())
-            }
-            Op::Resize(resize) if resize.keeps(1, x()[1]) => {
-                let mut resize = Resize { shape: physical(&resize.shape, block), ..resize.clone() };
-                resize.scale.push(1.0);
-                if let Coordinates::Region(parts) = &mut resize.coordinates {
-                    parts.push([0.0, 1.0]);
-                }
-                Some(resize.into())
-            }
-            Op::Reduce(Reduce { axes, keep, .. }) if !axes.contains(&1) && (*keep || !axes.contains(&0)) => {
-                Some(node.op.clone())
-            }
-            Op::Reshape(_) if has_channels(&node.inputs[0]) && x()[..2] == out[..2] => {
-                Some(Reshape { shape: physical(out, block) }.into())
-            }
-            _ => None,
-        }
+        self.op_with(node, AxisChange::ChannelsBlocked(block))
     }
 
-    /// The op of a node that computes each element by itself, wherever its channels lie.
-    fn pointwise_op(&self, node: &Node) -> Option<Op> {
-        let out = self.ty(node.outputs[0]);
-        let all = node.inputs.iter().all(|&input| self.is_blockable(input, &out.shape));
-        (all && is_stored(out.dtype)).then(|| node.op.clone())
+    /// The op that computes a node where the channels of its result, and of all operands that vary along them, are the last
+    /// axis; `None` if there is none.
+    pub fn channels_last_op(&self, node: &Node) -> Option<Op> {
+        self.op_with(node, AxisChange::ChannelsLast)
     }
 
-    /// The op that does a node's work where the channels of its result, and of all operands that vary along them, are
-    /// neighbours; none where there is no such op.
-    pub fn last_op(&self, node: &Node) -> Option<Op> {
-        let out = &self.ty(node.outputs[0]).shape;
-        let x = &self.ty(*node.inputs.first()?).shape;
-        if node.outputs.len() != 1 || out.rank() < 2 || x.rank() < 2 {
+    fn op_with(&self, node: &Node, change: AxisChange) -> Option<Op> {
+        let output = self.ty(*node.outputs.first()?);
+        let inputs: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| self.ty(input)).collect();
+        if node.outputs.len() != 1 || output.shape.rank() < 2 {
             return None;
         }
-        match &node.op {
-            Op::Unary(_) | Op::Binary(_) | Op::Chain(_) | Op::Cast(_) => self.pointwise_op(node),
-            Op::Concat(Concat { axis }) => {
-                self.all_computed(&node.inputs).then(|| Concat { axis: behind(*axis, out.rank()) }.into())
-            }
-            Op::Slice(slice) => Some(
-                Slice {
-                    start: to_last(&slice.start).collect(),
-                    count: to_last(&slice.count).collect(),
-                    step: to_last(&slice.step).collect(),
-                }
-                .into(),
-            ),
-            Op::Pad(pad) => Some(Pad { pad: to_last(&pad.pad).collect(), ..pad.clone() }.into()),
-            Op::Reduce(reduce) if reduce.keep || !reduce.axes.iter().any(|axis| *axis < 2) => {
-                let mut axes = reduce.axes.clone();
-                axes.iter_mut().for_each(|axis| *axis = behind(*axis, x.rank()));
-                axes.sort_unstable();
-                Some(Reduce { axes, ..reduce.clone() }.into())
-            }
-            _ => None,
+        if change == AxisChange::ChannelsLast && inputs.first()?.shape.rank() < 2 {
+            return None;
         }
+        let possible = match node.op.axes(&inputs, output).work {
+            Work::Elementwise => {
+                is_stored(output.dtype) && node.inputs.iter().all(|&input| self.is_blockable(input, &output.shape))
+            }
+            Work::Movement | Work::Normalization | Work::Arithmetic => {
+                let computed = |&input: &ValueId| self.value(input).tensor().is_none();
+                2 <= inputs[0].shape.rank() && (inputs.len() == 1 || node.inputs.iter().all(computed))
+            }
+        };
+        if possible { node.op.with_axes(change, &inputs, output) } else { None }
     }
 
     /// Which bytes a node's first result may share with its operands, whatever their layouts.
@@ -180,14 +119,6 @@ impl Graph {
         let alike = ty.shape.rank() == out.rank() && ty.shape[1] == out[1];
         is_stored(ty.dtype) && (known || alike || ty.shape.elements() == 1)
     }
-
-    fn all_computed(&self, values: &[ValueId]) -> bool {
-        values.iter().all(|&value| self.value(value).tensor().is_none())
-    }
-}
-
-fn physical(shape: &Shape, block: u16) -> Shape {
-    Layout::ChannelsBlocked(block).physical(shape)
 }
 
 /// The physical extents of a known operand beside a result `out` with a layout: aligned with it on the right, one block of 1
@@ -206,22 +137,6 @@ fn known_shape(shape: &Shape, out: &Shape, layout: Layout) -> Shape {
     }
 }
 
-/// Where an axis of a tensor of some rank lies when its channels are neighbours.
-fn behind(axis: usize, rank: usize) -> usize {
-    match axis {
-        0 => 0,
-        1 => rank - 1,
-        axis => axis - 1,
-    }
-}
-
-/// What belongs to each axis, in the order in which the axes lie when channels are neighbours.
-fn to_last<T: Clone>(items: &[T]) -> impl Iterator<Item = T> {
-    let mut items = items.to_vec();
-    let channels = items.remove(1);
-    items.into_iter().chain([channels])
-}
-
 #[cfg(test)]
 mod tests {
     use smallvec::smallvec;
@@ -229,7 +144,11 @@ mod tests {
     use types::{DType, Random, Scope, Tensor};
 
     use super::*;
-    use crate::ops::{Binary, Coordinates, PadMode, ReduceKind, ResizeMode, Rounding, Unary};
+    use crate::axes::with_channels_last;
+    use crate::ops::{
+        Binary, Concat, Coordinates, Pad, PadMode, Reduce, ReduceKind, Reshape, Resize, ResizeMode, Rounding, Slice,
+        Unary,
+    };
 
     const BLOCK: u16 = 4;
 
@@ -272,7 +191,7 @@ mod tests {
             aligned.insert(0, 1);
         }
         let items = tensor.as_slice::<f32>().expect("it holds f32");
-        let strides: Vec<usize> = to_last(&aligned.row_major_strides()).collect();
+        let strides: Vec<usize> = with_channels_last(&aligned.row_major_strides()).collect();
         let item = |mut number: usize| {
             let axes = (0..rank).rev().map(|axis| {
                 let at = number % shape[axis];
@@ -364,7 +283,7 @@ mod tests {
         graph.add1(Op::Reduce(sum), &[x], Scope::new("sum")).unwrap();
         assert!(graph.nodes().values().all(|node| graph.blocked_op(node, BLOCK).is_none()));
         // Neighbours may be cut and added up.
-        assert!(graph.nodes().values().all(|node| graph.last_op(node).is_some()));
+        assert!(graph.nodes().values().all(|node| graph.channels_last_op(node).is_some()));
     }
 
     #[test]

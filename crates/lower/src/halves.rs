@@ -1,33 +1,30 @@
-//! How nodes take values that are stored in two bytes, as far as that is the same for all targets.
+//! Half precision, as far as it is the same for all targets.
 
-use ir::ops::ResizeMode;
-use ir::{Graph, Node, Op, ValueId};
+use ir::{Graph, Node, Op, TensorType, ValueId, Work};
+use smallvec::SmallVec;
 use types::DType;
-use types::pointwise::{Binary, Unary};
 
-/// Whether all that a node reads and writes may be stored otherwise: numbers of `f32`, and what is looked up by others.
+/// Whether all values that a node reads and writes may be stored in half precision: `f32` values, and the table of a
+/// [`Gather`](ir::ops::Gather), whose indices are integers.
 pub(crate) fn is_of_numbers(graph: &Graph, node: &Node) -> bool {
-    let is_number = |&value: &ValueId| graph.ty(value).dtype == DType::F32;
-    let looks_up = matches!(node.op, Op::Gather(_)) && is_number(&node.inputs[0]);
-    looks_up || node.inputs.iter().chain(&node.outputs).all(is_number)
+    let is_float = |&value: &ValueId| graph.ty(value).dtype == DType::F32;
+    let looks_up = matches!(node.op, Op::Gather(_)) && is_float(&node.inputs[0]);
+    looks_up || node.inputs.iter().chain(&node.outputs).all(is_float)
 }
 
-/// Whether a node does its work element by element or row by row, or moves elements: its result is stored like its operands.
-pub(crate) fn follows(op: &Op) -> bool {
-    match op {
-        Op::Resize(resize) => matches!(resize.mode, ResizeMode::Nearest(_)),
-        Op::Unary(unary) => unary.0 != Unary::Not,
-        Op::Binary(binary) => {
-            !matches!(binary.0, Binary::And | Binary::Or | Binary::Xor | Binary::ShiftLeft | Binary::ShiftRight)
+/// Whether the result of a node has the dtype of its operands in half precision: operators that work element by element or
+/// row by row, or that move elements, and that are defined for half precision.
+pub(crate) fn follows(graph: &Graph, node: &Node) -> bool {
+    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
+    let half = |ty: &&TensorType| match ty.dtype {
+        DType::F32 => TensorType { dtype: DType::F16, shape: ty.shape.clone() },
+        _ => (*ty).clone(),
+    };
+    let halves: SmallVec<[TensorType; 4]> = types.iter().map(half).collect();
+    match node.op.axes(&types, graph.ty(node.outputs[0])).work {
+        Work::Elementwise | Work::Movement | Work::Normalization => {
+            node.op.infer(&halves.iter().collect::<SmallVec<[&TensorType; 4]>>()).is_ok()
         }
-        Op::Chain(_) | Op::LayerNorm(_) => true,
-        Op::Reshape(_)
-        | Op::Transpose(_)
-        | Op::Slice(_)
-        | Op::Expand(_)
-        | Op::Concat(_)
-        | Op::Pad(_)
-        | Op::Gather(_) => true,
-        _ => false,
+        Work::Arithmetic => false,
     }
 }

@@ -6,6 +6,8 @@
 //! tiles of 64 and 128, stages of 16 and 32 terms, blocks of 256 threads. [`forms`] stores a case in halves or in eleven
 //! bits; [`judge`] says what results may differ by, and why. Nothing here runs anything: the definition is `ir::evaluate`.
 
+#[cfg(test)]
+mod axes;
 pub mod bytes;
 pub mod forms;
 pub mod judge;

@@ -1,11 +1,14 @@
 //! [`ArgExtreme`]: where the largest or smallest element stands.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
 use super::common::{arity, axis_in, f32_only, from_f64, one};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// The index of the largest (or smallest) element along `axis`.
 ///
@@ -65,6 +68,19 @@ impl Operator for ArgExtreme {
         }
         let out = (0..items.len() / extent).map(best).collect();
         one(from_f64(shape, DType::I64, out))
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::unary(Work::Arithmetic, output, |axis| match axis.cmp(&self.axis) {
+            Ordering::Less => Along::Same(axis),
+            Ordering::Equal if self.keep => Along::Whole,
+            Ordering::Greater if self.keep => Along::Same(axis),
+            Ordering::Equal | Ordering::Greater => Along::Same(axis + 1),
+        })
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

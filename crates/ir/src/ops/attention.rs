@@ -5,14 +5,15 @@ use smallvec::SmallVec;
 use types::{HeadOrder, Shape, Tensor, broadcast};
 
 use super::common::{arity, broadcast_strides, f32_or_half, for_each_index, from_f64, one, position};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// `softmax(q k' * scale + mask) v` for each batch and head, the softmax over the keys.
 ///
 /// `q: [batch, heads, queries, width]`, `k: [batch, heads, keys, width]`, `v: [batch, heads, keys, value_width]`, each in
 /// an order of its own, then where it is given a `mask` that broadcasts to `[batch, heads, queries, keys]` -> `[batch,
 /// heads, queries, value_width]` in the order stated, all `f32`. Made by `match_attention`. Refuses: other ranks than 4,
-/// extents that differ, a mask that does not broadcast. ValueDef: Vaswani et al. 2017.
+/// extents that differ, a mask that does not broadcast. Source: Vaswani et al. 2017.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// The factor of the scores.
@@ -107,6 +108,35 @@ impl Operator for Attention {
             }
         });
         one(from_f64(shape, inputs[0].dtype(), out))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], _output: &TensorType) -> AxisMap {
+        // By logical axis (batch, head, token, element): the position in a tensor of some order, and back.
+        let positions = |order: HeadOrder| order.sorted([0, 1, 2, 3]);
+        let logical = positions(self.result);
+        let operand = |ix: usize| {
+            let own = positions(self.order[ix]);
+            let along = |axis: usize| match (ix, logical[axis]) {
+                // A query's result depends on all keys and values of its head, an element of it on one column of values.
+                (0, 3) | (1, 2 | 3) | (2, 2) => Along::Broadcast,
+                (_, axis) => Along::Same(own[axis]),
+            };
+            (0..4).map(along).collect::<OperandAxes>()
+        };
+        let mut operands: SmallVec<[OperandAxes; 4]> = (0..3).map(operand).collect();
+        if let Some(mask) = inputs.get(3) {
+            let missing = 4 - mask.shape.rank();
+            let along = |axis: usize| match logical[axis].checked_sub(missing) {
+                Some(own) if logical[axis] != 3 && mask.shape[own] != 1 => Along::Same(own),
+                _ => Along::Broadcast,
+            };
+            operands.push((0..4).map(along).collect());
+        }
+        AxisMap { work: Work::Arithmetic, operands }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

@@ -5,11 +5,12 @@ use smallvec::{SmallVec, smallvec};
 use types::Tensor;
 
 use super::common::{arity, f32_only, from_f64, one};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{AxisChange, AxisMap, Work, same_axes, vector_axes};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift` for each channel.
 ///
-/// `x: [n, c, ..]`, `scale`, `shift`, `mean`, `variance: [c]` -> the type of `x`. ValueDef: Ioffe & Szegedy 2015, equation
+/// `x: [n, c, ..]`, `scale`, `shift`, `mean`, `variance: [c]` -> the type of `x`. Source: Ioffe & Szegedy 2015, equation
 /// of inference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchNorm {
@@ -44,6 +45,16 @@ impl Operator for BatchNorm {
         };
         let out = x.to_f64().into_iter().enumerate().map(normal).collect();
         one(from_f64(x.shape().clone(), x.dtype(), out))
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let rank = output.shape.rank();
+        let parameters = [(); 4].map(|()| vector_axes(1, rank));
+        AxisMap { work: Work::Arithmetic, operands: [same_axes(rank)].into_iter().chain(parameters).collect() }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {

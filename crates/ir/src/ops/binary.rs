@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{DType, Element, Shape, Tensor, broadcast, each_data, pointwise};
 
 use super::common::{arity, broadcast_strides, for_each_index, one, position};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{AxisChange, AxisMap};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Applies a function to pairs of elements, with NumPy broadcasting.
 ///
@@ -51,6 +52,14 @@ impl Operator for Binary {
         let shape = broadcast(a.shape(), b.shape()).expect("infer refuses shapes that do not broadcast");
         let (a_strides, b_strides) = (broadcast_strides(a.shape(), &shape), broadcast_strides(b.shape(), &shape));
         one(each_data!(a.data(), items => zip(items, b, [&a_strides, &b_strides], &shape, self.0)))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::elementwise(inputs, output)
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        Some(self.clone().into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{DType, Tensor};
 
 use super::common::{arity, one};
-use crate::op::{Operator, Refusal, TensorType};
+use crate::axes::{AxisChange, AxisMap};
+use crate::op::{Op, Operator, Refusal, TensorType};
 
 /// Converts each element: floats truncate towards zero when they become integers, integers wrap, `bool` is "not zero".
 ///
@@ -26,5 +27,13 @@ impl Operator for Cast {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         one(inputs[0].cast(self.to))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::elementwise(inputs, output)
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        Some(self.clone().into())
     }
 }

@@ -6,7 +6,8 @@ use types::pointwise::{Binary, Unary};
 use types::{DType, Shape, Tensor, broadcast};
 
 use super::common::{broadcast_strides, for_each_index, from_f64, one, position, result_dtype, stored_numbers};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{AxisChange, AxisMap};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// One function of a chain. Operands are numbered: first the inputs, then the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +93,14 @@ impl Operator for Chain {
             out.push(operands[operands.len() - 1]);
         });
         one(from_f64(shape, self.result.unwrap_or(DType::F32), out))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::elementwise(inputs, output)
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        Some(self.clone().into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

@@ -6,6 +6,7 @@ use types::pointwise::Unary;
 use types::{DType, Element, Shape, Tensor, each_data, strides};
 
 use crate::TensorType;
+use crate::axes::{OperandAxes, same_axes, vector_axes};
 use crate::op::{Refusal, refuse};
 
 /// The one output of an operator that has one.
@@ -265,6 +266,13 @@ impl Epilogue {
             *item = self.activation.iter().fold(*item, |x, function| function.eval(x));
         }
         one(from_f64(shape, self.result.unwrap_or(DType::F32), out))
+    }
+
+    /// The axes of its operands, for an output of `rank` axes with its channels along `channels`.
+    pub(super) fn axes(&self, channels: usize, rank: usize) -> impl Iterator<Item = OperandAxes> {
+        let vectors = usize::from(self.scale) + usize::from(self.bias);
+        let residual = self.residual.then(|| same_axes(rank));
+        std::iter::repeat_n(vector_axes(channels, rank), vectors).chain(residual)
     }
 
     /// Arithmetic operations for an output of `elements`.

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{DType, Element, Shape, Tensor, broadcast, each_data, pointwise};
 
 use super::common::{arity, broadcast_strides, for_each_index, one, position};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{AxisChange, AxisMap};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// Compares pairs of elements, with NumPy broadcasting.
 ///
@@ -50,6 +51,14 @@ impl Operator for Compare {
         let shape = broadcast(a.shape(), b.shape()).expect("infer refuses shapes that do not broadcast");
         let (a_strides, b_strides) = (broadcast_strides(a.shape(), &shape), broadcast_strides(b.shape(), &shape));
         one(each_data!(a.data(), items => zip(items, b, [&a_strides, &b_strides], &shape, self.0)))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::elementwise(inputs, output)
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        Some(self.clone().into())
     }
 
     fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

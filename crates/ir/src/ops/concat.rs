@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
 use super::common::{axis_in, one};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work, axis_with_channels_last};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Joins tensors along `axis`.
 ///
@@ -66,6 +67,27 @@ impl Operator for Concat {
             }
         }
         one(Tensor::from_le_bytes(inputs[0].dtype(), shape, &out).expect("the parts fill the shape"))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let along = |axis| if axis == self.axis { Along::Whole } else { Along::Same(axis) };
+        let operand = || (0..output.shape.rank()).map(along).collect();
+        AxisMap { work: Work::Movement, operands: inputs.iter().map(|_| operand()).collect() }
+    }
+
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], output: &TensorType) -> Option<Op> {
+        match change {
+            AxisChange::ChannelsLast => {
+                Some(Concat { axis: axis_with_channels_last(self.axis, output.shape.rank()) }.into())
+            }
+            AxisChange::ChannelsBlocked(block) => {
+                // All parts but the last must end at the end of a block.
+                let (_, front) = inputs.split_last()?;
+                let in_blocks = front.iter().all(|part| part.shape[1].is_multiple_of(usize::from(block)));
+                (self.axis != 1 || in_blocks).then(|| self.clone().into())
+            }
+            AxisChange::Tile(_) => Some(self.clone().into()),
+        }
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

@@ -1,18 +1,19 @@
 //! [`Conv`]: convolution (cross-correlation, as in all deep-learning frameworks) over one to three spatial dimensions.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
 use super::common::{Epilogue, for_each_index, is_zero, position, window_places, zero_fits};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Window, Work, vector_axes};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Slides `weight` over `x`.
 ///
 /// `x: [n, c, ..spatial]`, `weight: [m, c / groups, ..kernel]`, then by the epilogue `scale: [m]`, `bias: [m]` and `residual`
 /// of the output's shape -> `[n, m, ..out]`, of `f32`, `f16` or `bf16` each. Or `x` and `weight` of `u8` or `i8`, whose sums
 /// are exact: `i32`, or what a scale makes of them. Refuses: spatial rank 0 or above 3, channels that the groups do not
-/// divide, a kernel larger than the padded input. ValueDef: ONNX `Conv`, `ConvInteger`.
+/// divide, a kernel larger than the padded input. Source: ONNX `Conv`, `ConvInteger`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     /// Steps of the window, one a spatial dimension.
@@ -106,6 +107,39 @@ impl Operator for Conv {
         let plane: usize = shape[2..].iter().product::<usize>().max(1);
         let channels = shape[1];
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let rank = output.shape.rank();
+        let (x, weight) = (&inputs[0].shape, &inputs[1].shape);
+        let along = |axis: usize| match axis.checked_sub(2) {
+            None if axis == 0 => Along::Same(0),
+            // Depthwise: each channel of the result reads one channel.
+            None if self.groups == x[1] && self.groups == weight[0] => Along::Same(1),
+            None => Along::Whole,
+            Some(spatial) => Along::Window(Window {
+                axis,
+                kernel: weight[axis],
+                stride: self.stride[spatial],
+                dilation: self.dilation[spatial],
+                front: self.pad[spatial][0],
+            }),
+        };
+        let mut operands: SmallVec<[OperandAxes; 4]> = smallvec![(0..rank).map(along).collect(), vector_axes(1, rank)];
+        operands.extend(self.epilogue.axes(1, rank));
+        AxisMap { work: Work::Arithmetic, operands }
+    }
+
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        let AxisChange::Tile(tile) = change else { return None };
+        let mut op = self.clone();
+        match tile.axis.checked_sub(2) {
+            Some(spatial) => op.pad[spatial] = tile.pad,
+            // Weights and epilogues have channels too; nothing cuts those.
+            None if tile.axis != 0 => return None,
+            None => {}
+        }
+        Some(op.into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {

@@ -8,7 +8,8 @@ use types::Tensor;
 
 use super::Conv;
 use super::common::one;
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work, same_axes};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Each convolution reads the result of the one before. What lies in between has no place in memory: a kernel computes
 /// some rows of all of them at a time.
@@ -30,6 +31,10 @@ impl ConvChain {
             *next += 1 + conv.epilogue.operands();
             Some((conv, start..*next))
         })
+    }
+
+    fn has_residual(&self) -> bool {
+        self.convs.last().is_some_and(|conv| conv.epilogue.residual)
     }
 
     /// The types of all results, the last one's last.
@@ -71,10 +76,26 @@ impl Operator for ConvChain {
         one(x)
     }
 
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let rank = output.shape.rank();
+        let of_batch = |along: Along| -> OperandAxes {
+            (0..rank).map(|axis| if axis == 0 { along } else { Along::Whole }).collect()
+        };
+        let mut operands: SmallVec<[OperandAxes; 4]> = smallvec![of_batch(Along::Same(0))];
+        operands.resize(inputs.len(), of_batch(Along::Broadcast));
+        if self.has_residual() {
+            operands[inputs.len() - 1] = same_axes(rank);
+        }
+        AxisMap { work: Work::Arithmetic, operands }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
+    }
+
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
         // The residual's element is read just before the result takes its place.
-        let has_residual = self.convs.last().is_some_and(|conv| conv.epilogue.residual);
-        if has_residual { Reuse::InPlace([inputs.len() - 1].into_iter().collect()) } else { Reuse::Never }
+        if self.has_residual() { Reuse::InPlace([inputs.len() - 1].into_iter().collect()) } else { Reuse::Never }
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

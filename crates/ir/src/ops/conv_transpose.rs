@@ -1,16 +1,17 @@
 //! [`ConvTranspose`]: the transpose of a convolution, which spreads instead of gathering.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use types::{Shape, Tensor};
 
 use super::common::{Epilogue, for_each_index, position};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// Spreads each element of `x` over the output through `weight`.
 ///
 /// `x: [n, c, ..spatial]`, `weight: [c, m / groups, ..kernel]`, then `bias: [m]` by the epilogue -> `[n, m, ..out]` with
-/// `out = (in - 1) stride + (kernel - 1) dilation + 1 + output_pad - pad`. All `f32`. Refuses a residual. ValueDef: ONNX
+/// `out = (in - 1) stride + (kernel - 1) dilation + 1 + output_pad - pad`. All `f32`. Refuses a residual. Source: ONNX
 /// `ConvTranspose`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTranspose {
@@ -106,6 +107,23 @@ impl Operator for ConvTranspose {
         let plane: usize = shape[2..].iter().product::<usize>().max(1);
         let channels = shape[1];
         self.epilogue.eval(shape, out, inputs, |at| at / plane % channels)
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let rank = output.shape.rank();
+        let x = (0..rank).map(|axis| if axis == 0 { Along::Same(0) } else { Along::Whole });
+        let weight = (0..rank).map(|axis| match axis {
+            0 => Along::Broadcast,
+            1 if self.groups == 1 => Along::Same(1),
+            _ => Along::Whole,
+        });
+        let mut operands: SmallVec<[OperandAxes; 4]> = smallvec![x.collect(), weight.collect()];
+        operands.extend(self.epilogue.axes(1, rank));
+        AxisMap { work: Work::Arithmetic, operands }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor, broadcast};
 
 use super::common::{arity, broadcast_strides, one, pick, position};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Repeats extents of 1, aligned on the right, until the tensor has `shape`.
 ///
@@ -31,6 +32,14 @@ impl Operator for Expand {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let strides = broadcast_strides(inputs[0].shape(), &self.shape);
         one(pick(inputs[0], &self.shape, 0.0, |index| Some(position(index, &strides))))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap { work: Work::Movement, ..AxisMap::elementwise(inputs, output) }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

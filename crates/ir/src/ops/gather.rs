@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
 use super::common::{arity, axis_in, one, pick, position};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// Gathers slices of `table` along `axis` at `index`.
 ///
@@ -56,5 +57,24 @@ impl Operator for Gather {
             let inner = position(&at[self.axis + rank..], &table_strides[self.axis + 1..]);
             Some(outer + row * table_strides[self.axis] + inner)
         }))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let (rank, indices) = (output.shape.rank(), inputs[1].shape.rank());
+        let table = |axis: usize| match axis.checked_sub(self.axis) {
+            None => Along::Same(axis),
+            Some(own) if own < indices => Along::Whole,
+            Some(_) => Along::Same(axis + 1 - indices),
+        };
+        let index = |axis: usize| match axis.checked_sub(self.axis) {
+            Some(own) if own < indices => Along::Same(own),
+            _ => Along::Broadcast,
+        };
+        let operands = [(0..rank).map(table).collect(), (0..rank).map(index).collect()];
+        AxisMap { work: Work::Movement, operands: operands.into_iter().collect() }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 }

@@ -5,12 +5,13 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
 use super::common::{arity, axis_in, f32_or_half, from_f64, one};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work, broadcast_axes};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift`, mean and (biased) variance over all dimensions from `axis` on.
 ///
 /// `x: [..]`, then where they are given `scale` and `shift` of the extents of `x` from `axis` on, all `f32` -> the type of
-/// `x`. Made by `match_layer_norm`. Refuses: an axis that `x` does not have, a scale or shift of another shape. ValueDef: Ba et al.
+/// `x`. Made by `match_layer_norm`. Refuses: an axis that `x` does not have, a scale or shift of another shape. Source: Ba et al.
 /// 2016.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
@@ -55,6 +56,17 @@ impl Operator for LayerNorm {
             }
         }
         one(from_f64(x.shape().clone(), x.dtype(), items))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let rank = output.shape.rank();
+        let x = (0..rank).map(|axis| if axis < self.axis { Along::Same(axis) } else { Along::Whole }).collect();
+        let parameters = inputs[1..].iter().map(|parameter| broadcast_axes(&parameter.shape, &output.shape));
+        AxisMap { work: Work::Normalization, operands: [x].into_iter().chain(parameters).collect() }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{DType, Tensor};
 
 use super::common::{arity, f32_only, from_f64, one};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Window, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// `x / (bias + alpha / size * sum of squares over the nearest size channels) ^ beta`.
 ///
@@ -47,6 +48,19 @@ impl Operator for Lrn {
             items[at] / norm.powf(f64::from(self.beta))
         });
         one(from_f64(x.shape().clone(), DType::F32, out.collect()))
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let window = Window { axis: 1, kernel: self.size, stride: 1, dilation: 1, front: (self.size - 1) / 2 };
+        let along = |axis| if axis == 1 { Along::Window(window) } else { Along::Same(axis) };
+        AxisMap::unary(Work::Arithmetic, output, along)
+    }
+
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        match change {
+            AxisChange::Tile(tile) if tile.axis != 1 => Some(self.clone().into()),
+            AxisChange::Tile(_) | AxisChange::ChannelsLast | AxisChange::ChannelsBlocked(_) => None,
+        }
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

@@ -5,13 +5,14 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor, broadcast};
 
 use super::common::{Epilogue, broadcast_strides, for_each_index, is_zero, position, zero_fits};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work, broadcast_axes};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Multiplies matrices; dimensions in front of the last two broadcast.
 ///
 /// `a: [.., m, k]`, `b: [.., k, n]`, then by the epilogue `scale: [n]`, `bias: [n]` and `residual` of the output's shape ->
 /// `[.., m, n]`, of `f32`, `f16` or `bf16` each. Or both factors of `u8` or `i8`, whose sums are exact: `i32`, or what a scale
-/// makes of them. Refuses: rank below 2, different `k`, batches that do not broadcast. ValueDef: ONNX `MatMul`,
+/// makes of them. Refuses: rank below 2, different `k`, batches that do not broadcast. Source: ONNX `MatMul`,
 /// `MatMulInteger`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
@@ -74,6 +75,25 @@ impl Operator for MatMul {
             }
         });
         self.epilogue.eval(shape, out, inputs, |at| at % n)
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let rank = output.shape.rank();
+        let (row, column) = (rank - 2, rank - 1);
+        let factor = |shape: &Shape, own: usize| -> OperandAxes {
+            let batch = broadcast_axes(&shape[..shape.rank() - 2].into(), &output.shape[..row].into());
+            let matrix = [row, column]
+                .map(|axis| if axis == own { Along::Same(shape.rank() + axis - rank) } else { Along::Broadcast });
+            batch.into_iter().chain(matrix).collect()
+        };
+        let mut operands: SmallVec<[OperandAxes; 4]> =
+            [factor(&inputs[0].shape, row), factor(&inputs[1].shape, column)].into_iter().collect();
+        operands.extend(self.epilogue.axes(column, rank));
+        AxisMap { work: Work::Arithmetic, operands }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {

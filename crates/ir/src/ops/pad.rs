@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
 use super::common::{arity, one, pick};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// What stands in the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,5 +91,20 @@ impl Operator for Pad {
             let along = |axis| Some(self.source(axis, x.shape()[axis], index[axis])? * strides[axis]);
             (0..index.len()).map(along).sum()
         }))
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let along = |axis| if self.pad[axis] == [0, 0] { Along::Same(axis) } else { Along::Whole };
+        AxisMap::unary(Work::Movement, output, along)
+    }
+
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        let mut op = self.clone();
+        match change {
+            AxisChange::ChannelsLast => op.pad = with_channels_last(&self.pad).collect(),
+            AxisChange::ChannelsBlocked(_) if self.pad[1] == [0, 0] => op.pad.push([0, 0]),
+            AxisChange::ChannelsBlocked(_) | AxisChange::Tile(_) => return None,
+        }
+        Some(op.into())
     }
 }

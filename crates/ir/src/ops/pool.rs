@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
 use super::common::{arity, f32_or_half, for_each_index, from_f64, one, stored_numbers, window_places};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Window, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// What is taken from each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +23,7 @@ pub enum PoolKind {
 /// Slides a window over the spatial dimensions.
 ///
 /// `x: [n, c, ..spatial]` of `f32`, `f16` or `bf16`, for a maximum also of `u8` or `i8` -> `[n, c, ..out]`. With `ceil`, a last window may hang over the end, unless it would
-/// begin behind the input and its front padding. ValueDef: ONNX `MaxPool`, `AveragePool`.
+/// begin behind the input and its front padding. Source: ONNX `MaxPool`, `AveragePool`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// What is taken from each window.
@@ -125,6 +126,33 @@ impl Operator for Pool {
             });
         });
         one(from_f64(shape, x.dtype(), out))
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::unary(Work::Arithmetic, output, |axis| match axis.checked_sub(2) {
+            None => Along::Same(axis),
+            Some(spatial) => Along::Window(Window {
+                axis,
+                kernel: self.kernel[spatial],
+                stride: self.stride[spatial],
+                dilation: self.dilation[spatial],
+                front: self.pad[spatial][0],
+            }),
+        })
+    }
+
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        let AxisChange::Tile(tile) = change else { return None };
+        let mut op = self.clone();
+        if let Some(spatial) = tile.axis.checked_sub(2) {
+            // Cells of a last window beyond the padding count neither as input nor as padding. A mean over padding would
+            // count them, as it cannot tell them from the tile's padding.
+            if self.kind == PoolKind::MeanWithPadding && self.pad[spatial][1] < tile.pad[1] {
+                return None;
+            }
+            op.pad[spatial] = tile.pad;
+        }
+        Some(op.into())
     }
 
     fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

@@ -6,7 +6,8 @@ use types::recurrent::{Cell, Reset, Sweep};
 use types::{DType, Shape, Tensor};
 
 use super::common::{arity, f32_only, from_f64};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// Walks a sequence with a cell's state: LSTM, GRU and the plain recurrent network ([`Cell`] has their formulas).
 ///
@@ -19,7 +20,7 @@ use crate::op::{Operator, Refusal, TensorType, refuse};
 /// - what [`Cell::extras`] says: peepholes `[d, 3 u]` of `i`, `o`, `f`, or the candidate's bias `[d, u]`.
 ///
 /// Yields `y: [seq, d, batch, u]`, the state after each step, then the last states `h: [d, batch, u]` and for an LSTM `c`.
-/// All `f32`. Refuses operands of other shapes. ValueDef: ONNX `LSTM`, `GRU` and `RNN`, whose `clip`, `input_forget` and
+/// All `f32`. Refuses operands of other shapes. Source: ONNX `LSTM`, `GRU` and `RNN`, whose `clip`, `input_forget` and
 /// sequences of different lengths in one batch are not part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {
@@ -160,6 +161,25 @@ impl Operator for Recurrent {
             outputs.push(from_f64(state.clone(), DType::F32, c));
         }
         outputs
+    }
+
+    fn axes(&self, inputs: &[&TensorType], _output: &TensorType) -> AxisMap {
+        // `[seq, direction, batch, unit]`: a state depends on all earlier steps and on all units.
+        let axes =
+            |direction, batch| -> OperandAxes { [Along::Whole, direction, batch, Along::Whole].into_iter().collect() };
+        let (gates, state) = (axes(Along::Whole, Along::Same(1)), axes(Along::Same(0), Along::Same(1)));
+        let parameter = axes(Along::Same(0), Along::Broadcast);
+        let states = 1 + usize::from(self.cell.has_memory());
+        let operands = (0..inputs.len()).map(|ix| match ix {
+            0 => gates.clone(),
+            ix if (2..2 + states).contains(&ix) => state.clone(),
+            _ => parameter.clone(),
+        });
+        AxisMap { work: Work::Arithmetic, operands: operands.collect() }
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
 use super::common::{arity, axis_in, for_each_index, from_f64, one, position};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work, axis_with_channels_last};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// How many numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +114,31 @@ impl Operator for Reduce {
             out.push(self.kind.eval(&taken));
         });
         one(from_f64(self.output_shape(x.shape()), x.dtype(), out))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let kept: SmallVec<[usize; 6]> =
+            (0..inputs[0].shape.rank()).filter(|axis| self.keep || !self.axes.contains(axis)).collect();
+        AxisMap::unary(Work::Arithmetic, output, |axis| match self.axes.contains(&kept[axis]) {
+            true => Along::Whole,
+            false => Along::Same(kept[axis]),
+        })
+    }
+
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        match change {
+            AxisChange::ChannelsLast if self.keep || !self.axes.iter().any(|axis| *axis < 2) => {
+                let rank = inputs[0].shape.rank();
+                let mut op = self.clone();
+                op.axes.iter_mut().for_each(|axis| *axis = axis_with_channels_last(*axis, rank));
+                op.axes.sort_unstable();
+                Some(op.into())
+            }
+            AxisChange::ChannelsBlocked(_) if !self.axes.contains(&1) && (self.keep || !self.axes.contains(&0)) => {
+                Some(self.clone().into())
+            }
+            AxisChange::ChannelsLast | AxisChange::ChannelsBlocked(_) | AxisChange::Tile(_) => None,
+        }
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

@@ -5,7 +5,8 @@ use smallvec::{SmallVec, smallvec};
 use types::Tensor;
 
 use super::common::{arity, one};
-use crate::op::{Operator, Refusal, TensorType};
+use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, TensorType};
 
 /// Gives its input; what changes is the layout, which the values on both sides say.
 ///
@@ -23,5 +24,13 @@ impl Operator for Relayout {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         smallvec![inputs[0].clone()]
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::unary(Work::Movement, output, Along::Same)
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 }

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{Shape, Tensor};
+use types::{Layout, Shape, Tensor};
 
 use super::common::{arity, one};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// The same elements, in the same order, under `shape`. Flatten, squeeze and unsqueeze are this.
 ///
@@ -30,6 +31,27 @@ impl Operator for Reshape {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         one(inputs[0].clone().reshape(self.shape.clone()).expect("infer refuses another number of elements"))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let x = &inputs[0].shape;
+        let starts = |shape: &Shape, axis: usize| shape[..axis].iter().product::<usize>();
+        AxisMap::unary(Work::Movement, output, |axis| {
+            // Elements are in row-major order: axes correspond that have the same extent and as many elements in front.
+            let (extent, front) = (output.shape[axis], starts(&output.shape, axis));
+            let own = (0..x.rank()).find(|&own| x[own] == extent && starts(x, own) == front);
+            own.map_or(Along::Whole, Along::Same)
+        })
+    }
+
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], output: &TensorType) -> Option<Op> {
+        let x = &inputs[0].shape;
+        match change {
+            AxisChange::ChannelsBlocked(block) if 2 <= x.rank() && x[..2] == output.shape[..2] => {
+                Some(Reshape { shape: Layout::ChannelsBlocked(block).physical(&output.shape) }.into())
+            }
+            AxisChange::ChannelsBlocked(_) | AxisChange::ChannelsLast | AxisChange::Tile(_) => None,
+        }
     }
 
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{DType, Shape, Tensor};
+use types::{DType, Layout, Shape, Tensor};
 
 use super::common::{arity, for_each_index, from_f64, one, pick};
-use crate::op::{Operator, Refusal, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
 /// How a value between elements is found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -268,6 +269,28 @@ impl Operator for Resize {
             (items, shape) = (out, next);
         }
         one(from_f64(shape, DType::F32, items))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let work = if let ResizeMode::Nearest(_) = self.mode { Work::Movement } else { Work::Arithmetic };
+        let x = &inputs[0].shape;
+        let along = |axis| if self.keeps(axis, x[axis]) { Along::Same(axis) } else { Along::Whole };
+        AxisMap::unary(work, output, along)
+    }
+
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        match change {
+            AxisChange::ChannelsBlocked(block) if self.keeps(1, inputs[0].shape[1]) => {
+                let shape = Layout::ChannelsBlocked(block).physical(&self.shape);
+                let mut op = Resize { shape, ..self.clone() };
+                op.scale.push(1.0);
+                if let Coordinates::Region(parts) = &mut op.coordinates {
+                    parts.push([0.0, 1.0]);
+                }
+                Some(op.into())
+            }
+            AxisChange::ChannelsBlocked(_) | AxisChange::ChannelsLast | AxisChange::Tile(_) => None,
+        }
     }
 
     fn flops(&self, _inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{DType, Element, Shape, Tensor, broadcast, each_data};
 
 use super::common::{arity, broadcast_strides, for_each_index, one, position};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{AxisChange, AxisMap};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Takes elements from `a` where `condition` holds, else from `b`, with NumPy broadcasting.
 ///
@@ -51,6 +52,14 @@ impl Operator for Select {
         let condition: &[bool] = inputs[0].as_slice().expect("infer refuses other dtypes");
         let strides = [&strides[0][..], &strides[1], &strides[2]];
         one(each_data!(inputs[1].data(), items => run(items, inputs[2], condition, strides, &shape)))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::elementwise(inputs, output)
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        Some(self.clone().into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

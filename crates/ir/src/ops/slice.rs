@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use types::{Shape, Tensor};
+use types::{Layout, Shape, Tensor};
 
 use super::common::{arity, one, pick};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Takes `count` elements from `start` on, each `step` further, along every axis. A negative step walks backwards.
 ///
@@ -64,6 +65,41 @@ impl Operator for Slice {
             let along = |axis: usize| (self.start[axis] as isize + index[axis] as isize * self.step[axis]) as usize;
             Some((0..index.len()).map(|axis| along(axis) * strides[axis]).sum())
         }))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let x = &inputs[0].shape;
+        AxisMap::unary(Work::Movement, output, |axis| {
+            let whole = self.start[axis] == 0 && self.step[axis] == 1 && self.count[axis] == x[axis];
+            if whole { Along::Same(axis) } else { Along::Whole }
+        })
+    }
+
+    fn with_axes(&self, change: AxisChange, inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        let mut op = self.clone();
+        match change {
+            AxisChange::ChannelsLast => {
+                op.start = with_channels_last(&self.start).collect();
+                op.count = with_channels_last(&self.count).collect();
+                op.step = with_channels_last(&self.step).collect();
+            }
+            AxisChange::ChannelsBlocked(block) => {
+                let whole = usize::from(block);
+                let (start, count, channels) = (self.start[1], self.count[1], inputs[0].shape[1]);
+                let to_end = start + count == channels;
+                let in_blocks = start.is_multiple_of(whole) && (to_end || count.is_multiple_of(whole));
+                if !in_blocks || (self.step[1] != 1 && count != channels) || self.step[1] < 1 {
+                    return None;
+                }
+                op.count = Layout::ChannelsBlocked(block).physical(&self.count);
+                op.start[1] = start / whole;
+                op.step[1] = 1;
+                op.start.push(0);
+                op.step.push(1);
+            }
+            AxisChange::Tile(tile) => op.count[tile.axis] = tile.count,
+        }
+        Some(op.into())
     }
 
     fn reuse(&self, inputs: &[&TensorType], output: &TensorType) -> Reuse {

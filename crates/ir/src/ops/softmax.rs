@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::Tensor;
 
 use super::common::{arity, axis_in, f32_only, from_f64, one};
-use crate::op::{Operator, Refusal, TensorType};
+use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, TensorType};
 
 /// `exp(x - max) / sum(exp(x - max))` along `axis`, or its logarithm.
 ///
@@ -42,6 +43,18 @@ impl Operator for Softmax {
             }
         }
         one(from_f64(x.shape().clone(), x.dtype(), items))
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        let along = |axis| if axis == self.axis { Along::Whole } else { Along::Same(axis) };
+        AxisMap::unary(Work::Normalization, output, along)
+    }
+
+    fn with_axes(&self, change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        match change {
+            AxisChange::Tile(_) => Some(self.clone().into()),
+            AxisChange::ChannelsLast | AxisChange::ChannelsBlocked(_) => None,
+        }
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use types::{Shape, Tensor};
 
 use super::common::{arity, one, pick};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{Along, AxisChange, AxisMap, Work};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Dimension `i` of the result is dimension `order[i]` of `x`.
 ///
@@ -42,6 +43,14 @@ impl Operator for Transpose {
         one(pick(x, &self.output_shape(x.shape()), 0.0, |index| {
             Some(index.iter().zip(&self.order).map(|(ix, &axis)| ix * strides[axis]).sum())
         }))
+    }
+
+    fn axes(&self, _inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::unary(Work::Movement, output, |axis| Along::Same(self.order[axis]))
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        None
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {

@@ -5,7 +5,8 @@ use smallvec::{SmallVec, smallvec};
 use types::{DType, Element, Tensor, each_data, pointwise};
 
 use super::common::{arity, one};
-use crate::op::{Operator, Refusal, Reuse, TensorType, refuse};
+use crate::axes::{AxisChange, AxisMap};
+use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// Applies a function to each element.
 ///
@@ -51,6 +52,14 @@ impl Operator for Unary {
         }
         let shape = x.shape().clone();
         one(each_data!(x.data(), items => Tensor::new(shape, map(items, self.0))).expect("one result an element"))
+    }
+
+    fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {
+        AxisMap::elementwise(inputs, output)
+    }
+
+    fn with_axes(&self, _change: AxisChange, _inputs: &[&TensorType], _output: &TensorType) -> Option<Op> {
+        Some(self.clone().into())
     }
 
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ir::{Graph, Op, Refusal, TensorType, ValueId};
+use ir::{Graph, Op, Refusal, TensorType, ValueId, Work};
 use smallvec::SmallVec;
 use types::{DType, Element, Map, Scope, Shape, Tensor, each_data, entity};
 
@@ -145,10 +145,7 @@ impl Builder {
         let Some(tensors) = tensors else { return Ok(None) };
         let elements = output.shape.elements();
         let operands = tensors.iter().map(|tensor| tensor.elements()).sum::<usize>();
-        let moves = matches!(
-            op,
-            Op::Cast(_) | Op::Concat(_) | Op::Gather(_) | Op::Reshape(_) | Op::Slice(_) | Op::Transpose(_)
-        );
+        let moves = matches!(op, Op::Cast(_)) || op.axes(types, output).work == Work::Movement;
         let small =
             elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
         // A small result may still be the sum of very much.

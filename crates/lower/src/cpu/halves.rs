@@ -25,7 +25,7 @@ pub(super) fn halves(graph: &Graph, node: &Node, target: &CpuTarget) -> HalfSupp
         }
         Op::Pool(pool) => blocked::pools_halves(graph, node, pool),
         Op::Reduce(reduce) => blocked::is_global_pool(graph, node, reduce),
-        other => follows(other),
+        _ => follows(graph, node),
     };
     if follows { HalfSupport::Follow } else { HalfSupport::None }
 }

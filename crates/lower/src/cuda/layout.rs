@@ -34,7 +34,8 @@ pub(super) fn misplaced(graph: &Graph, node: &Node) -> Option<Layout> {
     let layout = |value: ValueId| graph.value(value).layout;
     let own = layout(node.outputs[0]);
     let is_last = own == Layout::ChannelsLast;
-    let known = matches!(node.op, Op::Conv(_) | Op::Pool(_) | Op::Relayout(_)) || graph.last_op(node).is_some();
+    let known =
+        matches!(node.op, Op::Conv(_) | Op::Pool(_) | Op::Relayout(_)) || graph.channels_last_op(node).is_some();
     if node.outputs.iter().any(|&output| layout(output) != own) || !(own == Layout::RowMajor || (is_last && known)) {
         return Some(own);
     }
@@ -63,7 +64,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option
         (Op::Concat(_), _) => copied(graph, node, layout),
         (_, Layout::RowMajor) => Some(0),
         (Op::Pool(_), Layout::ChannelsLast) => (graph.ty(node.inputs[0]).shape.rank() < 5).then_some(0),
-        (_, Layout::ChannelsLast) => graph.last_op(node).map(|_| 0),
+        (_, Layout::ChannelsLast) => graph.channels_last_op(node).map(|_| 0),
         (_, Layout::ChannelsBlocked(_)) => None,
     }
 }
@@ -71,7 +72,7 @@ pub(super) fn time(graph: &Graph, node: &Node, layout: Layout, workspace: Option
 /// What a concatenation costs: nothing where its parts are made where they belong.
 fn copied(graph: &Graph, node: &Node, layout: Layout) -> Option<u64> {
     let op = match layout {
-        Layout::ChannelsLast => graph.last_op(node)?,
+        Layout::ChannelsLast => graph.channels_last_op(node)?,
         _ => node.op.clone(),
     };
     let ty = |value: ValueId| {

@@ -324,7 +324,7 @@ impl Target for CudaTarget {
                 ReduceKind::Mean | ReduceKind::Max | ReduceKind::Min => HalfSupport::Follow,
                 _ => HalfSupport::None,
             },
-            other if follows(other) => HalfSupport::Follow,
+            _ if follows(graph, node) => HalfSupport::Follow,
             _ => HalfSupport::None,
         }
     }
