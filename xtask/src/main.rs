@@ -55,7 +55,8 @@ fn main() -> ExitCode {
             Some(folder) => pack::run(Path::new(folder), &rest[2..]),
             None => Err("--pack takes the folder that is to be made".into()),
         },
-        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "gpu-check" | "target" => {
+        "gpu-check" => compile::gpu_check(&rest),
+        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "target" => {
             compile::run(&command, &rest)
         }
         "test" => test::run(&rest),

@@ -9,13 +9,26 @@ use crate::{cargo, check, target};
 
 /// Builds the programs and lays them into a folder, with a script that runs `gpu-check` with these words.
 pub(crate) fn run(folder: &Path, words: &[String]) -> Result<u8, String> {
-    check("the build", cargo().args(["build", "--quiet", "--release", "-p", "prestow-cli", "-p", "prestow-runner"]))?;
+    check(
+        "the build",
+        cargo().args([
+            "build",
+            "--quiet",
+            "--release",
+            "-p",
+            "prestow-cli",
+            "-p",
+            "prestow-runner",
+            "-p",
+            "prestow-gpu-check",
+        ]),
+    )?;
     let told = |path: &Path| {
         let path = path.display().to_string();
         move |error: std::io::Error| format!("{path}: {error}")
     };
     fs::create_dir_all(folder).map_err(told(folder))?;
-    for program in ["prestow", "prestow-runner"] {
+    for program in ["prestow-gpu-check", "prestow", "prestow-runner"] {
         let (from, to) = (target().join("release").join(program), folder.join(program));
         fs::copy(&from, &to).map_err(told(&to))?;
     }
@@ -34,7 +47,7 @@ fn text(words: &[String]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{}' ", word.replace('\'', r"'\''"))).collect();
     format!(
         "#!/bin/sh\n# Needs NVIDIA's driver, and its libraries where Python's packages or a toolkit have them.\n\
-         cd \"$(dirname \"$0\")\" || exit 2\nexec ./prestow gpu-check {}-o report.json \"$@\"\n",
+         cd \"$(dirname \"$0\")\" || exit 2\nexec ./prestow-gpu-check {}-o report.json \"$@\"\n",
         quoted.concat()
     )
 }
@@ -53,10 +66,10 @@ mod tests {
             fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
         };
         write("check", &text(&words));
-        write("prestow", "#!/bin/sh\nfor word; do echo \"[$word]\"; done\n");
+        write("prestow-gpu-check", "#!/bin/sh\nfor word; do echo \"[$word]\"; done\n");
         let out = std::process::Command::new(folder.join("check")).arg("--json").current_dir("/").output().unwrap();
         fs::remove_dir_all(&folder).unwrap();
         let said = String::from_utf8(out.stdout).unwrap();
-        assert_eq!(said, "[gpu-check]\n[resnet50]\n[--python]\n[/a b/it's]\n[-o]\n[report.json]\n[--json]\n");
+        assert_eq!(said, "[resnet50]\n[--python]\n[/a b/it's]\n[-o]\n[report.json]\n[--json]\n");
     }
 }

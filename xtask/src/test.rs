@@ -69,7 +69,10 @@ fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, Strin
     std::fs::write(&skips, "").map_err(|error| format!("cannot write `{}`: {error}", skips.display()))?;
 
     // Whole executables are tested too.
-    check("the build", cargo().args(["build", "--release", "-p", "prestow-cli", "-p", "prestow-runner"]))?;
+    check(
+        "the build",
+        cargo().args(["build", "--release", "-p", "prestow-cli", "-p", "prestow-runner", "-p", "prestow-gpu-check"]),
+    )?;
     let mut command = cargo();
     command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
     command.args(words).env(SKIPPED, &skips).stdout(Stdio::piped());

@@ -9,7 +9,9 @@
 
 mod budget;
 mod executable;
+pub mod gpu;
 pub mod source;
+mod tune_cache;
 
 use arena::{Aim, Limits};
 use ir::{Graph, Node, NodeId, Op};
@@ -22,6 +24,7 @@ use types::{Bytes, Certificate, DType, Preprocess};
 use budget::Cuts;
 pub use budget::{Fit, Region};
 pub use executable::{Program, write_executable};
+pub use tune_cache::{TuneOutcome, default_tune_cache, read_tune_rows};
 
 /// A model, ready to be compiled.
 #[derive(Clone, Debug)]

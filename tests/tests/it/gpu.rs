@@ -553,8 +553,8 @@ fn networks_are_checked_by_one_command() {
     let Some(mocked) = Mocked::new(test, "gpu-check", graph, How { code: None, ..How::default() }) else { return };
     let report = mocked.folder.join("report.json");
     let check = |more: &[&str], fail: &str| {
-        let mut command = without_libraries(&program("prestow"));
-        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2"]).args(more).args(["--peers", "none"]);
+        let mut command = without_libraries(&program("prestow-gpu-check"));
+        command.args(["lenet", "--batch", "2", "--iters", "2"]).args(more).args(["--peers", "none"]);
         if !more.contains(&"--dtype") {
             command.args(["--dtype", "f32"]);
         }
@@ -602,22 +602,9 @@ fn networks_are_checked_with_cudnn() {
     let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
     let graph = compiler::source::load(&request).expect("it has a name").graph;
     let Some(mocked) = Mocked::new(test, "gpu-check-cudnn", graph, with_cudnn(None)) else { return };
-    let mut command = without_libraries(&program("prestow"));
+    let mut command = without_libraries(&program("prestow-gpu-check"));
     command
-        .args([
-            "gpu-check",
-            "lenet",
-            "--batch",
-            "2",
-            "--iters",
-            "2",
-            "--cudnn",
-            "--dtype",
-            "f32",
-            "--peers",
-            "none",
-            "--data",
-        ])
+        .args(["lenet", "--batch", "2", "--iters", "2", "--cudnn", "--dtype", "f32", "--peers", "none", "--data"])
         .arg(root().join("data"));
     command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
     let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");

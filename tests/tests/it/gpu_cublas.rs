@@ -385,12 +385,8 @@ fn products_are_cublaslts_where_that_is_asked_for() {
     let mocked = Mocked::new(test, "gpu-cublas-check", graph, how).expect("there is a compiler");
     let report = mocked.folder.join("report.json");
     let check = |words: &[&str]| {
-        let mut command = without_libraries(&program("prestow"));
-        command
-            .args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"])
-            .args(words)
-            .arg("-o")
-            .arg(&report);
+        let mut command = without_libraries(&program("prestow-gpu-check"));
+        command.args(["lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"]).args(words).arg("-o").arg(&report);
         command.args(["--peers", "none", "--data"]).arg(root().join("data"));
         command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
         let out = command.env("PRESTOW_MOCK_TRACE", mocked.folder.join("trace")).output().expect("it is built");

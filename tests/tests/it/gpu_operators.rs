@@ -1,4 +1,4 @@
-//! `prestow gpu-check --operators` on a driver without a GPU, with a compiler that makes the shim's kernels of whatever it is
+//! `prestow-gpu-check --operators` on a driver without a GPU, with a compiler that makes the shim's kernels of whatever it is
 //! given: what is right, wrong, refused and failed is told as such.
 
 use std::path::PathBuf;
@@ -46,8 +46,8 @@ impl Said {
 fn check(tools: &std::path::Path, words: &[&str], variables: &[(&str, &str)]) -> Said {
     let file = tools.join("report.json");
     let _ = std::fs::remove_file(&file);
-    let mut command = without_libraries(&program("prestow"));
-    command.arg("gpu-check").args(words).args(["--peers", "none"]);
+    let mut command = without_libraries(&program("prestow-gpu-check"));
+    command.args(words).args(["--peers", "none"]);
     if !words.contains(&"--dtype") {
         command.args(["--dtype", "f32"]);
     }
@@ -96,7 +96,7 @@ fn operators_are_checked_by_one_command() {
     // A product of rounded operands is off by something.
     let rows = said.report["operators"].as_array().expect("there are rows");
     let rounded = rows.iter().find(|row| row["dtype"] == "tf32" && row["case"] == "tiled matmul 65x17x63");
-    assert!(rounded.is_some_and(|row| row["part"].as_f64().is_some_and(|part| 0.01 < part && part <= 1.0)));
+    assert!(rounded.is_some_and(|row| row["of_tolerance"].as_f64().is_some_and(|part| 0.01 < part && part <= 1.0)));
     let sums = said.report["operators_summary"].as_array().expect("there are sums");
     let dtypes: Vec<&str> = sums.iter().filter_map(|sum| sum["dtype"].as_str()).collect();
     assert_eq!(dtypes, ["f32", "tf32", "f16", "bf16"]);

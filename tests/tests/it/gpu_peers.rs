@@ -1,4 +1,4 @@
-//! `prestow gpu-check` beside other runtimes, on a driver without a GPU.
+//! Baselines of `prestow-gpu-check`, on the driver's mock.
 
 use std::process::Command;
 
@@ -22,8 +22,8 @@ fn other_runtimes_are_run_beside() {
     };
     let (report, script) = (mocked.folder.join("report.json"), mocked.folder.join("python"));
     let check = |more: &[&str]| {
-        let mut command = without_libraries(&program("prestow"));
-        command.args(["gpu-check", "lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"]).args(more);
+        let mut command = without_libraries(&program("prestow-gpu-check"));
+        command.args(["lenet", "--batch", "2", "--iters", "2", "--dtype", "f32"]).args(more);
         command.arg("--data").arg(root().join("data")).arg("-o").arg(&report).env("LD_LIBRARY_PATH", &mocked.folder);
         // Scripts are run by what there is.
         command.env("PATH", crate::environment("PATH").unwrap_or_default());
@@ -36,7 +36,7 @@ fn other_runtimes_are_run_beside() {
             "#!/bin/sh\ncase \"$2\" in\n--list) echo '{{\"torch-eager\": {{\"version\": \"7.1\"}}, \"torch-compile\": \
              {{\"version\": \"7.1\"}}, \"onnxruntime\": {{\"missing\": \"no module\"}}}}'; exit;;\nesac\n{more}\n\
              echo '{{\"load_ms\": 1.0, \"how\": \"as it is\"}}'\nwhile read command word; do case $command in\n\
-             run) echo 50000 50000;;\nflow) echo 40000;;\nsave) {save}; echo saved;;\nesac; done\n"
+             run) echo 50000 50000;;\nqueue) echo 40000;;\nsave) {save}; echo saved;;\nesac; done\n"
         );
         std::fs::write(&script, text).expect("the folder is ours");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -46,18 +46,18 @@ fn other_runtimes_are_run_beside() {
     let peers = || -> Vec<serde_json::Value> {
         let report: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&report).expect("it is written")).expect("it is JSON");
-        assert_eq!(report["peers"]["onnxruntime"]["missing"], "no module");
-        report["networks"][0]["peers"].as_array().expect("a list").clone()
+        assert_eq!(report["baselines"]["onnxruntime"]["missing"], "no module");
+        report["networks"][0]["baselines"].as_array().expect("a list").clone()
     };
     // What it gives back is what it was given: a network's own inputs and no logits.
     stand_in("cp \"$word/in-0.npy\" \"$word/0.npy\"", "");
     let (code, said, _) = check(&["--python", python]);
     assert!(
-        code == Some(0) && said.contains("beside torch-eager 7.1") && said.contains("without onnxruntime"),
+        code == Some(0) && said.contains("baseline torch-eager 7.1") && said.contains("no baseline onnxruntime"),
         "{said}"
     );
     assert!(said.contains("torch-eager    is not compared: its result 0 is"), "{said}");
-    assert!(peers().iter().all(|peer| peer["refused"].is_string()) && !said.contains("in those of"), "{said}");
+    assert!(peers().iter().all(|peer| peer["refused"].is_string()) && !said.contains("relative to"), "{said}");
     // Right results, by the processor's own kernels on the same inputs.
     let want = mocked.folder.join("want.npy");
     let keep = format!("cp \"$word\"/in-0.npy \"{}\"; rm -f \"$word/0.npy\"", want.display());
@@ -69,17 +69,20 @@ fn other_runtimes_are_run_beside() {
     std::fs::write(&want, npy::write(&results[0])).expect("the folder is ours");
     stand_in(&format!("cp \"{}\" \"$word/0.npy\"", want.display()), "");
     let (code, said, _) = check(&["--python", python]);
-    assert!(code == Some(0) && said.contains("torch-compile  50000.0000 ms a run, 40000.0000 ms one behind"), "{said}");
+    assert!(
+        code == Some(0) && said.contains("torch-compile  50000.0000 ms a run, 40000.0000 ms back to back"),
+        "{said}"
+    );
     let rows = peers();
-    assert_eq!(rows.iter().map(|peer| &peer["name"]).collect::<Vec<_>>(), ["torch-compile", "torch-eager"]);
+    assert_eq!(rows.iter().map(|peer| &peer["name"]).collect::<Vec<_>>(), ["torch-eager", "torch-compile"]);
     for peer in &rows {
         let number = |key: &str| peer[key].as_f64().unwrap_or_else(|| panic!("{key}: {peer}"));
         assert!((number("latency_ratio") - number("our_latency_ms") / 50000.0).abs() < 1e-12, "{peer}");
-        assert!((number("throughput_ratio") - 40000.0 / number("our_flow_ms")).abs() < 1e-6, "{peer}");
+        assert!((number("throughput_ratio") - 40000.0 / number("our_back_to_back_ms")).abs() < 1e-6, "{peer}");
         assert!(number("difference") < 1e-4, "{peer}");
     }
     // Both of PyTorch's ran, so that there is a table of how ours stands.
-    assert!(said.contains("throughput in those of the faster of PyTorch's two"), "{said}");
+    assert!(said.contains("throughput relative to the faster mode of PyTorch"), "{said}");
     // One that refuses a network, one that never answers, one that ends.
     stand_in(
         "",
@@ -87,7 +90,7 @@ fn other_runtimes_are_run_beside() {
     );
     let (code, said, _) = check(&["--python", python, "--peer-seconds", "1"]);
     assert!(code == Some(0) && said.contains("is not compared: Refused: no such thing"), "{said}");
-    assert!(said.contains("is not compared: it says nothing for 1 s (--peer-seconds)"), "{said}");
+    assert!(said.contains("is not compared: no answer within 1 s (--baseline-seconds)"), "{said}");
     stand_in("exit", "");
     let (code, said, _) = check(&["--python", python, "--peers", "torch-eager"]);
     assert!(code == Some(0) && said.contains("is not compared: it has ended"), "{said}");
@@ -105,6 +108,6 @@ fn other_runtimes_are_run_beside() {
         return skip(test, "`python3` is not installed");
     }
     let (code, said, _) = check(&["--python", "python3"]);
-    assert!(code == Some(0) && said.contains("without torch-eager: "), "{said}");
+    assert!(code == Some(0) && said.contains("no baseline torch-eager: "), "{said}");
     assert!(!said.contains("it has ended") && !said.contains("answers"), "{said}");
 }

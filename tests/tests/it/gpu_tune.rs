@@ -21,14 +21,15 @@ fn what_is_fastest_on_the_gpu_at_hand_is_taken_and_kept() {
     let how = How { code: None, cudnn: Some(Math::Strict), cublas, dtype: DType::F32, ..How::default() };
     let Some(mocked) = Mocked::new(test, "gpu-tune", graph, how) else { return };
     let own = |name: &str| mocked.folder.join(name).to_str().expect("it is text").to_string();
-    let prestow = |words: &[&str], more: &[(&str, &str)]| {
-        let mut command = without_libraries(&program("prestow"));
+    let run = |name: &str, words: &[&str], more: &[(&str, &str)]| {
+        let mut command = without_libraries(&program(name));
         command.args(words).arg("--data").arg(root().join("data"));
         command.env("LD_LIBRARY_PATH", &mocked.folder).env("PRESTOW_CUDA_LIBS", &mocked.folder);
         command.env("PRESTOW_MOCK_CUDNN_SLOW", "4").env("PRESTOW_MOCK_CUBLAS_ALGORITHMS", "two");
         let out = command.envs(more.iter().copied()).output().expect("it is built");
         (out.status.code(), text(&out.stdout), text(&out.stderr))
     };
+    let prestow = |words: &[&str], more: &[(&str, &str)]| run("prestow", words, more);
     let (facts, cache) = (own("mock.json"), own("tuned-gpu.tsv"));
     assert_eq!(prestow(&["target", "record", "-o", &facts], &[]).0, Some(0));
     let compile = |exe: &str, more: &[&str]| {
@@ -91,9 +92,9 @@ fn what_is_fastest_on_the_gpu_at_hand_is_taken_and_kept() {
     assert!(code == Some(0) && said.contains(&format!("{layers} of them measured")), "{said}");
     assert!(read(&first) == read(&again), "the same choices");
     // The same where networks are checked.
-    let words = ["gpu-check", "lenet", "--batch", "2", "--dtype", "f32", "--iters", "1", "--peers", "none"];
+    let words = ["lenet", "--batch", "2", "--dtype", "f32", "--iters", "1", "--peers", "none"];
     let more = ["--cudnn", "--cublas", "--cublas-workspace", "1MiB", "--tune=0.05", "--tune-cache", &cache];
-    let (code, said, errors) = prestow(&[&words[..], &more[..]].concat(), &[]);
+    let (code, said, errors) = run("prestow-gpu-check", &[&words[..], &more[..]].concat(), &[]);
     assert!(code == Some(0) && said.contains("  equal\n") && !errors.contains("tuning"), "{said}{errors}");
 
     // What is not to be had.

@@ -138,7 +138,6 @@ fn what_halves_cannot_do_is_refused() {
         (&["compile", "lenet", "--dtype", "i8"][..], "f32, f16, bf16"),
         (&["compile", "lenet", "--dtype", "f32,f16"], "what-if"),
         (&["compile", "lenet", "--target", "cuda:sm_90", "--dtype", "f16", "--tune"], "--tune"),
-        (&["gpu-check", "lenet", "--dtype", "f32,i8"], "tf32, f16, bf16"),
         (&["compile", "lenet", "--dtype", "f16", "--budget", "1MiB"], "--budget"),
         (&["compile", "lenet", "--dtype", "bf16", "--tune"], "--tune"),
         (&["export", "lenet", "--dtype", "bf16", "-o", "x.onnx"], "--dtype"),

@@ -1,9 +1,8 @@
 //! Command lines to [`Command`]s. All words are judged before anything is done.
 
-mod gpu_check;
-
 use std::path::PathBuf;
 
+use compiler::gpu::{Libraries, Precision};
 use compiler::source::{Request, Weights};
 use cpu::Level;
 use cuda::{Facts, Math};
@@ -11,9 +10,7 @@ use lexopt::prelude::*;
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
 use report::Request as Report;
-use types::{Bytes, DType, Shape};
-
-pub(crate) use gpu_check::GpuCheck;
+use types::{Bytes, Shape};
 
 /// What is asked of the compiler.
 pub(crate) enum Command {
@@ -24,7 +21,6 @@ pub(crate) enum Command {
     Diff(Box<Compare>),
     WhatIf(Box<WhatIf>),
     Profile(Box<Profile>),
-    GpuCheck(Box<GpuCheck>),
     Record(Record),
     Help,
     Version,
@@ -46,7 +42,7 @@ pub(crate) struct Compile {
     pub(crate) verbose: bool,
     pub(crate) exact: bool,
     /// Several, distinct ones, for what-if alone.
-    pub(crate) dtypes: Vec<Numbers>,
+    pub(crate) dtypes: Vec<Precision>,
     /// Distinct; none means what the model says.
     pub(crate) batches: Vec<usize>,
     pub(crate) tune: Option<Tune>,
@@ -58,54 +54,6 @@ pub(crate) struct Gpu {
     pub(crate) target: CudaTarget,
     /// One of them, by its file of facts; none where the plan is for all of the architecture.
     pub(crate) facts: Option<(PathBuf, Facts)>,
-}
-
-/// How numbers are stored between kernels, and taken by products and convolutions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numbers {
-    /// As this dtype: `f32` or halves.
-    Stored(DType),
-    /// As `f32`, with operands rounded where a GPU's tensor cores multiply them.
-    Tf32,
-}
-
-impl Numbers {
-    pub(crate) const F32: Numbers = Numbers::Stored(DType::F32);
-    /// All that a GPU computes with.
-    pub(crate) const ALL: [Numbers; 4] =
-        [Numbers::F32, Numbers::Tf32, Numbers::Stored(DType::F16), Numbers::Stored(DType::Bf16)];
-
-    /// What is stored.
-    pub(crate) fn dtype(self) -> DType {
-        match self {
-            Numbers::Stored(dtype) => dtype,
-            Numbers::Tf32 => DType::F32,
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Numbers::Stored(dtype) => dtype.name(),
-            Numbers::Tf32 => "tf32",
-        }
-    }
-
-    /// A target for them.
-    pub(crate) fn on(self, target: CudaTarget) -> CudaTarget {
-        let target = target.storing(self.dtype());
-        if self == Numbers::Tf32 { target.rounding() } else { target }
-    }
-}
-
-/// NVIDIA's libraries that are asked for, and how they may compute.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Libraries {
-    /// None where convolutions are emitted.
-    pub(crate) cudnn: Option<Math>,
-    /// None where products are emitted.
-    pub(crate) cublas: Option<Math>,
-    /// The most workspace of a product of cuBLASLt's; none: what NVIDIA recommends.
-    pub(crate) cublas_workspace: Option<Bytes>,
 }
 
 /// How layers are measured.
@@ -185,7 +133,6 @@ usage: prestow compile MODEL|FILE [flags]          write one planned executable;
                                                    (either form), TBD's log
        prestow profile analysis FILE...            sums by TBD's keywords
        prestow profile entries FILE [flags]        the largest entries by category
-       prestow gpu-check [MODEL]... [flags]        operators and networks on the GPU at hand: results, memory and speed
        prestow target record [flags]               the facts of the GPU at hand, as a file for --target
 
 compile: --batch N[,N...]      the first extent of the inputs (default 1); several share one arena and the weights
@@ -229,21 +176,6 @@ what-if: the flags of compile for the model, --dtype f32,f16 for each, and
          --fits BYTES          the largest batch that fits, as 8GiB; exit code 1 if one that was asked for does not
          --csv, --svg, --html FILE
                                the table, the curve, a page with both and the largest plan that fits
-gpu-check: MODEL...            these networks alone; without any, and without the next two, all operators and all networks
-           --operators         the cases of every operator, and no networks but those that are named
-           --only TEXT         of these cases those with TEXT in their names; repeat for several
-           --batch N[,N...]    default 1, and 1,64 where other runtimes are run beside
-           --dtype f32,tf32,f16,bf16
-                               default all four
-           --cudnn[=tf32], --cublas[=tf32], --cublas-workspace BYTES
-           --tune[=SECONDS], --tune-cache FILE
-                               as for compile, for each network
-           --iters N           runs that are timed (default 50)
-           --python FILE       the Python that has PyTorch and ONNX Runtime (default that of VIRTUAL_ENV, or python3)
-           --peers NAMES       torch-eager,torch-compile,onnxruntime (default all that are there), or none; beside the
-                               networks that are named, or if none is: resnet50, mobilenet_v2, densenet121, vgg16, bert_base
-           --peer-seconds N    how long one of them may take to load a network (default 900)
-           --device N, --data DIR, -o FILE (the report as JSON, written anew as it grows)
 target record: --device N, --data DIR, -o FILE
 diff:    --batch N, --top K, --width N, --html FILE
 profile: --batch N             of an executable with several
@@ -280,11 +212,10 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
         "diff" => parse_diff(words),
         "what-if" => parse_what_if(words),
         "profile" => parse_profile(words),
-        "gpu-check" => gpu_check::parse(words),
         "target" => parse_record(words),
         other => Err(format!(
-            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if, profile, gpu-check \
-             and target"
+            "`{other}` is not a command; there are compile, export, models, arena, diff, what-if, profile and \
+             target"
         )),
     }
 }
@@ -415,7 +346,7 @@ fn parse_export(words: lexopt::Parser) -> Result<Command, String> {
                 || compile.dump_ir.is_some()
                 || compile.budget.is_some()
                 || compile.tune.is_some();
-            let plain = compile.dtypes == [Numbers::F32] && !compile.exact && compile.device.is_none();
+            let plain = compile.dtypes == [Precision::F32] && !compile.exact && compile.device.is_none();
             if planned || !plain || compile.level != CpuTarget::new().level || 1 < compile.batches.len() {
                 let flags = "--target, --dtype, --budget, --exact, --tune, --runner, --dump-ir and several batches";
                 return Err(format!("export writes the model as it is; leave out {flags}"));
@@ -461,7 +392,7 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     let (mut tune, mut tune_threads, mut tune_cache) = (None, None, None);
     let (mut level, mut device) = (CpuTarget::new().level, None);
     let (mut libraries, mut verbose) = (Libraries::default(), false);
-    let mut dtypes = vec![Numbers::F32];
+    let mut dtypes = vec![Precision::F32];
     while let Some(word) = words.next().map_err(text)? {
         match word {
             Value(word) if model.is_none() => model = Some(word.string().map_err(text)?),
@@ -491,9 +422,9 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
                 let word = text_value(&mut words)?;
                 budget = Some(word.parse().map_err(|error| format!("--budget: {error}"))?);
             }
-            Long(flag) if Libraries::takes(flag) => {
+            Long(flag) if is_of_libraries(flag) => {
                 let flag = flag.to_string();
-                libraries.set(&flag, &mut words)?;
+                set_library(&mut libraries, &flag, &mut words)?;
             }
             Long("verbose") => verbose = true,
             Long("exact") => exact = true,
@@ -541,18 +472,18 @@ fn parse_compile(mut words: lexopt::Parser) -> Result<Command, String> {
     if verbose && libraries.cudnn.is_none() && libraries.cublas.is_none() {
         return Err("--verbose tells what --cudnn and --cublas, which are missing, leave to other kernels".into());
     }
-    if dtypes.contains(&Numbers::Tf32) && device.is_none() {
+    if dtypes.contains(&Precision::Tf32) && device.is_none() {
         let gpus = architectures();
         return Err(format!("--dtype tf32 is for GPUs' tensor cores: name one with --target, as {gpus} or FILE.json"));
     }
-    if dtypes.contains(&Numbers::Tf32) && exact {
+    if dtypes.contains(&Precision::Tf32) && exact {
         return Err("--dtype tf32 and --exact exclude each other".into());
     }
-    let libraries = libraries.settled(exact, &dtypes)?;
-    if tune.is_some() && device.is_none() && dtypes != [Numbers::F32] {
+    let libraries = libraries.resolve(exact, &dtypes)?;
+    if tune.is_some() && device.is_none() && dtypes != [Precision::F32] {
         return Err("--tune chooses among algorithms for f32; leave out --tune or --dtype".into());
     }
-    if budget.is_some() && device.is_none() && dtypes != [Numbers::F32] {
+    if budget.is_some() && device.is_none() && dtypes != [Precision::F32] {
         return Err(
             "--budget and --dtype exclude each other on processors: what saves memory at the cost of time is there for \
              f32 alone"
@@ -599,72 +530,39 @@ fn parse_batches(given: &str) -> Result<Vec<usize>, String> {
     Ok(batches)
 }
 
-fn parse_dtypes(given: &str) -> Result<Vec<Numbers>, String> {
+fn parse_dtypes(given: &str) -> Result<Vec<Precision>, String> {
     let mut all = Vec::new();
     for name in given.split(',') {
-        let stored = || name.trim().parse().ok().filter(|dtype: &DType| *dtype == DType::F32 || dtype.is_half());
-        let numbers = if name.trim() == "tf32" { Some(Numbers::Tf32) } else { stored().map(Numbers::Stored) };
-        let numbers =
-            numbers.ok_or_else(|| format!("--dtype {given} is not supported; there are f32, tf32, f16, bf16"))?;
-        if all.contains(&numbers) {
-            return Err(format!("--dtype names {} twice", numbers.name()));
+        let precision: Precision = name.parse().map_err(|error| format!("--dtype {given}: {error}"))?;
+        if all.contains(&precision) {
+            return Err(format!("--dtype names {precision} twice"));
         }
-        all.push(numbers);
+        all.push(precision);
     }
     Ok(all)
 }
 
-impl Libraries {
-    /// Whether a flag is about them.
-    fn takes(flag: &str) -> bool {
-        ["cudnn", "cublas", "cublas-workspace"].contains(&flag)
-    }
+/// Whether a flag is about libraries.
+fn is_of_libraries(flag: &str) -> bool {
+    ["cudnn", "cublas", "cublas-workspace"].contains(&flag)
+}
 
-    /// Takes a flag.
-    fn set(&mut self, flag: &str, words: &mut lexopt::Parser) -> Result<(), String> {
-        let mut math = || match words.optional_value().as_ref().map(|given| given.to_string_lossy()) {
-            None => Ok(Some(Math::Strict)),
-            Some(word) if word == "tf32" => Ok(Some(Math::Tf32)),
-            Some(word) => Err(format!("--{flag} takes nothing or tf32, as --{flag}=tf32, not `{word}`")),
-        };
-        match flag {
-            "cudnn" => self.cudnn = math()?,
-            "cublas" => self.cublas = math()?,
-            _ => {
-                let word = text_value(words)?;
-                self.cublas_workspace = Some(word.parse().map_err(|error| format!("--{flag}: {error}"))?);
-            }
+/// Takes a flag about libraries.
+fn set_library(libraries: &mut Libraries, flag: &str, words: &mut lexopt::Parser) -> Result<(), String> {
+    let mut math = || match words.optional_value().as_ref().map(|given| given.to_string_lossy()) {
+        None => Ok(Some(Math::Strict)),
+        Some(word) if word == "tf32" => Ok(Some(Math::Tf32)),
+        Some(word) => Err(format!("--{flag} takes nothing or tf32, as --{flag}=tf32, not `{word}`")),
+    };
+    match flag {
+        "cudnn" => libraries.cudnn = math()?,
+        "cublas" => libraries.cublas = math()?,
+        _ => {
+            let word = text_value(words)?;
+            libraries.cublas_workspace = Some(word.parse().map_err(|error| format!("--{flag}: {error}"))?);
         }
-        Ok(())
     }
-
-    /// How they compute for one of the `--dtype`s.
-    pub(crate) fn of(mut self, numbers: Numbers) -> Libraries {
-        if numbers == Numbers::Tf32 {
-            [&mut self.cudnn, &mut self.cublas].into_iter().flatten().for_each(|math| *math = Math::Tf32);
-        }
-        self
-    }
-
-    /// With what other flags say about them.
-    fn settled(mut self, exact: bool, dtypes: &[Numbers]) -> Result<Libraries, String> {
-        if self.cublas.is_none() && self.cublas_workspace.is_some() {
-            return Err("--cublas-workspace says how much --cublas, which is missing, may take".into());
-        }
-        for (flag, math) in [("--cudnn", &mut self.cudnn), ("--cublas", &mut self.cublas)] {
-            match math {
-                Some(Math::Tf32) if exact => return Err(format!("{flag}=tf32 and --exact exclude each other")),
-                Some(Math::Tf32) if dtypes.iter().any(|numbers| numbers.dtype().is_half()) => {
-                    return Err(format!(
-                        "{flag}=tf32 rounds operands of f32, and --dtype stores halves; leave out one of them"
-                    ));
-                }
-                Some(Math::Strict) if exact => *math = Some(Math::Exact),
-                _ => {}
-            }
-        }
-        Ok(self)
-    }
+    Ok(())
 }
 
 fn parse_seconds(given: std::ffi::OsString) -> Result<f64, String> {

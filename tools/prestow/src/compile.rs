@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use compiler::{Compiled, Fit, Program, Region, source};
+use compiler::gpu::{self, GpuCompiler, TuneOptions, library_places};
+use compiler::{Compiled, Fit, Program, Region, TuneOutcome, source};
 use cpu::Level;
 use lower::Target;
 use lower::cpu::CpuTarget;
@@ -13,10 +14,9 @@ use serde_json::json;
 use types::Bytes;
 
 use crate::arguments::{Compile, Gpu, Tune};
-use crate::device::{self, Device, Left, Library};
+use crate::device::{self, Left, Library};
 use crate::dump::Dump;
-use crate::tune::{self, Outcome};
-use crate::tune_gpu;
+use crate::tune;
 
 /// Compiles and says what came of it.
 #[expect(clippy::disallowed_methods, reason = "how long compiling takes is told, and goes nowhere else")]
@@ -31,7 +31,8 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     let libraries = request.libraries.of(numbers);
     let facts = gpu.and_then(|gpu| gpu.facts.as_ref());
     let properties = facts.map(|(_, facts)| &facts.device);
-    let find = |gpu: &Gpu| Device::find(numbers.on(gpu.target.clone()), libraries, properties, &request.source.data);
+    let places = library_places(&request.source.data);
+    let find = |gpu: &Gpu| GpuCompiler::find(numbers.configure(gpu.target.clone()), libraries, properties, &places);
     let mut device = gpu.map(find).transpose()?;
     let mut dump = request.dump_ir.as_deref().map(Dump::new).transpose()?;
     let (dtype, pictures) = (numbers.dtype(), request.batches.iter().copied().min());
@@ -86,7 +87,7 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
     }
     let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
     let program = Program::join(compiled);
-    let cudnn = device.as_ref().and_then(|device| device.cudnn.clone());
+    let cudnn = device.as_ref().and_then(GpuCompiler::cudnn_version);
     if let Some(note) = facts.and_then(|(file, facts)| device::other_version(file, facts, cudnn.as_deref())) {
         eprintln!("note: {note}");
     }
@@ -123,9 +124,9 @@ pub(crate) fn compile(request: &Compile) -> Result<String, String> {
 fn tune_on_gpu(
     request: &Compile,
     how: &Tune,
-    device: &mut Device,
+    device: &mut GpuCompiler,
     batches: &[Option<usize>],
-) -> Result<Outcome, String> {
+) -> Result<TuneOutcome, String> {
     let gpu = cuda::driver::Gpu::open(0).map_err(|error| format!("--tune measures on a GPU: {error}"))?;
     let compiled = |&batch: &Option<usize>| {
         let model = source::load(&source::Request { batch, ..request.source.clone() });
@@ -134,9 +135,10 @@ fn tune_on_gpu(
     };
     let compiled: Vec<Compiled> = batches.iter().map(compiled).collect::<Result<_, String>>()?;
     let plans: Vec<&Plan> = compiled.iter().map(|compiled| &compiled.plan).collect();
-    let places = device::places(&request.source.data);
-    let how = tune_gpu::How { seconds: how.seconds, cache: how.cache.as_deref(), places: &places };
-    tune_gpu::tune(device, &gpu, &plans, &how)
+    let places = library_places(&request.source.data);
+    let progress = |line: &str| eprintln!("{line}");
+    let (seconds, cache) = (how.seconds, how.cache.as_deref());
+    gpu::tune(device, &gpu, &plans, &TuneOptions { seconds, cache, places: &places, progress: &progress })
 }
 
 /// The bytes of the runner for a level's architecture.
@@ -191,7 +193,7 @@ fn output_path(request: &Compile) -> Result<PathBuf, String> {
 fn as_json(
     program: &Program,
     fits: &[Option<Fit>],
-    tuning: Option<&Outcome>,
+    tuning: Option<&TuneOutcome>,
     output: &Path,
     seconds: f64,
 ) -> serde_json::Value {
@@ -200,7 +202,7 @@ fn as_json(
     let mut report = plans[0].take();
     report["output"] = json!(output);
     report["compile_ms"] = json!(seconds * 1e3);
-    if let Some(Outcome { measured, known, changed, cache, .. }) = tuning {
+    if let Some(TuneOutcome { measured, known, changed, cache, .. }) = tuning {
         let layers = measured + known;
         report["tuned"] = json!({ "layers": layers, "measured": measured, "changed": changed, "cache": cache });
     }
@@ -239,7 +241,7 @@ fn wrote(output: &Path, seconds: f64) -> String {
     format!("wrote {} in {seconds:.2} s; run it\n", output.display())
 }
 
-fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, device: &str) -> String {
+fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&TuneOutcome>, device: &str) -> String {
     let mut text = String::new();
     for (plan, fit) in program.plans.iter().zip(fits) {
         let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
@@ -270,7 +272,7 @@ fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&Outcome>, de
         let _ = writeln!(text, "one arena for all: {}", shared_arena(program));
     }
     text.push_str(device);
-    if let Some(Outcome { measured, known, changed, cache, .. }) = tuning {
+    if let Some(TuneOutcome { measured, known, changed, cache, .. }) = tuning {
         let layers = measured + known;
         let _ = writeln!(
             text,

@@ -1,88 +1,15 @@
 //! GPUs to compile for: the emitted kernels of a plan become machine code in it, and a GPU's facts say whether it has room.
 
 use std::path::Path;
-use std::rc::Rc;
 
 use compiler::Program;
-use cuda::cudnn::Planner;
-use cuda::nvrtc::Compiler;
-use cuda::{Facts, Places, Properties};
-use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, EMITTED_CONVS, EMITTED_PRODUCTS, assemble};
-use plan::{DeviceCode, Plan, Step};
+use compiler::gpu::Libraries;
+use cuda::Facts;
+use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV, CudaTarget, EMITTED_CONVS, EMITTED_PRODUCTS};
+use plan::{Plan, Step};
 use types::Bytes;
 
-use crate::arguments::Libraries;
 use crate::compile::shared_arena;
-
-/// A target with its compiler.
-pub(crate) struct Device {
-    pub(crate) target: CudaTarget,
-    compiler: Compiler,
-    /// cuDNN, where it is asked.
-    pub(crate) planner: Option<Rc<Planner>>,
-    /// The GPU's name, where the target is one GPU.
-    pub(crate) named: Option<String>,
-    /// The version of cuDNN, where it is asked.
-    pub(crate) cudnn: Option<String>,
-}
-
-impl Device {
-    /// Finds the compiler, and cuDNN where it is asked for and the facts of a GPU are known.
-    pub(crate) fn find(
-        target: CudaTarget,
-        libraries: Libraries,
-        device: Option<&Properties>,
-        data: &Path,
-    ) -> Result<Device, String> {
-        let compiler = Compiler::find(&places(data)).map_err(|error| error.to_string())?;
-        let (target, planner) = with_libraries(target, libraries, device, data)?;
-        let cudnn = planner.as_ref().map(|planner| planner.version());
-        let named = device.map(|device| device.device_name.clone());
-        Ok(Device { target, compiler, planner, named, cudnn })
-    }
-
-    /// The compiler's version.
-    pub(crate) fn version(&self) -> Result<String, String> {
-        self.compiler.version().map_err(|error| error.to_string())
-    }
-
-    /// What makes machine code of a source, for as many threads as there are.
-    pub(crate) fn code(&self) -> impl Fn(&str, &str) -> Result<DeviceCode, String> + Sync + use<> {
-        let compiler = self.compiler;
-        move |source, arch| {
-            let cubin = compiler.compile(source, arch).map_err(|error| error.to_string())?;
-            Ok(DeviceCode { arch: cubin.arch, code: cubin.bytes })
-        }
-    }
-
-    /// Compiles the kernels of a plan and puts them into it; their source.
-    pub(crate) fn finish(&self, plan: &mut Plan) -> Result<String, String> {
-        let source = assemble([&mut *plan]);
-        plan.modules.push(self.code()(&source.text, self.target.arch())?);
-        Ok(source.text)
-    }
-}
-
-/// A target with the libraries that are asked for, and cuDNN itself. cuDNN is asked where the facts of a GPU are known;
-/// cuBLASLt is not asked before a plan runs.
-pub(crate) fn with_libraries(
-    mut target: CudaTarget,
-    libraries: Libraries,
-    device: Option<&Properties>,
-    data: &Path,
-) -> Result<(CudaTarget, Option<Rc<Planner>>), String> {
-    if let Some(math) = libraries.cublas {
-        target = target.with_cublas(math, libraries.cublas_workspace);
-    }
-    let Some((device, math)) = device.zip(libraries.cudnn) else { return Ok((target, None)) };
-    let planner = Rc::new(Planner::new(&places(data), device, math).map_err(|error| error.to_string())?);
-    Ok((target.with_cudnn(planner.clone()), Some(planner)))
-}
-
-/// Where NVIDIA's libraries may be: in folders of the environment, or where `cargo xtask fetch --cuda` put them.
-pub(crate) fn places(data: &Path) -> Places {
-    Places::of(|name| std::env::var_os(name)).with_environment(&data.join("cuda"))
-}
 
 /// The device memory that a program's one block takes.
 pub(crate) fn planned(program: &Program) -> Bytes {

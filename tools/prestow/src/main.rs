@@ -9,11 +9,9 @@ mod device;
 mod diff;
 mod dump;
 mod export;
-mod gpu_check;
 mod profiles;
 mod record;
 mod tune;
-mod tune_gpu;
 mod what_if;
 
 use std::io::Write;
@@ -42,7 +40,6 @@ fn main() -> ExitCode {
         Command::Diff(request) => diff::diff(&request),
         Command::WhatIf(request) => what_if::what_if(&request),
         Command::Profile(request) => profiles::profile(&request),
-        Command::GpuCheck(request) => gpu_check::gpu_check(&request),
         Command::Record(request) => record::record(&request).map(Answer::from),
         Command::Help => Ok(arguments::HELP.join(report::Request::HELP).into()),
         Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),

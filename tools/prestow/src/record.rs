@@ -1,19 +1,19 @@
 //! `prestow target record`: the facts of the GPU at hand, as a file that stands for it on machines without it.
 
+use compiler::gpu::library_places;
 use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
 
 use crate::arguments::Record;
-use crate::device;
 
 /// Asks the driver, and the libraries that are there.
 pub(crate) fn record(request: &Record) -> Result<String, String> {
     let gpu = cuda::driver::Gpu::open(request.device).map_err(|error| error.to_string())?;
     let mut facts = gpu.facts().map_err(|error| error.to_string())?;
-    if let Ok(compiler) = cuda::nvrtc::Compiler::find(&device::places(&request.data)) {
+    if let Ok(compiler) = cuda::nvrtc::Compiler::find(&library_places(&request.data)) {
         facts.libraries.insert("nvrtc".into(), compiler.version().map_err(|error| error.to_string())?);
     }
-    let places = device::places(&request.data);
+    let places = library_places(&request.data);
     let free = || gpu.memory().map(|(free, _)| free).map_err(|error| error.to_string());
     let before = free()?;
     // What is not there has no version. What is there and does not work is said, and the other facts are as good without it.

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
-use compiler::source;
+use compiler::{TuneOutcome, default_tune_cache, read_tune_rows, source};
 use cpu::{Args, Kernel, Operand, Pool};
 use lower::cpu::{Algorithm, CpuTarget, Layer, Tuned};
 use types::Random;
@@ -25,16 +25,6 @@ const COLD_BYTES: usize = 64 << 20;
 const HEADER: &str = "# prestow: the fastest way to compute a layer, as measured";
 const COLUMNS: &str = "# processor\tfamily\tthreads\tbatch\tlayer\tfastest\tmicroseconds of each";
 
-/// What was found out.
-pub(crate) struct Outcome {
-    /// Layers that were measured, and those that the file knew.
-    pub(crate) measured: usize,
-    pub(crate) known: usize,
-    /// Layers that are computed otherwise than without measuring.
-    pub(crate) changed: usize,
-    pub(crate) cache: PathBuf,
-}
-
 /// Under which conditions a row of the file holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Conditions {
@@ -49,7 +39,7 @@ type Rows = BTreeMap<(Conditions, String), (Algorithm, String)>;
 
 /// Chooses for every layer of a model, from the file or by measuring; where there are several batches, with the largest, so
 /// that all choose alike and share their packed weights.
-pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<(Tuned, Outcome), String> {
+pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<(Tuned, TuneOutcome), String> {
     if target.level.arch != std::env::consts::ARCH {
         return Err(format!(
             "--tune measures on this machine, which is {}, but --target is {}; tune on a machine of that kind",
@@ -66,7 +56,7 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
     let layers = compiler::tunable(model.graph, target).map_err(|error| error.to_string())?;
     let cache = match &how.cache {
         Some(path) => path.clone(),
-        None => usual_cache("tuned.tsv")
+        None => default_tune_cache("tuned.tsv")
             .ok_or("there is no home directory for what is measured; name a file with --tune-cache")?,
     };
     let mut rows = read(&cache)?;
@@ -90,7 +80,7 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
         changed += usize::from(fastest != layer.modelled);
         tuned.insert(&layer.name, fastest);
     }
-    Ok((tuned, Outcome { measured: unknown.len(), known: layers.len() - unknown.len(), changed, cache }))
+    Ok((tuned, TuneOutcome { measured: unknown.len(), known: layers.len() - unknown.len(), changed, cache }))
 }
 
 /// The candidates of a layer, each with operands of its own.
@@ -200,33 +190,9 @@ fn processor() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_string(), |name| name.trim().replace('\t', " "))
 }
 
-/// Where choices are kept if nobody says where.
-pub(crate) fn usual_cache(file: &str) -> Option<PathBuf> {
-    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let caches = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))?;
-    Some(caches.join("prestow").join(file))
-}
-
 /// Reads the file, which need not be there.
 fn read(path: &Path) -> Result<Rows, String> {
-    read_rows(path, parse).map(Rows::from_iter)
-}
-
-/// The rows of a file of choices, which need not be there.
-pub(crate) fn read_rows<R>(path: &Path, parse: impl Fn(&str) -> Option<R>) -> Result<Vec<R>, String> {
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(format!("cannot read `{}`: {error}", path.display())),
-    };
-    let rows = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.is_empty());
-    rows.map(|(ix, line)| {
-        parse(line).ok_or_else(|| {
-            let path = path.display();
-            format!("`{path}`, line {}: not a row of choices; remove the line or the file, or name another", ix + 1)
-        })
-    })
-    .collect()
+    read_tune_rows(path, parse).map(Rows::from_iter)
 }
 
 fn parse(line: &str) -> Option<((Conditions, String), (Algorithm, String))> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use compiler::gpu::{Precision, library_places, with_libraries};
 use compiler::source;
 use lower::Target;
 use lower::cpu::CpuTarget;
@@ -10,8 +11,7 @@ use report::{Form, Largest, Page, Report, Variant};
 use serde_json::json;
 
 use crate::Answer;
-use crate::arguments::{Numbers, WhatIf};
-use crate::device::with_libraries;
+use crate::arguments::WhatIf;
 use crate::profiles::write;
 
 /// No batch above this is tried.
@@ -69,18 +69,19 @@ pub(crate) fn what_if(asked: &WhatIf) -> Result<Answer, String> {
 }
 
 /// The GPUs to plan for, where it is not processors.
-fn gpu(asked: &WhatIf, numbers: Numbers) -> Result<Option<CudaTarget>, String> {
+fn gpu(asked: &WhatIf, numbers: Precision) -> Result<Option<CudaTarget>, String> {
     let Some(gpu) = &asked.compile.device else { return Ok(None) };
     let device = gpu.facts.as_ref().map(|(_, facts)| &facts.device);
     let (libraries, data) = (asked.compile.libraries.of(numbers), &asked.compile.source.data);
-    with_libraries(numbers.on(gpu.target.clone()), libraries, device, data).map(|(target, _)| Some(target))
+    with_libraries(numbers.configure(gpu.target.clone()), libraries, device, &library_places(data))
+        .map(|(target, _)| Some(target))
 }
 
 struct Planner<'a> {
     asked: &'a WhatIf,
     /// Where it is not for processors.
     gpu: Option<CudaTarget>,
-    numbers: Numbers,
+    numbers: Precision,
     capacity: Option<u64>,
     /// By batch.
     variants: Vec<Variant>,

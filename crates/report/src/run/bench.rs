@@ -1,9 +1,9 @@
 //! [`BenchReport`]: how long runs took.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Latencies of a number of runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The shortest, in milliseconds.
     pub min: f64,

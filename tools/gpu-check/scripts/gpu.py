@@ -1,10 +1,10 @@
-"""Other runtimes on a GPU, on one ONNX file, under the control of `prestow gpu-check`.
+"""Other runtimes on a GPU, on one ONNX file, controlled by `prestow-gpu-check`.
 
 usage: gpu.py --list [DEVICE]     prints one line of JSON: {NAME: {"version": ...} or {"missing": why}, ...}
        gpu.py NAME REQUEST.json   loads, prints one line of JSON: {"load_ms": ..., "how": ...} or {"refused": why}, then
                                   obeys lines from standard input:
                                   `run N`   runs N times, each waited for: the milliseconds of each, on one line
-                                  `flow N`  runs N times one behind the other, waited for once: the milliseconds of one
+                                  `queue N` runs N times one behind the other, waited for once: the milliseconds of one
                                   `save DIR` writes the outputs of one run as DIR/0.npy, 1.npy, ..., prints `saved`
 
 REQUEST.json: {"model": FILE.onnx, "device": "cuda:0", "dtype": "f32" | "tf32" | "f16" | "bf16",
@@ -52,8 +52,8 @@ class Torch:
         taken = []
         for name, layout in layouts:
             self.lay(layout)
-            self.flow(3)
-            taken.append((self.flow(10), name, layout))
+            self.queue(3)
+            taken.append((self.queue(10), name, layout))
         _, name, layout = min(taken, key=lambda row: row[0])
         self.lay(layout)
         return f"eager, {name}"
@@ -71,7 +71,7 @@ class Torch:
         self.wait()
         return outputs
 
-    def flow(self, count):
+    def queue(self, count):
         self.wait()
         start = time.perf_counter()
         for _ in range(count):
@@ -93,7 +93,7 @@ class TorchCompile(Torch):
         layout = self.faster_layout()
         self.module = self.torch.compile(self.module, mode="max-autotune")
         # Its records are made by the first runs.
-        self.flow(3)
+        self.queue(3)
         return f"max-autotune, {layout.removeprefix('eager').lstrip(', ') or 'no pictures'}"
 
 
@@ -155,7 +155,7 @@ class Onnxruntime:
         self.session.run_with_iobinding(self.binding)
         self.binding.synchronize_outputs()
 
-    def flow(self, count):
+    def queue(self, count):
         start = time.perf_counter()
         for _ in range(count):
             self.session.run_with_iobinding(self.binding)
@@ -199,8 +199,8 @@ def serve(peer, say):
                 peer.run()
                 times.append(1e3 * (time.perf_counter() - start))
             say(" ".join(f"{ms:.5f}" for ms in times))
-        elif command == "flow":
-            say(f"{peer.flow(int(word)):.5f}")
+        elif command == "queue":
+            say(f"{peer.queue(int(word)):.5f}")
         elif command == "save":
             for number, output in enumerate(peer.outputs()):
                 np.save(os.path.join(word, f"{number}.npy"), np.ascontiguousarray(output))

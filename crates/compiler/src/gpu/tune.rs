@@ -1,6 +1,7 @@
-//! `--tune` for GPUs: what cuDNN and cuBLASLt have for each layer is measured on the GPU at hand, and the fastest is taken and
-//! kept in a file, by GPU, library and layer. What the file knows is not measured again, so that the same file gives the
-//! same executable.
+//! `--tune` for GPUs: measures the algorithms that cuDNN and cuBLASLt have for each layer, and prefers the fastest.
+//!
+//! Results go to a file, by GPU, library and layer. Layers in the file are not measured again, so that the same file gives
+//! the same executable.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,33 +17,37 @@ use lower::cuda::WORKSPACE_MAX;
 use plan::Plan;
 use types::{Bytes, DType, Random, Tensor};
 
-use crate::device::Device;
-use crate::tune::{Outcome, read_rows, usual_cache};
+use super::GpuCompiler;
+use crate::{TuneOutcome, default_tune_cache, read_tune_rows};
 
-/// The most engines of cuDNN's that are measured for a layer.
+/// The most cuDNN engines that are measured per layer.
 const ENGINES: usize = 16;
-/// Launches between two looks at the clock, and how often it is looked at: at least, and at most.
+/// Launches between two reads of the clock.
 const LAUNCHES: usize = 5;
-const TURNS_MIN: usize = 3;
-const TURNS_MAX: usize = 40;
-/// What comes later in a library's order has to be faster by this factor.
+/// Limits of the repeats of one layer.
+const REPEATS_MIN: usize = 3;
+const REPEATS_MAX: usize = 40;
+/// A later candidate replaces an earlier one only if it takes this part of its time or less.
 const WORTHWHILE: f64 = 0.97;
-/// The first line of the file.
+/// The first lines of the file.
 const HEADER: &str = "# prestow: the fastest of what libraries have for a layer, as measured";
 const COLUMNS: &str = "# GPU\tlibrary\tlayer\tits place in the library's order\tmicroseconds of each";
 
-/// How layers are measured.
-pub(crate) struct How<'a> {
-    /// For about so long, all layers together.
-    pub(crate) seconds: f64,
-    /// None: in the user's folder of caches.
-    pub(crate) cache: Option<&'a Path>,
-    pub(crate) places: &'a Places,
+/// Options of [`tune`].
+pub struct TuneOptions<'a> {
+    /// Approximate time for all layers together.
+    pub seconds: f64,
+    /// The file of results. `None`: `tuned-gpu.tsv` in the user's cache folder.
+    pub cache: Option<&'a Path>,
+    /// Folders with NVIDIA's libraries.
+    pub places: &'a Places,
+    /// Receives one line per measured layer.
+    pub progress: &'a dyn Fn(&str),
 }
 
 /// GPU, library and layer.
 type Key = [String; 3];
-/// The rows of a file: what is fastest, and the measured times as they stand there.
+/// The rows of a file: index of the fastest candidate, and the text of all times.
 type Rows = BTreeMap<Key, (usize, String)>;
 
 /// A layer that a library computes.
@@ -64,7 +69,7 @@ impl Layer {
                 all.push(bytes(&own.out));
                 all
             }
-            Layer::Product(own) => own.sizes().expect("it is of a plan"),
+            Layer::Product(own) => own.sizes().expect("it comes from a plan"),
         }
     }
 
@@ -95,35 +100,41 @@ impl Layer {
     }
 }
 
-/// Measures what libraries do in plans for a device, and has the device prefer what is fastest: who compiles again has plans
-/// of that.
+/// Measures the library layers of plans on a GPU, and makes the compiler prefer the fastest algorithms. Compile the model
+/// again to use them.
 ///
 /// # Errors
-/// A GPU that is not the device's; a file of choices that cannot be read or written; a library or a driver that fails.
-pub(crate) fn tune(device: &mut Device, gpu: &Arc<Gpu>, plans: &[&Plan], how: &How) -> Result<Outcome, String> {
-    if gpu.arch() != device.target.arch() || device.named.as_ref().is_some_and(|named| named != gpu.name()) {
-        let wanted = device.named.clone().unwrap_or_else(|| device.target.arch().to_string());
+/// The GPU is not the compiler's; the file of results cannot be read or written; a library or the driver fails.
+pub fn tune(
+    compiler: &mut GpuCompiler,
+    gpu: &Arc<Gpu>,
+    plans: &[&Plan],
+    options: &TuneOptions,
+) -> Result<TuneOutcome, String> {
+    let is_other = compiler.device_name.as_ref().is_some_and(|name| name != gpu.name());
+    if gpu.arch() != compiler.target.arch() || is_other {
+        let wanted = compiler.device_name.clone().unwrap_or_else(|| compiler.target.arch().to_string());
         let (name, arch) = (gpu.name(), gpu.arch());
         return Err(format!("--tune measures on the GPU at hand, which is {name} ({arch}), but --target is {wanted}"));
     }
-    let cache = match how.cache {
+    let cache = match options.cache {
         Some(path) => path.to_path_buf(),
-        None => usual_cache("tuned-gpu.tsv")
-            .ok_or("there is no home directory for what is measured; name a file with --tune-cache")?,
+        None => default_tune_cache("tuned-gpu.tsv")
+            .ok_or("there is no home directory for the file of results; name a file with --tune-cache")?,
     };
-    let layers = layers(device, plans)?;
-    let mut measuring = Measuring::new(gpu, how.places, &layers)?;
-    let mut rows = Rows::from_iter(read_rows(&cache, parse)?);
-    let math = device.planner.as_ref().map_or("", |planner| planner.math().name());
-    let keys: Vec<Key> = layers.iter().map(|layer| measuring.key(layer, math)).collect();
+    let layers = layers(compiler, plans)?;
+    let mut measurement = Measurement::new(gpu, options.places, &layers)?;
+    let mut rows = Rows::from_iter(read_tune_rows(&cache, parse)?);
+    let math = compiler.planner.as_ref().map_or("", |planner| planner.math().name());
+    let keys: Vec<Key> = layers.iter().map(|layer| measurement.key(layer, math)).collect();
     let unknown = keys.iter().filter(|key| !rows.contains_key(*key)).count();
     let mut done = 0;
     for (layer, key) in layers.iter().zip(&keys).filter(|(_, key)| !rows.contains_key(*key)).collect::<Vec<_>>() {
-        let (fastest, times) = measuring.measure(layer, how.seconds / unknown as f64)?;
+        let (fastest, times) = measurement.measure(layer, options.seconds / unknown as f64)?;
         done += 1;
-        eprintln!("tuning {done}/{unknown}: {}: {fastest} ({times})", layer.text());
+        (options.progress)(&format!("tuning {done}/{unknown}: {}: {fastest} ({times})", layer.text()));
         rows.insert(key.clone(), (fastest, times));
-        // After each layer: what was measured is kept, whatever happens next.
+        // Written after each layer, so that an interrupted run loses nothing.
         write(&cache, &rows)?;
     }
     let (mut changed, mut algorithms) = (0, BTreeMap::new());
@@ -132,8 +143,8 @@ pub(crate) fn tune(device: &mut Device, gpu: &Arc<Gpu>, plans: &[&Plan], how: &H
         changed += usize::from(0 < fastest);
         match layer {
             Layer::Convolution(problem, candidates) => {
-                // A file of somebody who had more engines says nothing of ours.
-                let (planner, planned) = (device.planner.as_ref(), candidates.get(fastest));
+                // A file from a machine with more engines may have an index that is out of range here.
+                let (planner, planned) = (compiler.planner.as_ref(), candidates.get(fastest));
                 if let (Some(planner), Some(planned)) = (planner, planned) {
                     planner.prefer((**problem).clone(), planned.clone());
                 }
@@ -143,17 +154,17 @@ pub(crate) fn tune(device: &mut Device, gpu: &Arc<Gpu>, plans: &[&Plan], how: &H
             }
         }
     }
-    device.target = device.target.clone().preferring(algorithms);
-    Ok(Outcome { measured: unknown, known: layers.len() - unknown, changed, cache })
+    compiler.target = compiler.target.clone().preferring(algorithms);
+    Ok(TuneOutcome { measured: unknown, known: layers.len() - unknown, changed, cache })
 }
 
-/// The distinct layers of plans that libraries compute, with what cuDNN has for each.
-fn layers(device: &Device, plans: &[&Plan]) -> Result<Vec<Layer>, String> {
+/// The distinct library layers of plans, with cuDNN's candidates for each convolution.
+fn layers(compiler: &GpuCompiler, plans: &[&Plan]) -> Result<Vec<Layer>, String> {
     let mut layers: Vec<Layer> = Vec::new();
     for step in plans.iter().flat_map(|plan| &plan.steps) {
-        let layer = match (lower::cuda::library_work(&step.code), &device.planner) {
+        let layer = match (lower::cuda::library_work(&step.code), &compiler.planner) {
             (Some(Work::Cudnn(planned)), Some(planner)) => {
-                let problem = planner.problem_of(&planned).expect("it was planned here");
+                let problem = planner.problem_of(&planned).expect("this planner planned it");
                 let candidates = planner.candidates(&problem, WORKSPACE_MAX.0, ENGINES)?;
                 Layer::Convolution(Box::new(problem), candidates)
             }
@@ -167,20 +178,20 @@ fn layers(device: &Device, plans: &[&Plan]) -> Result<Vec<Layer>, String> {
     Ok(layers)
 }
 
-/// What measures.
-struct Measuring<'a> {
+/// Library handles and a clock.
+struct Measurement<'a> {
     gpu: &'a Arc<Gpu>,
     cudnn: Option<Arc<cudnn::Handle>>,
     cublas: Option<Arc<cublas::Handle>>,
     timer: Timer,
 }
 
-impl Measuring<'_> {
-    fn new<'a>(gpu: &'a Arc<Gpu>, places: &Places, layers: &[Layer]) -> Result<Measuring<'a>, String> {
+impl Measurement<'_> {
+    fn new<'a>(gpu: &'a Arc<Gpu>, places: &Places, layers: &[Layer]) -> Result<Measurement<'a>, String> {
         let any = |is: fn(&Layer) -> bool| layers.iter().any(is).then_some(());
         let cudnn = any(|layer| matches!(layer, Layer::Convolution(..))).map(|()| cudnn::Handle::new(places, gpu));
         let cublas = any(|layer| matches!(layer, Layer::Product(_))).map(|()| cublas::Handle::new(places, gpu));
-        Ok(Measuring {
+        Ok(Measurement {
             gpu,
             cudnn: cudnn.transpose().map_err(|error| error.to_string())?,
             cublas: cublas.transpose().map_err(|error| error.to_string())?,
@@ -188,7 +199,7 @@ impl Measuring<'_> {
         })
     }
 
-    /// `math` is cuDNN's: which engines there are depends on it.
+    /// `math` is cuDNN's: the list of engines depends on it.
     fn key(&self, layer: &Layer, math: &str) -> Key {
         let library = match layer {
             Layer::Convolution(..) => format!("cuDNN {} {math}", self.cudnn().version()),
@@ -205,33 +216,33 @@ impl Measuring<'_> {
         self.cublas.as_ref().expect("there is a product")
     }
 
-    /// What a library has for a layer, ready to run on made-up operands; none for what it does not take after all.
+    /// The candidates of a layer, ready to run on made-up operands. `None` for a candidate that its library refuses.
     fn candidates(&self, layer: &Layer) -> Result<Vec<Option<Call>>, String> {
-        let told = |error: DriverError| error.to_string();
+        let text = |error: DriverError| error.to_string();
         let mut end = Bytes(0);
-        let mut room = |bytes: u64| {
+        let mut reserve = |bytes: u64| {
             let start = end.align_up(Bytes(256));
             end = start + Bytes(bytes);
             start.0 as usize
         };
-        let at: Vec<usize> = layer.operands().into_iter().map(&mut room).collect();
-        let workspace = room(layer.workspace());
-        let size = end.index().ok_or("a layer larger than the address space")?;
-        let memory = Arc::new(Memory::new(self.gpu, size).map_err(told)?);
-        fill(&memory, workspace, layer.dtype()).map_err(told)?;
+        let offsets: Vec<usize> = layer.operands().into_iter().map(&mut reserve).collect();
+        let workspace = reserve(layer.workspace());
+        let size = end.index().ok_or("a layer is larger than the address space")?;
+        let memory = Arc::new(Memory::new(self.gpu, size).map_err(text)?);
+        fill_operands(&memory, workspace, layer.dtype()).map_err(text)?;
         Ok(match layer {
             Layer::Convolution(_, planned) => {
                 let call = |own: &Planned| {
-                    let at_work = (0 < own.workspace).then_some(workspace);
-                    cudnn::Execution::new(self.cudnn(), own, &memory, &at, at_work).ok().map(Call::Cudnn)
+                    let workspace = (0 < own.workspace).then_some(workspace);
+                    cudnn::Execution::new(self.cudnn(), own, &memory, &offsets, workspace).ok().map(Call::Cudnn)
                 };
                 planned.iter().map(call).collect()
             }
             Layer::Product(product) => {
                 let own = |algorithm: usize| {
                     let product = Product { algorithm: algorithm as u32, ..(**product).clone() };
-                    let at_work = (0 < product.workspace).then_some(workspace);
-                    cublas::Execution::new(self.cublas(), &product, &memory, &at, at_work)
+                    let workspace = (0 < product.workspace).then_some(workspace);
+                    cublas::Execution::new(self.cublas(), &product, &memory, &offsets, workspace)
                 };
                 let count = own(0).map_err(|error| error.to_string())?.algorithms();
                 (0..count).map(|algorithm| own(algorithm).ok().map(Call::Cublas)).collect()
@@ -239,14 +250,14 @@ impl Measuring<'_> {
         })
     }
 
-    /// Which of what a library has for a layer is fastest, in turns for about some seconds; and all times.
-    #[expect(clippy::disallowed_methods, reason = "how long is measured is a wish of the caller's")]
+    /// Runs the candidates of a layer in turns for about `seconds`. Returns the index of the fastest and the text of all times.
+    #[expect(clippy::disallowed_methods, reason = "the time limit is the caller's option")]
     fn measure(&mut self, layer: &Layer, seconds: f64) -> Result<(usize, String), String> {
         let start = Instant::now();
         let mut candidates = self.candidates(layer)?;
         let mut least = vec![f64::INFINITY; candidates.len()];
-        for turn in 0..=TURNS_MAX {
-            if TURNS_MIN < turn && seconds <= start.elapsed().as_secs_f64() {
+        for repeat in 0..=REPEATS_MAX {
+            if REPEATS_MIN < repeat && seconds <= start.elapsed().as_secs_f64() {
                 break;
             }
             for (candidate, least) in candidates.iter_mut().zip(&mut least) {
@@ -254,22 +265,22 @@ impl Measuring<'_> {
                 let launches = || (0..LAUNCHES).try_for_each(|_| call.launch());
                 let taken = match self.timer.seconds(launches) {
                     Ok(taken) => taken,
-                    // One that its library does not run after all is none; a GPU that is lost is lost.
-                    Err(_) if turn == 0 && self.gpu.finish().is_ok() => {
+                    // A candidate may fail at its first launch. If the GPU itself still works, the candidate is dropped.
+                    Err(_) if repeat == 0 && self.gpu.finish().is_ok() => {
                         *candidate = None;
                         continue;
                     }
                     Err(error) => return Err(error.to_string()),
                 };
-                // The first turn loads what is loaded late.
-                if 0 < turn {
+                // The first repeat includes lazy loading.
+                if 0 < repeat {
                     *least = least.min(taken / LAUNCHES as f64);
                 }
             }
         }
         let mut best = 0;
         for (ix, &own) in least.iter().enumerate() {
-            // Numbers that are not finite are of those that do not run.
+            // Dropped candidates have infinite times.
             if own < least[best] * WORTHWHILE || !least[best].is_finite() && own.is_finite() {
                 best = ix;
             }
@@ -279,18 +290,21 @@ impl Measuring<'_> {
     }
 }
 
-/// Bytes of made-up numbers that are written again and again.
-const PIECE: usize = 1 << 20;
+/// Size of the block of made-up numbers that is copied repeatedly.
+const BLOCK_BYTES: usize = 1 << 20;
 
-/// Fills the first bytes with numbers as they are multiplied elsewhere: of zeros a GPU computes faster.
-pub(crate) fn fill(memory: &Memory, size: usize, dtype: DType) -> Result<(), DriverError> {
+/// Fills the first bytes with uniform random numbers. GPUs compute faster on zeros, so zeros would falsify times.
+///
+/// # Errors
+/// The driver fails.
+pub fn fill_operands(memory: &Memory, size: usize, dtype: DType) -> Result<(), DriverError> {
     let mut random = Random::for_name(1, "operands");
-    let items = Tensor::from_fn([PIECE / 4].as_slice().into(), |_| random.uniform(-1.0, 1.0)).cast(dtype);
-    let piece = items.to_le_bytes();
-    (0..size).step_by(piece.len()).try_for_each(|start| memory.write(start, &piece[..piece.len().min(size - start)]))
+    let items = Tensor::from_fn([BLOCK_BYTES / 4].as_slice().into(), |_| random.uniform(-1.0, 1.0)).cast(dtype);
+    let block = items.to_le_bytes();
+    (0..size).step_by(block.len()).try_for_each(|start| memory.write(start, &block[..block.len().min(size - start)]))
 }
 
-/// A row of the file.
+/// Parses a row of the file.
 fn parse(line: &str) -> Option<(Key, (usize, String))> {
     let [gpu, library, layer, fastest, times] = line.split('\t').collect::<Vec<_>>().try_into().ok()?;
     Some(([gpu, library, layer].map(str::to_string), (fastest.parse().ok()?, times.to_string())))

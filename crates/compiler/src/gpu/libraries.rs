@@ -1,0 +1,60 @@
+//! [`Libraries`]: `--cudnn` and `--cublas` on command lines.
+
+use cuda::Math;
+use types::Bytes;
+
+use super::Precision;
+
+/// NVIDIA's libraries that a plan may use, with their arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Libraries {
+    /// Convolutions by cuDNN. `None`: emitted kernels.
+    pub cudnn: Option<Math>,
+    /// Products by cuBLASLt. `None`: emitted kernels.
+    pub cublas: Option<Math>,
+    /// The most workspace of a cuBLASLt product. `None`: the size that NVIDIA recommends.
+    pub cublas_workspace: Option<Bytes>,
+}
+
+impl Libraries {
+    /// Whether a library is enabled.
+    pub fn any(self) -> bool {
+        self.cudnn.is_some() || self.cublas.is_some()
+    }
+
+    /// Whether a library rounds `f32` operands to eleven bits.
+    pub fn rounds(self) -> bool {
+        [self.cudnn, self.cublas].contains(&Some(Math::Tf32))
+    }
+
+    /// The arithmetic for one precision: `tf32` rounds in libraries too.
+    pub fn of(mut self, precision: Precision) -> Libraries {
+        if precision == Precision::Tf32 {
+            [&mut self.cudnn, &mut self.cublas].into_iter().flatten().for_each(|math| *math = Math::Tf32);
+        }
+        self
+    }
+
+    /// Applies `--exact`, and refuses contradictions with `--dtype` and between the options themselves.
+    ///
+    /// # Errors
+    /// Two options exclude each other, or one needs another.
+    pub fn resolve(mut self, exact: bool, precisions: &[Precision]) -> Result<Libraries, String> {
+        if self.cublas.is_none() && self.cublas_workspace.is_some() {
+            return Err("--cublas-workspace needs --cublas".into());
+        }
+        for (flag, math) in [("--cudnn", &mut self.cudnn), ("--cublas", &mut self.cublas)] {
+            match math {
+                Some(Math::Tf32) if exact => return Err(format!("{flag}=tf32 and --exact exclude each other")),
+                Some(Math::Tf32) if precisions.iter().any(|precision| precision.dtype().is_half()) => {
+                    return Err(format!(
+                        "{flag}=tf32 rounds operands of f32, and --dtype stores half precision; leave out one of them"
+                    ));
+                }
+                Some(Math::Strict) if exact => *math = Some(Math::Exact),
+                _ => {}
+            }
+        }
+        Ok(self)
+    }
+}

@@ -1,0 +1,394 @@
+//! Networks: results compared with this machine's CPU kernels, memory with the plan, speed with peaks and baselines.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use compiler::gpu::{GpuCompiler, Libraries, Precision, TuneOptions, library_places, tune};
+use compiler::{Compiled, Model, source};
+use ir::Graph;
+use lower::cpu::CpuTarget;
+use report::BenchReport;
+use runtime::{CudaDevice, Host, RunError, Session};
+use types::{Bytes, Random, Tensor};
+
+use crate::arguments::{Settings, Tune};
+use crate::baselines::{self, Baselines, Comparison, Speedup};
+use crate::check::{Deadline, Targets};
+use crate::output::Output;
+use crate::peaks;
+use crate::rows::{MemoryRow, NetworkRow, NetworkRun, Peaks, UnavailableRow, Verdict};
+
+/// Tolerance in `f32`, relative to the largest result.
+const TOLERANCE: f64 = 1e-3;
+/// Tolerance in lower precisions, in units of the last place of stored values: the bound of the networks' tests.
+const STEPS: f64 = 8.0;
+/// The largest arena that is audited: an audit copies and compares the whole arena after each step.
+pub(crate) const AUDITED_MAX: Bytes = Bytes(256 << 20);
+/// Networks that are compared with baselines if none is named.
+const COMPARED: [&str; 5] = ["resnet50", "mobilenet_v2", "densenet121", "vgg16", "bert_base"];
+/// The most networks that are compiled at once: each has its weights in memory.
+const COMPILED_MAX: usize = 8;
+
+/// Inputs of the check.
+pub(crate) struct NetworkCheck<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) targets: Targets<'a>,
+    /// `None` if they could not be measured.
+    pub(crate) peaks: Option<Peaks>,
+    /// `None` if no baseline is installed.
+    pub(crate) baselines: Option<Baselines>,
+}
+
+/// One row to make.
+struct Task {
+    name: String,
+    batch: usize,
+    precision: Precision,
+    /// Whether baselines run too.
+    compared: bool,
+}
+
+/// All rows. Those of one network and batch are neighbors, because they share a reference.
+fn tasks(settings: &Settings, baselines: bool, deadline: &Deadline) -> Vec<Task> {
+    let mut names: Vec<String> = match &settings.models[..] {
+        [] => source::models().into_iter().map(|model| model.name.to_string()).collect(),
+        names => names.to_vec(),
+    };
+    let is_compared = |name: &String| COMPARED.contains(&&name[..]);
+    if deadline.is_set() && settings.models.is_empty() {
+        // The most important networks first.
+        names.sort_by_key(|name| !is_compared(name));
+    }
+    let mut tasks = Vec::new();
+    for name in names {
+        let compared = baselines && (!settings.models.is_empty() || is_compared(&name));
+        let usual: &[usize] = if compared { &[1, 64] } else { &[1] };
+        for &batch in settings.batches.as_deref().unwrap_or(usual) {
+            let task = |&precision| Task { name: name.clone(), batch, precision, compared };
+            tasks.extend(settings.precisions.iter().map(task));
+        }
+    }
+    tasks
+}
+
+impl Task {
+    fn is_row(&self, row: &NetworkRow) -> bool {
+        (&self.name, self.batch, self.precision) == (&row.network, row.batch, row.dtype)
+    }
+
+    fn row(&self, verdict: Verdict, reason: Option<String>) -> NetworkRow {
+        let (network, batch, dtype) = (self.name.clone(), self.batch, self.precision);
+        NetworkRow { network, batch, dtype, verdict, reason, run: None }
+    }
+}
+
+/// Makes a row for each network, batch and precision. Returns whether all pass.
+pub(crate) fn check(check: &NetworkCheck, deadline: &Deadline, output: &mut Output) -> Result<bool, String> {
+    output.show(&format!(
+        "{:<28} {:>5} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>9}  verdict\n",
+        "network",
+        "batch",
+        "dtype",
+        "arena",
+        "weights",
+        "difference",
+        "ms",
+        "device ms",
+        "GFLOP/s",
+        "roofline",
+        "cpu ms"
+    ));
+    let mut tasks = tasks(check.settings, check.baselines.is_some(), deadline);
+    // Rows of a resumed report. Failed ones are run again.
+    output.report.networks.retain(|row| row.verdict != Verdict::Failed);
+    for row in &output.report.networks {
+        output.show(&(line(row) + &baselines::lines(row)));
+    }
+    tasks.retain(|task| !output.report.networks.iter().any(|row| task.is_row(row)));
+    // Tuning measures, so nothing else may run on the GPU then.
+    let most = if check.settings.tune.is_some() { 1 } else { COMPILED_MAX };
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)).min(most);
+    // Shared by all rows of a network and batch.
+    let mut reference: Option<Reference> = None;
+    for (ix, some) in tasks.chunks(threads).enumerate() {
+        if deadline.is_over() {
+            output.report.remaining += tasks.len() - ix * threads;
+            break;
+        }
+        let compiled: Vec<Result<Compiled, String>> = std::thread::scope(|scope| {
+            let started: Vec<_> = some.iter().map(|task| scope.spawn(|| compiled(&check.targets, task))).collect();
+            started.into_iter().map(|thread| thread.join().expect("compiling does not panic")).collect()
+        });
+        for (task, compiled) in some.iter().zip(compiled) {
+            let row = match compiled {
+                Err(reason) => task.row(Verdict::Refused, Some(reason)),
+                Ok(compiled) => row(check, task, &compiled, &mut reference)
+                    .unwrap_or_else(|reason| task.row(Verdict::Failed, Some(reason))),
+            };
+            let text = line(&row) + &baselines::lines(&row);
+            output.add_network(row, &text)?;
+        }
+    }
+    output.show(&speedups(&output.report.networks));
+    Ok(output.report.networks.iter().all(|row| row.verdict.passes()))
+}
+
+/// A table of the rows that both of PyTorch's modes have. Empty if there are none.
+fn speedups(rows: &[NetworkRow]) -> String {
+    let mut lines = String::new();
+    for row in rows {
+        if let Some(Speedup { throughput, latency }) = Speedup::of(row) {
+            let NetworkRow { network, batch, dtype, .. } = row;
+            let _ = writeln!(lines, "{network:<28} {batch:>5} {dtype:>5} {throughput:>10.2} {latency:>10.2}");
+        }
+    }
+    if lines.is_empty() {
+        return lines;
+    }
+    format!(
+        "throughput relative to the faster mode of PyTorch, latency relative to its eager mode:\n{:<28} {:>5} {:>5} {:>10} \
+         {:>10}\n{lines}",
+        "network", "batch", "dtype", "throughput", "latency"
+    )
+}
+
+/// Results of this machine's CPU kernels in `f32`.
+struct Reference {
+    name: String,
+    batch: usize,
+    graph: Graph,
+    inputs: Vec<Tensor>,
+    want: Vec<Tensor>,
+    cpu_ms: f64,
+}
+
+impl Reference {
+    fn new(settings: &Settings, task: &Task) -> Result<Reference, String> {
+        let failed = |error: RunError| error.to_string();
+        let (name, batch) = (task.name.clone(), task.batch);
+        let model = load(settings, task)?;
+        let graph = model.graph.clone();
+        let compiled =
+            compiler::compile(model, &CpuTarget::new(), None, |_, _| {}).map_err(|error| error.to_string())?;
+        let inputs = inputs(&compiled.plan);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut host = open(&compiled, &Host { threads })?;
+        let want = host.run_tensors(&inputs).map_err(failed)?;
+        let cpu_ms = timed(&mut host, 3).map_err(failed)?.latency_ms.p50;
+        Ok(Reference { name, batch, graph, inputs, want, cpu_ms })
+    }
+
+    fn is_of(&self, task: &Task) -> bool {
+        (&self.name, self.batch) == (&task.name, task.batch)
+    }
+}
+
+/// Opens a compiled model on a device.
+///
+/// # Errors
+/// The device refuses the plan.
+pub(crate) fn open(compiled: &Compiled, device: &dyn runtime::Device) -> Result<Session, String> {
+    let (plan, constants) = (Arc::new(compiled.plan.clone()), Arc::new(compiled.constants.clone()));
+    runtime::open(plan, constants, device).map_err(|error| error.to_string())
+}
+
+fn line(row: &NetworkRow) -> String {
+    let NetworkRow { network, batch, dtype, verdict, reason, run } = row;
+    let mut text = format!("{network:<28} {batch:>5} {dtype:>5}");
+    let Some(run) = run else {
+        let reason = reason.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
+        let _ = writeln!(text, "  {verdict}: {reason}");
+        return text;
+    };
+    let audit = run.not_audited.as_ref().map(|why| format!(", memory not audited: {why}")).unwrap_or_default();
+    let device = run.device_ms.as_ref().map_or(0.0, |device| device.p50);
+    let roofline = run.roofline.as_ref().map_or("".into(), |roofline| format!("{:.2}", roofline.of_roofline));
+    let _ = writeln!(
+        text,
+        " {:>10} {:>10} {:>10.1e} {:>10.4} {device:>10.4} {:>9.1} {roofline:>9} {:>9.3}  {verdict}{audit}",
+        Bytes(run.arena_bytes).to_string(),
+        Bytes(run.weights_bytes).to_string(),
+        run.difference.unwrap_or(f64::NAN),
+        run.gpu_ms,
+        run.gflop_per_s,
+        run.cpu_ms,
+    );
+    text
+}
+
+fn load(settings: &Settings, task: &Task) -> Result<Model, String> {
+    let (model, data) = (task.name.clone(), settings.data.clone());
+    let request = source::Request { model, batch: Some(task.batch), data, ..Default::default() };
+    source::load(&request).map_err(|error| error.to_string())
+}
+
+/// Compiles a network for the GPU.
+fn compiled(targets: &Targets, task: &Task) -> Result<Compiled, String> {
+    let mut compiler = targets.compiler(task.precision)?;
+    let model = load(targets.settings, task)?;
+    let planned = |compiler: &GpuCompiler, model: Model| {
+        compiler::compile(model, &compiler.target, None, |_, _| {}).map_err(|error| error.to_string())
+    };
+    let mut compiled = planned(&compiler, model.clone())?;
+    if let Some(Tune { seconds, cache }) = &targets.settings.tune {
+        let places = library_places(&targets.settings.data);
+        let progress = |line: &str| eprintln!("{line}");
+        let options = TuneOptions { seconds: *seconds, cache: cache.as_deref(), places: &places, progress: &progress };
+        tune(&mut compiler, &targets.gpu, &[&compiled.plan], &options)?;
+        compiled = planned(&compiler, model)?;
+    }
+    compiler.finish(&mut compiled.plan)?;
+    Ok(compiled)
+}
+
+/// Runs a network on the GPU and compares it with the reference, which is computed if it is of another network.
+fn row(
+    check: &NetworkCheck,
+    task: &Task,
+    compiled: &Compiled,
+    reference: &mut Option<Reference>,
+) -> Result<NetworkRow, String> {
+    let failed = |error: RunError| error.to_string();
+    let (settings, precision) = (check.settings, task.precision);
+    let reference = match reference {
+        Some(own) if own.is_of(task) => own,
+        other => other.insert(Reference::new(settings, task)?),
+    };
+    let Reference { graph, inputs, want, cpu_ms, .. } = &*reference;
+    let places = library_places(&settings.data);
+    let mut session = open(compiled, &CudaDevice { ordinal: settings.device, places })?;
+    let got = session.run_tensors(inputs).map_err(failed)?;
+    let difference = got.iter().zip(want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
+    let report = timed(&mut session, settings.iters).map_err(failed)?;
+    let memory = session.device_memory().map_err(failed)?;
+    let usage = session.device_usage().map_err(failed)?;
+    let allocations = usage.allocations_in_run;
+    let bytes: Vec<Vec<u8>> = inputs.iter().map(Tensor::to_le_bytes).collect();
+    let arena = compiled.plan.arena.size();
+    let audit = match arena <= AUDITED_MAX {
+        true => Ok(runtime::audit::audit(&mut session, &bytes).map_err(failed)?),
+        false => Err(format!("the arena has {arena}, and the limit is {AUDITED_MAX}")),
+    };
+    let tolerance = tolerance(precision, settings.libraries);
+    let verdict = match audit.as_ref().map(runtime::audit::Audit::is_equal) {
+        _ if difference.is_nan() || tolerance < difference => Verdict::Wrong,
+        Ok(false) => Verdict::OtherMemory,
+        _ if allocations.is_some_and(|count| 0 < count) => Verdict::Allocates,
+        Ok(true) => Verdict::Equal,
+        Err(_) => Verdict::Right,
+    };
+    let (p50, flops) = (report.latency_ms.p50, compiled.plan.flops as f64);
+    let device_seconds = report.device_ms.as_ref().map_or(p50, |device| device.p50) / 1e3;
+    let seconds = device_seconds.max(1e-9);
+    let roofline = check.peaks.as_ref().map(|peaks| peaks::roofline(peaks, &compiled.plan, precision, seconds));
+    let of_baselines = match (&check.baselines, task.compared && verdict != Verdict::Wrong) {
+        (Some(baselines), true) => {
+            // The audit overwrote the inputs.
+            write(&mut session, &bytes).map_err(failed)?;
+            let (device, iters) = (settings.device, settings.iters);
+            baselines.measure(&Comparison { graph, precision, device, inputs, want, tolerance, iters }, &mut session)
+        }
+        _ => Vec::new(),
+    };
+    let not_observed =
+        usage.unavailable.iter().map(|row| UnavailableRow { what: row.what.clone(), why: row.why.clone() }).collect();
+    let run = NetworkRun {
+        arena_bytes: arena.0,
+        weights_bytes: compiled.plan.constants_size.0,
+        block_bytes: (arena.align_up(compiled.plan.arena.alignment) + compiled.plan.constants_size).0,
+        device_memory: memory.iter().map(MemoryRow::from).collect(),
+        observed: usage.items.iter().map(MemoryRow::from).collect(),
+        not_observed,
+        allocations_in_run: allocations.map(|count| count as u64),
+        difference: Some(difference).filter(|difference| difference.is_finite()),
+        tolerance,
+        gpu_ms: p50,
+        latency_ms: report.latency_ms,
+        device_ms: report.device_ms,
+        samples_per_s: report.throughput_per_s,
+        gflop_per_s: flops / 1e6 / p50.max(1e-9),
+        roofline,
+        cpu_ms: *cpu_ms,
+        audited: audit.is_ok(),
+        not_audited: audit.err(),
+        baselines: of_baselines,
+    };
+    Ok(NetworkRow { run: Some(run), ..task.row(verdict, None) })
+}
+
+fn write(session: &mut Session, inputs: &[Vec<u8>]) -> Result<(), RunError> {
+    inputs.iter().enumerate().try_for_each(|(ix, bytes)| session.write_input(ix, bytes))
+}
+
+/// The tolerance of results, by the rounding of stored values and of tensor-core operands.
+fn tolerance(precision: Precision, libraries: Libraries) -> f64 {
+    match precision {
+        Precision::Bf16 => STEPS / 128.0,
+        Precision::F16 | Precision::Tf32 => STEPS / 1024.0,
+        Precision::F32 if libraries.rounds() => STEPS / 1024.0,
+        Precision::F32 => TOLERANCE,
+    }
+}
+
+/// Made-up inputs: floats in [-1, 1), integers in 0..3.
+fn inputs(plan: &plan::Plan) -> Vec<Tensor> {
+    let input = |port: &plan::Port| {
+        let mut random = Random::for_name(1, &port.name);
+        match port.dtype.is_float() {
+            true => Tensor::from_fn(port.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(port.dtype),
+            false => Tensor::from_fn(port.shape.clone(), |_| random.below(3) as i64).cast(port.dtype),
+        }
+    };
+    plan.inputs.iter().map(input).collect()
+}
+
+/// The largest difference, relative to the largest reference value. Infinite if only one of two elements is NaN.
+pub(crate) fn difference(got: &Tensor, want: &Tensor) -> f64 {
+    let (got, want) = (got.to_f64(), want.to_f64());
+    let largest = want.iter().filter(|item| item.is_finite()).fold(1e-6f64, |largest, item| largest.max(item.abs()));
+    let apart = |(got, want): (&f64, &f64)| match got == want || (got.is_nan() && want.is_nan()) {
+        true => 0.0,
+        false if got.is_nan() || want.is_nan() => f64::INFINITY,
+        false => (got - want).abs() / largest,
+    };
+    got.iter().zip(&want).map(apart).fold(0.0, f64::max)
+}
+
+/// Times runs, by the host's clock and by the device's.
+#[expect(clippy::disallowed_methods, reason = "the time of a run is the result")]
+fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
+    session.run()?;
+    let mut seconds = Vec::with_capacity(iters);
+    for _ in 0..iters {
+        let start = Instant::now();
+        session.run()?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    let device: Result<Vec<Option<f64>>, RunError> = (0..iters).map(|_| session.run_timed(1)).collect();
+    let device = device?.into_iter().flatten().collect();
+    Ok(BenchReport::new(seconds, session.threads(), session.plan().batch).with_device(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use cuda::Math;
+
+    use super::*;
+
+    #[test]
+    fn tolerance_follows_the_rounding_of_operands() {
+        let libraries = |cudnn, cublas| Libraries { cudnn, cublas, ..Libraries::default() };
+        let (strict, tf32) = (Some(Math::Strict), Some(Math::Tf32));
+        for (precision, libraries, inverse) in [
+            (Precision::F32, libraries(None, None), 1000.0),
+            (Precision::F32, libraries(strict, Some(Math::Exact)), 1000.0),
+            (Precision::F32, libraries(tf32, strict), 128.0),
+            (Precision::F32, libraries(None, tf32), 128.0),
+            (Precision::Tf32, libraries(None, None), 128.0),
+            (Precision::Bf16, libraries(strict, strict), 16.0),
+        ] {
+            assert_eq!(1.0 / tolerance(precision, libraries), inverse, "{precision:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! [`Trial`]: an operator case in one precision, compiled, with the tolerance of its results.
+
+use cases::Case;
+use cases::forms::{has_activation, in_halves, is_one_product, is_product, of_eleven_bits, with_known};
+use cases::judge::{Allowed, inputs};
+use compiler::gpu::{GpuCompiler, Libraries, Precision};
+use compiler::{Compiled, Model};
+use cuda::Math;
+use ir::{Graph, Op, evaluate};
+use lower::cuda::CudaTarget;
+use types::{DType, Tensor};
+
+/// Seed of the inputs.
+const SEED: u64 = 3;
+
+/// The GPU as a target of one precision.
+pub(crate) struct TargetUnderTest {
+    pub(crate) precision: Precision,
+    pub(crate) compiler: GpuCompiler,
+}
+
+/// A graph to run.
+pub(crate) struct Trial {
+    pub(crate) name: String,
+    /// The compiler's input.
+    pub(crate) graph: Graph,
+    /// The graph with its rounding between kernels, which the reference evaluates.
+    rounded: Graph,
+    pub(crate) given: Vec<Tensor>,
+    tolerance: Tolerance,
+    /// The plan, or the reason for a refusal.
+    pub(crate) compiled: Result<Compiled, String>,
+}
+
+/// Sources of permitted differences.
+#[derive(Clone, Copy, PartialEq)]
+enum Tolerance {
+    /// Rounding of stored values.
+    Stored(DType),
+    /// Rounding of each term to eleven bits, in steps.
+    Terms(f64),
+    /// The order of a library's sums.
+    Sums,
+    /// Rounding of stored values, and of the value between a library's product and its epilogue.
+    Between(DType),
+}
+
+/// Reference results of a trial.
+pub(crate) struct Reference {
+    pub(crate) outputs: Vec<Tensor>,
+    pub(crate) allowed: Vec<Allowed>,
+}
+
+impl Trial {
+    fn new(name: String, graph: Graph, given: Vec<Tensor>, tolerance: Tolerance, target: &CudaTarget) -> Trial {
+        let (rounded, compiled) = compile(&graph, target);
+        Trial { name, graph, rounded, given, tolerance, compiled }
+    }
+
+    /// Evaluates the definition.
+    ///
+    /// # Errors
+    /// The evaluator fails.
+    pub(crate) fn reference(&self) -> Result<Reference, String> {
+        let Trial { rounded, given, .. } = self;
+        let failed = |error: ir::EvalError| format!("the reference has no result: {error}");
+        let outputs = evaluate(rounded, given).map_err(failed)?;
+        let allowed = match self.tolerance {
+            Tolerance::Stored(dtype) => outputs.iter().map(|want| Allowed::of(want, dtype)).collect(),
+            Tolerance::Terms(steps) => vec![Allowed::of_rounded(rounded, given, steps).map_err(failed)?],
+            Tolerance::Between(dtype) => vec![Allowed::of_rounded_between(rounded, given, dtype).map_err(failed)?],
+            Tolerance::Sums => vec![Allowed::of_sums(rounded, given).map_err(failed)?],
+        };
+        Ok(Reference { outputs, allowed })
+    }
+}
+
+/// The trials of a case on a target.
+///
+/// Half precision has two: all values in half precision, and only those between kernels, if there are any. If emitted
+/// kernels round operands to eleven bits there are two as well: operands that eleven bits hold exactly, and others.
+pub(crate) fn trials(case: &Case, target: &TargetUnderTest, libraries: Libraries) -> Vec<Trial> {
+    let TargetUnderTest { precision, compiler: GpuCompiler { target, .. } } = target;
+    let Case { name, graph } = case;
+    let trial = |name: String, graph: Graph, given: Vec<Tensor>, tolerance: Tolerance| {
+        Trial::new(name, graph, given, tolerance, target)
+    };
+    let plain = |tolerance: Tolerance| trial(name.clone(), graph.clone(), inputs(graph, SEED), tolerance);
+    let dtype = precision.dtype();
+    if dtype.is_half() {
+        let own = plain(Tolerance::Stored(dtype));
+        let all = in_halves(graph, dtype).filter(|_| has(graph, DType::F32)).map(|graph| {
+            let (given, name) = (inputs(&graph, SEED), format!("{name}, all {dtype}"));
+            let is_between = library(&graph, libraries).is_some() && has_activation(&graph);
+            let tolerance = if is_between { Tolerance::Between(dtype) } else { Tolerance::Stored(dtype) };
+            trial(name, graph, given, tolerance)
+        });
+        let is_kept = all.is_none() || (has(&own.rounded, dtype) && !has(graph, dtype));
+        return Some(own).filter(|_| is_kept).into_iter().chain(all).collect();
+    }
+    match rounding(graph, *precision, libraries) {
+        Rounding::None => vec![plain(Tolerance::Stored(DType::F32))],
+        Rounding::Sums => vec![plain(Tolerance::Sums)],
+        // An activation at most doubles a difference.
+        Rounding::Library(steps) => {
+            vec![plain(Tolerance::Terms(if has_activation(graph) { 2.0 * steps } else { steps }))]
+        }
+        Rounding::Operands => {
+            let exact = with_known(graph, of_eleven_bits);
+            let given = inputs(graph, SEED).iter().map(of_eleven_bits).collect();
+            let exact = trial(format!("{name}, of eleven bits"), exact, given, Tolerance::Stored(DType::F32));
+            // Emitted epilogues may amplify a difference, so only plain sums have a bound.
+            let rough = (!has_activation(graph)).then(|| plain(Tolerance::Terms(1.0)));
+            rough.into_iter().chain([exact]).collect()
+        }
+    }
+}
+
+/// Rounding of `f32` results beyond storage.
+enum Rounding {
+    None,
+    /// A library sums in its own order, or by Winograd's algorithm.
+    Sums,
+    /// Operands are rounded to eleven bits.
+    Operands,
+    /// A library rounds operands or Winograd's transforms of them; each product is off by this number of steps.
+    Library(f64),
+}
+
+fn rounding(graph: &Graph, precision: Precision, libraries: Libraries) -> Rounding {
+    if !is_product(graph) {
+        return Rounding::None;
+    }
+    match (library(graph, libraries), precision) {
+        // A library may truncate operands instead of rounding them: twice the error.
+        (Some(Math::Tf32), _) => Rounding::Library(2.0),
+        (_, Precision::Tf32) => Rounding::Operands,
+        (Some(_), _) => Rounding::Sums,
+        (None, _) => Rounding::None,
+    }
+}
+
+/// The arithmetic of the library that computes a graph of one product. `None` if emitted kernels do, or for other graphs.
+fn library(graph: &Graph, libraries: Libraries) -> Option<Math> {
+    let is_conv = graph.nodes().values().any(|node| matches!(node.op, Op::Conv(_)));
+    if is_conv { libraries.cudnn } else { libraries.cublas }.filter(|_| is_one_product(graph))
+}
+
+fn has(graph: &Graph, dtype: DType) -> bool {
+    graph.values().values().any(|value| value.ty.dtype == dtype)
+}
+
+/// A graph with its rounding between kernels, and its plan.
+pub(crate) fn compile(graph: &Graph, target: &CudaTarget) -> (Graph, Result<Compiled, String>) {
+    let mut rounded = graph.clone();
+    let model = Model { graph: graph.clone(), preprocess: None, labels: Vec::new() };
+    let compiled = compiler::compile(model, target, None, |pass, graph| {
+        if pass == "store_halves" {
+            rounded = graph.clone();
+        }
+    });
+    (rounded, compiled.map_err(|error| error.to_string()))
+}
