@@ -1,23 +1,23 @@
-//! The registers of the x86-64 matrix unit, AMX: detection, permission and configuration.
+//! AMX, the matrix unit of x86-64: detection, permission and tile configuration.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-/// Words of a row of a tile register.
+/// 32-bit words in a row of a tile register.
 pub(crate) const WORDS: usize = 16;
 
-/// Whether the processor has the unit, and the system lends it to this process.
+/// Whether the processor has AMX-BF16 and the operating system grants it to this process.
 pub(crate) fn is_available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
         // AMX-BF16 and AMX-TILE.
-        (features() >> 22 & 1, features() >> 24 & 1) == (1, 1) && is_saved() && is_lent()
+        (features() >> 22 & 1, features() >> 24 & 1) == (1, 1) && is_saved_by_system() && is_permitted()
     })
 }
 
-/// Whether it multiplies bytes too, AMX-INT8.
+/// Whether the processor has AMX-INT8 as well.
 pub(crate) fn multiplies_int8() -> bool {
     is_available() && features() >> 25 & 1 == 1
 }
@@ -27,26 +27,26 @@ fn features() -> u32 {
     *FEATURES.get_or_init(|| if is_x86_feature_detected!("xsave") { __cpuid_count(7, 0).edx } else { 0 })
 }
 
-/// Whether the system keeps the registers where threads take turns (XCR0, bits 17 and 18).
-fn is_saved() -> bool {
+/// Whether the operating system saves tile registers on context switches (XCR0, bits 17 and 18).
+fn is_saved_by_system() -> bool {
     #[target_feature(enable = "xsave")]
     fn enabled() -> u64 {
-        // SAFETY: the processor has the instruction, and register 0 is there wherever it is.
+        // SAFETY: the processor has the instruction, and extended control register 0 always exists.
         unsafe { _xgetbv(0) }
     }
-    // SAFETY: the caller looked for the feature.
+    // SAFETY: the caller checked the CPU feature.
     unsafe { enabled() >> 17 & 3 == 3 }
 }
 
-/// Asks Linux for the registers' eight kilobytes (`arch_prctl(2)`, ARCH_REQ_XCOMP_PERM for XTILEDATA). Threads that begin
-/// later have them too, and those that there are.
+/// Requests permission for tile data from Linux (`arch_prctl(2)`, ARCH_REQ_XCOMP_PERM for XTILEDATA). It holds for all
+/// threads of the process.
 #[cfg(target_os = "linux")]
-fn is_lent() -> bool {
+fn is_permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XTILEDATA: u64 = 18;
     let mut answer = ARCH_PRCTL;
-    // SAFETY: the call takes two numbers and no memory; the kernel writes to `rcx` and `r11`.
+    // SAFETY: the call takes two integers and no memory; the kernel clobbers `rcx` and `r11`, which are declared.
     unsafe {
         asm!("syscall", inlateout("rax") answer, in("rdi") ARCH_REQ_XCOMP_PERM, in("rsi") XTILEDATA,
             out("rcx") _, out("r11") _, options(nostack));
@@ -55,11 +55,11 @@ fn is_lent() -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_lent() -> bool {
+fn is_permitted() -> bool {
     false
 }
 
-/// What `ldtilecfg` reads.
+/// Operand of `ldtilecfg`.
 #[repr(C, align(64))]
 pub(crate) struct Config {
     pub(crate) palette: u8,
@@ -70,18 +70,18 @@ pub(crate) struct Config {
 }
 
 thread_local! {
-    /// What `configure` last gave this thread's registers, a byte each; 0 where that is not known.
+    /// The shapes that `configure` last set in this thread, one byte each; 0 if unknown.
     static SHAPES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Assumes nothing any more about the shapes of this thread's registers: the caller may have used them since, for all
-/// that the unit holds is volatile across calls (System V psABI, register usage).
-pub(crate) fn forget() {
+/// Marks the shapes of this thread's tile registers as unknown. The tile state is volatile across calls (System V
+/// psABI, register usage), so a caller may have changed it.
+pub(crate) fn invalidate_shapes() {
     SHAPES.set(0);
 }
 
-/// Gives the registers their shapes, if they have others: for so many rows, and as many more, of so many words at a time; or
-/// of sixteen and a rest of so many, where there is one.
+/// Configures the tile registers unless they already have these shapes: `rows` and `more` rows of `words` words, or 16
+/// rows and `rest` rows if `rest` is not 0.
 pub(crate) fn configure(rows: usize, more: usize, words: usize, rest: usize) {
     let wanted = (rows | more << 8 | words << 16 | rest << 24) as u32;
     if SHAPES.replace(wanted) == wanted {
@@ -102,6 +102,6 @@ pub(crate) fn configure(rows: usize, more: usize, words: usize, rest: usize) {
     for (ix, (rows, words)) in shapes.into_iter().enumerate().filter(|(_, (rows, words))| rows * words != 0) {
         (config.rows[ix], config.bytes[ix]) = (rows as u8, 4 * words as u16);
     }
-    // SAFETY: `is_available` found the unit; the instruction reads these 64 bytes.
+    // SAFETY: `is_available` found AMX; the instruction reads these 64 bytes.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack, readonly)) };
 }

@@ -1,21 +1,20 @@
-//! [`DotMethod`]: the instructions that multiply words of two `bf16` or four bytes.
+//! [`DotMethod`]: instructions that multiply 32-bit words of two `bf16` or four int8 values.
 
 use super::{Isa, StorageType};
 
-/// How the pairs of `bf16` or the bytes of words are multiplied.
+/// How the elements of a word are multiplied and added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DotMethod {
-    /// Each is widened first.
+    /// Each element is widened to `f32` or 16 bits first.
     Widened,
-    /// In one instruction of the vector unit: AVX512-BF16 or AVX512-VNNI, and of bytes NEON's dot products. A `bf16` that is
-    /// less than the least normal number counts as 0.
+    /// By a dot-product instruction: AVX512-BF16, AVX512-VNNI, or NEON's int8 dot product. Subnormal `bf16` count as 0.
     Dot,
-    /// By the matrix unit, where rows lie at one distance; otherwise as `Dot`.
+    /// By AMX if rows have a constant stride; otherwise as `Dot`.
     Matrix,
 }
 
 impl DotMethod {
-    /// The fastest way of a family on this processor.
+    /// The fastest method of `isa` on this processor.
     pub(crate) fn of(isa: Isa, factors: StorageType) -> DotMethod {
         #[cfg(target_arch = "x86_64")]
         if isa == Isa::Avx512 {
@@ -40,7 +39,7 @@ impl DotMethod {
         DotMethod::Widened
     }
 
-    /// All ways of a family on this processor.
+    /// All methods of `isa` on this processor.
     #[cfg(test)]
     pub(crate) fn available(isa: Isa, factors: StorageType) -> Vec<DotMethod> {
         match DotMethod::of(isa, factors) {
@@ -51,7 +50,7 @@ impl DotMethod {
     }
 }
 
-/// Whether the processor multiplies pairs of `bf16`; then it rounds to them in one instruction too.
+/// Whether the processor has AVX512-BF16, which also rounds to `bf16` in one instruction.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn rounds_at_once(isa: Isa) -> bool {
     DotMethod::of(isa, StorageType::Bf16) != DotMethod::Widened

@@ -1,23 +1,23 @@
-//! [`Isa`]: which vector instructions the processor has; [`Level`]: which ones a plan may use.
+//! [`Isa`]: the vector instructions of a processor; [`Level`]: those that a plan may use.
 
 use std::fmt;
 
-/// A family of vector instructions. All read the same packed weights; results of two families are close but not equal.
-/// Those of one architecture stand in order, the plainest first.
+/// An instruction set. All of them read the same packed weights; their results agree up to rounding. Those of one
+/// architecture are ordered from the least to the most capable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// What every processor of the architecture has.
+    /// The baseline of the architecture.
     Portable,
-    /// NEON, which every aarch64 has.
+    /// NEON, which is mandatory on aarch64.
     Neon,
-    /// AVX2 with FMA, and F16C, which every processor that has them has.
+    /// AVX2 with FMA and F16C.
     Avx2,
     /// AVX-512 F.
     Avx512,
 }
 
 impl Isa {
-    /// The best family of this processor.
+    /// The most capable ISA of this processor.
     pub fn detect() -> Isa {
         #[cfg(target_arch = "x86_64")]
         {
@@ -33,36 +33,36 @@ impl Isa {
         if cfg!(target_arch = "aarch64") { Isa::Neon } else { Isa::Portable }
     }
 
-    /// All families that this processor has, the plainest first.
+    /// All ISAs of this processor, the least capable first.
     pub fn available() -> impl Iterator<Item = Isa> {
-        let families: &[Isa] = match cfg!(target_arch = "aarch64") {
+        let known: &[Isa] = match cfg!(target_arch = "aarch64") {
             true => &[Isa::Portable, Isa::Neon],
             false => &[Isa::Portable, Isa::Avx2, Isa::Avx512],
         };
-        families.iter().copied().filter(|isa| *isa <= Isa::detect())
+        known.iter().copied().filter(|isa| *isa <= Isa::detect())
     }
 
-    /// The best family of this processor that is not beyond this one.
+    /// The most capable ISA of this processor that does not exceed `self`.
     pub(crate) fn clamp_to_host(self) -> Isa {
         Isa::available().filter(|isa| *isa <= self).last().unwrap_or(Isa::Portable)
     }
 }
 
-/// The processors that a plan is made for: an architecture, and the best family of instructions that kernels use on it.
-/// Where a processor has less they use what it has. Packed weights are the same bytes for all.
+/// The processors that a plan targets: an architecture and the most capable ISA that its kernels use. A processor with
+/// less uses the best ISA it has. Packed weights are the same bytes for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// The name that plans carry.
+    /// The name in plans.
     pub name: &'static str,
     /// The architecture, as in [`std::env::consts::ARCH`].
     pub arch: &'static str,
-    /// The best family that is used.
+    /// The most capable ISA that kernels use.
     pub isa: Isa,
 }
 
 impl Level {
-    /// All levels; the first of an architecture stands for all of its processors. Those of x86-64 are named as in its
-    /// psABI.
+    /// All levels; the first of an architecture covers all of its processors. The names of x86-64 levels are those of
+    /// its psABI.
     pub const ALL: [Level; 4] = [
         Level { name: "cpu:x86-64", arch: "x86_64", isa: Isa::Avx512 },
         Level { name: "cpu:x86-64-v3", arch: "x86_64", isa: Isa::Avx2 },
@@ -70,17 +70,17 @@ impl Level {
         Level { name: "cpu:aarch64", arch: "aarch64", isa: Isa::Neon },
     ];
 
-    /// The level with a name.
+    /// The level called `name`.
     pub fn named(name: &str) -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.name == name)
     }
 
-    /// All processors of this machine's architecture; none where there are no kernels for it.
+    /// The level that covers all processors of this architecture; `None` if it has no kernels.
     pub fn here() -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.arch == std::env::consts::ARCH)
     }
 
-    /// This machine's processor: the last level of its architecture whose family it has.
+    /// The last level of this architecture whose ISA this processor has.
     pub fn native() -> Option<Level> {
         let fits = |level: &Level| level.arch == std::env::consts::ARCH && level.isa <= Isa::detect();
         Level::ALL.into_iter().rfind(fits).or_else(Level::here)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_have_names() {
+    fn level_is_found_by_its_name() {
         for level in Level::ALL {
             assert_eq!(Level::named(level.name), Some(level));
         }
@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_uses_what_it_has_and_is_asked_for() {
-        let families: Vec<Isa> = Isa::available().collect();
-        assert_eq!((families[0], families.last()), (Isa::Portable, Some(&Isa::detect())));
-        assert!(families.iter().all(|isa| isa.clamp_to_host() == *isa), "those that it has");
+    fn isa_is_clamped_to_processor_and_request() {
+        let available: Vec<Isa> = Isa::available().collect();
+        assert_eq!((available[0], available.last()), (Isa::Portable, Some(&Isa::detect())));
+        assert!(available.iter().all(|isa| isa.clamp_to_host() == *isa), "an available ISA is kept");
         for isa in [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512] {
-            assert!(families.contains(&isa.clamp_to_host()) && isa.clamp_to_host() <= isa, "{isa}");
+            assert!(available.contains(&isa.clamp_to_host()) && isa.clamp_to_host() <= isa, "{isa}");
         }
-        // The other architecture's families are none of its own, wherever they stand.
+        // An ISA of another architecture is never selected, whatever its position in the order.
         let here = Level::here().unwrap();
         for level in Level::ALL.into_iter().filter(|level| level.arch != here.arch) {
             assert_ne!(level.isa.clamp_to_host(), level.isa);

@@ -1,9 +1,9 @@
-//! Functions of numbers over slices, fast enough for inner loops and without branches. Those that need exponentials
-//! compute on [`Vector`]s, the others in loops that compilers turn into vector code.
+//! Elementwise functions over slices, fast enough for inner loops and without branches. Functions with exponentials use
+//! [`Vector`]; the others are loops that the compiler vectorizes.
 //!
-//! Exponentials are range reduction and a polynomial (the coefficients of Cephes' `expf`, Moshier 1992). For all numbers
-//! that `f32` has, denormal ones, infinities and NaN included, results differ from the definitions in `types::pointwise`
-//! by at most
+//! Exponentials use range reduction and a polynomial (the coefficients of Cephes' `expf`, Moshier 1992). For every
+//! `f32`, including subnormals, infinities and NaN, results differ from the definitions in `types::pointwise` by at
+//! most
 //!
 //! | function | error |
 //! | --- | --- |
@@ -12,17 +12,17 @@
 //! | tanh | 3e-7 of the result |
 //! | erf | 3e-7 of the result |
 //! | silu | 4e-7 of the result |
-//! | gelu, and its form with tanh | 3e-7 of the argument |
+//! | gelu, and its tanh form | 3e-7 of the argument |
 //!
-//! and what lies below the least normal number, 1.2e-38, may be rounded to 0: of silu the sigmoid in it, so that results
-//! below about 1e-36 may be. Tests say so. What has no fast form here is computed by its definition.
+//! Results below the least normal number, 1.2e-38, may be flushed to 0. For silu this applies to its sigmoid, so
+//! results below about 1e-36 may be 0. Tests check these bounds. Functions without a fast form use their definition.
 
 use types::pointwise::{Binary, Unary};
 
 use crate::simd::Isa;
 use crate::simd::vector::{LANES, Vector, with_vector};
 
-/// Applies a function to each item. Compiled once for each family, however many kernels call it.
+/// Applies a function to each item. Compiled once per ISA, however many kernels call it.
 pub(crate) fn apply(isa: Isa, function: Unary, items: &mut [f32]) {
     with_vector!(isa, each(function: Unary, items: &mut [f32]));
 }
@@ -37,7 +37,7 @@ fn each<V: Vector>(function: Unary, items: &mut [f32]) {
             })
         };
     }
-    // No closure: only what is inlined is compiled for the family of instructions.
+    // Macros instead of closures: only inlined code is compiled for the ISA.
     macro_rules! lanes {
         ($x:ident => $body:expr) => {
             for items in items.chunks_mut(LANES) {
@@ -102,16 +102,16 @@ fn clip(x: f32, min: f32, max: f32) -> f32 {
 }
 
 const LOG2E: f32 = std::f32::consts::LOG2_E;
-/// ln 2 in two parts, so that n * ln 2 is exact enough.
+/// ln 2 in two parts, so that `n * ln 2` is exact enough.
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
-/// Rounds to nearest by its addition: 1.5 * 2^23.
+/// Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
 const ROUNDER: f32 = 12_582_912.0;
-/// The polynomial of `(e^r - 1 - r) / r^2`, the highest power first, as all of them are.
+/// Polynomial of `(e^r - 1 - r) / r^2`. All coefficients are listed from the highest power down.
 const EXP: [f32; 6] = [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-/// The polynomial of `(tanh x / x - 1) / x^2` in `x^2`, near 0 (Cephes' `tanhf`).
+/// Polynomial of `(tanh x / x - 1) / x^2` in `x^2`, near 0 (Cephes' `tanhf`).
 const TANH: [f32; 5] = [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];
-/// The polynomial of `erf x / x - 1` in `x^2`, near 0, and that of `ln(1 - erf x) / x + 1` in `x` (Juffa 2016, "Faster
+/// Polynomials of `erf x / x - 1` in `x^2`, near 0, and of `ln(1 - erf x) / x + 1` in `x` (Juffa 2016, "Faster
 /// implementation of erff", Stack Overflow 35148198).
 const ERF_NEAR: [f32; 6] =
     [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_2e-1, -3.761_253_4e-1, 1.283_791_7e-1];
@@ -134,20 +134,20 @@ pub(crate) fn exp<V: Vector>(x: V) -> V {
     exp_from(x, -104.0)
 }
 
-/// The least number whose power of e is a normal one.
+/// The least argument whose exponential is a normal number.
 const LEAST_NORMAL: f32 = -87.3365;
 
-/// The same for terms of sums: 0 where it is less than the least normal number. Processors take a hundred times as long to
-/// make one that is, and masked scores are nothing else.
+/// `e^x` for terms of sums: 0 where the result would be subnormal. Subnormal arithmetic is about a hundred times
+/// slower, and masked scores produce nothing else.
 #[inline(always)]
 pub(crate) fn exp_or_zero<V: Vector>(x: V) -> V {
     x.if_less(V::splat(LEAST_NORMAL), V::zero(), exp_from(x, LEAST_NORMAL))
 }
 
-/// `e^x`, of numbers below `least` that of `least`.
+/// `e^x` with `x` clamped to at least `least`.
 #[inline(always)]
 fn exp_from<V: Vector>(x: V, least: f32) -> V {
-    // What is no number passes.
+    // NaN passes the clamp.
     let clamped = x.at_least(V::splat(least)).at_most(V::splat(89.0));
     let n = clamped.mul_add(V::splat(LOG2E), V::splat(ROUNDER)).sub(V::splat(ROUNDER));
     let r = n.mul_add(V::splat(-LN2_LOW), n.mul_add(V::splat(-LN2_HIGH), clamped));
@@ -161,18 +161,18 @@ pub(crate) fn sigmoid<V: Vector>(x: V) -> V {
     one.div(one.add(exp_or_zero(V::zero().sub(x))))
 }
 
-/// The hyperbolic tangent: an odd polynomial near 0, exponentials further out.
+/// The hyperbolic tangent: an odd polynomial near 0, exponentials elsewhere.
 #[inline(always)]
 pub(crate) fn tanh<V: Vector>(x: V) -> V {
     let (one, z, a) = (V::splat(1.0), x.mul(x), x.abs());
     let near = polynomial(z, TANH).mul(z).mul_add(x, x);
     let far = one.sub(V::splat(2.0).div(exp(a.add(a)).add(one)));
     let far = x.if_less(V::zero(), V::zero().sub(far), far);
-    // What is no number is not less, and the far form keeps it.
+    // NaN is not less than the limit and stays NaN in the far form.
     a.if_less(V::splat(0.625), near, far)
 }
 
-/// The error function: an odd polynomial near 0, the exponential of one further out.
+/// The error function: an odd polynomial near 0, the exponential of a polynomial elsewhere.
 #[inline(always)]
 fn erf<V: Vector>(x: V) -> V {
     let (z, a) = (x.mul(x), x.abs());
@@ -201,18 +201,18 @@ fn gelu_tanh<V: Vector>(x: V) -> V {
 mod tests {
     use super::*;
 
-    /// The results of every family that this machine has.
-    fn families(function: Unary, items: &[f32]) -> Vec<(Isa, Vec<f32>)> {
-        let families = Isa::available();
+    /// The results of every ISA of this machine.
+    fn results_by_isa(function: Unary, items: &[f32]) -> Vec<(Isa, Vec<f32>)> {
+        let available = Isa::available();
         let run = |isa| {
             let mut results = items.to_vec();
             apply(isa, function, &mut results);
             (isa, results)
         };
-        families.map(run).collect()
+        available.map(run).collect()
     }
 
-    /// Numbers of all sizes and both signs, and all near 0 to 120 in small steps.
+    /// Numbers of all magnitudes and both signs, and -120 to 120 in small steps.
     fn numbers() -> Vec<f32> {
         let sizes = (0..=u32::MAX).step_by(39_989).map(f32::from_bits);
         let steps = (-60_000..=60_000).map(|step| step as f32 / 500.0);
@@ -220,10 +220,10 @@ mod tests {
         sizes.chain(steps).chain(special).collect()
     }
 
-    /// Every function with a form of its own, against its definition. `error` gives what is allowed, of `[x, result]`.
+    /// Compares every fast form with its definition. `error` returns the tolerance for `[x, result]`.
     fn check(function: Unary, error: impl Fn(f64, f64) -> f64) {
         let items = numbers();
-        for (isa, results) in families(function, &items) {
+        for (isa, results) in results_by_isa(function, &items) {
             for (&x, got) in items.iter().zip(results) {
                 let want = function.eval(f64::from(x));
                 let near = (f64::from(got) - want).abs() <= error(f64::from(x), want) + f64::from(f32::MIN_POSITIVE);
@@ -234,32 +234,32 @@ mod tests {
     }
 
     #[test]
-    fn exponentials_keep_to_the_definitions_everywhere() {
+    fn exponentials_stay_within_their_error_bounds() {
         check(Unary::Exp, |_, result| 2e-7 * result);
         check(Unary::Sigmoid, |_, result| 3e-7 * result);
         check(Unary::Tanh, |_, result| 3e-7 * result.abs());
         check(Unary::Erf, |_, result| 3e-7 * result.abs());
-        // A sigmoid below the least normal number may be 0.
+        // A sigmoid below the least normal number may be flushed to 0.
         check(Unary::Silu, |x, result| 4e-7 * result.abs() + x.abs() * f64::from(f32::MIN_POSITIVE));
         check(Unary::Gelu, |x, _| 3e-7 * x.abs());
         check(Unary::GeluTanh, |x, _| 3e-7 * x.abs());
     }
 
     #[test]
-    fn denormal_exponentials_are_rounded_not_lost() {
+    fn subnormal_exponentials_are_rounded_not_flushed() {
         let items: Vec<f32> = (0..4096).map(|step| -87.0 - step as f32 / 256.0).collect();
-        for (isa, results) in families(Unary::Exp, &items) {
+        for (isa, results) in results_by_isa(Unary::Exp, &items) {
             for (&x, got) in items.iter().zip(results) {
                 let want = f64::from(x).exp();
                 let error = (f64::from(got) - want).abs();
-                // Their last place is 2^-149.
+                // 2^-149 is the spacing of subnormal numbers.
                 assert!(error <= 2e-7 * want + 1.5e-45, "{isa}: exp({x}) = {got} not {want}");
             }
         }
     }
 
     #[test]
-    fn simple_functions_keep_to_the_definitions_everywhere() {
+    fn simple_functions_equal_their_definitions() {
         let of_argument = |x: f64, result: f64| 2e-7 * x.abs().max(result.abs()).max(1.0);
         for function in [
             Unary::Abs,

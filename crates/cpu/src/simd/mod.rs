@@ -1,4 +1,4 @@
-//! Vector instructions: the instruction sets, vectors of sixteen lanes, functions on them, and storage types.
+//! SIMD: instruction sets, vectors of 16 lanes, functions on them, and storage types.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx_unit;

@@ -1,7 +1,8 @@
-//! [`StorageType`]: how the numbers of an operand are stored; [`Item`]: the same as a type, for loops that are compiled for it.
+//! [`StorageType`]: the element type of a kernel's operand; [`Item`]: the same as a Rust type, for loops compiled per
+//! type.
 //!
-//! Kernels compute in `f32`. Those that take halves or bytes widen them when they read and round once when they write. A byte
-//! is a whole number.
+//! Kernels compute in `f32`. They widen half-precision and int8 elements when they read them, and round once when they
+//! write. An int8 element is an integer without scale.
 
 use bytemuck::Pod;
 #[cfg(target_arch = "x86_64")]
@@ -12,17 +13,17 @@ use types::{DType, bf16, f16};
 use crate::simd::Isa;
 use crate::simd::vector::{LANES, Vector, with_vector};
 
-/// Bytes as elements. Operands are aligned to them (the runtime checks); those without bytes need not be.
+/// Views bytes as elements. The runtime checks the alignment of operands; empty ones need none.
 pub(crate) fn elements<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> &[T] {
     if bytes.is_empty() { &[] } else { bytemuck::cast_slice(bytes) }
 }
 
-/// Bytes as elements to write.
+/// Views bytes as writable elements.
 pub(crate) fn elements_mut<T: Pod>(bytes: &mut [u8]) -> &mut [T] {
     if bytes.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(bytes) }
 }
 
-/// A type that numbers are stored in.
+/// The element type of an operand in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum StorageType {
@@ -35,14 +36,14 @@ pub enum StorageType {
 }
 
 impl StorageType {
-    /// All of them.
+    /// All storage types.
     pub const ALL: [StorageType; 5] =
         [StorageType::F32, StorageType::F16, StorageType::Bf16, StorageType::U8, StorageType::I8];
 
-    /// Those with a fraction.
+    /// The floating-point types.
     pub const FRACTIONS: [StorageType; 3] = [StorageType::F32, StorageType::F16, StorageType::Bf16];
 
-    /// The type of a dtype, if it is one of these.
+    /// The storage type of a dtype; `None` if kernels do not store it.
     pub fn of(dtype: DType) -> Option<StorageType> {
         match dtype {
             DType::F32 => Some(StorageType::F32),
@@ -54,7 +55,7 @@ impl StorageType {
         }
     }
 
-    /// Bytes of an element.
+    /// Element size in bytes.
     pub fn size(self) -> usize {
         match self {
             StorageType::F32 => 4,
@@ -63,22 +64,22 @@ impl StorageType {
         }
     }
 
-    /// Whether an element has two bytes.
+    /// Whether an element is a 16-bit float.
     pub fn is_half(self) -> bool {
         matches!(self, StorageType::F16 | StorageType::Bf16)
     }
 
-    /// Whether an element is a whole number in a byte.
+    /// Whether an element is an 8-bit integer.
     pub fn is_byte(self) -> bool {
         matches!(self, StorageType::U8 | StorageType::I8)
     }
 
-    /// Elements of a word of four bytes.
+    /// Elements of a 32-bit word.
     pub(crate) fn per_word(self) -> usize {
         4 / self.size()
     }
 
-    /// Numbers as the bytes of elements, each rounded to the nearest one.
+    /// Rounds numbers to elements and returns their bytes.
     pub fn bytes(self, items: &[f32]) -> Vec<u8> {
         match self {
             StorageType::F32 => bytemuck::cast_slice(items).to_vec(),
@@ -92,50 +93,50 @@ impl StorageType {
 
 /// An element as kernels read and write it.
 pub(crate) trait Item: Pod + Send + Sync {
-    /// Its name among types.
+    /// The storage type of `Self`.
     const STORED: StorageType;
 
-    /// Sixteen elements from `from` on.
+    /// Loads 16 elements.
     ///
     /// # Safety
-    /// They can be read.
+    /// `from` must be readable for 16 elements.
     unsafe fn load<V: Vector>(from: *const Self) -> V;
 
-    /// Rounds to sixteen elements from `to` on.
+    /// Rounds and stores 16 elements.
     ///
     /// # Safety
-    /// They can be written.
+    /// `to` must be writable for 16 elements.
     unsafe fn store<V: Vector>(lanes: V, to: *mut Self);
 
-    /// One element.
+    /// Converts one element to `f32`.
     fn widen(self) -> f32;
 
-    /// Rounds to one element.
+    /// Rounds `f32` to one element.
     fn narrow(number: f32) -> Self;
 
-    /// The first sixteen elements of a slice.
+    /// Loads the first 16 elements of a slice.
     ///
     /// # Panics
-    /// A shorter slice.
+    /// If the slice is shorter.
     #[inline(always)]
     fn read<V: Vector>(from: &[Self]) -> V {
-        let from: &[Self; LANES] = from.first_chunk().expect("a block has sixteen elements");
-        // SAFETY: sixteen elements are there.
+        let from: &[Self; LANES] = from.first_chunk().expect("the slice must have 16 elements");
+        // SAFETY: the array has 16 elements.
         unsafe { Self::load(from.as_ptr()) }
     }
 
-    /// Writes the first sixteen elements of a slice.
+    /// Stores to the first 16 elements of a slice.
     ///
     /// # Panics
-    /// A shorter slice.
+    /// If the slice is shorter.
     #[inline(always)]
     fn write<V: Vector>(lanes: V, to: &mut [Self]) {
-        let to: &mut [Self; LANES] = to.first_chunk_mut().expect("a block has sixteen elements");
-        // SAFETY: sixteen elements are there.
+        let to: &mut [Self; LANES] = to.first_chunk_mut().expect("the slice must have 16 elements");
+        // SAFETY: the array has 16 elements.
         unsafe { Self::store(lanes, to.as_mut_ptr()) }
     }
 
-    /// Up to sixteen elements of a slice; `rest` in the lanes behind them.
+    /// Loads up to 16 elements of a slice; the remaining lanes are `rest`.
     #[inline(always)]
     fn read_part<V: Vector>(from: &[Self], rest: f32) -> V {
         if let Some(from) = from.first_chunk::<LANES>() {
@@ -146,7 +147,7 @@ pub(crate) trait Item: Pod + Send + Sync {
         V::read(&lanes)
     }
 
-    /// Writes as many lanes as the slice has room for, up to sixteen.
+    /// Stores the first `to.len()` lanes, at most 16.
     #[inline(always)]
     fn write_part<V: Vector>(lanes: V, to: &mut [Self]) {
         if let Some(to) = to.first_chunk_mut::<LANES>() {
@@ -161,13 +162,13 @@ impl Item for f32 {
 
     #[inline(always)]
     unsafe fn load<V: Vector>(from: *const f32) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { V::load(from) }
     }
 
     #[inline(always)]
     unsafe fn store<V: Vector>(lanes: V, to: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { lanes.store(to) }
     }
 
@@ -192,8 +193,8 @@ impl Item for f32 {
     }
 }
 
-/// Calls a function that is generic over vectors and how `bf16` are written, compiled for a family of instructions: where the
-/// processor rounds to them in one instruction, with [`AtOnce`].
+/// Calls a function that is generic over the vector and the `bf16` item, compiled for `isa`: with [`AtOnce`] if the
+/// processor rounds to `bf16` in one instruction.
 macro_rules! with_rounding {
     ($isa:expr, $name:ident ($($arg:ident: $type:ty),* $(,)?)) => {{
         #[cfg(target_arch = "x86_64")]
@@ -203,7 +204,7 @@ macro_rules! with_rounding {
                 $name::<$crate::simd::vector::x86::Avx512, $crate::simd::storage::AtOnce>($($arg),*)
             }
             match $crate::simd::dot_method::rounds_at_once($isa) {
-                // SAFETY: the family is AVX-512, which only a pool on a processor that has it hands out, and AVX512-BF16 is there.
+                // SAFETY: only a pool on a processor with AVX-512 uses this ISA, and AVX512-BF16 was detected.
                 true => unsafe { at_once($($arg),*) },
                 false => $crate::simd::vector::with_vector!($isa, $name<types::bf16>($($arg: $type),*)),
             }
@@ -214,17 +215,17 @@ macro_rules! with_rounding {
 }
 pub(crate) use with_rounding;
 
-/// A `bf16` that processors with AVX512-BF16 round to in one instruction; what is less than the least normal number becomes 0.
-/// Only code that is compiled for them has it: what [`with_rounding`] calls, and tiles of pairs.
+/// `bf16` with one-instruction rounding (AVX512-BF16), which flushes subnormals to 0. Use it only in code compiled for
+/// AVX512-BF16: functions called by [`with_rounding`], and tiles of pairs.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct AtOnce(bf16);
 
-// SAFETY: it is a `bf16`, whose bits may all be 0.
+// SAFETY: a transparent `bf16`, for which all bits may be 0.
 #[cfg(target_arch = "x86_64")]
 unsafe impl Zeroable for AtOnce {}
-// SAFETY: it is a `bf16`, which is one.
+// SAFETY: a transparent `bf16`, which is `Pod`.
 #[cfg(target_arch = "x86_64")]
 unsafe impl Pod for AtOnce {}
 
@@ -235,13 +236,13 @@ macro_rules! item {
 
             #[inline(always)]
             unsafe fn load<V: Vector>(from: *const $item) -> V {
-                // SAFETY: the caller's promise; a half is its bits.
+                // SAFETY: the caller guarantees the memory access; a half is its 16 bits.
                 unsafe { V::$load(from.cast()) }
             }
 
             #[inline(always)]
             unsafe fn store<V: Vector>(lanes: V, to: *mut $item) {
-                // SAFETY: the caller's promise; a half is its bits.
+                // SAFETY: the caller guarantees the memory access; a half is its 16 bits.
                 unsafe { lanes.$store(to.cast()) }
             }
 
@@ -264,11 +265,11 @@ item!(bf16, Bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
 item!(AtOnce, Bf16, load_bf16, store_bf16_at_once, |AtOnce(item)| bf16::to_f32(item), |number: f32| {
     AtOnce(bf16::from_f32(if number.is_subnormal() { 0.0f32.copysign(number) } else { number }))
 });
-// The conversion keeps to what a byte holds.
+// The `as` conversion saturates to the integer's range.
 item!(u8, U8, load_u8, store_u8, f32::from, |number: f32| number.round_ties_even() as u8);
 item!(i8, I8, load_i8, store_i8, f32::from, |number: f32| number.round_ties_even() as i8);
 
-/// Evaluates an expression in which a name stands for the type of a [`StorageType`].
+/// Evaluates an expression in which `$name` is the Rust type of a [`StorageType`].
 macro_rules! with_item {
     ($stored:expr, $item:ident => $body:expr) => {
         match $stored {
@@ -297,7 +298,7 @@ macro_rules! with_item {
 }
 pub(crate) use with_item;
 
-/// The same for those with a fraction.
+/// The same for floating-point types.
 macro_rules! with_fraction {
     ($stored:expr, $item:ident => $body:expr) => {
         match $stored {
@@ -318,10 +319,10 @@ macro_rules! with_fraction {
 }
 pub(crate) use with_fraction;
 
-/// Copies elements to numbers.
+/// Widens elements to `f32`.
 ///
 /// # Panics
-/// Other lengths.
+/// If the lengths differ.
 pub(crate) fn widen(isa: Isa, stored: StorageType, from: &[u8], to: &mut [f32]) {
     with_item!(stored, T => {
         let from: &[T] = elements(from);
@@ -330,10 +331,10 @@ pub(crate) fn widen(isa: Isa, stored: StorageType, from: &[u8], to: &mut [f32]) 
     });
 }
 
-/// Rounds numbers to elements.
+/// Rounds `f32` to elements.
 ///
 /// # Panics
-/// Other lengths.
+/// If the lengths differ.
 pub(crate) fn narrow(isa: Isa, stored: StorageType, from: &[f32], to: &mut [u8]) {
     match stored {
         StorageType::Bf16 => with_rounding!(isa, narrow_to(from: &[f32], to: &mut [u8])),
@@ -348,7 +349,7 @@ fn narrow_to<V: Vector, T: Item>(from: &[f32], to: &mut [u8]) {
     convert::<V, f32, T>(from, to);
 }
 
-/// Elements of one kind as those of another; either are numbers.
+/// Converts between element types, one of which must be `f32`.
 #[inline(always)]
 fn convert<V: Vector, A: Item, B: Item>(from: &[A], to: &mut [B]) {
     let (whole, rest) = from.as_chunks::<LANES>();
@@ -364,16 +365,16 @@ mod tests {
     use super::*;
     use crate::simd::dot_method::DotMethod;
 
-    /// All halves, and numbers between and beyond them, against the definition.
+    /// Every 16-bit float, and numbers between and beyond them, against the definition.
     #[test]
-    fn every_family_widens_and_rounds_alike() {
+    fn every_isa_widens_and_rounds_alike() {
         let halves: Vec<u16> = (0..=u16::MAX).collect();
         let mut random = types::Random::new(5);
         let mut numbers: Vec<f32> = (0..100_000).map(|_| f32::from_bits(random.bits() as u32)).collect();
-        // Ties, and what overflows by rounding.
+        // Ties, and numbers that overflow by rounding.
         numbers.extend([1.0 + 1.0 / 2048.0, 1.0 + 3.0 / 2048.0, 65519.9, 65520.0, -65520.0, 1e-8, 3.0e-8, 0.0, -0.0]);
         numbers.extend([1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, f32::NAN]);
-        // Whole numbers that a byte holds, ties, and those beyond.
+        // Integers in range, ties, and integers out of range.
         numbers.extend((-1200..1200).map(|quarter| quarter as f32 / 4.0));
         let bytes: Vec<u8> = (0..=u8::MAX).collect();
         for isa in Isa::available() {

@@ -1,8 +1,8 @@
-//! [`Vector`]: sixteen lanes of `f32` in the registers of one family of instructions.
+//! [`Vector`]: 16 lanes of `f32` in the registers of one ISA.
 //!
-//! A kernel is written once, generic over [`Vector`], as an `#[inline(always)]` function; [`with_vector`] compiles it for
-//! every family and picks one. Sixteen lanes are one register of AVX-512, two of AVX2, four of NEON: blocked layouts and
-//! packed weights are the same bytes for all.
+//! A kernel is written once, generic over [`Vector`], as an `#[inline(always)]` function; [`with_vector`] compiles it
+//! for every ISA and dispatches. Sixteen lanes are one AVX-512 register, two of AVX2, four of NEON, so that blocked
+//! layouts and packed weights are the same bytes for all.
 
 use types::{bf16, f16};
 
@@ -13,28 +13,28 @@ pub(crate) const LANES: usize = 16;
 
 /// Sixteen lanes of `f32`.
 ///
-/// Its functions are meant to be inlined into code that [`with_vector`] compiled for the family: only there are they
-/// sound to call, and only that macro names the types that implement this trait.
+/// Its functions must be inlined into code that [`with_vector`] compiled for the ISA: only there are they sound to
+/// call. Only that macro names the types that implement this trait.
 pub(crate) trait Vector: Copy {
-    /// Its family.
+    /// The ISA of the registers.
     const ISA: Isa;
 
-    /// The same number in all lanes.
+    /// Broadcasts a number to all lanes.
     fn splat(number: f32) -> Self;
 
-    /// Sixteen elements from `from` on.
+    /// Loads 16 elements.
     ///
     /// # Safety
-    /// They can be read.
+    /// `from` must be readable for 16 elements.
     unsafe fn load(from: *const f32) -> Self;
 
-    /// Writes sixteen elements from `to` on.
+    /// Stores 16 elements.
     ///
     /// # Safety
-    /// They can be written.
+    /// `to` must be writable for 16 elements.
     unsafe fn store(self, to: *mut f32);
 
-    /// `self * factor + sum`, rounded once where the family can.
+    /// `self * factor + sum`, fused if the ISA has the instruction.
     fn mul_add(self, factor: Self, sum: Self) -> Self;
 
     /// `self + other`.
@@ -49,121 +49,121 @@ pub(crate) trait Vector: Copy {
     /// `self / other`.
     fn div(self, other: Self) -> Self;
 
-    /// Without the sign.
+    /// The absolute value.
     fn abs(self) -> Self;
 
-    /// The larger of each pair; `other` where `self` is no number.
+    /// The larger of each pair; `other` if `self` is NaN.
     fn max(self, other: Self) -> Self;
 
-    /// The smaller of each pair; `other` where `self` is no number.
+    /// The smaller of each pair; `other` if `self` is NaN.
     fn min(self, other: Self) -> Self;
 
-    /// The larger of each pair; no number where either is none.
+    /// The larger of each pair; NaN if either is NaN.
     fn max_or_nan(self, other: Self) -> Self;
 
-    /// The larger of each pair, where `low` is a number; what is none itself stays so.
+    /// The larger of each pair, where `low` is not NaN; NaN in `self` stays NaN.
     #[inline(always)]
     fn at_least(self, low: Self) -> Self {
         low.max(self)
     }
 
-    /// The smaller of each pair, where `high` is a number; what is none itself stays so.
+    /// The smaller of each pair, where `high` is not NaN; NaN in `self` stays NaN.
     #[inline(always)]
     fn at_most(self, high: Self) -> Self {
         high.min(self)
     }
 
-    /// Of each pair of lanes: `yes` where `self < other`, else `no`.
+    /// Per lane: `yes` if `self < other`, else `no`.
     fn if_less(self, other: Self, yes: Self, no: Self) -> Self;
 
-    /// `self * 2^power` for whole powers from -150 to 129, rounded once or twice.
+    /// `self * 2^power` for integral powers from -150 to 129, rounded once or twice.
     fn scale(self, power: Self) -> Self;
 
-    /// The lanes of both in turns: of their first halves, and of their second halves.
+    /// Interleaves the lanes of both: first their lower halves, then their upper halves.
     fn zip(self, other: Self) -> [Self; 2];
 
-    /// Lane `i` of vector `j` becomes lane `j` of vector `i`.
+    /// Transposes: lane `i` of vector `j` becomes lane `j` of vector `i`.
     fn transpose(rows: [Self; LANES]) -> [Self; LANES];
 
-    /// Sixteen elements of `bf16`, given by their bits.
+    /// Loads 16 `bf16`, given by their bits.
     ///
     /// # Safety
-    /// They can be read.
+    /// `from` must be readable for 16 elements.
     unsafe fn load_bf16(from: *const u16) -> Self;
 
-    /// Sixteen elements of `f16`, given by their bits.
+    /// Loads 16 `f16`, given by their bits.
     ///
     /// # Safety
-    /// They can be read.
+    /// `from` must be readable for 16 elements.
     unsafe fn load_f16(from: *const u16) -> Self;
 
-    /// Two elements of `bf16` in turns, the one at the lower place in even lanes.
+    /// Broadcasts a pair of `bf16`: the low half to even lanes, the high half to odd ones.
     fn splat_bf16(pair: u32) -> Self;
 
-    /// Two elements of `f16` in turns.
+    /// Broadcasts a pair of `f16` in the same way.
     fn splat_f16(pair: u32) -> Self;
 
-    /// Rounds to nearest, ties to even, and writes sixteen elements of `bf16`.
+    /// Rounds to nearest even and stores 16 `bf16`.
     ///
     /// # Safety
-    /// They can be written.
+    /// `to` must be writable for 16 elements.
     unsafe fn store_bf16(self, to: *mut u16);
 
-    /// The same in one instruction; what is less than the least normal number becomes 0.
+    /// The same in one instruction, which flushes subnormals to 0.
     ///
     /// # Safety
-    /// They can be written. Of AVX-512: the processor has AVX512-BF16.
+    /// `to` must be writable for 16 elements. For AVX-512, the processor must have AVX512-BF16.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn store_bf16_at_once(self, to: *mut u16) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { self.store_bf16(to) }
     }
 
-    /// Rounds to nearest, ties to even, and writes sixteen elements of `f16`.
+    /// Rounds to nearest even and stores 16 `f16`.
     ///
     /// # Safety
-    /// They can be written.
+    /// `to` must be writable for 16 elements.
     unsafe fn store_f16(self, to: *mut u16);
 
-    /// Sixteen bytes.
+    /// Loads 16 `u8`.
     ///
     /// # Safety
-    /// They can be read.
+    /// `from` must be readable for 16 elements.
     unsafe fn load_u8(from: *const u8) -> Self;
 
-    /// Sixteen bytes with a sign.
+    /// Loads 16 `i8`.
     ///
     /// # Safety
-    /// They can be read.
+    /// `from` must be readable for 16 elements.
     unsafe fn load_i8(from: *const i8) -> Self;
 
-    /// Rounds to the nearest whole numbers that bytes hold, ties to even, what is no number to 0; and writes sixteen.
+    /// Rounds to nearest even, saturates to `u8` (NaN to 0), and stores 16 elements.
     ///
     /// # Safety
-    /// They can be written.
+    /// `to` must be writable for 16 elements.
     unsafe fn store_u8(self, to: *mut u8);
 
-    /// The same with a sign.
+    /// Rounds to nearest even, saturates to `i8` (NaN to 0), and stores 16 elements.
     ///
     /// # Safety
-    /// They can be written.
+    /// `to` must be writable for 16 elements.
     unsafe fn store_i8(self, to: *mut i8);
 
-    /// Sums of lanes whose bits are whole numbers in `i32`, as such.
+    /// Adds lanes whose bits are `i32`.
     fn add_i32(self, other: Self) -> Self;
 
-    /// Lanes whose bits are whole numbers in `i32`, as numbers.
+    /// Converts lanes whose bits are `i32` to `f32`.
     fn i32_to_f32(self) -> Self;
 
-    /// The sums of neighbours: those of `self` in the first lanes, those of `other` behind them.
+    /// Horizontal sums of neighboring lanes: of `self` in the lower half, of `other` in the upper.
     fn pair_sums(self, other: Self) -> Self;
 
-    /// Asks for a line of memory that will be read soon; anything may lie there, or nothing.
+    /// Prefetches a cache line that will be read soon. Any address is allowed.
     #[inline(always)]
     fn prefetch<T>(_: *const T) {}
 
-    /// The same for one that will be read later, so that it does not take the place of what is read until then.
+    /// Prefetches a cache line that will be read later, without displacing data in use.
     #[inline(always)]
     fn prefetch_far<T>(_: *const T) {}
 
@@ -173,18 +173,18 @@ pub(crate) trait Vector: Copy {
         Self::splat(0.0)
     }
 
-    /// The first sixteen elements of a slice.
+    /// Loads the first 16 elements of a slice.
     ///
     /// # Panics
-    /// A shorter slice.
+    /// If the slice is shorter.
     #[inline(always)]
     fn read(from: &[f32]) -> Self {
-        let from: &[f32; LANES] = from.first_chunk().expect("a block has sixteen elements");
-        // SAFETY: sixteen elements are there.
+        let from: &[f32; LANES] = from.first_chunk().expect("the slice must have 16 elements");
+        // SAFETY: the array has 16 elements.
         unsafe { Self::load(from.as_ptr()) }
     }
 
-    /// Up to sixteen elements of a slice; `rest` in the lanes behind them.
+    /// Loads up to 16 elements of a slice; the remaining lanes are `rest`.
     #[inline(always)]
     fn read_part(from: &[f32], rest: f32) -> Self {
         match from.first_chunk::<LANES>() {
@@ -193,7 +193,7 @@ pub(crate) trait Vector: Copy {
         }
     }
 
-    /// Writes as many lanes as the slice has room for.
+    /// Stores the first `to.len()` lanes, at most 16.
     #[inline(always)]
     fn write_part(self, to: &mut [f32]) {
         match to.first_chunk_mut::<LANES>() {
@@ -202,11 +202,11 @@ pub(crate) trait Vector: Copy {
         }
     }
 
-    /// The sum of all lanes, those at a distance of 8 first, then 4, 2 and 1.
+    /// The sum of all lanes: adds lanes at distance 8 first, then 4, 2 and 1.
     #[inline(always)]
     fn sum(self) -> f32 {
         let mut lanes = self;
-        // Each turn has lane `c` beside lane `c + distance`, and twice as often as the one before.
+        // Each iteration pairs lane `c` with lane `c + distance` and duplicates every result.
         for _ in 0..LANES.ilog2() {
             let [low, high] = lanes.zip(lanes);
             lanes = low.add(high);
@@ -214,7 +214,7 @@ pub(crate) trait Vector: Copy {
         lanes.to_array()[0]
     }
 
-    /// The largest lane. None is no number.
+    /// The largest lane. No lane may be NaN.
     #[inline(always)]
     fn largest(self) -> f32 {
         let mut lanes = self;
@@ -225,14 +225,14 @@ pub(crate) trait Vector: Copy {
         lanes.to_array()[0]
     }
 
-    /// Writes the first sixteen elements of a slice.
+    /// Stores to the first 16 elements of a slice.
     ///
     /// # Panics
-    /// A shorter slice.
+    /// If the slice is shorter.
     #[inline(always)]
     fn write(self, to: &mut [f32]) {
-        let to: &mut [f32; LANES] = to.first_chunk_mut().expect("a block has sixteen elements");
-        // SAFETY: sixteen elements are there.
+        let to: &mut [f32; LANES] = to.first_chunk_mut().expect("the slice must have 16 elements");
+        // SAFETY: the array has 16 elements.
         unsafe { self.store(to.as_mut_ptr()) }
     }
 
@@ -260,7 +260,7 @@ fn copy_first(lanes: &[f32; LANES], to: &mut [f32]) {
     to.copy_from_slice(&lanes[..to.len()]);
 }
 
-/// What every processor has: loops, of which compilers make what vector instructions they may.
+/// The baseline of every architecture: loops that the compiler may vectorize.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Portable([f32; LANES]);
@@ -277,13 +277,13 @@ impl Vector for Portable {
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         Portable(unsafe { from.cast::<[bf16; LANES]>().read_unaligned() }.map(bf16::to_f32))
     }
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         Portable(unsafe { from.cast::<[f16; LANES]>().read_unaligned() }.map(f16::to_f32))
     }
 
@@ -301,37 +301,37 @@ impl Vector for Portable {
 
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u16) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { to.cast::<[bf16; LANES]>().write_unaligned(self.0.map(bf16::from_f32)) }
     }
 
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut u16) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { to.cast::<[f16; LANES]>().write_unaligned(self.0.map(f16::from_f32)) }
     }
 
     #[inline(always)]
     unsafe fn load_u8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         Portable(unsafe { from.cast::<[u8; LANES]>().read() }.map(f32::from))
     }
 
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         Portable(unsafe { from.cast::<[i8; LANES]>().read() }.map(f32::from))
     }
 
     #[inline(always)]
     unsafe fn store_u8(self, to: *mut u8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { to.cast::<[u8; LANES]>().write(self.0.map(|lane| lane.round_ties_even() as u8)) }
     }
 
     #[inline(always)]
     unsafe fn store_i8(self, to: *mut i8) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { to.cast::<[i8; LANES]>().write(self.0.map(|lane| lane.round_ties_even() as i8)) }
     }
 
@@ -360,19 +360,19 @@ impl Vector for Portable {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's promise; an array of `f32` needs no more alignment than one.
+        // SAFETY: the caller guarantees the memory access; the unaligned read needs no alignment.
         Portable(unsafe { from.cast::<[f32; LANES]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the memory access.
         unsafe { to.cast::<[f32; LANES]>().write_unaligned(self.0) }
     }
 
     #[inline(always)]
     fn mul_add(self, factor: Self, sum: Self) -> Self {
-        // Where an architecture does not promise the fused instruction, `f32::mul_add` is a slow call.
+        // Without a guaranteed fused instruction, `f32::mul_add` is a slow library call.
         let fused = cfg!(target_arch = "aarch64");
         Portable(std::array::from_fn(|lane| match fused {
             true => self.0[lane].mul_add(factor.0[lane], sum.0[lane]),
@@ -412,7 +412,7 @@ impl Vector for Portable {
 
     #[inline(always)]
     fn scale(self, power: Self) -> Self {
-        // In two steps: a power may leave the range of one exponent.
+        // In two steps: the power may exceed the range of one exponent.
         self.each(power, |item, power| {
             let (power, half) = (power as i32, (power as i32) >> 1);
             let exact = |power: i32| f32::from_bits(((power + 127) << 23) as u32);
@@ -455,8 +455,8 @@ pub(crate) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
-/// Runs an `#[inline(always)]` function `fn name<V: Vector>(..)` compiled for the family given. Further type parameters of
-/// the function follow its name, and are not those of a function around it.
+/// Calls an `#[inline(always)]` function `fn name<V: Vector>(..)` compiled for the given ISA. Further type parameters
+/// follow the name; they must not be parameters of the enclosing function.
 macro_rules! with_vector {
     ($isa:expr, $name:ident $(<$($more:ty),*>)? ($($arg:ident: $type:ty),* $(,)?)) => {{
         #[cfg(target_arch = "x86_64")]
@@ -470,7 +470,7 @@ macro_rules! with_vector {
                 $name::<$crate::simd::vector::x86::Avx512 $($(, $more)*)?>($($arg),*)
             }
             match $isa {
-                // SAFETY: only pools hand out a family, and only one that the processor has.
+                // SAFETY: only pools hand out an ISA, and only one that the processor has.
                 $crate::simd::Isa::Avx512 => unsafe { avx512($($arg),*) },
                 // SAFETY: as above.
                 $crate::simd::Isa::Avx2 => unsafe { avx2($($arg),*) },
@@ -479,7 +479,7 @@ macro_rules! with_vector {
         }
         #[cfg(target_arch = "aarch64")]
         {
-            // Never inlined: it gets all registers, as the families of other architectures do.
+            // Never inlined, so that it has all registers to itself, as the functions of other ISAs do.
             #[inline(never)]
             fn neon($($arg: $type),*) {
                 $name::<$crate::simd::vector::neon::Neon $($(, $more)*)?>($($arg),*)
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_computes_the_same() {
+    fn every_isa_computes_the_same() {
         let a: [f32; LANES] = std::array::from_fn(|lane| lane as f32 - 7.5);
         let mut b: [f32; LANES] = std::array::from_fn(|lane| 0.25 * (lane * lane) as f32);
         b[3] = f32::NAN;
@@ -546,7 +546,7 @@ mod tests {
         );
         assert_eq!((want[11][4], want[12][4]), (4.0, -3.5));
         assert_eq!((want[13 + 2][0], want[13 + 2][5]), (-5.5, 494.5));
-        assert_eq!((want[29][2], want[30][14]), (-6.5, 7.5), "lanes in turns");
+        assert_eq!((want[29][2], want[30][14]), (-6.5, 7.5), "interleaved lanes");
         for isa in Isa::available().filter(|isa| *isa != Isa::Portable) {
             for (got, want) in run(isa).iter().flatten().zip(want.iter().flatten()) {
                 assert!(got == want || got.is_nan() && want.is_nan(), "{isa}: {got} for {want}");

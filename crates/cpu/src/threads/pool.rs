@@ -117,7 +117,7 @@ impl Pool {
     /// Allocates nothing. If a task panics, the remaining ones may be skipped, and the panic resumes in the caller.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         #[cfg(target_arch = "x86_64")]
-        crate::simd::amx_unit::forget();
+        crate::simd::amx_unit::invalidate_shapes();
         let shared = &*self.shared;
         if tasks <= 1 || self.workers.is_empty() || shared.busy.swap(true, Ordering::Acquire) {
             (0..tasks).for_each(task);

@@ -1,66 +1,66 @@
-//! [`Vector`] in the registers of AVX-512 and of AVX2 with FMA and F16C.
+//! [`Vector`] in AVX-512 registers, and in those of AVX2 with FMA and F16C.
 
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
 use super::{Isa, LANES, Vector};
 
-/// One register of AVX-512.
+/// One AVX-512 register.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512);
 
-/// Two registers of AVX2.
+/// Two AVX2 registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2([__m256; 2]);
 
-// SAFETY of every block below: the trait's contract, only code compiled for the family calls these.
+// SAFETY of every block below: by the trait's contract, only code compiled for the ISA calls these functions.
 impl Vector for Avx512 {
     const ISA: Isa = Isa::Avx512;
 
     #[inline(always)]
     fn prefetch<T>(line: *const T) {
-        // SAFETY: the instruction is there, and reads nothing that the program would see.
+        // SAFETY: a prefetch has no architectural effect.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
 
     #[inline(always)]
     fn prefetch_far<T>(line: *const T) {
-        // SAFETY: the instruction is there, and reads nothing that the program would see.
+        // SAFETY: a prefetch has no architectural effect.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
     }
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe { wide_bf16(_mm256_loadu_si256(from.cast())) }
     }
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         Avx512(unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) })
     }
 
     #[inline(always)]
     fn splat_bf16(pair: u32) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         unsafe { wide_bf16(_mm256_set1_epi32(pair.cast_signed())) }
     }
 
     #[inline(always)]
     fn splat_f16(pair: u32) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_cvtph_ps(_mm256_set1_epi32(pair.cast_signed())) })
     }
 
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u16) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
             let bits = _mm512_castps_si512(self.0);
             let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
             let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-            // What is no number stays none.
+            // NaN stays NaN.
             let none = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
             let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x40_0000));
             let halves = _mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(none, rounded, quiet));
@@ -70,33 +70,34 @@ impl Vector for Avx512 {
 
     #[inline(always)]
     unsafe fn store_bf16_at_once(self, to: *mut u16) {
-        // SAFETY: the caller's promise: the processor has AVX512-BF16, and sixteen elements can be written.
+        // SAFETY: the caller guarantees AVX512-BF16 and 16 writable elements.
         unsafe { to.cast::<__m256bh>().write_unaligned(_mm512_cvtneps_pbh(self.0)) }
     }
 
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut u16) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
     }
 
     #[inline(always)]
     unsafe fn load_u8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))) })
     }
 
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) })
     }
 
     #[inline(always)]
     unsafe fn store_u8(self, to: *mut u8) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
-            // What is no number becomes the second operand, and what is beyond all whole numbers the greatest without a sign.
+            // NaN becomes 0, the second operand of `max`; numbers above all integers saturate to the largest unsigned
+            // one.
             let whole = _mm512_cvtps_epi32(_mm512_max_ps(self.0, _mm512_setzero_ps()));
             _mm_storeu_si128(to.cast(), _mm512_cvtusepi32_epi8(whole));
         }
@@ -104,10 +105,10 @@ impl Vector for Avx512 {
 
     #[inline(always)]
     unsafe fn store_i8(self, to: *mut i8) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
             let is_number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(self.0, self.0);
-            // What is beyond all whole numbers becomes the least with a sign.
+            // Numbers below all integers saturate to the smallest signed one.
             let whole = _mm512_maskz_cvtps_epi32(is_number, _mm512_min_ps(self.0, _mm512_set1_ps(127.0)));
             _mm_storeu_si128(to.cast(), _mm512_cvtsepi32_epi8(whole));
         }
@@ -115,21 +116,21 @@ impl Vector for Avx512 {
 
     #[inline(always)]
     fn add_i32(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         let sum = unsafe { _mm512_add_epi32(_mm512_castps_si512(self.0), _mm512_castps_si512(other.0)) };
-        // SAFETY: the same.
+        // SAFETY: as above.
         Avx512(unsafe { _mm512_castsi512_ps(sum) })
     }
 
     #[inline(always)]
     fn i32_to_f32(self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_castps_si512(self.0)) })
     }
 
     #[inline(always)]
     fn pair_sums(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         unsafe {
             let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
             let odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
@@ -140,61 +141,61 @@ impl Vector for Avx512 {
 
     #[inline(always)]
     fn splat(number: f32) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_set1_ps(number) })
     }
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         Avx512(unsafe { _mm512_loadu_ps(from) })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe { _mm512_storeu_ps(to, self.0) }
     }
 
     #[inline(always)]
     fn mul_add(self, factor: Self, sum: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_fmadd_ps(self.0, factor.0, sum.0) })
     }
 
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_add_ps(self.0, other.0) })
     }
 
     #[inline(always)]
     fn sub(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_sub_ps(self.0, other.0) })
     }
 
     #[inline(always)]
     fn mul(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_mul_ps(self.0, other.0) })
     }
 
     #[inline(always)]
     fn div(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_div_ps(self.0, other.0) })
     }
 
     #[inline(always)]
     fn abs(self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_abs_ps(self.0) })
     }
 
     #[inline(always)]
     fn if_less(self, other: Self, yes: Self, no: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         unsafe {
             let less = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, other.0);
             Avx512(_mm512_mask_blend_ps(less, no.0, yes.0))
@@ -206,29 +207,29 @@ impl Vector for Avx512 {
         if let Some(from) = from.first_chunk::<LANES>() {
             return Self::read(from);
         }
-        // SAFETY: the family's instructions are there; lanes behind the slice are not read.
+        // SAFETY: this ISA's instructions are available; lanes behind the slice are not read.
         Avx512(unsafe { _mm512_mask_loadu_ps(_mm512_set1_ps(rest), first(from.len()), from.as_ptr()) })
     }
 
     #[inline(always)]
     fn write_part(self, to: &mut [f32]) {
-        // Nobody may read what a masked store wrote before it is in the cache.
+        // A load right after a masked store cannot be forwarded from the store buffer.
         if let Some(to) = to.first_chunk_mut::<LANES>() {
             return self.write(to);
         }
-        // SAFETY: the family's instructions are there; lanes behind the slice are not written.
+        // SAFETY: this ISA's instructions are available; lanes behind the slice are not written.
         unsafe { _mm512_mask_storeu_ps(to.as_mut_ptr(), first(to.len()), self.0) }
     }
 
     #[inline(always)]
     fn scale(self, power: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_scalef_ps(self.0, power.0) })
     }
 
     #[inline(always)]
     fn zip(self, other: Self) -> [Self; 2] {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         unsafe {
             let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             let high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
@@ -238,20 +239,20 @@ impl Vector for Avx512 {
 
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_max_ps(self.0, other.0) })
     }
 
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe { _mm512_min_ps(self.0, other.0) })
     }
 
     #[inline(always)]
     fn max_or_nan(self, other: Self) -> Self {
         // The instruction gives `other` where either is no number: it is kept away from lanes that are none already.
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx512(unsafe {
             let numbers = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(self.0, self.0);
             _mm512_mask_max_ps(self.0, numbers, self.0, other.0)
@@ -265,7 +266,7 @@ impl Vector for Avx512 {
         let mut columns = rows;
         for four in 0..4 {
             let at = 4 * four;
-            // SAFETY: the family's instructions are there.
+            // SAFETY: this ISA's instructions are available.
             unsafe {
                 for pair in [at, at + 2] {
                     pairs[pair].0 = _mm512_unpacklo_ps(rows[pair].0, rows[pair + 1].0);
@@ -283,7 +284,7 @@ impl Vector for Avx512 {
         for column in 0..4 {
             let (a, b) = (fours[column].0, fours[column + 4].0);
             let (c, d) = (fours[column + 8].0, fours[column + 12].0);
-            // SAFETY: the family's instructions are there.
+            // SAFETY: this ISA's instructions are available.
             unsafe {
                 let (ab_even, ab_odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
                 let (cd_even, cd_odd) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
@@ -298,88 +299,88 @@ impl Vector for Avx512 {
 }
 
 impl Avx512 {
-    /// `self + a * b`, where lanes of `a` and `b` are pairs of `bf16`. For code compiled for AVX512-BF16 alone.
+    /// `self + a * b`, where lanes of `a` and `b` are pairs of `bf16`. Use it only in code compiled for AVX512-BF16.
     #[inline(always)]
     pub(crate) fn add_dot(self, a: Avx512, b: Avx512) -> Avx512 {
-        // SAFETY: the instruction is there; a vector's bits are those of 32 halves.
+        // SAFETY: only called from code compiled for AVX512-BF16; the register's bits are 32 halves.
         Avx512(unsafe {
             _mm512_dpbf16_ps(self.0, transmute::<__m512, __m512bh>(a.0), transmute::<__m512, __m512bh>(b.0))
         })
     }
 }
 
-/// Sums of sixteen lanes of whole numbers in `i32`.
+/// Sixteen `i32` accumulators.
 #[derive(Clone, Copy)]
 pub(crate) struct Int32Lanes512(__m512i);
 
 impl Int32Lanes512 {
     #[inline(always)]
     pub(crate) fn zero() -> Int32Lanes512 {
-        // SAFETY: for code compiled for AVX-512.
+        // SAFETY: only called from code compiled for AVX-512.
         Int32Lanes512(unsafe { _mm512_setzero_si512() })
     }
 
-    /// All lanes the same four bytes.
+    /// Broadcasts four bytes to all lanes.
     #[inline(always)]
     pub(crate) fn splat(bytes: u32) -> Int32Lanes512 {
-        // SAFETY: for code compiled for AVX-512.
+        // SAFETY: only called from code compiled for AVX-512.
         Int32Lanes512(unsafe { _mm512_set1_epi32(bytes.cast_signed()) })
     }
 
     /// # Safety
-    /// 64 bytes can be read.
+    /// `from` must be readable for 64 bytes.
     #[inline(always)]
     pub(crate) unsafe fn load(from: *const u8) -> Int32Lanes512 {
-        // SAFETY: the caller's promise; for code compiled for AVX-512.
+        // SAFETY: the caller guarantees the memory access; only called from code compiled for AVX-512.
         Int32Lanes512(unsafe { _mm512_loadu_si512(from.cast()) })
     }
 
     #[inline(always)]
     pub(crate) fn add(self, other: Int32Lanes512) -> Int32Lanes512 {
-        // SAFETY: for code compiled for AVX-512.
+        // SAFETY: only called from code compiled for AVX-512.
         Int32Lanes512(unsafe { _mm512_add_epi32(self.0, other.0) })
     }
 
-    /// `self + a * b`, where lanes of `a` are four bytes, and those of `b` four with a sign. For code compiled for
-    /// AVX512-VNNI alone.
+    /// `self + a * b`, where lanes of `a` hold four `u8` and lanes of `b` four `i8`. Use it only in code compiled for
+    /// AVX512-VNNI.
     #[inline(always)]
     pub(crate) fn add_dot(self, a: Int32Lanes512, b: Int32Lanes512) -> Int32Lanes512 {
-        // SAFETY: the instruction is there.
+        // SAFETY: only called from code compiled for AVX512-VNNI.
         Int32Lanes512(unsafe { _mm512_dpbusd_epi32(self.0, a.0, b.0) })
     }
 
-    /// The same bits.
+    /// Reinterprets the bits.
     #[inline(always)]
     pub(crate) fn bits(self) -> Avx512 {
-        // SAFETY: for code compiled for AVX-512.
+        // SAFETY: only called from code compiled for AVX-512.
         Avx512(unsafe { _mm512_castsi512_ps(self.0) })
     }
 }
 
-/// Sums of sixteen lanes of whole numbers in `i32`, each in two parts side by side.
+/// Sixteen `i32` accumulators, each as two neighboring partial sums.
 #[derive(Clone, Copy)]
 pub(crate) struct Int32Lanes256([__m256i; 4]);
 
 impl Int32Lanes256 {
     #[inline(always)]
     pub(crate) fn zero() -> Int32Lanes256 {
-        // SAFETY: for code compiled for AVX2.
+        // SAFETY: only called from code compiled for AVX2.
         Int32Lanes256([unsafe { _mm256_setzero_si256() }; 4])
     }
 
     #[inline(always)]
     pub(crate) fn add(self, other: Int32Lanes256) -> Int32Lanes256 {
-        // SAFETY: for code compiled for AVX2.
+        // SAFETY: only called from code compiled for AVX2.
         Int32Lanes256(std::array::from_fn(|ix| unsafe { _mm256_add_epi32(self.0[ix], other.0[ix]) }))
     }
 
-    /// `self + a * b`, where `a` is the same four bytes for all lanes, and lanes of `b` are four bytes with a sign.
+    /// `self + a * b`, where `a` is four `u8`, broadcast to all lanes, and lanes of `b` hold four `i8`.
     ///
     /// # Safety
-    /// 64 bytes can be read at `b`.
+    /// `b` must be readable for 64 bytes.
     #[inline(always)]
     pub(crate) unsafe fn add_dot(self, a: u32, b: *const u8) -> Int32Lanes256 {
-        // SAFETY: the caller's promise; for code compiled for AVX2.
+        // SAFETY: the caller guarantees the memory access; only called from code compiled for AVX2.
         unsafe {
             let a = _mm256_cvtepu8_epi16(_mm_set1_epi32(a.cast_signed()));
             Int32Lanes256(std::array::from_fn(|ix| {
@@ -393,7 +394,8 @@ impl Int32Lanes256 {
     #[inline(always)]
     pub(crate) fn bits(self) -> Avx2 {
         let sums = |a: __m256i, b: __m256i| {
-            // SAFETY: for code compiled for AVX2. The sums of neighbours keep to halves of a register.
+            // SAFETY: only called from code compiled for AVX2. Horizontal adds work within 128-bit halves, so lanes are
+            // permuted.
             unsafe { _mm256_castsi256_ps(_mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a, b))) }
         };
         Avx2([sums(self.0[0], self.0[1]), sums(self.0[2], self.0[3])])
@@ -401,27 +403,27 @@ impl Int32Lanes256 {
 }
 
 /// # Safety
-/// The processor has AVX-512 F.
+/// The processor must have AVX-512 F.
 #[inline(always)]
 unsafe fn wide_bf16(halves: __m256i) -> Avx512 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees AVX-512 F.
     Avx512(unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves))) })
 }
 
-/// A bit for each of the first lanes.
+/// A mask of the first `count` lanes.
 #[inline(always)]
-fn first(lanes: usize) -> u16 {
-    ((1u32 << lanes.min(LANES)) - 1) as u16
+fn first(count: usize) -> u16 {
+    ((1u32 << count.min(LANES)) - 1) as u16
 }
 
-/// `items * 2^power`, in two steps: a power may leave the range of one exponent. No closure, which would be compiled for no
-/// family.
+/// `items * 2^power`, in two steps: the power may exceed the range of one exponent. A function and no closure, which
+/// would not be compiled for the ISA.
 ///
 /// # Safety
-/// The processor has AVX2.
+/// The processor must have AVX2.
 #[inline(always)]
 unsafe fn scaled(items: __m256, power: __m256) -> __m256 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees AVX2.
     unsafe {
         let power = _mm256_cvtps_epi32(power);
         let half = _mm256_srai_epi32::<1>(power);
@@ -429,13 +431,13 @@ unsafe fn scaled(items: __m256, power: __m256) -> __m256 {
     }
 }
 
-/// `2^power` for whole powers from -126 to 127.
+/// `2^power` for integral powers from -126 to 127.
 ///
 /// # Safety
-/// The processor has AVX2.
+/// The processor must have AVX2.
 #[inline(always)]
 unsafe fn exact(power: __m256i) -> __m256 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees AVX2.
     unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(power, _mm256_set1_epi32(127)))) }
 }
 
@@ -446,20 +448,20 @@ impl Avx2 {
     }
 }
 
-/// The nearest whole numbers within limits, in two bytes each; 0 for what is no number.
+/// Rounds to the nearest 16-bit integers within limits; NaN becomes 0.
 ///
 /// # Safety
-/// The processor has AVX2.
+/// The processor must have AVX2.
 #[inline(always)]
 unsafe fn words_within(lanes: Avx2, low: f32, high: f32) -> __m256i {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees AVX2.
     unsafe {
         let [first, second] = lanes.0.map(|lanes| {
             let is_number = _mm256_cmp_ps::<_CMP_ORD_Q>(lanes, lanes);
             let held = _mm256_min_ps(_mm256_max_ps(lanes, _mm256_set1_ps(low)), _mm256_set1_ps(high));
             _mm256_cvtps_epi32(_mm256_and_ps(held, is_number))
         });
-        // Packing keeps to quarters, which are then put in order.
+        // Packing works within 128-bit halves, so the quarters are permuted.
         _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(first, second))
     }
 }
@@ -469,13 +471,13 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn prefetch_far<T>(line: *const T) {
-        // SAFETY: the instruction is there, and reads nothing that the program would see.
+        // SAFETY: a prefetch has no architectural effect.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
     }
 
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         let half = |ix: usize| unsafe {
             let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.add(ix * LANES / 2).cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
@@ -485,14 +487,14 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         let half = |ix: usize| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.add(ix * LANES / 2).cast())) };
         Avx2([half(0), half(1)])
     }
 
     #[inline(always)]
     fn splat_bf16(pair: u32) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         let wide = unsafe {
             let halves = _mm256_cvtepu16_epi32(_mm_set1_epi32(pair.cast_signed()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
@@ -502,24 +504,24 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn splat_f16(pair: u32) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx2([unsafe { _mm256_cvtph_ps(_mm_set1_epi32(pair.cast_signed())) }; 2])
     }
 
     #[inline(always)]
     unsafe fn store_bf16(self, to: *mut u16) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
             let [low, high] = self.0.map(|lanes| {
                 let bits = _mm256_castps_si256(lanes);
                 let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
                 let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-                // What is no number stays none.
+                // NaN stays NaN.
                 let none = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(lanes, lanes));
                 let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x40_0000));
                 _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, none))
             });
-            // Packing keeps to quarters, which are then put in order.
+            // Packing works within 128-bit halves, so the quarters are permuted.
             let halves = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(low, high));
             _mm256_storeu_si256(to.cast(), halves);
         }
@@ -528,7 +530,7 @@ impl Vector for Avx2 {
     #[inline(always)]
     unsafe fn store_f16(self, to: *mut u16) {
         for (ix, lanes) in self.0.into_iter().enumerate() {
-            // SAFETY: the caller's promise, and the family's.
+            // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
             unsafe {
                 let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(lanes);
                 _mm_storeu_si128(to.add(ix * LANES / 2).cast(), halves);
@@ -538,7 +540,7 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     unsafe fn load_u8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         let half = |ix: usize| unsafe {
             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.add(ix * LANES / 2).cast())))
         };
@@ -547,7 +549,7 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         let half = |ix: usize| unsafe {
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.add(ix * LANES / 2).cast())))
         };
@@ -556,7 +558,7 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     unsafe fn store_u8(self, to: *mut u8) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
             let words = words_within(self, 0.0, 255.0);
             _mm_storeu_si128(
@@ -568,7 +570,7 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     unsafe fn store_i8(self, to: *mut i8) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
             let words = words_within(self, -128.0, 127.0);
             _mm_storeu_si128(
@@ -580,7 +582,7 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn add_i32(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe {
             _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)))
         })
@@ -588,13 +590,13 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn i32_to_f32(self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx2(self.0.map(|lanes| unsafe { _mm256_cvtepi32_ps(_mm256_castps_si256(lanes)) }))
     }
 
     #[inline(always)]
     fn pair_sums(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         let sums = |a: __m256, b: __m256| unsafe {
             let sums = _mm256_castps_pd(_mm256_hadd_ps(a, b));
             _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(sums))
@@ -604,19 +606,19 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn splat(number: f32) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx2([unsafe { _mm256_set1_ps(number) }; 2])
     }
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         Avx2(unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(LANES / 2))] })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller's promise, and the family's.
+        // SAFETY: the caller guarantees the memory access; this ISA's instructions are available.
         unsafe {
             _mm256_storeu_ps(to, self.0[0]);
             _mm256_storeu_ps(to.add(LANES / 2), self.0[1]);
@@ -625,44 +627,44 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn mul_add(self, factor: Self, sum: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         let half = |ix: usize| unsafe { _mm256_fmadd_ps(self.0[ix], factor.0[ix], sum.0[ix]) };
         Avx2([half(0), half(1)])
     }
 
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe { _mm256_add_ps(a, b) })
     }
 
     #[inline(always)]
     fn sub(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe { _mm256_sub_ps(a, b) })
     }
 
     #[inline(always)]
     fn mul(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe { _mm256_mul_ps(a, b) })
     }
 
     #[inline(always)]
     fn div(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe { _mm256_div_ps(a, b) })
     }
 
     #[inline(always)]
     fn abs(self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(self, |a, _| unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) })
     }
 
     #[inline(always)]
     fn if_less(self, other: Self, yes: Self, no: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         let half = |ix: usize| unsafe {
             let less = _mm256_cmp_ps::<_CMP_LT_OQ>(self.0[ix], other.0[ix]);
             _mm256_blendv_ps(no.0[ix], yes.0[ix], less)
@@ -672,13 +674,13 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn scale(self, power: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         Avx2(unsafe { [scaled(self.0[0], power.0[0]), scaled(self.0[1], power.0[1])] })
     }
 
     #[inline(always)]
     fn zip(self, other: Self) -> [Self; 2] {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         let half = |ix: usize| unsafe {
             let (low, high) =
                 (_mm256_unpacklo_ps(self.0[ix], other.0[ix]), _mm256_unpackhi_ps(self.0[ix], other.0[ix]));
@@ -689,20 +691,20 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe { _mm256_max_ps(a, b) })
     }
 
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe { _mm256_min_ps(a, b) })
     }
 
     #[inline(always)]
     fn max_or_nan(self, other: Self) -> Self {
         // The instruction gives `b` where either is no number: lanes that are none already are kept.
-        // SAFETY: the family's instructions are there.
+        // SAFETY: this ISA's instructions are available.
         self.each(other, |a, b| unsafe {
             _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a))
         })
@@ -716,7 +718,7 @@ impl Vector for Avx2 {
             for (row, half) in eight.iter_mut().enumerate() {
                 *half = rows[high_rows * 8 + row].0[high_columns];
             }
-            // SAFETY: the family's instructions are there.
+            // SAFETY: this ISA's instructions are available.
             let turned = unsafe { transpose_eight(eight) };
             for (column, half) in turned.iter().enumerate() {
                 columns[high_columns * 8 + column].0[high_rows] = *half;
@@ -727,11 +729,11 @@ impl Vector for Avx2 {
 }
 
 /// # Safety
-/// The processor has AVX2.
+/// The processor must have AVX2.
 #[inline(always)]
 unsafe fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
     let mut fours = rows;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees AVX2.
     unsafe {
         for at in [0, 4] {
             let [a, b, c, d] = [rows[at], rows[at + 1], rows[at + 2], rows[at + 3]];

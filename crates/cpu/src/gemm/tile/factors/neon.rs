@@ -6,7 +6,7 @@ use types::{bf16, f16};
 
 use super::{Bytes, Factors, Word};
 use crate::simd::vector::Vector;
-use crate::simd::vector::neon::{DotWeights, DotWord, Items, Neon, Whole, WideInt32Lanes, WideWeights, WideWord};
+use crate::simd::vector::neon::{DotWeights, DotWord, Int32Lanes, Items, Neon, WideInt32Lanes, WideWeights, WideWord};
 
 /// Numbers of a type, each item of a word by itself.
 pub(in crate::gemm::tile) struct Each<T>(PhantomData<T>);
@@ -144,8 +144,8 @@ pub(in crate::gemm::tile) struct DotBytes;
 impl Factors<Neon> for DotBytes {
     type Item = DotWord;
     type Weights = DotWeights;
-    type Sum = Whole;
-    type Common = Whole;
+    type Sum = Int32Lanes;
+    type Common = Int32Lanes;
 
     #[inline(always)]
     unsafe fn item(from: *const Word) -> DotWord {
@@ -160,27 +160,27 @@ impl Factors<Neon> for DotBytes {
     }
 
     #[inline(always)]
-    fn mul_add(item: DotWord, weights: DotWeights, sum: Whole) -> Whole {
+    fn mul_add(item: DotWord, weights: DotWeights, sum: Int32Lanes) -> Int32Lanes {
         sum.add_dot(item, weights)
     }
 
     #[inline(always)]
-    fn add_common(common: Whole, weights: DotWeights) -> Whole {
+    fn add_common(common: Int32Lanes, weights: DotWeights) -> Int32Lanes {
         common.add_dot(DotWord::ones(), weights)
     }
 
     #[inline(always)]
-    fn sum(_: Neon) -> Whole {
-        Whole::default()
+    fn sum(_: Neon) -> Int32Lanes {
+        Int32Lanes::default()
     }
 
     #[inline(always)]
-    fn add(sum: Whole, other: Whole) -> Whole {
+    fn add(sum: Int32Lanes, other: Int32Lanes) -> Int32Lanes {
         sum.add(other)
     }
 
     #[inline(always)]
-    fn lanes(sum: Whole, common: Whole) -> Neon {
+    fn lanes(sum: Int32Lanes, common: Int32Lanes) -> Neon {
         sum.add(common.times_128()).bits()
     }
 }
