@@ -1,4 +1,4 @@
-//! [`ArgExtreme`]: where the largest or smallest element stands.
+//! [`ArgExtreme`]: the index of the largest or smallest element along an axis (argmax, argmin).
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ use crate::threads::shared_slice::for_each_chunk;
 /// The index, as `i64`, of the largest or smallest `f32` along the middle axis of `x: [outer, axis, inner]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArgExtreme {
-    /// Extents in front of the axis.
+    /// Product of the extents before the axis.
     pub outer: usize,
-    /// The axis, not empty.
+    /// Extent of the axis; must be at least 1.
     pub axis: usize,
-    /// Extents behind it.
+    /// Product of the extents after the axis.
     pub inner: usize,
-    /// The largest if true, the smallest if false.
+    /// Whether the largest element is selected; otherwise the smallest.
     pub max: bool,
-    /// The last among equals if true, else the first.
+    /// Whether the last of equal elements is selected; otherwise the first.
     pub last: bool,
 }
 
@@ -26,7 +26,7 @@ impl KernelFn for ArgExtreme {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if self.axis == 0 {
-            return Err(InvalidKernel("the axis is empty"));
+            return Err(InvalidKernel("`axis` must be at least 1"));
         }
         let x = product(&[self.outer, self.axis, self.inner, 4]);
         Sizes::new(&[x], product(&[self.outer, self.inner, 8]), 1)

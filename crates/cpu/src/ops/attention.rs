@@ -1,9 +1,10 @@
-//! [`Attention`]: the softmax of products of queries and keys, times values, with no matrix of scores in memory.
+//! [`Attention`]: fused attention, which keeps no score matrix in memory.
 //!
-//! A task has some panels of a head's queries, each of the height of a tile. It takes the keys in blocks: scores of the block by tiles, their exponentials
-//! over the largest score so far, and products of these with the values, which add up in the output. Where a block has a
-//! larger score than those before, what has been summed is scaled down; at the end each row is divided by the sum of its
-//! exponentials. (Milakov & Gimelshein 2018; Dao et al. 2022.)
+//! A task takes some panels of a head's queries, each as high as a tile, and iterates over blocks of keys: tiles
+//! compute the block's scores, these become exponentials relative to the largest score so far, and their products with
+//! the values are accumulated in the output. If a block raises the largest score, the accumulated results are scaled
+//! down; at the end each row is divided by the sum of its exponentials (online softmax: Milakov and Gimelshein 2018;
+//! Dao et al. 2022).
 
 use std::array::from_fn;
 use std::ops::Range;
@@ -20,70 +21,69 @@ use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
-/// Keys of a block.
+/// Keys per block.
 const KEYS: usize = 128;
 /// Elements of a key that are transposed at once.
 const DEPTH: usize = 128;
-/// The most panels of a task, and its most queries.
+/// Most panels of a task.
 const PANELS: usize = 10;
 const QUERIES: usize = PANELS * tile::ROWS;
 /// Columns of a tile.
 const STRIP: usize = 2 * LANES;
-/// Tasks a thread.
+/// Tasks per thread.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Where a factor's vectors are, in elements: from batch to batch, from head to head, from token to token. The elements of
-/// a vector are neighbours.
+/// Strides of queries, keys or values, in elements. The elements of one vector are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadStrides {
-    /// From batch to batch.
+    /// Between batches.
     pub batch: usize,
-    /// From head to head.
+    /// Between heads.
     pub head: usize,
-    /// From token to token.
+    /// Between tokens.
     pub token: usize,
 }
 
-/// The same for numbers that are added to scores; a stride of 0 where one serves for several.
+/// Strides of the mask, in elements; 0 broadcasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaskStrides {
-    /// From batch to batch.
+    /// Between batches.
     pub batch: usize,
-    /// From head to head.
+    /// Between heads.
     pub head: usize,
-    /// From query to query.
+    /// Between queries.
     pub query: usize,
-    /// From key to key, 0 or 1.
+    /// Between keys: 0 or 1.
     pub key: usize,
 }
 
-/// `softmax(q k^T * scale + mask) v` for each batch and head. Operands: queries, keys, values, then the mask where there
-/// is one. `f32`.
+/// `softmax(q k^T * scale + mask) v` for each batch and head, in `f32`. Operands: queries, keys, values, then the mask
+/// if there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
-    /// Batches.
+    /// Batch size.
     pub batch: usize,
-    /// Heads of each.
+    /// Heads per batch element.
     pub heads: usize,
-    /// Queries of a head.
+    /// Queries per head.
     pub queries: usize,
-    /// Keys of a head, and values.
+    /// Keys, and values, per head.
     pub keys: usize,
     /// Elements of a query and of a key.
     pub width: usize,
     /// Elements of a value.
     pub value_width: usize,
-    /// The factor of scores.
+    /// Factor of the scores.
     pub scale: f32,
-    /// Where queries, keys and values are.
+    /// Strides of queries, keys and values.
     pub strides: [HeadStrides; 3],
-    /// Where the numbers are that are added to scores.
+    /// Strides of the mask that is added to the scores, if there is one.
     pub mask: Option<MaskStrides>,
-    /// The order of the output's extents.
+    /// Axis order of the output.
     pub order: HeadOrder,
 }
 
-/// The elements that strides reach.
+/// Length that an operand must have for these extents and strides; `None` on overflow.
 fn reach(extents: &[usize], strides: &[usize]) -> Option<usize> {
     let steps = extents.iter().zip(strides).map(|(&extent, &stride)| extent.saturating_sub(1).checked_mul(stride));
     let reach = steps.into_iter().try_fold(1usize, |sum, step| sum.checked_add(step?))?;
@@ -105,11 +105,11 @@ impl KernelFn for Attention {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if self.mask.is_some_and(|mask| 1 < mask.key) {
-            return Err(InvalidKernel("a mask's keys are neighbours"));
+            return Err(InvalidKernel("the mask's stride between keys must be 0 or 1"));
         }
         let Attention { batch, heads, queries, keys, width, value_width, .. } = *self;
         if 1 < keys && value_width != 0 && self.strides[2].token == 0 {
-            return Err(InvalidKernel("each value has a place of its own"));
+            return Err(InvalidKernel("the output order must give each element a place of its own"));
         }
         let operand = |ix: usize, tokens: usize, width: usize| {
             let HeadStrides { batch: over_batch, head, token } = self.strides[ix];
@@ -120,7 +120,7 @@ impl KernelFn for Attention {
         inputs.extend(self.mask.map(|mask| {
             let strides = [mask.batch, mask.head, mask.query, mask.key];
             let mut extents = [batch, heads, queries, keys];
-            // One number that serves for several is there even where there are none of them.
+            // A broadcast element exists even if the extent that it is broadcast over is 0.
             extents.iter_mut().zip(strides).filter(|(_, stride)| *stride == 0).for_each(|(extent, _)| *extent = 1);
             reach(&extents, &strides)
         }));
@@ -136,8 +136,8 @@ impl KernelFn for Attention {
             return;
         }
         let panels = self.queries.div_ceil(tile::ROWS);
-        // As many groups as threads can use: each transposes the keys again. Panels are cut by the head, so that the
-        // number of groups has no influence on any result.
+        // As many groups as threads can use, since each group transposes the keys again. Panels are cut per head, so
+        // that the number of groups does not influence any result.
         let wanted = if pool.threads() == 1 { 1 } else { (pool.threads() * TASKS_PER_THREAD).div_ceil(heads) };
         let groups = wanted.min(panels.div_ceil(2)).max(panels.div_ceil(PANELS));
         let work = Work { kernel: self, q, k, v, mask, out, panels };
@@ -150,7 +150,7 @@ impl KernelFn for Attention {
     }
 }
 
-/// A run's operands.
+/// The operands of a run.
 struct Work<'a> {
     kernel: &'a Attention,
     q: &'a [f32],
@@ -158,34 +158,34 @@ struct Work<'a> {
     v: &'a [f32],
     mask: Option<(MaskStrides, &'a [f32])>,
     out: SharedMut<'a, f32>,
-    /// Of a head's queries, each for one tile.
+    /// Panels per head, each as high as a tile.
     panels: usize,
 }
 
-/// What a task has of its head: operands from the head's first vector on, queries and results from the group's.
+/// A task's part of a head: operands from the head's first vector, queries and results from the group's first.
 struct Group<'a> {
     isa: Isa,
     kernel: &'a Attention,
-    /// Rows of its panels, counted from the group's first query.
+    /// Rows of each panel, relative to the group's first query.
     panels: SmallVec<[Range<usize>; PANELS]>,
     q: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
-    /// The numbers to be added to the scores of the first query and the first key, and how far others are.
+    /// The mask from the first query and key of the group, and its strides.
     mask: Option<(&'a [f32], MaskStrides)>,
     out: &'a SharedMut<'a, f32>,
     out_start: usize,
-    /// From query to query.
+    /// Stride between queries in the output.
     out_stride: usize,
 }
 
-/// What is known about a group's queries.
+/// State of the online softmax of a group's queries.
 struct Scores<'a> {
-    /// A row of `KEYS` for each query: scores of the block, then their exponentials.
+    /// A row of `KEYS` per query: the block's scores, then their exponentials.
     rows: &'a mut [f32],
     /// The largest score of each query so far.
     top: [f32; QUERIES],
-    /// The sum of its exponentials.
+    /// The sum of exponentials of each query so far.
     sum: [f32; QUERIES],
 }
 
@@ -197,7 +197,7 @@ impl Work<'_> {
         let at = |strides: HeadStrides| batch * strides.batch + head * strides.head;
         let [q_strides, k_strides, v_strides] = self.kernel.strides;
         let out_strides = self.kernel.output_strides();
-        // Operands without elements are empty, whatever their strides are.
+        // Operands without elements are empty, whatever their strides.
         let mut group = Group {
             isa,
             kernel: self.kernel,
@@ -221,7 +221,7 @@ impl Work<'_> {
 
         let (mut key_cells, mut score_cells) =
             (StackBuffer::<{ DEPTH * KEYS }>::new(), StackBuffer::<{ QUERIES * KEYS }>::new());
-        // Transposed keys, a row for each of their elements; later columns of values, where they fill no vector.
+        // Holds transposed keys, one row per element; later the value columns that do not fill a vector.
         let key_count = width.min(DEPTH) * keys.min(KEYS).next_multiple_of(LANES);
         let value_count = if value_width % LANES == 0 { 0 } else { keys.min(KEYS) * STRIP };
         let room = key_cells.zeros(key_count.max(value_count));
@@ -234,7 +234,7 @@ impl Work<'_> {
             with_vector!(isa, exponentials(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>));
             group.values(block, room, scores);
         }
-        // A sum of nothing is 0 and stays so.
+        // Without keys the results stay 0.
         if keys != 0 {
             let (group, sums) = (&mut group, &scores.sum[..count]);
             with_vector!(isa, divide(group: &mut Group<'_>, sums: &[f32]));
@@ -243,19 +243,19 @@ impl Work<'_> {
 }
 
 impl Group<'_> {
-    /// A query's results.
+    /// Output cells of a query.
     fn results(&mut self, query: usize, columns: Range<usize>) -> &mut [f32] {
-        // SAFETY: a group's rows of a head are its task's own, and they are lent to one at a time.
+        // SAFETY: the rows of a group belong to one task, which borrows one row at a time.
         unsafe { self.out.part(self.out_start + query * self.out_stride + columns.start, columns.len()) }
     }
 
-    /// Products of queries with a block of keys, which are transposed in `room`.
+    /// Scores of a block of keys, which are transposed into `room`.
     fn scores(&self, block: Range<usize>, room: &mut [f32], scores: &mut Scores) {
         let (isa, width, columns) = (self.isa, self.kernel.width, block.len());
         let [q_stride, k_stride, _] = self.kernel.strides.map(|strides| if width == 0 { 0 } else { strides.token });
         let padded = columns.next_multiple_of(LANES);
         let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row.wrapping_mul(q_stride), out: row * KEYS });
-        // Without elements there is one part of none, whose products are 0.
+        // With width 0 there is one empty part, whose products are 0.
         for first in (0..width.max(1)).step_by(DEPTH) {
             let depth = DEPTH.min(width - first);
             if columns != 0 && depth != 0 {
@@ -267,7 +267,7 @@ impl Group<'_> {
             }
             for panel in &self.panels {
                 let x = self.q.get(panel.start * q_stride + first..).unwrap_or_default();
-                // Strips of keys; the last may have one vector.
+                // Strips of keys; the last one may be a single vector wide.
                 let whole = padded / STRIP;
                 for (first_strip, turns) in [(0, whole), (whole, 1)] {
                     let column = first_strip * STRIP;
@@ -291,15 +291,16 @@ impl Group<'_> {
                         ahead: Ahead::NOTHING,
                         again: Again { turns, x: 0, weights: STRIP, out: STRIP },
                     };
-                    // SAFETY: queries have `width` elements (asserted), transposed keys `depth` rows of `padded`, and
-                    // scores a row of `KEYS` for each query, which is at least `padded`.
+                    // SAFETY: queries have `width` elements (asserted), transposed keys have `depth` rows of `padded`,
+                    // and scores have a row of `KEYS` per query, which is at least `padded`.
                     unsafe { tile::multiply(isa, &tile) };
                 }
             }
         }
     }
 
-    /// Adds products of a block's exponentials with its values. Columns of values that fill no vector are copied to `room`.
+    /// Accumulates the products of a block's exponentials and values. Value columns that do not fill a vector are
+    /// copied to `room`.
     fn values(&mut self, block: Range<usize>, room: &mut [f32], scores: &Scores) {
         let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
         let start = if block.start == 0 { Start::Zero } else { Start::Output };
@@ -324,7 +325,7 @@ impl Group<'_> {
                         row[..columns.len()].copy_from_slice(self.results(query, columns.clone()));
                     }
                 }
-                // SAFETY: results lie in the output (asserted).
+                // SAFETY: the results are within the output (asserted).
                 let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
                 let tile = Tile {
                     factors: StorageType::F32,
@@ -343,8 +344,8 @@ impl Group<'_> {
                     ahead: Ahead::NOTHING,
                     again: Again::ONCE,
                 };
-                // SAFETY: a row has a score for each key of the block; as many rows of values are there, each with
-                // `vectors` whole vectors; the results are this task's part of the output, or `beside`.
+                // SAFETY: a row has a score for each key of the block, there are as many rows of values, each with
+                // `vectors` full vectors, and the results are this task's part of the output, or a local buffer.
                 unsafe { tile::multiply(self.isa, &tile) };
                 if !whole {
                     for (query, row) in panel.zip(&beside) {
@@ -356,8 +357,8 @@ impl Group<'_> {
     }
 }
 
-/// Scores of a block of keys become exponentials; where a query's largest score grows, its results and its sum so far
-/// shrink.
+/// Turns a block's scores into exponentials. If a query's largest score grows, its accumulated results and sum are
+/// scaled down.
 #[inline(always)]
 fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &mut Scores<'_>) {
     let (scale, nothing) = (V::splat(group.kernel.scale), f32::NEG_INFINITY);
@@ -375,13 +376,13 @@ fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &m
                 items = items.add(more);
             }
             items.write_part(cells);
-            // Lanes behind the last key have a score of nothing.
+            // Lanes after the last key get the score minus infinity.
             let items = if cells.len() == LANES { items } else { V::read_part(cells, nothing) };
             top = items.max(top);
         }
         let old_top = scores.top[query];
         let new_top = top.largest().max(old_top);
-        // Where all scores so far are minus infinity, so that their exponentials are 0 over any number.
+        // If all scores so far are minus infinity, any finite shift gives exponentials of 0.
         let shift = if new_top == nothing { 0.0 } else { new_top };
         let mut sum = V::zero();
         for cells in row.chunks_mut(LANES) {
@@ -400,7 +401,7 @@ fn exponentials<V: Vector>(group: &mut Group<'_>, keys: Range<usize>, scores: &m
     }
 }
 
-/// Divides each query's results by its sum.
+/// Divides each query's results by its sum of exponentials.
 #[inline(always)]
 fn divide<V: Vector>(group: &mut Group<'_>, sums: &[f32]) {
     for (query, sum) in sums.iter().enumerate() {

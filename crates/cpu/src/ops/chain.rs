@@ -1,4 +1,4 @@
-//! [`Chain`]: a short program applied to each element, tile by tile, with no intermediate in memory.
+//! [`Chain`]: a fused elementwise program, evaluated tile by tile without intermediates in memory.
 
 mod pipes;
 
@@ -13,26 +13,26 @@ use crate::simd::{StorageType, math, storage};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{StackBuffer, for_each_chunk};
 
-/// Elements of a register.
+/// Elements of a virtual register.
 const TILE: usize = 512;
-/// Registers: inputs and instructions together.
+/// Virtual registers: inputs and instructions together.
 const REGISTERS: usize = 24;
-/// Elements of a task.
+/// Elements per task.
 const CHUNK: usize = 1 << 14;
 
-/// One function. Operands are numbered: first the inputs, then the instructions.
+/// One instruction. Operands are numbered: the inputs first, then the instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Instruction {
     /// A function of one operand.
     Unary(Unary, usize),
     /// A function of two operands.
     Binary(Binary, usize, usize),
-    /// A number.
+    /// A constant.
     Constant(f32),
 }
 
 impl Instruction {
-    /// What it reads.
+    /// The operands that it reads.
     fn operands(self) -> impl Iterator<Item = usize> {
         let operands = match self {
             Instruction::Unary(_, a) => [Some(a), None],
@@ -43,25 +43,25 @@ impl Instruction {
     }
 }
 
-/// Applies `program` to each element of `shape`; the last instruction is the result, without one the last input. Inputs are
-/// widened, instructions give `f32`, and the result is rounded. An input that is stored like the output and whose strides
-/// are the output's own may be in place.
+/// Applies `program` to each element of `shape`. The result is that of the last instruction, or the last input if there
+/// is none. Inputs are widened to `f32`, and the result is rounded to its storage type. An input with the output's
+/// storage type and strides may share its memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
     /// Extents of the output.
     pub shape: Vec<usize>,
-    /// For each input its distance between neighbours along each extent, in elements; 0 where it is broadcast.
+    /// Per input: the stride along each extent, in elements; 0 broadcasts.
     pub strides: Vec<Vec<usize>>,
-    /// How each input is stored.
+    /// Storage type of each input.
     pub inputs: Vec<StorageType>,
     /// The instructions.
     pub program: Vec<Instruction>,
-    /// How the result is stored.
+    /// Storage type of the result.
     pub result: StorageType,
 }
 
-/// The elements that strides reach. An operand is empty where it moves along an extent of 0; one that stands still there is
-/// what it is, though nobody reads it.
+/// Length that an operand must have for these extents and strides; `None` on overflow. It is 0 if the operand moves
+/// along an empty extent.
 pub(crate) fn reach(shape: &[usize], strides: &[usize]) -> Option<usize> {
     let mut axes = shape.iter().zip(strides);
     if axes.clone().any(|(&extent, &stride)| extent == 0 && stride != 0) {
@@ -72,9 +72,9 @@ pub(crate) fn reach(shape: &[usize], strides: &[usize]) -> Option<usize> {
     last.checked_add(1)
 }
 
-/// After how many elements an operand begins again in a run over `shape`: one for an operand that stands still, all for one
-/// that lies side by side, in between for one that only the innermost extents move, as a vector along blocked channels.
-/// None where its elements do not follow such a pattern, or one that does not fit a register.
+/// Period after which an operand repeats in a run over `shape`: 1 for a scalar, the whole run for a dense operand, and
+/// the inner extents for one that only they move, such as a bias over blocked channels. `None` if the elements do not
+/// repeat like this, or the period exceeds a register.
 fn period(shape: &[usize], strides: &[usize]) -> Option<usize> {
     let (mut period, mut axis) = (1, shape.len());
     while 0 < axis && (shape[axis - 1] == 1 || strides[axis - 1] == period) {
@@ -85,7 +85,7 @@ fn period(shape: &[usize], strides: &[usize]) -> Option<usize> {
     (axis == 0 || (repeats && TILE.is_multiple_of(period))).then_some(period)
 }
 
-/// How many innermost extents every operand walks as one run, and how many elements that has.
+/// The number of innermost extents that every operand walks as one run, and the run's length in elements.
 fn repeated_run(shape: &[usize], strides: &[Vec<usize>]) -> (usize, usize) {
     let walks = |axis: &usize| strides.iter().all(|strides| period(&shape[*axis..], &strides[*axis..]).is_some());
     let first = (0..shape.len()).rev().take_while(walks).last().unwrap_or(shape.len());
@@ -98,18 +98,18 @@ impl KernelFn for Chain {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let registers = self.strides.len() + self.program.len();
         if !(1..=REGISTERS).contains(&registers) {
-            return Err(InvalidKernel("a chain has at least one register and at most 24"));
+            return Err(InvalidKernel("inputs and instructions must number 1 to 24"));
         }
         if self.inputs.len() != self.strides.len() {
-            return Err(InvalidKernel("each input has its strides"));
+            return Err(InvalidKernel("there must be one list of strides per input"));
         }
         if self.strides.iter().any(|strides| strides.len() != self.shape.len()) {
-            return Err(InvalidKernel("strides are given for each extent"));
+            return Err(InvalidKernel("there must be one stride per extent"));
         }
         for (ix, instruction) in self.program.iter().enumerate() {
             let known = self.strides.len() + ix;
             if instruction.operands().any(|operand| known <= operand) {
-                return Err(InvalidKernel("an instruction reads a register that is not written yet"));
+                return Err(InvalidKernel("instructions must read inputs or earlier results"));
             }
         }
         let bytes = |elements: Option<usize>, stored: StorageType| elements?.checked_mul(stored.size());
@@ -123,7 +123,7 @@ impl KernelFn for Chain {
     }
 
     fn may_share(&self, input: usize) -> bool {
-        // Read where the output's element is written.
+        // In place, each element is read before it is written only if the strides are those of the output.
         let mut want = 1;
         let dense = |strides: &Vec<usize>| {
             self.shape.iter().zip(strides).rev().all(|(&extent, &stride)| {
@@ -165,7 +165,7 @@ impl KernelFn for Chain {
     }
 }
 
-/// A tile's place: the row of the outer extents and the column in the run of the inner ones.
+/// Position of a tile: the row of the outer extents and the column in the run of the inner ones.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     outer: &'a [usize],
@@ -174,15 +174,15 @@ struct Place<'a> {
     axes: usize,
 }
 
-/// What the register of an input that repeats holds from the tile before: the elements from `start` on, so often that they
-/// are `length`.
+/// Contents of a periodic input's register, kept from the previous tile: the elements from `start`, repeated to
+/// `length`.
 #[derive(Clone, Copy, Default)]
 struct Filled {
     start: usize,
     length: usize,
 }
 
-/// Computes a tile; `B` is how `bf16` are written.
+/// Computes a tile; `B` is the item type for `bf16`.
 #[inline(always)]
 fn run_tile<V: Vector, B: Item>(
     chain: &Chain,
@@ -194,7 +194,7 @@ fn run_tile<V: Vector, B: Item>(
     cells: &mut [u8],
 ) {
     let length = cells.len() / chain.result.size();
-    // Inputs that lie side by side are read where they are, the others and all results so far in registers.
+    // Dense inputs are read in place, other inputs and all results from registers.
     let mut direct: [Option<Source>; REGISTERS] = [None; REGISTERS];
     for (ix, ((input, strides), &stored)) in inputs.iter().zip(&chain.strides).zip(&chain.inputs).enumerate() {
         let register = &mut registers[ix * TILE..][..length];
@@ -223,7 +223,7 @@ fn run_tile<V: Vector, B: Item>(
                 register.fill(register[0]);
             }
             Some(period) if period < run => {
-                // Tiles begin where a period does: runs, tasks and tiles are multiples of it.
+                // Tiles begin at a period's start: runs, tasks and tiles are multiples of it.
                 let (first, others) = register.split_at_mut(period.min(length));
                 storage::widen(V::ISA, stored, items(start, first.len()), first);
                 others.chunks_mut(period).for_each(|part| part.copy_from_slice(&first[..part.len()]));
@@ -240,7 +240,7 @@ fn run_tile<V: Vector, B: Item>(
         let (known, rest) = registers.split_at_mut((inputs.len() + instructions.end - 1) * TILE);
         if pipe.together {
             let mut sources = [Source::NOTHING; REGISTERS];
-            // Of each, field by field: a copy of the whole would wait for what was just written in parts.
+            // Field by field: copying the whole struct would stall on store forwarding of the parts just written.
             for instruction in &chain.program[instructions] {
                 for operand in instruction.operands() {
                     sources[operand] = match &direct[operand] {
@@ -267,7 +267,7 @@ fn run_tile<V: Vector, B: Item>(
             true => elements_mut(cells),
             false => &mut rest[..length],
         };
-        // What an instruction of its own reads is `f32`: inputs that are stored otherwise were widened.
+        // Instructions outside of pipes read `f32`: inputs of other storage types were widened.
         let operand =
             |number: usize| direct[number].map_or(&known[number * TILE..][..length], |source| elements(source.bytes));
         match chain.program[instructions.start] {
@@ -296,8 +296,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_go_on_where_operands_repeat() {
-        // A picture with channels in blocks, a vector along them, a number.
+    fn run_extends_over_repeating_operands() {
+        // A blocked image, a vector along its channels, a scalar.
         let shape = [2, 3, 5, 5, 16];
         let strides = [vec![1200, 400, 80, 16, 1], vec![0, 16, 0, 0, 1], vec![0; 5]];
         assert_eq!(repeated_run(&shape, &strides), (3, 400));
@@ -309,10 +309,10 @@ mod tests {
     }
 
     #[test]
-    fn pipes_and_what_is_read_twice_give_what_the_program_says() {
+    fn pipes_and_operands_read_twice_match_the_program() {
         use Instruction::{Binary as Two, Constant, Unary as One};
         let affine = |scale: f32, shift: f32| Unary::Affine { scale, shift };
-        // Of two inputs side by side and one number: each is read twice by one of the programs.
+        // Two dense inputs and a scalar; each is read twice by one of the programs.
         let programs = [
             vec![One(affine(2.0, 1.0), 0), One(affine(0.5, -1.0), 1), Two(Binary::Add, 3, 4), One(Unary::Relu, 5)],
             vec![One(affine(2.0, 1.0), 0), One(Unary::Neg, 3), Two(Binary::Mul, 3, 4), Two(Binary::Sub, 5, 0)],
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_operands_are_added_where_they_belong() {
+    fn broadcast_operands_are_added_at_their_positions() {
         for (blocks, plane) in [(1, 1), (3, 25), (2, 1300)] {
             let shape = vec![1, blocks, plane, 16];
             let strides = vec![vec![blocks * plane * 16, plane * 16, 16, 1], vec![0, 16, 0, 1]];

@@ -1,4 +1,4 @@
-//! [`Elementwise`]: one function on elements of any dtype. `f32` arithmetic goes through [`Chain`](crate::Chain), which is
+//! [`Elementwise`]: one function on elements of any dtype. `f32` arithmetic uses [`Chain`](crate::Chain), which is
 //! faster.
 
 use serde::{Deserialize, Serialize};
@@ -10,34 +10,34 @@ use crate::ops::chain::reach;
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Elements of a task.
+/// Elements per task.
 const CHUNK: usize = 1 << 12;
 
-/// What is done to each element.
+/// The function of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ElementwiseFn {
-    /// A function of one operand; `is_nan` and `is_inf` give `bool`.
+    /// A function of one operand; `is_nan` and `is_inf` return `bool`.
     Unary(Unary),
     /// A function of two operands of one dtype.
     Binary(Binary),
-    /// A comparison of two operands of one dtype; gives `bool`.
+    /// A comparison of two operands of one dtype; returns `bool`.
     Compare(Compare),
-    /// A `bool` and two operands of one dtype: the first where it is true, else the second.
+    /// Takes a `bool` and two operands of one dtype; returns the first of these if it is true, else the second.
     Select,
-    /// Another dtype.
+    /// Conversion to another dtype.
     Cast(DType),
 }
 
-/// Applies `function` to each element of `shape`, the operands broadcast by their strides.
+/// Applies `function` to each element of `shape`; operands are broadcast by their strides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Elementwise {
-    /// What is done.
+    /// The function.
     pub function: ElementwiseFn,
-    /// The dtype of the operands (of a selection: of the second and third).
+    /// The dtype of the operands; for `Select`, of the second and third.
     pub dtype: DType,
     /// Extents of the output.
     pub shape: Vec<usize>,
-    /// For each operand its distance between neighbours along each extent, in elements.
+    /// Per operand: the stride along each extent, in elements.
     pub strides: Vec<Vec<usize>>,
 }
 
@@ -65,7 +65,7 @@ impl KernelFn for Elementwise {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let dtypes = self.operand_dtypes();
         if self.strides.len() != dtypes.len() || self.strides.iter().any(|strides| strides.len() != self.shape.len()) {
-            return Err(InvalidKernel("strides are given for each operand and extent"));
+            return Err(InvalidKernel("there must be one stride per operand and extent"));
         }
         let bytes = |elements: Option<usize>, dtype: DType| {
             elements.and_then(|elements| elements.checked_mul(dtype.size().0 as usize))
@@ -76,7 +76,7 @@ impl KernelFn for Elementwise {
     }
 
     fn alignment(&self, _: Option<usize>) -> usize {
-        // Elements are put together from bytes.
+        // Elements are assembled from bytes, so no alignment is needed.
         1
     }
 

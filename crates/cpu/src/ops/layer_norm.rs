@@ -1,4 +1,4 @@
-//! [`LayerNorm`]: rows with a mean of 0 and a variance of 1.
+//! [`LayerNorm`]: layer normalization over rows.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -10,25 +10,25 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Elements of a task.
+/// Elements per task.
 const TASK: usize = 1 << 13;
 
-/// `(x - mean) / sqrt(variance + epsilon) * scale + bias` for each row of `x: [rows, columns]`, whose mean and (biased)
-/// variance these are. Operands: `x`, which may be in place, then `scale` and `bias` of `columns` elements, where there
-/// are such, which are `f32`.
+/// `(x - mean) / sqrt(variance + epsilon) * scale + bias` for each row of `x: [rows, columns]`, with the row's mean and
+/// biased variance. Operands: `x`, which may share its memory with the result, then `scale: [columns]` and `bias:
+/// [columns]` in `f32` if present.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
-    /// Extents in front.
+    /// Product of the extents before the normalized ones.
     pub rows: usize,
-    /// The extents that are normalised over.
+    /// Product of the normalized extents.
     pub columns: usize,
     /// Added to the variance.
     pub epsilon: f32,
-    /// Whether results are scaled, each column by its own number.
+    /// Whether there is a scale per column.
     pub scale: bool,
-    /// Whether something is added, to each column its own number.
+    /// Whether there is a bias per column.
     pub bias: bool,
-    /// How `x` and the results are stored.
+    /// Storage type of `x` and the results.
     pub stored: StorageType,
 }
 
@@ -37,7 +37,7 @@ impl KernelFn for LayerNorm {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if self.stored.is_byte() {
-            return Err(InvalidKernel("there is no normalisation of bytes"));
+            return Err(InvalidKernel("`stored` must be a floating-point type"));
         }
         let elements = product(&[self.rows, self.columns]);
         let output = elements.and_then(|elements| elements.checked_mul(self.stored.size()));
@@ -54,7 +54,7 @@ impl KernelFn for LayerNorm {
     }
 
     fn may_share(&self, input: usize) -> bool {
-        // A row is read before its results take its place.
+        // A row is read completely before its results are written.
         input == 0
     }
 
@@ -67,7 +67,7 @@ impl KernelFn for LayerNorm {
             let out: &mut [T] = elements_mut(args.outputs[0]);
             for_each_chunk(pool, out, chunk, &|number, cells| {
                 if let Some(x) = x {
-                    // The sums then read what they are about to write, from the first cache where it is a row's.
+                    // The sums then read the cells about to be written, which are in the L1 cache if a row fits.
                     cells.copy_from_slice(&x[number * chunk..][..cells.len()]);
                 }
                 let kernel = self;
@@ -99,7 +99,7 @@ fn run_rows<V: Vector, T: Item>(kernel: &LayerNorm, scale: Option<&[f32]>, bias:
     }
 }
 
-/// Sums that do not wait for each other.
+/// Independent accumulators.
 const PARTS: usize = 4;
 
 /// The sum of a row.
@@ -114,7 +114,7 @@ fn sum<V: Vector, T: Item>(row: &[T]) -> f32 {
     joined(parts)
 }
 
-/// The sum of the squares of what a row differs by from a number.
+/// The sum of squared differences between a row and `mean`.
 #[inline(always)]
 fn squares<V: Vector, T: Item>(row: &[T], from: f32) -> f32 {
     let (mut parts, centre) = ([V::zero(); PARTS], V::splat(from));

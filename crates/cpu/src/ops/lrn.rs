@@ -1,4 +1,4 @@
-//! [`Lrn`]: local response normalisation across channels.
+//! [`Lrn`]: local response normalization across channels.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,19 +9,19 @@ use crate::threads::shared_slice::for_each_chunk;
 /// `x / (bias + alpha / size * sum of squares over the nearest size channels) ^ beta`, `x: [batch, channels, inner]`, `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lrn {
-    /// Samples.
+    /// Batch size.
     pub batch: usize,
     /// Channels.
     pub channels: usize,
-    /// Elements of a channel.
+    /// Elements per channel.
     pub inner: usize,
-    /// Channels in the window, at least one.
+    /// Channels in the window; must be at least 1.
     pub size: usize,
-    /// Weight of the mean square.
+    /// Weight of the mean of squares.
     pub alpha: f32,
-    /// The exponent.
+    /// Exponent.
     pub beta: f32,
-    /// Added before the power.
+    /// Added before exponentiation.
     pub bias: f32,
 }
 
@@ -30,7 +30,7 @@ impl KernelFn for Lrn {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if self.size == 0 {
-            return Err(InvalidKernel("the window has no channels"));
+            return Err(InvalidKernel("`size` must be at least 1"));
         }
         let elements = product(&[self.batch, self.channels, self.inner]);
         Sizes::new(&[elements], elements, 4)
@@ -55,7 +55,7 @@ impl KernelFn for Lrn {
             let items = &x[number * self.inner..][..self.inner];
             for (cell, item) in cells.iter_mut().zip(items) {
                 let norm = self.bias + scale * *cell;
-                // Three quarters, as nearly all networks have it, without a logarithm.
+                // 0.75, which nearly all networks use, needs no logarithm.
                 let power = if self.beta == 0.75 { norm.sqrt() * norm.sqrt().sqrt() } else { norm.powf(self.beta) };
                 *cell = item / power;
             }

@@ -1,4 +1,5 @@
-//! Kernels of operators other than convolutions: products, attention, recurrence, reductions, pooling, element-wise chains.
+//! Kernels of operators other than convolutions: products, attention, recurrence, reductions, pooling, elementwise
+//! chains.
 
 pub(crate) mod arg_extreme;
 pub(crate) mod attention;

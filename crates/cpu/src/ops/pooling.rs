@@ -1,4 +1,4 @@
-//! [`Pool2d`]: the maximum or the mean of windows.
+//! [`Pool2d`]: max and average pooling over row-major images.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,28 +7,28 @@ use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, p
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// What is taken from each window.
+/// The reduction of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pool2dKind {
-    /// The largest cell in the input; minus infinity where there is none.
+    /// The largest cell inside the input; minus infinity if the window has none.
     Max,
-    /// The mean of the cells in the input.
+    /// The mean of the cells inside the input.
     Mean,
-    /// The mean of the cells in the input and its padding of the given size behind each axis; padding is 0.
+    /// The mean of the cells inside the input and its padding, which is 0.
     MeanWithPadding {
-        /// Padding behind rows and columns.
+        /// Padding after rows and columns.
         pad_end: [usize; 2],
     },
 }
 
-/// Slides a window over `planes` pictures of one channel, `f32`.
+/// Slides a window over `planes` single-channel images in `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool2d {
-    /// What is taken.
+    /// The reduction.
     pub kind: Pool2dKind,
-    /// Samples times channels.
+    /// Batch size times channels.
     pub planes: usize,
-    /// Rows and columns.
+    /// Geometry over rows and columns.
     pub window: Window,
 }
 
@@ -60,11 +60,11 @@ impl KernelFn for Pool2d {
     }
 }
 
-/// Refuses padding that no picture has.
+/// Rejects padding too large for any image.
 pub(crate) fn check_kind(kind: Pool2dKind) -> Result<(), InvalidKernel> {
     match kind {
         Pool2dKind::MeanWithPadding { pad_end } if pad_end.iter().any(|&pad| 1 << 28 <= pad) => {
-            Err(InvalidKernel("the padding is beyond all pictures"))
+            Err(InvalidKernel("the padding must fit in an address"))
         }
         _ => Ok(()),
     }
@@ -103,7 +103,7 @@ impl Pool2d {
         }
     }
 
-    /// Calls `take` for each output cell and each cell of its window that lies in the input, tap by tap.
+    /// Calls `take` for each output cell and each cell of its window inside the input, tap by tap.
     #[inline(always)]
     fn each_tap(&self, source: &[f32], cells: &mut [f32], take: impl Fn(&mut f32, f32)) {
         let window = &self.window;
@@ -112,7 +112,8 @@ impl Pool2d {
                 let Some(iy) = window.source(0, oy, ky) else { continue };
                 let source = &source[iy * window.input[1]..][..window.input[1]];
                 if window.output[1] == 1 {
-                    // A window as wide as the input, as in global pooling: the row's cells go to one place.
+                    // If the window is as wide as the input, as in global pooling, all cells of a row belong to one
+                    // output.
                     for kx in 0..window.kernel[1] {
                         if let Some(ix) = window.source(1, 0, kx) {
                             take(&mut row[0], source[ix]);

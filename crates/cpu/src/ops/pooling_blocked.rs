@@ -1,4 +1,4 @@
-//! [`PoolBlocked`]: the maximum or the mean of windows, sixteen channels to a register.
+//! [`PoolBlocked`]: max and average pooling over the blocked layout, 16 channels per vector.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,18 +13,18 @@ use crate::simd::{Isa, StorageType};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Slides a window over blocked `x: [batch, ceil(channels / 16), rows, columns, 16]`. The output is blocked.
+/// Slides a window over blocked `x: [batch, ceil(channels / 16), rows, columns, 16]`. The output is blocked as well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolBlocked {
-    /// What is taken.
+    /// The reduction.
     pub kind: Pool2dKind,
-    /// Pictures.
+    /// Images in the batch.
     pub batch: usize,
-    /// Channels of a picture.
+    /// Channels of an image.
     pub channels: usize,
-    /// Rows and columns.
+    /// Geometry over rows and columns.
     pub window: Window,
-    /// How `x` and the results are stored.
+    /// Storage type of `x` and the results.
     pub stored: StorageType,
 }
 
@@ -34,7 +34,7 @@ impl KernelFn for PoolBlocked {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         self.window.check()?;
         check_kind(self.kind)?;
-        let channels = padded(self.channels).ok_or(InvalidKernel("its sizes overflow"))?;
+        let channels = padded(self.channels).ok_or(InvalidKernel("the number of elements must fit in an address"))?;
         let [input, output] = [self.window.input, self.window.output];
         let output = product(&[self.batch, channels, output[0], output[1]]);
         Sizes::new(&[product(&[self.batch, channels, input[0], input[1]])], output, self.stored.size())
@@ -62,7 +62,7 @@ impl KernelFn for PoolBlocked {
     }
 }
 
-/// Rows of the output from row `first` on, counted over all planes.
+/// Output rows from row `first`, counted over all planes.
 #[inline(always)]
 fn run_rows<V: Vector, T: Item>(kernel: &PoolBlocked, x: &[[T; LANES]], first: usize, cells: &mut [[T; LANES]]) {
     let [rows, columns] = kernel.window.output;
@@ -77,7 +77,7 @@ fn run_rows<V: Vector, T: Item>(kernel: &PoolBlocked, x: &[[T; LANES]], first: u
     }
 }
 
-/// One row of the output; `x` is the plane it reads.
+/// One output row; `x` is the plane that it reads.
 struct Row<'a, T> {
     kernel: &'a PoolBlocked,
     x: &'a [[T; LANES]],
@@ -98,7 +98,7 @@ impl<T: Item> Row<'_, T> {
         self.fold::<V>(0.0, cells, V::add, |fold, ox| fold.div(V::splat((rows * counts.counted(1, ox)) as f32)));
     }
 
-    /// Folds windows, and makes of each fold, in which column it may be, a result.
+    /// Folds windows and turns each fold, with its column, into a result.
     #[inline(always)]
     fn fold<V: Vector>(
         &self,
@@ -120,7 +120,7 @@ impl<T: Item> Row<'_, T> {
         }
     }
 
-    /// Tiles of `N` neighbours in registers.
+    /// `N` neighboring windows in registers.
     #[inline(always)]
     fn fold_tiles<V: Vector, const N: usize>(
         &self,
@@ -134,7 +134,7 @@ impl<T: Item> Row<'_, T> {
             let mut folds = [V::splat(start); N];
             for row in self.rows() {
                 for kx in 0..window.kernel[1] {
-                    // Columns in front of the picture wrap, and are as far outside as those behind it.
+                    // Columns before the image wrap around and are out of bounds like those after it.
                     let base = (ix * N * window.stride[1] + kx * window.dilation[1]).wrapping_sub(window.pad[1]);
                     for (at, fold) in folds.iter_mut().enumerate() {
                         if let Some(item) = row.get(base.wrapping_add(at * window.stride[1])) {
@@ -143,7 +143,7 @@ impl<T: Item> Row<'_, T> {
                     }
                 }
             }
-            // Over the constant `N`: folds in registers have no index at run time.
+            // A loop over the constant `N`, so that folds in registers have no run-time index.
             for (at, fold) in folds.iter().enumerate() {
                 if let Some(cell) = cells.get_mut(at) {
                     T::write(finish(*fold, ix * N + at), cell);
@@ -152,7 +152,7 @@ impl<T: Item> Row<'_, T> {
         }
     }
 
-    /// One window, as in global pooling: four folds at a time, so that none waits for the one before.
+    /// One window, as in global pooling, with four independent folds.
     #[inline(always)]
     fn fold_pixel<V: Vector>(&self, start: V, take: impl Fn(V, V) -> V) -> V {
         let window = &self.kernel.window;
@@ -174,7 +174,7 @@ impl<T: Item> Row<'_, T> {
         take(take(folds[0], folds[1]), take(folds[2], folds[3]))
     }
 
-    /// The rows of the input that the window's rows lie on.
+    /// The input rows that the window's rows map to.
     #[inline(always)]
     fn rows(&self) -> impl Iterator<Item = &[[T; LANES]]> {
         let window = &self.kernel.window;

@@ -1,16 +1,16 @@
 //! [`Recurrent`]: LSTM, GRU and plain recurrent networks, step by step.
 //!
-//! A step multiplies the state by weights that are the same for all steps, so what counts is how they come from the
-//! cache. They are packed in blocks of sixteen units: all gates of a block, then its functions, and its part of the new
-//! state is done; nothing but the state itself goes from step to step.
+//! A step multiplies the state by weights that are the same for all steps, so performance depends on how they come from
+//! the cache. They are packed in blocks of 16 units: all gates of a block, then its activations, which complete its
+//! part of the new state. Only the state passes between steps.
 //!
 //! ```text
 //!        block of 16 units                     next block
-//!   k -> | i o | i o | .. | f c | f c | .. |   two gates of 16 lanes beside each other for each k: one tile's weights
+//!   k -> | i o | i o | .. | f c | f c | .. |   two gates of 16 lanes side by side per k: the weights of one tile
 //! ```
 //!
-//! Blocks are shared out over threads that meet after each step ([`run_phases`]); the directions of a network that walks both
-//! ways meet nowhere. Each unit is computed in the same way whoever does it.
+//! Blocks are divided among threads with a barrier after each step ([`run_phases`]); the two directions of a
+//! bidirectional network are independent. A unit's result does not depend on the thread that computes it.
 
 use std::ops::Range;
 
@@ -28,39 +28,39 @@ use crate::threads::Pool;
 use crate::threads::phases::{PARTS_MAX, Phases, run_phases};
 use crate::threads::shared_slice::SharedMut;
 
-/// `gates: [seq, batch, d g u]`, `weight: [d, g u, u]` in its form, first states `h` and for an LSTM `c`, both
-/// `[d, batch, u]`, and where the cell has extras `[d, extras u]`; for `d` directions, `g` gates, `u` units. Outputs: states
-/// `[seq, d, batch, u]`, last `h`, and for an LSTM last `c`. All `f32`. [`Cell`] has the formulas.
+/// `gates: [seq, batch, d g u]`, packed `weight: [d, g u, u]`, initial states `h` and for an LSTM `c`, both `[d, batch,
+/// u]`, and for cells with extras `[d, extras u]`; `d` directions, `g` gates, `u` units. Outputs: states `[seq, d,
+/// batch, u]`, last `h`, and for an LSTM last `c`. All `f32`. [`Cell`] defines the formulas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {
-    /// What a step computes.
+    /// The cell.
     pub cell: Cell,
-    /// Which way the sequence is walked.
+    /// Direction of the walk over the sequence.
     pub sweep: Sweep,
-    /// Steps.
+    /// Sequence length.
     pub seq: usize,
-    /// Sequences.
+    /// Batch size.
     pub batch: usize,
-    /// Units.
+    /// Hidden units.
     pub units: usize,
-    /// How the recurrent weights come.
+    /// Format of the recurrent weights.
     pub weights: Weights,
 }
 
-/// Gates of a tile.
+/// Gates per tile.
 const TILE_GATES: usize = 2;
-/// The most gates of a cell.
+/// Most gates of a cell.
 const GATES_MAX: usize = 4;
-/// A thread more is worth meeting for so many products in each step: half a microsecond of them.
+/// Products per step that justify another thread at the barrier: half a microsecond of them.
 const PART_PRODUCTS: usize = 16 * 1024;
 
 type Lanes = [f32; LANES];
 
 impl Recurrent {
-    /// Recurrent weights `[d, g u, u]` as the kernel reads them; blocks are filled up with zeros.
+    /// Packs recurrent weights `[d, g u, u]`; incomplete blocks are padded with zeros.
     ///
     /// # Panics
-    /// Another number of elements.
+    /// If `weight` has another number of elements.
     pub fn pack(&self, weight: &[f32]) -> Vec<f32> {
         let (directions, gates) = (self.sweep.directions(), self.cell.gates());
         assert_eq!(weight.len(), directions * gates * self.units * self.units, "the weights have the kernel's shape");
@@ -89,17 +89,17 @@ impl Recurrent {
         }
     }
 
-    /// Blocks of units.
+    /// Blocks of 16 units.
     fn blocks(&self) -> usize {
         self.units.div_ceil(LANES)
     }
 
-    /// How many gates come before all units of the next ones may begin, one after the other.
+    /// Gates per phase of a step. A barrier separates the phases.
     fn phases(&self) -> &'static [usize] {
         match self.cell {
             Cell::Lstm { .. } => &[4],
             Cell::Gru { reset: Reset::AfterProduct, .. } => &[3],
-            // The candidate reads the state of all units times their reset gates.
+            // The candidate reads the states of all units times their reset gates.
             Cell::Gru { reset: Reset::BeforeProduct, .. } => &[2, 1],
             Cell::Rnn { .. } => &[1],
         }
@@ -111,7 +111,7 @@ impl Recurrent {
         first..first + self.phases()[phase]
     }
 
-    /// How many parts each step of a direction is cut into.
+    /// Parts into which each step of a direction is divided.
     fn parts(&self, threads: usize) -> usize {
         let directions = self.sweep.directions();
         let products = (self.cell.gates() * self.units * self.units).saturating_mul(self.batch);
@@ -130,7 +130,7 @@ impl KernelFn for Recurrent {
         let plain = product(&[directions, gates, self.units, self.units]);
         let state = product(&[directions, self.batch, self.units]);
         let memories = usize::from(self.cell.has_memory());
-        // The update gates and the states that are reset, between the phases.
+        // Update gates and reset states, passed between the phases.
         let between = if 1 < self.phases().len() { product(&[2, directions, self.batch, self.units]) } else { Some(0) };
         let (weight, workspace) = self.weights.elements([plain, packed], between);
         let mut inputs = vec![product(&[self.seq, self.batch, directions, gates, self.units]), weight];
@@ -194,13 +194,13 @@ impl KernelFn for Recurrent {
     }
 }
 
-/// A run. Parts of a stage write only their own units, of their own position; what was written at the stages before is
-/// only read.
+/// The operands of a run. A part of a phase writes only its own units at its own position; results of earlier phases
+/// are only read.
 struct Walk<'a> {
     kernel: &'a Recurrent,
     isa: Isa,
     gates: &'a [f32],
-    /// Packed.
+    /// Packed weights.
     weight: &'a [f32],
     first_h: &'a [f32],
     first_c: &'a [f32],
@@ -211,11 +211,11 @@ struct Walk<'a> {
     between: SharedMut<'a, f32>,
 }
 
-/// A tile's rows of a batch and block of units, at a stage of a direction.
+/// Position of a tile's rows: a batch range and a block of units at a phase of a direction.
 struct Place {
     direction: usize,
     step: usize,
-    /// In the sequence.
+    /// Position in the sequence.
     position: usize,
     phase: usize,
     block: usize,
@@ -223,7 +223,7 @@ struct Place {
 }
 
 impl Walk<'_> {
-    /// Some blocks of units at a stage.
+    /// Computes some blocks of units in one phase.
     fn stage(&self, direction: usize, stage: usize, blocks: Range<usize>) {
         let kernel = self.kernel;
         let phases = kernel.phases();
@@ -233,10 +233,11 @@ impl Walk<'_> {
         let state = kernel.batch * kernel.units;
         let x = match phase {
             0 => self.state(direction, step),
-            // SAFETY: what is reset was written at the stage before, and nobody writes it at this one.
+            // SAFETY: the reset states were written in the previous phase, and no part writes them in this one.
             _ => unsafe { self.between.shared_part((kernel.sweep.directions() + direction) * state, state) },
         };
-        // The weights that were read last are read first: they are still in the nearest cache.
+        // Odd steps walk the blocks backwards, so that the weights read last, which are still in the L1 cache, come
+        // first.
         let of_direction = direction * kernel.cell.gates() + gates.start;
         let block_weights = gates.len() * LANES * kernel.units;
         let mut sums = [[0.0; LANES]; ROWS * GATES_MAX];
@@ -262,11 +263,11 @@ impl Walk<'_> {
             return &self.first_h[direction * state..][..state];
         }
         let position = kernel.sweep.position(direction, step - 1, kernel.seq);
-        // SAFETY: it was written at the step before, and nobody writes to that position at this one.
+        // SAFETY: it was written in the previous step, and no part writes that position in this one.
         unsafe { self.y.shared_part((position * kernel.sweep.directions() + direction) * state, state) }
     }
 
-    /// `sums[row * gates + gate]` = rows of `x` times the gates' weights of a block.
+    /// `sums[row * gates + gate]`: rows of `x` times the gates' weights of a block.
     fn multiply(&self, x: &[f32], weight: &[f32], gates: usize, sums: &mut [Lanes; ROWS * GATES_MAX]) {
         let units = self.kernel.units;
         let n_rows = x.len() / units;
@@ -295,15 +296,15 @@ impl Walk<'_> {
                 ahead: Ahead::NOTHING,
                 again: Again::ONCE,
             };
-            // SAFETY: the pool's family is one the processor has. `x` has `n_rows` rows of `units` elements and the
-            // weights have `units` rows of the tile's vectors (both sliced so above); the sums have room for `ROWS` rows
-            // of at most `GATES_MAX` gates, of which `first` and those behind it are written, and they are borrowed here.
+            // SAFETY: the processor has the pool's ISA. `x` has `n_rows` rows of `units` elements and the weights have
+            // `units` rows of the tile's vectors (both sliced above). The sums, borrowed here, have room for `ROWS`
+            // rows of at most `GATES_MAX` gates, of which those from `first` are written.
             unsafe { multiply(self.isa, &tile) };
         }
     }
 }
 
-/// The functions of a block: from the sums to the new state.
+/// Applies the activations of a block: from the sums to the new state.
 #[inline(always)]
 fn finish<V: Vector>(walk: &Walk<'_>, place: &Place, sums: &[Lanes]) {
     let gates = walk.kernel.phases()[place.phase];
@@ -319,20 +320,20 @@ fn finish<V: Vector>(walk: &Walk<'_>, place: &Place, sums: &[Lanes]) {
     }
 }
 
-/// A row of a batch, at a block of units.
+/// One batch row of a block of units.
 struct Cells<'a> {
     walk: &'a Walk<'a>,
     /// Units of the block.
     lanes: usize,
     step: usize,
     direction: usize,
-    /// The block's first unit.
+    /// First unit of the block.
     unit: usize,
-    /// Of the block, in the first gate.
+    /// Offset of the block in the first gate.
     gates: usize,
-    /// Of the block, in a state.
+    /// Offset of the block in a state.
     state: usize,
-    /// Of the block, in the results.
+    /// Offset of the block in the output.
     y: usize,
 }
 
@@ -354,14 +355,14 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// A gate's sum and the input's part of it.
+    /// A gate's product plus the input's contribution.
     #[inline(always)]
     fn gate<V: Vector>(&self, gate: usize, sum: V) -> V {
         let at = self.gates + gate * self.walk.kernel.units;
         V::read_part(&self.walk.gates[at..][..self.lanes], 0.0).add(sum)
     }
 
-    /// A row of the peepholes, or the candidate's bias.
+    /// A row of peephole weights, or the candidate's bias.
     #[inline(always)]
     fn extra<V: Vector>(&self, row: usize) -> V {
         let kernel = self.walk.kernel;
@@ -379,24 +380,24 @@ impl<'a> Cells<'a> {
 
     #[inline(always)]
     fn write_h<V: Vector>(&self, h: V) {
-        // SAFETY: units of a block, a row, a direction and a position are written by one part of one stage.
+        // SAFETY: each unit of a batch row, direction and position is written by one part of one phase.
         h.write_part(unsafe { self.walk.y.part(self.y, self.lanes) });
     }
 
-    /// Keeps the update gate, and the state that is reset, for the next phase.
+    /// Stores the update gate and the reset state for the next phase.
     #[inline(always)]
     fn write_between<V: Vector>(&self, update: V, reset: V) {
         let between = &self.walk.between;
-        // SAFETY: as in `write_h`; both halves have the form of a state.
+        // SAFETY: as in `write_h`; both halves have the shape of a state.
         update.write_part(unsafe { between.part(self.state, self.lanes) });
         // SAFETY: as above.
         reset.write_part(unsafe { between.part(between.len() / 2 + self.state, self.lanes) });
     }
 
-    /// The update gate that was kept.
+    /// The update gate that the previous phase stored.
     #[inline(always)]
     fn update<V: Vector>(&self) -> V {
-        // SAFETY: it was written at the stage before, and nobody writes it at this one.
+        // SAFETY: it was written in the previous phase, and no part writes it in this one.
         V::read_part(unsafe { self.walk.between.shared_part(self.state, self.lanes) }, 0.0)
     }
 }
@@ -407,7 +408,8 @@ fn lstm<V: Vector>(cells: &Cells, sums: &[Lanes], [f, g, out]: &[Unary; 3], peep
     let mut output: V = cells.gate(1, V::read(&sums[1]));
     let mut forget: V = cells.gate(2, V::read(&sums[2]));
     let candidate: V = cells.gate(3, V::read(&sums[3]));
-    // SAFETY: units of a block, a row and a direction are touched by one part of a stage, and stages come after another.
+    // SAFETY: each unit of a batch row and direction is accessed by one part of a phase, and a barrier separates
+    // phases.
     let memory = unsafe { cells.walk.c.part(cells.state, cells.lanes) };
     let before = if cells.step == 0 { &cells.walk.first_c[cells.state..][..cells.lanes] } else { &*memory };
     let mut c = V::read_part(before, 0.0);
@@ -424,7 +426,7 @@ fn lstm<V: Vector>(cells: &Cells, sums: &[Lanes], [f, g, out]: &[Unary; 3], peep
     cells.write_h(activate(*f, output).mul(activate(*out, c)));
 }
 
-/// A GRU that resets after the product.
+/// A GRU with the reset after the product.
 #[inline(always)]
 fn gru<V: Vector>(cells: &Cells, sums: &[Lanes], [f, g]: &[Unary; 2]) {
     let update: V = activate(*f, cells.gate(0, V::read(&sums[0])));
@@ -434,7 +436,7 @@ fn gru<V: Vector>(cells: &Cells, sums: &[Lanes], [f, g]: &[Unary; 2]) {
     cells.write_h(mix(update, cells.h(), candidate));
 }
 
-/// The first phase of a GRU that resets before the product.
+/// The first phase of a GRU with the reset before the product.
 #[inline(always)]
 fn gru_gates<V: Vector>(cells: &Cells, sums: &[Lanes], f: Unary) {
     let update: V = activate(f, cells.gate(0, V::read(&sums[0])));
@@ -442,7 +444,7 @@ fn gru_gates<V: Vector>(cells: &Cells, sums: &[Lanes], f: Unary) {
     cells.write_between(update, reset.mul(cells.h()));
 }
 
-/// The second phase of a GRU that resets before the product.
+/// The second phase of a GRU with the reset before the product.
 #[inline(always)]
 fn gru_candidate<V: Vector>(cells: &Cells, sums: &[Lanes], g: Unary) {
     let candidate: V = activate(g, cells.gate(2, V::read(&sums[0])));
@@ -455,7 +457,7 @@ fn mix<V: Vector>(update: V, h: V, candidate: V) -> V {
     V::splat(1.0).sub(update).mul_add(candidate, update.mul(h))
 }
 
-/// The usual functions stay in registers.
+/// Evaluates common activations in registers.
 #[inline(always)]
 fn activate<V: Vector>(function: Unary, x: V) -> V {
     match function {

@@ -1,4 +1,4 @@
-//! [`Reduce`]: one number from many along some axes.
+//! [`Reduce`]: reduction along some axes.
 
 use serde::{Deserialize, Serialize};
 use types::{DType, Element};
@@ -8,7 +8,7 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// How many numbers become one.
+/// The reduction of many elements to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ReduceFn {
@@ -24,17 +24,17 @@ pub enum ReduceFn {
     LogSumExp,
 }
 
-/// Reduces the axes for which `reduced` holds, of a row-major tensor. Computes in `f64`, in row-major order; extremes, for
-/// which no order matters, as they come.
+/// Reduces the axes marked in `reduced` of a row-major tensor. Sums are accumulated in `f64`, in row-major order; for
+/// maxima and minima the order does not matter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduce {
-    /// How many numbers become one.
+    /// The reduction.
     pub function: ReduceFn,
     /// The dtype of elements and results.
     pub dtype: DType,
     /// Extents.
     pub shape: Vec<usize>,
-    /// Which of them go.
+    /// Whether each axis is reduced.
     pub reduced: Vec<bool>,
 }
 
@@ -49,11 +49,11 @@ impl KernelFn for Reduce {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if self.reduced.len() != self.shape.len() || 16 < self.shape.len() {
-            return Err(InvalidKernel("flags are given for each of at most 16 extents"));
+            return Err(InvalidKernel("there must be at most 16 extents, each with a flag"));
         }
         let kept: Vec<usize> = self.part(false).collect();
         let gone: Vec<usize> = self.part(true).collect();
-        product(&gone).ok_or(InvalidKernel("its sizes overflow"))?;
+        product(&gone).ok_or(InvalidKernel("the number of elements must fit in an address"))?;
         let sizes = Sizes::new(&[product(&self.shape)], product(&kept), self.dtype.size().0 as usize)?;
         Ok(sizes)
     }
@@ -85,10 +85,10 @@ impl KernelFn for Reduce {
     }
 }
 
-/// Parts of a tensor whose extremes are found by themselves.
+/// Parts of a tensor whose extremes are computed in parallel.
 const PARTS: usize = 32;
 
-/// The largest number of all, or the least; what is none where there is one.
+/// The maximum or minimum of all items; NaN if one is NaN.
 fn extreme_of_all(items: &[f32], is_min: bool, pool: &Pool) -> f32 {
     let mut extremes = [[0u8; 4]; PARTS];
     let chunk = items.len().div_ceil(PARTS).next_multiple_of(LANES);
@@ -106,7 +106,7 @@ fn extreme_of_all(items: &[f32], is_min: bool, pool: &Pool) -> f32 {
 
 #[inline(always)]
 fn extreme<V: Vector>(items: &[f32], is_min: bool, cell: &mut [u8]) {
-    // The least is the largest with the signs turned.
+    // The minimum is the negated maximum of the negated items.
     let sign = V::splat(if is_min { -1.0 } else { 1.0 });
     let mut best = [V::splat(f32::NEG_INFINITY); 4];
     let mut chunks = items.chunks_exact(4 * LANES);
@@ -134,7 +134,7 @@ impl Reduce {
             strides[axis] = strides[axis + 1] * self.shape[axis + 1];
         }
         let window: usize = self.part(true).product();
-        // The innermost axes, if they go, are walked as one run.
+        // Innermost reduced axes are walked as one contiguous run.
         let run: usize = self
             .shape
             .iter()

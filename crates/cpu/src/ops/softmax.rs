@@ -1,4 +1,4 @@
-//! [`Softmax`]: exponentials that sum to one along an axis.
+//! [`Softmax`]: softmax and log-softmax along an axis.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Elements of a task.
+/// Elements per task.
 const TASK: usize = 1 << 13;
 
-/// `exp(x - max) / sum(exp(x - max))` along the middle axis of `x: [outer, axis, inner]`, or its logarithm. `f32`.
+/// `exp(x - max) / sum(exp(x - max))` along the middle axis of `x: [outer, axis, inner]`, or its logarithm, in `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Softmax {
-    /// Extents in front of the axis.
+    /// Product of the extents before the axis.
     pub outer: usize,
-    /// The axis.
+    /// Extent of the axis.
     pub axis: usize,
-    /// Extents behind it.
+    /// Product of the extents after the axis.
     pub inner: usize,
     /// Whether the result is the logarithm.
     pub log: bool,
@@ -58,11 +58,11 @@ fn run_blocks<V: Vector>(kernel: &Softmax, items: &[f32], cells: &mut [f32]) {
     }
 }
 
-/// One row, its elements side by side.
+/// One contiguous row.
 #[inline(always)]
 fn along_lanes<V: Vector>(log: bool, items: &[f32], cells: &mut [f32]) {
     let nothing = f32::NEG_INFINITY;
-    // An item that is no number is left out here, and comes back in the sum.
+    // NaN is skipped here and propagates through the sum.
     let mut top = V::splat(nothing);
     for items in items.chunks(LANES) {
         top = V::read_part(items, nothing).max(top);
@@ -82,7 +82,7 @@ fn along_lanes<V: Vector>(log: bool, items: &[f32], cells: &mut [f32]) {
     }
 }
 
-/// One matrix of `inner` columns, sixteen of them at a time.
+/// One matrix of `inner` columns, 16 columns at a time.
 #[inline(always)]
 fn across_lanes<V: Vector>(log: bool, inner: usize, items: &[f32], cells: &mut [f32]) {
     for first in (0..inner).step_by(LANES) {

@@ -1,12 +1,12 @@
-//! [`Pipe`]: instructions that follow on each other, each on what the one before leaves in a register of the processor.
+//! [`Pipe`]: consecutive instructions, each of which reads the previous one's result from a vector register.
 //!
 //! ```text
-//!   mul x scale; add . shift; relu .        one pipe: x is loaded, three instructions, the result is stored
-//!   affine a; affine b; add both; affine    two: what comes of `a`, and what comes of `b` with it added
+//!   mul x scale; add . shift; relu .        one pipe: load x, three instructions, store the result
+//!   affine a; affine b; add both; affine    two pipes: the function of `a`, and the function of `b` plus it
 //! ```
 //!
-//! A pipe takes eight vectors at a time, so that what decides what is next is asked for once in eight. Operands and results
-//! are read and written as they are stored.
+//! A pipe processes eight vectors at a time, so that instruction dispatch occurs once per eight vectors. Operands and
+//! results are read and written in their storage types.
 
 use std::ops::Range;
 
@@ -18,16 +18,16 @@ use crate::simd::StorageType;
 use crate::simd::storage::{Item, with_item};
 use crate::simd::vector::{LANES, Vector};
 
-/// Vectors that a pipe takes at a time.
+/// Vectors per dispatch.
 const GROUP: usize = 8;
 
-/// Some instructions in a row.
+/// A sequence of instructions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Pipe {
-    /// The first of them, and how many.
+    /// Index of the first instruction, and the number of instructions.
     first: usize,
     len: usize,
-    /// Whether they are carried out together; otherwise it is one, carried out on its own.
+    /// Whether they are executed as a pipe; otherwise it is a single instruction.
     pub(super) together: bool,
 }
 
@@ -37,7 +37,7 @@ impl Pipe {
     }
 }
 
-/// A program in pipes, in order.
+/// A program divided into pipes, in order.
 #[derive(Clone, Copy)]
 pub(super) struct Pipes {
     pipes: [Pipe; REGISTERS],
@@ -51,7 +51,7 @@ impl Pipes {
         for (ix, &instruction) in program.iter().enumerate() {
             let before = (inputs + ix).wrapping_sub(1);
             let readers = program.iter().filter(|instruction| reads(**instruction, before)).count();
-            // Both operands cannot be the one in the register.
+            // The register cannot be both operands of a binary instruction.
             let takes = reads(instruction, before) && !matches!(instruction, Instruction::Binary(_, a, b) if a == b);
             let together = is_fast(instruction);
             match pipes.pipes[..pipes.count].last_mut() {
@@ -69,7 +69,7 @@ impl Pipes {
         self.pipes[..self.count].iter().copied()
     }
 
-    /// Whether pipes alone read an operand, as it is stored.
+    /// Whether only pipes read an operand, in its storage type.
     pub(super) fn read(&self, chain: &Chain, operand: usize) -> bool {
         let mut alone = self.iter().filter(|pipe| !pipe.together).flat_map(Pipe::instructions);
         self.count != 0 && !alone.any(|ix| reads(chain.program[ix], operand))
@@ -80,7 +80,7 @@ fn reads(instruction: Instruction, operand: usize) -> bool {
     instruction.operands().any(|read| read == operand)
 }
 
-/// Whether it is a few instructions of the processor.
+/// Whether an instruction takes only a few processor instructions.
 fn is_fast(instruction: Instruction) -> bool {
     match instruction {
         Instruction::Unary(function, _) => {
@@ -91,7 +91,7 @@ fn is_fast(instruction: Instruction) -> bool {
     }
 }
 
-/// Elements of a tile as they are stored.
+/// Elements of a tile in their storage type.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) stored: StorageType,
@@ -105,7 +105,7 @@ impl<'a> Source<'a> {
         Source { stored: StorageType::F32, bytes: bytemuck::cast_slice(numbers) }
     }
 
-    /// G vectors from an element on, or as many as there are.
+    /// Loads G vectors, or as many elements as there are.
     #[inline(always)]
     fn load<V: Vector, const G: usize>(self, at: usize, count: usize) -> [V; G] {
         with_item!(self.stored, T => {
@@ -123,7 +123,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Carries a pipe out on the elements of a tile; `B` is how `bf16` are written.
+/// Executes a pipe on the elements of a tile; `B` is the item type for `bf16`.
 #[inline(always)]
 pub(super) fn run<V: Vector, B: Item>(
     chain: &Chain,
@@ -149,7 +149,7 @@ pub(super) fn run<V: Vector, B: Item>(
     }
 }
 
-/// The same on G vectors, or on less than one.
+/// The same on G vectors, or on less than one vector.
 #[inline(always)]
 fn group<V: Vector, B: Item, const G: usize>(
     chain: &Chain,
@@ -165,7 +165,7 @@ fn group<V: Vector, B: Item, const G: usize>(
         Instruction::Unary(_, a) | Instruction::Binary(_, a, _) => sources[a].load(at, count),
         Instruction::Constant(_) => [V::zero(); G],
     };
-    // No closure: only what is inlined is compiled for the family of instructions.
+    // Macros instead of closures: only inlined code is compiled for the ISA.
     macro_rules! each {
         ($x:ident => $body:expr) => {
             for item in &mut items {
@@ -175,7 +175,7 @@ fn group<V: Vector, B: Item, const G: usize>(
         };
     }
     for ix in pipe.instructions() {
-        // What the instruction before left, unless this is the first.
+        // The previous instruction's result, unless this is the first instruction.
         let left = if ix == pipe.first { usize::MAX } else { inputs + ix - 1 };
         match chain.program[ix] {
             Instruction::Unary(Unary::Relu, _) => each!(x => V::zero().max(x)),
@@ -216,7 +216,7 @@ fn group<V: Vector, B: Item, const G: usize>(
     }
 }
 
-/// G vectors, or as much of one as there is room for.
+/// Stores G vectors, or as many elements as there is room for.
 #[inline(always)]
 fn write<V: Vector, T: Item, const G: usize>(items: [V; G], out: &mut [T]) {
     if out.len() == G * LANES {
