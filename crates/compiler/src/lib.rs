@@ -58,7 +58,7 @@ pub enum CompileError {
     #[error("the memory of the model cannot be placed: {0}")]
     Place(#[from] arena::PlaceError),
     /// No plan found stays within the budget.
-    #[error("no plan fits into {budget}: the smallest arena found is {smallest} (--budget {0})", .smallest.0)]
+    #[error("no plan fits into a budget of {budget}: the smallest arena found is {smallest} ({0} bytes)", .smallest.0)]
     Budget {
         /// What was allowed.
         budget: Bytes,

@@ -42,7 +42,7 @@ pub use model::{
     VERSION, ValueRow, Verdict, Why, WhyKind, placement_csv, read,
 };
 pub use page::Page;
-pub use request::{Form, Request};
+pub use request::{Flag, Form, Request};
 pub use run::{BenchReport, Description, Latency, Peaks, PortReport, StepReport, StepsReport};
 pub use view::{
     Analysis, Bar, Bars, Depth, Diff, Fit, Flame, Groups, GroupsError, Largest, Measure, MovedBuffer, Options,

@@ -47,6 +47,21 @@ pub enum Form {
     Tbd,
 }
 
+/// A flag of a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The name without dashes.
+    pub name: &'static str,
+    /// The placeholder of the value.
+    pub value: &'static str,
+    /// The description.
+    pub help: &'static str,
+}
+
+const fn flag(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag { name, value, help }
+}
+
 const FORMS: [(&str, Form); 9] = [
     ("html", Form::Html),
     ("svg", Form::Svg),
@@ -63,28 +78,36 @@ const FORMS: [(&str, Form); 9] = [
 const SCREEN: [View; 4] = [View::Headline, View::Bars, View::Top, View::Timeline];
 
 impl Request {
-    /// What the flags do, for a program's help.
-    pub const HELP: &'static str = "          --fits BYTES            whether it fits, as 8GiB; exit code 1 if not
-          --view NAME[,NAME...]   headline, bars, top, timeline, map, flame, actual or all
-          --top K                 rows of tables (default 10)
-          --depth N               parts of a scope that make a layer (default: few layers)
-          --groups FILE.toml      categories by keywords instead: [layer], [data_structure]
-          --expected BYTES        what the whole was found to be by other means
-          --by peak|byte-steps    what flame graphs measure (default peak)
-          --width N               columns of the text, from 72 (default 80)
-          --html FILE             the report as a page of its own
-          --svg DIR               bars, timeline, map and flame graph as pictures
-          --csv FILE              MXNet's form with five columns; --two-column FILE: tag,MiB
-          --snapshot FILE         for PyTorch's memory_viz: JSON, or a pickle if FILE ends so
-          --trace FILE.json       counters and lives, for Chrome and Perfetto
-          --collapsed FILE, --pprof FILE, --tbd FILE
-                                  collapsed stacks, a profile for pprof, TBD's analysis
-";
+    /// Every flag, in the order of help texts. Each takes a value.
+    pub const FLAGS: [Flag; 17] = [
+        flag("fits", "BYTES", "exit with code 1 if the plan does not fit, as 8GiB"),
+        flag("view", "NAME[,NAME...]", "headline, bars, top, timeline, map, flame, actual or all"),
+        flag("top", "K", "rows of tables (default 10)"),
+        flag("depth", "N", "parts of a scope that make a layer (default: few layers)"),
+        flag("groups", "FILE.toml", "categories by keywords instead of layers: [layer], [data_structure]"),
+        flag("expected", "BYTES", "the total that another tool found, for comparison"),
+        flag("by", "MEASURE", "measure of flame graphs: peak (default) or byte-steps"),
+        flag("width", "N", "columns of the text, from 72 (default 80)"),
+        flag("html", "FILE", "write the report as one page"),
+        flag("svg", "DIR", "write bars, timeline, map and flame graph as pictures"),
+        flag("csv", "FILE", "write MXNet's form with five columns"),
+        flag("two-column", "FILE", "write MXNet's older form: tag,MiB"),
+        flag("snapshot", "FILE", "write for PyTorch's memory_viz: JSON, or a pickle if FILE ends in .pickle"),
+        flag("trace", "FILE.json", "write counters and lives for Chrome and Perfetto"),
+        flag("collapsed", "FILE", "write collapsed stacks for flame graphs"),
+        flag("pprof", "FILE", "write a profile for pprof"),
+        flag("tbd", "FILE", "write TBD's analysis"),
+    ];
 
-    /// Whether a flag is one of a request's; each takes a value.
+    /// The flags as lines of a help text, with descriptions in column 34.
+    pub fn help() -> String {
+        let line = |flag: &Flag| format!("          {:<24}{}\n", format!("--{} {}", flag.name, flag.value), flag.help);
+        Request::FLAGS.iter().map(line).collect()
+    }
+
+    /// Whether a flag is in the table.
     pub fn takes(flag: &str) -> bool {
-        const OTHERS: [&str; 8] = ["fits", "view", "top", "depth", "groups", "expected", "by", "width"];
-        OTHERS.contains(&flag) || FORMS.iter().any(|(name, _)| *name == flag)
+        Request::FLAGS.iter().any(|own| own.name == flag)
     }
 
     /// Sets a flag's value.
@@ -100,12 +123,12 @@ impl Request {
             self.groups = Some(value.into());
             return Ok(());
         }
-        let word = value.to_str().ok_or_else(|| format!("--{flag} takes text"))?;
+        let word = value.to_str().ok_or("expected text")?;
         let number = |least: usize| {
             let number = word.parse().ok().filter(|number| (least..=1_000_000).contains(number));
-            number.ok_or_else(|| format!("--{flag} takes a number from {least} to 1000000, not `{word}`"))
+            number.ok_or_else(|| format!("expected a number from {least} to 1000000, got `{word}`"))
         };
-        let bytes = || word.parse::<Bytes>().map_err(|error| format!("--{flag}: {error}"));
+        let bytes = || word.parse::<Bytes>().map_err(|error| error.to_string());
         match flag {
             "fits" => self.fits = Some(bytes()?),
             "expected" => self.options.expected = Some(bytes()?.0.min(i64::MAX as u64)),
@@ -114,7 +137,7 @@ impl Request {
             "width" => self.options.width = number(72)?,
             "by" => {
                 let measure = Measure::named(word);
-                self.options.measure = measure.ok_or_else(|| format!("--by takes peak or byte-steps, not `{word}`"))?;
+                self.options.measure = measure.ok_or_else(|| format!("expected peak or byte-steps, got `{word}`"))?;
             }
             _ => self.views = View::list(word)?,
         }

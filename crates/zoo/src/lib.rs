@@ -161,11 +161,11 @@ fn imagenet(height: usize, width: usize) -> Preprocess {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZooError {
     /// The name is not on the list.
-    #[error("no network is called `{name}`; {hint}")]
+    #[error("no network is called `{name}`{hint}")]
     Unknown {
         /// The name that was asked for.
         name: String,
-        /// Near names, or all.
+        /// Similar names, if there are any.
         hint: String,
     },
     /// A parameter is not among the weights.
@@ -216,4 +216,11 @@ pub enum ZooError {
     /// A file of class names is not understood.
     #[error("class names: {0}")]
     Labels(String),
+}
+
+impl ZooError {
+    /// Whether the name is not on the list.
+    pub fn is_unknown_name(&self) -> bool {
+        matches!(self, ZooError::Unknown { .. })
+    }
 }

@@ -340,8 +340,8 @@ pub(crate) fn unknown(name: &str) -> ZooError {
     near.sort();
     let quoted = |names: Vec<&str>| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let hint = match near.is_empty() {
-        true => format!("there are {}", quoted(NETWORKS.iter().map(|spec| spec.name).collect())),
-        false => format!("near are {}", quoted(near.into_iter().map(|(_, name)| name).take(4).collect())),
+        true => String::new(),
+        false => format!("; similar names are {}", quoted(near.into_iter().map(|(_, name)| name).take(4).collect())),
     };
     ZooError::Unknown { name: name.to_string(), hint }
 }

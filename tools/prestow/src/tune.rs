@@ -1,31 +1,33 @@
-//! `compile --tune`: layers that can be computed in several ways are measured on this machine, and the fastest way is kept
-//! in a file, by processor, threads, batch and shape. What the file knows is not measured again, so that the same file gives
-//! the same executable.
+//! `compile --tune` on a processor: measures the algorithms of each convolution and prefers the fastest.
+//!
+//! Results go to a file, by processor, threads, batch and shape. Layers in the file are not measured again, so that the same
+//! file gives the same executable.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-use compiler::{TuneOutcome, default_tune_cache, read_tune_rows, source};
+use compiler::{Model, TuneOutcome, default_tune_cache, read_tune_rows};
 use cpu::{Args, Kernel, Operand, Pool};
 use lower::cpu::{Algorithm, CpuTarget, Layer, Tuned};
 use types::Random;
 
-use crate::arguments::{Compile, Tune};
+use crate::flags::Tune;
+use crate::progress::Progress;
 
-/// Runs of a candidate: at least, so that one disturbance does not decide, and at most.
+/// Limits of the runs of a candidate. The minimum keeps one disturbance from deciding.
 const RUNS_MIN: usize = 3;
 const RUNS_MAX: usize = 100;
-/// A way with more packed weights has to be faster by this factor.
+/// A candidate with more packed weights replaces another only if it takes this part of its time or less.
 const WORTHWHILE: f64 = 0.95;
-/// In a network the weights of a layer come from memory: copies of this size together take turns.
+/// Runs alternate between copies of the weights with this total size, as weights of a network come from memory.
 const COLD_BYTES: usize = 64 << 20;
-/// The first line of the file.
+/// The first lines of the file.
 const HEADER: &str = "# prestow: the fastest way to compute a layer, as measured";
 const COLUMNS: &str = "# processor\tfamily\tthreads\tbatch\tlayer\tfastest\tmicroseconds of each";
 
-/// Under which conditions a row of the file holds.
+/// The conditions of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Conditions {
     processor: String,
@@ -34,43 +36,44 @@ struct Conditions {
     batch: usize,
 }
 
-/// The rows of a file: what is fastest, and the measured times as they stand there.
+/// The rows of a file: the fastest algorithm, and the text of all times.
 type Rows = BTreeMap<(Conditions, String), (Algorithm, String)>;
 
-/// Chooses for every layer of a model, from the file or by measuring; where there are several batches, with the largest, so
-/// that all choose alike and share their packed weights.
-pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<(Tuned, TuneOutcome), String> {
+/// Chooses an algorithm for every layer of a model, from the file or by measurement. Plans of several batches use the
+/// choices for the largest one, so that they share packed weights.
+///
+/// # Errors
+/// A target of another architecture; a file of results that cannot be read or written.
+pub(crate) fn tune(model: Model, options: &Tune, target: &CpuTarget) -> Result<(Tuned, TuneOutcome), String> {
     if target.level.arch != std::env::consts::ARCH {
         return Err(format!(
-            "--tune measures on this machine, which is {}, but --target is {}; tune on a machine of that kind",
+            "--tune needs a --target of this machine, which is {}, got {}; tune on a machine of that architecture",
             std::env::consts::ARCH,
             target.level.name
         ));
     }
-    let largest = request.batches.iter().copied().max();
-    let wanted = source::Request { batch: largest, ..request.source.clone() };
-    let model = source::load(&wanted).map_err(|error| error.to_string())?;
-    // As plans count it.
+    // The batch of a plan is the first extent of its first input.
     let input = model.graph.inputs().first().map(|&input| model.graph.ty(input));
     let batch = input.and_then(|ty| ty.shape.first().copied()).unwrap_or(1);
     let layers = compiler::tunable(model.graph, target).map_err(|error| error.to_string())?;
-    let cache = match &how.cache {
+    let cache = match &options.cache {
         Some(path) => path.clone(),
         None => default_tune_cache("tuned.tsv")
-            .ok_or("there is no home directory for what is measured; name a file with --tune-cache")?,
+            .ok_or("there is no home directory for the results; name a file with --tune-cache")?,
     };
     let mut rows = read(&cache)?;
-    let threads = how.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let pool = Pool::with_isa(threads, target.level.isa.min(cpu::Isa::detect()));
     let conditions = Conditions { processor: processor(), family: pool.isa().to_string(), threads, batch };
     let unknown: Vec<&Layer> =
         layers.iter().filter(|layer| !rows.contains_key(&(conditions.clone(), layer.name.clone()))).collect();
+    let progress = Progress::bar(unknown.len(), "layers measured");
     for (ix, layer) in unknown.iter().enumerate() {
-        let share = how.seconds / unknown.len() as f64;
+        let share = options.seconds / unknown.len() as f64;
         let (fastest, times) = measure(layer, &pool, share);
-        eprintln!("tuning {}/{}: {}: {fastest} ({times})", ix + 1, unknown.len(), layer.name);
+        progress.item(&format!("tuning {}/{}: {}: {fastest} ({times})", ix + 1, unknown.len(), layer.name));
         rows.insert((conditions.clone(), layer.name.clone()), (fastest, times));
-        // After each layer: what was measured is kept, whatever happens next.
+        // After each layer, so that an interrupted run keeps its results.
         write(&cache, &rows)?;
     }
     let mut tuned = Tuned::default();
@@ -83,11 +86,11 @@ pub(crate) fn tune(request: &Compile, how: &Tune, target: &CpuTarget) -> Result<
     Ok((tuned, TuneOutcome { measured: unknown.len(), known: layers.len() - unknown.len(), changed, cache }))
 }
 
-/// The candidates of a layer, each with operands of its own.
+/// An algorithm of a layer, with operands of its own.
 struct Candidate<'a> {
     algorithm: Algorithm,
     kernel: &'a Kernel,
-    /// Operand 1, the weights, in copies that take turns.
+    /// Copies of operand 1, the weights.
     weights: Vec<Vec<u8>>,
     inputs: Vec<Vec<u8>>,
     outputs: Vec<Vec<u8>>,
@@ -95,10 +98,10 @@ struct Candidate<'a> {
     least: f64,
 }
 
-/// What bytes of kernels are aligned to in plans.
+/// Alignment of operands in plans.
 const ALIGNMENT: usize = 64;
 
-/// So many bytes, and room to align them.
+/// Bytes with space to align them.
 fn bytes(count: u64, mut fill: impl FnMut() -> f32) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..count.div_ceil(4)).flat_map(|_| fill().to_le_bytes()).collect();
     bytes.resize(count as usize + ALIGNMENT, 0);
@@ -137,9 +140,9 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "what is fastest is measured because that was asked for")]
-    fn run(&mut self, turn: usize, pool: &Pool) {
-        let weights = &self.weights[turn % self.weights.len()];
+    #[expect(clippy::disallowed_methods, reason = "tuning measures time")]
+    fn run(&mut self, repeat: usize, pool: &Pool) {
+        let weights = &self.weights[repeat % self.weights.len()];
         let inputs: Vec<Operand> = (0..self.inputs.len())
             .map(|ix| Operand::Bytes(aligned(if ix == 1 { weights } else { &self.inputs[ix] })))
             .collect();
@@ -148,8 +151,8 @@ impl<'a> Candidate<'a> {
         let start = Instant::now();
         self.kernel.run(args, pool);
         let seconds = start.elapsed().as_secs_f64();
-        // The first turn touches memory for the first time.
-        if 0 < turn {
+        // The first run touches memory for the first time.
+        if 0 < repeat {
             self.least = self.least.min(seconds);
         }
     }
@@ -161,17 +164,17 @@ fn filled(mut copy: Vec<u8>, from: &[u8]) -> Vec<u8> {
     copy
 }
 
-/// The fastest way to compute a layer, and all times, in turns for about some seconds.
-#[expect(clippy::disallowed_methods, reason = "how long is measured is a wish of the caller's")]
+/// The fastest algorithm of a layer and all times. Candidates alternate for about the given time.
+#[expect(clippy::disallowed_methods, reason = "tuning runs for a given time")]
 fn measure(layer: &Layer, pool: &Pool, seconds: f64) -> (Algorithm, String) {
     let start = Instant::now();
     let mut candidates: Vec<Candidate> =
         layer.candidates.iter().map(|(algorithm, kernel)| Candidate::new(*algorithm, kernel)).collect();
-    for turn in 0..=RUNS_MAX {
-        if RUNS_MIN < turn && seconds <= start.elapsed().as_secs_f64() {
+    for repeat in 0..=RUNS_MAX {
+        if RUNS_MIN < repeat && seconds <= start.elapsed().as_secs_f64() {
             break;
         }
-        candidates.iter_mut().for_each(|candidate| candidate.run(turn, pool));
+        candidates.iter_mut().for_each(|candidate| candidate.run(repeat, pool));
     }
     let mut best = &candidates[0];
     for candidate in &candidates[1..] {
@@ -183,7 +186,7 @@ fn measure(layer: &Layer, pool: &Pool, seconds: f64) -> (Algorithm, String) {
     (best.algorithm, times.collect::<Vec<_>>().join(", "))
 }
 
-/// The processor's name, as Linux tells it.
+/// The processor's name in /proc/cpuinfo.
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
@@ -220,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_back_and_others_are_told() {
+    fn rows_round_trip_and_damaged_rows_name_their_line() {
         let folder = std::env::temp_dir().join(format!("prestow-tune-{}", std::process::id()));
         let path = folder.join("tuned.tsv");
         assert_eq!(read(&path).unwrap(), Rows::new());

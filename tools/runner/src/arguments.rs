@@ -91,7 +91,8 @@ pub(crate) fn parse(mut words: lexopt::Parser) -> Result<Command, String> {
             && *flag != "top"
         {
             let flag = flag.to_string();
-            memory.request.set(&flag, words.value().map_err(text)?)?;
+            let value = words.value().map_err(text)?;
+            memory.request.set(&flag, value).map_err(|error| format!("--{flag}: {error}"))?;
             memory_flag = Some(flag);
             continue;
         }

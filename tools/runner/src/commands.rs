@@ -23,7 +23,7 @@ pub(crate) enum Answer {
 /// Does what a command asks.
 pub(crate) fn execute(command: Command) -> Result<Answer, String> {
     match command {
-        Command::Help => say::out(&HELP.join(report::Request::HELP)),
+        Command::Help => say::out(&HELP.join(&report::Request::help())),
         Command::Version => say::out(&format!("prestow runner {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Describe(common) => describe(&common)?,
         Command::Summary(common) => return summary(&common),

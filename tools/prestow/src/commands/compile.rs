@@ -1,0 +1,367 @@
+//! `prestow compile`: a model becomes an executable.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use compiler::gpu::{self, GpuCompiler, Precision, TuneOptions, library_places};
+use compiler::{Compiled, Fit, Program, Region, TuneOutcome, source};
+use cpu::Level;
+use lower::Target;
+use lower::cpu::CpuTarget;
+use plan::Plan;
+use serde_json::json;
+use types::Bytes;
+
+use super::{load_message, message, models};
+use crate::coverage::{Coverage, Fallbacks};
+use crate::device;
+use crate::dump::Dump;
+use crate::flags::{Gpu, ModelFlags, TargetFlags, TargetSelection, Tune, TuneFlags};
+use crate::progress::Progress;
+use crate::tune;
+
+/// Flags of `prestow compile`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelFlags,
+    #[command(flatten)]
+    target: TargetFlags,
+    #[command(flatten)]
+    tune: TuneFlags,
+    /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits.
+    #[arg(long, value_name = "BYTES")]
+    budget: Option<Bytes>,
+    /// The executable (default target/prestow/NAME).
+    #[arg(short, long, value_name = "PATH")]
+    output: Option<PathBuf>,
+    /// The runner that the plan is appended to (default: prestow-runner in the folder of this program).
+    #[arg(long, value_name = "FILE")]
+    runner: Option<PathBuf>,
+    /// Write the graph after each pass, as text.
+    #[arg(long, value_name = "DIR")]
+    dump_ir: Option<PathBuf>,
+    /// List the networks of the zoo instead, as `prestow models`.
+    #[arg(long)]
+    list: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The checked flags.
+struct Job<'a> {
+    args: &'a Args,
+    request: source::Request,
+    /// At least one. `None`: the batch of the model.
+    batches: Vec<Option<usize>>,
+    target: TargetSelection,
+    precision: Precision,
+    tune: Option<Tune>,
+}
+
+impl Job<'_> {
+    fn new(args: &Args) -> Result<Job<'_>, String> {
+        let target = args.target.select()?;
+        let [precision] = target.precisions[..] else {
+            return Err("compile takes one --dtype; `prestow what-if` takes several".into());
+        };
+        if args.budget.is_some() && target.gpu.is_none() && precision != Precision::F32 {
+            return Err("on a processor --budget needs --dtype f32; leave out one of them".into());
+        }
+        let batches = match args.model.batches()? {
+            [] => vec![None],
+            batches => batches.iter().copied().map(Some).collect(),
+        };
+        let (request, tune) = (args.model.request()?, args.tune.resolve(&target)?);
+        Ok(Job { args, request, batches, target, precision, tune })
+    }
+
+    fn load(&self, batch: Option<usize>) -> Result<compiler::Model, String> {
+        source::load(&source::Request { batch, ..self.request.clone() }).map_err(load_message)
+    }
+
+    fn compile(
+        &self,
+        batch: Option<usize>,
+        target: &dyn Target,
+        watch: impl FnMut(&'static str, &ir::Graph),
+    ) -> Result<Compiled, String> {
+        let done = compiler::compile(self.load(batch)?, target, self.args.budget, watch);
+        done.map_err(|error| match self.batches.len() {
+            1 => error.to_string(),
+            _ => format!("batch {}: {error}", batch.unwrap_or_default()),
+        })
+    }
+
+    /// Measures layers on the GPU of this machine, so that `compiler` prefers the fastest algorithms.
+    fn tune_on_gpu(&self, tune: &Tune, compiler: &mut GpuCompiler) -> Result<TuneOutcome, String> {
+        let gpu = cuda::driver::Gpu::open(0).map_err(|error| format!("--tune needs a GPU: {error}"))?;
+        let plans = self.batches.iter().map(|&batch| self.compile(batch, &compiler.target, |_, _| {}));
+        let compiled: Vec<Compiled> = plans.collect::<Result<_, String>>()?;
+        let plans: Vec<&Plan> = compiled.iter().map(|compiled| &compiled.plan).collect();
+        let places = library_places(&self.request.data);
+        let progress = |line: &str| eprintln!("{line}");
+        let (seconds, cache) = (tune.seconds, tune.cache.as_deref());
+        gpu::tune(compiler, &gpu, &plans, &TuneOptions { seconds, cache, places: &places, progress: &progress })
+    }
+}
+
+/// Compiles a model and reports the plan.
+#[expect(clippy::disallowed_methods, reason = "the report states how long compiling took")]
+pub(crate) fn run(args: &Args) -> Result<String, String> {
+    if args.list {
+        return Ok(models::list(args.json));
+    }
+    let start = Instant::now();
+    let job = Job::new(args)?;
+    let runner = read_runner(args.runner.as_deref(), job.target.level)?;
+    let output = output_path(args, &job.request)?;
+    let libraries = job.target.libraries.of(job.precision);
+    let facts = job.target.gpu.as_ref().and_then(|gpu| gpu.facts.as_ref());
+    let places = library_places(&job.request.data);
+    let find = |gpu: &Gpu| {
+        let properties = facts.map(|(_, facts)| &facts.device);
+        GpuCompiler::find(job.precision.configure(gpu.target.clone()), libraries, properties, &places)
+    };
+    let mut gpu = job.target.gpu.as_ref().map(find).transpose()?;
+    let mut dump = args.dump_ir.as_deref().map(Dump::new).transpose()?;
+    let least_batch = job.batches.iter().copied().min().flatten();
+    let mut processor = CpuTarget { pictures: least_batch, ..job.target.cpu(job.precision) };
+    let tuning = match (&job.tune, &mut gpu) {
+        (None, _) => None,
+        (Some(options), None) => {
+            let largest = job.batches.iter().copied().max().flatten();
+            let (tuned, outcome) = tune::tune(job.load(largest)?, options, &processor)?;
+            processor.tuned = tuned;
+            Some(outcome)
+        }
+        (Some(options), Some(gpu)) => Some(job.tune_on_gpu(options, gpu)?),
+    };
+    let target: &dyn Target = match &gpu {
+        Some(gpu) => &gpu.target,
+        None => &processor,
+    };
+    let progress = Progress::spinner("loading the model");
+    let mut compiled = Vec::with_capacity(job.batches.len());
+    let mut fallbacks = Vec::new();
+    for (ix, &batch) in job.batches.iter().enumerate() {
+        let watch = |pass: &'static str, graph: &ir::Graph| {
+            progress.message(format!("{}: {pass} is done", graph.name));
+            // The graphs of other batches differ in extents only.
+            if let (0, Some(dump)) = (ix, &mut dump) {
+                dump.show(pass, graph);
+            }
+            if let ("schedule", Some(gpu)) = (pass, &gpu) {
+                fallbacks.push(Fallbacks::of(&gpu.target, graph));
+            }
+        };
+        compiled.push(job.compile(batch, target, watch)?);
+    }
+    if let Some(gpu) = &gpu {
+        progress.message("compiling kernels with NVRTC");
+        for (ix, compiled) in compiled.iter_mut().enumerate() {
+            let source = gpu.finish(&mut compiled.plan)?;
+            if let (0, Some(dump)) = (ix, &mut dump) {
+                dump.write("kernels.cu", source.as_bytes())?;
+            }
+        }
+    }
+    if let Some(dump) = dump {
+        dump.finish()?;
+    }
+    let fits: Vec<Option<Fit>> = compiled.iter().map(|compiled| compiled.fit.clone()).collect();
+    let program = Program::join(compiled);
+    let cudnn = gpu.as_ref().and_then(GpuCompiler::cudnn_version);
+    if let Some(note) = facts.and_then(|(file, facts)| device::version_mismatch(file, facts, cudnn.as_deref())) {
+        eprintln!("note: {note}");
+    }
+    let coverage = Coverage::all(libraries, cudnn, &program, &fallbacks);
+    if let Some((file, facts)) = facts {
+        device::check_capacity(file, facts, &program)?;
+    }
+    progress.message(format!("writing {}", output.display()));
+    compiler::write_executable(&output, &runner, &program).map_err(message)?;
+    drop(progress);
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(match args.json {
+        true => {
+            let mut report = as_json(&program, &fits, tuning.as_ref(), &output, seconds);
+            if let Some((file, facts)) = facts {
+                report["device"] = device::as_json(file, facts, &program);
+            }
+            for library in &coverage {
+                report[library.key] = library.json();
+            }
+            format!("{report:#}\n")
+        }
+        false => {
+            let device = match (facts, &gpu) {
+                (Some((file, facts)), _) => device::as_text(file, facts, &program),
+                (None, Some(gpu)) => device::without_description(gpu.target.arch()),
+                (None, None) => String::new(),
+            };
+            let coverage: String = coverage.iter().map(|library| library.text(job.target.verbose)).collect();
+            as_text(&program, &fits, tuning.as_ref(), &(coverage + &device)) + &wrote(&output, seconds)
+        }
+    })
+}
+
+/// Reads the runner for the architecture of a level.
+fn read_runner(given: Option<&Path>, level: Level) -> Result<Vec<u8>, String> {
+    let path = match given {
+        Some(path) => path.to_path_buf(),
+        None => {
+            let own = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
+            own.with_file_name("prestow-runner")
+        }
+    };
+    let runner = std::fs::read(&path).map_err(|error| {
+        format!(
+            "cannot read the runner `{}`: {error}; build it with `cargo build --release -p prestow-runner`",
+            path.display()
+        )
+    })?;
+    match architecture(&runner) {
+        Some(arch) if arch == level.arch => Ok(runner),
+        arch => Err(format!(
+            "the runner `{}` must be for {}, got one for {}; build one with `cargo build --release -p prestow-runner \
+             --target {}-unknown-linux-gnu` and name it with --runner",
+            path.display(),
+            level.arch,
+            arch.unwrap_or("an unknown processor"),
+            level.arch
+        )),
+    }
+}
+
+/// The architecture of an ELF file, by its header's `e_machine` (System V ABI, "ELF Header").
+fn architecture(file: &[u8]) -> Option<&'static str> {
+    let header: &[u8; 20] = file.first_chunk()?;
+    match (&header[..4], u16::from_le_bytes([header[18], header[19]])) {
+        (b"\x7fELF", 62) => Some("x86_64"),
+        (b"\x7fELF", 183) => Some("aarch64"),
+        _ => None,
+    }
+}
+
+fn output_path(args: &Args, request: &source::Request) -> Result<PathBuf, String> {
+    let output = match &args.output {
+        Some(path) => path.clone(),
+        None => Path::new("target/prestow").join(request.name()),
+    };
+    if output.is_dir() {
+        return Err(format!("`{}` is a directory; name a file with -o", output.display()));
+    }
+    Ok(output)
+}
+
+fn as_json(
+    program: &Program,
+    fits: &[Option<Fit>],
+    tuning: Option<&TuneOutcome>,
+    output: &Path,
+    seconds: f64,
+) -> serde_json::Value {
+    let plans = program.plans.iter().zip(fits).map(|(plan, fit)| plan_json(plan, fit.as_ref()));
+    let mut plans: Vec<serde_json::Value> = plans.collect();
+    let mut report = plans[0].take();
+    report["output"] = json!(output);
+    report["compile_ms"] = json!(seconds * 1e3);
+    if let Some(TuneOutcome { measured, known, changed, cache, .. }) = tuning {
+        let layers = measured + known;
+        report["tuned"] = json!({ "layers": layers, "measured": measured, "changed": changed, "cache": cache });
+    }
+    if 1 < plans.len() {
+        report["other_batches"] = json!(plans[1..]);
+        report["shared_arena_bytes"] = json!(device::shared_arena(program).0);
+    }
+    report
+}
+
+fn plan_json(plan: &Plan, fit: Option<&Fit>) -> serde_json::Value {
+    let region = |region: &Region| json!({ "first": region.first, "last": region.last, "axis": region.axis, "stripes": region.stripes });
+    json!({
+        "model": plan.model,
+        "target": plan.target,
+        "batch": plan.batch,
+        "arena_bytes": plan.arena.size().0,
+        "lower_bound_bytes": plan.arena.certificate.lower_bound.0,
+        "least_bytes": plan.arena.certificate.least.0,
+        "state": plan.arena.certificate.proof().name(),
+        "optimal": plan.arena.certificate.is_optimal(),
+        "weights_bytes": plan.constants_size.0,
+        "code_bytes": code_bytes(plan).0,
+        "steps": plan.steps.len(),
+        "parameters": plan.parameters,
+        "flops": plan.flops,
+        "fit": fit.map(|fit| json!({
+            "unlimited_arena_bytes": fit.unlimited.0,
+            "modelled_cost": fit.cost,
+            "regions": fit.regions.iter().map(region).collect::<Vec<_>>(),
+        })),
+    })
+}
+
+fn wrote(output: &Path, seconds: f64) -> String {
+    format!("wrote {} in {seconds:.2} s; run it\n", output.display())
+}
+
+fn as_text(program: &Program, fits: &[Option<Fit>], tuning: Option<&TuneOutcome>, device: &str) -> String {
+    let mut text = String::new();
+    for (plan, fit) in program.plans.iter().zip(fits) {
+        let _ = writeln!(text, "{} for {}, batch {}", plan.model, plan.target, plan.batch);
+        let _ = writeln!(
+            text,
+            "  {} steps, {:.2} M parameters, {:.2} GFLOP per run",
+            plan.steps.len(),
+            plan.parameters as f64 / 1e6,
+            plan.flops as f64 / 1e9
+        );
+        let proof = plan.arena.certificate.text();
+        let _ = writeln!(text, "  arena {}, {proof}; weights {}", plan.arena.size(), plan.constants_size);
+        if !plan.modules.is_empty() {
+            let planned = plan.arena.size() + plan.constants_size;
+            let _ = writeln!(text, "  device memory {planned}, and {} of code", code_bytes(plan));
+        }
+        for (scope, size) in largest_scopes(plan) {
+            let _ = writeln!(text, "  {size:>12}  {scope}");
+        }
+        let Some(fit) = fit else { continue };
+        let _ = writeln!(text, "  without a budget {}; modelled time of a run x {:.2}", fit.unlimited, fit.cost);
+        for Region { first, last, axis, stripes } in &fit.regions {
+            let of = if *axis == 0 { "of the batch" } else { "of rows" };
+            let _ = writeln!(text, "  {stripes} stripes {of}: {first} to {last}");
+        }
+    }
+    if 1 < program.plans.len() {
+        let _ = writeln!(text, "one arena for all: {}", device::shared_arena(program));
+    }
+    text.push_str(device);
+    if let Some(TuneOutcome { measured, known, changed, cache, .. }) = tuning {
+        let layers = measured + known;
+        let _ = writeln!(
+            text,
+            "tuned: {layers} layers, {measured} measured, {known} from {}; {changed} differ from the default",
+            cache.display()
+        );
+    }
+    text
+}
+
+/// The size of the machine code for a GPU.
+fn code_bytes(plan: &Plan) -> Bytes {
+    Bytes(plan.modules.iter().map(|module| module.code.len() as u64).sum())
+}
+
+/// The three largest buffers alive at the peak.
+fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
+    let step = plan.arena.peak_step;
+    let alive = plan.buffers.iter().filter(|buffer| (buffer.first_step..=buffer.last_step).contains(&step));
+    let mut largest: Vec<(String, Bytes)> = alive.map(|buffer| (buffer.tag.to_string(), buffer.size)).collect();
+    largest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    largest.truncate(3);
+    largest
+}
+

@@ -1,0 +1,124 @@
+//! [`ModelFlags`]: the model, its shapes, constants and weights.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use compiler::source::{Request, Weights};
+use types::Shape;
+
+use super::repeated;
+
+/// The largest batch.
+pub(crate) const BATCH_MAX: u64 = 65_536;
+
+/// The model that a command loads.
+#[derive(Args)]
+pub(crate) struct ModelFlags {
+    /// A network of the zoo (`prestow models` lists them), a file NET.onnx, or NET-symbol.json of MXNet.
+    #[arg(value_name = "MODEL|FILE")]
+    model: Option<String>,
+    /// First extent of the inputs (default 1). Plans of several batches share one arena and the weights.
+    #[arg(long = "batch", value_name = "N[,N...]", value_delimiter = ',')]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=BATCH_MAX))]
+    batches: Vec<usize>,
+    /// Shape of an input, as `data=1x3x224x224`; repeat for several inputs.
+    #[arg(long = "shape", value_name = "NAME=DIMS", value_parser = parse_shape)]
+    shapes: Vec<(String, Shape)>,
+    /// Constant value of an ONNX input; repeat for several inputs.
+    #[arg(long = "fix", value_name = "NAME=NUMBER", value_parser = parse_fixed)]
+    fixed: Vec<(String, f64)>,
+    /// Weights of a network of the zoo: a safetensors, npz, pth, params or pickle file, or random ones (default seed:1).
+    #[arg(long, value_name = "FILE|seed:N", value_parser = parse_weights, conflicts_with = "pretrained")]
+    weights: Option<Weights>,
+    /// Names of the tensors in the file of weights, one `THEIRS.* OURS.*` per line.
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
+    /// Arrays of an MXNet symbol, NET-0000.params.
+    #[arg(long, value_name = "FILE")]
+    params: Option<PathBuf>,
+    /// Weights, preprocessing and class names that `cargo xtask fetch` downloads.
+    #[arg(long)]
+    pretrained: bool,
+    /// Folder of fetched data.
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data: PathBuf,
+}
+
+impl ModelFlags {
+    /// The batches. Empty: the batch of the model.
+    ///
+    /// # Errors
+    /// A batch that is given twice.
+    pub(crate) fn batches(&self) -> Result<&[usize], String> {
+        match repeated(&self.batches) {
+            Some(batch) => Err(format!("each --batch must be given once, got {batch} twice")),
+            None => Ok(&self.batches),
+        }
+    }
+
+    /// The request to load the model, without a batch.
+    ///
+    /// # Errors
+    /// An input with two shapes or two constant values.
+    pub(crate) fn request(&self) -> Result<Request, String> {
+        if let Some(name) = repeated(self.shapes.iter().map(|(name, _)| name)) {
+            return Err(format!("--shape must be given once for an input, got it twice for `{name}`"));
+        }
+        if let Some(name) = repeated(self.fixed.iter().map(|(name, _)| name)) {
+            return Err(format!("--fix must be given once for an input, got it twice for `{name}`"));
+        }
+        Ok(Request {
+            model: self.model.clone().ok_or("a model is required; `prestow models` lists the networks of the zoo")?,
+            params: self.params.clone(),
+            batch: None,
+            shapes: self.shapes.iter().cloned().collect(),
+            fixed: self.fixed.iter().cloned().collect(),
+            weights: self.weights.clone().unwrap_or_default(),
+            names: self.names.clone(),
+            pretrained: self.pretrained,
+            data: self.data.clone(),
+        })
+    }
+}
+
+fn parse_shape(given: &str) -> Result<(String, Shape), String> {
+    let error = || "expected NAME=DIMS, as data=1x3x224x224".to_string();
+    let (name, extents) = given.rsplit_once('=').ok_or_else(error)?;
+    let extents = extents.split('x').map(|extent| extent.parse().map_err(|_| error()));
+    Ok((name.to_string(), extents.collect::<Result<Shape, String>>()?))
+}
+
+fn parse_fixed(given: &str) -> Result<(String, f64), String> {
+    let error = || "expected NAME=NUMBER, as seed=1".to_string();
+    let (name, value) = given.rsplit_once('=').ok_or_else(error)?;
+    Ok((name.to_string(), value.parse().map_err(|_| error())?))
+}
+
+fn parse_weights(given: &str) -> Result<Weights, String> {
+    match given.strip_prefix("seed:") {
+        Some(seed) => seed.parse().map(Weights::Seed).map_err(|_| "expected FILE or seed:N, as seed:1".into()),
+        None => Ok(Weights::File(given.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_need_a_name_and_extents() {
+        assert_eq!(parse_shape("x=1x3"), Ok(("x".into(), Shape::from([1, 3]))));
+        assert_eq!(parse_shape("a=b=2"), Ok(("a=b".into(), Shape::from([2]))));
+        for wrong in ["1x3", "x=", "x=1x", "x=-1"] {
+            assert!(parse_shape(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn weights_are_a_seed_or_a_file() {
+        assert_eq!(parse_weights("seed:7"), Ok(Weights::Seed(7)));
+        assert_eq!(parse_weights("a.npz"), Ok(Weights::File("a.npz".into())));
+        assert!(parse_weights("seed:x").is_err());
+    }
+}
