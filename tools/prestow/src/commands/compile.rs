@@ -364,4 +364,3 @@ fn largest_scopes(plan: &Plan) -> Vec<(String, Bytes)> {
     largest.truncate(3);
     largest
 }
-

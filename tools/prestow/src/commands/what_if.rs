@@ -74,7 +74,8 @@ pub(crate) fn run(args: &Args) -> Result<Answer, String> {
         Some(gpu) => gpu.target.name(),
         None => target.level.name.to_string(),
     };
-    let what_if = report::WhatIf { model: report.model.clone(), target: name, capacity_bytes: capacity, variants, largest };
+    let what_if =
+        report::WhatIf { model: report.model.clone(), target: name, capacity_bytes: capacity, variants, largest };
 
     let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
     for (form, path) in &report_request.files {

@@ -85,9 +85,9 @@ impl<S: Subset> FromArgMatches for ReportFlags<S> {
         let mut request = Request::default();
         for flag in flags::<S>() {
             if let Some(value) = matches.get_one::<OsString>(flag.name) {
-                request.set(flag.name, value.clone()).map_err(|error| {
-                    Error::raw(ErrorKind::ValueValidation, format!("--{}: {error}\n", flag.name))
-                })?;
+                request
+                    .set(flag.name, value.clone())
+                    .map_err(|error| Error::raw(ErrorKind::ValueValidation, format!("--{}: {error}\n", flag.name)))?;
             }
         }
         Ok(ReportFlags { request, subset: PhantomData })

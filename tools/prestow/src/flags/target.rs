@@ -91,9 +91,11 @@ impl TargetFlags {
             cublas_workspace: self.cublas_workspace,
         };
         if libraries.cudnn.is_some() && gpu.as_ref().is_none_or(|gpu| gpu.facts.is_none()) {
-            return Err("--cudnn needs the description of one GPU: --target FILE.json, as targets/cuda-sm_90-h200.json; \
+            return Err(
+                "--cudnn needs the description of one GPU: --target FILE.json, as targets/cuda-sm_90-h200.json; \
                         `prestow target record` writes one on a machine with the GPU"
-                .into());
+                    .into(),
+            );
         }
         if libraries.cublas.is_some() && gpu.is_none() {
             return Err(format!("--cublas needs a GPU: --target {} or FILE.json", architectures()));
@@ -152,7 +154,8 @@ fn architectures() -> String {
 
 /// Reads the description of a GPU.
 fn read_facts(file: PathBuf) -> Result<Gpu, String> {
-    let failed = |error: &dyn std::fmt::Display, advice: &str| format!("--target {}: {error}; {advice}", file.display());
+    let failed =
+        |error: &dyn std::fmt::Display, advice: &str| format!("--target {}: {error}; {advice}", file.display());
     let text = std::fs::read_to_string(&file).map_err(|error| {
         failed(&error, "`prestow target record -o FILE.json` writes such a file on a machine with the GPU")
     })?;
