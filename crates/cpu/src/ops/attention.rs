@@ -109,7 +109,7 @@ impl KernelFn for Attention {
         }
         let Attention { batch, heads, queries, keys, width, value_width, .. } = *self;
         if 1 < keys && value_width != 0 && self.strides[2].token == 0 {
-            return Err(InvalidKernel("the output order must give each element a place of its own"));
+            return Err(InvalidKernel("values of several keys must not share a stride of 0"));
         }
         let operand = |ix: usize, tokens: usize, width: usize| {
             let HeadStrides { batch: over_batch, head, token } = self.strides[ix];

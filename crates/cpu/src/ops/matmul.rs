@@ -1,14 +1,14 @@
-//! [`MatMul`]: products of matrices. The left factor is read as it lies, the right one in strips of 32 columns.
+//! [`MatMul`]: matrix products. The left operand is read in place, the right one in strips of 32 columns.
 //!
 //! ```text
 //!                          strip
 //!                     +------+------+--+
-//!               block | 1024 |      |  |   B: a block of a strip (128 kB; 384 rows where it is a copy)
-//!                     |  x32 |      |  |      serves all panels of a task
+//!               block | 1024 |      |  |   B: a block of a strip (128 kB; 384 rows if it is packed)
+//!                     |  x32 |      |  |      is used by all panels of a task
 //!                     +------+------+--+
 //!                     |      |      |  |
 //!        +------+---+ +------+------+--+
-//!  panel | rows |   | | tile |      |  |   up to 14 rows; sums over further blocks go on in the output
+//!  panel | rows |   | | tile |      |  |   up to 14 rows; later blocks accumulate in the output
 //!        +------+---+ +------+------+--+
 //! ```
 
@@ -28,49 +28,50 @@ use crate::threads::shared_slice::{SharedMut, StackBuffer};
 
 /// Columns of a strip.
 const STRIP: usize = 2 * LANES;
-/// The most rows of a block, and of one that lies packed, of which the second-level cache has room for several.
+/// Most rows of a packed block, several of which fit in the L2 cache.
 const DEPTH: usize = 384;
 const PACKED_DEPTH: usize = 1024;
-/// Up to so many rows are multiplied without tiles: the right factor is read once, as fast as memory gives it.
+/// Up to this many rows are multiplied without tiles: the right operand is then streamed once, at memory bandwidth.
 const FEW_ROWS: usize = 4;
-/// Bytes of the right factor that make a task there.
+/// Bytes of the right operand per task in that case.
 const FEW_ROWS_BYTES: usize = 1 << 16;
-/// For so many panels a block is copied together first, though it could be read where it lies.
+/// From this many panels on, a block is packed first although it could be read in place.
 const COPY_PANELS: usize = 6;
-/// So many panels have time to ask for the next block; fewer wait for memory in any case.
-const ASKING_PANELS: usize = 4;
-/// Multiplications and additions that are worth a task of their own: some microseconds.
+/// From this many panels on, the next block is prefetched; with fewer, memory latency cannot be hidden.
+const PREFETCHING_PANELS: usize = 4;
+/// Multiplications and additions that justify a task: some microseconds.
 const TASK_FLOPS: f64 = 1e6;
-/// Tasks a thread, so that threads that come late or are disturbed find less to do.
+/// Tasks per thread, so that a late or interrupted thread leaves its tasks to others.
 const TASKS_PER_THREAD: usize = 8;
 
-/// How the right factor comes.
+/// Format of the right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MatMulB {
     /// One constant matrix, packed by [`MatMul::pack`].
     Packed,
     /// Row-major matrices.
     Dynamic,
-    /// Row-major matrices `[n, k]`, whose transposes are multiplied.
+    /// Row-major matrices `[n, k]`, of which the transposes are multiplied.
     Transposed,
 }
 
-/// `a: [matrices, m, k]` times `b: [matrices, k, n]`, matrices numbered by `batch` with strides of 0 where one serves for
-/// several; then by the epilogue a bias `[n]` and a residual. Output: `[batch.., m, n]`. The bias is `f32`, and what a result
-/// is before it is rounded.
+/// `a: [matrices, m, k]` times `b: [matrices, k, n]`, with matrices selected by `batch` and strides, of which 0
+/// broadcasts; the epilogue then adds a bias `[n]` and a residual. Output: `[batch.., m, n]`. The bias is `f32` and is
+/// added before rounding.
 ///
-/// Of bytes, `a` without sign and `b` with one, the sums are exact; a scale makes numbers of them, without one they are results
-/// in `i32`.
+/// For int8, `a` is `u8` and `b` is `i8`, and the `i32` sums are exact. With a scale they are converted to floating
+/// point; without one they are the result.
 ///
-/// Refuses: halves and bytes that do not fill words of four bytes with the columns of `a`; products of or to such whose `b` is
-/// not packed; sums of bytes with a residual, or without a scale with anything.
+/// Refuses: half-precision and int8 operands whose columns of `a` do not fill 32-bit words; half-precision or int8
+/// operands or results with an unpacked `b`; int8 sums with a residual; int8 sums without a scale but with other
+/// epilogue steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
     /// Extents of the batch; empty for one product.
     pub batch: Vec<usize>,
-    /// Distance between matrices of `a` along each extent, in matrices.
+    /// Stride of `a` along each batch extent, in matrices.
     pub a_strides: Vec<usize>,
-    /// The same for `b`; all 0 for a packed one.
+    /// The same for `b`; all 0 if it is packed.
     pub b_strides: Vec<usize>,
     /// Rows of `a`.
     pub m: usize,
@@ -78,25 +79,25 @@ pub struct MatMul {
     pub k: usize,
     /// Columns of `b`.
     pub n: usize,
-    /// How the right factor comes.
+    /// Format of the right operand.
     pub b: MatMulB,
-    /// How both factors are stored: of `u8`, the right one as `i8`.
+    /// Storage type of both operands; if it is `u8`, the right one is `i8`.
     pub factors: StorageType,
-    /// What is subtracted from each byte of `a`.
+    /// Zero point of `a`, which is subtracted from each of its elements.
     pub zero: u8,
-    /// How the residual and the results are stored.
+    /// Storage type of the residual and the results.
     pub result: StorageType,
-    /// What happens to each result.
+    /// Arithmetic fused behind the product.
     pub epilogue: Epilogue,
 }
 
 impl MatMul {
-    /// A matrix `[k, n]` as the kernel reads it: strips of 32 columns, the last one of 16 or 32, filled up with zeros. Of
-    /// halves those of two rows are neighbours, of bytes those of four; and behind those what the zero point adds to the sums
-    /// of each column.
+    /// Packs `b: [k, n]` into strips of 32 columns, the last one of 16 or 32, padded with zeros. Two rows are
+    /// interleaved in half precision and four in int8; an int8 matrix is followed by the contribution of the zero point
+    /// to each column's sum.
     ///
     /// # Panics
-    /// Another number of elements.
+    /// If `b` has another number of elements.
     pub fn pack(&self, b: &[f32]) -> Vec<u8> {
         assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
         let per_word = self.factors.per_word();
@@ -127,7 +128,7 @@ impl MatMul {
         }
     }
 
-    /// Words of a row of `a`, and of a column of `b`.
+    /// 32-bit words of a row of `a` and of a column of `b`.
     fn words(&self) -> usize {
         self.k / self.factors.per_word()
     }
@@ -156,28 +157,28 @@ impl KernelFn for MatMul {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         if [self.a_strides.len(), self.b_strides.len()] != [self.batch.len(); 2] {
-            return Err(InvalidKernel("strides are given for each extent of the batch"));
+            return Err(InvalidKernel("there must be one stride of each operand per batch extent"));
         }
         if self.b == MatMulB::Packed && self.b_strides.iter().any(|&stride| stride != 0) {
-            return Err(InvalidKernel("a packed factor is one matrix"));
+            return Err(InvalidKernel("the strides of a packed `b` must be 0"));
         }
         if !self.k.is_multiple_of(self.factors.per_word()) {
-            return Err(InvalidKernel("halves come in pairs and bytes by fours"));
+            return Err(InvalidKernel("`k` must fill 32-bit words: even in half precision, a multiple of 4 in int8"));
         }
         if self.b != MatMulB::Packed && [self.factors, self.result] != [StorageType::F32; 2] {
-            return Err(InvalidKernel("a product of or to halves or bytes has its right factor packed"));
+            return Err(InvalidKernel("`b` must be packed if operands or results are not f32"));
         }
         let of_bytes = self.factors.is_byte();
         if self.factors == StorageType::I8 || (of_bytes && self.epilogue.residual) {
-            return Err(InvalidKernel("bytes have no sign, and their sums no residual"));
+            return Err(InvalidKernel("int8 operands must be u8, without a residual"));
         }
         let is_bare = self.epilogue == Epilogue::default() && self.result == StorageType::F32;
         if (of_bytes && !self.epilogue.scale && !is_bare) || (!of_bytes && (self.epilogue.scale || self.zero != 0)) {
-            return Err(InvalidKernel("sums of bytes have a scale or nothing, and no others have one"));
+            return Err(InvalidKernel("the scale must be set for int8 operands with an epilogue, and only for them"));
         }
         let count = product(&self.batch);
         let several = |matrix: Option<usize>, strides: &[usize]| match count {
-            // Nothing is read where there is no product, but the factors have their sizes all the same.
+            // Nothing is read if there is no product, but the operands still have their sizes.
             Some(0) => Some(0),
             _ => matrix.zip(self.reach(strides)).and_then(|(matrix, count)| matrix.checked_mul(count)),
         };
@@ -207,7 +208,7 @@ impl KernelFn for MatMul {
     }
 
     fn may_share(&self, input: usize) -> bool {
-        // The residual's element is read before the result takes its place.
+        // An element of the residual is read before the result replaces it.
         self.epilogue.residual && input == self.epilogue.residual_at()
     }
 
@@ -249,7 +250,7 @@ impl KernelFn for MatMul {
     }
 }
 
-/// Which tasks there are. They are parts of nearly equal work; how many there are has no influence on any result.
+/// Division of the work into tasks of nearly equal size. Their number does not influence any result.
 struct Split {
     matrices: usize,
     matrices_per_task: usize,
@@ -272,7 +273,7 @@ impl Split {
         let tasks = (matrices as f64 * flops / TASK_FLOPS).clamp(1.0, (threads * TASKS_PER_THREAD) as f64) as usize;
         let panels = kernel.m.div_ceil(kernel.panel_rows(isa));
         let strips = kernel.n.div_ceil(STRIP);
-        // Strips first: a task then reads its part of B alone, and each block for many panels.
+        // Strips first: a task then reads only its part of B, and each block serves many panels.
         let tasks_per_matrix = tasks.div_ceil(matrices);
         let strips_per_task = strips.div_ceil(tasks_per_matrix);
         let panel_tasks = tasks_per_matrix.div_ceil(strips.div_ceil(strips_per_task));
@@ -286,7 +287,7 @@ impl Split {
         self.matrices.div_ceil(self.matrices_per_task) * panels * strips
     }
 
-    /// How many parts a matrix has.
+    /// Parts of a matrix: panels and strips.
     fn parts(&self) -> [usize; 2] {
         [self.panels.div_ceil(self.panels_per_task), self.strips.div_ceil(self.strips_per_task)]
     }
@@ -306,8 +307,7 @@ impl Split {
 }
 
 impl MatMul {
-    /// The most rows of a panel. Rows whose distance is a multiple of 4 kB compete for the same few places in the first
-    /// cache, which has room for some of them only.
+    /// Most rows of a panel. Rows whose stride is a multiple of 4 kB map to the same few sets of the L1 cache.
     fn panel_rows(&self, isa: Isa) -> usize {
         match self.k.is_multiple_of(1024) {
             _ if tile::likes_lines(isa, self.factors) => tile::rows_in_line_max(self.words()),
@@ -317,42 +317,42 @@ impl MatMul {
     }
 }
 
-/// A run's operands, of the sizes stated.
+/// The operands of a run, whose sizes were checked.
 struct Product<'a> {
     kernel: &'a MatMul,
     a: &'a [Word],
     b: &'a [Word],
-    /// What the zero point adds to the sums of bytes of each column.
+    /// Contribution of the zero point to each column's int8 sum.
     shift: &'a [Word],
     scale: Option<&'a [f32]>,
     bias: Option<&'a [f32]>,
-    /// `Some(None)`: the output holds the residual.
+    /// `Some(None)`: the residual is in the output.
     residual: Option<Option<&'a [u8]>>,
     out: SharedMut<'a, u8>,
     limits: Option<[f32; 2]>,
-    /// What is applied after the limits.
+    /// Functions after the clip.
     functions: &'a [Unary],
 }
 
-/// A block of a strip, as the microkernel reads it.
+/// A block of a strip as the microkernel reads it.
 #[derive(Clone, Copy)]
 struct Block {
     start: *const Word,
-    /// Words from row to row.
+    /// Words between rows.
     stride: usize,
 }
 
-/// Where a tile is.
+/// Position of a tile.
 struct Place<'a> {
-    /// The rows of the left factor.
+    /// Rows of the left operand.
     a: &'a [Word],
-    /// The first element of the output.
+    /// First element in the output.
     start: usize,
-    /// Of a tile, and how many tiles of so many rows follow each other.
+    /// Rows per tile and number of consecutive tiles of that height.
     rows: &'a [Row],
     turns: usize,
     strip: usize,
-    /// The words of terms of the sums that are added now.
+    /// The range of the inner dimension that is accumulated now, in words.
     terms: Range<usize>,
     ahead: Ahead,
 }
@@ -379,7 +379,8 @@ impl<'a> Product<'a> {
     fn part(&self, isa: Isa, part: Part) {
         let MatMul { m, n, b: form, .. } = *self.kernel;
         let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
-        // Sums that have been rounded cannot go on, nor do those of bytes or of the matrix unit.
+        // Rounded sums, int8 sums and AMX sums cannot be resumed from the output, so the inner dimension is not
+        // divided.
         let whole = self.kernel.factors.is_byte() || tile::likes_lines(isa, self.kernel.factors);
         let goes_on = self.kernel.result == StorageType::F32 && !whole;
         let depth = match form {
@@ -388,7 +389,7 @@ impl<'a> Product<'a> {
             MatMulB::Dynamic | MatMulB::Transposed => DEPTH,
         };
         let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
-        // The first panels are a row higher than the others.
+        // The first panels may be one row taller than the others.
         let [(_, tall), (low, _)] = tile::heights(m, self.kernel.panel_rows(isa));
         let mut room = StackBuffer::<{ DEPTH * STRIP }>::new();
         let room = room.zeros(if form == MatMulB::Packed { 0 } else { k.min(DEPTH) * STRIP });
@@ -397,10 +398,10 @@ impl<'a> Product<'a> {
             for number in 0..blocks {
                 let terms = number * k / blocks..(number + 1) * k / blocks;
                 let block = self.block(isa, b, strip, terms.clone(), part.panels.len(), room);
-                let asks = form == MatMulB::Packed && ASKING_PANELS <= part.panels.len();
+                let asks = form == MatMulB::Packed && PREFETCHING_PANELS <= part.panels.len();
                 let size = if asks { terms.len() * block.stride } else { 0 };
-                // The next block lies behind this one. Its first panel would wait for every line of it; so each panel asks for
-                // a part of it.
+                // The next block follows this one in memory. If only its first panel prefetched, it would stall on
+                // every cache line, so each panel prefetches a part of it.
                 let steps = part.panels.len() * Ahead::steps(1, terms.len());
                 let mut ahead = Ahead::new(block.start.wrapping_add(size), size, steps);
                 for panels in
@@ -427,7 +428,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The rows `terms` of a strip of the matrix `b`: where they lie, or in `room`.
+    /// The rows `terms` of a strip of `b`, in place or packed into `room`.
     fn block(&self, isa: Isa, b: &[Word], strip: usize, terms: Range<usize>, panels: usize, room: &mut [f32]) -> Block {
         let MatMul { n, b: form, .. } = *self.kernel;
         let k = self.kernel.words();
@@ -462,11 +463,11 @@ impl<'a> Product<'a> {
         Block { start: room.as_ptr().cast(), stride }
     }
 
-    /// Computes a tile, or adds further terms to it.
+    /// Computes a tile, or accumulates further terms into it.
     ///
     /// # Safety
-    /// `block` has as many rows as `place` terms, each of the strip's columns filled up to whole vectors. No other task
-    /// uses the tile's part of the output.
+    /// `block` must have as many rows as `place` has terms, each with the strip's columns padded to full vectors. No
+    /// other task may use the tile's part of the output.
     unsafe fn tile(&self, isa: Isa, place: &Place, block: Block) {
         let MatMul { n, factors, result, .. } = *self.kernel;
         let (k, size) = (self.kernel.words(), result.size());
@@ -507,19 +508,19 @@ impl<'a> Product<'a> {
                 let residual = |residual: Option<&[u8]>| residual.map(|residual| residual[start * size..].as_ptr());
                 tile.residual = self.residual.map(|items| residual(items).unwrap_or(tile.out.cast_const()));
             }
-            // SAFETY: rows of `a` have the terms, the block has them (the caller's promise), and the tile lies in the
-            // output (asserted), whose length bias and residual fit (`run` asserts that).
+            // SAFETY: rows of `a` and the block have all terms (guaranteed by the caller), and the tile is within the
+            // output (asserted), whose length matches bias and residual (asserted in `run`).
             unsafe { epilogue::multiply(isa, &tile, functions) };
             return;
         }
-        // Vectors that are wider than what is left of the output: through tiles beside it.
+        // The last vectors are wider than the output: such tiles are computed in a local buffer.
         for (turn, tile) in tile.turns().enumerate() {
             for first in (0..count).step_by(tile::ROWS) {
                 let (start, count) = (start + (turn * count + first) * n, tile::ROWS.min(count - first));
                 let mut cells = [[0.0; STRIP]; tile::ROWS];
                 for (row, cells) in cells.iter_mut().enumerate().take(count) {
                     let start = start + row * n;
-                    // SAFETY: the tile is this task's own.
+                    // SAFETY: the tile belongs to this task.
                     let results = unsafe { self.out.part(start * size, columns * size) };
                     match is_first {
                         _ if factors.is_byte() => {}
@@ -533,7 +534,7 @@ impl<'a> Product<'a> {
                 // SAFETY: as above; the results go to `cells`.
                 unsafe { epilogue::multiply(isa, &tile, functions) };
                 for (row, cells) in cells.iter().enumerate().take(count) {
-                    // SAFETY: the tile is this task's own.
+                    // SAFETY: the tile belongs to this task.
                     let results = unsafe { self.out.part((start + row * n) * size, columns * size) };
                     storage::narrow(isa, result, &cells[..columns], results);
                 }
@@ -541,7 +542,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// What sums begin with: bias and residual. The results' old contents are the residual where it is in place.
+    /// Initial values of the accumulators: bias and residual. An in-place residual is read from the results.
     fn begin(&self, isa: Isa, start: usize, column: usize, results: &[u8], cells: &mut [f32]) {
         let result = self.kernel.result;
         if let Some(residual) = self.residual {
@@ -555,7 +556,7 @@ impl<'a> Product<'a> {
     }
 }
 
-/// What sums of bytes of a strip's columns begin with and become.
+/// Initial values and conversion of a strip's int8 sums.
 struct WholeStrip {
     shift: [i32; STRIP],
     scale: [f32; STRIP],
@@ -579,17 +580,17 @@ impl WholeStrip {
     }
 }
 
-/// Words that are numbers.
+/// Reinterprets words as `f32`.
 fn numbers(words: &[Word]) -> &[f32] {
     elements(bytemuck::cast_slice(words))
 }
 
-/// The transpose of `columns` rows of `depth` elements, `stride` from row to row, as `depth` rows of whole vectors.
+/// Transposes `columns` rows of `depth` elements, with `stride` between rows, into `depth` rows of full vectors.
 #[inline(always)]
 pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize, depth: usize, out: &mut [f32]) {
     let width = columns.next_multiple_of(LANES);
     for first in (0..columns).step_by(LANES) {
-        // Lanes that no column fills repeat the last one.
+        // Lanes after the last column repeat it.
         let rows: [&[f32]; LANES] = from_fn(|lane| &items[(first + lane).min(columns - 1) * stride..][..depth]);
         for at in (0..depth / LANES * LANES).step_by(LANES) {
             let mut vectors = [V::zero(); LANES];
@@ -608,13 +609,13 @@ pub(crate) fn transpose<V: Vector>(items: &[f32], stride: usize, columns: usize,
     }
 }
 
-/// All rows by a strip, of which there are at most [`FEW_ROWS`].
+/// Multiplies all rows, at most [`FEW_ROWS`], by one strip.
 #[inline(always)]
 fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
     let MatMul { m, n, result, .. } = *work.kernel;
     let (column, columns) = (strip * STRIP, work.columns(strip));
     let mut sums = [[0.0; STRIP]; FEW_ROWS];
-    // Sums that do not wait for each other, as many as registers allow.
+    // Independent accumulators, as many as fit in registers.
     match (V::ISA, m, columns <= LANES) {
         (Isa::Avx512, 1, false) => sum_rows::<V, 1, 2, 4>(work, matrix, strip, 0, &mut sums),
         (Isa::Avx512, 2, false) => sum_rows::<V, 2, 2, 2>(work, matrix, strip, 0, &mut sums),
@@ -633,7 +634,7 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
     }
     for (row, sums) in sums.iter().enumerate().take(m) {
         let start = (matrix * m + row) * n + column;
-        // SAFETY: a strip of a matrix is its task's own.
+        // SAFETY: a strip of a matrix belongs to one task.
         let results = unsafe { work.out.part(start * result.size(), columns * result.size()) };
         let mut cells = [0.0; STRIP];
         let cells = &mut cells[..columns];
@@ -644,8 +645,8 @@ fn few_rows<V: Vector>(work: &Product<'_>, matrix: usize, strip: usize) {
     }
 }
 
-/// `sums[row][(vector + v) * 16 + lane]` for R rows and N vectors of a packed strip; term `t` belongs to partial sum
-/// `t % S`, what is left over to the first.
+/// `sums[row][(vector + v) * 16 + lane]` for R rows and N vectors of a packed strip. Term `t` is added to partial sum
+/// `t % S`, the remainder to the first.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
@@ -664,7 +665,7 @@ fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
     let mut parts = [[[V::zero(); N]; R]; S];
     for at in (0..k / S * S).step_by(S) {
         for s in 0..S {
-            // SAFETY: terms are below k, which is the length of the rows, and the strip has k rows of `width`.
+            // SAFETY: terms are less than k, which is the length of the rows, and the strip has k rows of `width`.
             parts[s] = unsafe { term(parts[s], rows, &cells[vector * LANES..], width, at + s) };
         }
     }
@@ -683,10 +684,10 @@ fn sum_rows<V: Vector, const R: usize, const N: usize, const S: usize>(
     }
 }
 
-/// One term more: the element at `at` of each row by the vectors of the strip.
+/// Adds one term: the element at `at` of each row times the vectors of the strip.
 ///
 /// # Safety
-/// `at` lies in the rows, and in `cells` so do N vectors from `at * width` on.
+/// `at` must be within the rows, and N vectors from `at * width` must be within `cells`.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 unsafe fn term<V: Vector, const R: usize, const N: usize>(
@@ -698,11 +699,11 @@ unsafe fn term<V: Vector, const R: usize, const N: usize>(
 ) -> [[V; N]; R] {
     let mut factors = [V::zero(); N];
     for v in 0..N {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         factors[v] = unsafe { V::load(cells.as_ptr().add(at * width + v * LANES)) };
     }
     for r in 0..R {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let item = V::splat(unsafe { *rows[r].get_unchecked(at) });
         for v in 0..N {
             sums[r][v] = item.mul_add(factors[v], sums[r][v]);

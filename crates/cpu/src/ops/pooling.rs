@@ -64,7 +64,7 @@ impl KernelFn for Pool2d {
 pub(crate) fn check_kind(kind: Pool2dKind) -> Result<(), InvalidKernel> {
     match kind {
         Pool2dKind::MeanWithPadding { pad_end } if pad_end.iter().any(|&pad| 1 << 28 <= pad) => {
-            Err(InvalidKernel("the padding must fit in an address"))
+            Err(InvalidKernel("padding must be less than 2^28"))
         }
         _ => Ok(()),
     }
