@@ -17,7 +17,7 @@ fn kernel(random: &mut Random) -> Attention {
     let [width, value_width] = [0, 1].map(|_| pick(random, &[1, 3, 8, 16, 32, 40, 48, 64, 72, 130, 0]));
     let mut strides = |tokens: usize, width: usize| match below(random, 3) {
         0 => HeadStrides { batch: heads * tokens * width, head: tokens * width, token: width },
-        // Queries, keys and values side by side.
+        // Queries, keys and values interleaved per token.
         1 => HeadStrides { batch: 3 * tokens * heads * width, head: width, token: 3 * heads * width },
         _ => HeadStrides { batch: tokens * heads * width, head: width, token: heads * width },
     };
@@ -81,19 +81,19 @@ fn operands(kernel: &Attention, random: &mut Random, range: f32) -> [Vec<f32>; 4
 }
 
 #[test]
-fn attention_is_what_the_definition_says() {
+fn attention_matches_its_definition() {
     let mut random = Random::new(41);
     let pools = pools(THREADS);
     for _ in 0..cases(60) {
         let kernel = kernel(&mut random);
         let inputs = operands(&kernel, &mut random, 1.0);
-        // Scores have sums of up to 130 terms, and their errors become relative errors of exponentials.
+        // Scores are sums of up to 130 terms, and their errors become relative errors of exponentials.
         pools.iter().for_each(|pools| check(&kernel, inputs.each_ref().map(|i| &i[..]), pools, 1e-5));
     }
 }
 
 #[test]
-fn masked_keys_have_no_part() {
+fn masked_keys_do_not_contribute() {
     let mut random = Random::new(42);
     let (queries, keys) = (20, 300);
     let mask = Some(MaskStrides { batch: 0, head: 0, query: keys, key: 1 });
@@ -101,7 +101,7 @@ fn masked_keys_have_no_part() {
     let [q, k, v, mut mask] = operands(&kernel, &mut random, 3.0);
     for (query, row) in mask.chunks_mut(keys).enumerate() {
         match query {
-            // Nothing before the last block, nothing behind the first, nothing at all.
+            // Everything before the last block is masked, or everything after the first, or everything.
             0 => row[..299].fill(f32::NEG_INFINITY),
             1 => row[1..].fill(f32::NEG_INFINITY),
             2 => row.fill(f32::NEG_INFINITY),
@@ -132,8 +132,8 @@ fn one_head(queries: usize, keys: usize) -> Attention {
 }
 
 #[test]
-fn tiles_are_cut_alike_for_any_number_of_threads() {
-    // Tiles of one vector, whose sums have several parts up to a height of seven.
+fn attention_is_bit_identical_on_any_number_of_threads() {
+    // Tiles of one vector, whose accumulators are divided up to a height of seven.
     let (pools, mut random) = (pools(THREADS), Random::new(43));
     for queries in 1..60 {
         let kernel = one_head(queries, 16);

@@ -1,5 +1,5 @@
-//! Kernels on blocked channels against plain loops in `f64`, for every family of instructions and several numbers of
-//! threads. Pads of operands are no numbers.
+//! Kernels on the blocked layout against plain loops in `f64`, on every ISA and several numbers of threads. Padding
+//! lanes of operands hold NaN.
 
 use prestow_cpu::{
     DepthwiseBlocked, Epilogue, Front, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, StorageType,
@@ -10,8 +10,8 @@ use types::pointwise::Unary;
 
 use crate::common::{bits, blocked, cases, numbers_of, pools, rounded, rounding, run_bytes, unblocked};
 
-/// Runs a kernel in all pools, with its last operand in place in some of them; results of one family are equal in every
-/// bit. One result a family.
+/// Runs a kernel in all pools, in some of them with its last operand in place. Results of one ISA must be
+/// bit-identical. Returns one result per ISA.
 fn run_all(
     kernel: &Kernel,
     result: StorageType,
@@ -30,7 +30,7 @@ fn run_all(
     pools.iter().map(family).collect()
 }
 
-/// Equal, or close for the size of the terms that were summed.
+/// Asserts equality up to rounding, relative to the size of the summed terms.
 fn check(kernel: &Kernel, got: &[f32], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{kernel:?}");
     for (at, (&got, &want)) in got.iter().zip(want).enumerate() {
@@ -41,7 +41,7 @@ fn check(kernel: &Kernel, got: &[f32], want: &[f64], tolerance: f64) {
     }
 }
 
-/// Numbers, in some cases with infinities and what is no number among them.
+/// Random numbers; if `wild`, with infinities and NaN among them.
 fn numbers(random: &mut Random, len: usize, wild: bool) -> Vec<f32> {
     let number = |random: &mut Random| match random.below(60) {
         0 if wild => f32::NAN,
@@ -57,7 +57,7 @@ fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize]
 }
 
-/// Windows as networks have them, and any others.
+/// Windows that are common in networks, and arbitrary ones.
 fn window(random: &mut Random) -> Window {
     let input = [0, 1].map(|_| pick(random, &[1, 2, 5, 7, 11, 14, 15, 17, 28, 31, 37]));
     window_over(random, input)
@@ -72,7 +72,7 @@ fn window_over(random: &mut Random, input: [usize; 2]) -> Window {
         };
         let pad = if usual { kernel / 2 } else { random.below(5) as usize };
         let room = (input + 2 * pad).saturating_sub((kernel - 1) * dilation + 1);
-        // Now and then the window goes on behind the picture.
+        // Sometimes the window extends beyond the image.
         let output = room / stride + usize::from(!usual) * random.below(4) as usize + 1;
         [input, output, kernel, stride, dilation, pad]
     };
@@ -81,7 +81,7 @@ fn window_over(random: &mut Random, input: [usize; 2]) -> Window {
     Window { input: pair(0), output: pair(1), kernel: pair(2), stride: pair(3), dilation: pair(4), pad: pair(5) }
 }
 
-/// The cells of a plane that a window's taps lie on, with the tap.
+/// The cells of a plane under a window, each with its tap.
 fn cells(window: &Window, oy: usize, ox: usize) -> Vec<(usize, usize)> {
     let inside = |axis: usize, at: usize, tap: usize| {
         let place = at * window.stride[axis] + tap * window.dilation[axis];
@@ -102,7 +102,7 @@ fn planes(window: &Window) -> [usize; 2] {
     [window.input[0] * window.input[1], window.output[0] * window.output[1]]
 }
 
-/// Results through bias, residual and functions; `plane` results a channel.
+/// Applies bias, residual and functions; `plane` results per channel.
 fn finish(sums: &mut [f64], plane: usize, epilogue: &Epilogue, bias: &[f32], residual: &[f32]) {
     for (at, sum) in sums.iter_mut().enumerate() {
         *sum += if epilogue.bias { f64::from(bias[at / plane % bias.len()]) } else { 0.0 };
@@ -111,7 +111,7 @@ fn finish(sums: &mut [f64], plane: usize, epilogue: &Epilogue, bias: &[f32], res
     }
 }
 
-/// `[.., channels, plane]` with a kernel a channel.
+/// Depthwise convolution of `[.., channels, plane]`.
 fn depthwise(x: &[f64], window: &Window, channels: usize, weights: &[f32]) -> Vec<f64> {
     let ([input_plane, plane], taps) = (planes(window), window.kernel[0] * window.kernel[1]);
     let sum = |at: usize| -> f64 {
@@ -123,7 +123,7 @@ fn depthwise(x: &[f64], window: &Window, channels: usize, weights: &[f32]) -> Ve
     (0..x.len() / input_plane * plane).map(sum).collect()
 }
 
-/// `[batch, ins, plane]` by `[outs, ins, cells]`.
+/// Convolution of `[batch, ins, plane]` with `[outs, ins, cells]`.
 fn convolve(x: &[f64], window: &Window, [ins, outs]: [usize; 2], weights: &[f32]) -> Vec<f64> {
     let ([input_plane, plane], taps) = (planes(window), window.kernel[0] * window.kernel[1]);
     let sum = |at: usize| -> f64 {
@@ -138,7 +138,7 @@ fn convolve(x: &[f64], window: &Window, [ins, outs]: [usize; 2], weights: &[f32]
     (0..x.len() / ins / input_plane * outs * plane).map(sum).collect()
 }
 
-/// The window of a product over channels.
+/// The window of a 1x1 convolution.
 fn pointwise(plane: [usize; 2]) -> Window {
     Window { input: plane, output: plane, kernel: [1, 1], stride: [1, 1], dilation: [1, 1], pad: [0, 0] }
 }
@@ -186,7 +186,7 @@ fn reorder_moves_every_element() {
 }
 
 #[test]
-fn depthwise_sums_its_windows() {
+fn depthwise_matches_its_definition() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(9));
     for _ in 0..cases(250) {
         let batch = pick(&mut random, &[1, 1, 2]);
@@ -221,14 +221,14 @@ fn depthwise_sums_its_windows() {
 }
 
 #[test]
-fn pools_fold_their_windows() {
+fn pooling_matches_its_definition() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(11));
     for round in 0..cases(250) {
         let batch = pick(&mut random, &[1, 1, 2]);
         let channels = pick(&mut random, &[1, 7, 16, 24, 33]);
         let mut window = window(&mut random);
         if round % 5 == 0 {
-            // The mean of whole pictures.
+            // Global average pooling.
             window = Window {
                 output: [1, 1],
                 kernel: window.input,
@@ -270,13 +270,13 @@ fn pools_fold_their_windows() {
 }
 
 #[test]
-fn bottlenecks_are_their_three_parts() {
+fn bottleneck_equals_its_three_convolutions() {
     let (pools, mut random) = (pools([1, 2, 3]), Random::new(13));
     for _ in 0..cases(200) {
         let batch = pick(&mut random, &[1, 1, 2, 5]);
         let [channels, outs] = [0, 1].map(|_| pick(&mut random, &[1, 7, 16, 24, 33, 48, 70]));
         let mut window = window(&mut random);
-        // In front: nothing, a product over channels of blocks, or any convolution of either layout.
+        // The first stage: absent, a 1x1 convolution over blocks, or any convolution of either layout.
         let front = match random.below(4) {
             0 => None,
             1 => Some((pointwise(window.input), true)),

@@ -1,4 +1,4 @@
-//! Products of bytes: sums are exact, and what is made of them is what the definition says, on every family.
+//! Int8 products: sums are exact, and their conversion matches the definition, on every ISA.
 
 use prestow_cpu::{
     ConvBlocked, DepthwiseBlocked, Epilogue, Kernel, MatMul, MatMulB, Pool2dKind, PoolBlocked, StorageType, Window,
@@ -12,7 +12,7 @@ fn pick<T: Clone>(random: &mut Random, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize].clone()
 }
 
-/// Bytes of all sizes, or the least and the greatest alone, whose sums overflow what is too narrow.
+/// Random bytes, or only the least and the greatest, whose sums overflow types that are too narrow.
 fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
     let extreme = random.below(4) == 0;
     (0..count).map(|_| if extreme { 255 * random.below(2) as u8 } else { random.bits() as u8 }).collect()
@@ -34,20 +34,20 @@ fn epilogue(random: &mut Random) -> Epilogue {
     Epilogue { scale: true, bias: random.below(2) == 0, residual: false, activation }
 }
 
-/// Scales with which sums of so many terms become numbers around a hundred, and biases.
+/// Scales that map sums of `terms` terms to about a hundred, and biases.
 fn vectors(random: &mut Random, channels: usize, terms: usize) -> [Vec<f32>; 2] {
     let scale = 100.0 / (5400.0 * (terms.max(1) as f32).sqrt());
     let scales = (0..channels).map(|_| scale * random.uniform(0.5, 1.5)).collect();
     [scales, (0..channels).map(|_| random.uniform(-20.0, 60.0)).collect()]
 }
 
-/// What a sum becomes in `f64`.
+/// The conversion of a sum, in `f64`.
 fn finished(sum: i64, scale: f32, bias: Option<f32>, epilogue: &Epilogue) -> f64 {
     let number = sum as f64 * f64::from(scale) + bias.map_or(0.0, f64::from);
     epilogue.activation.iter().fold(number, |number, function| function.eval(number))
 }
 
-/// Asserts that results are as near to numbers as their type lets them be.
+/// Asserts that results are the nearest ones that their type can represent.
 fn assert_stored(got: &[f32], want: &[f64], result: StorageType, case: &str) {
     assert_eq!(got.len(), want.len(), "{case}");
     let limits = match result {
@@ -58,7 +58,7 @@ fn assert_stored(got: &[f32], want: &[f64], result: StorageType, case: &str) {
     for (ix, (&got, &want)) in got.iter().zip(want).enumerate() {
         let want = want.clamp(limits[0], limits[1]);
         let near = match result {
-            // A half of a step, and what `f32` rounded before.
+            // Half a step, and the rounding of `f32` before it.
             StorageType::U8 | StorageType::I8 => 0.5 + 1e-3,
             StorageType::F32 => 1e-5 * want.abs().max(100.0),
             StorageType::F16 => want.abs().max(1.0) / 2000.0,
@@ -69,7 +69,7 @@ fn assert_stored(got: &[f32], want: &[f64], result: StorageType, case: &str) {
 }
 
 #[test]
-fn matrices_of_bytes_are_multiplied_exactly() {
+fn int8_matmul_is_exact() {
     let mut random = Random::new(31);
     for _ in 0..cases(if cfg!(debug_assertions) { 60 } else { 400 }) {
         let [m, n] = [0, 1].map(|_| pick(&mut random, &[0, 1, 2, 5, 14, 15, 16, 17, 31, 32, 33, 48, 65, 100]));
@@ -121,7 +121,7 @@ fn matrices_of_bytes_are_multiplied_exactly() {
 }
 
 #[test]
-fn pictures_of_bytes_are_convolved_exactly() {
+fn int8_convolution_is_exact() {
     let mut random = Random::new(32);
     for _ in 0..cases(if cfg!(debug_assertions) { 40 } else { 250 }) {
         let groups = pick(&mut random, &[1, 1, 1, 2, 3]);
@@ -161,7 +161,7 @@ fn pictures_of_bytes_are_convolved_exactly() {
             lanes.resize(vector.len().next_multiple_of(16), 0.0);
             StorageType::F32.bytes(&lanes)
         };
-        // What fills up a last block of channels is read by nobody.
+        // Padding of the last channel block must not be read.
         let as_read = if input_blocked { blocked_bytes(&x, conv.in_channels, in_plane, 0xa5) } else { x.clone() };
         let mut inputs = vec![as_read, conv.pack(&weights), lanes(&scale)];
         inputs.extend(conv.epilogue.bias.then(|| lanes(&bias)));
@@ -179,7 +179,7 @@ fn pictures_of_bytes_are_convolved_exactly() {
 }
 
 #[test]
-fn each_channel_of_bytes_is_convolved_exactly() {
+fn int8_depthwise_is_exact() {
     let mut random = Random::new(33);
     for _ in 0..cases(if cfg!(debug_assertions) { 40 } else { 250 }) {
         let channels: usize = pick(&mut random, &[1, 7, 16, 24, 40]);
@@ -206,7 +206,7 @@ fn each_channel_of_bytes_is_convolved_exactly() {
         let packed = StorageType::F32.bytes(&conv.pack(&weights));
         let mut inputs = vec![blocked_bytes(&x, channels, in_plane, 0xa5), packed, lanes(&scale)];
         inputs.extend(conv.epilogue.bias.then(|| lanes(&bias)));
-        // The same as a convolution of as many groups.
+        // The same as a grouped convolution.
         let grouped = ConvBlocked {
             batch: conv.batch,
             in_channels: channels,
@@ -233,7 +233,7 @@ fn each_channel_of_bytes_is_convolved_exactly() {
 }
 
 #[test]
-fn the_maximum_of_bytes_is_that_of_their_numbers() {
+fn int8_max_pooling_equals_float_max_pooling() {
     let mut random = Random::new(34);
     let window =
         Window { input: [13, 18], output: [7, 9], kernel: [3, 3], stride: [2; 2], dilation: [1; 2], pad: [1; 2] };
@@ -250,7 +250,7 @@ fn the_maximum_of_bytes_is_that_of_their_numbers() {
     }
 }
 
-/// The definition, in whole numbers up to the scale.
+/// The definition, in integers up to the scale.
 fn define(conv: &ConvBlocked, x: &[u8], weights: &[f32], scale: &[f32], bias: &[f32]) -> Vec<f64> {
     let Window { input, output, kernel, stride, dilation, pad } = conv.window;
     let (ins, outs) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
@@ -277,7 +277,7 @@ fn define(conv: &ConvBlocked, x: &[u8], weights: &[f32], scale: &[f32], bias: &[
 }
 
 #[test]
-fn what_is_no_product_of_bytes_is_refused() {
+fn invalid_int8_parameters_are_refused() {
     let epilogue = Epilogue { scale: true, bias: true, ..Epilogue::default() };
     let matmul = MatMul {
         batch: vec![],

@@ -1,24 +1,23 @@
-//! Runs of kernels on elements, between guard pages, and judges' comparisons.
+//! Runs kernels on operands between guard pages, and compares results.
 
 use prestow_cpu::{Args, Isa, Kernel, Operand, Pool, StorageType};
 use types::{bf16, f16};
 
 use crate::guarded::{Guarded, Touch};
 
-/// Pools with these numbers of threads, for every family of instructions that this machine has.
+/// Pools with these numbers of threads, for every ISA of this machine.
 pub(crate) fn pools<const N: usize>(threads: [usize; N]) -> Vec<[Pool; N]> {
     Isa::available().map(|isa| threads.map(|threads| Pool::with_isa(threads, isa))).collect()
 }
 
-/// How many random cases are tried where it is usually so many: `PRESTOW_FUZZ=50 cargo test ...` for a long run, 0.2 where
-/// the processor is emulated.
+/// Number of random cases, `usual` scaled by `PRESTOW_FUZZ`: 50 for a long run, 0.2 on an emulated processor.
 #[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
 pub(crate) fn cases(usual: usize) -> usize {
     let times: f64 = std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1.0);
     (usual as f64 * times).ceil() as usize
 }
 
-/// The bits of elements, in which no number is equal to itself too.
+/// The bits of elements, with which NaN equals itself.
 pub(crate) fn bits(items: &[f32]) -> &[u32] {
     bytemuck::cast_slice(items)
 }
@@ -28,8 +27,8 @@ pub(crate) fn run(kernel: &Kernel, inputs: &[&[f32]], pool: &Pool) -> Vec<f32> {
     run_over(kernel, inputs, None, f32::NAN, pool).swap_remove(0)
 }
 
-/// The outputs of a kernel over memory that holds `before`; the operand `in_place` lies where the first output goes. All
-/// memory ends at a page that nobody may touch.
+/// The outputs of a kernel over memory that holds `before`; operand `in_place` shares its memory with the first output.
+/// All memory ends at a guard page.
 pub(crate) fn run_over(
     kernel: &Kernel,
     inputs: &[&[f32]],
@@ -42,7 +41,7 @@ pub(crate) fn run_over(
     outputs.iter().map(|output| numbers_of(StorageType::F32, output)).collect()
 }
 
-/// The numbers that an operand's bytes stand for.
+/// The elements of an operand, widened to `f32`.
 pub(crate) fn numbers_of(stored: StorageType, bytes: &[u8]) -> Vec<f32> {
     let halves = || bytes.chunks_exact(2).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
     match stored {
@@ -56,12 +55,12 @@ pub(crate) fn numbers_of(stored: StorageType, bytes: &[u8]) -> Vec<f32> {
     }
 }
 
-/// What is left of numbers that are stored.
+/// Numbers rounded to a storage type and widened again.
 pub(crate) fn rounded(stored: StorageType, items: Vec<f32>) -> Vec<f32> {
     numbers_of(stored, &stored.bytes(&items))
 }
 
-/// How far a number may be from what it is rounded to, as a part of it.
+/// The relative rounding error of a storage type.
 pub(crate) fn rounding(stored: StorageType) -> f64 {
     match stored {
         StorageType::F32 => 0.0,
@@ -102,7 +101,7 @@ pub(crate) fn run_bytes(
     outputs.iter().map(|output| output.bytes().to_vec()).collect()
 }
 
-/// `[batch, channels, plane]` in blocks of sixteen channels, whose pads are filled with `pad`.
+/// Converts `[batch, channels, plane]` to blocks of 16 channels; padding lanes hold `pad`.
 pub(crate) fn blocked(rows: &[f32], channels: usize, plane: usize, pad: f32) -> Vec<f32> {
     let batch = rows.len().checked_div(channels * plane).unwrap_or(0);
     let mut out = vec![pad; batch * channels.next_multiple_of(16) * plane];
@@ -112,13 +111,13 @@ pub(crate) fn blocked(rows: &[f32], channels: usize, plane: usize, pad: f32) -> 
     out
 }
 
-/// The same of bytes.
+/// The same for bytes.
 pub(crate) fn blocked_bytes(rows: &[u8], channels: usize, plane: usize, pad: u8) -> Vec<u8> {
     let numbers: Vec<f32> = rows.iter().map(|&byte| f32::from(byte)).collect();
     StorageType::U8.bytes(&blocked(&numbers, channels, plane, f32::from(pad)))
 }
 
-/// The channels of a blocked value, `[batch, channels, plane]`.
+/// Converts a blocked value to `[batch, channels, plane]`.
 pub(crate) fn unblocked(items: &[f32], batch: usize, channels: usize, plane: usize) -> Vec<f32> {
     (0..batch * channels * plane).map(|at| items[blocked_place(at, channels, plane)]).collect()
 }
@@ -128,8 +127,8 @@ fn blocked_place(at: usize, channels: usize, plane: usize) -> usize {
     ((image * channels.div_ceil(16) + channel / 16) * plane + pixel) * 16 + channel % 16
 }
 
-/// Asserts that results are the wanted ones to within `tolerance * scale`, where `scale` says how large the terms of each
-/// are. What is no number has to be none; infinities have to be equal.
+/// Asserts that results differ by at most `tolerance * scale`, where `scale` is the magnitude of the terms of each. NaN
+/// must be NaN; infinities must be equal.
 pub(crate) fn assert_close(got: &[f32], want: &[f64], scale: impl Fn(usize) -> f64, tolerance: f64, case: &str) {
     assert_eq!(got.len(), want.len(), "{case}");
     for (ix, (&got, &want)) in got.iter().zip(want).enumerate() {

@@ -1,11 +1,11 @@
-//! [`Guarded`]: bytes between pages that nobody may touch.
+//! [`Guarded`]: bytes between guard pages.
 
 #![expect(unsafe_code, reason = "pages without rights come from the system")]
 
 use std::ptr::NonNull;
 
-/// Bytes with a page in front and one behind that can be neither read nor written: a kernel that leaves its slice there
-/// ends the test with a segmentation fault. They touch the page behind or the one in front.
+/// Bytes between two pages that can be neither read nor written, adjacent to one of them: a kernel that leaves its
+/// slice there ends the test with a segmentation fault.
 pub(crate) struct Guarded {
     pages: NonNull<u8>,
     mapped: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Guarded {
     size: usize,
 }
 
-/// Which page bytes touch.
+/// The guard page that the bytes are adjacent to.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Touch {
     Front,
@@ -23,20 +23,20 @@ pub(crate) enum Touch {
 impl Guarded {
     /// `size` bytes, all of them `byte`.
     pub(crate) fn filled(size: usize, byte: u8, touch: Touch) -> Guarded {
-        // SAFETY: the system is asked for its page size.
+        // SAFETY: only queries the page size.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let inner = size.next_multiple_of(page);
         let mapped = inner + 2 * page;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new private mapping, at a place of the system's choice, without rights.
+        // SAFETY: a new private mapping without access rights, at an address of the system's choice.
         let pages = unsafe {
             libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
         };
         assert_ne!(pages, libc::MAP_FAILED, "there is room for {mapped} bytes");
         let pages = NonNull::new(pages.cast::<u8>()).expect("a mapping is nowhere at 0");
-        // No page at all is not for every emulator.
+        // Some emulators reject an empty range.
         if inner != 0 {
-            // SAFETY: all pages but the first and the last, which are our mapping's.
+            // SAFETY: all pages of our mapping but the first and the last.
             let opened = unsafe { libc::mprotect(pages.as_ptr().add(page).cast(), inner, rights) };
             assert_eq!(opened, 0, "own pages get their rights");
         }
@@ -57,25 +57,26 @@ impl Guarded {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: these bytes lie in the pages with rights, hold zeros from the start, and are lent for as long as we are.
+        // SAFETY: the bytes are in the accessible pages, are initialized to zero, and are borrowed for as long as
+        // `self`.
         unsafe { std::slice::from_raw_parts(self.pages.as_ptr().add(self.start), self.size) }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and lent to one at a time.
+        // SAFETY: as above, with `self` borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_ptr().add(self.start), self.size) }
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping that `filled` made, which nobody borrows any more.
+        // SAFETY: the whole mapping that `filled` made; no borrow of it is left.
         unsafe { libc::munmap(self.pages.as_ptr().cast(), self.mapped) };
     }
 }
 
 #[test]
-fn bytes_touch_the_guards() {
+fn guarded_bytes_are_adjacent_to_a_guard_page() {
     for size in [0, 1, 64, 4096, 5000] {
         for touch in [Touch::Front, Touch::Behind] {
             let bytes: Vec<u8> = (0..size).map(|ix| ix as u8).collect();

@@ -1,5 +1,5 @@
-//! Kernels as others see them, bytes in, bytes out. Under random parameters: what `sizes` accepts, `run` computes without
-//! a panic and writes wholly. And against their definitions.
+//! Kernels through their public interface, bytes in, bytes out. Under random parameters: if `sizes` accepts them, `run`
+//! must not panic and must write every byte. And against their definitions.
 
 mod attention;
 mod blocked;

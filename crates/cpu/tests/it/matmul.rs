@@ -26,7 +26,7 @@ fn plain(m: usize, k: usize, n: usize, b: MatMulB) -> MatMul {
 struct Case {
     kernel: MatMul,
     a: Vec<f32>,
-    /// As the definition has it, row-major.
+    /// Row-major, as in the definition.
     b: Vec<f32>,
     bias: Vec<f32>,
     residual: Vec<f32>,
@@ -82,7 +82,7 @@ fn case(random: &mut Random) -> Case {
 }
 
 impl Case {
-    /// The definition, and the sum of the terms' sizes.
+    /// The definition, and the sum of the absolute terms.
     fn judge(&self) -> Vec<(f64, f64)> {
         let MatMul { ref batch, m, k, n, ref epilogue, .. } = self.kernel;
         let matrix = |number: usize, strides: &[usize]| {
@@ -139,7 +139,7 @@ impl Case {
 }
 
 #[test]
-fn products_are_what_the_definition_says() {
+fn matmul_matches_its_definition() {
     let mut random = Random::new(11);
     let pools = pools([1, 2, 3]);
     for _ in 0..cases(500) {
@@ -149,7 +149,7 @@ fn products_are_what_the_definition_says() {
             let [one, two, three] = pools.each_ref().map(|pool| case.run(pool));
             let name = format!("{} {:?}", pools[0].isa(), case.kernel);
             assert!(bits(&one) == bits(&two) && bits(&one) == bits(&three), "{name}: threads");
-            // Sums of up to 1024 terms, each addition rounded, and the result.
+            // Sums of up to 1024 terms with a rounding per addition, and the rounding of the result.
             let scale = |ix: usize| scale[ix] + 1e6 * rounding(case.kernel.result) * want[ix].abs();
             assert_close(&one, &want, scale, 1e-6, &name);
         }
@@ -157,7 +157,7 @@ fn products_are_what_the_definition_says() {
 }
 
 #[test]
-fn large_products_are_what_the_definition_says() {
+fn large_matmul_matches_its_definition() {
     let mut random = Random::new(12);
     for (m, k, n) in [(129, 384, 1536), (49, 512, 2048), (3, 5000, 1000), (1, 4099, 1000), (700, 70, 33)] {
         for b in [MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed] {
@@ -172,7 +172,7 @@ fn large_products_are_what_the_definition_says() {
 }
 
 #[test]
-fn what_is_no_number_stays_in_its_row_and_column() {
+fn matmul_keeps_nan_in_its_row_and_column() {
     let pools = pools([2]);
     for (b, m) in
         [MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed].into_iter().flat_map(|b| [1, 3, 40].map(|m| (b, m)))
@@ -183,7 +183,7 @@ fn what_is_no_number_stays_in_its_row_and_column() {
             kernel.epilogue.activation.push(Unary::Relu);
             let (mut a, mut items) = (vec![1.0; m * k], vec![1.0; k * n]);
             a[(m - 1) * k + 299] = f32::NAN;
-            // Column 49 of row 0 of `b`, or the like of its transpose.
+            // Column 49 of row 0 of `b`, or the corresponding element of its transpose.
             items[if b == MatMulB::Transposed { 49 * k } else { 49 }] = f32::NEG_INFINITY;
             let packed = if b == MatMulB::Packed { kernel.pack(&items) } else { StorageType::F32.bytes(&items) };
             let out = run_bytes(&kernel.into(), &[StorageType::F32.bytes(&a), packed], None, f32::NAN, pool);
@@ -201,7 +201,7 @@ fn what_is_no_number_stays_in_its_row_and_column() {
 }
 
 #[test]
-fn operands_of_other_sizes_are_refused() {
+fn operands_of_wrong_size_are_refused() {
     let kernel: Kernel = plain(20, 300, 40, MatMulB::Packed).into();
     let sizes = kernel.sizes().unwrap();
     for short in 0..2 {

@@ -1,4 +1,4 @@
-//! Recurrent networks against their formulas in `f64`, by every family of instructions and any number of threads.
+//! Recurrent networks against their formulas in `f64`, on every ISA and several numbers of threads.
 
 use prestow_cpu::{Isa, Pool, Recurrent, Weights};
 use types::Random;
@@ -20,7 +20,7 @@ impl Case {
     fn new(kernel: Recurrent, random: &mut Random) -> Case {
         let Recurrent { cell, sweep, seq, batch, units, .. } = &kernel;
         let columns = sweep.directions() * cell.gates() * units;
-        // Rows of the weights of length 1, so that gates neither saturate nor stay at rest.
+        // Rows of the weights have length 1, so that gates neither saturate nor stay constant.
         let bound = (3.0 / (*units).max(1) as f32).sqrt();
         let mut numbers =
             |len: usize, bound: f32| -> Vec<f32> { (0..len).map(|_| random.uniform(-bound, bound)).collect() };
@@ -89,7 +89,7 @@ impl Case {
         if cell.has_memory() { vec![y, h, c] } else { vec![y, h] }
     }
 
-    /// What the kernel makes over memory that holds NaN.
+    /// The kernel's results over memory that holds NaN.
     fn run(&self, pool: &Pool) -> Vec<Vec<f32>> {
         let packed = match self.kernel.weights {
             Weights::Packed => self.kernel.pack(&self.weight),
@@ -124,7 +124,7 @@ fn cells() -> Vec<Cell> {
 }
 
 #[test]
-fn every_cell_keeps_to_its_formulas() {
+fn recurrent_cells_match_their_formulas() {
     let mut random = Random::new(17);
     let pools: Vec<Pool> = pools([1, 2, 3, 5]).into_iter().flatten().collect();
     let mut shapes = vec![[0, 2, 5], [3, 0, 4], [3, 2, 0], [1, 1, 1], [9, 15, 33], [30, 1, 128], [4, 29, 16]];
@@ -145,8 +145,8 @@ fn every_cell_keeps_to_its_formulas() {
                 for (got, want) in got.iter().zip(&want) {
                     assert_eq!(got.len(), want.len());
                     let worst = got.iter().zip(want).map(|(&got, want)| (f64::from(got) - want).abs());
-                    // Sums of at most 130 products of numbers about 1, through at most 30 steps that forget. No number is
-                    // not near.
+                    // Sums of at most 130 products of numbers about 1, through at most 30 steps with forgetting. NaN
+                    // fails the comparison.
                     let near = worst.clone().all(|difference| difference < 1e-5);
                     assert!(near, "{:?}, {}, {} threads", case.kernel, pool.isa(), pool.threads());
                 }

@@ -1,4 +1,4 @@
-//! Softmax and layer normalisation against their definitions.
+//! Softmax and layer normalization against their definitions.
 
 use prestow_cpu::{Chain, Instruction, Kernel, LayerNorm, Softmax, StorageType};
 use types::Random;
@@ -22,7 +22,7 @@ fn softmax(kernel: &Softmax, x: &[f32]) -> Vec<f64> {
 }
 
 #[test]
-fn softmax_is_what_the_definition_says() {
+fn softmax_matches_its_definition() {
     let mut random = Random::new(31);
     for pools in pools([1, 2, 3]) {
         let isa = pools[0].isa();
@@ -47,8 +47,8 @@ fn softmax_is_what_the_definition_says() {
                 let [one, two, three] = [0, 1, 2].map(|ix| run(&kernel.clone().into(), &[&x], &pools[ix]));
                 assert!(bits(&one) == bits(&two) && bits(&one) == bits(&three), "{isa} {kernel:?}");
                 let want = softmax(&kernel, &x);
-                // A difference of up to 60 is rounded by 2e-6, which its exponential takes over; then some units in the last
-                // place. What is below the smallest normal number is 0 or nearly so.
+                // A difference of up to 60 is rounded by 2e-6, which its exponential inherits, plus some units in the
+                // last place. Results below the least normal number may be flushed to 0.
                 let scale = |ix: usize| want[ix].abs() + if log { 10.0 } else { 1e-30 };
                 assert_close(&one, &want, scale, 3e-6, &format!("{isa} {kernel:?}"));
             }
@@ -57,7 +57,7 @@ fn softmax_is_what_the_definition_says() {
 }
 
 #[test]
-fn softmax_of_what_is_no_number() {
+fn softmax_propagates_nan() {
     let nan = f32::NAN;
     let nothing = f32::NEG_INFINITY;
     for [pool] in pools([1]) {
@@ -78,7 +78,7 @@ fn softmax_of_what_is_no_number() {
 }
 
 #[test]
-fn layer_norm_is_what_the_definition_says() {
+fn layer_norm_matches_its_definition() {
     let mut random = Random::new(32);
     for pools in pools([1, 2, 3]) {
         let isa = pools[0].isa();
@@ -111,7 +111,7 @@ fn layer_norm_is_what_the_definition_says() {
                         if bias { value + f64::from(terms[column]) } else { value }
                     }));
                 }
-                // The mean is a sum of `columns` terms, and what is left of a row of one element is divided by 0.003.
+                // The mean sums `columns` terms; in a row of one element the rounding error is divided by 0.003.
                 let tolerance = if columns == 1 { 1e-3 } else { 4e-6 };
                 let scale = |ix: usize| 1.0 + rounding(stored) / tolerance * want[ix].abs();
                 assert_close(&one, &want, scale, tolerance, &format!("{isa} {rows} x {columns}"));
@@ -133,7 +133,7 @@ fn chains_widen_and_round_once() {
             let mut stored = || StorageType::ALL[random.below(3) as usize];
             let (inputs, result) = (vec![stored(), stored(), stored()], stored());
             let (rows, columns) = [(1, 1), (3, 7), (40, 1000), (2, 16), (5, 512)][case % 5];
-            // One that is whole, one of each row's, one along the columns.
+            // A dense operand, one value per row, one value per column.
             let strides = vec![vec![columns, 1], vec![1, 0], vec![0, 1]];
             let program = if case % 4 == 0 { vec![] } else { program.clone() };
             let chain = Chain { shape: vec![rows, columns], strides, inputs: inputs.clone(), program, result };

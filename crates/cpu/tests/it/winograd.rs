@@ -1,4 +1,4 @@
-//! Winograd's convolution against the definition in `f64`.
+//! Winograd convolution against the definition in `f64`.
 
 use prestow_cpu::{Epilogue, Pool, Window, Winograd};
 use types::Random;
@@ -6,7 +6,7 @@ use types::pointwise::Unary;
 
 use crate::common::{bits, blocked, cases, pools, run_over, unblocked};
 
-/// Operands row-major: `[batch, channels, rows, columns]`.
+/// Row-major operands: `[batch, channels, rows, columns]`.
 struct Case {
     kernel: Winograd,
     x: Vec<f32>,
@@ -15,7 +15,7 @@ struct Case {
     residual: Vec<f32>,
 }
 
-/// About normal: mean 0, variance 1.
+/// Approximately normal: mean 0, variance 1.
 fn normal(random: &mut Random) -> f32 {
     (0..12).map(|_| random.unit()).sum::<f32>() - 6.0
 }
@@ -65,7 +65,7 @@ impl Case {
         out
     }
 
-    /// The kernel's result, padding lanes included; those of the operands hold `pad`.
+    /// The kernel's result with padding lanes; padding lanes of the operands hold `pad`.
     fn run(&self, pool: &Pool, pad: f32, before: f32, in_place: bool) -> Vec<f32> {
         let kernel = &self.kernel;
         let [input, output] = [kernel.window.input, kernel.window.output].map(|[rows, columns]| rows * columns);
@@ -79,7 +79,7 @@ impl Case {
         run_over(&kernel.clone().into(), &operands, in_place, before, pool).swap_remove(0)
     }
 
-    /// The largest difference, over the largest result.
+    /// The largest difference relative to the largest result.
     fn error(&self, got: &[f32]) -> f64 {
         let output = self.kernel.window.output[0] * self.kernel.window.output[1];
         let got = unblocked(got, self.kernel.batch, self.kernel.out_channels, output);
@@ -93,7 +93,7 @@ impl Case {
     }
 }
 
-/// Largest errors that are accepted, of tiles of 2, 4 and 6.
+/// Accepted errors for tiles of 2, 4 and 6.
 fn tolerance(tile: usize) -> f64 {
     [2e-6, 1e-5, 5e-5][tile / 2 - 1]
 }
@@ -121,7 +121,7 @@ fn random_kernel(random: &mut Random) -> Winograd {
 }
 
 #[test]
-fn any_shape_gives_what_the_definition_gives() {
+fn winograd_matches_its_definition() {
     let mut random = Random::new(17);
     let pools = pools([1, 2, 3]);
     for _ in 0..cases(150) {
@@ -162,7 +162,7 @@ fn many_channels_stay_within_the_documented_error() {
 }
 
 #[test]
-fn what_is_no_number_stays_near() {
+fn winograd_keeps_nan_within_its_tile() {
     let mut random = Random::new(7);
     for (tile, wrong) in [2, 4, 6].into_iter().flat_map(|tile| [f32::NAN, f32::INFINITY].map(|wrong| (tile, wrong))) {
         let kernel = Winograd {
