@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: the criterion benches, the planner's tables, or executables beside other runtimes.
+//! `cargo xtask bench`: the criterion benches, the planner's tables, or executables compared with other runtimes.
 
-use crate::{cargo, check, peers};
+use crate::{cargo, check, peers, tools};
 
 pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     let (bench, words) = match words.split_first() {
@@ -13,11 +13,8 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
             let names = words.remove(ix);
             words.extend(peers::install(names.strip_prefix("--peers=").unwrap_or(peers::USUAL))?);
         }
-        // What is measured are executables, made and run as users do.
-        check(
-            "the build",
-            cargo().args(["build", "--quiet", "--release", "-p", "prestow-cli", "-p", "prestow-runner"]),
-        )?;
+        // The bench measures executables that users would run.
+        tools::build(&tools::PRODUCT)?;
     }
     check("the bench", cargo().args(["bench", "-p", "prestow-benches", "--bench", bench, "--"]).args(words))?;
     Ok(0)

@@ -1,7 +1,7 @@
 //! `cargo xtask bindgen`: the tables of `crates/cuda-sys` from NVIDIA's headers.
 //!
-//! bindgen is a program here and no dependency: it is installed beside what cargo builds when it is first wanted, and the
-//! headers and libclang come from pip's packages. What it writes is checked in, with the versions in front.
+//! bindgen is a program and not a dependency: it is installed into the target folder on first use. Headers and libclang come
+//! from pip's packages. The tables are checked in and begin with the versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use crate::{cargo, check, peers, root, target};
 
-/// bindgen's version, which decides what the tables look like.
+/// bindgen's version, which decides the form of the tables.
 const VERSION: &str = "0.73.2";
 
-/// The packages with the headers, of the versions that `fetch --cuda` goes with, and with libclang.
+/// The packages with libclang and with the headers, in the versions of `fetch --cuda`.
 const PACKAGES: [&str; 9] = [
     "nvidia-cublas==13.1.0.3",
     "nvidia-cudnn-cu13==9.19.0.56",
@@ -29,13 +29,13 @@ const PACKAGES: [&str; 9] = [
 struct Table {
     /// The file in `crates/cuda-sys/src`.
     file: &'static str,
-    /// What the struct is called.
+    /// The name of the struct.
     name: &'static str,
     header: &'static str,
-    /// Where the version stands, and the macros that say it.
+    /// The header with the version, and its macros.
     version: (&'static str, &'static [&'static str]),
     functions: &'static str,
-    /// Types that no function names: values of attributes.
+    /// Types that are not in a signature: values of attributes.
     types: &'static str,
 }
 
@@ -125,11 +125,11 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if differing.is_empty() {
         return Ok(0);
     }
-    println!("{} would be written otherwise; run `cargo xtask bindgen`", differing.join(", "));
+    println!("{} differ; run `cargo xtask bindgen`", differing.join(", "));
     Ok(1)
 }
 
-/// The program, where it is or after it was built.
+/// The program, built on first use.
 fn install() -> Result<PathBuf, String> {
     let folder = target().join("tools");
     let program = program();
@@ -145,7 +145,7 @@ fn program() -> PathBuf {
     target().join("tools/bin/bindgen")
 }
 
-/// The folder of Python's packages of an environment.
+/// The folder with the packages of a Python environment.
 fn packages(environment: &Path) -> Option<PathBuf> {
     let versions = fs::read_dir(environment.join("lib")).ok()?.flatten();
     let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path().join("site-packages")).collect();
@@ -154,12 +154,12 @@ fn packages(environment: &Path) -> Option<PathBuf> {
     folders.into_iter().next()
 }
 
-/// A table's file.
+/// The text of a table.
 fn generate(bindgen: &Path, headers: &Path, table: &Table) -> Result<String, String> {
     let header = headers.join(table.header);
     if !header.exists() {
         return Err(format!(
-            "`{}` is not there; --headers names the `site-packages` of an environment with {}",
+            "`{}` does not exist; --headers names the `site-packages` of an environment with {}",
             header.display(),
             PACKAGES.join(" ")
         ));
@@ -179,7 +179,7 @@ fn generate(bindgen: &Path, headers: &Path, table: &Table) -> Result<String, Str
     for folder in ["nvidia/cudnn/include", "nvidia/cu13/include"] {
         command.arg("-I").arg(headers.join(folder));
     }
-    // libclang's package has no headers of a compiler's own.
+    // The package of libclang lacks the compiler's own headers.
     if let Ok(out) = Command::new("gcc").arg("-print-file-name=include").output() {
         command.arg("-isystem").arg(String::from_utf8_lossy(&out.stdout).trim());
     }
@@ -195,7 +195,7 @@ fn generate(bindgen: &Path, headers: &Path, table: &Table) -> Result<String, Str
     Ok(head + &String::from_utf8_lossy(&out.stdout))
 }
 
-/// The version that a library's header says.
+/// The version in a library's header.
 fn version(headers: &Path, table: &Table) -> Result<String, String> {
     let (file, macros) = table.version;
     let path = headers.join(file);
@@ -213,13 +213,13 @@ fn version(headers: &Path, table: &Table) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// Where bindgen and the headers are; elsewhere that is said.
+    /// Skipped without bindgen or the headers.
     #[test]
-    fn the_tables_are_those_of_the_headers() {
+    fn tables_match_the_headers() {
         let headers = packages(&root().join("data/headers"));
         let (true, Some(headers)) = (program().exists(), headers) else {
-            let test = "bindgen::the_tables_are_those_of_the_headers";
-            return crate::test::skip(test, "`cargo xtask bindgen` was not run here, which brings the headers");
+            let test = "bindgen::tables_match_the_headers";
+            return crate::test::skip(test, "`cargo xtask bindgen` has not installed the headers");
         };
         for table in &TABLES {
             let path = root().join("crates/cuda-sys/src").join(table.file);

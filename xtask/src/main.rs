@@ -1,75 +1,83 @@
-//! `cargo xtask`: the build tool. No dependencies, so that it answers at once on a fresh machine.
+//! `cargo xtask`: the build tool. It has no dependencies, so that it starts within seconds on a fresh machine.
 //!
-//! Every command exits with 0 when done and with 1 or 2 when not, and says why.
+//! Exit code 0: done. 1: the answer is no. 2: an error, with a message.
 
 mod aarch64;
 mod bench;
 mod bindgen;
-mod compile;
 mod fetch;
 mod pack;
 mod peers;
 mod test;
 mod tidy;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
-usage: cargo xtask compile MODEL|FILE.onnx [flags]   build what is needed, compile one model (compile --help)
-       cargo xtask models                            the networks that have a name
-       cargo xtask export MODEL|FILE -o NET.onnx     the model as ONNX, for other runtimes
-       cargo xtask arena FILE.csv [flags]            place buffers alone, with a proof (arena --help)
-       cargo xtask diff A B                          how two plans differ (diff --help)
-       cargo xtask what-if MODEL --batch 1,2,4       one model planned for each batch (what-if --help)
-       cargo xtask profile import FILE               profiles of MXNet and TBD in our views (profile --help)
-       cargo xtask gpu-check [MODEL]...              operators and networks on the GPU at hand: results, memory and speed
-       cargo xtask gpu-check --pack DIR [words]      the same as a folder for a machine that has the GPU and nothing else
-       cargo xtask target record [-o FILE.json]      the facts of the GPU at hand, as a file for --target
-       cargo xtask test [--cuda-tools]               every test; ends with a count of passed, failed and skipped; those
-                                                     that need NVIDIA's libraries run where these are, or are fetched so
-       cargo xtask test --asan                       the kernels' tests under AddressSanitizer
-       cargo xtask test --aarch64                    the kernels' tests and some networks for aarch64, by an emulator
-       cargo xtask ci                                formatting, lints, tidy, then all of test, --asan and --aarch64
-       cargo xtask fetch [--with-mxnet] [--with-onnxruntime]
-                         [--cuda] [--nvrtc] [--cublas] [--cudnn] [--cupti]
-                                                     public weights, pictures and test data into data/; the runtimes as
-                                                     well, for the tests that compare with them; NVIDIA's libraries, all
-                                                     of them or one: the compiler for --target cuda:ARCH, cuBLASLt and
-                                                     cuDNN for --cublas and --cudnn, CUPTI for the record of a driver's
-                                                     allocations (EXE memory --actual)
-       cargo xtask tidy                              arrows between crates, names of files in docs, unsafe notes
-       cargo xtask bindgen [--headers DIR] [--check] the tables of crates/cuda-sys from NVIDIA's headers in pip's packages
-       cargo xtask bench [NAME]                      criterion benches of networks
-       cargo xtask bench planner [TABLE]...          the planner beside others': challenge, large, families, networks
-       cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [--batch=N] [NETWORK|FILE]...
-                                                     executables, beside other runtimes (docs/measurements/cpu.md)
+usage: cargo xtask COMMAND [arguments]
+
+Models; `cargo xtask COMMAND --help` prints the flags (docs/reference/cli.md):
+  compile MODEL|FILE           compile a model to one executable, target/prestow/NAME
+  models                       list the networks of the zoo
+  export MODEL|FILE            write a model as ONNX
+  what-if MODEL --batch 1,2    plan a model for several batches; find the largest that fits
+  diff A B                     compare two plans
+  arena FILE.csv               place the buffers of a table in one arena
+  profile import FILE          show the profile of an executable or of another program
+  target record                describe this machine's GPU, for --target FILE.json
+  completions SHELL            print a completion script for a shell
+  gpu-check [MODEL]...         check operators and networks on this machine's GPU: results, memory, speed
+  gpu-check --pack DIR         write the check as a folder for a machine with a GPU and no Rust
+
+Data; needs python3 with pip and venv:
+  fetch                        download public weights, images and test data into data/
+  fetch --with-mxnet, --with-onnxruntime
+                               and the runtimes that tests compare with
+  fetch --cuda | --nvrtc | --cublas | --cudnn | --cupti
+                               and NVIDIA's libraries: all; the compiler for --target cuda:ARCH; cuBLASLt; cuDNN; CUPTI,
+                               which counts a driver's allocations (EXE memory --actual)
+
+Development:
+  test [--cuda-tools]          every test, with counts of passed, failed and skipped; --cuda-tools fetches NVIDIA's libraries
+  test --asan                  tests of the kernels under AddressSanitizer
+  test --aarch64               tests of the kernels and some networks for aarch64, in QEMU
+  ci                           formatting, lints, tidy, documentation, then every test
+  tidy [--bless]               rules that no compiler checks; --bless lowers budgets in xtask/ratchet.txt
+  bench [NAME]                 criterion benches of networks
+  bench planner [TABLE]...     the planner compared with others: challenge, large, families, networks
+  bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [--batch=N] [NETWORK|FILE]...
+                               executables compared with other runtimes (docs/measurements/cpu.md)
+  bindgen [--headers DIR] [--check]
+                               the tables of crates/cuda-sys, from NVIDIA's headers
 ";
 
 fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    let command = words.next().unwrap_or_default();
-    let rest: Vec<String> = words.collect();
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().unwrap_or_default();
+    let arguments: Vec<String> = arguments.collect();
+    let wants_help = arguments.iter().any(|argument| argument == "--help" || argument == "-h");
     let outcome = match command.as_str() {
-        "gpu-check" if rest.first().is_some_and(|word| word == "--pack") => match rest.get(1) {
-            Some(folder) => pack::run(Path::new(folder), &rest[2..]),
-            None => Err("--pack takes the folder that is to be made".into()),
+        "gpu-check" if arguments.first().is_some_and(|argument| argument == "--pack") => match arguments.get(1) {
+            Some(folder) => pack::run(Path::new(folder), &arguments[2..]),
+            None => Err("--pack needs a folder: gpu-check --pack DIR".into()),
         },
-        "gpu-check" => compile::gpu_check(&rest),
-        "compile" | "models" | "export" | "arena" | "diff" | "what-if" | "profile" | "target" => {
-            compile::run(&command, &rest)
-        }
-        "test" => test::run(&rest),
+        "gpu-check" => tools::gpu_check(&arguments),
+        command if tools::COMMANDS.contains(&command) => tools::run(command, &arguments),
+        "" | "help" | "--help" | "-h" => help(),
+        _ if wants_help => help(),
+        "test" => test::run(&arguments),
         "ci" => ci(),
-        "fetch" => fetch::run(&rest),
-        "tidy" => tidy::run(&rest),
-        "bindgen" => bindgen::run(&rest),
-        "bench" => bench::run(&rest),
-        "" | "help" | "--help" | "-h" => {
-            print!("{HELP}");
+        "fetch" => fetch::run(&arguments),
+        "tidy" => tidy::run(&arguments),
+        "bindgen" => bindgen::run(&arguments),
+        "bench" => bench::run(&arguments),
+        "version" | "--version" | "-V" => {
+            println!("prestow {}", env!("CARGO_PKG_VERSION"));
             Ok(0)
         }
-        other => Err(format!("`{other}` is not a command\n{HELP}")),
+        other => Err(format!("`{other}` is not a command; `cargo xtask help` lists the commands")),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
@@ -80,7 +88,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Formatting, lints and tidiness, the kernels under a sanitizer, then every test.
+fn help() -> Result<u8, String> {
+    print!("{HELP}");
+    Ok(0)
+}
+
+/// Formatting, lints, documentation, then every test.
 fn ci() -> Result<u8, String> {
     check("formatting", cargo().args(["fmt", "--all", "--check"]))?;
     let native = ["fmt", "--manifest-path", "benches/peers/native/Cargo.toml", "--check"];
@@ -90,7 +103,7 @@ fn ci() -> Result<u8, String> {
         "documentation",
         cargo().args(["doc", "--release", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
     )?;
-    // cust looks for CUDA when it is built, unless somebody only reads its documentation.
+    // The build script of cust needs CUDA, except for documentation builds.
     let interop = ["check", "--release", "-p", "prestow-cust", "--features", "cust", "--examples"];
     check("the crate for cust", cargo().args(interop).env("DOCS_RS", "1"))?;
     test::ci()
@@ -98,7 +111,7 @@ fn ci() -> Result<u8, String> {
 
 /// The folder of the workspace.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a folder of the workspace").to_path_buf()
 }
 
 /// Where builds go.
@@ -114,10 +127,10 @@ fn cargo() -> Command {
 }
 
 /// Runs a command and makes an error of its failure.
-fn check(what: &str, command: &mut Command) -> Result<(), String> {
+fn check(name: &str, command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{what} failed ({status}): {command:?}")),
-        Err(error) => Err(format!("{what}: cannot run {command:?}: {error}")),
+        Ok(status) => Err(format!("{name} failed ({status}): {command:?}")),
+        Err(error) => Err(format!("{name}: cannot run {command:?}: {error}")),
     }
 }

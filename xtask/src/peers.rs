@@ -1,5 +1,5 @@
-//! Other runtimes for `cargo xtask bench cpu --peers`: Python packages by name and version, in environments of their own,
-//! and Rust crates, built from `benches/peers/native`. Nothing that users run needs them.
+//! Reference runtimes for `cargo xtask bench cpu --peers`: Python packages by name and version, in environments of their
+//! own, and Rust crates, built from `benches/peers/native`. The product does not need them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::process::Command;
 
 use crate::{cargo, check, root, target};
 
-/// The peers that are installed where none is named.
+/// The peers of `--peers` without names.
 pub(crate) const USUAL: &str = "onnxruntime,openvino";
 
-/// Where a peer comes from.
+/// The origin of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
-    /// A package beside others in `target/peers`.
-    Beside(&'static str),
-    /// PyTorch, in `target/peers-torch`: what it brings along takes 5.5 GB.
+    /// A package in `target/peers`, shared with others.
+    Shared(&'static str),
+    /// PyTorch, in `target/peers-torch`: with dependencies 5.5 GB.
     Torch,
     /// MXNet, in `data/mxnet`: it needs an older NumPy.
     Mxnet,
@@ -23,11 +23,11 @@ enum Source {
     Native,
 }
 
-/// What `benches/peers/speed.py` calls a peer, or its program in `benches/peers/native`, in the order of the help.
+/// The name of a peer in `benches/peers/speed.py`, or of its program in `benches/peers/native`, in the order of the help.
 const PEERS: [(&str, Source); 9] = [
-    ("onnxruntime", Source::Beside("onnxruntime==1.31.1")),
-    ("openvino", Source::Beside("openvino==2026.4.1")),
-    ("mnn", Source::Beside("MNN==3.6.1")),
+    ("onnxruntime", Source::Shared("onnxruntime==1.31.1")),
+    ("openvino", Source::Shared("openvino==2026.4.1")),
+    ("mnn", Source::Shared("MNN==3.6.1")),
     ("torch", Source::Torch),
     ("torch-eager", Source::Torch),
     ("torch-jit", Source::Torch),
@@ -39,29 +39,29 @@ const PEERS: [(&str, Source); 9] = [
 const NUMPY: &str = "numpy==2.4.6";
 const TORCH: [&str; 3] = [NUMPY, "onnx==1.23.2", "torch==2.15.0"];
 
-/// MXNet and what it runs with, also for the test that exports its networks.
+/// MXNet and its NumPy, also for the test that exports its networks.
 pub(crate) const MXNET: [&str; 2] = ["mxnet==1.9.1", "numpy==1.23.5"];
-/// The last ONNX that such a NumPy goes with.
+/// The last ONNX that supports such a NumPy.
 const MXNET_ONNX: &str = "onnx==1.16.2";
 
-/// Installs the peers of a list, apart from those that are there, and yields the bench's flags for them.
+/// Installs the peers of a list that are missing. Returns the bench's flags for all of them.
 pub(crate) fn install(names: &str) -> Result<Vec<String>, String> {
-    // All names are known before the first is brought.
+    // All names are checked before the first peer is installed.
     let peers = names.split(',').map(|name| Ok((name, source(name)?))).collect::<Result<Vec<_>, String>>()?;
     peers.into_iter().map(|(name, source)| flag(name, source)).collect()
 }
 
 fn source(name: &str) -> Result<Source, String> {
-    let source = PEERS.iter().find(|(known, _)| *known == name).map(|(_, source)| *source);
+    let source = PEERS.iter().find(|(own, _)| *own == name).map(|(_, source)| *source);
     source.ok_or_else(|| {
-        let known: Vec<&str> = PEERS.iter().map(|(known, _)| *known).collect();
-        format!("`{name}` is not a peer; there are {}", known.join(", "))
+        let names: Vec<&str> = PEERS.iter().map(|(own, _)| *own).collect();
+        format!("`{name}` is not a peer; there are {}", names.join(", "))
     })
 }
 
 fn flag(name: &str, source: Source) -> Result<String, String> {
     let python = match source {
-        Source::Beside(package) => environment(&target().join("peers"), &[NUMPY, package])?,
+        Source::Shared(package) => environment(&target().join("peers"), &[NUMPY, package])?,
         Source::Torch => environment(&target().join("peers-torch"), &TORCH)?,
         Source::Mxnet => environment(&root().join("data/mxnet"), &[MXNET[0], MXNET[1], MXNET_ONNX])
             .map_err(|error| format!("{error}\n  its wheels and those of its NumPy are for Python 3.8 to 3.11"))?,
@@ -80,19 +80,19 @@ fn build(name: &str) -> Result<PathBuf, String> {
     Ok(folder.join("release").join(name))
 }
 
-/// Installs the packages that a Python environment lacks, and yields its Python.
+/// Installs the packages that a Python environment lacks. Returns its Python.
 pub(crate) fn environment(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let python = folder.join("bin/python");
     if !python.exists() {
         check("making a Python environment", Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     }
-    // One file a package, written when it is installed.
+    // A file per package marks an installed one.
     let mark = |package: &str| folder.join(format!("{package}.installed"));
     let wanted: Vec<&&str> = packages.iter().filter(|package| !mark(package).exists()).collect();
     if !wanted.is_empty() {
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        // What is there already takes part, so that nothing that comes later changes its version.
+        // Installed packages are named too, so that their versions do not change.
         check("installing packages", pip.args(packages))?;
         wanted.iter().try_for_each(|package| touch(&mark(package)))?;
     }
@@ -108,10 +108,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_known_by_name() {
+    fn peers_are_found_by_name() {
         assert_eq!(source("tract"), Ok(Source::Native));
-        assert_eq!(source("mnn"), Ok(Source::Beside("MNN==3.6.1")));
-        let error = source("tensorflow").expect_err("it is none");
+        assert_eq!(source("mnn"), Ok(Source::Shared("MNN==3.6.1")));
+        let error = source("tensorflow").expect_err("it is not in the list");
         assert!(
             error.starts_with("`tensorflow` is not a peer; there are onnxruntime, openvino, mnn, torch,"),
             "{error}"
@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_a_stranger_brings_nothing() {
+    fn list_with_an_unknown_peer_installs_nothing() {
         assert!(install("onnxruntime,").is_err());
     }
 
     /// The script and the programs have a peer for each name.
     #[test]
-    fn what_is_called_so_is_there() {
+    fn every_peer_has_a_program_or_a_script_entry() {
         let folder = root().join("benches/peers");
         let script = fs::read_to_string(folder.join("speed.py")).expect("it is checked in");
         for (name, source) in PEERS {

@@ -1,25 +1,24 @@
-//! `cargo xtask test`: every test of the workspace, with an honest count.
+//! `cargo xtask test`: every test of the workspace, with counts.
 //!
-//! A test that cannot run here (data that was not fetched) says so in a file; it then counts as skipped, with its reason,
-//! and not as passed.
+//! A test that cannot run here (data that was not fetched) writes its reason to a file and counts as skipped.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use crate::aarch64::Emulator;
-use crate::{cargo, check, fetch, root, target, tidy};
+use crate::{cargo, check, fetch, root, target, tidy, tools};
 
-/// The variable that names the file in which tests say that they were skipped.
+/// The variable with the path of the file of skipped tests.
 const SKIPPED: &str = "PRESTOW_SKIPPED";
 
-/// The sanitizer that comes with the toolchain is for this.
+/// The target of the toolchain's sanitizer.
 const SANITIZED: &str = "x86_64-unknown-linux-gnu";
 
-/// The tests of the kernels under AddressSanitizer, which sees what a read or a write beyond an operand touches. A stable
-/// compiler has it too, if it is told that we know that its flag may change.
+/// Tests of the kernels under AddressSanitizer, which finds reads and writes outside operands. `RUSTC_BOOTSTRAP` enables it
+/// in a stable compiler.
 fn sanitized(words: &[&String]) -> Result<u8, String> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")) {
-        println!("skipped: the kernels under AddressSanitizer: it is looked for on {SANITIZED} alone");
+        println!("skipped: the kernels under AddressSanitizer: needs {SANITIZED}");
         return Ok(0);
     }
     let mut command = cargo();
@@ -36,13 +35,13 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     }
     if words.iter().any(|word| word == "--aarch64") {
         let emulator = Emulator::find()?;
-        emulator.test_rooms()?;
+        emulator.test_crates()?;
         return emulator.test_networks();
     }
     everything(words, None)
 }
 
-/// Formatting and lints are another's; this is every test: under the sanitizer, of aarch64 where it can be, and all others.
+/// Every test: under the sanitizer, for aarch64 if there is an emulator, and all others.
 pub(crate) fn ci() -> Result<u8, String> {
     sanitized(&[])?;
     let emulator = match Emulator::find() {
@@ -53,7 +52,7 @@ pub(crate) fn ci() -> Result<u8, String> {
         }
     };
     if let Some(emulator) = &emulator {
-        emulator.test_rooms()?;
+        emulator.test_crates()?;
     }
     everything(&[], emulator.as_ref())
 }
@@ -68,22 +67,19 @@ fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, Strin
     std::fs::create_dir_all(root().join("target")).map_err(|error| format!("cannot make target/: {error}"))?;
     std::fs::write(&skips, "").map_err(|error| format!("cannot write `{}`: {error}", skips.display()))?;
 
-    // Whole executables are tested too.
-    check(
-        "the build",
-        cargo().args(["build", "--release", "-p", "prestow-cli", "-p", "prestow-runner", "-p", "prestow-gpu-check"]),
-    )?;
+    // Tests run whole executables.
+    tools::build(&[tools::PRODUCT[0], tools::PRODUCT[1], tools::GPU_CHECK])?;
     let mut command = cargo();
     command.args(["test", "--release", "--workspace", "--exclude", "prestow-benches", "--no-fail-fast"]);
     command.args(words).env(SKIPPED, &skips).stdout(Stdio::piped());
     if let Some(emulator) = emulator {
-        emulator.name_for_networks(&mut command)?;
+        emulator.configure(&mut command)?;
     }
     let mut child = command.spawn().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     let mut count = Count::default();
     let output = child.stdout.take().ok_or("cargo test has no output")?;
     for line in BufReader::new(output).lines() {
-        let line = line.map_err(|error| format!("cannot read what cargo test prints: {error}"))?;
+        let line = line.map_err(|error| format!("cannot read the output of cargo test: {error}"))?;
         count.add(&line);
         println!("{line}");
     }
@@ -100,7 +96,7 @@ fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, Strin
     }
     let build_failed = !status.success() && count.failed == 0;
     if build_failed {
-        println!("failed: cargo test ended with {status} before or beside its tests");
+        println!("failed: cargo test ended with {status} outside its tests");
     }
     let failed = count.failed + u64::from(tidy.is_err()) + u64::from(build_failed);
     let skipped = reasons.len() as u64 + count.ignored;
@@ -109,7 +105,7 @@ fn everything(words: &[String], emulator: Option<&Emulator>) -> Result<u8, Strin
     Ok(u8::from(0 < failed))
 }
 
-/// Tells that one of the build tool's own tests was skipped.
+/// Reports that a test of the build tool was skipped.
 #[cfg(test)]
 pub(crate) fn skip(test: &str, reason: &str) {
     use std::io::Write;

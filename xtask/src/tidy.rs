@@ -19,11 +19,11 @@ mod words;
 
 use ratchet::Ratchet;
 
-/// Rooms that do no I/O.
+/// Crates that do no I/O.
 const PURE: &[&str] = &["types", "ir", "arena", "plan", "passes"];
 /// Rooms outside of `crates/`, with their folders.
 const OUTSIDE: &[(&str, &str)] = &[("cuda-kernels", "cuda")];
-/// What a pure room must not name.
+/// Names that must not occur in a pure crate.
 const IMPURE: &[&str] =
     &["std::fs", "std::net", "std::env", "std::process", "Instant::now", "SystemTime", "std::thread"];
 
@@ -137,7 +137,7 @@ fn arrows(faults: &mut Vec<String>) -> Result<(), String> {
     rooms.sort();
     for room in &rooms {
         let Some((level, stated)) = levels.get(room) else {
-            faults.push(format!("ARCHITECTURE.md has no row for the room `{room}`"));
+            faults.push(format!("ARCHITECTURE.md has no row for the crate `{room}`"));
             continue;
         };
         let outside = OUTSIDE.iter().find(|(outside, _)| outside == room);
@@ -150,7 +150,7 @@ fn arrows(faults: &mut Vec<String>) -> Result<(), String> {
             names.filter(|name| rooms.iter().any(|room| room == name)).map(str::to_string).collect();
         found.sort();
         if found != *stated {
-            faults.push(format!("room `{room}` uses {found:?}, ARCHITECTURE.md says {stated:?}"));
+            faults.push(format!("crate `{room}` uses {found:?}, ARCHITECTURE.md says {stated:?}"));
         }
         for used in &found {
             if levels.get(used).is_some_and(|(below, _)| level <= below) {
@@ -167,7 +167,7 @@ fn purity(faults: &mut Vec<String>) -> Result<(), String> {
             for (number, line) in text.lines().enumerate() {
                 let code = line.split("//").next().unwrap_or("");
                 for word in IMPURE.iter().filter(|word| code.contains(**word)) {
-                    faults.push(format!("{}:{}: `{word}` in a room that only computes", path.display(), number + 1));
+                    faults.push(format!("{}:{}: `{word}` in a crate that only computes", path.display(), number + 1));
                 }
             }
         })?;

@@ -1,0 +1,82 @@
+//! Commands of `prestow` and `prestow-gpu-check`: builds the programs and passes the arguments on.
+
+use std::process::Command;
+
+use crate::{cargo, check, root, target};
+
+/// The commands of `prestow`.
+pub(crate) const COMMANDS: [&str; 9] =
+    ["compile", "models", "export", "what-if", "diff", "arena", "profile", "target", "completions"];
+
+/// Packages with a program that users run.
+pub(crate) const PRODUCT: [&str; 2] = ["prestow-cli", "prestow-runner"];
+pub(crate) const GPU_CHECK: &str = "prestow-gpu-check";
+
+/// Runs a command of `prestow`. Help comes from `docs/reference/cli.md`, without a build.
+pub(crate) fn run(command: &str, arguments: &[String]) -> Result<u8, String> {
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        let sub = arguments.first().filter(|argument| !argument.starts_with('-'));
+        let path = root().join("docs/reference/cli.md");
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
+        let name = format!("prestow {command}");
+        let help = sub.and_then(|sub| section(&text, &format!("{name} {sub}"))).or_else(|| section(&text, &name));
+        if let Some(help) = help {
+            println!("{help}");
+            return Ok(0);
+        }
+    }
+    build(&PRODUCT)?;
+    run_program(Command::new(target().join("release/prestow")).arg(command).args(arguments))
+}
+
+/// Runs `prestow-gpu-check`.
+pub(crate) fn gpu_check(arguments: &[String]) -> Result<u8, String> {
+    build(&[GPU_CHECK])?;
+    run_program(Command::new(target().join("release").join(GPU_CHECK)).args(arguments))
+}
+
+/// Builds packages in release mode. The first build takes minutes, so cargo's progress is shown.
+pub(crate) fn build(packages: &[&str]) -> Result<(), String> {
+    let is_first = !target().join("release/prestow").exists();
+    if is_first {
+        eprintln!("building {} (about four minutes the first time)", packages.join(" and "));
+    }
+    let mut build = cargo();
+    build.args(["build", "--release"]);
+    packages.iter().for_each(|package| drop(build.args(["-p", package])));
+    check("the build", &mut build)
+}
+
+fn run_program(program: &mut Command) -> Result<u8, String> {
+    let status = program.status().map_err(|error| format!("cannot run {program:?}: {error}"))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2))
+}
+
+/// The block of text below a heading.
+fn section<'a>(text: &'a str, heading: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n"))?;
+    let (_, rest) = rest.split_once("```text\n")?;
+    rest.split_once("\n```").map(|(block, _)| block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn section_is_the_block_below_its_heading() {
+        let text = "# Title\n\n## prestow a\n\n```text\nUsage: a\n```\n\n## prestow a b\n\n```text\nUsage: a b\n```\n";
+        assert_eq!(section(text, "prestow a"), Some("Usage: a"));
+        assert_eq!(section(text, "prestow a b"), Some("Usage: a b"));
+        assert_eq!(section(text, "prestow c"), None);
+    }
+
+    #[test]
+    fn every_command_has_a_section_in_the_reference() {
+        let text = std::fs::read_to_string(root().join("docs/reference/cli.md")).expect("it is checked in");
+        for command in COMMANDS {
+            assert!(section(&text, &format!("prestow {command}")).is_some(), "{command}");
+        }
+    }
+}
