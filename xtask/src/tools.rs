@@ -44,7 +44,7 @@ pub(crate) fn build(packages: &[&str]) -> Result<(), String> {
     }
     let mut build = cargo();
     build.args(["build", "--release"]);
-    packages.iter().for_each(|package| drop(build.args(["-p", package])));
+    build.args(packages.iter().flat_map(|package| ["-p", package]));
     check("the build", &mut build)
 }
 
