@@ -5,7 +5,7 @@ use ir::ops::{
 };
 use ir::{Graph, Node, Op, TensorType, ValueId};
 use types::pointwise::Unary;
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 use types::{DType, Shape, Tensor};
 
 use crate::attribute::Attribute;
@@ -337,7 +337,7 @@ impl Made<'_> {
 
     /// The input's part of the gates is there already, so that the weights of the input only pick each direction's.
     fn recurrent(&mut self, op: &Recurrent, inputs: Vec<String>, types: &[&TensorType]) -> Result<(), String> {
-        let (directions, gates) = (op.sweep.directions(), op.cell.gates());
+        let (directions, gates) = (op.direction.count(), op.cell.gates());
         let units = types[1].shape[2];
         let (rows, width) = (gates * units, directions * gates * units);
         let pick = Tensor::from_fn(Shape::from([directions, rows, width]), |at| {
@@ -371,10 +371,10 @@ impl Made<'_> {
         while operands.last().is_some_and(String::is_empty) {
             operands.pop();
         }
-        let direction = match op.sweep {
-            Sweep::Forward => "forward",
-            Sweep::Reverse => "reverse",
-            Sweep::Both => "bidirectional",
+        let direction = match op.direction {
+            Direction::Forward => "forward",
+            Direction::Reverse => "reverse",
+            Direction::Bidirectional => "bidirectional",
         };
         let mut attributes = vec![Attribute::int("hidden_size", units as i64), Attribute::text("direction", direction)];
         if matches!(op.cell, Cell::Gru { reset: Reset::AfterProduct, .. }) {

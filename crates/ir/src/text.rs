@@ -339,7 +339,7 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use types::recurrent::{Cell, Sweep};
+    use types::recurrent::{Cell, Direction};
 
     use super::*;
     use crate::ops::Recurrent;
@@ -349,7 +349,7 @@ mod tests {
         let mut graph = Graph::new("several");
         let shapes: [&[usize]; 4] = [&[3, 1, 8], &[1, 8, 2], &[1, 1, 2], &[1, 1, 2]];
         let inputs = shapes.map(|shape| graph.add_input("x", DType::F32, Shape::from(shape)));
-        let op = Op::Recurrent(Recurrent { cell: Cell::LSTM, sweep: Sweep::Forward });
+        let op = Op::Recurrent(Recurrent { cell: Cell::LSTM, direction: Direction::Forward });
         let outputs = graph.add(op, &inputs, Scope::new("lstm")).expect("the operands fit");
         graph.set_outputs(vec![("y".into(), outputs[0]), ("c".into(), outputs[2])]);
         let usual = print(&graph);

@@ -1,4 +1,4 @@
-//! [`Cell`] and [`Sweep`]: which recurrent network, and which way it walks its sequence.
+//! [`Cell`] and [`Direction`]: the recurrent networks, and the order in which they walk a sequence.
 
 use serde::{Deserialize, Serialize};
 
@@ -93,29 +93,29 @@ impl Cell {
     }
 }
 
-/// Which way a sequence is walked.
+/// The order in which a recurrent operator walks its sequence, as ONNX's attribute `direction`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sweep {
-    /// From its start.
+pub enum Direction {
+    /// From first to last.
     Forward,
-    /// From its end.
+    /// From last to first.
     Reverse,
-    /// Both, by two networks beside each other: the forward one is the first direction.
-    Both,
+    /// Both, with weights of their own; the forward half comes first in weights and results.
+    Bidirectional,
 }
 
-impl Sweep {
-    /// How many networks walk.
-    pub fn directions(self) -> usize {
+impl Direction {
+    /// The number of directions: 1 or 2.
+    pub fn count(self) -> usize {
         match self {
-            Sweep::Forward | Sweep::Reverse => 1,
-            Sweep::Both => 2,
+            Direction::Forward | Direction::Reverse => 1,
+            Direction::Bidirectional => 2,
         }
     }
 
-    /// The position in a sequence of `seq` that a direction visits at `step`.
-    pub fn position(self, direction: usize, step: usize, seq: usize) -> usize {
-        if self == Sweep::Reverse || direction == 1 { seq - 1 - step } else { step }
+    /// The position in a sequence of length `seq` that direction `ix` visits at `step`.
+    pub fn position(self, ix: usize, step: usize, seq: usize) -> usize {
+        if self == Direction::Reverse || ix == 1 { seq - 1 - step } else { step }
     }
 }

@@ -9,7 +9,7 @@ use crate::{Case, F};
 /// Recurrent networks, with weights that are known and that are not; all their outputs are results of the graph.
 pub fn all() -> Vec<Case> {
     use pointwise::Unary as U;
-    use recurrent::{Cell, Reset, Sweep};
+    use recurrent::{Cell, Direction, Reset};
     let cells = [
         Cell::LSTM,
         Cell::Lstm { activation: [U::HardSigmoid { alpha: 0.2, beta: 0.5 }, U::Tanh, U::Softsign], peepholes: true },
@@ -25,9 +25,9 @@ pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for (ix, [seq, batch, units]) in shapes.into_iter().enumerate() {
         for (number, cell) in cells.iter().enumerate() {
-            let sweep = [Sweep::Forward, Sweep::Reverse, Sweep::Both][(ix + number) % 3];
-            let (d, columns) = (sweep.directions(), cell.gates() * units);
-            let op = Recurrent { cell: cell.clone(), sweep };
+            let direction = [Direction::Forward, Direction::Reverse, Direction::Bidirectional][(ix + number) % 3];
+            let (d, columns) = (direction.count(), cell.gates() * units);
+            let op = Recurrent { cell: cell.clone(), direction };
             let name = format!("{op:?} {seq} x {batch} x {units}");
             let mut graph = Graph::new(&name);
             let mut ids = vec![graph.add_input("gates", F, Shape::from([seq, batch, d * columns]))];

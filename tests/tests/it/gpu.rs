@@ -13,7 +13,7 @@ use ir::Graph;
 use ir::ops::Recurrent;
 use lower::cuda::assemble;
 use plan::{DeviceCode, Operand, Place, Plan};
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 use types::{Bytes, DType, Tensor};
 use weights::npy;
 
@@ -289,9 +289,9 @@ fn recurrent() -> Graph {
     let gates = input(&mut graph, "gates", &[3, 2, 3 * 9]);
     let start = input(&mut graph, "start", &[1, 2, 9]);
     let (lstm_weight, gru_weight) = (known(&mut graph, "lstm", &[2, 44, 11]), known(&mut graph, "gru", &[1, 27, 9]));
-    let lstm = Recurrent { cell: Cell::LSTM, sweep: Sweep::Both };
+    let lstm = Recurrent { cell: Cell::LSTM, direction: Direction::Bidirectional };
     let lstm = graph.add(lstm.into(), &[x, lstm_weight, h, c], types::Scope::new("lstm")).expect("it is accepted");
-    let gru = Recurrent { cell: Cell::gru(Reset::BeforeProduct), sweep: Sweep::Reverse };
+    let gru = Recurrent { cell: Cell::gru(Reset::BeforeProduct), direction: Direction::Reverse };
     let gru = graph.add(gru.into(), &[gates, gru_weight, start], types::Scope::new("gru")).expect("it is accepted");
     let outputs = lstm.into_iter().chain(gru).enumerate().map(|(ix, value)| (format!("y{ix}"), value));
     graph.set_outputs(outputs.collect());

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 
 use crate::gemm::tile::{Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
 use crate::gemm::weight_panels::Weights;
@@ -36,7 +36,7 @@ pub struct Recurrent {
     /// The cell.
     pub cell: Cell,
     /// Direction of the walk over the sequence.
-    pub sweep: Sweep,
+    pub direction: Direction,
     /// Sequence length.
     pub seq: usize,
     /// Batch size.
@@ -62,7 +62,7 @@ impl Recurrent {
     /// # Panics
     /// If `weight` has another number of elements.
     pub fn pack(&self, weight: &[f32]) -> Vec<f32> {
-        let (directions, gates) = (self.sweep.directions(), self.cell.gates());
+        let (directions, gates) = (self.direction.count(), self.cell.gates());
         assert_eq!(weight.len(), directions * gates * self.units * self.units, "the weights have the kernel's shape");
         let mut packed = vec![0.0; directions * gates * self.blocks() * LANES * self.units];
         self.pack_into(weight, &mut packed);
@@ -71,7 +71,7 @@ impl Recurrent {
 
     fn pack_into(&self, weight: &[f32], packed: &mut [f32]) {
         let mut cells = packed.iter_mut();
-        for direction in 0..self.sweep.directions() {
+        for direction in 0..self.direction.count() {
             for gates in (0..self.phases().len()).map(|phase| self.gates(phase)) {
                 for block in 0..self.blocks() {
                     for first in gates.clone().step_by(TILE_GATES) {
@@ -113,7 +113,7 @@ impl Recurrent {
 
     /// Parts into which each step of a direction is divided.
     fn parts(&self, threads: usize) -> usize {
-        let directions = self.sweep.directions();
+        let directions = self.direction.count();
         let products = (self.cell.gates() * self.units * self.units).saturating_mul(self.batch);
         let most = (products / PART_PRODUCTS).min(self.blocks()).min(PARTS_MAX / directions);
         threads.div_ceil(directions).min(most).max(1)
@@ -124,7 +124,7 @@ impl KernelFn for Recurrent {
     const NAME: &'static str = "recurrent";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
-        let (directions, gates) = (self.sweep.directions(), self.cell.gates());
+        let (directions, gates) = (self.direction.count(), self.cell.gates());
         let padded = self.units.checked_next_multiple_of(LANES);
         let packed = padded.and_then(|padded| product(&[directions, gates, padded, self.units]));
         let plain = product(&[directions, gates, self.units, self.units]);
@@ -181,15 +181,15 @@ impl KernelFn for Recurrent {
             between: SharedMut::new(between),
         };
         let stages = self.seq * self.phases().len();
-        let stages = Phases { chains: self.sweep.directions(), parts: self.parts(pool.threads()), phases: stages };
+        let stages = Phases { chains: self.direction.count(), parts: self.parts(pool.threads()), phases: stages };
         run_phases(pool, stages, &|direction, part, stage| {
             let blocks = |part: usize| part * self.blocks() / stages.parts;
             walk.stage(direction, stage, blocks(part)..blocks(part + 1));
         });
         let state = self.batch * self.units;
         for (direction, h) in h.chunks_exact_mut(state).enumerate() {
-            let position = self.sweep.position(direction, self.seq - 1, self.seq);
-            h.copy_from_slice(&y[(position * self.sweep.directions() + direction) * state..][..state]);
+            let position = self.direction.position(direction, self.seq - 1, self.seq);
+            h.copy_from_slice(&y[(position * self.direction.count() + direction) * state..][..state]);
         }
     }
 }
@@ -229,12 +229,12 @@ impl Walk<'_> {
         let phases = kernel.phases();
         let (step, phase) = (stage / phases.len(), stage % phases.len());
         let gates = kernel.gates(phase);
-        let position = kernel.sweep.position(direction, step, kernel.seq);
+        let position = kernel.direction.position(direction, step, kernel.seq);
         let state = kernel.batch * kernel.units;
         let x = match phase {
             0 => self.state(direction, step),
             // SAFETY: the reset states were written in the previous phase, and no part writes them in this one.
-            _ => unsafe { self.between.shared_part((kernel.sweep.directions() + direction) * state, state) },
+            _ => unsafe { self.between.shared_part((kernel.direction.count() + direction) * state, state) },
         };
         // Odd steps walk the blocks backwards, so that the weights read last, which are still in the L1 cache, come
         // first.
@@ -262,9 +262,9 @@ impl Walk<'_> {
         if step == 0 {
             return &self.first_h[direction * state..][..state];
         }
-        let position = kernel.sweep.position(direction, step - 1, kernel.seq);
+        let position = kernel.direction.position(direction, step - 1, kernel.seq);
         // SAFETY: it was written in the previous step, and no part writes that position in this one.
-        unsafe { self.y.shared_part((position * kernel.sweep.directions() + direction) * state, state) }
+        unsafe { self.y.shared_part((position * kernel.direction.count() + direction) * state, state) }
     }
 
     /// `sums[row * gates + gate]`: rows of `x` times the gates' weights of a block.
@@ -340,8 +340,8 @@ struct Cells<'a> {
 impl<'a> Cells<'a> {
     #[inline(always)]
     fn new(walk: &'a Walk<'a>, place: &Place, row: usize) -> Cells<'a> {
-        let Recurrent { cell, sweep, batch, units, .. } = walk.kernel;
-        let (directions, direction) = (sweep.directions(), place.direction);
+        let Recurrent { cell, direction, batch, units, .. } = walk.kernel;
+        let (directions, direction) = (direction.count(), place.direction);
         let unit = place.block * LANES;
         Cells {
             walk,

@@ -8,7 +8,7 @@ use prestow_cpu::{
     Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 use types::{DType, HeadOrder, Random};
 
 use crate::guarded::{Guarded, Touch};
@@ -324,7 +324,7 @@ fn kernel(random: &mut Random) -> Kernel {
             ];
             Recurrent {
                 cell: pick(random, &cells),
-                sweep: pick(random, &[Sweep::Forward, Sweep::Reverse, Sweep::Both]),
+                direction: pick(random, &[Direction::Forward, Direction::Reverse, Direction::Bidirectional]),
                 seq: number(random),
                 batch: number(random),
                 units: if random.below(3) == 0 { random.below(70) as usize } else { number(random) },

@@ -3,7 +3,7 @@
 use prestow_cpu::{Isa, Pool, Recurrent, Weights};
 use types::Random;
 use types::pointwise::Unary;
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 
 use crate::common::{cases, pools, run_over};
 
@@ -18,8 +18,8 @@ struct Case {
 
 impl Case {
     fn new(kernel: Recurrent, random: &mut Random) -> Case {
-        let Recurrent { cell, sweep, seq, batch, units, .. } = &kernel;
-        let columns = sweep.directions() * cell.gates() * units;
+        let Recurrent { cell, direction, seq, batch, units, .. } = &kernel;
+        let columns = direction.count() * cell.gates() * units;
         // Rows of the weights have length 1, so that gates neither saturate nor stay constant.
         let bound = (3.0 / (*units).max(1) as f32).sqrt();
         let mut numbers =
@@ -27,24 +27,24 @@ impl Case {
         Case {
             gates: numbers(seq * batch * columns, 2.0),
             weight: numbers(columns * units, bound),
-            h: numbers(sweep.directions() * batch * units, 1.0),
-            c: numbers(sweep.directions() * batch * units, 2.0),
-            extra: numbers(sweep.directions() * cell.extras() * units, 1.0),
+            h: numbers(direction.count() * batch * units, 1.0),
+            c: numbers(direction.count() * batch * units, 2.0),
+            extra: numbers(direction.count() * cell.extras() * units, 1.0),
             kernel,
         }
     }
 
     /// The states after all steps, the last `h` and the last `c`.
     fn want(&self) -> Vec<Vec<f64>> {
-        let Recurrent { cell, sweep, seq, batch, units, .. } = &self.kernel;
-        let (directions, n_gates, units) = (sweep.directions(), cell.gates(), *units);
+        let Recurrent { cell, direction, seq, batch, units, .. } = &self.kernel;
+        let (directions, n_gates, units) = (direction.count(), cell.gates(), *units);
         let wide = |items: &[f32]| items.iter().map(|&item| f64::from(item)).collect::<Vec<f64>>();
         let (gates, weight, extra) = (wide(&self.gates), wide(&self.weight), wide(&self.extra));
         let (mut h, mut c) = (wide(&self.h), wide(&self.c));
         let mut y = vec![0.0; seq * h.len()];
         for (direction, row) in (0..directions).flat_map(|direction| (0..*batch).map(move |row| (direction, row))) {
             for step in 0..*seq {
-                let backwards = direction == 1 || *sweep == Sweep::Reverse;
+                let backwards = direction == 1 || self.kernel.direction == Direction::Reverse;
                 let position = if backwards { seq - 1 - step } else { step };
                 let state = (direction * batch + row) * units;
                 let old = h[state..state + units].to_vec();
@@ -133,9 +133,9 @@ fn recurrent_cells_match_their_formulas() {
     );
     for (ix, [seq, batch, units]) in shapes.into_iter().enumerate() {
         for (number, cell) in cells().into_iter().enumerate() {
-            let sweep = [Sweep::Forward, Sweep::Reverse, Sweep::Both][(ix + number) % 3];
+            let direction = [Direction::Forward, Direction::Reverse, Direction::Bidirectional][(ix + number) % 3];
             let weights = [Weights::Packed, Weights::Dynamic][(ix / 2 + number) % 2];
-            let kernel = Recurrent { cell, sweep, seq, batch, units, weights };
+            let kernel = Recurrent { cell, direction, seq, batch, units, weights };
             let case = Case::new(kernel, &mut random);
             let want = case.want();
             let mut first: Option<(Isa, Vec<Vec<f32>>)> = None;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 use types::{DType, Shape, Tensor};
 
 use super::common::{arity, f32_only, from_f64};
@@ -27,7 +27,7 @@ pub struct Recurrent {
     /// What a step computes.
     pub cell: Cell,
     /// Which way the sequence is walked.
-    pub sweep: Sweep,
+    pub direction: Direction,
 }
 
 /// One row of a batch at one step of one direction.
@@ -93,7 +93,7 @@ impl Operator for Recurrent {
     const NAME: &'static str = "recurrent";
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
-        let (directions, n_gates) = (self.sweep.directions(), self.cell.gates());
+        let (directions, n_gates) = (self.direction.count(), self.cell.gates());
         let (memories, extras) = (usize::from(self.cell.has_memory()), self.cell.extras());
         arity(inputs, 3 + memories + usize::from(0 < extras))?;
         f32_only(inputs)?;
@@ -126,7 +126,7 @@ impl Operator for Recurrent {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let shape = inputs[0].shape();
         let (seq, batch, units) = (shape[0], shape[1], inputs[1].shape()[2]);
-        let (directions, n_gates) = (self.sweep.directions(), self.cell.gates());
+        let (directions, n_gates) = (self.direction.count(), self.cell.gates());
         let (gates, weight, mut h) = (inputs[0].to_f64(), inputs[1].to_f64(), inputs[2].to_f64());
         // Cells without a memory are given one that stays 0.
         let (mut c, extra) = match self.cell.has_memory() {
@@ -138,7 +138,7 @@ impl Operator for Recurrent {
         let mut y = vec![0.0; seq * h.len()];
         for step in 0..seq {
             for direction in 0..directions {
-                let position = self.sweep.position(direction, step, seq);
+                let position = self.direction.position(direction, step, seq);
                 for row in 0..batch {
                     let of_row = Step {
                         gates: &gates[((position * batch + row) * directions + direction) * gate_rows..][..gate_rows],
@@ -202,7 +202,7 @@ mod tests {
     /// One unit, two steps, both directions, by hand: `h' = x + h w`.
     #[test]
     fn each_direction_walks_its_way() {
-        let op = Recurrent { cell: Cell::Rnn { activation: Unary::Abs }, sweep: Sweep::Both };
+        let op = Recurrent { cell: Cell::Rnn { activation: Unary::Abs }, direction: Direction::Bidirectional };
         let gates = tensor(&[2, 1, 2], &[1.0, 10.0, 2.0, 20.0]);
         let (weight, h) = (tensor(&[2, 1, 1], &[3.0, 0.5]), tensor(&[2, 1, 1], &[1.0, 2.0]));
         let got = op.eval(&[&gates, &weight, &h]);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn operands_of_other_shapes_are_refused() {
-        let op = Recurrent { cell: Cell::LSTM, sweep: Sweep::Forward };
+        let op = Recurrent { cell: Cell::LSTM, direction: Direction::Forward };
         let ty = |shape: &[usize]| TensorType::new(DType::F32, shape);
         let fits = [ty(&[5, 2, 12]), ty(&[1, 12, 3]), ty(&[1, 2, 3]), ty(&[1, 2, 3])];
         let outputs = op.infer(&fits.iter().collect::<Vec<_>>()).expect("they fit");

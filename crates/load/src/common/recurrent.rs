@@ -2,7 +2,7 @@
 
 use ir::{Refusal, ops};
 use types::pointwise::Binary;
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 use types::{DType, Shape, Tensor};
 
 use super::{ImportedNode, NodeResult, Operand, refuse};
@@ -10,7 +10,7 @@ use super::{ImportedNode, NodeResult, Operand, refuse};
 /// A network and its weights, gates in the order of [`Cell`]. All `f32`.
 pub(crate) struct Network {
     pub(crate) cell: Cell,
-    pub(crate) sweep: Sweep,
+    pub(crate) direction: Direction,
     /// `[seq, batch, in]`
     pub(crate) x: Operand,
     /// `[d, g u, in]`, of the input.
@@ -43,7 +43,7 @@ impl Network {
         let ([seq, batch, inputs], [_, _, units]) = (&x[..], &r[..]) else {
             refuse!("{x} and {r} do not both have three dimensions");
         };
-        let (directions, rows) = (self.sweep.directions(), self.cell.gates().saturating_mul(*units));
+        let (directions, rows) = (self.direction.count(), self.cell.gates().saturating_mul(*units));
         for (got, want) in
             [(w, Shape::from([directions, rows, *inputs])), (r.clone(), Shape::from([directions, rows, *units]))]
         {
@@ -67,7 +67,7 @@ impl<N> ImportedNode<'_, N> {
         }
         operands.extend(network.peepholes);
         operands.extend(own);
-        self.apply_all(ops::Recurrent { cell: network.cell, sweep: network.sweep }, &operands)
+        self.apply_all(ops::Recurrent { cell: network.cell, direction: network.direction }, &operands)
     }
 
     /// What is added to the input product, `[d g u]`, and the bias that a GRU's candidate adds later, `[d, u]`. Nearly

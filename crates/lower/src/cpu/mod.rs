@@ -15,7 +15,7 @@ use cpu::{Kernel, Level, StorageType, Weights};
 use ir::ops::{PadMode, ReduceKind, ResizeMode};
 use ir::{Graph, HalfSupport, Node, NodeId, Op, Reuse, TensorType, ValueId};
 use smallvec::SmallVec;
-use types::recurrent::Sweep;
+use types::recurrent::Direction;
 use types::{Bytes, DType, Element, Layout, Shape, Tensor, each_data};
 
 use crate::{Call, CallInput, LowerError, Pack, Target};
@@ -428,7 +428,7 @@ fn recurrent(node: &View, op: &ir::ops::Recurrent) -> Call {
     let (gates, units) = (&node.input(0).shape, node.input(1).shape[2]);
     let kernel = cpu::Recurrent {
         cell: op.cell.clone(),
-        sweep: op.sweep,
+        direction: op.direction,
         seq: gates[0],
         batch: gates[1],
         units,
@@ -436,10 +436,10 @@ fn recurrent(node: &View, op: &ir::ops::Recurrent) -> Call {
     };
     let packing = kernel.clone();
     let inputs = node.with_weights(move |items| packing.pack(items));
-    let way = match op.sweep {
-        Sweep::Forward => "",
-        Sweep::Reverse => " reverse",
-        Sweep::Both => " both ways",
+    let way = match op.direction {
+        Direction::Forward => "",
+        Direction::Reverse => " reverse",
+        Direction::Bidirectional => " both ways",
     };
     let label = format!("{} {} steps x {} x {units}{way}", op.cell.name(), gates[0], gates[1]);
     call(kernel, label, inputs)

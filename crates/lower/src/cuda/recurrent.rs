@@ -3,7 +3,7 @@
 
 use ir::ops::Recurrent;
 use types::Bytes;
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 
 use super::text::unary;
 use super::{Emitted, GRID_MAX, THREADS, Template, View, call};
@@ -15,7 +15,7 @@ const UNITS: usize = THREADS as usize / 32;
 pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String> {
     node.all_f32()?;
     let (shape, units) = (&node.input(0).shape, node.input(1).shape[2]);
-    let (seq, batch, directions) = (shape[0], shape[1], op.sweep.directions());
+    let (seq, batch, directions) = (shape[0], shape[1], op.direction.count());
     if seq * batch * units == 0 {
         return Err("its kernel has no empty sequences, batches or states".into());
     }
@@ -28,7 +28,7 @@ pub(super) fn recurrent(node: &View, op: &Recurrent) -> Result<Vec<Call>, String
         1 => "    const int step = (int)turn;\n".to_string(),
         _ => format!("    const int step = (int)turn / {phases}, phase = (int)turn % {phases};\n"),
     };
-    let (gates, reverse) = (op.cell.gates(), op.sweep == Sweep::Reverse);
+    let (gates, reverse) = (op.cell.gates(), op.direction == Direction::Reverse);
     let body = format!(
         "{steps}    const Walk<{seq}, {batch}, {directions}, {units}, {gates}, {reverse}> at = {{step}};\n    if ({units} <= \
          at.unit) return;\n    const float* h = at.before(a2, y0);\n{body}    y0[at.result(step) + at.unit] = next;\n    if \

@@ -3,7 +3,7 @@
 
 use ir::ops::Recurrent;
 use ir::{Op, ValueId};
-use types::recurrent::{Cell, Sweep};
+use types::recurrent::{Cell, Direction};
 use types::{Scope, Shape, Tensor};
 
 use crate::builder::transposed;
@@ -30,7 +30,7 @@ impl Layer {
 }
 
 /// The weights of one direction, gates in MXNet's order.
-pub(crate) struct Direction {
+pub(crate) struct DirectionWeights {
     /// `[g u, in]`
     input: Tensor,
     /// `[g u, u]`
@@ -39,12 +39,17 @@ pub(crate) struct Direction {
     biases: [Tensor; 2],
 }
 
-impl Direction {
+impl DirectionWeights {
     /// The parameters `{name}_i2h_weight` and so on.
-    pub(crate) fn take(b: &mut Builder, name: &str, layer: &Layer, inputs: usize) -> Result<Direction, ZooError> {
+    pub(crate) fn take(
+        b: &mut Builder,
+        name: &str,
+        layer: &Layer,
+        inputs: usize,
+    ) -> Result<DirectionWeights, ZooError> {
         let (rows, units) = (layer.rows(), layer.units);
         let weight = |fan_in: usize| Init::Weight { fan_in };
-        Ok(Direction {
+        Ok(DirectionWeights {
             input: b.take(&format!("{name}_i2h_weight"), [rows, inputs], weight(inputs))?,
             state: b.take(&format!("{name}_h2h_weight"), [rows, units], weight(units))?,
             biases: [
@@ -65,7 +70,7 @@ pub(crate) fn bidirectional(
     x: ValueId,
     name: &str,
     layer: &Layer,
-    directions: &[Direction; 2],
+    directions: &[DirectionWeights; 2],
     closed: Option<ValueId>,
 ) -> Result<ValueId, ZooError> {
     let shape = b.shape(x).clone();
@@ -100,7 +105,7 @@ pub(crate) fn bidirectional(
     if layer.cell.has_memory() {
         operands.push(zeros);
     }
-    let op = Op::from(Recurrent { cell: layer.cell.clone(), sweep: Sweep::Both });
+    let op = Op::from(Recurrent { cell: layer.cell.clone(), direction: Direction::Bidirectional });
     let scope = Scope::new(name);
     let outputs = b.graph.add(op, &operands, scope.clone()).map_err(|refusal| ZooError::Refused { scope, refusal })?;
     let y = b.transpose(outputs[0], &[0, 2, 1, 3], &format!("{name}_batch_first"))?;
@@ -125,7 +130,7 @@ pub(crate) fn fused(
     let (mut weights, mut biases) = flat.split_at(weights);
     let mut x = x;
     for (ix, width) in widths.into_iter().enumerate() {
-        let directions = [0, 1].map(|_| Direction {
+        let directions = [0, 1].map(|_| DirectionWeights {
             input: cut(&mut weights, [rows, width]),
             state: cut(&mut weights, [rows, units]),
             biases: [cut(&mut biases, [rows]), cut(&mut biases, [rows])],
@@ -144,7 +149,11 @@ fn cut(from: &mut &[f32], shape: impl Into<Shape>) -> Tensor {
 }
 
 /// The rows of both directions, gates in our order.
-fn gates_in_order(layer: &Layer, directions: &[Direction; 2], part: impl Fn(&Direction) -> &Tensor) -> Vec<f32> {
+fn gates_in_order(
+    layer: &Layer,
+    directions: &[DirectionWeights; 2],
+    part: impl Fn(&DirectionWeights) -> &Tensor,
+) -> Vec<f32> {
     let mut out = Vec::new();
     for direction in directions {
         let items: &[f32] = part(direction).as_slice().expect("`Weights::take` gives f32");

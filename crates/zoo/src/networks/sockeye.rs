@@ -8,7 +8,7 @@ use ir::ValueId;
 use ir::ops::{Binary, Cast, Compare};
 use types::{DType, Shape, Tensor, pointwise};
 
-use super::recurrent::{self, Direction, Layer};
+use super::recurrent::{self, DirectionWeights, Layer};
 use super::transformer::NEVER;
 use crate::{Builder, ZooError};
 
@@ -67,8 +67,8 @@ fn encode(b: &mut Builder, source: ValueId, present: ValueId, sizes: Sizes) -> R
     let closed = b.reshape(closed, [length, batch, 1], "source_closed")?;
     let layer = Layer::lstm(sizes.hidden / 2);
     let directions = [
-        Direction::take(b, "encoder_birnn_forward_l0", &layer, sizes.embed)?,
-        Direction::take(b, "encoder_birnn_reverse_l0", &layer, sizes.embed)?,
+        DirectionWeights::take(b, "encoder_birnn_forward_l0", &layer, sizes.embed)?,
+        DirectionWeights::take(b, "encoder_birnn_reverse_l0", &layer, sizes.embed)?,
     ];
     let x = recurrent::bidirectional(b, x, "encoder_birnn", &layer, &directions, Some(closed))?;
     let states = b.transpose(x, &[1, 0, 2], "encoder_batch_first")?;

@@ -4,7 +4,7 @@ use ir::Refusal;
 use ir::ops::{Concat, Slice};
 use types::Shape;
 use types::pointwise::Unary;
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 
 use crate::common::{Network, NodeResult, Operand, refuse};
 use crate::mxnet::node::ImportedNode;
@@ -32,7 +32,7 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
         "rnn_relu" => (Cell::Rnn { activation: Unary::Relu }, &[0]),
         other => refuse!("attribute `mode` is `{other}`"),
     };
-    let sweep = if node.flag("bidirectional")? { Sweep::Both } else { Sweep::Forward };
+    let direction = if node.flag("bidirectional")? { Direction::Bidirectional } else { Direction::Forward };
     let (units, layers) = (node.count("state_size")?, node.count("num_layers")?);
     let with_states = node.flag("state_outputs")?;
     let [mut x, parameters, h] = node.inputs()?;
@@ -40,7 +40,7 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
     let &[seq, batch, mut inputs] = &node.shape(x)[..] else {
         refuse!("input {} does not have three dimensions", node.shape(x))
     };
-    let directions = sweep.directions();
+    let directions = direction.count();
     let rows = cell.gates().saturating_mul(units);
     let weights = |inputs: usize| directions.saturating_mul(rows).saturating_mul(inputs.saturating_add(units));
     let first_bias = (1..layers)
@@ -75,7 +75,7 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
             None => None,
         };
         let network =
-            Network { cell: cell.clone(), sweep, x, w, r, biases: Some(biases), h: Some(h), c, peepholes: None };
+            Network { cell: cell.clone(), direction, x, w, r, biases: Some(biases), h: Some(h), c, peepholes: None };
         let yielded = node.recurrent(network)?;
         // `[seq, d, batch, u]` to `[seq, batch, d u]`.
         let y = node.transpose(yielded[0], &[0, 2, 1, 3])?;

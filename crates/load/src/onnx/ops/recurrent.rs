@@ -3,7 +3,7 @@
 use ir::{Refusal, ops};
 use types::DType;
 use types::pointwise::Unary;
-use types::recurrent::{Cell, Reset, Sweep};
+use types::recurrent::{Cell, Direction, Reset};
 
 use crate::common::{Network, NodeResult, Operand, refuse};
 use crate::onnx::node::ImportedNode;
@@ -59,10 +59,10 @@ fn activation(name: &str) -> Result<Unary, Refusal> {
 
 /// `X, W, R, B, sequence_lens, initial_h, initial_c, P` to `Y, Y_h, Y_c`; GRU and RNN have the first six and two.
 fn recurrent(node: &mut ImportedNode, cell: Cell) -> NodeResult {
-    let sweep = match node.text_or("direction", "forward") {
-        "forward" => Sweep::Forward,
-        "reverse" => Sweep::Reverse,
-        "bidirectional" => Sweep::Both,
+    let direction = match node.text_or("direction", "forward") {
+        "forward" => Direction::Forward,
+        "reverse" => Direction::Reverse,
+        "bidirectional" => Direction::Bidirectional,
         other => refuse!("direction `{other}` does not exist"),
     };
     if node.float("clip")?.is_some() {
@@ -92,7 +92,7 @@ fn recurrent(node: &mut ImportedNode, cell: Cell) -> NodeResult {
     };
     let (h, c) = (state(node, h)?, state(node, c)?);
     let biases = biases(node)?;
-    let mut yielded = node.recurrent(Network { cell, sweep, x, w, r, biases, h, c, peepholes })?;
+    let mut yielded = node.recurrent(Network { cell, direction, x, w, r, biases, h, c, peepholes })?;
     for (ix, output) in yielded.iter_mut().enumerate() {
         if batch_first {
             let order: &[usize] = if ix == 0 { &[2, 0, 1, 3] } else { &[1, 0, 2] };
