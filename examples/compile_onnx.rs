@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let batch = arguments.next().map(|text| text.to_string_lossy().parse()).transpose()?;
 
     let bytes = std::fs::read(&path)?;
-    let model = prestow::load_onnx(&bytes, &onnx::Options { batch, ..onnx::Options::default() })?;
+    let external = path.parent().map(onnx::Directory);
+    let external = external.as_ref().map(|directory| directory as &dyn onnx::ExternalData);
+    let model = prestow::load_onnx(&bytes, external, &onnx::Options { batch, ..onnx::Options::default() })?;
     let compiled = prestow::compile(model, &CpuTarget::new(), None)?;
     let plan = &compiled.plan;
     println!(

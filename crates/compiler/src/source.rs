@@ -1,33 +1,38 @@
-//! Where models come from: the zoo by name, with weights from a seed or a file, or a file of ONNX or MXNet.
+//! Sources of models: networks of the zoo by name, with weights from a seed or a file; ONNX and MXNet models, from files or
+//! from memory.
+//!
+//! [`load`] takes a [`Request`] with names and paths. [`load_onnx`] and [`load_mxnet`] take bytes and do no I/O of their own.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ir::TensorType;
+use ir::{Graph, TensorType};
+use load::onnx::{Directory, ExternalData};
+use load::{mxnet, onnx};
 use types::{Shape, Tensor};
 use zoo::{Named, Names, Seeded, ZooError};
 
 use crate::Model;
 
-/// What to load.
+/// A model to load.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The name of a network of the zoo, or the path of an ONNX file or of MXNet's `NET-symbol.json`.
     pub model: String,
     /// The arrays of an MXNet symbol, `NET-0000.params`.
     pub params: Option<PathBuf>,
-    /// The first extent of the inputs, where it is open.
+    /// The first extent of the inputs if it is dynamic.
     pub batch: Option<usize>,
     /// Shapes of inputs by name.
     pub shapes: BTreeMap<String, Shape>,
-    /// Inputs of an ONNX file that are numbers known already.
+    /// Values of inputs of an ONNX file that become constants.
     pub fixed: BTreeMap<String, f64>,
-    /// Where a network of the zoo gets its weights.
+    /// The weights of a network of the zoo.
     pub weights: Weights,
-    /// A list of names for a file of weights that calls its tensors otherwise ([`zoo::Names`]).
+    /// A list that maps the tensor names of a weights file to those of the network ([`zoo::Names`]).
     pub names: Option<PathBuf>,
-    /// Whether trained weights, preprocessing and class names come from `data`.
+    /// Whether to use trained weights, preprocessing and class names from `data`.
     pub pretrained: bool,
     /// The folder of public data.
     pub data: PathBuf,
@@ -50,12 +55,30 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Whether there are flags about weights that files have themselves.
-    fn has_weights(&self) -> bool {
-        self.weights != Weights::default() || self.names.is_some()
+    /// Those of `fields` that differ from their defaults.
+    fn given(&self, fields: &[Field]) -> Vec<Field> {
+        let is_given = |field: &Field| match field {
+            Field::Batch => self.batch.is_some(),
+            Field::Shapes => !self.shapes.is_empty(),
+            Field::Fixed => !self.fixed.is_empty(),
+            Field::Params => self.params.is_some(),
+            Field::Weights => self.weights != Weights::default(),
+            Field::Names => self.names.is_some(),
+            Field::Pretrained => self.pretrained,
+            Field::Data => self.data != Request::default().data,
+        };
+        fields.iter().copied().filter(is_given).collect()
     }
 
-    /// The model's name without folder and extension: what its executable is called.
+    /// Refuses `fields` with a reason.
+    fn refuse(&self, fields: &[Field], reason: &str) -> Result<(), SourceError> {
+        match self.given(fields) {
+            given if given.is_empty() => Ok(()),
+            given => Err(SourceError::Conflict { reason: reason.into(), given }),
+        }
+    }
+
+    /// The model's name without folder and extension, which is also the name of its executable.
     pub fn name(&self) -> String {
         if zoo::is_in_collection(&self.model) {
             return self.model.replace('/', "-");
@@ -67,10 +90,10 @@ impl Request {
     }
 }
 
-/// Where weights come from.
+/// A source of weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weights {
-    /// Made up.
+    /// Pseudorandom weights.
     Seed(u64),
     /// A safetensors, npz, pth, params or pickle file.
     File(PathBuf),
@@ -82,24 +105,91 @@ impl Default for Weights {
     }
 }
 
-/// Why there is no model. All of it is about what the caller gave.
+/// A field of [`Request`], for messages of a program whose users know the fields by other names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields of `Request` are documented")]
+pub enum Field {
+    Batch,
+    Shapes,
+    Fixed,
+    Params,
+    Weights,
+    Names,
+    Pretrained,
+    Data,
+}
+
+/// A change of the [`Request`] that avoids an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Set a field to a value such as this one.
+    Set(Field, String),
+    /// Leave a field at its default.
+    Remove(Field),
+}
+
+/// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum SourceError {
-    #[error("cannot read `{path}`: {error}{hint}")]
-    Io { path: String, error: std::io::Error, hint: &'static str },
+    #[error("cannot read `{path}`: {error}")]
+    Io { path: String, error: std::io::Error },
+    #[error("cannot read `{path}`: {error}; `cargo xtask fetch` downloads the public data")]
+    PublicData { path: String, error: std::io::Error },
     #[error("`{path}`: {error}")]
-    Onnx { path: String, error: Box<load::onnx::LoadError> },
+    Onnx { path: String, error: Box<onnx::LoadError> },
     #[error("`{path}`: {error}")]
-    Mxnet { path: String, error: Box<load::mxnet::LoadError> },
+    Mxnet { path: String, error: Box<mxnet::LoadError> },
     #[error(transparent)]
     Weights(#[from] weights::WeightsError),
     #[error("{0}")]
     Zoo(Box<ZooError>),
-    #[error("`{path}` has tensors that `{network}` does not use: {names}; is it another network's file?")]
+    #[error("`{path}` has tensors that `{network}` does not use: {names}; is it the file of another network?")]
     Unused { path: String, network: String, names: String },
-    #[error("{0}")]
-    Use(String),
+    #[error("`{model}` is an MXNet symbol, which requires the file of its arrays")]
+    NoParams { model: String },
+    #[error("a list of tensor names requires a file of weights")]
+    NamesWithoutWeights,
+    #[error("no trained weights for `{model}`; there are some for {pretrained}")]
+    NotPretrained { model: String, pretrained: String },
+    #[error("{reason}")]
+    Conflict { reason: String, given: Vec<Field> },
+}
+
+impl SourceError {
+    /// Changes of the request that avoid the error: alternatives to set, or fields to remove together.
+    pub fn remedies(&self) -> Vec<Remedy> {
+        let shape = |input: &str, example: &str| Remedy::Set(Field::Shapes, format!("{input}={example}"));
+        match self {
+            SourceError::PublicData { .. } => vec![Remedy::Set(Field::Data, "DIR".into())],
+            SourceError::NoParams { .. } => vec![Remedy::Set(Field::Params, "NET-0000.params".into())],
+            SourceError::NamesWithoutWeights => vec![Remedy::Set(Field::Weights, "FILE".into())],
+            SourceError::Conflict { given, .. } => given.iter().copied().map(Remedy::Remove).collect(),
+            SourceError::Onnx { error, .. } => match &**error {
+                onnx::LoadError::UnboundDimension(unbound) => {
+                    let mut remedies: Vec<Remedy> = Vec::new();
+                    for unbound in unbound {
+                        let remedy = shape(&unbound.input, &unbound.example);
+                        if !remedies.contains(&remedy) {
+                            remedies.push(remedy);
+                        }
+                    }
+                    if unbound.iter().all(|unbound| unbound.is_batch) {
+                        remedies.push(Remedy::Set(Field::Batch, "N".into()));
+                    }
+                    remedies
+                }
+                _ => Vec::new(),
+            },
+            SourceError::Mxnet { error, .. } => match &**error {
+                mxnet::LoadError::Unknown(variables) => {
+                    variables.iter().map(|variable| shape(&variable.name, "1x3x224x224")).collect()
+                }
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl From<ZooError> for SourceError {
@@ -108,12 +198,12 @@ impl From<ZooError> for SourceError {
     }
 }
 
-/// A row of the list of networks.
+/// A network of the zoo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The name.
     pub name: &'static str,
-    /// What people call it.
+    /// Its usual name.
     pub title: &'static str,
     /// Learned parameters.
     pub parameters: u64,
@@ -125,7 +215,7 @@ pub struct Listed {
     pub pretrained: bool,
 }
 
-/// The networks that have a name.
+/// The networks of the zoo.
 pub fn models() -> Vec<Listed> {
     let input = |input: &zoo::Input| {
         (input.name, TensorType { dtype: input.dtype, shape: [&[1], input.shape].concat().into_iter().collect() })
@@ -144,10 +234,11 @@ pub fn models() -> Vec<Listed> {
 /// Loads a model.
 ///
 /// # Errors
-/// A file or name that is not there or not right, or flags that do not go with the model.
+/// If a file cannot be read or is not valid, if the zoo has no such network, or if fields of the request do not apply to
+/// the model.
 pub fn load(request: &Request) -> Result<Model, SourceError> {
-    if !request.fixed.is_empty() && (!is_file(&request.model) || is_symbol(&request.model)) {
-        return Err(SourceError::Use("--fix goes with an ONNX file".into()));
+    if !is_file(&request.model) || is_symbol(&request.model) {
+        request.refuse(&[Field::Fixed], "constant inputs are supported for ONNX files only")?;
     }
     let mut model = match (is_file(&request.model), request.pretrained) {
         (true, _) if is_symbol(&request.model) => from_mxnet(request)?,
@@ -159,6 +250,35 @@ pub fn load(request: &Request) -> Result<Model, SourceError> {
     Ok(model)
 }
 
+/// Loads an ONNX model from memory. `external` is required if the model keeps tensors in other files.
+///
+/// # Errors
+/// As [`onnx::load`].
+pub fn load_onnx(
+    bytes: &[u8],
+    external: Option<&dyn ExternalData>,
+    options: &onnx::Options,
+) -> Result<Model, onnx::LoadError> {
+    onnx::load(bytes, external, options).map(Model::from)
+}
+
+/// Loads an MXNet symbol and its arrays from memory: the bytes of `NET-symbol.json` and `NET-0000.params`. Errors name the
+/// two files `symbol` and `params`.
+///
+/// # Errors
+/// As [`mxnet::load`] and [`weights::read`].
+pub fn load_mxnet(symbol: &[u8], params: &[u8], options: &mxnet::Options) -> Result<Model, SourceError> {
+    let arrays = weights::read("params", params)?;
+    let graph = mxnet::load(symbol, arrays, options);
+    graph.map(Model::from).map_err(|error| SourceError::Mxnet { path: "symbol".into(), error: Box::new(error) })
+}
+
+impl From<Graph> for Model {
+    fn from(graph: Graph) -> Model {
+        Model { graph, preprocess: None, labels: Vec::new() }
+    }
+}
+
 fn is_file(model: &str) -> bool {
     model.ends_with(".onnx") || is_symbol(model) || model.contains(['/', '\\']) && !zoo::is_in_collection(model)
 }
@@ -167,57 +287,54 @@ fn is_symbol(model: &str) -> bool {
     model.ends_with(".json")
 }
 
-fn read(path: &Path, hint: &'static str) -> Result<Vec<u8>, SourceError> {
-    fs::read(path).map_err(|error| SourceError::Io { path: path.display().to_string(), error, hint })
+fn read(path: &Path) -> Result<Vec<u8>, SourceError> {
+    fs::read(path).map_err(|error| SourceError::Io { path: path.display().to_string(), error })
+}
+
+/// Reads a file of the folder of public data.
+fn read_public(path: &Path) -> Result<Vec<u8>, SourceError> {
+    fs::read(path).map_err(|error| SourceError::PublicData { path: path.display().to_string(), error })
 }
 
 fn from_onnx(request: &Request) -> Result<Model, SourceError> {
-    if request.pretrained || request.has_weights() || request.params.is_some() {
-        let what = "an ONNX file has its own weights; leave out --weights, --names, --params and --pretrained";
-        return Err(SourceError::Use(what.into()));
-    }
+    request.refuse(
+        &[Field::Weights, Field::Names, Field::Params, Field::Pretrained],
+        "an ONNX file has its own weights; other weights cannot be given",
+    )?;
     let path = Path::new(&request.model);
-    let bytes = read(path, "")?;
-    let options =
-        load::onnx::Options { batch: request.batch, shapes: request.shapes.clone(), fixed: request.fixed.clone() };
-    let graph = load::onnx::load(&bytes, path.parent(), &options)
-        .map_err(|error| SourceError::Onnx { path: request.model.clone(), error: Box::new(error) })?;
-    Ok(Model { graph, preprocess: None, labels: Vec::new() })
+    let bytes = read(path)?;
+    let options = onnx::Options { batch: request.batch, shapes: request.shapes.clone(), fixed: request.fixed.clone() };
+    let directory = path.parent().map(Directory);
+    let external = directory.as_ref().map(|directory| directory as &dyn ExternalData);
+    load_onnx(&bytes, external, &options)
+        .map_err(|error| SourceError::Onnx { path: request.model.clone(), error: Box::new(error) })
 }
 
 fn from_mxnet(request: &Request) -> Result<Model, SourceError> {
-    if request.pretrained || request.has_weights() {
-        let what = "an MXNet symbol has its weights from --params FILE; leave out --weights, --names and --pretrained";
-        return Err(SourceError::Use(what.into()));
-    }
-    let Some(params) = &request.params else {
-        let what = format!("`{}` has no weights; name the file that has them: --params NET-0000.params", request.model);
-        return Err(SourceError::Use(what));
-    };
-    let symbol = read(Path::new(&request.model), "")?;
-    let arrays = tensors(params, "")?;
-    let options = load::mxnet::Options { batch: request.batch, shapes: request.shapes.clone() };
-    let graph = load::mxnet::load(&symbol, arrays, &options)
-        .map_err(|error| SourceError::Mxnet { path: request.model.clone(), error: Box::new(error) })?;
-    Ok(Model { graph, preprocess: None, labels: Vec::new() })
+    request.refuse(
+        &[Field::Weights, Field::Names, Field::Pretrained],
+        "an MXNet symbol has its weights in the file of its arrays; other weights cannot be given",
+    )?;
+    let Some(params) = &request.params else { return Err(SourceError::NoParams { model: request.model.clone() }) };
+    let symbol = read(Path::new(&request.model))?;
+    let arrays = tensors(params, &read(params)?)?;
+    let options = mxnet::Options { batch: request.batch, shapes: request.shapes.clone() };
+    let graph = mxnet::load(&symbol, arrays, &options);
+    graph.map(Model::from).map_err(|error| SourceError::Mxnet { path: request.model.clone(), error: Box::new(error) })
 }
 
 fn from_zoo(request: &Request) -> Result<Model, SourceError> {
-    if request.params.is_some() {
-        let what = "--params goes with an MXNet symbol; a network of the zoo has its weights from --weights FILE";
-        return Err(SourceError::Use(what.into()));
-    }
+    request.refuse(
+        &[Field::Params],
+        "a file of arrays is for an MXNet symbol; give a network of the zoo a file of weights",
+    )?;
     let options = zoo::Options { shapes: request.shapes.clone(), ..zoo::Options::default() };
     let batch = batch(request);
     let model = match &request.weights {
-        Weights::Seed(_) if request.names.is_some() => {
-            return Err(SourceError::Use(
-                "--names says what a file calls its tensors; name the file: --weights FILE".into(),
-            ));
-        }
+        Weights::Seed(_) if request.names.is_some() => return Err(SourceError::NamesWithoutWeights),
         Weights::Seed(seed) => zoo::build(&request.model, batch, &mut Seeded(*seed), &options)?,
         Weights::File(path) => {
-            let mut named = Named::new(names(request)?.apply(tensors(path, "")?)?);
+            let mut named = Named::new(names(request)?.apply(tensors(path, &read(path)?)?)?);
             let model = zoo::build(&request.model, batch, &mut named, &options)?;
             refuse_unused(path, &request.model, &named)?;
             model
@@ -227,37 +344,33 @@ fn from_zoo(request: &Request) -> Result<Model, SourceError> {
 }
 
 fn from_pretrained(request: &Request) -> Result<Model, SourceError> {
-    const HINT: &str = "; `cargo xtask fetch` brings it, --data DIR says where it is";
-    let known: Vec<&str> = models().iter().filter(|model| model.pretrained).map(|model| model.name).collect();
     let pretrained = zoo::pretrained(&request.model).ok_or_else(|| {
-        SourceError::Use(format!(
-            "there are no trained weights for `{}`; there are for {}",
-            request.model,
-            known.join(", ")
-        ))
+        let names: Vec<&str> = models().iter().filter(|model| model.pretrained).map(|model| model.name).collect();
+        SourceError::NotPretrained { model: request.model.clone(), pretrained: names.join(", ") }
     })?;
-    if !request.shapes.is_empty() && pretrained.pictures.is_some() {
-        return Err(SourceError::Use("a trained classifier has its own input; leave out --shape".into()));
+    if pretrained.pictures.is_some() {
+        request.refuse(&[Field::Shapes], "the input shape of a pretrained classifier cannot be chosen")?;
     }
-    let tensors = tensors(&request.data.join(pretrained.file), HINT)?;
+    let path = request.data.join(pretrained.file);
+    let tensors = tensors(&path, &read_public(&path)?)?;
     let labels = match pretrained.pictures {
-        Some(pictures) => zoo::labels(&String::from_utf8_lossy(&read(&request.data.join(pictures.labels), HINT)?))?,
+        Some(pictures) => zoo::labels(&String::from_utf8_lossy(&read_public(&request.data.join(pictures.labels))?))?,
         None => Vec::new(),
     };
     let model = pretrained.build(batch(request), tensors, request.shapes.clone())?;
     Ok(Model { graph: model.graph, preprocess: model.preprocess, labels })
 }
 
-fn tensors(path: &Path, hint: &'static str) -> Result<BTreeMap<String, Tensor>, SourceError> {
-    Ok(weights::read(&path.display().to_string(), &read(path, hint)?)?)
+fn tensors(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, SourceError> {
+    Ok(weights::read(&path.display().to_string(), bytes)?)
 }
 
 fn names(request: &Request) -> Result<Names, SourceError> {
     let Some(path) = &request.names else { return Ok(Names::default()) };
-    Ok(Names::parse(&String::from_utf8_lossy(&read(path, "")?))?)
+    Ok(Names::parse(&String::from_utf8_lossy(&read(path)?))?)
 }
 
-/// The batch, also where `--shape` states it.
+/// The batch: chosen itself, or the first extent of a chosen shape.
 fn batch(request: &Request) -> usize {
     let shaped = request.shapes.values().find_map(|shape| shape.first().copied());
     request.batch.or(shaped).unwrap_or(1)

@@ -17,7 +17,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - Models: [`load`] for a path or a network of the zoo, [`load_onnx`] for the bytes of an ONNX file.
+//! - Models: [`load`] for a path or a network of the zoo; [`load_onnx`] and [`load_mxnet`] for files in memory, with
+//!   [`onnx::ExternalData`] as the source of tensors outside the ONNX file.
 //! - Targets: [`CpuTarget`] for the processors of one architecture. Kernels for all instruction sets are in the program;
 //!   the one that runs is chosen when a session is opened, so `target-cpu` needs no setting.
 //! - Memory: [`report`] lists every byte of a plan by layer and role. [`audit`] compares a run with its plan.
@@ -41,9 +42,9 @@ mod constants;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use compiler::source::{Request, SourceError, Weights, load};
+pub use compiler::source::{Request, SourceError, Weights, load, load_mxnet, load_onnx};
 pub use compiler::{CompileError, Compiled, Model, Program, write_executable};
-pub use load::onnx;
+pub use load::{mxnet, onnx};
 pub use lower::Target;
 pub use lower::cpu::CpuTarget;
 pub use lower::cuda::CudaTarget;
@@ -63,15 +64,6 @@ pub enum ExecutableError {
     /// The plan does not open on this machine.
     #[error(transparent)]
     Session(#[from] RunError),
-}
-
-/// Loads a model from the bytes of an ONNX file without external data.
-///
-/// # Errors
-/// A file that is damaged, or that has operators, attributes or types which are not supported.
-pub fn load_onnx(bytes: &[u8], options: &onnx::Options) -> Result<Model, onnx::LoadError> {
-    let graph = onnx::load(bytes, None, options)?;
-    Ok(Model { graph, preprocess: None, labels: Vec::new() })
 }
 
 /// Compiles a model for a target: the fastest plan, with an arena of at most `budget` if given.
@@ -127,7 +119,7 @@ mod tests {
     #[test]
     fn onnx_bytes_give_the_same_results_as_the_zoo() {
         let bytes = export::onnx(&lenet().graph).expect("lenet can be exported");
-        let model = load_onnx(&bytes, &onnx::Options::default()).expect("an exported model loads");
+        let model = load_onnx(&bytes, None, &onnx::Options::default()).expect("an exported model loads");
         let from_bytes = first_output(&mut open(compiled(model), 1).expect("it opens"));
         assert_eq!(from_bytes, first_output(&mut open(compiled(lenet()), 1).expect("it opens")));
     }

@@ -419,10 +419,10 @@ fn a_symbol_of_mxnet_becomes_an_executable() {
     let [output] = &outputs[..] else { panic!("{outputs:?}") };
     assert_eq!(difference(&read(output.clone()), &read(root().join(file("_output.npy"))), 1e-4, 1e-5), None);
 
-    // Without weights, and with a flag that goes with other models.
+    // Without weights, and with a flag of other models.
     for (words, want) in [
         (vec![file("-symbol.json")], "--params NET-0000.params"),
-        (vec!["lenet".into(), "--params".into(), file("-0000.params")], "--weights FILE"),
+        (vec!["lenet".into(), "--params".into(), file("-0000.params")], "remove --params"),
     ] {
         let done = output_of(Command::new(program("prestow")).arg("compile").args(words).current_dir(root()));
         assert_eq!(done.status.code(), Some(2));

@@ -222,10 +222,9 @@ fn variables_that_are_not_known_are_told_at_once() {
     let shape = Shape::from([2, 3]);
     assert_eq!(
         refusal(symbol, weight(), &[]),
-        "variable `data` (read by `fc`, shape (0, 3)) is not among the arrays of the params file; if it is an input, say \
-         `--shape data=1x3x224x224`\n\
-         variable `fc_bias` (read by `fc`) is not among the arrays of the params file; if it is an input, say \
-         `--shape fc_bias=1x3x224x224`"
+        "variable `data` (read by `fc`, shape (0, 3)) is not an array of the params file; if it is an input, choose its \
+         shape\n\
+         variable `fc_bias` (read by `fc`) is not an array of the params file; if it is an input, choose its shape"
     );
     let missing = refusal(symbol, weight(), &[("data", shape.clone())]);
     assert!(missing.starts_with("variable `fc_bias` (read by `fc`)"), "{missing}");
@@ -237,12 +236,15 @@ fn variables_that_are_not_known_are_told_at_once() {
     let unread = refusal(symbol, arrays(), &[("data", shape.clone()), ("label", Shape::from([2]))]);
     assert_eq!(
         unread,
-        "`--shape label=`: no operator reads such an input; the variables without an array are `data`, `label`"
+        "a shape is given for `label`, which is not an input; the variables without an array are `data`, `label`"
     );
     let other = refusal(symbol, arrays(), &[("data", Shape::from([2, 5]))]);
-    assert_eq!(other, "`--shape data=` gives [2,5], but the file has (0, 3); only extents of 0 can be chosen");
+    assert_eq!(
+        other,
+        "input `data`: shape must match (0, 3) of the symbol, got [2,5]; only extents of 0 can be chosen"
+    );
     let array = refusal(symbol, arrays(), &[("data", shape.clone()), ("fc_bias", Shape::from([4]))]);
-    assert_eq!(array, "`--shape fc_bias=`: the params file has this array, so that it is no input");
+    assert_eq!(array, "a shape is given for `fc_bias`, which is an array of the params file and not an input");
 
     // The batch fills what the file leaves open.
     let options = mxnet::Options { batch: Some(2), shapes: BTreeMap::new() };

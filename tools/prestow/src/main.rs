@@ -10,6 +10,7 @@ mod dump;
 mod flags;
 mod progress;
 mod reference;
+mod remedy;
 mod tune;
 
 use std::io::Write;

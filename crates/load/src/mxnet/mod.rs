@@ -21,12 +21,12 @@ use types::{Shape, Tensor};
 
 use crate::{UnsupportedNode, lines, quoted};
 
-/// What the caller decides about the inputs.
+/// The caller's choices for the inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The first extent of the inputs whose shape the file has with that extent open: `--batch 8`.
+    /// The first extent of inputs whose shape is in the file with that extent dynamic.
     pub batch: Option<usize>,
-    /// Shapes by input: `--shape data=1x3x224x224`.
+    /// Shapes by input name.
     pub shapes: BTreeMap<String, Shape>,
 }
 
@@ -34,31 +34,33 @@ pub struct Options {
 /// prefixes `arg:` and `aux:`, as `weights::read` yields them.
 ///
 /// # Errors
-/// A file that is no symbol or is damaged, variables that are neither arrays nor inputs with a shape, and all nodes that
-/// have no translation.
+/// If the file is not a valid symbol, a variable is neither an array nor an input with a shape, or nodes are not supported
+/// (all of them are listed).
 pub fn load(symbol: &[u8], arrays: BTreeMap<String, Tensor>, options: &Options) -> Result<Graph, LoadError> {
     translate::translate(&symbol::Symbol::read(symbol)?, arrays, options)
 }
 
-/// Why a symbol cannot be loaded. All of it is about the files or about what the caller said of the inputs.
+/// Why a symbol cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum LoadError {
     #[error("not an MXNet symbol: {reason}")]
     NotSymbol { reason: String },
-    #[error("{what}")]
-    Malformed { what: String },
+    #[error("{reason}")]
+    Malformed { reason: String },
     #[error("{}", lines(.0))]
     Unsupported(Vec<UnsupportedNode>),
     #[error("{}", lines(.0))]
     Unknown(Vec<UnknownVariable>),
-    #[error("`--shape {name}=`: no operator reads such an input; the variables without an array are {}", quoted(.inputs))]
+    #[error("a shape is given for `{name}`, which is not an input; the variables without an array are {}", quoted(.inputs))]
     UnknownInput { name: String, inputs: Vec<String> },
-    #[error("`--shape {name}=`: the params file has this array, so that it is no input")]
+    #[error("a shape is given for `{name}`, which is an array of the params file and not an input")]
     ShapeOfArray { name: String },
-    #[error("`--shape {input}=` gives {given}, but the file has {declared}; only extents of 0 can be chosen")]
+    #[error("input `{input}`: shape must match {declared} of the symbol, got {given}; only extents of 0 can be chosen")]
     ShapeConflict { input: String, given: Shape, declared: String },
-    #[error("array `{name}`: the file says {declared}, the params file has {found}; is it another network's?")]
+    #[error(
+        "array `{name}`: shape must be {declared}, got {found} in the params file; is it the file of another network?"
+    )]
     ArrayShape { name: String, declared: String, found: Shape },
 }
 
@@ -67,7 +69,7 @@ pub enum LoadError {
 pub struct UnknownVariable {
     /// Its name.
     pub name: String,
-    /// What the file knows of its shape, 0 where it is open.
+    /// Its shape in the symbol, with 0 for dynamic extents.
     pub declared: Option<String>,
     /// The node that reads it.
     pub reader: String,
@@ -80,6 +82,6 @@ impl fmt::Display for UnknownVariable {
         if let Some(declared) = declared {
             write!(f, ", shape {declared}")?;
         }
-        write!(f, ") is not among the arrays of the params file; if it is an input, say `--shape {name}=1x3x224x224`")
+        write!(f, ") is not an array of the params file; if it is an input, choose its shape")
     }
 }

@@ -146,7 +146,7 @@ fn not_symbol(reason: String) -> LoadError {
 }
 
 fn malformed(what: impl Into<String>) -> LoadError {
-    LoadError::Malformed { what: what.into() }
+    LoadError::Malformed { reason: what.into() }
 }
 
 #[cfg(test)]

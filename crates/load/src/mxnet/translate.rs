@@ -103,8 +103,9 @@ impl Walk<'_> {
         let number =
             node.dtype.as_deref().map_or(Some(0), |number| number.parse().ok()).and_then(weights::params::dtype);
         let Some(dtype) = number else {
-            let what = format!("variable `{}` has the dtype {}", node.name, node.dtype.as_deref().unwrap_or_default());
-            return Err(LoadError::Malformed { what });
+            let reason =
+                format!("variable `{}` has the dtype {}", node.name, node.dtype.as_deref().unwrap_or_default());
+            return Err(LoadError::Malformed { reason });
         };
         let input = self.builder.graph.add_input(&node.name, dtype, shape);
         Ok(Yielded::Operands(vec![Operand::Value(input)]))
@@ -211,8 +212,8 @@ impl Walk<'_> {
             };
             let name = output_name(symbol, *head, operands.len());
             let Some(&operand) = operands.get(head.output) else {
-                let what = format!("the symbol's output `{name}` does not exist: a variable has one only");
-                return Err(LoadError::Malformed { what });
+                let reason = format!("the symbol's output `{name}` does not exist: a variable has one only");
+                return Err(LoadError::Malformed { reason });
             };
             let count = named.iter().filter(|(other, _)| *other == name).count();
             let name = if count == 0 { name } else { format!("{name}_{}", count + 1) };
@@ -244,7 +245,7 @@ fn declared(node: &Node) -> Result<Option<(&str, Vec<usize>)>, LoadError> {
     match extents.collect::<Option<Vec<usize>>>() {
         Some(extents) if extents.is_empty() => Ok(None),
         Some(extents) => Ok(Some((text, extents))),
-        None => Err(LoadError::Malformed { what: format!("variable `{}` has the shape `{text}`", node.name) }),
+        None => Err(LoadError::Malformed { reason: format!("variable `{}` has the shape `{text}`", node.name) }),
     }
 }
 

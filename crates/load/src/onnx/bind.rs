@@ -1,4 +1,4 @@
-//! The shapes of the model's inputs: what the file declares, completed by what the caller says.
+//! The shapes of the model's inputs: declared in the file, with dynamic dimensions chosen by the caller.
 
 use types::{DType, Shape, Tensor};
 
@@ -6,22 +6,22 @@ use super::model::{Dim, Type, ValueInfo};
 use super::{LoadError, Options, Unbound, tensor};
 use crate::common::is_too_large;
 
-/// An input whose dtype and shape are settled.
+/// An input with a static type.
 pub(super) struct Input<'a> {
     pub(super) name: &'a str,
     pub(super) dtype: DType,
     pub(super) shape: Shape,
-    /// Its only element, if that is known already.
+    /// Its value, if the caller makes it a constant.
     pub(super) fixed: Option<Tensor>,
 }
 
-/// Settles all inputs, or tells every dimension that stays open.
+/// Binds all inputs, or returns every dimension that stays dynamic.
 pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Vec<Input<'a>>, LoadError> {
-    let named = [("shape", options.shapes.keys().collect::<Vec<_>>()), ("fix", options.fixed.keys().collect())];
-    for (flag, names) in named {
+    let named = [("shape", options.shapes.keys().collect::<Vec<_>>()), ("value", options.fixed.keys().collect())];
+    for (given, names) in named {
         if let Some(name) = names.into_iter().find(|name| !infos.iter().any(|info| info.name == name.as_str())) {
             let inputs = infos.iter().map(|info| info.name.to_string()).collect();
-            return Err(LoadError::UnknownInput { flag, name: name.clone(), inputs });
+            return Err(LoadError::UnknownInput { given, name: name.clone(), inputs });
         }
     }
     let mut inputs = Vec::new();
@@ -30,8 +30,8 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
         let refused = |reason: String| LoadError::Input { input: info.name.to_string(), reason };
         let (element, dims) = match &info.ty {
             Type::Tensor { element, dims } => (*element, dims.as_deref()),
-            Type::Other(what) => return Err(refused(format!("it is {what}; only tensors are supported"))),
-            Type::Missing => return Err(refused("it has no type".to_string())),
+            Type::Other(kind) => return Err(refused(format!("must be a tensor, got {kind}"))),
+            Type::Missing => return Err(refused("has no type".to_string())),
         };
         let dtype = tensor::dtype(element).map_err(refused)?;
         match shape(info.name, dims, options)? {
@@ -39,27 +39,27 @@ pub(super) fn bind<'a>(infos: &[&ValueInfo<'a>], options: &Options) -> Result<Ve
                 let fixed = options.fixed.get(info.name).map(|&value| fixed(info.name, value, dtype, &shape));
                 inputs.push(Input { name: info.name, dtype, fixed: fixed.transpose()?, shape });
             }
-            Ok(shape) => return Err(refused(format!("{shape} has more than 2^40 elements"))),
+            Ok(shape) => return Err(refused(format!("must have at most 2^40 elements, got shape {shape}"))),
             Err(unbound) => open.extend(unbound),
         }
     }
     if open.is_empty() { Ok(inputs) } else { Err(LoadError::UnboundDimension(open)) }
 }
 
-/// The tensor of an input that the caller knows.
+/// The tensor of an input that the caller makes a constant.
 fn fixed(name: &str, value: f64, dtype: DType, shape: &Shape) -> Result<Tensor, LoadError> {
-    let refused = |reason: String| Err(LoadError::NotFixed { input: name.to_string(), value, reason });
+    let refused = |reason: String| Err(LoadError::Fixed { input: name.to_string(), value, reason });
     if shape.elements() != 1 {
-        return refused(format!("the input has the shape {shape}, not one element"));
+        return refused(format!("it must have one element, got shape {shape}"));
     }
     let tensor = Tensor::full(shape.clone(), value).cast(dtype);
     match dtype.is_float() || tensor.to_f64() == [value] {
         true => Ok(tensor),
-        false => refused(format!("the input is of {dtype}, which has no such number")),
+        false => refused(format!("its dtype {dtype} cannot represent the value")),
     }
 }
 
-/// The shape of one input, or its open dimensions.
+/// The shape of one input, or its dynamic dimensions.
 fn shape(name: &str, dims: Option<&[Dim]>, options: &Options) -> Result<Result<Shape, Vec<Unbound>>, LoadError> {
     if let Some(given) = options.shapes.get(name) {
         let fits = |dims: &[Dim]| {
@@ -78,8 +78,8 @@ fn shape(name: &str, dims: Option<&[Dim]>, options: &Options) -> Result<Result<S
         };
     }
     let Some(dims) = dims else {
-        let hint = format!("give it with `--shape {name}=1x3x224x224`");
-        return Ok(Err(vec![Unbound { input: name.to_string(), dimension: None, name: None, hint }]));
+        let (input, example) = (name.to_string(), "1x3x224x224".to_string());
+        return Ok(Err(vec![Unbound { input, dimension: None, name: None, example, is_batch: false }]));
     };
     let mut shape = Shape::scalar();
     let mut open = Vec::new();
@@ -88,7 +88,7 @@ fn shape(name: &str, dims: Option<&[Dim]>, options: &Options) -> Result<Result<S
             (Dim::Extent(extent), Some(batch)) if usize::try_from(*extent) != Ok(batch) => {
                 return Err(LoadError::BatchConflict { input: name.to_string(), extent: *extent, batch });
             }
-            // An extent that does not fit saturates, and is refused for its number of elements.
+            // An extent that does not fit saturates; it is then refused for its number of elements.
             (Dim::Extent(extent), _) => shape.push(usize::try_from(*extent).unwrap_or(usize::MAX)),
             (_, Some(batch)) => shape.push(batch),
             (Dim::Named(_) | Dim::Unknown, None) => open.push(dimension),
@@ -97,11 +97,7 @@ fn shape(name: &str, dims: Option<&[Dim]>, options: &Options) -> Result<Result<S
     if open.is_empty() {
         return Ok(Ok(shape));
     }
-    let example = format!("`--shape {name}={}`", describe(dims).join("x"));
-    let hint = match open[..] {
-        [0] => format!("bind it with {example} or `--batch N`"),
-        _ => format!("bind it with {example}"),
-    };
+    let is_batch = open == [0];
     let unbound = |dimension: usize| Unbound {
         input: name.to_string(),
         dimension: Some(dimension),
@@ -109,12 +105,13 @@ fn shape(name: &str, dims: Option<&[Dim]>, options: &Options) -> Result<Result<S
             Dim::Named(name) => Some(name.to_string()),
             _ => None,
         },
-        hint: hint.clone(),
+        example: describe(dims).join("x"),
+        is_batch,
     };
     Ok(Err(open.into_iter().map(unbound).collect()))
 }
 
-/// Extents as text; letters where they are open.
+/// Extents as text, with letters for dynamic ones.
 fn describe(dims: &[Dim]) -> Vec<String> {
     let letter = |ix: usize| match (dims.len(), ix) {
         (_, 0) => "N",

@@ -1,16 +1,18 @@
 //! ONNX models to graphs. Strings, dynamic dimensions, operator versions and shape arithmetic end here.
 //!
-//! [`load`] reads the file (`proto`, `model`, `tensor`), binds what the inputs leave open (`bind`) and translates
-//! node by node (`translate`) through one flat table of operators (`ops`). Whatever is known without the inputs is
-//! computed on the way by the operators' own definitions (`build`).
+//! [`load`] reads the file (`proto`, `model`, `tensor`), binds the dynamic dimensions of the inputs (`bind`) and translates
+//! node by node (`translate`) through one table of operators (`ops`). Everything that does not depend on run-time inputs is
+//! folded by the operators' own definitions (`common`).
 //!
-//! Accepts opsets 1 to 22 of the default domain, and some operators of two others. The only I/O is reading external data beside the model.
+//! Supports opsets 1 to 22 of the default domain and some operators of `ai.onnx.ml`, `ai.onnx.preview.training` and
+//! `com.microsoft`. The only I/O is that of an [`ExternalData`].
 //!
-//! A *known* is a tensor whose elements are known while loading; it becomes a weight or a constant of the graph when
-//! something that stays in the graph reads it. *Sequences* and *optionals* are taken apart on the way: which tensors they
-//! hold is known, and only those reach the graph.
+//! A *constant* is a tensor whose elements are available while loading; it becomes a weight or a constant of the graph when a
+//! node of the graph reads it. *Sequences* and *optionals* are resolved while loading: only the tensors in them reach the
+//! graph.
 
 mod bind;
+mod external;
 mod model;
 mod node;
 mod ops;
@@ -20,67 +22,80 @@ mod translate;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 
 use ir::Graph;
 use types::{Shape, Tensor};
 
+pub use external::{Directory, ExternalData};
+
 use crate::{UnsupportedNode, lines, quoted};
 
-/// What the caller decides about a model's open dimensions.
+/// The caller's choices for the inputs of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// The extent of the first dimension of every input: `--batch 8`.
+    /// The extent of the first dimension of every input.
     pub batch: Option<usize>,
-    /// Whole shapes by input: `--shape x=1x3x224x224`. They win over `batch`.
+    /// Shapes by input name; they take precedence over `batch`.
     pub shapes: BTreeMap<String, Shape>,
-    /// Inputs of one element that are known already, and so are none of the graph: `--fix sr=16000`. What depends on them
-    /// alone is computed while loading, the conditions of `If` among it.
+    /// Values by name of inputs with one element, which become constants instead of inputs of the graph. Conditions of `If`
+    /// that depend only on them are resolved while loading.
     pub fixed: BTreeMap<String, f64>,
 }
 
-/// Reads a model to a graph with static shapes. `directory` is where its external data lies.
+/// Reads a model to a graph with static shapes. `external` is required if the model keeps tensors in other files.
 ///
 /// # Errors
-/// A file that is not a model or is damaged, dimensions that nothing binds, and all nodes that have no translation.
-pub fn load(bytes: &[u8], directory: Option<&Path>, options: &Options) -> Result<Graph, LoadError> {
+/// If the bytes are not a valid model, a dimension stays dynamic, external data cannot be read, or nodes are not supported
+/// (all of them are listed).
+///
+/// ```no_run
+/// use std::collections::BTreeMap;
+/// use prestow_load::onnx::{self, Options};
+///
+/// let model = std::fs::read("model.onnx").unwrap();
+/// let external = BTreeMap::from([("model.onnx.data".to_string(), std::fs::read("model.onnx.data").unwrap())]);
+/// let graph = onnx::load(&model, Some(&external), &Options::default()).unwrap();
+/// ```
+pub fn load(bytes: &[u8], external: Option<&dyn ExternalData>, options: &Options) -> Result<Graph, LoadError> {
     let model = model::Model::read(bytes)?;
-    translate::translate(&model, directory, options)
+    translate::translate(&model, external, options)
 }
 
 /// Reads a serialized `TensorProto`, such as the `.pb` files of ONNX's test data.
 ///
 /// # Errors
-/// A damaged file and element types that have no counterpart.
+/// If the bytes are damaged or the element type is not supported.
 pub fn tensor(bytes: &[u8]) -> Result<Tensor, LoadError> {
     let proto = model::Tensor::read(bytes)?;
     tensor::read(&proto, None).map_err(|problem| problem.of(proto.name))
 }
 
-/// Why a model cannot be loaded. All of it is about the file or about what the caller said of its inputs.
+/// Why a model cannot be loaded.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum LoadError {
-    #[error("not an ONNX model: the file does not begin with a version of the format")]
+    #[error("not an ONNX model: the file must begin with the version of its format")]
     NotOnnx,
-    #[error("the file ends in the middle of {what}; it was probably not copied as a whole")]
-    Truncated { what: &'static str },
-    #[error("{what}")]
-    Malformed { what: String },
-    #[error("operator set {version} is not supported, 1 to {newest} are; export the model with an older one")]
+    #[error("the file is truncated in {part}; copy it again")]
+    Truncated { part: &'static str },
+    #[error("{reason}")]
+    Malformed { reason: String },
+    #[error("operator set must be 1 to {newest}, got {version}; export the model with an older one")]
     Opset { version: i64, newest: i64 },
     #[error("{}", lines(.0))]
     Unsupported(Vec<UnsupportedNode>),
     #[error("{}", lines(.0))]
     UnboundDimension(Vec<Unbound>),
-    #[error("`--shape {input}=` gives {given}, but the model has {declared}; only open dimensions can be chosen")]
+    #[error(
+        "input `{input}`: shape must match {declared} of the model, got {given}; only dynamic dimensions can be chosen"
+    )]
     ShapeConflict { input: String, given: Shape, declared: String },
-    #[error("`--batch {batch}`: the first dimension of input `{input}` is {extent} in the model and cannot be changed")]
+    #[error("input `{input}`: dimension 0 is {extent} in the model, so the batch must be {extent}, got {batch}")]
     BatchConflict { input: String, extent: i64, batch: usize },
-    #[error("`--{flag} {name}=`: the model has no such input; its inputs are {}", quoted(.inputs))]
-    UnknownInput { flag: &'static str, name: String, inputs: Vec<String> },
-    #[error("`--fix {input}={value}`: {reason}")]
-    NotFixed { input: String, value: f64, reason: String },
+    #[error("a {given} is given for `{name}`, which is not an input of the model; its inputs are {}", quoted(.inputs))]
+    UnknownInput { given: &'static str, name: String, inputs: Vec<String> },
+    #[error("input `{input}` cannot have the constant value {value}: {reason}")]
+    Fixed { input: String, value: f64, reason: String },
     #[error("input `{input}`: {reason}")]
     Input { input: String, reason: String },
     #[error("output `{output}`: {reason}")]
@@ -91,28 +106,32 @@ pub enum LoadError {
     ExternalData { tensor: String, reason: String },
 }
 
-/// A dimension that neither the model nor the caller binds.
+/// A dimension that is dynamic in the model and that the caller does not choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unbound {
     /// The input.
     pub input: String,
-    /// Which of its dimensions; none where the model does not tell how many there are.
+    /// The index of the dimension; `None` if the model does not state the rank.
     pub dimension: Option<usize>,
-    /// The dimension's name in the model.
+    /// The name of the dimension in the model.
     pub name: Option<String>,
-    /// How the caller can bind it.
-    pub hint: String,
+    /// A shape of the input with letters for its dynamic dimensions, `Nx3x224x224`.
+    pub example: String,
+    /// Whether choosing the batch is enough.
+    pub is_batch: bool,
 }
 
 impl fmt::Display for Unbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Unbound { input, dimension, name, hint } = self;
-        match (dimension, name) {
-            (Some(dimension), Some(name)) => {
-                write!(f, "input `{input}`: dimension {dimension} (`{name}`) is open; {hint}")
-            }
-            (Some(dimension), None) => write!(f, "input `{input}`: dimension {dimension} is open; {hint}"),
-            (None, _) => write!(f, "input `{input}`: the shape is open; {hint}"),
+        let Unbound { input, dimension, name, example, is_batch } = self;
+        match dimension {
+            Some(dimension) => write!(f, "input `{input}`: dimension {dimension}")?,
+            None => write!(f, "input `{input}`: the shape")?,
         }
+        if let Some(name) = name {
+            write!(f, " (`{name}`)")?;
+        }
+        let choice = if *is_batch { "the batch or a shape" } else { "a shape" };
+        write!(f, " is dynamic; choose {choice} such as `{example}`")
     }
 }

@@ -1,15 +1,15 @@
-//! The protobuf wire format, read from a slice: fields one by one, nothing copied, nothing trusted.
+//! The protobuf wire format, read from a slice field by field, without copies.
 //!
-//! Lengths are checked against what is left. Nothing here recurses; a nested message is a slice that its owner reads with
-//! a reader of its own. Specification: <https://protobuf.dev/programming-guides/encoding/>.
+//! The input is not trusted: lengths are checked against the rest of the slice. Nothing here recurses; a nested message is
+//! a slice that the caller reads with another [`Reader`]. Specification: <https://protobuf.dev/programming-guides/encoding/>.
 
 use super::LoadError;
 
 /// Reads the fields of one message.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
-    /// The message's name, for errors.
-    what: &'static str,
+    /// Name of the message, for errors.
+    message: &'static str,
 }
 
 /// The payload of one field.
@@ -22,12 +22,11 @@ pub(super) enum Field<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of the message `what`.
-    pub(super) fn new(bytes: &'a [u8], what: &'static str) -> Reader<'a> {
-        Reader { bytes, what }
+    pub(super) fn new(bytes: &'a [u8], message: &'static str) -> Reader<'a> {
+        Reader { bytes, message }
     }
 
-    /// The next field's number and payload, or none at the end.
+    /// The next field's number and payload; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Field<'a>)>, LoadError> {
         if self.bytes.is_empty() {
             return Ok(None);
@@ -42,10 +41,10 @@ impl<'a> Reader<'a> {
                 Field::Bytes(self.take(length)?)
             }
             5 => Field::Fixed32(self.array()?),
-            wire => return Err(self.malformed(&format!("wire type {wire} does not exist in ONNX files"))),
+            wire => return Err(self.malformed(&format!("wire type must be 0, 1, 2 or 5, got {wire}"))),
         };
         match key >> 3 {
-            0 => Err(self.malformed("field number 0 does not exist")),
+            0 => Err(self.malformed("field numbers must be >= 1, got 0")),
             number => Ok(Some((number, field))),
         }
     }
@@ -53,7 +52,7 @@ impl<'a> Reader<'a> {
     fn varint(&mut self) -> Result<u64, LoadError> {
         let (value, rest) = split_varint(self.bytes).ok_or_else(|| match self.bytes.len() < 10 {
             true => self.truncated(),
-            false => self.malformed("a number has more than ten bytes"),
+            false => self.malformed("a varint must have at most 10 bytes"),
         })?;
         self.bytes = rest;
         Ok(value)
@@ -72,19 +71,19 @@ impl<'a> Reader<'a> {
     }
 
     fn truncated(&self) -> LoadError {
-        LoadError::Truncated { what: self.what }
+        LoadError::Truncated { part: self.message }
     }
 
     /// An error about this message.
     pub(super) fn malformed(&self, problem: &str) -> LoadError {
-        LoadError::Malformed { what: format!("{}: {problem}", self.what) }
+        LoadError::Malformed { reason: format!("{}: {problem}", self.message) }
     }
 
     /// The payload as a number.
     pub(super) fn int(&self, field: Field) -> Result<i64, LoadError> {
         match field {
             Field::Varint(value) => Ok(value as i64),
-            _ => Err(self.malformed("a number is not one")),
+            _ => Err(self.malformed("a field must be a varint")),
         }
     }
 
@@ -92,7 +91,7 @@ impl<'a> Reader<'a> {
     pub(super) fn float(&self, field: Field) -> Result<f32, LoadError> {
         match field {
             Field::Fixed32(bytes) => Ok(f32::from_le_bytes(bytes)),
-            _ => Err(self.malformed("a floating-point number is not one")),
+            _ => Err(self.malformed("a field must be a floating-point number")),
         }
     }
 
@@ -100,13 +99,13 @@ impl<'a> Reader<'a> {
     pub(super) fn slice(&self, field: Field<'a>) -> Result<&'a [u8], LoadError> {
         match field {
             Field::Bytes(bytes) => Ok(bytes),
-            _ => Err(self.malformed("a string or message is not one")),
+            _ => Err(self.malformed("a field must be length-delimited")),
         }
     }
 
     /// The payload as text.
     pub(super) fn text(&self, field: Field<'a>) -> Result<&'a str, LoadError> {
-        std::str::from_utf8(self.slice(field)?).map_err(|_| self.malformed("a name is not UTF-8"))
+        std::str::from_utf8(self.slice(field)?).map_err(|_| self.malformed("a name must be UTF-8"))
     }
 
     /// Appends one number, or all numbers of a packed field.
@@ -119,9 +118,9 @@ impl<'a> Reader<'a> {
             }
         };
         while !rest.is_empty() {
-            let (value, behind) = split_varint(rest).ok_or_else(|| self.truncated())?;
+            let (value, after) = split_varint(rest).ok_or_else(|| self.truncated())?;
             out.push(value as i64);
-            rest = behind;
+            rest = after;
         }
         Ok(())
     }
@@ -156,12 +155,12 @@ impl<'a> Reader<'a> {
                 out.push(f64::from_le_bytes(bytes));
                 Ok(())
             }
-            _ => Err(self.malformed("a floating-point number is not one")),
+            _ => Err(self.malformed("a field must be a floating-point number")),
         }
     }
 }
 
-/// A number of up to ten bytes and what stands behind it.
+/// Splits a varint off the front.
 fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     for (ix, &byte) in bytes.iter().take(10).enumerate() {

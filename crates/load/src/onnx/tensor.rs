@@ -1,15 +1,12 @@
-//! `TensorProto` to [`Tensor`], with elements in the file or beside it.
-
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Component, Path};
+//! `TensorProto` to [`Tensor`], with elements in the file or in external data.
 
 use types::{DType, Shape, Tensor};
 
+use super::external::ExternalData;
 use super::{LoadError, model};
 use crate::common::is_too_large;
 
-/// Why a tensor cannot be had.
+/// Why a tensor cannot be read.
 pub(super) enum Problem {
     Content(String),
     External(String),
@@ -51,8 +48,8 @@ pub(super) fn dtype(element: i64) -> Result<DType, String> {
     })
 }
 
-/// The tensor; `directory` is where external data lies.
-pub(super) fn read(proto: &model::Tensor, directory: Option<&Path>) -> Result<Tensor, Problem> {
+/// Reads a tensor.
+pub(super) fn read(proto: &model::Tensor, external: Option<&dyn ExternalData>) -> Result<Tensor, Problem> {
     let dtype = dtype(proto.element).map_err(Problem::Content)?;
     let extents: Option<Shape> = proto.dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
     let shape = extents.ok_or_else(|| Problem::Content(format!("extents {:?} are negative", proto.dims)))?;
@@ -61,7 +58,8 @@ pub(super) fn read(proto: &model::Tensor, directory: Option<&Path>) -> Result<Te
     }
     let content = |error: types::TensorError| Problem::Content(error.to_string());
     if proto.is_external {
-        let bytes = external(proto, dtype.size().0 * shape.elements() as u64, directory).map_err(Problem::External)?;
+        let bytes =
+            read_external(proto, dtype.size().0 * shape.elements() as u64, external).map_err(Problem::External)?;
         return Tensor::from_le_bytes(dtype, shape, &bytes).map_err(content);
     }
     if let Some(raw) = proto.raw {
@@ -84,40 +82,28 @@ pub(super) fn read(proto: &model::Tensor, directory: Option<&Path>) -> Result<Te
     .map_err(content)
 }
 
-/// The bytes of a tensor that lie in another file. The only I/O of this reader.
-fn external(proto: &model::Tensor, want_bytes: u64, directory: Option<&Path>) -> Result<Vec<u8>, String> {
+/// The bytes of a tensor whose elements are in external data.
+fn read_external(
+    proto: &model::Tensor,
+    size_bytes: u64,
+    external: Option<&dyn ExternalData>,
+) -> Result<Vec<u8>, String> {
     let entry = |key: &str| proto.external.iter().find(|entry| entry.0 == key).map(|entry| entry.1);
     let number = |key: &str, default: u64| match entry(key) {
         None => Ok(default),
-        Some(text) => text.parse::<u64>().map_err(|_| format!("`{key}` is `{text}`, not a number")),
+        Some(text) => text.parse::<u64>().map_err(|_| format!("`{key}` must be a number, got `{text}`")),
     };
-    let location = entry("location").ok_or("no `location` is given")?;
-    let directory = directory
-        .ok_or_else(|| format!("it lies in `{location}`; load the model from a file, so that this can be found"))?;
-    let relative = Path::new(location);
-    if location.is_empty()
-        || !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
-    {
-        return Err(format!("`{location}` leaves the model's directory"));
-    }
+    let location = entry("location").ok_or("`location` is missing")?;
+    let external = external
+        .ok_or_else(|| format!("its elements are in `{location}`, but the model was loaded without external data"))?;
     let offset = number("offset", 0)?;
-    let length = number("length", want_bytes)?;
-    if length != want_bytes {
-        return Err(format!("`length` is {length}, the tensor has {want_bytes} bytes"));
+    let length = number("length", size_bytes)?;
+    if length != size_bytes {
+        return Err(format!("`length` must be the size of the tensor, {size_bytes} bytes, got {length}"));
     }
-    let io = |error: std::io::Error| format!("`{location}`: {error}");
-    // A link may lead out of the directory as well.
-    let path = directory.join(relative).canonicalize().map_err(io)?;
-    if !path.starts_with(directory.canonicalize().map_err(io)?) {
-        return Err(format!("`{location}` leaves the model's directory"));
+    let bytes = external.read(location, offset, length).map_err(|error| format!("`{location}`: {error}"))?;
+    match bytes.len() as u64 == length {
+        true => Ok(bytes),
+        false => Err(format!("`{location}`: {} bytes were read instead of {length}", bytes.len())),
     }
-    let mut file = File::open(path).map_err(io)?;
-    let file_bytes = file.metadata().map_err(io)?.len();
-    if offset.checked_add(length).is_none_or(|end| file_bytes < end) {
-        return Err(format!("`{location}` has {file_bytes} bytes, the tensor wants {length} from {offset} on"));
-    }
-    file.seek(SeekFrom::Start(offset)).map_err(io)?;
-    let mut bytes = vec![0; length as usize];
-    file.read_exact(&mut bytes).map_err(io)?;
-    Ok(bytes)
 }

@@ -150,28 +150,44 @@ fn external_data_is_read_inside_the_directory_only() {
         model.initializers.push(weight);
         model.write()
     };
-    let load = |bytes: &[u8], directory: Option<&Path>| onnx::load(bytes, directory, &Options::default());
+    let load = |bytes: &[u8], directory: Option<&Path>| {
+        let directory = directory.map(onnx::Directory);
+        let external = directory.as_ref().map(|directory| directory as &dyn onnx::ExternalData);
+        onnx::load(bytes, external, &Options::default())
+    };
     let graph = load(&at("sub/w.bin", "4", "8"), Some(&directory)).unwrap();
     assert_eq!(ir::evaluate(&graph, &[floats(&[2], &[1.0, 1.0])]).unwrap()[0].to_f64(), [6.0, 8.0]);
 
     let message = |bytes: &[u8], directory: Option<&Path>| load(bytes, directory).unwrap_err().to_string();
-    let leaves = "external data of tensor `w`: `../secret` leaves the model's directory";
+    let leaves = "external data of tensor `w`: `../secret`: the path leaves the directory of the model";
     assert_eq!(message(&at("../secret", "0", "8"), Some(&directory)), leaves);
-    assert!(message(&at("/etc/passwd", "0", "8"), Some(&directory)).contains("leaves the model's directory"));
+    assert!(message(&at("/etc/passwd", "0", "8"), Some(&directory)).contains("leaves the directory of the model"));
     assert!(
-        message(&at("sub/w.bin", "8", "8"), Some(&directory)).contains("has 12 bytes, the tensor wants 8 from 8 on")
+        message(&at("sub/w.bin", "8", "8"), Some(&directory))
+            .contains("8 bytes at offset 8 are required, but the file has 12 bytes")
     );
-    assert!(message(&at("sub/w.bin", "0", "4"), Some(&directory)).contains("`length` is 4, the tensor has 8 bytes"));
-    assert!(message(&at("sub/w.bin", "-1", "8"), Some(&directory)).contains("`offset` is `-1`"));
+    assert!(
+        message(&at("sub/w.bin", "0", "4"), Some(&directory))
+            .contains("`length` must be the size of the tensor, 8 bytes, got 4")
+    );
+    assert!(message(&at("sub/w.bin", "-1", "8"), Some(&directory)).contains("`offset` must be a number, got `-1`"));
     assert!(message(&at("nothing", "0", "8"), Some(&directory)).contains("`nothing`"));
-    assert!(message(&at("sub/w.bin", "0", "8"), None).contains("load the model from a file"));
+    assert!(message(&at("sub/w.bin", "0", "8"), None).contains("loaded without external data"));
     #[cfg(unix)]
     {
         let _ = std::fs::remove_file(directory.join("link"));
         std::os::unix::fs::symlink("/etc/passwd", directory.join("link")).unwrap();
-        assert!(message(&at("link", "0", "8"), Some(&directory)).contains("leaves the model's directory"));
+        assert!(message(&at("link", "0", "8"), Some(&directory)).contains("leaves the directory of the model"));
     }
     std::fs::remove_dir_all(&directory).unwrap();
+
+    let files = |bytes: Vec<u8>| std::collections::BTreeMap::from([("sub/w.bin".to_string(), bytes)]);
+    let whole = files([0.0f32, 5.0, 7.0].iter().flat_map(|number| number.to_le_bytes()).collect());
+    let graph = onnx::load(&at("sub/w.bin", "4", "8"), Some(&whole), &Options::default()).unwrap();
+    assert_eq!(ir::evaluate(&graph, &[floats(&[2], &[1.0, 1.0])]).unwrap()[0].to_f64(), [6.0, 8.0]);
+    let error = onnx::load(&at("sub/w.bin", "4", "8"), Some(&files(vec![0; 8])), &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("8 bytes at offset 4 are required, but the file has 8 bytes"), "{error}");
+    assert!(onnx::load(&at("other", "4", "8"), Some(&whole), &Options::default()).is_err());
 }
 
 fn scratch(name: &str) -> PathBuf {
@@ -184,13 +200,13 @@ fn open_dimensions_are_bound_by_the_caller() {
     let model = Model::new(13, vec![info("x", DType::F32, &dims)], vec![node("Relu", &["x"], &["y"], &[])], "y");
     let load = |options: Options| onnx::load(&model.write(), None, &options);
     let shapes = |shape: &[usize]| [("x".to_string(), Shape::from(shape))].into_iter().collect();
-    let hint = "bind it with `--shape x=Nx3xHxW`";
+    let hint = "choose a shape such as `Nx3xHxW`";
     assert_eq!(
         load(Options::default()).unwrap_err().to_string(),
         format!(
-            "input `x`: dimension 0 (`batch`) is open; {hint}\n\
-             input `x`: dimension 2 is open; {hint}\n\
-             input `x`: dimension 3 is open; {hint}"
+            "input `x`: dimension 0 (`batch`) is dynamic; {hint}\n\
+             input `x`: dimension 2 is dynamic; {hint}\n\
+             input `x`: dimension 3 is dynamic; {hint}"
         )
     );
     let error = load(Options { batch: Some(2), ..Options::default() }).unwrap_err();
@@ -199,27 +215,27 @@ fn open_dimensions_are_bound_by_the_caller() {
     assert_eq!(graph.ty(graph.inputs()[0]).shape, Shape::from([2, 3, 4, 5]));
     assert_eq!(
         load(Options { shapes: shapes(&[2, 4, 4, 5]), ..Options::default() }).unwrap_err().to_string(),
-        "`--shape x=` gives [2,4,4,5], but the model has [N,3,H,W]; only open dimensions can be chosen"
+        "input `x`: shape must match [N,3,H,W] of the model, got [2,4,4,5]; only dynamic dimensions can be chosen"
     );
     assert_eq!(
         load(Options { shapes: [("z".to_string(), Shape::from([1]))].into_iter().collect(), ..Options::default() })
             .unwrap_err()
             .to_string(),
-        "`--shape z=`: the model has no such input; its inputs are `x`"
+        "a shape is given for `z`, which is not an input of the model; its inputs are `x`"
     );
     let fix = |name: &str| {
         let fixed = [(name.to_string(), 1.5)].into();
         load(Options { shapes: shapes(&[2, 3, 4, 5]), fixed, ..Options::default() }).unwrap_err().to_string()
     };
-    assert_eq!(fix("z"), "`--fix z=`: the model has no such input; its inputs are `x`");
-    assert_eq!(fix("x"), "`--fix x=1.5`: the input has the shape [2,3,4,5], not one element");
+    assert_eq!(fix("z"), "a value is given for `z`, which is not an input of the model; its inputs are `x`");
+    assert_eq!(fix("x"), "input `x` cannot have the constant value 1.5: it must have one element, got shape [2,3,4,5]");
 }
 
 #[test]
 fn batch_binds_the_first_dimension() {
     let dims = [Dim::Open, Dim::Is(2)];
     let model = Model::new(13, vec![info("x", DType::F32, &dims)], vec![node("Relu", &["x"], &["y"], &[])], "y");
-    assert_eq!(refusal(&model), "input `x`: dimension 0 is open; bind it with `--shape x=Nx2` or `--batch N`");
+    assert_eq!(refusal(&model), "input `x`: dimension 0 is dynamic; choose the batch or a shape such as `Nx2`");
     let batch = |batch: usize, model: &Model| {
         onnx::load(&model.write(), None, &Options { batch: Some(batch), ..Options::default() })
     };
@@ -229,7 +245,7 @@ fn batch_binds_the_first_dimension() {
     assert!(batch(1, &fixed).is_ok());
     assert_eq!(
         batch(8, &fixed).unwrap_err().to_string(),
-        "`--batch 8`: the first dimension of input `x` is 1 in the model and cannot be changed"
+        "input `x`: dimension 0 is 1 in the model, so the batch must be 1, got 8"
     );
 }
 
@@ -250,7 +266,7 @@ fn all_unsupported_nodes_are_listed_at_once() {
         "node `encoder/align` (operator `Bernoulli`, opset 20): the operator is not supported\n\
          node `StringSplit_2` (operator `StringSplit`, opset 20): the operator is not supported\n\
          node `Gelu_3` (operator `Gelu`, opset 20): attribute `approximate` is `fast`, not `none` or `tanh`\n\
-         node `Fused_4` (operator `com.example.Fused`, opset 0): operators of domain `com.example` are not supported\n\
+         node `Fused_4` (operator `com.example.Fused`): operators of domain `com.example` are not supported\n\
          node `Relu_5` (operator `Relu`, opset 20): attribute `slope` is not supported"
     );
     // With open dimensions it is still said first that there is no translation.
@@ -463,7 +479,7 @@ fn damaged_models_are_told_apart() {
     let unknown = Model::new(13, vec![x(&[1])], relu(), "z");
     assert_eq!(refusal(&unknown), "an output of the graph reads `z`, which nothing in front of it yields");
     let newer = Model::new(99, vec![x(&[1])], relu(), "y");
-    assert_eq!(refusal(&newer), "operator set 99 is not supported, 1 to 22 are; export the model with an older one");
+    assert_eq!(refusal(&newer), "operator set must be 1 to 22, got 99; export the model with an older one");
     let short = Message::new().int(1, 3).int(2, 1).text(8, "w").bytes(9, &[0; 8]);
     let mut model = Model::new(13, vec![x(&[1])], relu(), "y");
     model.initializers.push(short);

@@ -35,6 +35,6 @@ fn message(error: impl fmt::Display) -> String {
 fn load_message(error: SourceError) -> String {
     match &error {
         SourceError::Zoo(zoo) if zoo.is_unknown_name() => format!("{error}; `prestow models` lists all networks"),
-        _ => error.to_string(),
+        _ => crate::remedy::explain(&error),
     }
 }

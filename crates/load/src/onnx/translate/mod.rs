@@ -3,12 +3,12 @@
 mod unroll;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use ir::{Graph, Refusal};
 use types::{DType, Scope};
 
 use super::bind::bind;
+use super::external::ExternalData;
 use super::model::{self, Model, Node};
 use super::node::{Entry, ImportedNode, NodeSource};
 use super::{LoadError, Options, ops, tensor};
@@ -19,7 +19,11 @@ use crate::common::{Builder, Operand, refuse};
 const OPSET_NEWEST: i64 = 22;
 
 /// Translates a model.
-pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Options) -> Result<Graph, LoadError> {
+pub(super) fn translate(
+    model: &Model,
+    external: Option<&dyn ExternalData>,
+    options: &Options,
+) -> Result<Graph, LoadError> {
     let graph = &model.graph;
     let mut walk = Walk {
         builder: Builder::new(graph.name),
@@ -27,7 +31,7 @@ pub(super) fn translate(model: &Model, directory: Option<&Path>, options: &Optio
         defined: Vec::new(),
         opset: default_opset(model)?,
         opsets: model.opsets.iter().map(|opset| (opset.domain, opset.version)).collect(),
-        directory,
+        external,
         unsupported: Vec::new(),
         depth: 0,
         turns: 0,
@@ -81,7 +85,7 @@ struct Walk<'a> {
     /// The version of the default domain.
     opset: i64,
     opsets: BTreeMap<&'a str, i64>,
-    directory: Option<&'a Path>,
+    external: Option<&'a dyn ExternalData>,
     unsupported: Vec<UnsupportedNode>,
     depth: usize,
     /// Turns of loops so far.
@@ -95,7 +99,7 @@ impl<'a> Walk<'a> {
             return Err(malformed("sparse initializers are not supported".to_string()));
         }
         for proto in &graph.initializers {
-            let tensor = tensor::read(proto, self.directory).map_err(|problem| problem.of(proto.name))?;
+            let tensor = tensor::read(proto, self.external).map_err(|problem| problem.of(proto.name))?;
             // Learned numbers may be stored in bytes.
             let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
             let is_learned = tensor.dtype().is_float() || in_bytes;
@@ -281,6 +285,6 @@ fn node_name(ix: usize, node: &Node) -> String {
     if node.name.is_empty() { format!("{}_{ix}", node.op_type) } else { node.name.to_string() }
 }
 
-fn malformed(what: String) -> LoadError {
-    LoadError::Malformed { what }
+fn malformed(reason: String) -> LoadError {
+    LoadError::Malformed { reason }
 }
