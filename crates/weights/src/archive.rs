@@ -27,15 +27,15 @@ impl<'a> Archive<'a> {
         self.0.file_names().any(|other| other == name)
     }
 
-    /// The content of an entry, within the budget whatever the archive says of its size.
+    /// The content of an entry. The budget limits it, not the size in the archive's directory.
     pub(super) fn entry(&mut self, name: &str, budget: &mut Budget) -> Result<Vec<u8>, Problem> {
         let entry = self.0.by_name(name).map_err(|error| match error {
-            ZipError::FileNotFound => Problem::Content(format!("the archive has no entry `{name}`")),
+            ZipError::FileNotFound => Problem::Content(format!("entry `{name}` is missing in the archive")),
             other => refused(other),
         })?;
         let mut content = vec![];
-        let unfolded = entry.take(budget.left + 1).read_to_end(&mut content);
-        unfolded.map_err(|error| Problem::Zip(error.to_string()))?;
+        let inflated = entry.take(budget.left + 1).read_to_end(&mut content);
+        inflated.map_err(|error| Problem::Zip(error.to_string()))?;
         budget.take(content.len() as u64)?;
         Ok(content)
     }
@@ -45,7 +45,7 @@ fn refused(error: ZipError) -> Problem {
     Problem::Zip(error.to_string())
 }
 
-/// Reads either kind, told apart by the entries' names.
+/// Reads either kind, detected by the names of the entries.
 pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
     let mut archive = Archive::open(bytes)?;
     let names = archive.names();

@@ -1,4 +1,4 @@
-//! From a tree of pickled objects to named tensors.
+//! A tree of pickled objects to named tensors.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use crate::object::{Array, Object, ObjectId, View};
 use crate::pickle::Pickle;
 use crate::{Budget, Problem};
 
-/// Containers inside containers; files of weights have three or four.
+/// Deepest nesting of containers; files of weights have three or four levels.
 const DEPTH_MAX: usize = 32;
-/// Objects that are looked at; shared ones count each time.
+/// Most objects visited; shared ones count each time.
 const VISITS_MAX: usize = 1 << 21;
 
 /// Storages by key: little-endian bytes.
 pub(super) type Storages<'a> = BTreeMap<String, Cow<'a, [u8]>>;
 
-/// Names every tensor and array below the root. Numbers, texts and the like beside them are passed over.
+/// Names every tensor and array below the root. Other objects are skipped.
 pub(super) fn flatten(
     pickle: &Pickle,
     storages: &Storages,
@@ -40,10 +40,10 @@ impl Walk<'_, '_> {
     fn visit(&mut self, name: &str, id: ObjectId, depth: usize) -> Result<(), Problem> {
         self.visits += 1;
         if VISITS_MAX < self.visits {
-            return Err(Problem::Limit { limit: VISITS_MAX as u64, what: "objects" });
+            return Err(Problem::Limit { limit: VISITS_MAX as u64, unit: "objects" });
         }
         if DEPTH_MAX < depth {
-            return Err(Problem::Limit { limit: DEPTH_MAX as u64, what: "containers inside each other" });
+            return Err(Problem::Limit { limit: DEPTH_MAX as u64, unit: "nested containers" });
         }
         let pickle = self.pickle;
         match pickle.heap.get(id) {
@@ -65,7 +65,7 @@ impl Walk<'_, '_> {
                 self.add(name, tensor)
             }
             Object::Array(array) => {
-                let array = array.as_ref().ok_or_else(|| wrong(name, "it never gets its content"))?;
+                let array = array.as_ref().ok_or_else(|| invalid(name, "its elements are missing"))?;
                 let tensor = self.array(name, array)?;
                 self.add(name, tensor)
             }
@@ -83,7 +83,7 @@ impl Walk<'_, '_> {
         match (self.pickle.heap.text(id), self.pickle.heap.get(id)) {
             (Some(text), _) => Ok(text.to_string()),
             (None, Object::Int(number)) => Ok(number.to_string()),
-            _ => Err(Problem::Content("a key is neither text nor an integer".into())),
+            _ => Err(Problem::Content("dictionary keys must be text or integers".into())),
         }
     }
 
@@ -101,20 +101,23 @@ impl Walk<'_, '_> {
         let storages = self.storages;
         let bytes = storages
             .get(&storage.key)
-            .ok_or_else(|| wrong(name, &format!("its storage `{}` is not in the file", storage.key)))?;
+            .ok_or_else(|| invalid(name, &format!("storage `{}` is missing in the file", storage.key)))?;
         gather(name, bytes, storage.dtype, view.offset, &view.extents, &view.strides, self.budget)
     }
 
     fn array(&mut self, name: &str, array: &Array) -> Result<Tensor, Problem> {
         let pickle = self.pickle;
         let &Object::ElementType(element_type) = pickle.heap.get(array.element_type) else {
-            return Err(wrong(name, "it has no element type"));
+            return Err(invalid(name, "its element type is missing"));
         };
-        let bytes = pickle.heap.bytes(array.data).ok_or_else(|| wrong(name, "its elements are not bytes"))?;
+        let bytes = pickle.heap.bytes(array.data).ok_or_else(|| invalid(name, "its elements must be bytes"))?;
         let size = element_type.dtype.size().0 as usize;
         let elements = Shape::from(&array.extents[..]).elements();
         if elements.checked_mul(size) != Some(bytes.len()) {
-            return Err(wrong(name, &format!("{} bytes are not {elements} elements of {size}", bytes.len())));
+            return Err(invalid(
+                name,
+                &format!("{elements} elements of {size} bytes are required, got {} bytes", bytes.len()),
+            ));
         }
         let bytes = match element_type.big_endian && 1 < size {
             false => Cow::Borrowed(bytes),
@@ -124,7 +127,7 @@ impl Walk<'_, '_> {
             }
         };
         let strides = match (elements, array.column_major) {
-            // The other extents of an empty array may be anything; their product need not exist.
+            // The other extents of an empty array are arbitrary; their product may overflow.
             (0, _) => vec![0; array.extents.len()],
             (_, false) => strides(&array.extents).to_vec(),
             (_, true) => {
@@ -136,11 +139,11 @@ impl Walk<'_, '_> {
     }
 }
 
-fn wrong(name: &str, problem: &str) -> Problem {
+fn invalid(name: &str, problem: &str) -> Problem {
     Problem::Tensor { name: name.to_string(), problem: problem.to_string() }
 }
 
-/// The row-major tensor that lies in `bytes` from element `offset` on, with `strides` counted in elements.
+/// Copies a strided view of `bytes` to a row-major tensor. `offset` and `strides` count elements.
 fn gather(
     name: &str,
     bytes: &[u8],
@@ -153,11 +156,11 @@ fn gather(
     let size = dtype.size().0 as usize;
     let shape = Shape::from(extents);
     let elements = shape.elements();
-    let refused = |error: types::TensorError| wrong(name, &error.to_string());
+    let refused = |error: types::TensorError| invalid(name, &error.to_string());
     if elements == 0 {
         return Tensor::from_le_bytes(dtype, shape, &[]).map_err(refused);
     }
-    let outside = || wrong(name, "it reaches beyond its storage");
+    let outside = || invalid(name, "its view must be inside its storage");
     let last = extents
         .iter()
         .zip(strides)
@@ -168,7 +171,7 @@ fn gather(
     }
     budget.take((elements as u64).saturating_mul(size as u64))?;
 
-    // Along an extent of 1 nothing is ever moved, and torch writes any stride there.
+    // The stride of an extent of 1 has no effect, and PyTorch writes arbitrary ones.
     let one_as_zero = |strides: &[usize]| -> Vec<usize> {
         extents.iter().zip(strides).map(|(&extent, &stride)| if extent == 1 { 0 } else { stride }).collect()
     };

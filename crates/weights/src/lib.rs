@@ -33,11 +33,11 @@ use std::collections::BTreeMap;
 use npy::NpyError;
 use types::Tensor;
 
-/// Reads all tensors of a file whose content is `bytes`. `path_name` serves for its extension and for messages.
+/// Reads all tensors of a file with content `bytes`. `path_name` is used for its extension and in messages.
 ///
 /// # Errors
-/// A file that is none of the formats, damaged, larger than it has a right to be, or one that asks to call something
-/// that does not make a tensor.
+/// If the format is not supported, the file is damaged or empty, it needs more memory than its length allows, or a pickle
+/// calls a function that does not build a tensor.
 pub fn read(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, WeightsError> {
     let tensors = read_any(path_name, bytes).and_then(|tensors| match tensors.is_empty() {
         true => Err(Problem::Empty),
@@ -46,38 +46,38 @@ pub fn read(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, W
     tensors.map_err(|problem| WeightsError { file: path_name.to_string(), problem: problem.into() })
 }
 
-/// What is wrong with a file of weights.
+/// Why a file of tensors cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{file}`: {problem}")]
 pub struct WeightsError {
-    /// The file's name, as it was given.
+    /// The file's name as passed in.
     pub file: String,
-    /// What is wrong with it.
+    /// The reason.
     pub problem: Box<Problem>,
 }
 
-/// One way in which a file of weights can be wrong.
+/// Reason why a file of tensors cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum Problem {
-    #[error("neither safetensors nor .npz nor .pth nor .params nor a pickle of arrays")]
+    #[error("must be safetensors, .npz, .npy, .pth, .params or a pickle of arrays")]
     Unknown,
-    #[error("the file holds no tensors")]
+    #[error("must contain at least one tensor, found none")]
     Empty,
-    #[error("the file ends in the middle of {what}")]
-    Truncated { what: &'static str },
-    #[error("the file wants to call `{name}`, which is not a tensor")]
+    #[error("the file is truncated in {part}; copy it again")]
+    Truncated { part: &'static str },
+    #[error("the pickle calls `{name}`, which does not build tensors; convert the file to safetensors")]
     Forbidden { name: String },
-    #[error("byte {at}: the pickle instruction 0x{opcode:02x} has no place in a file of tensors")]
+    #[error("byte {at}: pickle opcode 0x{opcode:02x} is not supported in files of tensors")]
     Opcode { opcode: u8, at: usize },
-    #[error("byte {at}: {what}")]
-    Malformed { at: usize, what: &'static str },
+    #[error("byte {at}: {reason}")]
+    Malformed { at: usize, reason: &'static str },
     #[error("{0}")]
     Content(String),
     #[error("element type `{name}` is not supported")]
     ElementType { name: String },
-    #[error("the file asks for more than {limit} {what}")]
-    Limit { limit: u64, what: &'static str },
+    #[error("the file needs more than {limit} {unit}, the limit for its length")]
+    Limit { limit: u64, unit: &'static str },
     #[error("two tensors are named `{name}`")]
     Duplicate { name: String },
     #[error("tensor `{name}`: {problem}")]
@@ -90,26 +90,28 @@ pub enum Problem {
     Npy { entry: String, error: NpyError },
 }
 
-/// What reading one file may still allocate, in bytes.
+/// Bytes that reading one file may still allocate.
 ///
-/// Archives can unfold to a thousand times their length and a pickle can name one storage a million times; neither
-/// happens in a file of weights.
+/// A hostile archive can inflate to a thousand times its length, and a hostile pickle can view one storage a million times.
 struct Budget {
     limit: u64,
     left: u64,
 }
 
 impl Budget {
-    /// For a file of `length` bytes.
+    /// The budget of a file with `length` bytes.
     fn for_file(length: usize) -> Budget {
         const FLOOR: u64 = 64 << 20;
         let limit = FLOOR + 16 * length as u64;
         Budget { limit, left: limit }
     }
 
-    /// Takes `size_bytes` or refuses.
+    /// Takes `size_bytes` from the budget.
+    ///
+    /// # Errors
+    /// If less is left.
     fn take(&mut self, size_bytes: u64) -> Result<(), Problem> {
-        let refused = Problem::Limit { limit: self.limit, what: "bytes" };
+        let refused = Problem::Limit { limit: self.limit, unit: "bytes" };
         self.left = self.left.checked_sub(size_bytes).ok_or(refused)?;
         Ok(())
     }
@@ -133,7 +135,7 @@ fn read_any(path_name: &str, bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, P
     if safetensors::matches(bytes) {
         return safetensors::read(bytes, &mut budget);
     }
-    // Pickles of protocol 2 and later say so; earlier ones are only told by the extension.
+    // Pickles begin with their protocol since protocol 2; earlier ones are detected by extension.
     if matches!(bytes, [0x80, 2..=5, ..]) {
         return read_pickle(bytes, &mut budget);
     }

@@ -6,22 +6,22 @@ use types::{DType, Shape, Tensor, TensorError};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// What is wrong with the bytes of a `.npy` file.
+/// Why a `.npy` file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NpyError {
     /// The file does not start with NumPy's magic bytes.
-    #[error("not a .npy file (it does not start with \\x93NUMPY)")]
+    #[error("not a .npy file: it must begin with \\x93NUMPY")]
     Magic,
     /// The file ends too early.
     #[error("the .npy file is truncated")]
     Truncated,
-    /// The header is not one that is understood.
-    #[error("the .npy header is not understood: {0}")]
+    /// The header is malformed.
+    #[error("the .npy header is malformed: {0}")]
     Header(String),
-    /// The element type has no counterpart here.
+    /// The element type is not supported.
     #[error("the .npy element type `{0}` is not supported")]
     DType(String),
-    /// The data does not have the size that the header says.
+    /// The size of the data differs from the shape in the header.
     #[error(transparent)]
     Tensor(#[from] TensorError),
 }
@@ -34,7 +34,7 @@ pub fn read(bytes: &[u8]) -> Result<Tensor, NpyError> {
     let (length, rest) = rest.split_at_checked(length_size).ok_or(NpyError::Truncated)?;
     let length = length.iter().rev().fold(0usize, |sum, &byte| (sum << 8) | usize::from(byte));
     let (header, data) = rest.split_at_checked(length).ok_or(NpyError::Truncated)?;
-    let header = std::str::from_utf8(header).map_err(|_| NpyError::Header("not text".into()))?;
+    let header = std::str::from_utf8(header).map_err(|_| NpyError::Header("it must be UTF-8".into()))?;
 
     let descr = field(header, "descr")?.trim_matches(['\'', '"']);
     let (big_endian, dtype) = parse_descr(descr)?;
@@ -42,8 +42,8 @@ pub fn read(bytes: &[u8]) -> Result<Tensor, NpyError> {
     let fortran = field(header, "fortran_order")?.starts_with("True");
 
     let size = dtype.size().0 as usize;
-    let want = shape.elements().saturating_mul(size);
-    let data = data.get(..want).ok_or(NpyError::Truncated)?;
+    let need = shape.elements().saturating_mul(size);
+    let data = data.get(..need).ok_or(NpyError::Truncated)?;
     let swapped: Vec<u8>;
     let data = if big_endian && size > 1 {
         swapped = data.chunks_exact(size).flat_map(|item| item.iter().rev().copied()).collect();
@@ -54,7 +54,7 @@ pub fn read(bytes: &[u8]) -> Result<Tensor, NpyError> {
     if !fortran {
         return Ok(Tensor::from_le_bytes(dtype, shape, data)?);
     }
-    let mut row_major = Vec::with_capacity(want);
+    let mut row_major = Vec::with_capacity(need);
     let mut index = vec![0; shape.rank()];
     for _ in 0..shape.elements() {
         let position = index.iter().zip(&shape[..]).rev().fold(0, |sum, (&ix, &extent)| sum * extent + ix);
@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> Result<Tensor, NpyError> {
     Ok(Tensor::from_le_bytes(dtype, shape, &row_major)?)
 }
 
-/// Writes a tensor. `bf16`, which NumPy does not have, is written as `f32`.
+/// Writes a tensor. `bf16` is written as `f32`, since NumPy does not support it.
 pub fn write(tensor: &Tensor) -> Vec<u8> {
     if tensor.dtype() == DType::Bf16 {
         return write(&tensor.cast(DType::F32));
@@ -99,15 +99,17 @@ pub fn write(tensor: &Tensor) -> Vec<u8> {
 
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&[1, 0]);
-    bytes.extend_from_slice(&u16::try_from(header.len()).expect("a header of a few dimensions is short").to_le_bytes());
+    bytes.extend_from_slice(
+        &u16::try_from(header.len()).expect("a shape has few dimensions, so the header is short").to_le_bytes(),
+    );
     bytes.extend_from_slice(header.as_bytes());
     bytes.extend_from_slice(&tensor.to_le_bytes());
     bytes
 }
 
-/// The text behind `'name':`, up to the end of its value.
+/// The value of field `name` of the header.
 fn field<'a>(header: &'a str, name: &str) -> Result<&'a str, NpyError> {
-    let missing = || NpyError::Header(format!("no `{name}` in {header:?}"));
+    let missing = || NpyError::Header(format!("`{name}` is missing in {header:?}"));
     let at = header.find(&format!("'{name}'")).ok_or_else(missing)?;
     let value = header[at + name.len() + 2..].trim_start().strip_prefix(':').ok_or_else(missing)?.trim_start();
     let end = match value.starts_with('(') {
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trips() {
+    fn written_tensors_are_read_back() {
         for shape in [Shape::scalar(), Shape::from([3]), Shape::from([2, 0]), Shape::from([2, 3, 4])] {
             for dtype in DType::ALL {
                 let tensor = Tensor::from_fn(shape.clone(), |ix| (ix % 2) as f32).cast(dtype);
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn converts_fortran_order_and_big_endian() {
+    fn fortran_order_and_big_endian_are_converted() {
         let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }\n";
         let mut bytes = MAGIC.to_vec();
         bytes.extend([1, 0, header.len() as u8, 0]);
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_damage_at_every_length() {
+    fn truncation_at_every_length_is_refused() {
         let bytes = write(&Tensor::vector(vec![1.0f32, 2.0]));
         for length in 0..bytes.len() {
             assert!(read(&bytes[..length]).is_err(), "length {length}");

@@ -1,6 +1,6 @@
-//! What a pickle of tensors can be made of, and the closed list of things it may call.
+//! The objects of a pickle of tensors, and the closed list of functions that it may call.
 //!
-//! Objects refer to each other by id, because pickles share them and change them after sharing.
+//! Objects refer to each other by id, because pickles share objects and mutate them afterwards.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ entity!(
     pub(super) ObjectId, "object"
 );
 
-/// A tensor has no more dimensions than this; NumPy's limit is 64, PyTorch's is 64.
+/// Most dimensions of a tensor, the limit of NumPy and of PyTorch.
 const RANK_MAX: usize = 64;
-/// An object takes a few dozen bytes and a weights file has some dozens of them a tensor.
+/// Most objects of a pickle. A file of weights has some dozens per tensor, of a few dozen bytes each.
 const OBJECTS_MAX: usize = 1 << 21;
 
 /// One object. Borrows text and bytes from the file.
@@ -23,7 +23,7 @@ pub(super) enum Object<'a> {
     None,
     Bool(bool),
     Int(i64),
-    /// A number whose value nobody asks for: a float, or an integer beyond 64 bits.
+    /// A number whose value is not used: a float, or an integer beyond 64 bits.
     Number,
     Text(Cow<'a, str>),
     Bytes(Cow<'a, [u8]>),
@@ -35,18 +35,18 @@ pub(super) enum Object<'a> {
     Storage(Storage),
     View(View),
     ElementType(ElementType),
-    /// A NumPy array, or one that waits for its content.
+    /// A NumPy array; `None` until its state is set.
     Array(Option<Array>),
 }
 
-/// Where a torch tensor's elements are kept: a part of the file behind the pickle.
+/// The storage of a PyTorch tensor: a part of the file outside the pickle.
 #[derive(Clone)]
 pub(super) struct Storage {
     pub(super) key: String,
     pub(super) dtype: DType,
 }
 
-/// A torch tensor: a view of a storage. Offsets and strides count elements.
+/// A PyTorch tensor: a view of a storage. Offsets and strides count elements.
 pub(super) struct View {
     pub(super) storage: ObjectId,
     pub(super) offset: usize,
@@ -69,20 +69,20 @@ pub(super) struct Array {
     pub(super) data: ObjectId,
 }
 
-/// Everything that a file of tensors may call. A file that names anything else is refused.
+/// The functions that a file of tensors may call; all others are refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Callable {
     /// `collections.OrderedDict`
     OrderedDict,
-    /// `_codecs.encode`: how protocol 2 spells bytes.
+    /// `_codecs.encode`: bytes in protocol 2.
     Encode,
     /// `numpy.dtype`
     ElementType,
-    /// `numpy.ndarray`: only an operand of the next.
+    /// `numpy.ndarray`: only an argument of `_reconstruct`.
     NdArray,
     /// `numpy.core.multiarray._reconstruct`
     Reconstruct,
-    /// `numpy.core.numeric._frombuffer`: how protocol 5 spells arrays.
+    /// `numpy.core.numeric._frombuffer`: arrays in protocol 5.
     FromBuffer,
     /// `numpy.core.multiarray.scalar`
     Scalar,
@@ -90,12 +90,15 @@ pub(super) enum Callable {
     RebuildTensor,
     /// `torch._utils._rebuild_parameter`
     RebuildParameter,
-    /// `torch.FloatStorage` and its kin: only an operand of a persistent id.
+    /// `torch.FloatStorage` and similar: only in a persistent id.
     Storage(DType),
 }
 
 impl Callable {
-    /// The whole list.
+    /// The function with this name.
+    ///
+    /// # Errors
+    /// If the function is not in the list.
     pub(super) fn find(module: &str, name: &str) -> Result<Callable, Problem> {
         // NumPy 2 moved `numpy.core` to `numpy._core`.
         let core = module.strip_prefix("numpy._core.").or_else(|| module.strip_prefix("numpy.core."));
@@ -131,7 +134,7 @@ pub(super) struct Heap<'a>(Map<ObjectId, Object<'a>>);
 impl<'a> Heap<'a> {
     pub(super) fn push(&mut self, object: Object<'a>) -> Result<ObjectId, Problem> {
         if OBJECTS_MAX <= self.0.len() {
-            return Err(Problem::Limit { limit: OBJECTS_MAX as u64, what: "objects" });
+            return Err(Problem::Limit { limit: OBJECTS_MAX as u64, unit: "objects" });
         }
         Ok(self.0.push(object))
     }
@@ -192,7 +195,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// What `callable(*args)` yields, or none where the operands are not what the callable takes.
+    /// The result of `callable(*args)`; `None` if the arguments do not fit.
     pub(super) fn call(
         &mut self,
         callable: Callable,
@@ -223,7 +226,7 @@ impl<'a> Heap<'a> {
         object.map(|object| self.push(object)).transpose()
     }
 
-    /// Applies `__setstate__`; false where the object does not take the state.
+    /// Applies `__setstate__`; `false` if the state does not fit the object.
     pub(super) fn build(&mut self, id: ObjectId, state: ObjectId) -> bool {
         match self.get(id) {
             // The state of an `OrderedDict` is torch's `_metadata`.
@@ -252,7 +255,7 @@ impl<'a> Heap<'a> {
     pub(super) fn storage(&self, id: ObjectId) -> Option<Storage> {
         let items = self.tuple(id).filter(|items| 5 <= items.len())?;
         let Object::Callable(Callable::Storage(dtype)) = *self.get(items[1]) else { return None };
-        // A view of another storage was only written by torch before 0.4.
+        // Views of other storages were written by PyTorch before 0.4 only.
         let no_view = items.get(5).is_none_or(|&view| matches!(self.get(view), Object::None));
         (self.text(items[0])? == "storage" && no_view)
             .then_some(Storage { key: self.text(items[2])?.to_string(), dtype })

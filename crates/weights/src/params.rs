@@ -1,14 +1,14 @@
-//! MXNet's `.params`: lists of arrays as `mx.nd.save` writes them, of all four generations.
+//! MXNet `.params`: lists of arrays as `mx.nd.save` writes them, all four versions.
 //!
-//! Source: `src/ndarray/ndarray.cc` of MXNet 1.9.1 (`NDArray::Save`, `Load`, `LegacyLoad`). All numbers are little endian:
+//! Source: `src/ndarray/ndarray.cc` of MXNet 1.9.1 (`NDArray::Save`, `Load`, `LegacyLoad`). Numbers are little-endian:
 //!
 //! ```text
 //! u64 0x112, u64 0, u64 n, n arrays, u64 m (0 or n), m names (u64 length, bytes)
-//! array: u32 magic, [i32 storage], shape, i32 device, i32 device's number, i32 dtype, elements
+//! array: u32 magic, [i32 storage], shape, i32 device type, i32 device id, i32 dtype, elements
 //! ```
 //!
-//! A sparse array has the shape of its elements before its own, and behind the dtype dtype and shape of each of its lists
-//! of indices, which come last. It is read to its end, so that it can be refused by its name.
+//! A sparse array has the shape of its stored elements before its own shape. After the dtype follow dtype and shape of each
+//! index list, then the elements, then the index lists. It is read to its end, so that the error can name it.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use types::{DType, Shape, Tensor};
 
 use crate::{Budget, Problem};
 
-/// What such a file begins with.
+/// The first bytes of a `.params` file.
 pub(super) const MAGIC: &[u8] = &0x112u64.to_le_bytes();
 
-/// The magics of arrays; before them an array began with its rank.
+/// Magic numbers of arrays; the oldest version has none and begins with the rank.
 const V1: u32 = 0xF993_FAC8;
 const V2: u32 = 0xF993_FAC9;
 const V3: u32 = 0xF993_FACA;
 
-/// An array has at most so many dimensions.
+/// Most dimensions of an array.
 const RANK_MAX: i64 = 32;
 
-/// The arrays of a file by name, without the prefixes `arg:` and `aux:`; by position where it has no names.
+/// The arrays of a file by name, without the prefixes `arg:` and `aux:`; by position if it has no names.
 pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
     let mut reader = Reader { bytes, at: 0 };
     reader.u64("the head")?;
@@ -39,7 +39,9 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
     }
     let names = reader.u64("the number of names")?;
     if names != 0 && names != count {
-        return Err(Problem::Content(format!("{count} arrays have {names} names")));
+        return Err(Problem::Content(format!(
+            "the number of names must be 0 or that of the arrays, {count}, got {names}"
+        )));
     }
     let mut tensors = BTreeMap::new();
     for (ix, array) in arrays.into_iter().enumerate() {
@@ -49,7 +51,7 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
             Array::Dense(tensor) => tensor,
             Array::Empty => continue,
             Array::Sparse(kind) => {
-                let problem = format!("it is {kind}; save it with `.tostype('default')`");
+                let problem = format!("must be dense, got {kind}; save it with `.tostype('default')`");
                 return Err(Problem::Tensor { name: short.to_string(), problem });
             }
         };
@@ -58,7 +60,7 @@ pub(super) fn read(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String,
         }
     }
     if reader.at != bytes.len() {
-        return Err(Problem::Malformed { at: reader.at, what: "there is more behind the last name" });
+        return Err(Problem::Malformed { at: reader.at, reason: "the file must end after the last name" });
     }
     Ok(tensors)
 }
@@ -70,33 +72,33 @@ pub fn dtype(number: i64) -> Option<DType> {
     order.get(usize::try_from(number).ok()?).copied()
 }
 
-/// What a file has in the place of an array.
+/// One array of a file.
 enum Array {
     Dense(Tensor),
-    /// One that was never filled: it has no shape.
+    /// An array that was never filled and has no shape.
     Empty,
-    /// One that is not supported, of this kind.
+    /// A sparse array of this kind, which is not supported.
     Sparse(&'static str),
 }
 
-/// What is wrong with an array.
-enum Wrong {
+/// An error that still needs the name of its array.
+enum ArrayError {
     Array(String),
     File(Problem),
 }
 
-impl Wrong {
+impl ArrayError {
     fn of(self, ix: u64) -> Problem {
         match self {
-            Wrong::Array(problem) => Problem::Tensor { name: ix.to_string(), problem },
-            Wrong::File(problem) => problem,
+            ArrayError::Array(problem) => Problem::Tensor { name: ix.to_string(), problem },
+            ArrayError::File(problem) => problem,
         }
     }
 }
 
-impl From<Problem> for Wrong {
-    fn from(problem: Problem) -> Wrong {
-        Wrong::File(problem)
+impl From<Problem> for ArrayError {
+    fn from(problem: Problem) -> ArrayError {
+        ArrayError::File(problem)
     }
 }
 
@@ -106,63 +108,63 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], Problem> {
+    fn take(&mut self, count: u64, part: &'static str) -> Result<&'a [u8], Problem> {
         let rest = &self.bytes[self.at..];
         let count = usize::try_from(count).ok().filter(|&count| count <= rest.len());
-        let taken = &rest[..count.ok_or(Problem::Truncated { what })?];
+        let taken = &rest[..count.ok_or(Problem::Truncated { part })?];
         self.at += taken.len();
         Ok(taken)
     }
 
-    fn number<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Problem> {
-        Ok(self.take(N as u64, what)?.try_into().expect("as many as were taken"))
+    fn number<const N: usize>(&mut self, part: &'static str) -> Result<[u8; N], Problem> {
+        Ok(self.take(N as u64, part)?.try_into().expect("`N` bytes were taken"))
     }
 
-    fn u32(&mut self, what: &'static str) -> Result<u32, Problem> {
-        Ok(u32::from_le_bytes(self.number(what)?))
+    fn u32(&mut self, part: &'static str) -> Result<u32, Problem> {
+        Ok(u32::from_le_bytes(self.number(part)?))
     }
 
-    fn i32(&mut self, what: &'static str) -> Result<i32, Problem> {
-        Ok(i32::from_le_bytes(self.number(what)?))
+    fn i32(&mut self, part: &'static str) -> Result<i32, Problem> {
+        Ok(i32::from_le_bytes(self.number(part)?))
     }
 
-    fn u64(&mut self, what: &'static str) -> Result<u64, Problem> {
-        Ok(u64::from_le_bytes(self.number(what)?))
+    fn u64(&mut self, part: &'static str) -> Result<u64, Problem> {
+        Ok(u64::from_le_bytes(self.number(part)?))
     }
 
     fn name(&mut self) -> Result<String, Problem> {
         let (at, length) = (self.at, self.u64("a name")?);
         let name = self.take(length, "a name")?;
-        String::from_utf8(name.to_vec()).map_err(|_| Problem::Malformed { at, what: "a name is not UTF-8" })
+        String::from_utf8(name.to_vec()).map_err(|_| Problem::Malformed { at, reason: "a name must be UTF-8" })
     }
 
-    fn array(&mut self, budget: &mut Budget) -> Result<Array, Wrong> {
+    fn array(&mut self, budget: &mut Budget) -> Result<Array, ArrayError> {
         let magic = self.u32("an array")?;
         let shape = match magic {
             V2 | V3 => match self.i32("an array")? {
                 0 => self.shape()?,
                 1 => return self.sparse("row_sparse", 1),
                 2 => return self.sparse("csr", 2),
-                storage => return Err(Wrong::Array(format!("storage type {storage} does not exist"))),
+                storage => return Err(ArrayError::Array(format!("storage type must be 0, 1 or 2, got {storage}"))),
             },
             V1 => self.shape()?,
             rank => self.extents(i64::from(rank), |reader| Ok(i64::from(reader.u32("a shape")?)))?,
         };
-        // Up to V2 no dimensions meant no array; since V3 that is one number.
+        // Rank 0 is an empty array up to V2, and a scalar since V3.
         let Some(shape) = shape.filter(|shape| magic == V3 || shape.rank() != 0) else { return Ok(Array::Empty) };
-        let dtype = self.place_and_dtype()?;
+        let dtype = self.device_and_dtype()?;
         let elements = self.elements(dtype, &shape)?;
         budget.take(elements.len() as u64)?;
         let tensor = Tensor::from_le_bytes(dtype, shape, elements);
-        tensor.map(Array::Dense).map_err(|error| Wrong::Array(error.to_string()))
+        tensor.map(Array::Dense).map_err(|error| ArrayError::Array(error.to_string()))
     }
 
-    fn sparse(&mut self, kind: &'static str, lists: usize) -> Result<Array, Wrong> {
+    fn sparse(&mut self, kind: &'static str, lists: usize) -> Result<Array, ArrayError> {
         let stored = self.shape()?.unwrap_or_default();
         if self.shape()?.is_none_or(|shape| shape.rank() == 0) {
             return Ok(Array::Empty);
         }
-        let mut parts = vec![(self.place_and_dtype()?, stored)];
+        let mut parts = vec![(self.device_and_dtype()?, stored)];
         for _ in 0..lists {
             parts.push((self.dtype()?, self.shape()?.unwrap_or_default()));
         }
@@ -172,24 +174,24 @@ impl<'a> Reader<'a> {
         Ok(Array::Sparse(kind))
     }
 
-    /// The device, which does not matter here, and the dtype.
-    fn place_and_dtype(&mut self) -> Result<DType, Wrong> {
+    /// Skips the device and reads the dtype.
+    fn device_and_dtype(&mut self) -> Result<DType, ArrayError> {
         self.take(8, "an array")?;
         self.dtype()
     }
 
-    fn dtype(&mut self) -> Result<DType, Wrong> {
+    fn dtype(&mut self) -> Result<DType, ArrayError> {
         let number = self.i32("an array")?;
-        dtype(i64::from(number)).ok_or_else(|| Wrong::Array(format!("element type {number} does not exist")))
+        dtype(i64::from(number)).ok_or_else(|| ArrayError::Array(format!("element type {number} is not supported")))
     }
 
-    fn elements(&mut self, dtype: DType, shape: &Shape) -> Result<&'a [u8], Wrong> {
+    fn elements(&mut self, dtype: DType, shape: &Shape) -> Result<&'a [u8], ArrayError> {
         let elements = shape.iter().try_fold(1u64, |product, &extent| product.checked_mul(extent as u64));
         let size = elements.and_then(|elements| elements.checked_mul(dtype.size().0));
-        Ok(self.take(size.ok_or(Problem::Truncated { what: "an array's elements" })?, "an array's elements")?)
+        Ok(self.take(size.ok_or(Problem::Truncated { part: "an array's elements" })?, "an array's elements")?)
     }
 
-    fn shape(&mut self) -> Result<Option<Shape>, Wrong> {
+    fn shape(&mut self) -> Result<Option<Shape>, ArrayError> {
         let rank = self.i32("a shape")?;
         self.extents(i64::from(rank), |reader| Ok(i64::from_le_bytes(reader.number("a shape")?)))
     }
@@ -198,19 +200,19 @@ impl<'a> Reader<'a> {
         &mut self,
         rank: i64,
         mut next: impl FnMut(&mut Self) -> Result<i64, Problem>,
-    ) -> Result<Option<Shape>, Wrong> {
+    ) -> Result<Option<Shape>, ArrayError> {
         if rank == -1 {
             return Ok(None);
         }
         if !(0..=RANK_MAX).contains(&rank) {
-            return Err(Wrong::Array(format!("it says that it has {rank} dimensions")));
+            return Err(ArrayError::Array(format!("rank must be at most {RANK_MAX}, got {rank}")));
         }
         let mut shape = Shape::scalar();
         for _ in 0..rank {
             let extent = next(self)?;
             match usize::try_from(extent) {
                 Ok(extent) => shape.push(extent),
-                Err(_) => return Err(Wrong::Array(format!("it has an extent of {extent}"))),
+                Err(_) => return Err(ArrayError::Array(format!("extents must be >= 0, got {extent}"))),
             }
         }
         Ok(Some(shape))

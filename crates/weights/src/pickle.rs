@@ -1,7 +1,7 @@
-//! A machine for pickles, protocols 0 to 5, that can make tensors and nothing else.
+//! A pickle machine, protocols 0 to 5, that can build tensors only.
 //!
-//! Specification: CPython's `Lib/pickletools.py`. The machine holds a stack, marks on it and a memo; an instruction that
-//! no file of tensors needs (sets, classes, extensions, buffers from outside) is refused. It does not recurse.
+//! Specification: CPython's `Lib/pickletools.py`. The machine has a stack, marks on it and a memo. Opcodes that files of
+//! tensors do not need (sets, classes, extensions, out-of-band buffers) are refused. It does not recurse.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use crate::object::{Callable, Heap, Object, ObjectId};
 use crate::{Budget, Problem};
 
-/// What a pickle holds.
+/// The content of a pickle.
 pub(super) struct Pickle<'a> {
     /// Its objects.
     pub(super) heap: Heap<'a>,
-    /// The one that the others are parts of.
+    /// The outermost object.
     pub(super) root: ObjectId,
-    /// The length of the pickle; whatever follows is not part of it.
+    /// The length of the pickle; more data may follow.
     pub(super) size_bytes: usize,
 }
 
@@ -43,7 +43,7 @@ struct Machine<'a> {
     file: Reader<'a>,
     heap: Heap<'a>,
     stack: Vec<ObjectId>,
-    /// Heights of the stack; nothing below the last one is touched before the mark is taken away.
+    /// Heights of the stack. Opcodes do not access the stack below the last mark.
     marks: Vec<usize>,
     memo: BTreeMap<usize, ObjectId>,
 }
@@ -54,7 +54,7 @@ impl<'a> Machine<'a> {
             // Protocol and frames.
             0x80 => match self.file.array()? {
                 [0..=5] => Ok(()),
-                _ => self.wrong("the pickle's protocol is later than 5"),
+                _ => self.malformed("the pickle protocol must be at most 5"),
             },
             0x95 => self.file.take(8).map(drop),
 
@@ -113,11 +113,10 @@ impl<'a> Machine<'a> {
                 self.push(Object::Number)
             }
 
-            // Bytes; `S`, `T` and `U` are Python 2's text, which is bytes.
+            // Bytes; `S`, `T` and `U` are strings of Python 2, which are bytes.
             b'S' => {
                 let line = self.file.line()?;
-                let bytes =
-                    unquote(line).ok_or(Problem::Malformed { at, what: "a quoted string is not understood" })?;
+                let bytes = unquote(line).ok_or(Problem::Malformed { at, reason: "a quoted string is malformed" })?;
                 self.push(Object::Bytes(bytes.into()))
             }
             b'U' | b'C' => self.push_bytes(1),
@@ -127,7 +126,8 @@ impl<'a> Machine<'a> {
             // Text.
             b'V' => {
                 let line = self.file.line()?;
-                let text = unescape(line).ok_or(Problem::Malformed { at, what: "an escape is not understood" })?;
+                let text =
+                    unescape(line).ok_or(Problem::Malformed { at, reason: "an escape sequence is malformed" })?;
                 self.push(Object::Text(text.into()))
             }
             0x8c => self.push_text(1),
@@ -212,7 +212,7 @@ impl<'a> Machine<'a> {
                         let callable = Callable::find(module, name)?;
                         self.push(Object::Callable(callable))
                     }
-                    _ => self.wrong("the name of something to call is not text"),
+                    _ => self.malformed("the name of a function must be text"),
                 }
             }
             b'R' | 0x81 => self.call(budget),
@@ -221,7 +221,7 @@ impl<'a> Machine<'a> {
                 let target = self.top()?;
                 match self.heap.build(target, state) {
                     true => Ok(()),
-                    false => self.wrong("an object does not take the state that the file gives it"),
+                    false => self.malformed("the state does not fit the object"),
                 }
             }
             b'Q' => {
@@ -231,15 +231,15 @@ impl<'a> Machine<'a> {
                         budget.take(storage.key.len() as u64)?;
                         self.push(Object::Storage(storage))
                     }
-                    None => self.wrong("a persistent id is not that of a storage"),
+                    None => self.malformed("a persistent id must be that of a storage"),
                 }
             }
             _ => Err(Problem::Opcode { opcode, at }),
         }
     }
 
-    fn wrong<T>(&self, what: &'static str) -> Result<T, Problem> {
-        Err(Problem::Malformed { at: self.file.at, what })
+    fn malformed<T>(&self, reason: &'static str) -> Result<T, Problem> {
+        Err(Problem::Malformed { at: self.file.at, reason })
     }
 
     fn push(&mut self, object: Object<'a>) -> Result<(), Problem> {
@@ -248,7 +248,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The first position of the stack that may be touched.
+    /// The first accessible position of the stack.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -256,7 +256,7 @@ impl<'a> Machine<'a> {
     fn top(&self) -> Result<ObjectId, Problem> {
         match self.stack[self.floor()..].last() {
             Some(&id) => Ok(id),
-            None => self.wrong("the pickle's stack is empty"),
+            None => self.malformed("the pickle's stack is empty"),
         }
     }
 
@@ -269,15 +269,15 @@ impl<'a> Machine<'a> {
     fn pop_many(&mut self, count: usize) -> Result<Vec<ObjectId>, Problem> {
         match self.stack.len().checked_sub(count) {
             Some(start) if self.floor() <= start => Ok(self.stack.drain(start..).collect()),
-            _ => self.wrong("the pickle's stack is empty"),
+            _ => self.malformed("the pickle's stack is empty"),
         }
     }
 
     fn pop_to_mark(&mut self) -> Result<Vec<ObjectId>, Problem> {
         match self.marks.pop() {
-            // No instruction takes anything from below a mark, so the mark stands within the stack.
+            // No opcode pops below a mark, so the mark is inside the stack.
             Some(mark) => Ok(self.stack.drain(mark..).collect()),
-            None => self.wrong("the pickle's stack has no mark"),
+            None => self.malformed("the pickle's stack has no mark"),
         }
     }
 
@@ -287,7 +287,7 @@ impl<'a> Machine<'a> {
             None if !line.is_empty() && line.iter().all(|byte| matches!(byte, b'-' | b'0'..=b'9')) => {
                 self.push(Object::Number)
             }
-            None => self.wrong("an integer is not understood"),
+            None => self.malformed("an integer is malformed"),
         }
     }
 
@@ -303,7 +303,7 @@ impl<'a> Machine<'a> {
         self.push(Object::Int(i64::from_le_bytes(wide)))
     }
 
-    /// Bytes behind their length, itself of `width` bytes.
+    /// Bytes with a length prefix of `width` bytes.
     fn push_bytes(&mut self, width: usize) -> Result<(), Problem> {
         let length = self.file.size(width)?;
         let bytes = self.file.take(length)?;
@@ -314,7 +314,7 @@ impl<'a> Machine<'a> {
         let length = self.file.size(width)?;
         match std::str::from_utf8(self.file.take(length)?) {
             Ok(text) => self.push(Object::Text(Cow::Borrowed(text))),
-            Err(_) => self.wrong("text is not UTF-8"),
+            Err(_) => self.malformed("text must be UTF-8"),
         }
     }
 
@@ -325,7 +325,7 @@ impl<'a> Machine<'a> {
                 items.extend(new);
                 Ok(())
             }
-            _ => self.wrong("something is appended to what is not a list"),
+            _ => self.malformed("the target of an append must be a list"),
         }
     }
 
@@ -336,7 +336,7 @@ impl<'a> Machine<'a> {
                 pairs.extend(new.chunks_exact(2).map(|pair| (pair[0], pair[1])));
                 Ok(())
             }
-            _ => self.wrong("an item is set in what is not a dictionary"),
+            _ => self.malformed("the target of an item assignment must be a dictionary"),
         }
     }
 
@@ -352,31 +352,31 @@ impl<'a> Machine<'a> {
                 self.stack.push(id);
                 Ok(())
             }
-            None => self.wrong("the pickle recalls what it never memorized"),
+            None => self.malformed("the memo has no such entry"),
         }
     }
 
     fn call(&mut self, budget: &mut Budget) -> Result<(), Problem> {
         let operands = self.pop_many(2)?;
         let &Object::Callable(callable) = self.heap.get(operands[0]) else {
-            return self.wrong("the file calls what cannot be called");
+            return self.malformed("the target of a call must be a function");
         };
-        // No callable takes more operands than this.
+        // No supported function has more than 8 arguments.
         let args: Vec<ObjectId> = match self.heap.tuple(operands[1]) {
             Some(args) if args.len() <= 8 => args.to_vec(),
-            _ => return self.wrong("a call has no tuple of few operands"),
+            _ => return self.malformed("the arguments of a call must be a tuple of at most 8"),
         };
         match self.heap.call(callable, &args, budget)? {
             Some(result) => {
                 self.stack.push(result);
                 Ok(())
             }
-            None => self.wrong("a call has operands of the wrong kind"),
+            None => self.malformed("the arguments do not fit the function"),
         }
     }
 }
 
-/// Bytes and how many of them are read.
+/// Bytes and the read position.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -384,13 +384,13 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Problem> {
-        let taken = self.bytes[self.at..].get(..count).ok_or(Problem::Truncated { what: "a pickle" })?;
+        let taken = self.bytes[self.at..].get(..count).ok_or(Problem::Truncated { part: "a pickle" })?;
         self.at += count;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
-        Ok(self.take(N)?.try_into().expect("as many bytes were taken"))
+        Ok(self.take(N)?.try_into().expect("`N` bytes were taken"))
     }
 
     /// An unsigned little-endian number of `width` bytes, at most 8.
@@ -399,10 +399,10 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().rev().fold(0, |sum, &byte| (sum << 8) | usize::from(byte)))
     }
 
-    /// Bytes up to the next newline, which is read as well.
+    /// Bytes up to the next newline, which is consumed.
     fn line(&mut self) -> Result<&'a [u8], Problem> {
         let rest = &self.bytes[self.at..];
-        let end = rest.iter().position(|&byte| byte == b'\n').ok_or(Problem::Truncated { what: "a pickle" })?;
+        let end = rest.iter().position(|&byte| byte == b'\n').ok_or(Problem::Truncated { part: "a pickle" })?;
         self.at += end + 1;
         Ok(&rest[..end])
     }
@@ -410,7 +410,7 @@ impl<'a> Reader<'a> {
     fn decimal(&mut self) -> Result<usize, Problem> {
         let line = self.line()?;
         let number = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
-        number.ok_or(Problem::Malformed { at: self.at, what: "an integer is not understood" })
+        number.ok_or(Problem::Malformed { at: self.at, reason: "an integer is malformed" })
     }
 }
 
@@ -439,17 +439,17 @@ fn unquote(line: &[u8]) -> Option<Vec<u8>> {
 fn unescape(line: &[u8]) -> Option<String> {
     let mut text = String::new();
     let mut rest = line;
-    while let Some((&byte, behind)) = rest.split_first() {
-        let digits = match (byte, behind.first()) {
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = match (byte, tail.first()) {
             (b'\\', Some(b'u')) => 4,
             (b'\\', Some(b'U')) => 8,
             _ => {
                 text.push(char::from(byte));
-                rest = behind;
+                rest = tail;
                 continue;
             }
         };
-        let (code, after) = behind[1..].split_at_checked(digits)?;
+        let (code, after) = tail[1..].split_at_checked(digits)?;
         let code = code.iter().try_fold(0u32, |sum, &digit| Some(sum << 4 | hex(digit)?))?;
         text.push(char::from_u32(code)?);
         rest = after;

@@ -1,6 +1,6 @@
-//! PyTorch's two kinds of files: five pickles with raw data behind them, and zip archives of one pickle with raw data.
+//! PyTorch files: legacy ones with five pickles before raw data, and zip archives with one pickle and raw data.
 //!
-//! Source of both: `torch/serialization.py`. Both are little-endian unless they say otherwise, which is refused.
+//! Source: `torch/serialization.py`. Big-endian files are refused.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::{Budget, Problem};
 /// The first pickle of a legacy file: protocol 2, the integer 0x1950a86a20f9469cfc6c.
 pub(super) const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
-/// Reads a file of torch before 1.6: magic, version, system information, objects, keys of storages; then for each key
+/// Reads a file of PyTorch before 1.6: magic, version, system information, objects, keys of storages; then for each key
 /// the number of elements and the elements.
 pub(super) fn read_legacy(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<String, Tensor>, Problem> {
     let mut rest = bytes;
@@ -28,7 +28,7 @@ pub(super) fn read_legacy(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<
     next(budget)?;
     let version = next(budget)?;
     if !matches!(version.heap.get(version.root), Object::Int(1001)) {
-        return Err(Problem::Content("the file is not of torch's protocol version 1001".into()));
+        return Err(Problem::Content("the version of the PyTorch file must be 1001".into()));
     }
     check_byte_order(&next(budget)?)?;
     let objects = next(budget)?;
@@ -37,19 +37,19 @@ pub(super) fn read_legacy(bytes: &[u8], budget: &mut Budget) -> Result<BTreeMap<
     let dtypes = storage_dtypes(&objects)?;
     let mut storages = Storages::new();
     let (Object::List(ids) | Object::Tuple(ids)) = keys.heap.get(keys.root) else {
-        return Err(Problem::Content("the keys of the storages are not a list".into()));
+        return Err(Problem::Content("the keys of the storages must be a list".into()));
     };
     for &id in ids {
-        let known = keys.heap.text(id).and_then(|key| Some((key, *dtypes.get(key)?)));
-        let (key, dtype) = known.ok_or_else(|| Problem::Content("a storage belongs to no tensor".into()))?;
-        let (data, behind) = split_storage(rest, dtype).ok_or(Problem::Truncated { what: "a storage" })?;
+        let entry = keys.heap.text(id).and_then(|key| Some((key, *dtypes.get(key)?)));
+        let (key, dtype) = entry.ok_or_else(|| Problem::Content("every storage must belong to a tensor".into()))?;
+        let (data, after) = split_storage(rest, dtype).ok_or(Problem::Truncated { part: "a storage" })?;
         storages.insert(key.to_string(), Cow::Borrowed(data));
-        rest = behind;
+        rest = after;
     }
     flatten(&objects, &storages, budget)
 }
 
-/// Reads an archive of torch 1.6 and later, whose pickle is `{prefix}data.pkl` and whose storages are `{prefix}data/N`.
+/// Reads an archive of PyTorch 1.6 and later, whose pickle is `{prefix}data.pkl` and whose storages are `{prefix}data/N`.
 pub(super) fn read_archive(
     archive: &mut Archive,
     prefix: &str,
@@ -70,12 +70,12 @@ pub(super) fn read_archive(
 }
 
 fn big_endian() -> Problem {
-    Problem::Content("the file is of a big-endian machine; save it again on a little-endian one".into())
+    Problem::Content("the file must be little-endian; save it again on a little-endian machine".into())
 }
 
 fn check_byte_order(system: &Pickle) -> Result<(), Problem> {
     let Object::Dict(pairs) = system.heap.get(system.root) else {
-        return Err(Problem::Content("the system information is not a dictionary".into()));
+        return Err(Problem::Content("the system information must be a dictionary".into()));
     };
     let little = pairs.iter().find(|(key, _)| system.heap.text(*key) == Some("little_endian"));
     match little.map(|(_, value)| system.heap.get(*value)) {
@@ -91,13 +91,13 @@ fn storage_dtypes(objects: &Pickle) -> Result<BTreeMap<String, DType>, Problem> 
         if let Object::Storage(storage) = object
             && dtypes.insert(storage.key.clone(), storage.dtype).is_some_and(|other| other != storage.dtype)
         {
-            return Err(Problem::Content(format!("storage `{}` has two element types", storage.key)));
+            return Err(Problem::Content(format!("storage `{}` must have one element type, got two", storage.key)));
         }
     }
     Ok(dtypes)
 }
 
-/// A count, as many elements, and what follows them.
+/// Splits a count and its elements off the front.
 fn split_storage(bytes: &[u8], dtype: DType) -> Option<(&[u8], &[u8])> {
     let (count, rest) = bytes.split_first_chunk::<8>()?;
     let count = usize::try_from(i64::from_le_bytes(*count)).ok()?;

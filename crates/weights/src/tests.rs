@@ -1,4 +1,4 @@
-//! Small files of every format made by hand, two real ones from the data folder, and damage to all of them.
+//! Small handmade files of every format, real files from the data folder, and damaged copies.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const PROTOCOLS: [&[u8]; 6] = [
 ];
 
 #[test]
-fn reads_pickles_of_every_protocol() {
+fn pickles_of_every_protocol_are_read() {
     for bytes in PROTOCOLS {
         let tensors = read("a.pkl", bytes).unwrap();
         assert_eq!(tensors.keys().collect::<Vec<_>>(), ["f", "s.0", "s.1.0", "w"]);
@@ -33,19 +33,19 @@ fn reads_pickles_of_every_protocol() {
 }
 
 #[test]
-fn reads_a_legacy_torch_file() {
+fn legacy_torch_file_is_read() {
     let tensors = read("a.pth", &legacy(VIEW)).unwrap();
     assert_eq!(tensors, BTreeMap::from([("w".to_string(), transposed())]));
 }
 
 #[test]
-fn reads_a_zipped_torch_file() {
+fn zipped_torch_file_is_read() {
     let tensors = read("a.pth", &zipped_torch(VIEW)).unwrap();
     assert_eq!(tensors, BTreeMap::from([("w".to_string(), transposed())]));
 }
 
 #[test]
-fn reads_npz_and_npy() {
+fn npz_and_npy_are_read() {
     let tensors = read("a.npz", &npz()).unwrap();
     assert_eq!(tensors.keys().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(tensors["b"], transposed());
@@ -60,7 +60,7 @@ const V0: &[u8] = include_bytes!("fixtures/legacy_v0.params");
 const V1: &[u8] = include_bytes!("fixtures/legacy_v1.params");
 
 #[test]
-fn reads_mxnet_params_of_every_version() {
+fn params_of_every_version_are_read() {
     let tensors = read("net-0000.params", DTYPES).unwrap();
     for (name, dtype) in [
         ("float32", DType::F32),
@@ -82,13 +82,16 @@ fn reads_mxnet_params_of_every_version() {
 }
 
 #[test]
-fn refuses_sparse_arrays_by_name() {
+fn sparse_arrays_are_refused_by_name() {
     let error = read("net-0000.params", SPARSE).unwrap_err().to_string();
-    assert_eq!(error, "`net-0000.params`: tensor `rs`: it is row_sparse; save it with `.tostype('default')`");
+    assert_eq!(
+        error,
+        "`net-0000.params`: tensor `rs`: must be dense, got row_sparse; save it with `.tostype('default')`"
+    );
 }
 
 #[test]
-fn an_array_longer_than_its_file_is_refused() {
+fn array_longer_than_its_file_is_refused() {
     // The number of arrays, a dimension, and the length of a name.
     for at in [16, 36, V1.len() - 13] {
         let mut bytes = V1.to_vec();
@@ -99,17 +102,19 @@ fn an_array_longer_than_its_file_is_refused() {
 }
 
 #[test]
-fn reads_safetensors() {
+fn safetensors_is_read() {
     let tensors = read("a.bin", &safetensors_file()).unwrap();
     assert_eq!(tensors, BTreeMap::from([("w".to_string(), transposed())]));
 }
 
 #[test]
-fn refuses_to_call_anything_else() {
+fn calls_of_other_functions_are_refused() {
     let check = |bytes: &[u8], name: &str| {
         let error = read("evil.pkl", bytes).unwrap_err();
         assert_eq!(*error.problem, Problem::Forbidden { name: name.into() });
-        let message = format!("`evil.pkl`: the file wants to call `{name}`, which is not a tensor");
+        let message = format!(
+            "`evil.pkl`: the pickle calls `{name}`, which does not build tensors; convert the file to safetensors"
+        );
         assert_eq!(error.to_string(), message);
     };
     check(b"cos\nsystem\n(S'echo'\ntR.", "os.system");
@@ -120,21 +125,21 @@ fn refuses_to_call_anything_else() {
 }
 
 #[test]
-fn refuses_what_is_not_weights() {
+fn files_without_tensors_are_refused() {
     let check = |name: &str, bytes: &[u8], want: Problem| assert_eq!(*read(name, bytes).unwrap_err().problem, want);
     check("a.txt", b"hello", Problem::Unknown);
     check("a.onnx", b"", Problem::Unknown);
-    check("a.pkl", b"", Problem::Truncated { what: "a pickle" });
+    check("a.pkl", b"", Problem::Truncated { part: "a pickle" });
     check("a.pkl", b"\x80\x02}.", Problem::Empty);
     check("a.pkl", b"\x80\x02K\x01.", Problem::Empty);
     check("a.pkl", b"\x80\x02\x8f.", Problem::Opcode { opcode: 0x8f, at: 2 });
-    check("a.pkl", b"\x80\x06.", Problem::Malformed { at: 2, what: "the pickle's protocol is later than 5" });
-    check("a.pkl", b"\x80\x02(0.", Problem::Malformed { at: 4, what: "the pickle's stack is empty" });
-    check("a.pkl", b"\x80\x02h\x05.", Problem::Malformed { at: 4, what: "the pickle recalls what it never memorized" });
+    check("a.pkl", b"\x80\x06.", Problem::Malformed { at: 2, reason: "the pickle protocol must be at most 5" });
+    check("a.pkl", b"\x80\x02(0.", Problem::Malformed { at: 4, reason: "the pickle's stack is empty" });
+    check("a.pkl", b"\x80\x02h\x05.", Problem::Malformed { at: 4, reason: "the memo has no such entry" });
 }
 
 #[test]
-fn refuses_views_beyond_their_storage() {
+fn views_beyond_their_storage_are_refused() {
     let check = |view: &[u8]| {
         let error = *read("a.pth", &legacy(view)).unwrap_err().problem;
         assert!(matches!(error, Problem::Tensor { .. } | Problem::Malformed { .. }), "{error}");
@@ -147,28 +152,28 @@ fn refuses_views_beyond_their_storage() {
 }
 
 #[test]
-fn memory_follows_from_the_length_of_the_file() {
-    // A billion elements from one, by a stride of 0.
+fn memory_is_bounded_by_the_file_length() {
+    // A stride of 0: a billion elements of one.
     let error = *read("a.pth", &legacy(b"K\x00J\x00\xca\x9a\x3b\x85K\x00\x85")).unwrap_err().problem;
-    assert!(matches!(error, Problem::Limit { what: "bytes", .. }), "{error}");
+    assert!(matches!(error, Problem::Limit { unit: "bytes", .. }), "{error}");
 
-    // Lists of two of the list before: 2^30 leaves.
+    // Each list contains the previous one twice: 2^30 leaves.
     let mut bomb = b"\x80\x02]q\x00".to_vec();
     (0..30).for_each(|_| bomb.extend(b"]q\x01(h\x00h\x00eq\x00"));
     bomb.push(b'.');
     assert!(matches!(*read("a.pkl", &bomb).unwrap_err().problem, Problem::Limit { .. }));
 
-    // A list inside itself.
+    // A list that contains itself.
     assert!(matches!(*read("a.pkl", b"\x80\x02]q\x00h\x00a.").unwrap_err().problem, Problem::Limit { .. }));
 
-    // Zeros beyond the budget, which deflate to nearly nothing.
+    // Zeros beyond the budget, which compress to almost nothing.
     let zeros = npy::write(&Tensor::full(Shape::from([70 << 20]), 0u8));
     let error = *read("a.npz", &archive(&[("a.npy", &zeros)])).unwrap_err().problem;
-    assert!(matches!(error, Problem::Limit { what: "bytes", .. }), "{error}");
+    assert!(matches!(error, Problem::Limit { unit: "bytes", .. }), "{error}");
 }
 
 #[test]
-fn extents_of_one_may_have_any_stride() {
+fn strides_of_extents_of_one_are_ignored() {
     let view = b"K\x00K\x01K\x06\x86\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7fK\x01\x86";
     assert_eq!(*read("a.pth", &legacy(view)).unwrap()["w"].shape(), Shape::from([1, 6]));
     let view = b"K\x00K\x06K\x01\x86K\x01\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x86";
@@ -176,7 +181,7 @@ fn extents_of_one_may_have_any_stride() {
 }
 
 #[test]
-fn refuses_every_truncation() {
+fn truncation_at_every_length_is_refused() {
     for (name, bytes) in small_files() {
         for length in 0..bytes.len() {
             assert!(read(&name, &bytes[..length]).is_err(), "{name} cut to {length} of {}", bytes.len());
@@ -184,26 +189,26 @@ fn refuses_every_truncation() {
     }
 }
 
-/// As in `tests/it/main.rs`.
+/// Factor for the number of random cases: `PRESTOW_FUZZ=50` for a long run.
 #[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
 fn effort() -> usize {
     std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
 #[test]
-fn survives_damage() {
+fn damaged_files_never_panic() {
     let mut random = Random::new(7);
     for (name, bytes) in small_files() {
         for _ in 0..1500 * effort() {
-            // Damage to the elements is not seen, so there may be tensors; there is never a panic.
+            // Damage to elements is not detected, so tensors may be returned.
             drop(read(&name, &damage(&bytes, bytes.len(), &mut random)));
         }
     }
 }
 
 #[test]
-fn reads_efficientnet_lite0() {
-    let Some(bytes) = data("reads_efficientnet_lite0", "models/efficientnet-lite0-57934424.pth") else { return };
+fn efficientnet_lite0_is_read() {
+    let Some(bytes) = data("efficientnet_lite0_is_read", "models/efficientnet-lite0-57934424.pth") else { return };
     let tensors = read("efficientnet-lite0-57934424.pth", &bytes).unwrap();
     assert_eq!(tensors.len(), 296);
     assert_eq!(tensors.values().map(Tensor::elements).sum::<usize>(), 4_694_073);
@@ -238,8 +243,8 @@ fn reads_efficientnet_lite0() {
 }
 
 #[test]
-fn reads_squeezenet() {
-    let Some(bytes) = data("reads_squeezenet", "models/squeezenet11_imagenet_hwio.pkl") else { return };
+fn squeezenet_is_read() {
+    let Some(bytes) = data("squeezenet_is_read", "models/squeezenet11_imagenet_hwio.pkl") else { return };
     let tensors = read("squeezenet11_imagenet_hwio.pkl", &bytes).unwrap();
     assert_eq!(tensors.len(), 52);
     assert_eq!(tensors.values().map(Tensor::elements).sum::<usize>(), 1_235_496);
@@ -258,14 +263,14 @@ fn reads_squeezenet() {
 }
 
 #[test]
-fn reads_the_grapheme_network() {
-    let Some(bytes) = data("reads_the_grapheme_network", "models/g2p_en_gru_checkpoint20.npz") else { return };
+fn grapheme_network_is_read() {
+    let Some(bytes) = data("grapheme_network_is_read", "models/g2p_en_gru_checkpoint20.npz") else { return };
     let tensors = read("g2p_en_gru_checkpoint20.npz", &bytes).unwrap();
     assert_eq!(tensors.values().map(Tensor::elements).sum::<usize>(), 834_890);
     assert_eq!(*tensors["enc_emb"].shape(), Shape::from([29, 256]));
 }
 
-/// A file of the data folder; where it is missing, says so aloud and in the file that counts skipped tests.
+/// A file of the data folder; `None` after recording that `test` is skipped.
 fn data(test: &str, name: &str) -> Option<Vec<u8>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name);
     if let Ok(bytes) = std::fs::read(path) {
@@ -283,7 +288,7 @@ fn data(test: &str, name: &str) -> Option<Vec<u8>> {
 /// Offset, size and stride of a torch tensor of shape `[2, 3]` whose columns are contiguous.
 const VIEW: &[u8] = b"K\x00K\x02K\x03\x86K\x01K\x02\x86";
 
-/// What `VIEW` makes of 0, 1, .. 5.
+/// The tensor that `VIEW` selects from 0, 1, .. 5.
 fn transposed() -> Tensor {
     Tensor::new(Shape::from([2, 3]), vec![0.0f32, 2.0, 4.0, 1.0, 3.0, 5.0]).unwrap()
 }
@@ -317,7 +322,7 @@ fn legacy(view: &[u8]) -> Vec<u8> {
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(std::io::Cursor::new(vec![]));
     for (ix, (name, content)) in entries.iter().enumerate() {
-        // NumPy and torch store; `savez_compressed` deflates.
+        // NumPy and PyTorch store; `savez_compressed` deflates.
         let methods = [zip::CompressionMethod::Deflated, zip::CompressionMethod::Stored];
         let options = zip::write::FileOptions::default().compression_method(methods[ix % 2]);
         writer.start_file(*name, options).unwrap();

@@ -61,7 +61,7 @@ pub(super) fn translate(
             Entry::Operand(operand) => operand,
             Entry::Refused => unreachable!("what is refused is in the list of unsupported nodes"),
             Entry::Sequence(_) | Entry::Nothing => {
-                let reason = format!("it is {}; only tensors are supported", entry.kind());
+                let reason = format!("must be a tensor, got {}", entry.kind());
                 return Err(LoadError::Output { output: info.name.to_string(), reason });
             }
         };
