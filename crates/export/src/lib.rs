@@ -41,6 +41,9 @@ pub enum ExportError {
         /// The operator and what is special about it.
         what: String,
     },
+    /// ONNX has no values that are kept between runs.
+    #[error("ONNX has no state: `{0}` is kept between runs; make it an input and an output")]
+    State(String),
     /// A file of protobuf cannot be that long.
     #[error("the file would have {0} bytes; one file of ONNX holds 2 GiB")]
     TooLarge(usize),
@@ -51,6 +54,9 @@ pub enum ExportError {
 /// # Errors
 /// A node that only passes make, one that ONNX cannot say, more than 2 GiB.
 pub fn onnx(graph: &Graph) -> Result<Vec<u8>, ExportError> {
+    if let Some(&state) = graph.states().first() {
+        return Err(ExportError::State(graph.value(state).name.clone()));
+    }
     let size: usize =
         graph.values().values().filter_map(|value| value.tensor()).map(|tensor| tensor.size().0 as usize).sum();
     if LARGEST < size {

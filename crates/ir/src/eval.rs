@@ -14,6 +14,8 @@ pub enum EvalError {
     InputCount { want: usize, got: usize },
     #[error("input `{name}` is {want}, not {got}")]
     InputType { name: String, want: String, got: String },
+    #[error("state `{name}` must be {want}, got {got}")]
+    StateType { name: String, want: String, got: String },
 }
 
 /// Runs `graph` on `inputs`, which are in the graph's order, and returns the outputs in the graph's order.
@@ -21,6 +23,27 @@ pub enum EvalError {
 /// # Errors
 /// Another number of inputs, or one of another dtype or shape.
 pub fn evaluate(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, EvalError> {
+    evaluate_run(graph, inputs, &mut initial_states(graph))
+}
+
+/// The states of a graph before its first run, in the graph's order.
+pub fn initial_states(graph: &Graph) -> Vec<Tensor> {
+    let initial = |&id: &ValueId| match &graph.value(id).source {
+        ValueDef::State { initial, .. } => (**initial).clone(),
+        _ => unreachable!("a verified graph lists its states"),
+    };
+    graph.states().iter().map(initial).collect()
+}
+
+/// [`evaluate`] as one run of several: reads `states`, which are in the graph's order, and replaces them by their updates.
+///
+/// # Errors
+/// As [`evaluate`]; a state of another dtype or shape.
+///
+/// # Panics
+/// Another number of states than the graph has.
+pub fn evaluate_run(graph: &Graph, inputs: &[Tensor], states: &mut [Tensor]) -> Result<Vec<Tensor>, EvalError> {
+    assert_eq!(states.len(), graph.states().len(), "there must be a tensor for each state");
     if inputs.len() != graph.inputs().len() {
         return Err(EvalError::InputCount { want: graph.inputs().len(), got: inputs.len() });
     }
@@ -30,6 +53,14 @@ pub fn evaluate(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, EvalErr
         if got != *graph.ty(id) {
             let (name, want) = (graph.value(id).name.clone(), graph.ty(id).to_string());
             return Err(EvalError::InputType { name, want, got: got.to_string() });
+        }
+        known[id] = Some(Arc::new(tensor.clone()));
+    }
+    for (&id, tensor) in graph.states().iter().zip(&*states) {
+        let got = TensorType::of(tensor);
+        if got != *graph.ty(id) {
+            let (name, want) = (graph.value(id).name.clone(), graph.ty(id).to_string());
+            return Err(EvalError::StateType { name, want, got: got.to_string() });
         }
         known[id] = Some(Arc::new(tensor.clone()));
     }
@@ -58,5 +89,10 @@ pub fn evaluate(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, EvalErr
         }
     }
     let take = |id: ValueId| known[id].as_deref().expect("outputs are kept").clone();
-    Ok(graph.outputs().iter().map(|output| take(output.value)).collect())
+    for output in graph.outputs() {
+        if let Some(ix) = graph.states().iter().position(|&id| output.state() == Some(id)) {
+            states[ix] = take(output.value);
+        }
+    }
+    Ok(graph.results().map(|output| take(output.value)).collect())
 }

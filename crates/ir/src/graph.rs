@@ -34,7 +34,7 @@ impl Value {
     pub fn tensor(&self) -> Option<&Arc<Tensor>> {
         match &self.source {
             ValueDef::Weight(tensor) | ValueDef::Constant(tensor) => Some(tensor),
-            ValueDef::Input | ValueDef::Node { .. } => None,
+            ValueDef::Input | ValueDef::State { .. } | ValueDef::Node { .. } => None,
         }
     }
 
@@ -50,6 +50,7 @@ impl Value {
     pub fn role(&self) -> Role {
         match self.source {
             ValueDef::Input => Role::Input,
+            ValueDef::State { role, .. } => role,
             ValueDef::Weight(_) => Role::Weight,
             ValueDef::Constant(_) => Role::Constant,
             ValueDef::Node { .. } => Role::Activation,
@@ -66,6 +67,13 @@ pub enum ValueDef {
     Weight(Arc<Tensor>),
     /// Known before the run and not learned.
     Constant(Arc<Tensor>),
+    /// State: kept between runs. [`Destination::State`] names the value that replaces it at the end of a run.
+    State {
+        /// The elements before the first run.
+        initial: Arc<Tensor>,
+        /// [`Role::State`], [`Role::OptimizerState`], or [`Role::Weight`] for a parameter that is trained.
+        role: Role,
+    },
     /// Output number `output` of `node`.
     Node {
         /// The node.
@@ -88,13 +96,24 @@ pub struct Node {
     pub outputs: SmallVec<[ValueId; 1]>,
 }
 
-/// A named result of a graph.
+/// A value that is needed when a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// The name callers know it by.
+    /// The name callers know it by; of an update, the name of the state.
     pub name: String,
     /// The value.
     pub value: ValueId,
+    /// Where it goes.
+    pub destination: Destination,
+}
+
+/// Where the value of an [`Output`] goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// To the caller: it is a result of the graph.
+    Caller,
+    /// Into the bytes of a state value, which the next run reads.
+    State(ValueId),
 }
 
 /// A program without control flow. Nodes stand in a topological order, which is the order of execution.
@@ -105,6 +124,7 @@ pub struct Graph {
     nodes: Map<NodeId, Node>,
     values: Map<ValueId, Value>,
     inputs: Vec<ValueId>,
+    states: Vec<ValueId>,
     outputs: Vec<Output>,
 }
 
@@ -120,6 +140,14 @@ impl Graph {
         let id =
             self.values.push(Value { name: name.to_string(), ty, layout: Layout::default(), source: ValueDef::Input });
         self.inputs.push(id);
+        id
+    }
+
+    /// Adds a value that is kept between runs. It stays `initial` until [`Graph::update_state`] names a replacement.
+    pub fn add_state(&mut self, name: &str, initial: impl Into<Arc<Tensor>>, role: Role) -> ValueId {
+        let initial = initial.into();
+        let id = self.add_known(name, TensorType::of(&initial), ValueDef::State { initial, role });
+        self.states.push(id);
         id
     }
 
@@ -167,9 +195,22 @@ impl Graph {
         self.add(op, inputs, scope).map(|outputs| outputs[0])
     }
 
-    /// Names the results of the graph.
+    /// Names the results of the graph. Updates of states stay.
     pub fn set_outputs(&mut self, outputs: Vec<(String, ValueId)>) {
-        self.outputs = outputs.into_iter().map(|(name, value)| Output { name, value }).collect();
+        let results = outputs.into_iter().map(|(name, value)| Output { name, value, destination: Destination::Caller });
+        let updates = std::mem::take(&mut self.outputs).into_iter().filter(|output| output.state().is_some());
+        self.outputs = results.chain(updates).collect();
+    }
+
+    /// Names the value that replaces a state at the end of each run.
+    pub fn update_state(&mut self, state: ValueId, next: ValueId) {
+        let name = self.values[state].name.clone();
+        self.outputs.push(Output { name, value: next, destination: Destination::State(state) });
+    }
+
+    /// Replaces results and updates alike, as passes do.
+    pub fn replace_outputs(&mut self, outputs: Vec<Output>) {
+        self.outputs = outputs;
     }
 
     /// The inputs, in the order callers give them.
@@ -177,9 +218,19 @@ impl Graph {
         &self.inputs
     }
 
-    /// The results.
+    /// The values that are kept between runs.
+    pub fn states(&self) -> &[ValueId] {
+        &self.states
+    }
+
+    /// The values that are needed when a run ends: results first, then updates of states.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
+    }
+
+    /// The results, which callers read.
+    pub fn results(&self) -> impl Iterator<Item = &Output> {
+        self.outputs.iter().filter(|output| output.state().is_none())
     }
 
     /// The nodes in order of execution.
@@ -223,14 +274,14 @@ impl Graph {
         readers
     }
 
-    /// Whether a value is a result of the graph.
+    /// Whether a value is needed when a run ends.
     pub fn is_output(&self, id: ValueId) -> bool {
         self.outputs.iter().any(|output| output.value == id)
     }
 
     /// The number of elements of all weights: what papers call the parameter count.
     pub fn parameters(&self) -> u64 {
-        let weights = self.values.values().filter(|value| matches!(value.source, ValueDef::Weight(_)));
+        let weights = self.values.values().filter(|value| value.role() == Role::Weight);
         weights.map(|value| value.ty.shape.elements() as u64).sum()
     }
 
@@ -244,6 +295,16 @@ impl Graph {
         let inputs: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&id| self.ty(id)).collect();
         let outputs: SmallVec<[&TensorType; 1]> = node.outputs.iter().map(|&id| self.ty(id)).collect();
         node.op.flops(&inputs, &outputs)
+    }
+}
+
+impl Output {
+    /// The state that the value replaces, if it is an update.
+    pub fn state(&self) -> Option<ValueId> {
+        match self.destination {
+            Destination::Caller => None,
+            Destination::State(state) => Some(state),
+        }
     }
 }
 

@@ -35,8 +35,8 @@ mod verify;
 
 pub use axes::{Along, AxisChange, AxisMap, OperandAxes, Tile, Window, Work};
 pub use dot::{dependencies, dot};
-pub use eval::{EvalError, evaluate};
-pub use graph::{Graph, Node, NodeId, Output, Value, ValueDef, ValueId};
+pub use eval::{EvalError, evaluate, evaluate_run, initial_states};
+pub use graph::{Destination, Graph, Node, NodeId, Output, Value, ValueDef, ValueId};
 pub use op::{HalfSupport, Op, Operator, Refusal, Reuse, TensorType};
 pub use physical::Physical;
 pub use rewrite::{Rewrite, reorder, rewrite};

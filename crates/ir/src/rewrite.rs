@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use types::{Map, Scope};
 
-use crate::{Graph, Node, NodeId, Op, Refusal, ValueDef, ValueId};
+use crate::{Destination, Graph, Node, NodeId, Op, Output, Refusal, ValueDef, ValueId};
 
 /// The copy under construction. Ids of the old graph and of the new one are both [`ValueId`]s: `old` and `new` in names
 /// say which.
@@ -25,8 +25,8 @@ impl Rewrite<'_> {
         let new = match &value.source {
             ValueDef::Weight(tensor) => self.new.add_weight(&value.name, tensor.clone()),
             ValueDef::Constant(tensor) => self.new.add_constant(&value.name, tensor.clone()),
-            ValueDef::Input | ValueDef::Node { .. } => {
-                unreachable!("inputs and earlier nodes are mapped before they are read")
+            ValueDef::Input | ValueDef::State { .. } | ValueDef::Node { .. } => {
+                unreachable!("inputs, states and earlier nodes are mapped before they are read")
             }
         };
         self.new.value_mut(new).layout = value.layout;
@@ -81,6 +81,15 @@ fn rewrite_in_order(
         context.new.value_mut(new).layout = value.layout;
         context.map[input] = Some(new);
     }
+    for &state in old.states() {
+        let value = old.value(state);
+        let ValueDef::State { initial, role } = &value.source else {
+            unreachable!("a verified graph lists its states")
+        };
+        let new = context.new.add_state(&value.name, initial.clone(), *role);
+        context.new.value_mut(new).layout = value.layout;
+        context.map[state] = Some(new);
+    }
     for id in order {
         let node = old.node(id);
         let outputs = replace(&mut context, id).unwrap_or_else(|| context.copy(node));
@@ -88,7 +97,14 @@ fn rewrite_in_order(
             context.map[old_output] = Some(new_output);
         }
     }
-    let outputs = old.outputs().iter().map(|output| (output.name.clone(), context.value(output.value))).collect();
-    context.new.set_outputs(outputs);
+    let output = |output: &Output| {
+        let destination = match output.destination {
+            Destination::Caller => Destination::Caller,
+            Destination::State(state) => Destination::State(context.value(state)),
+        };
+        Output { name: output.name.clone(), value: context.value(output.value), destination }
+    };
+    let outputs = old.outputs().iter().map(output).collect();
+    context.new.replace_outputs(outputs);
     context.new
 }

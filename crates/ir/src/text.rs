@@ -6,7 +6,9 @@
 //! v1: f32[2] = weight "w" {1,-0.5}
 //! v2: f32[64,3,7,7] = weight "conv1.weight" #0f3c5a9d11e0b742
 //! v3: f32[8] = unary(v0) "relu" at "stage1/relu"
+//! v4: f32[8] = state "last" {0,0,0,0,0,0,0,0}
 //! output "y" v3
+//! update v4 v3
 //! ```
 //!
 //! Small tensors stand in the text, large ones by the hash of their bytes; whoever parses says where such bytes are.
@@ -18,7 +20,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use smallvec::SmallVec;
-use types::{DType, Layout, Map, Scope, Shape, Tensor};
+use types::{DType, Layout, Map, Role, Scope, Shape, Tensor};
 
 use crate::{Graph, Op, TensorType, ValueDef, ValueId};
 
@@ -39,6 +41,9 @@ pub fn print(graph: &Graph) -> String {
     let mut number: Map<ValueId, Option<usize>> = Map::filled(graph.values().len(), None);
     let mut next = 0;
     for &id in graph.inputs() {
+        define(&mut text, graph, id, &mut number, &mut next);
+    }
+    for &id in graph.states() {
         define(&mut text, graph, id, &mut number, &mut next);
     }
     for node in graph.nodes().values() {
@@ -87,7 +92,11 @@ pub fn print(graph: &Graph) -> String {
         if number[output.value].is_none() {
             define(&mut text, graph, output.value, &mut number, &mut next);
         }
-        let _ = writeln!(text, "output {} v{}", quoted(&output.name), number[output.value].unwrap_or_default());
+        let value = number[output.value].unwrap_or_default();
+        let _ = match output.state() {
+            None => writeln!(text, "output {} v{value}", quoted(&output.name)),
+            Some(state) => writeln!(text, "update v{} v{value}", number[state].unwrap_or_default()),
+        };
     }
     text
 }
@@ -95,13 +104,14 @@ pub fn print(graph: &Graph) -> String {
 fn define(text: &mut String, graph: &Graph, id: ValueId, number: &mut Map<ValueId, Option<usize>>, next: &mut usize) {
     let value = graph.value(id);
     number[id] = Some(*next);
-    let kind = match value.source {
-        ValueDef::Weight(_) => "weight",
-        ValueDef::Constant(_) => "constant",
-        ValueDef::Input | ValueDef::Node { .. } => "input",
+    let (kind, tensor) = match &value.source {
+        ValueDef::Weight(tensor) => ("weight", Some(tensor)),
+        ValueDef::Constant(tensor) => ("constant", Some(tensor)),
+        ValueDef::State { initial, role } => (state_kind(*role), Some(initial)),
+        ValueDef::Input | ValueDef::Node { .. } => ("input", None),
     };
     let _ = write!(text, "v{next}: {} = {kind} {}", value.ty, quoted(&value.name));
-    if let Some(tensor) = value.tensor() {
+    if let Some(tensor) = tensor {
         if tensor.elements() <= INLINE_ELEMENTS {
             let items: Vec<String> = match tensor.dtype().is_float() {
                 true => tensor.to_f64().iter().map(f64::to_string).collect(),
@@ -117,6 +127,15 @@ fn define(text: &mut String, graph: &Graph, id: ValueId, number: &mut Map<ValueI
     }
     text.push('\n');
     *next += 1;
+}
+
+/// The word for a state of a role.
+fn state_kind(role: Role) -> &'static str {
+    match role {
+        Role::Weight => "trained_weight",
+        Role::OptimizerState => "optimizer_state",
+        _ => "state",
+    }
 }
 
 fn quoted(text: &str) -> String {
@@ -170,6 +189,18 @@ fn parse_line(
         outputs.push((name, *known.get(value).ok_or_else(|| format!("`{value}` is not defined"))?));
         return Ok(());
     }
+    if reader.take("update ") {
+        let mut value = || {
+            let word = reader.word();
+            known.get(word).copied().ok_or_else(|| format!("`{word}` is not defined"))
+        };
+        let (state, next) = (value()?, value()?);
+        if !graph.states().contains(&state) {
+            return Err("only a state has an update".into());
+        }
+        graph.update_state(state, next);
+        return Ok(());
+    }
     let mut defined: Vec<(String, TensorType)> = Vec::new();
     loop {
         let name = reader.until(':')?.to_string();
@@ -187,7 +218,7 @@ fn parse_line(
             parse_layout(reader, graph, id)?;
             known.insert(name, id);
         }
-        "weight" | "constant" => {
+        "weight" | "constant" | "state" | "optimizer_state" | "trained_weight" => {
             let value_name = reader.string()?;
             let tensor = parse_tensor(reader, &ty, resolve)?;
             if TensorType::of(&tensor) != ty {
@@ -195,6 +226,9 @@ fn parse_line(
             }
             let id = match kind.as_str() {
                 "weight" => graph.add_weight(&value_name, tensor),
+                "state" => graph.add_state(&value_name, tensor, Role::State),
+                "optimizer_state" => graph.add_state(&value_name, tensor, Role::OptimizerState),
+                "trained_weight" => graph.add_state(&value_name, tensor, Role::Weight),
                 _ => graph.add_constant(&value_name, tensor),
             };
             parse_layout(reader, graph, id)?;
@@ -360,5 +394,21 @@ mod tests {
         }
         let parsed = parse(&print(&graph), |_| None).expect("what was printed is read");
         assert_eq!(parsed, graph);
+    }
+
+    #[test]
+    fn states_of_each_role_and_their_updates_read_back() {
+        let mut graph = Graph::new("states");
+        let zeros = || Tensor::from_fn(Shape::from([2]), |_| 0.0f32);
+        let x = graph.add_input("x", DType::F32, Shape::from([2]));
+        graph.set_outputs(vec![("y".into(), x)]);
+        for (name, role) in [("s", Role::State), ("m", Role::OptimizerState), ("w", Role::Weight)] {
+            let state = graph.add_state(name, zeros(), role);
+            graph.update_state(state, x);
+        }
+        let text = print(&graph);
+        assert!(text.contains("v2: f32[2] = optimizer_state \"m\" {0,0}\n"), "{text}");
+        assert!(text.ends_with("update v1 v0\nupdate v2 v0\nupdate v3 v0\n"), "{text}");
+        assert_eq!(parse(&text, |_| None), Ok(graph));
     }
 }

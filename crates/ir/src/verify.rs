@@ -1,7 +1,7 @@
 //! [`verify()`]: everything that is wrong with a graph, at once. Runs after every pass.
 
 use smallvec::SmallVec;
-use types::EntityId;
+use types::{EntityId, Role};
 
 use crate::{Graph, NodeId, TensorType, ValueDef, ValueId};
 
@@ -25,6 +25,18 @@ pub enum VerifyError {
     UnknownOutput { name: String },
     #[error("input {value} is not marked as one")]
     WrongInput { value: ValueId },
+    #[error("state {value} must be listed among the states of the graph")]
+    UnlistedState { value: ValueId },
+    #[error("{value} is listed as a state and must be one, with the role state, optimizer_state or weight")]
+    WrongState { value: ValueId },
+    #[error("the update of {state} must replace a state of the graph")]
+    UpdateOfNoState { state: ValueId },
+    #[error("the update of {state} must be {want}, got {got}")]
+    WrongUpdate { state: ValueId, want: String, got: String },
+    #[error("two states are named `{name}`")]
+    TwoStates { name: String },
+    #[error("{state} must have one update, got two")]
+    TwoUpdates { state: ValueId },
     #[error("two outputs are named `{name}`")]
     TwoOutputs { name: String },
     #[error("the graph has no output")]
@@ -40,11 +52,18 @@ pub fn verify(graph: &Graph) -> Result<(), Vec<VerifyError>> {
     let n_values = graph.values().len();
 
     for (value, data) in graph.values().iter() {
-        if let Some(tensor) = data.tensor()
+        let tensor = match &data.source {
+            ValueDef::State { initial, .. } => Some(initial),
+            _ => data.tensor(),
+        };
+        if let Some(tensor) = tensor
             && TensorType::of(tensor) != data.ty
         {
             let (ty, tensor) = (data.ty.to_string(), TensorType::of(tensor).to_string());
             errors.push(VerifyError::WrongTensor { value, ty, tensor });
+        }
+        if matches!(data.source, ValueDef::State { .. }) && !graph.states().contains(&value) {
+            errors.push(VerifyError::UnlistedState { value });
         }
         if let ValueDef::Node { node, output } = data.source
             && graph.nodes().get(node).and_then(|node| node.outputs.get(output)) != Some(&value)
@@ -102,12 +121,38 @@ pub fn verify(graph: &Graph) -> Result<(), Vec<VerifyError>> {
     if graph.outputs().is_empty() {
         errors.push(VerifyError::NoOutput);
     }
+    for (ix, &value) in graph.states().iter().enumerate() {
+        let Some(data) = graph.values().get(value) else {
+            errors.push(VerifyError::WrongState { value });
+            continue;
+        };
+        let is_state =
+            matches!(data.source, ValueDef::State { role: Role::State | Role::OptimizerState | Role::Weight, .. });
+        if !is_state || graph.states()[..ix].contains(&value) {
+            errors.push(VerifyError::WrongState { value });
+        } else if graph.states()[..ix].iter().any(|&earlier| graph.value(earlier).name == data.name) {
+            errors.push(VerifyError::TwoStates { name: data.name.clone() });
+        }
+    }
     for (ix, output) in graph.outputs().iter().enumerate() {
         if n_values <= output.value.index() {
             errors.push(VerifyError::UnknownOutput { name: output.name.clone() });
         }
-        if graph.outputs()[..ix].iter().any(|earlier| earlier.name == output.name) {
-            errors.push(VerifyError::TwoOutputs { name: output.name.clone() });
+        let earlier = &graph.outputs()[..ix];
+        match output.state() {
+            Some(state) if !graph.states().contains(&state) => errors.push(VerifyError::UpdateOfNoState { state }),
+            Some(state) if earlier.iter().any(|earlier| earlier.state() == Some(state)) => {
+                errors.push(VerifyError::TwoUpdates { state });
+            }
+            Some(state) if output.value.index() < n_values && graph.ty(state) != graph.ty(output.value) => {
+                let (want, got) = (graph.ty(state).to_string(), graph.ty(output.value).to_string());
+                errors.push(VerifyError::WrongUpdate { state, want, got });
+            }
+            Some(_) => {}
+            None if earlier.iter().any(|earlier| earlier.state().is_none() && earlier.name == output.name) => {
+                errors.push(VerifyError::TwoOutputs { name: output.name.clone() });
+            }
+            None => {}
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }

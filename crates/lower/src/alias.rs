@@ -8,6 +8,9 @@
 //!    one block, the result is a view of them: a dense block's growing concatenations become prefixes of its last one.
 //! 3. *In place*: a result takes the bytes of an operand that dies with it.
 //!
+//! A state's class lives through the whole run. Only the state's next value may take its bytes in place, and does so if it
+//! can; else a copy node writes them at the end of the run (`state`).
+//!
 //! Rounds 2 and 3 join two classes only where the most bytes alive at once do not grow by it, and never where one value's
 //! bytes would be overwritten while another still needs them. What is not joined is noted with the reason, for reports.
 
@@ -15,7 +18,7 @@ use ir::{Graph, NodeId, Reuse, ValueDef, ValueId};
 use plan::{RefusedReason, Sharing};
 use types::{Bytes, EntityId, Map};
 
-use crate::{Call, size};
+use crate::{Call, size, state};
 
 /// Where a value's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,7 @@ fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a>
     for (id, node) in graph.nodes().iter().rev() {
         if let Reuse::ConcatSlices(starts) = graph.reuse(node)
             && calls[id].iter().all(|call| call.part.is_some())
+            && !state.is_update(node.outputs[0])
         {
             let element = graph.ty(node.outputs[0]).dtype.size().0;
             let starts: Vec<u64> = starts.iter().map(|&start| start as u64 * element).collect();
@@ -124,8 +128,10 @@ fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a>
                 twin || !state.share_bytes(node.inputs[other], node.inputs[ix])
             })
         };
-        let (candidates, others): (Vec<usize>, Vec<usize>) =
+        let (mut candidates, others): (Vec<usize>, Vec<usize>) =
             allowed.iter().partition(|ix| call.in_place.contains(ix) && apart(**ix));
+        // A state's bytes first: that saves the copy at the end of the run.
+        candidates.sort_by_key(|&ix| !state.becomes(node.inputs[ix], node.outputs[0]));
         let mut reasons: Vec<(usize, RefusedReason)> =
             others.into_iter().map(|ix| (ix, RefusedReason::Kernel)).collect();
         let taken = candidates.into_iter().any(|ix| match state.in_place(id, node.inputs[ix], node.outputs[0]) {
@@ -140,6 +146,10 @@ fn decided<'a>(graph: &'a Graph, calls: &Map<NodeId, Vec<Call>>) -> Decision<'a>
         } else {
             reasons.into_iter().for_each(|(ix, reason)| state.refuse(id, node.inputs[ix], node.outputs[0], reason));
         }
+    }
+    for (update, own) in state::updates(graph) {
+        state.join(update, own, 0);
+        state.classes.sharing[update] = Sharing::InPlace;
     }
     state
 }
@@ -275,9 +285,20 @@ impl<'a> Decision<'a> {
         Ok((own, root, window.start))
     }
 
-    /// Whether the caller writes into a class.
+    /// Whether the caller writes into a class, or a run before did.
     fn is_given(&self, root: ValueId) -> bool {
-        self.classes.members(root).any(|member| self.graph.value(member).source == ValueDef::Input)
+        let is_given = |value| matches!(self.graph.value(value).source, ValueDef::Input | ValueDef::State { .. });
+        self.classes.members(root).any(is_given)
+    }
+
+    /// Whether a value is the copy that brings a state's next value into the state's bytes.
+    fn is_update(&self, value: ValueId) -> bool {
+        state::updates(self.graph).any(|(update, _)| update == value)
+    }
+
+    /// Whether `next` is the value that replaces `own` at the end of a run.
+    fn becomes(&self, own: ValueId, next: ValueId) -> bool {
+        state::updates(self.graph).any(|(update, state)| state == own && state::next(self.graph, update) == Some(next))
     }
 
     /// Round 3. The result takes the operand's bytes, or there is a reason why not; none where there is nothing to take.
@@ -289,6 +310,11 @@ impl<'a> Decision<'a> {
         let length = size(self.graph, operand);
         if root == result_root || length != size(self.graph, result) {
             return Err(None);
+        }
+        if matches!(self.graph.value(root).source, ValueDef::State { .. })
+            && !(self.becomes(operand, result) && self.owns_block(result))
+        {
+            return Err(Some(RefusedReason::Given));
         }
         let range = offset..offset + length;
         let members = self.classes.class[root].members.iter().copied();
@@ -389,7 +415,11 @@ impl<'a> Decision<'a> {
                 joined.filter(|&(_, parent)| parent == root).map(|(child, _)| &self.classes.class[child].members);
             let members = || class.members.iter().chain(more.into_iter().flatten());
             let first = members().map(|&member| self.born[member]).min().unwrap_or(0);
-            let last = members().map(|&member| self.last_read[member]).max().unwrap_or(0);
+            let is_kept = |member: &ValueId| matches!(self.graph.value(*member).source, ValueDef::State { .. });
+            let last = match members().any(is_kept) {
+                true => self.graph.nodes().len(),
+                false => members().map(|&member| self.last_read[member]).max().unwrap_or(0),
+            };
             let size = Bytes(class.size).align_up(alignment).0 as i64;
             changes[first] += size;
             changes[last + 1] -= size;

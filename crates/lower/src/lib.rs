@@ -24,6 +24,7 @@ mod alias;
 pub mod cpu;
 pub mod cuda;
 mod halves;
+mod state;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +32,8 @@ use std::rc::Rc;
 
 use ir::{Graph, HalfSupport, Node, NodeId, Reuse, ValueDef, ValueId};
 use plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, RefusedSharing, Step, ValueSpan,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Initial, Operand, Persistence, Place, Plan, Port, RefusedSharing,
+    StatePort, Step, ValueSpan,
 };
 use smallvec::SmallVec;
 use types::{Bytes, DType, Layout, Map, Role, Scope, Tag, Tensor};
@@ -219,6 +221,7 @@ pub fn lower_within(
     target: &dyn Target,
     scratch: impl Fn(NodeId) -> Bytes,
 ) -> Result<Lowered, LowerError> {
+    let graph = &*state::with_copies(graph);
     let mut calls: Map<NodeId, Vec<Call>> = Map::new();
     for id in graph.nodes().keys() {
         calls.push(calls_of(graph, target, id, scratch(id))?);
@@ -236,6 +239,7 @@ pub fn lower_within(
 /// # Errors
 /// The first node that the target has no kernel for.
 pub fn peak(graph: &Graph, target: &dyn Target, scratch: Bytes) -> Result<Bytes, LowerError> {
+    let graph = &*state::with_copies(graph);
     let mut calls: Map<NodeId, Vec<Call>> = Map::new();
     for id in graph.nodes().keys() {
         calls.push(calls_of(graph, target, id, scratch)?);
@@ -326,6 +330,10 @@ impl<'a> Writer<'a> {
             let port = writer.port(&graph.value(input).name, input, 0);
             writer.plan.inputs.push(port);
         }
+        for &state in graph.states() {
+            let state = writer.state(state);
+            writer.plan.states.push(state);
+        }
         writer
     }
 
@@ -392,7 +400,10 @@ impl<'a> Writer<'a> {
     fn finish(mut self) -> Lowered {
         let last = self.plan.steps.len().saturating_sub(1) as u32;
         let graph = self.graph;
-        for output in graph.outputs() {
+        for &state in graph.states() {
+            self.operand(state, last);
+        }
+        for output in graph.results() {
             let port = self.port(&output.name, output.value, last);
             self.plan.outputs.push(port);
         }
@@ -405,6 +416,23 @@ impl<'a> Writer<'a> {
         let data = self.graph.value(value);
         let (dtype, shape, layout) = (data.ty.dtype, data.ty.shape.clone(), data.layout);
         Port { name: name.to_string(), dtype, shape, layout, operand: self.operand(value, step) }
+    }
+
+    /// A state, whose buffer lives through the whole run.
+    fn state(&mut self, value: ValueId) -> StatePort {
+        let ValueDef::State { initial, .. } = &self.graph.value(value).source else {
+            unreachable!("a verified graph lists its states")
+        };
+        let bytes = initial.to_le_bytes();
+        let initial = match bytes.iter().all(|&byte| byte == 0) {
+            true => Initial::Zeros,
+            false => Initial::Constant(self.constant(value, 0, &bytes)),
+        };
+        let port = self.port(&self.graph.value(value).name, value, 0);
+        if let Place::Buffer(ix) = port.operand.place {
+            self.plan.buffers[ix.0 as usize].persistence = Persistence::Session;
+        }
+        StatePort { port, initial }
     }
 
     /// Where a value lies; its buffer lives at `step`.
@@ -457,7 +485,8 @@ impl<'a> Writer<'a> {
     fn push_buffer(&mut self, tag: Tag, size: Bytes, step: u32) -> BufferIx {
         let (first_step, last_step) = (step, step);
         let (values, refused) = (Vec::new(), Vec::new());
-        self.plan.buffers.push(Buffer { tag, size, offset: Bytes::ZERO, first_step, last_step, values, refused });
+        let (offset, persistence) = (Bytes::ZERO, Persistence::Run);
+        self.plan.buffers.push(Buffer { tag, size, offset, first_step, last_step, persistence, values, refused });
         BufferIx(self.plan.buffers.len() as u32 - 1)
     }
 
@@ -475,10 +504,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The name of a class's bytes: results of the graph come first, then inputs, then the root's own node.
+    /// The name of a class's bytes: a state's, else results of the graph come first, then inputs, then the root's own node.
     fn tag(&self, root: ValueId) -> Tag {
         let graph = self.graph;
         let members = || self.classes.members(root);
+        let root_value = graph.value(root);
+        if let ValueDef::State { role, .. } = root_value.source {
+            return Tag { scope: Scope::new(&root_value.name), role };
+        }
         if let Some(output) = graph.outputs().iter().find(|output| members().any(|member| member == output.value)) {
             let node = graph.value(output.value).producer().map(|node| graph.node(node).scope.clone());
             return Tag { scope: node.unwrap_or_else(|| Scope::new(&output.name)), role: Role::Output };
@@ -509,7 +542,9 @@ impl<'a> Writer<'a> {
         self.constants.resize(start.0 as usize, 0);
         self.constants.extend_from_slice(bytes);
         let data = self.graph.value(value);
-        let tag = Tag { scope: Scope::new(&data.name), role: data.role() };
+        // The role of a state is that of its buffer; its initial bytes are a constant.
+        let role = if data.role() == Role::Weight { Role::Weight } else { Role::Constant };
+        let tag = Tag { scope: Scope::new(&data.name), role };
         let (dtype, shape) = (data.ty.dtype, data.ty.shape.clone());
         self.plan.constants.push(Constant { tag, dtype, shape, offset: start, size: Bytes(bytes.len() as u64) });
         let ix = ConstantIx(self.plan.constants.len() as u32 - 1);

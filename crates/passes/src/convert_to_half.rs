@@ -5,7 +5,7 @@
 //! that only what is stored loses bits: weights, when the plan is written, and results.
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
-use ir::{Graph, HalfSupport, Node, NodeId, Op, Rewrite, ValueDef, ValueId, rewrite};
+use ir::{Graph, HalfSupport, Node, NodeId, Op, Output, Rewrite, ValueDef, ValueId, rewrite};
 use smallvec::SmallVec;
 use types::{DType, Map, Scope};
 
@@ -27,13 +27,13 @@ pub fn convert_to_half(graph: &Graph, dtype: DType, halves: &dyn Fn(&Graph, Node
     });
     let outputs = graph.outputs().iter().zip(new.outputs().to_vec()).map(|(old, own)| {
         let narrowed = new.ty(own.value).dtype != graph.ty(old.value).dtype;
-        (
-            own.name,
-            if narrowed { cast(&mut new, own.value, DType::F32, &scope_of(graph, old.value)) } else { own.value },
-        )
+        match narrowed {
+            true => Output { value: cast(&mut new, own.value, DType::F32, &scope_of(graph, old.value)), ..own },
+            false => own,
+        }
     });
     let outputs = outputs.collect();
-    new.set_outputs(outputs);
+    new.replace_outputs(outputs);
     new
 }
 
@@ -158,7 +158,7 @@ impl Writer<'_> {
         let twin = match &value.source {
             ValueDef::Weight(_) => context.new.add_weight(&value.name, rounded().expect("it is known")),
             ValueDef::Constant(_) => context.new.add_constant(&value.name, rounded().expect("it is known")),
-            ValueDef::Input | ValueDef::Node { .. } => {
+            ValueDef::Input | ValueDef::State { .. } | ValueDef::Node { .. } => {
                 let (own, to) = (context.value(old), if half { self.dtype } else { value.ty.dtype });
                 cast(&mut context.new, own, to, &scope_of(self.graph, old))
             }

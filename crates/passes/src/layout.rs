@@ -38,10 +38,10 @@ pub fn assign_layouts(graph: &Graph, wishes: &Wishes) -> Graph {
     let mut new = rewrite(graph, |context, id| Some(writer.node(context, id)));
     let row_major = |(old, own): (&Output, &Output)| {
         let twin = writer.twin[old.value].filter(|_| new.value(own.value).layout != Layout::RowMajor);
-        (old.name.clone(), twin.unwrap_or(own.value))
+        Output { value: twin.unwrap_or(own.value), ..own.clone() }
     };
     let outputs = graph.outputs().iter().zip(new.outputs()).map(row_major).collect();
-    new.set_outputs(outputs);
+    new.replace_outputs(outputs);
     new
 }
 

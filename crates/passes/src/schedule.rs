@@ -109,6 +109,10 @@ fn tasks_aligned(graph: &Graph, footprint: &Footprint, alignment: Bytes, counted
     for &input in graph.inputs() {
         blocks[input].push(tasks.add_given(bytes(input)));
     }
+    for &state in graph.states() {
+        blocks[state].push(tasks.add_given(bytes(state)));
+        tasks.keep(blocks[state][0]);
+    }
     for (id, node) in graph.nodes().iter() {
         let reads: Vec<BlockId> = node.inputs.iter().flat_map(|&input| blocks[input].iter().copied()).collect();
         let reuse = graph.reuse(node);

@@ -2,7 +2,7 @@
 
 use types::{Bytes, Certificate};
 
-use crate::{BufferIx, ConstantIx, Operand, Place, Plan, Port, ValueSpan};
+use crate::{Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Place, Plan, Port, StatePort, ValueSpan};
 
 /// One thing that is wrong with a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,20 @@ pub enum PlanError {
     Lifetime { buffer: u32, first: u32, last: u32, steps: u32 },
     #[error("value {value} of buffer {buffer} lies or lives outside of it")]
     ValueSpan { buffer: u32, value: usize },
+    #[error("state `{name}` must be in a buffer that is kept between runs, got buffer {buffer}")]
+    StateBuffer { name: String, buffer: u32 },
+    #[error("state `{name}` must have initial bytes of {want}, got {got}")]
+    StateInitial { name: String, want: Bytes, got: Bytes },
+    #[error("two states are named `{name}`")]
+    TwoStates { name: String },
+    #[error("states `{a}` and `{b}` share bytes")]
+    StatesOverlap { a: String, b: String },
+    #[error("buffer {buffer} is kept between runs and must live through all {steps} steps, got {first} to {last}")]
+    PersistentLifetime { buffer: u32, first: u32, last: u32, steps: u32 },
+    #[error("buffer {buffer} is kept between runs, but has no state")]
+    NoState { buffer: u32 },
+    #[error("input `{name}` must not be in a buffer that is kept between runs, got buffer {buffer}")]
+    InputInState { name: String, buffer: u32 },
     #[error("constant {constant} leaves the section of {size}")]
     ConstantOutside { constant: u32, size: Bytes },
     #[error("the placement is wrong: {0}")]
@@ -68,6 +82,7 @@ pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
             faults.push(PlanError::WritesConstant { who: format!("input `{}`", port.name) });
         }
     }
+    check_states(plan, &mut faults);
     for ix in 0..plan.steps.len() {
         check_step(plan, ix as u32, &mut faults);
     }
@@ -116,6 +131,61 @@ fn check_placement(plan: &Plan, faults: &mut Vec<PlanError>) {
     }
     if plan.order.value != got {
         faults.push(PlanError::Peak { want: got, got: plan.order.value });
+    }
+}
+
+/// States and the buffers that are kept between runs.
+fn check_states(plan: &Plan, faults: &mut Vec<PlanError>) {
+    let steps = plan.step_count();
+    let buffer_of = |port: &Port| match port.operand.place {
+        Place::Buffer(BufferIx(ix)) => plan.buffers.get(ix as usize).map(|buffer| (ix, buffer)),
+        Place::Constant(_) => None,
+    };
+    for (ix, buffer) in plan.buffers.iter().enumerate() {
+        let buffer_ix = ix as u32;
+        if buffer.persistence == Persistence::Run {
+            continue;
+        }
+        if (buffer.first_step, buffer.last_step) != (0, steps - 1) {
+            let (first, last) = (buffer.first_step, buffer.last_step);
+            faults.push(PlanError::PersistentLifetime { buffer: buffer_ix, first, last, steps });
+        }
+        if plan.states.iter().all(|state| buffer_of(&state.port).is_none_or(|(ix, _)| ix != buffer_ix)) {
+            faults.push(PlanError::NoState { buffer: buffer_ix });
+        }
+    }
+    for (ix, StatePort { port, initial }) in plan.states.iter().enumerate() {
+        for step in [0, steps - 1] {
+            check_port(plan, port, "state", step, faults);
+        }
+        let name = || port.name.clone();
+        match (port.operand.place, buffer_of(port)) {
+            (Place::Constant(_), _) => faults.push(PlanError::WritesConstant { who: format!("state `{}`", port.name) }),
+            (_, Some((buffer, Buffer { persistence: Persistence::Run, .. }))) => {
+                faults.push(PlanError::StateBuffer { name: name(), buffer });
+            }
+            _ => {}
+        }
+        if let Initial::Constant(ConstantIx(constant)) = initial {
+            let got = plan.constants.get(*constant as usize).map_or(Bytes::ZERO, |constant| constant.size);
+            if got != port.operand.size {
+                faults.push(PlanError::StateInitial { name: name(), want: port.operand.size, got });
+            }
+        }
+        for other in plan.states[..ix].iter().map(|state| &state.port) {
+            if other.name == port.name {
+                faults.push(PlanError::TwoStates { name: name() });
+            }
+            let (a, b) = (plan.arena_range(&other.operand), plan.arena_range(&port.operand));
+            if a.zip(b).is_some_and(|(a, b)| a.start < b.end && b.start < a.end) {
+                faults.push(PlanError::StatesOverlap { a: other.name.clone(), b: name() });
+            }
+        }
+    }
+    for port in &plan.inputs {
+        if let Some((buffer, Buffer { persistence: Persistence::Session, .. })) = buffer_of(port) {
+            faults.push(PlanError::InputInState { name: port.name.clone(), buffer });
+        }
     }
 }
 

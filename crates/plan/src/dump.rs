@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Operand, Place, Plan};
+use crate::{Initial, Operand, Persistence, Place, Plan, StatePort};
 
 /// Prints everything but the bytes of constants and kernels.
 pub fn dump(plan: &Plan) -> String {
@@ -21,10 +21,25 @@ pub fn dump(plan: &Plan) -> String {
             let _ = writeln!(text, "{kind} `{}` {}{} = {}", port.name, port.dtype, port.shape, operand(&port.operand));
         }
     }
-    for (ix, buffer) in plan.buffers.iter().enumerate() {
+    for StatePort { port, initial } in &plan.states {
+        let initial = match initial {
+            Initial::Zeros => "zeros".to_string(),
+            Initial::Constant(ix) => format!("c{}", ix.0),
+        };
         let _ = writeln!(
             text,
-            "b{ix}: {} bytes at {}, steps {}..={}, {}",
+            "state `{}` {}{} = {}, at first {initial}",
+            port.name,
+            port.dtype,
+            port.shape,
+            operand(&port.operand)
+        );
+    }
+    for (ix, buffer) in plan.buffers.iter().enumerate() {
+        let kept = if buffer.persistence == Persistence::Session { ", kept between runs" } else { "" };
+        let _ = writeln!(
+            text,
+            "b{ix}: {} bytes at {}, steps {}..={}{kept}, {}",
             buffer.size.0, buffer.offset.0, buffer.first_step, buffer.last_step, buffer.tag
         );
     }

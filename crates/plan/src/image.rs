@@ -57,6 +57,9 @@ fn check_together(plans: &[Plan]) -> Result<(), String> {
         if (&plan.model, &plan.target) != (&first.model, &first.target) {
             return Err(format!("`{}` for {} beside `{}` for {}", first.model, first.target, plan.model, plan.target));
         }
+        if 1 < plans.len() && !plan.states.is_empty() {
+            return Err(format!("a model with state must have one plan, got {}", plans.len()));
+        }
         if plans[..ix].iter().any(|other| other.batch == plan.batch) {
             return Err(format!("there are two for batch {}", plan.batch));
         }

@@ -21,6 +21,8 @@ pub struct Plan {
     pub inputs: Vec<Port>,
     /// What callers read after a run.
     pub outputs: Vec<Port>,
+    /// What one run leaves for the next.
+    pub states: Vec<StatePort>,
     /// The kernel calls, in order.
     pub steps: Vec<Step>,
     /// The bytes that live in the arena.
@@ -71,6 +73,24 @@ pub struct Port {
     pub layout: Layout,
     /// Where it lies.
     pub operand: Operand,
+}
+
+/// A named value that is kept between runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatePort {
+    /// Name, type and operand. The operand is in a persistent buffer.
+    pub port: Port,
+    /// The bytes before the first run.
+    pub initial: Initial,
+}
+
+/// The bytes of a state before the first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Initial {
+    /// All zero; they take nothing in the image.
+    Zeros,
+    /// Those of a constant.
+    Constant(ConstantIx),
 }
 
 /// One kernel call.
@@ -127,10 +147,23 @@ pub struct Buffer {
     pub first_step: u32,
     /// The last such step, itself included.
     pub last_step: u32,
+    /// How long its bytes are kept.
+    pub persistence: Persistence,
     /// The values that lie in it at one time or another, in the order in which steps touch them; none in scratch.
     pub values: Vec<ValueSpan>,
     /// Shared bytes that would have made this buffer needless, and why they are not shared.
     pub refused: Vec<RefusedSharing>,
+}
+
+/// How long the bytes of a buffer are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Persistence {
+    /// From the buffer's first step to its last, within a run.
+    #[default]
+    Run,
+    /// From run to run while a session is open. Such a buffer lives from the first step to the last.
+    Session,
 }
 
 /// A value that lies in a buffer. Nothing that runs reads this: it is what the buffer's bytes are called.

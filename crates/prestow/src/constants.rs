@@ -1,6 +1,5 @@
 //! [`Constants`]: the constants of a plan in memory, aligned for vector loads.
 
-use runtime::WeightSource;
 use types::Bytes;
 
 /// Bytes that begin at an aligned address: `bytes[start..]`.
@@ -21,8 +20,8 @@ impl Constants {
     }
 }
 
-impl WeightSource for Constants {
-    fn constants(&self) -> &[u8] {
+impl AsRef<[u8]> for Constants {
+    fn as_ref(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 }
@@ -36,8 +35,8 @@ mod tests {
         for size in [0, 1, 100] {
             let bytes: Vec<u8> = (0..size).collect();
             let constants = Constants::new(bytes.clone(), Bytes(64));
-            assert_eq!(constants.constants(), bytes);
-            assert_eq!(constants.constants().as_ptr().align_offset(64), 0);
+            assert_eq!(constants.as_ref(), bytes);
+            assert_eq!(constants.as_ref().as_ptr().align_offset(64), 0);
         }
     }
 }

@@ -12,11 +12,11 @@
 //! use types::{Bytes, Certificate, Role, Scope, Tag};
 //!
 //! let tag = Tag { scope: Scope::new("conv1"), role: Role::Activation };
-//! let (values, refused) = (Vec::new(), Vec::new());
+//! let (persistence, values, refused) = (Default::default(), Vec::new(), Vec::new());
 //! let size = Bytes(4096);
 //! let certificate = Certificate { value: size, lower_bound: size, least: size };
 //! let plan = Plan {
-//!     buffers: vec![Buffer { tag, size, offset: Bytes(0), first_step: 0, last_step: 0, values, refused }],
+//!     buffers: vec![Buffer { tag, size, offset: Bytes(0), first_step: 0, last_step: 0, persistence, values, refused }],
 //!     arena: Arena { alignment: Bytes(64), peak_step: 0, certificate },
 //!     ..Plan::default()
 //! };

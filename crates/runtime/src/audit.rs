@@ -53,18 +53,22 @@ impl Audit {
     }
 }
 
-/// Runs a session three times on `inputs` (one slice a port) and tells what was touched.
+/// Runs a session three times on `inputs` (one slice a port), each time from the states that it has, and records which bytes
+/// each run touched. The session keeps those states.
 ///
 /// # Errors
 /// The device fails. Processors do not.
 pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunError> {
     let plan = session.plan().clone();
     session.arena()?;
-    let first = patterned(session, &plan, inputs, 0xA5)?;
-    let second = patterned(session, &plan, inputs, 0x5A)?;
+    let states = session.states()?;
+    let first = patterned(session, &plan, inputs, &states, 0xA5)?;
+    let second = patterned(session, &plan, inputs, &states, 0x5A)?;
+    session.write_states(&states)?;
     inputs.iter().enumerate().try_for_each(|(ix, bytes)| session.write_input(ix, bytes))?;
     session.run()?;
     let plain = results(session, &plan)?;
+    session.write_states(&states)?;
 
     let arena_bytes = plan.arena.size().0 as usize;
     let (mut planned, mut written) = (vec![false; arena_bytes], vec![false; arena_bytes]);
@@ -159,10 +163,18 @@ struct Write {
     untouched: Vec<usize>,
 }
 
-fn patterned(session: &mut Session, plan: &Plan, inputs: &[Vec<u8>], pattern: u8) -> Result<Seen, RunError> {
+fn patterned(
+    session: &mut Session,
+    plan: &Plan,
+    inputs: &[Vec<u8>],
+    states: &[Vec<u8>],
+    pattern: u8,
+) -> Result<Seen, RunError> {
     let arena = session.arena()?;
     arena.fill(pattern);
     let mut writes = Vec::new();
+    session.write_states(states)?;
+    writes.extend(plan.states.iter().filter_map(|state| write_of(0, &state.port.operand, Before::Caller)));
     for (ix, bytes) in inputs.iter().enumerate() {
         session.write_input(ix, bytes)?;
         writes.extend(write_of(0, &plan.inputs[ix].operand, Before::Caller));

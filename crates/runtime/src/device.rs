@@ -22,7 +22,7 @@ pub trait Device {
     ///
     /// # Errors
     /// A plan for another target, too little memory, a kernel that does not fit its operands.
-    fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError>;
+    fn open(&self, plans: &[Arc<Plan>], weights: &WeightSource) -> Result<Box<dyn Backend>, RunError>;
 }
 
 /// Plans opened on a device: their arena and their kernels. Nothing here allocates. Plans are named by their position.

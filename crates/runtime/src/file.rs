@@ -60,9 +60,18 @@ impl ImageFile {
     }
 }
 
-impl WeightSource for ImageFile {
-    fn constants(&self) -> &[u8] {
-        &self.map[self.constants.clone()]
+impl From<&ImageFile> for WeightSource {
+    fn from(image: &ImageFile) -> WeightSource {
+        WeightSource::Host(Arc::new(Constants(image.clone())))
+    }
+}
+
+/// The constants' section of a mapped image.
+struct Constants(ImageFile);
+
+impl AsRef<[u8]> for Constants {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.map[self.0.constants.clone()]
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`open`] reserves the arena, decodes and checks every kernel, and starts the threads. From then on nothing allocates:
 //! [`Session::run`] walks the steps. No compiler is needed, no graph is known here. The weights come from a
-//! [`WeightSource`]: bytes that somebody keeps, be it a mapped file or another process' memory.
+//! [`WeightSource`]: host bytes, a file descriptor, or memory of a device.
 //!
 //! What is not part of running: [`audit`] runs a plan under observation and tells which bytes were really touched,
 //! [`process`] asks the operating system what the process holds, [`heap`] counts allocations.
@@ -40,6 +40,7 @@
 //!         offset: Bytes(0),
 //!         first_step: 0,
 //!         last_step: 0,
+//!         persistence: Default::default(),
 //!         values: Vec::new(),
 //!         refused: Vec::new(),
 //!     }],
@@ -60,10 +61,12 @@ pub mod heap;
 mod probe;
 pub mod process;
 mod session;
+mod weight_source;
 
 pub use cuda::{OtherMemory, OtherStream, Places};
 pub use device::{CudaDevice, Device, Host, StreamSession, required_libraries};
 pub use file::{ImageFile, OpenError};
 pub use plan::{Plan, Port};
 pub use probe::FlopsProbe;
-pub use session::{RunError, Session, WeightSource, check_input, open, open_all};
+pub use session::{RunError, Session, check_input, open, open_all};
+pub use weight_source::WeightSource;

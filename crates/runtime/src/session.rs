@@ -2,23 +2,12 @@
 
 use std::sync::Arc;
 
-use plan::{Plan, Port};
-use types::Tensor;
+use plan::{Initial, Operand, Place, Plan, Port, StatePort};
+use types::{Bytes, Tensor};
 
+use crate::WeightSource;
 use crate::device::{Backend, Device};
 use crate::process::{DeviceUsage, MemoryItem};
-
-/// Who keeps the bytes of a plan's constants while it runs.
-pub trait WeightSource: Send + Sync {
-    /// The constants' section: as long as the plan says, aligned as the plan's arena is.
-    fn constants(&self) -> &[u8];
-}
-
-impl WeightSource for Vec<u8> {
-    fn constants(&self) -> &[u8] {
-        self
-    }
-}
 
 /// Why a plan does not open or run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +17,16 @@ pub enum RunError {
     Target { plan: String, device: String },
     #[error("the constants have {got} bytes, the plan says {want}")]
     Constants { want: u64, got: u64 },
+    #[error("cannot map the weights: {0}")]
+    WeightsFile(String),
+    #[error(
+        "the weights are in memory of a device, which `{target}` cannot import; give host bytes or a file descriptor"
+    )]
+    DeviceWeights { target: String },
+    #[error("a plan with state must be opened alone, got plans for {0} batches; compile the model for one batch")]
+    SeveralPlansWithState(usize),
+    #[error("there is no state named `{name}`; the states are {known}")]
+    NoState { name: String, known: String },
     #[error("no memory for an arena of {bytes} bytes: {error}")]
     Arena { bytes: u64, error: String },
     #[error("{0}")]
@@ -48,7 +47,7 @@ pub enum RunError {
 ///
 /// # Errors
 /// A plan for another target, constants of another size, too little memory, a kernel that does not fit its operands.
-pub fn open(plan: Arc<Plan>, weights: Arc<dyn WeightSource>, device: &dyn Device) -> Result<Session, RunError> {
+pub fn open(plan: Arc<Plan>, weights: impl Into<WeightSource>, device: &dyn Device) -> Result<Session, RunError> {
     open_all(vec![plan], weights, device)
 }
 
@@ -62,18 +61,24 @@ pub fn open(plan: Arc<Plan>, weights: Arc<dyn WeightSource>, device: &dyn Device
 /// Without any plan.
 pub fn open_all(
     plans: Vec<Arc<Plan>>,
-    weights: Arc<dyn WeightSource>,
+    weights: impl Into<WeightSource>,
     device: &dyn Device,
 ) -> Result<Session, RunError> {
-    check_plans(&plans, &*weights)?;
-    let backend = device.open(&plans, weights)?;
-    Ok(Session { plans, selected: 0, backend })
+    let weights = weights.into();
+    check_plans(&plans, &weights)?;
+    let backend = device.open(&plans, &weights)?;
+    let mut session = Session { plans, selected: 0, backend };
+    session.reset_states()?;
+    Ok(session)
 }
 
 /// Whether plans go with their constants.
-pub(crate) fn check_plans(plans: &[Arc<Plan>], weights: &dyn WeightSource) -> Result<(), RunError> {
+pub(crate) fn check_plans(plans: &[Arc<Plan>], weights: &WeightSource) -> Result<(), RunError> {
     assert!(!plans.is_empty(), "there is a plan to open");
-    let got = weights.constants().len() as u64;
+    if 1 < plans.len() && plans.iter().any(|plan| !plan.states.is_empty()) {
+        return Err(RunError::SeveralPlansWithState(plans.len()));
+    }
+    let got = weights.size();
     match plans.iter().map(|plan| plan.constants_size.0).find(|&want| want != got) {
         Some(want) => Err(RunError::Constants { want, got }),
         None => Ok(()),
@@ -126,7 +131,7 @@ impl Session {
         self.backend.write(self.selected, &self.plans[self.selected].inputs[ix].operand, bytes)
     }
 
-    /// Runs all steps once. Inputs are consumed: they are written again before the next run.
+    /// Runs all steps once. A run may overwrite its inputs: write them again before the next run. States are kept.
     ///
     /// # Errors
     /// The device fails. Processors do not.
@@ -166,6 +171,45 @@ impl Session {
     /// The device fails. Processors do not.
     pub fn read_output(&self, ix: usize, bytes: &mut [u8]) -> Result<(), RunError> {
         self.backend.read(self.selected, &self.plan().outputs[ix].operand, bytes)
+    }
+
+    /// Gives every state its initial value, as [`open`] did.
+    ///
+    /// # Errors
+    /// The device fails. Processors do not.
+    pub fn reset_states(&mut self) -> Result<(), RunError> {
+        reset_states(&self.plans[self.selected], self.selected, &mut *self.backend)
+    }
+
+    /// A state as the last run left it.
+    ///
+    /// # Errors
+    /// No state has that name; the device fails.
+    pub fn state(&self, name: &str) -> Result<Tensor, RunError> {
+        self.tensor(&state_port(self.plan(), name)?.port)
+    }
+
+    /// Replaces a state, for the next run to read.
+    ///
+    /// # Errors
+    /// No state has that name; a tensor of another dtype or shape; the device fails.
+    pub fn set_state(&mut self, name: &str, tensor: &Tensor) -> Result<(), RunError> {
+        let plan = self.plans[self.selected].clone();
+        let port = &state_port(&plan, name)?.port;
+        check_input(port, tensor)?;
+        self.backend.write(self.selected, &port.operand, &tensor.to_le_bytes())
+    }
+
+    /// The bytes of every state, in the plan's order.
+    pub(crate) fn states(&self) -> Result<Vec<Vec<u8>>, RunError> {
+        self.plan().states.iter().map(|state| self.bytes(&state.port)).collect()
+    }
+
+    /// Writes the bytes of every state, in the plan's order.
+    pub(crate) fn write_states(&mut self, states: &[Vec<u8>]) -> Result<(), RunError> {
+        let plan = self.plans[self.selected].clone();
+        let mut pairs = plan.states.iter().zip(states);
+        pairs.try_for_each(|(state, bytes)| self.backend.write(self.selected, &state.port.operand, bytes))
     }
 
     /// The arena: where it lies, or a copy that goes back before anything else is done. It is as large as the largest
@@ -221,14 +265,38 @@ impl Session {
     /// # Errors
     /// The device fails. Processors do not.
     pub fn outputs(&self) -> Result<Vec<Tensor>, RunError> {
-        let read = |(ix, port): (usize, &Port)| {
-            let mut bytes = vec![0; port.operand.size.0 as usize];
-            self.read_output(ix, &mut bytes)?;
-            let tensor = Tensor::from_le_bytes(port.dtype, port.shape.clone(), &bytes);
-            Ok(tensor.expect("a checked plan's ports have the bytes of their types"))
-        };
-        self.plan().outputs.iter().enumerate().map(read).collect()
+        self.plan().outputs.iter().map(|port| self.tensor(port)).collect()
     }
+
+    fn tensor(&self, port: &Port) -> Result<Tensor, RunError> {
+        let tensor = Tensor::from_le_bytes(port.dtype, port.shape.clone(), &self.bytes(port)?);
+        Ok(tensor.expect("a checked plan's ports have the bytes of their types"))
+    }
+
+    fn bytes(&self, port: &Port) -> Result<Vec<u8>, RunError> {
+        let mut bytes = vec![0; port.operand.size.0 as usize];
+        self.backend.read(self.selected, &port.operand, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+fn state_port<'a>(plan: &'a Plan, name: &str) -> Result<&'a StatePort, RunError> {
+    let known = || plan.states.iter().map(|state| format!("`{}`", state.port.name)).collect::<Vec<_>>().join(", ");
+    let found = plan.states.iter().find(|state| state.port.name == name);
+    found.ok_or_else(|| RunError::NoState { name: name.to_string(), known: known() })
+}
+
+/// Writes the initial bytes of each state of a plan.
+pub(crate) fn reset_states(plan: &Plan, ix: usize, backend: &mut dyn Backend) -> Result<(), RunError> {
+    for StatePort { port, initial } in &plan.states {
+        let size = port.operand.size;
+        let mut bytes = vec![0; size.0 as usize];
+        if let Initial::Constant(constant) = *initial {
+            backend.read(ix, &Operand { place: Place::Constant(constant), offset: Bytes::ZERO, size }, &mut bytes)?;
+        }
+        backend.write(ix, &port.operand, &bytes)?;
+    }
+    Ok(())
 }
 
 /// Refuses a tensor of another dtype or shape than the port's.

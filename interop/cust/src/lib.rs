@@ -104,7 +104,7 @@ impl Model {
         let image = ImageFile::open(executable)?;
         // The driver's handle of a device is its number.
         let gpu = CudaDevice { ordinal: usize::try_from(device.as_raw()).unwrap_or_default(), places };
-        Ok(Model(StreamSession::open(image.plans.clone(), Arc::new(image), &gpu)?))
+        Ok(Model(StreamSession::open(image.plans.clone(), &image, &gpu)?))
     }
 
     /// Selects what was compiled for a batch; whether there is that.

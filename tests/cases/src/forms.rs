@@ -15,6 +15,7 @@ pub fn in_halves(graph: &Graph, dtype: DType) -> Option<Graph> {
             ValueDef::Input => new.add_input(&value.name, stored(value.ty.dtype), value.ty.shape.clone()),
             ValueDef::Weight(tensor) => new.add_weight(&value.name, tensor.cast(stored(tensor.dtype()))),
             ValueDef::Constant(tensor) => new.add_constant(&value.name, tensor.cast(stored(tensor.dtype()))),
+            ValueDef::State { .. } => unreachable!("no case has state"),
             ValueDef::Node { .. } => continue,
         };
         values.insert(id, own);
@@ -64,6 +65,7 @@ fn rebuilt(graph: &Graph, known: impl Fn(&Tensor) -> Tensor, own: impl Fn(&Op) -
             ValueDef::Input => new.add_input(&value.name, value.ty.dtype, value.ty.shape.clone()),
             ValueDef::Weight(tensor) => new.add_weight(&value.name, known(tensor)),
             ValueDef::Constant(tensor) => new.add_constant(&value.name, known(tensor)),
+            ValueDef::State { .. } => unreachable!("no case has state"),
             ValueDef::Node { .. } => continue,
         };
         values.insert(id, own);

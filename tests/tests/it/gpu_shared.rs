@@ -1,7 +1,6 @@
 //! Several executables on one GPU, and what stays on a GPU between runs.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use compiler::{Model, Program, compile, write_executable};
 use lower::cuda::assemble;
@@ -96,7 +95,7 @@ fn run_shared(folder: &Path) {
     let folders = [folder.to_path_buf(), folder.with_file_name("gpu-shared-second")];
     let open = |folder: &Path| {
         let image = runtime::ImageFile::open(&folder.join("model")).expect("it is an image");
-        runtime::open_all(image.plans.clone(), Arc::new(image), &runtime::CudaDevice::default())
+        runtime::open_all(image.plans.clone(), &image, &runtime::CudaDevice::default())
     };
     let read = |path: PathBuf| npy::read(&std::fs::read(path).expect("it was written")).expect("it is an npy file");
     let inputs = |folder: &Path, plan: &Plan| -> Vec<Tensor> {
@@ -198,7 +197,7 @@ fn run_resident(folder: &Path) {
     let other = cuda::driver::Gpu::open(1).ok();
     let own = || other.iter().for_each(|other| assert!(other.memory().is_ok(), "it takes up its context"));
     let gpu = runtime::CudaDevice::default();
-    let mut resident = runtime::StreamSession::open(image.plans.clone(), Arc::new(image), &gpu).expect("it opens");
+    let mut resident = runtime::StreamSession::open(image.plans.clone(), &image, &gpu).expect("it opens");
     let plan = resident.plan().clone();
     assert!(resident.select(plan.batch) && !resident.select(77));
     // Another owner of the same device, with memory of its own.

@@ -26,6 +26,7 @@ mod passes_keep;
 mod quantized;
 mod reference;
 mod report;
+mod state;
 mod stripes;
 mod support;
 mod tf32;

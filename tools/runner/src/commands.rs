@@ -60,7 +60,7 @@ pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session
     let gpu = CudaDevice { ordinal: common.device.unwrap_or(0), places };
     let is_for_gpu = image.plans.iter().any(|plan| plan.target.starts_with("cuda:"));
     let device: &dyn Device = if is_for_gpu { &gpu } else { &host };
-    let session = runtime::open_all(image.plans.clone(), Arc::new(image.clone()), device);
+    let session = runtime::open_all(image.plans.clone(), image, device);
     let mut session = session.map_err(|error| error.to_string())?;
     session.select(batch);
     if let Some(remark) = session.remark() {

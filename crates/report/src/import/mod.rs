@@ -7,6 +7,7 @@ mod mxnet;
 mod tbd;
 mod two_column;
 
+use plan::Persistence;
 use types::{Bytes, Role};
 
 use crate::export::mxnet::HEADER;
@@ -96,6 +97,7 @@ fn report(
             offset,
             first_step: if kind == Kind::Sequence { ix as u32 } else { 0 },
             last_step: steps - 1,
+            persistence: Persistence::Run,
             values: Vec::new(),
             writer: None,
             last_reader: None,

@@ -165,8 +165,9 @@ impl Touches {
                 touches.writer[ix].get_or_insert(at);
             }
         }
-        // What the caller writes is written before any step.
-        plan.inputs.iter().filter_map(|port| buffer(&port.operand)).for_each(|ix| touches.writer[ix] = None);
+        // The caller writes inputs, and an earlier run states, before any step.
+        let given = plan.inputs.iter().chain(plan.states.iter().map(|state| &state.port));
+        given.filter_map(|port| buffer(&port.operand)).for_each(|ix| touches.writer[ix] = None);
         touches
     }
 }
@@ -193,6 +194,7 @@ fn row(plan: &Plan, ix: usize, buffer: &Buffer, touches: &Touches) -> BufferRow 
         offset: buffer.offset.0,
         first_step: buffer.first_step,
         last_step: buffer.last_step,
+        persistence: buffer.persistence,
         values: buffer.values.iter().map(value).collect(),
         writer: touch(touches.writer[ix]),
         last_reader: touch(touches.reader[ix]),

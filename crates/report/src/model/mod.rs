@@ -13,6 +13,7 @@ mod why;
 
 use std::collections::BTreeMap;
 
+use plan::Persistence;
 use serde::{Deserialize, Serialize};
 use types::{Bytes, Certificate, Proof};
 
@@ -229,6 +230,9 @@ pub struct BufferRow {
     pub first_step: u32,
     /// The last step of its life, included.
     pub last_step: u32,
+    /// How long its bytes are kept.
+    #[serde(default, skip_serializing_if = "is_run")]
+    pub persistence: Persistence,
     /// The values that lie in it at one time or another.
     pub values: Vec<ValueRow>,
     /// The step that writes it first; none where the caller does.
@@ -240,6 +244,10 @@ pub struct BufferRow {
     /// What a run did to it, where it was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<BufferActual>,
+}
+
+fn is_run(persistence: &Persistence) -> bool {
+    *persistence == Persistence::Run
 }
 
 impl BufferRow {

@@ -1,5 +1,6 @@
 //! [`Why`]: why a buffer is alive at a step.
 
+use plan::Persistence;
 use serde::{Deserialize, Serialize};
 
 use super::{BufferRow, Planned, ValueRow};
@@ -24,6 +25,8 @@ pub enum WhyKind {
     Scratch,
     /// A result of the model.
     Output,
+    /// It is kept between runs.
+    State,
     /// The step reads it, for the last time.
     ReadNow,
     /// A later step reads it.
@@ -42,6 +45,9 @@ impl Why {
     /// Why `buffer` is alive at `step`.
     pub(crate) fn new(planned: &Planned, buffer: &BufferRow, step: u32) -> Why {
         let why = |kind, step, text: String| Why { kind, step, text };
+        if buffer.persistence == Persistence::Session {
+            return why(WhyKind::State, None, "state: the next run reads it".into());
+        }
         if buffer.role == "workspace" && buffer.last_reader.is_none() {
             return why(WhyKind::Scratch, Some(step), "scratch of this step".into());
         }

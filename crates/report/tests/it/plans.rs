@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use arena::{Aim, Limits, place};
 use plan::{
-    Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Place, Plan, Port, RefusedReason, RefusedSharing, Sharing,
-    Step, ValueSpan,
+    Arena, Buffer, BufferIx, Constant, ConstantIx, Operand, Persistence, Place, Plan, Port, RefusedReason,
+    RefusedSharing, Sharing, Step, ValueSpan,
 };
 use prestow_report::Report;
 use runtime::audit::{Audit, BufferAudit};
@@ -33,7 +33,8 @@ fn held(name: &str, elements: usize, steps: (u32, u32), sharing: Sharing) -> Val
 
 fn buffer(tag: Tag, size: u64, offset: u64, steps: (u32, u32), values: Vec<ValueSpan>) -> Buffer {
     let (size, offset) = (Bytes(size), Bytes(offset));
-    Buffer { tag, size, offset, first_step: steps.0, last_step: steps.1, values, refused: Vec::new() }
+    let (first_step, last_step, persistence) = (steps.0, steps.1, Persistence::Run);
+    Buffer { tag, size, offset, first_step, last_step, persistence, values, refused: Vec::new() }
 }
 
 fn of_buffer(ix: u32, size: u64) -> Operand {

@@ -46,7 +46,7 @@ impl From<CublasError> for RunError {
 }
 
 impl Device for CudaDevice {
-    fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
+    fn open(&self, plans: &[Arc<Plan>], weights: &WeightSource) -> Result<Box<dyn Backend>, RunError> {
         Ok(Box::new(CudaBackend::open(self, plans, weights)?))
     }
 }
@@ -55,7 +55,7 @@ impl CudaBackend {
     pub(super) fn open(
         device: &CudaDevice,
         plans: &[Arc<Plan>],
-        weights: Arc<dyn WeightSource>,
+        weights: &WeightSource,
     ) -> Result<CudaBackend, RunError> {
         if let Some(other) = plans.iter().find(|plan| !plan.target.starts_with("cuda:")) {
             return Err(RunError::Target { plan: other.target.clone(), device: "cuda".into() });
@@ -65,10 +65,12 @@ impl CudaBackend {
         let arena = plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default();
         let alignment = plans.iter().map(|plan| plan.arena.alignment).max().unwrap_or(Bytes(1));
         let constants_at = arena.align_up(alignment);
-        let size = constants_at + Bytes(weights.constants().len() as u64);
+        let weights = weights.to_host(plans)?;
+        let constants: &[u8] = (*weights).as_ref();
+        let size = constants_at + Bytes(constants.len() as u64);
         let too_large = || RunError::Arena { bytes: size.0, error: "it is larger than the address space".into() };
         let memory = Arc::new(Memory::new(&gpu, size.index().ok_or_else(too_large)?)?);
-        memory.upload(constants_at.0 as usize, weights.constants())?;
+        memory.upload(constants_at.0 as usize, constants)?;
         stages.end("arena and constants")?;
         let mut works = Vec::with_capacity(plans.len());
         for plan in plans {

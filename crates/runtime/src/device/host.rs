@@ -10,6 +10,7 @@ use plan::{Operand, Place, Plan, Step};
 use smallvec::SmallVec;
 
 use super::{Backend, Device};
+use crate::weight_source::HostBytes;
 use crate::{RunError, WeightSource};
 
 /// The most bytes ranges that one step writes: results and scratch.
@@ -25,7 +26,7 @@ pub struct Host {
 }
 
 impl Device for Host {
-    fn open(&self, plans: &[Arc<Plan>], weights: Arc<dyn WeightSource>) -> Result<Box<dyn Backend>, RunError> {
+    fn open(&self, plans: &[Arc<Plan>], weights: &WeightSource) -> Result<Box<dyn Backend>, RunError> {
         let here = Level::here().map_or("cpu", |level| level.name);
         let mut isa = Isa::detect();
         for plan in plans {
@@ -49,13 +50,14 @@ impl Device for Host {
             let steps: Result<Vec<Prepared>, RunError> = plan.steps.iter().enumerate().map(prepare).collect();
             opened.push(Opened { plan: plan.clone(), steps: steps? });
         }
+        let weights = weights.to_host(plans)?;
         Ok(Box::new(HostBackend { plans: opened, weights, arena, pool: Pool::with_isa(self.threads.max(1), isa) }))
     }
 }
 
 struct HostBackend {
     plans: Vec<Opened>,
-    weights: Arc<dyn WeightSource>,
+    weights: HostBytes,
     arena: MmapMut,
     pool: Pool,
 }
@@ -218,7 +220,7 @@ fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), Stri
 
 impl Backend for HostBackend {
     fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
-        self.plans[plan].steps[step].run(&mut self.arena, self.weights.constants(), &self.pool);
+        self.plans[plan].steps[step].run(&mut self.arena, (*self.weights).as_ref(), &self.pool);
         Ok(())
     }
 
@@ -241,7 +243,7 @@ impl Backend for HostBackend {
             }
             Place::Constant(ix) => {
                 let start = (plan.constants[ix.0 as usize].offset + operand.offset).0 as usize;
-                bytes.copy_from_slice(&self.weights.constants()[start..start + operand.size.0 as usize]);
+                bytes.copy_from_slice(&(*self.weights).as_ref()[start..start + operand.size.0 as usize]);
             }
         }
         Ok(())

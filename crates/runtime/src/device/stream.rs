@@ -27,12 +27,14 @@ impl StreamSession {
     /// Without any plan.
     pub fn open(
         plans: Vec<Arc<Plan>>,
-        weights: Arc<dyn WeightSource>,
+        weights: impl Into<WeightSource>,
         gpu: &CudaDevice,
     ) -> Result<StreamSession, RunError> {
-        session::check_plans(&plans, &*weights)?;
+        let weights = weights.into();
+        session::check_plans(&plans, &weights)?;
         let _kept = Kept::now();
-        let backend = CudaBackend::open(gpu, &plans, weights)?;
+        let mut backend = CudaBackend::open(gpu, &plans, &weights)?;
+        session::reset_states(&plans[0], 0, &mut backend)?;
         Ok(StreamSession { plans, selected: 0, backend: Some(backend) })
     }
 

@@ -1,0 +1,98 @@
+//! [`WeightSource`]: the constants of plans, and where they are.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use memmap2::{Mmap, MmapOptions};
+use plan::Plan;
+
+use crate::RunError;
+
+/// Bytes of this process that stay while a session is open.
+pub(crate) type HostBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// The constants' section of an image, and where it is. As long as the plan says, and aligned as the plan's arena is.
+#[derive(Clone)]
+pub enum WeightSource {
+    /// In memory of this process.
+    Host(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    /// In a file or a memfd, which is mapped read-only. No other process may write to it or truncate it while a session is
+    /// open: seal a memfd against both.
+    File {
+        /// The descriptor.
+        file: Arc<File>,
+        /// The first byte of the section; a multiple of the page size.
+        offset: u64,
+        /// The size of the section.
+        size: u64,
+    },
+    /// In memory of a device, by a handle that its driver exported. No device imports one yet.
+    Device {
+        /// The handle.
+        handle: Arc<OwnedFd>,
+        /// The first byte of the section.
+        offset: u64,
+        /// The size of the section.
+        size: u64,
+    },
+}
+
+impl From<Vec<u8>> for WeightSource {
+    fn from(bytes: Vec<u8>) -> WeightSource {
+        WeightSource::Host(Arc::new(bytes))
+    }
+}
+
+impl<T: AsRef<[u8]> + Send + Sync + 'static> From<Arc<T>> for WeightSource {
+    fn from(bytes: Arc<T>) -> WeightSource {
+        WeightSource::Host(bytes)
+    }
+}
+
+impl WeightSource {
+    /// The size of the section.
+    pub fn size(&self) -> u64 {
+        match self {
+            WeightSource::Host(bytes) => (**bytes).as_ref().len() as u64,
+            WeightSource::File { size, .. } | WeightSource::Device { size, .. } => *size,
+        }
+    }
+
+    /// The bytes in memory of this process; a file is mapped.
+    pub(crate) fn to_host(&self, plans: &[Arc<Plan>]) -> Result<HostBytes, RunError> {
+        match self {
+            WeightSource::Host(bytes) => Ok(bytes.clone()),
+            WeightSource::File { file, offset, size } => Ok(Arc::new(map(file, *offset, *size)?)),
+            WeightSource::Device { .. } => {
+                let target = plans.first().map_or(String::new(), |plan| plan.target.clone());
+                Err(RunError::DeviceWeights { target })
+            }
+        }
+    }
+}
+
+/// WeightSource in a file start at a multiple of this many bytes.
+const PAGE: u64 = plan::image::PAGE;
+
+/// Maps a section of a file.
+fn map(file: &File, offset: u64, size: u64) -> Result<Mmap, RunError> {
+    let io = |error: std::io::Error| RunError::WeightsFile(error.to_string());
+    let length = file.metadata().map_err(io)?.len();
+    if !offset.is_multiple_of(PAGE) {
+        return Err(RunError::WeightsFile(format!("the offset must be a multiple of {PAGE}, got {offset}")));
+    }
+    let end = offset.checked_add(size).filter(|&end| end <= length);
+    let size = end.and_then(|_| usize::try_from(size).ok()).ok_or_else(|| {
+        RunError::WeightsFile(format!("the file must have {size} bytes from {offset} on, got a file of {length}"))
+    })?;
+    map_read_only(file, offset, size).map_err(io)
+}
+
+#[allow(unsafe_code, reason = "a file mapping has no safe constructor")]
+fn map_read_only(file: &File, offset: u64, size: usize) -> std::io::Result<Mmap> {
+    // SAFETY: the mapping is private and read-only, so this process cannot write to it, and it lies within the file as long as
+    // that was when it was measured. `WeightSource::File` requires that no other process writes to the file or truncates it while
+    // it is mapped; the kernel enforces this for a sealed memfd.
+    unsafe { MmapOptions::new().offset(offset).len(size).map(file) }
+}
