@@ -332,9 +332,9 @@ fn products_are_cublaslts_where_that_is_asked_for() {
         assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
     };
     let gpu = ["--target", "cuda:sm_90"];
-    refused(&["--cublas"], "name one with --target, as cuda:sm_80");
-    refused(&[&gpu[..], &["--cublas=fast"]].concat(), "--cublas takes nothing or tf32");
-    refused(&[&gpu[..], &["--cublas-workspace", "1MiB"]].concat(), "--cublas, which is missing");
+    refused(&["--cublas"], "--cublas needs a GPU: --target cuda:sm_80");
+    refused(&[&gpu[..], &["--cublas=fast"]].concat(), "'fast'");
+    refused(&[&gpu[..], &["--cublas-workspace", "1MiB"]].concat(), "--cublas");
     refused(&[&gpu[..], &["--cublas", "--cublas-workspace", "much"]].concat(), "--cublas-workspace");
     refused(&[&gpu[..], &["--cublas=tf32", "--exact"]].concat(), "exclude each other");
     refused(&[&gpu[..], &["--cublas=tf32", "--dtype", "bf16"]].concat(), "rounds operands of f32");

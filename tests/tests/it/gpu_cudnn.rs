@@ -301,7 +301,7 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
     };
     refused(&["--cudnn"], "--target FILE.json");
     refused(&["--target", "cuda:sm_90", "--cudnn"], "target record");
-    refused(&["--target", facts, "--cudnn=fast"], "not `fast`");
+    refused(&["--target", facts, "--cudnn=fast"], "'fast'");
     refused(&["--target", facts, "--verbose"], "--cudnn");
     refused(&["--target", facts, "--cudnn=tf32", "--exact"], "exclude each other");
     refused(&["--target", facts, "--cudnn=tf32", "--dtype", "f16"], "rounds operands of f32");

@@ -148,7 +148,7 @@ fn the_command_line_takes_it_for_gpus() {
         let (code, said) = compile("refused", words);
         assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
     };
-    refused(&["--dtype", "tf32"], "--dtype tf32 is for GPUs");
+    refused(&["--dtype", "tf32"], "--dtype tf32 needs a GPU");
     refused(&["--dtype", "tf16"], "there are f32, tf32, f16, bf16");
     refused(&["--target", "cuda:sm_90", "--dtype", "tf32", "--exact"], "--dtype tf32 and --exact exclude each other");
     if crate::cuda::compiler(test).is_none() {

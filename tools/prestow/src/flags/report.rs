@@ -71,7 +71,7 @@ impl<S: Subset> Args for ReportFlags<S> {
         flags::<S>().fold(command, |command, flag| {
             let (value, help) = S::override_help(flag.name).unwrap_or((flag.value, flag.help));
             let argument = Arg::new(flag.name).long(flag.name).value_name(value).help(help);
-            command.arg(argument.action(ArgAction::Set).value_parser(ValueParser::os_string()))
+            command.arg(argument.action(ArgAction::Append).value_parser(ValueParser::os_string()))
         })
     }
 
@@ -84,7 +84,7 @@ impl<S: Subset> FromArgMatches for ReportFlags<S> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let mut request = Request::default();
         for flag in flags::<S>() {
-            if let Some(value) = matches.get_one::<OsString>(flag.name) {
+            for value in matches.get_many::<OsString>(flag.name).into_iter().flatten() {
                 request
                     .set(flag.name, value.clone())
                     .map_err(|error| Error::raw(ErrorKind::ValueValidation, format!("--{}: {error}\n", flag.name)))?;
