@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();
     let arguments: Vec<String> = arguments.collect();
-    let wants_help = arguments.iter().any(|argument| argument == "--help" || argument == "-h");
+    let is_help = arguments.iter().any(|argument| argument == "--help" || argument == "-h");
     let outcome = match command.as_str() {
         "gpu-check" if arguments.first().is_some_and(|argument| argument == "--pack") => match arguments.get(1) {
             Some(folder) => pack::run(Path::new(folder), &arguments[2..]),
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         "gpu-check" => tools::gpu_check(&arguments),
         command if tools::COMMANDS.contains(&command) => tools::run(command, &arguments),
         "" | "help" | "--help" | "-h" => help(),
-        _ if wants_help => help(),
+        _ if is_help => help(),
         "test" => test::run(&arguments),
         "ci" => ci(),
         "fetch" => fetch::run(&arguments),

@@ -401,6 +401,31 @@ fn the_placer_answers_on_its_own() {
 }
 
 #[test]
+fn command_reference_is_up_to_date() {
+    let done = output_of(Command::new(program("prestow")).arg("reference"));
+    let found = std::fs::read_to_string(root().join("docs/reference/cli.md")).expect("it is checked in");
+    assert!(found == text(&done.stdout), "write it: target/release/prestow reference > docs/reference/cli.md");
+}
+
+#[test]
+fn help_and_version_are_commands() {
+    let prestow = |words: &[&str]| {
+        let done = output_of(Command::new(program("prestow")).args(words));
+        (done.status.code(), text(&done.stdout), text(&done.stderr))
+    };
+    let help = prestow(&["compile", "--help"]);
+    assert!(help.0 == Some(0) && help.1.contains("--budget") && !help.1.contains("--capacity"), "{help:?}");
+    assert_eq!(prestow(&["help", "compile"]).1, help.1);
+    assert_eq!(prestow(&[]).0, Some(0));
+    assert_eq!(prestow(&["version"]), prestow(&["--version"]));
+    let unknown = prestow(&["compile", "resnet51"]);
+    assert!(unknown.0 == Some(2) && unknown.2.contains("`resnet50`") && unknown.2.contains("prestow models"), "{unknown:?}");
+    assert!(unknown.2.lines().count() == 1 && unknown.2.len() < 200, "{unknown:?}");
+    let completions = prestow(&["completions", "bash"]);
+    assert!(completions.0 == Some(0) && completions.1.contains("--cublas-workspace"), "{completions:?}");
+}
+
+#[test]
 fn a_symbol_of_mxnet_becomes_an_executable() {
     let folder = folder("mxnet");
     let file = |name: &str| format!("tests/data/mxnet/mnist_cnn{name}");

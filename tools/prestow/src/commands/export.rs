@@ -12,14 +12,14 @@ use crate::flags::ModelFlags;
 /// Flags of `prestow export`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    model: ModelFlags,
     /// The ONNX file (default NAME.onnx).
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Model")]
+    model: ModelFlags,
 }
 
 /// Writes the file.

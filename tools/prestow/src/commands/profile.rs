@@ -45,11 +45,11 @@ pub(crate) struct Shared {
     /// The batch, for an executable with several (default: the first).
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
-    #[command(flatten)]
-    report: ReportFlags<AllReports>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Report")]
+    report: ReportFlags<AllReports>,
 }
 
 /// Rows of `profile entries`, unless `--top` is given.

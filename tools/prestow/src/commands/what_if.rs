@@ -17,15 +17,15 @@ use crate::progress::Progress;
 /// Flags of `prestow what-if`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    model: ModelFlags,
-    #[command(flatten)]
-    target: TargetFlags,
-    #[command(flatten)]
-    report: ReportFlags<WhatIfReport>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten, next_help_heading = "Model")]
+    model: ModelFlags,
+    #[command(flatten, next_help_heading = "Target")]
+    target: TargetFlags,
+    #[command(flatten, next_help_heading = "Report")]
+    report: ReportFlags<WhatIfReport>,
 }
 
 /// Plans every batch, and by bisection those between the largest that fits and the smallest that does not. The answer is
