@@ -80,6 +80,9 @@ impl Request {
 
     /// The model's name without folder and extension, which is also the name of its executable.
     pub fn name(&self) -> String {
+        if let Some(spec) = zoo::find(&self.model) {
+            return spec.name.replace('/', "-");
+        }
         if zoo::is_in_collection(&self.model) {
             return self.model.replace('/', "-");
         }

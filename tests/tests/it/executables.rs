@@ -419,7 +419,10 @@ fn help_and_version_are_commands() {
     assert_eq!(prestow(&[]).0, Some(0));
     assert_eq!(prestow(&["version"]), prestow(&["--version"]));
     let unknown = prestow(&["compile", "resnet51"]);
-    assert!(unknown.0 == Some(2) && unknown.2.contains("`resnet50`") && unknown.2.contains("prestow models"), "{unknown:?}");
+    assert!(
+        unknown.0 == Some(2) && unknown.2.contains("`resnet50`") && unknown.2.contains("prestow models"),
+        "{unknown:?}"
+    );
     assert!(unknown.2.lines().count() == 1 && unknown.2.len() < 200, "{unknown:?}");
     let completions = prestow(&["completions", "bash"]);
     assert!(completions.0 == Some(0) && completions.1.contains("--cublas-workspace"), "{completions:?}");
