@@ -7,7 +7,7 @@
 //!
 //! Sections start at page boundaries, so that a mapped file's constants are page-aligned and need no copy. The trailer
 //! names both sections with their XXH3-64 checksums and ends with its own. All numbers are little-endian. See
-//! `docs/plan-format.md`.
+//! `docs/reference/plan-format.md`.
 
 use std::io::{self, Write};
 use std::ops::Range;

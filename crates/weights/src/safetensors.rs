@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ::safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensors};
 use types::{DType, Tensor};
 
 use crate::{Budget, Problem};

@@ -1,5 +1,5 @@
 //! `prestow-gpu-check`: checks operators and networks on the GPU at hand: results, memory and speed. `cargo xtask gpu-check`
-//! builds it and calls it; `docs/gpu-check.md` explains its output.
+//! builds it and calls it; `docs/guide/gpu-check.md` explains its output.
 //!
 //! Exit code 0: everything is right; 1: something is wrong; 2: bad use, or no GPU.
 

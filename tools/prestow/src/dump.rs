@@ -1,4 +1,4 @@
-//! `--dump-ir`: the graph after each pass, as text, with the tensors it names.
+//! `--dump-ir`: the graph after each pass, as text, and the tensors in it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use ir::{Graph, text};
 use safetensors::tensor::{Dtype, TensorView};
 use types::{DType, Tensor};
 
-/// Writes `NN-pass.txt` for every graph it is shown, and in the end the large tensors by hash.
+/// Writes `NN-pass.txt` per graph, and at the end the large tensors by hash.
 pub(crate) struct Dump {
     directory: PathBuf,
     written: usize,
@@ -43,7 +43,7 @@ impl Dump {
         fs::write(&path, bytes).map_err(|error| failed(&path, error))
     }
 
-    /// Writes `tensors.safetensors`: what the texts name by hash.
+    /// Writes `tensors.safetensors`: the tensors that the texts name by hash.
     pub(crate) fn finish(self) -> Result<(), String> {
         if let Some(error) = self.error {
             return Err(error);
