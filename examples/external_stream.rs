@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use cust::memory::{CopyDestination, DeviceBuffer};
 use cust::stream::{Stream, StreamFlags};
 use prestow_cust::{Input, Model, Output};
-use runtime::Places;
+use runtime::LibraryPaths;
 use types::DType;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let executable: PathBuf = std::env::args_os().nth(1).ok_or("usage: external_stream EXECUTABLE")?.into();
     let _context = cust::quick_init()?;
     let device = cust::device::Device::get_device(0)?;
-    let mut model = Model::open(&executable, device, Places::of(|name| std::env::var_os(name)))?;
+    let mut model = Model::open(&executable, device, LibraryPaths::of(|name| std::env::var_os(name)))?;
     // This stream waits for the default stream, which fills the buffers below: such a copy may return before its bytes
     // have arrived.
     let stream = Stream::new(StreamFlags::DEFAULT, None)?;

@@ -1,20 +1,19 @@
-// What every emitted file begins with: the words of the kernels. No header is included, so that NVRTC needs none.
+// Definitions that every emitted source needs. No header is included, so NVRTC needs no include path.
 
 #ifndef PRESTOW_SHIM
 typedef unsigned char uint8;
 #endif
 
-/// The largest finite f32 and the infinities, without headers.
+/// Positive infinity, without headers.
 #define PRESTOW_INFINITY __int_as_float(0x7f800000)
 
-/// Threads of a block, for all kernels.
+/// Threads per block of every kernel.
 constexpr int THREADS = 256;
 
-/// The element of the grid that a thread computes.
+/// The index of the element that this thread computes.
 __device__ inline unsigned element() { return blockIdx.x * THREADS + threadIdx.x; }
 
-// What is stored in two bytes: it becomes an f32 where it is read, and is rounded where it is written, to the nearest and of
-// two to the even one. The shim has the conversions of f16 in C++.
+// Half precision is storage only: loads widen to f32, stores round to nearest even. The shim has the f16 conversions in C++.
 #ifndef PRESTOW_SHIM
 __device__ inline float float_of_f16(unsigned short bits) {
     float number;
@@ -30,7 +29,7 @@ __device__ inline unsigned short f16_of_float(float number) {
 __device__ inline float float_of_bf16(unsigned short bits) { return __int_as_float((int)bits << 16); }
 __device__ inline unsigned short bf16_of_float(float number) {
     const unsigned bits = (unsigned)__float_as_int(number);
-    // What is no number stays none, also where the bits that are left say infinity.
+    // Truncation could turn a NaN into an infinity; setting the quiet bit keeps it a NaN.
     return (unsigned short)(number != number ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -49,7 +48,7 @@ struct bf16 {
     __device__ bf16& operator=(float number) { return *this = bf16(number); }
 };
 
-/// Joins one number a thread of a block by a function; all threads get the result. `room` has a place for each warp.
+/// Reduces one value per thread across the block; every thread gets the result. `room` has one element per warp.
 template <class T, class Join>
 __device__ T join_block(T own, T* room, Join join) {
     for (int distance = 16; 0 < distance; distance /= 2) own = join(own, __shfl_xor_sync(0xffffffffu, own, distance));

@@ -1,7 +1,7 @@
-// Convolutions of `x: [batch, GROUPS * INS, ..]` with `weights: [GROUPS * OUTS, INS, taps]`. What becomes of a sum says
-// `finish(sum, channel, place in the output)`.
+// Convolutions of `x: [batch, GROUPS * INS, ..]` with `weights: [GROUPS * OUTS, INS, taps]`. `finish(sum, channel, index)` is
+// the epilogue; `index` is the position in the output.
 
-/// As a product: output channels by pixels, for each picture and group (`blockIdx.z`, in `PARTS`).
+/// Implicit GEMM: output channels by pixels, for each image and group (`blockIdx.z`), with split-K into `PARTS`.
 template <class W, int INS, int OUTS, int GROUPS, int PARTS, class X, class K, class Y, class Finish>
 __device__ void convolve(const X* x, const K* weights, Y* y, Finish finish, float* parts = nullptr, int turn = 0) {
     const int item = blockIdx.z / PARTS, group = item % GROUPS;
@@ -22,7 +22,7 @@ __device__ void convolve(const X* x, const K* weights, Y* y, Finish finish, floa
     else join_parts<TILE, PARTS, OUTS, W::OUTPUT>(parts, store);
 }
 
-/// Output by output, for groups of few channels.
+/// One thread per output, for groups of few channels.
 template <class W, int BATCH, int INS, int OUTS, int GROUPS, class X, class K, class Y, class Finish>
 __device__ void convolve_each(const X* x, const K* weights, Y* y, Finish finish) {
     const unsigned at = element();
@@ -40,7 +40,7 @@ __device__ void convolve_each(const X* x, const K* weights, Y* y, Finish finish)
     y[at] = finish(sum, channel, at);
 }
 
-/// Transposed: `weights: [GROUPS * INS, OUTS, taps]`, and each output gathers what reaches it.
+/// Transposed convolution with `weights: [GROUPS * INS, OUTS, taps]`. Each output sums over the inputs that reach it.
 template <class W, int BATCH, int INS, int OUTS, int GROUPS, class X, class K, class Y, class Finish>
 __device__ void convolve_transposed(const X* x, const K* weights, Y* y, Finish finish) {
     const unsigned at = element();

@@ -1,11 +1,11 @@
-// What a GPU does at most: kernels that do one thing alone. `rounds` comes from memory, so that no compiler knows it.
+// Probes of a GPU's peak bandwidth and arithmetic. `rounds`, the trip count, comes from memory, so that it is not a constant.
 
-/// What a thread copies at once.
+/// The unit of a copy: 16 bytes.
 struct alignas(16) Line {
     unsigned words[4];
 };
 
-/// Four lines a thread, those of neighbours side by side.
+/// Copies four lines per thread; neighboring threads access neighboring lines.
 extern "C" __global__ void __launch_bounds__(THREADS) ceiling_copy(const Line* from, Line* to) {
     Line lines[4];
 #pragma unroll
@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ceiling_copy(const Line* f
     for (int ix = 0; ix < 4; ix++) to[((size_t)blockIdx.x * 4 + ix) * THREADS + threadIdx.x] = lines[ix];
 }
 
-/// Eight sums a thread, a multiplication and an addition each a round.
+/// Eight accumulators per thread, one multiply-add each per iteration.
 extern "C" __global__ void __launch_bounds__(THREADS) ceiling_f32(const unsigned* rounds, float* y) {
     const float factor = 1.0f - 1.0f / (1 << 20), more = 1.0f / (1 << 20);
     float sums[8];
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) ceiling_f32(const unsigned
     y[element()] = sum;
 }
 
-/// Eight tiles of sums a warp, a product of tiles each a round. All factors are one.
+/// Eight accumulator tiles per warp, one tile product each per iteration. All operands are 1.
 template <class T>
 __device__ __forceinline__ void ceiling_of_cores(const unsigned* rounds, float* y, unsigned ones) {
     float sums[8][4] = {};

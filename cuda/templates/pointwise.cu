@@ -1,5 +1,5 @@
-// Functions of one and two numbers, as `types::pointwise` defines them. Floats are computed in their own type; integers
-// in 64 bits that wrap.
+// Unary and binary functions, as `types::pointwise` defines them. Floats are computed in their own type, integers in wrapping
+// 64-bit arithmetic.
 
 template <class T> __device__ T f_abs(T x) { return fabs(x); }
 template <class T> __device__ T f_acos(T x) { return acos(x); }
@@ -68,7 +68,7 @@ template <class T> __device__ T f_mod(T a, T b) {
 template <class T> __device__ T f_pow(T a, T b) { return pow(a, b); }
 template <class T> __device__ T f_prelu(T a, T b) { return a < T(0) ? a * b : a; }
 
-// Integers. What has no value, as division by zero, is 0.
+// Integers. Undefined results, such as division by zero, are 0.
 typedef long long i64;
 typedef unsigned long long u64;
 __device__ inline i64 i_abs(i64 x) { return x < 0 ? i64(0 - u64(x)) : x; }
@@ -83,7 +83,7 @@ __device__ inline i64 i_clip(i64 x, float low, float high) {
 __device__ inline i64 i_add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }
 __device__ inline i64 i_sub(i64 a, i64 b) { return i64(u64(a) - u64(b)); }
 __device__ inline i64 i_mul(i64 a, i64 b) { return i64(u64(a) * u64(b)); }
-// The least number has no opposite.
+// The negation of the least value overflows.
 __device__ inline i64 i_div(i64 a, i64 b) { return b == 0 || (b == -1 && a == i_neg(a) && a != 0) ? 0 : a / b; }
 __device__ inline i64 i_rem(i64 a, i64 b) { return b == 0 || b == -1 ? 0 : a % b; }
 __device__ inline i64 i_mod(i64 a, i64 b) {
@@ -107,13 +107,13 @@ __device__ inline i64 i_pow(i64 a, i64 b) {
     return power;
 }
 
-/// A float as an integer of 64 bits: towards zero, at most the largest, no number is 0.
+/// Converts a float to a 64-bit integer: towards zero, saturating, NaN to 0.
 __device__ inline i64 truncated(double x) {
     return x != x ? 0 : x <= -9223372036854775808.0 ? i64(1ull << 63) : 9223372036854775808.0 <= x ? i64(~0ull >> 1) : i64(x);
 }
 
-/// A float as an integer from `low` to `high`.
+/// Converts a float to an integer, saturating at `low` and `high`.
 __device__ inline i64 truncated(double x, i64 low, i64 high) { return i_min(i_max(truncated(x), low), high); }
 
-/// The same without a sign.
+/// The same for unsigned integers.
 __device__ inline u64 truncated_unsigned(double x) { return x != x || x <= 0 ? 0 : 18446744073709551616.0 <= x ? ~0ull : u64(x); }

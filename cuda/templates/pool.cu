@@ -1,4 +1,4 @@
-// Pooling: one thread an output. Of each plane so many channels are neighbours, its lanes: one where values are row-major.
+// Pooling: one thread per output. `LANES` is the number of channels that are adjacent in memory: 1 if row-major.
 
 template <class W, int PLANES, int LANES, class X>
 __device__ void pool_max(const X* x, X* y) {
@@ -16,7 +16,7 @@ __device__ void pool_max(const X* x, X* y) {
     y[at] = largest;
 }
 
-/// The mean of what lies inside; with `PADDED` of the padding too, of which so many rows and columns lie behind.
+/// The mean over the window's pixels. `PADDED` counts padding too; `ROWS_BEHIND` and `COLUMNS_BEHIND` are the padding at the end.
 template <class W, int PLANES, int LANES, bool PADDED, int ROWS_BEHIND, int COLUMNS_BEHIND, class X>
 __device__ void pool_mean(const X* x, X* y) {
     const unsigned at = element();

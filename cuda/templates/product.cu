@@ -1,15 +1,15 @@
-// Products of matrices, and convolutions as such. A block computes 64 x 64 results; each of its 256 threads a square of
-// 4 x 4, from tiles of both factors in shared memory.
+// Matrix products in f32, and convolutions as implicit GEMM. A block computes 64 x 64 results from tiles of both operands in
+// shared memory; each of its 256 threads computes 4 x 4 of them.
 
 constexpr int TILE = 64;
 constexpr int DEPTH = 16;
 constexpr int SIDE = 4;
 
-// Where there are too few tiles for all multiprocessors, terms are cut into `PARTS`. In a first launch blocks of their own
-// compute the sums of each part, which go to `parts: [gridDim.z, ROWS, COLUMNS]`; in a second one these are joined, always in
-// the same order. `gridDim.z` counts the parts of an item, then items.
+// Split-K: if there are fewer tiles than multiprocessors, the inner dimension is divided into `PARTS`. A first launch writes
+// the partial sums to `parts: [gridDim.z, ROWS, COLUMNS]`. A second one adds them in a fixed order, so results are
+// deterministic. `blockIdx.z` is `item * PARTS + part`.
 
-/// Where a block stores the sums of its part.
+/// Stores a block's partial sums.
 template <int ROWS, int COLUMNS>
 struct OfPart {
     float* sums;
@@ -17,8 +17,8 @@ struct OfPart {
     __device__ void operator()(int row, int column, float sum) const { sums[(size_t)row * COLUMNS + column] = sum; }
 };
 
-/// For each row and column of a tile with a side of `SIDE`, which the blocks of its parts share, `store(row, column, sum of all
-/// parts)`.
+/// Split-K reduction: calls `store(row, column, sum over all parts)` for each element of a tile of `SIDE` x `SIDE`. The blocks
+/// of the tile's parts share its elements.
 template <int SIDE, int PARTS, int ROWS, int COLUMNS, class Store>
 __device__ void join_parts(const float* parts, Store store) {
     constexpr size_t SUMS = (size_t)ROWS * COLUMNS;
@@ -35,14 +35,14 @@ __device__ void join_parts(const float* parts, Store store) {
     }
 }
 
-/// For each row and column of the block's tile `store(row, column, sum of left(row, k) * right(k, column))`, where terms `k` are
-/// those of a part of `PARTS`.
+/// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile, where `k` runs over
+/// one of `PARTS` equal parts of the inner dimension.
 template <int ROWS, int COLUMNS, int TERMS, int PARTS, class Left, class Right, class Store>
 __device__ void product(int part, Left left, Right right, Store store) {
-    // Whole steps; the last part may have fewer, or none.
+    // Parts are multiples of `DEPTH`; the last one may be shorter, or empty.
     constexpr int SHARE = (TERMS + DEPTH * PARTS - 1) / (DEPTH * PARTS) * DEPTH;
     const int begin = PARTS == 1 ? 0 : part * SHARE, end = PARTS == 1 || TERMS < begin + SHARE ? TERMS : begin + SHARE;
-    // Rows of one more place, so that threads that write a column do not meet in one bank.
+    // Rows are padded by one element, so that threads that write a column use different banks.
     __shared__ float left_tile[DEPTH][TILE + 1];
     __shared__ float right_tile[DEPTH][TILE + 1];
     const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;

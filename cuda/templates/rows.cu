@@ -1,6 +1,6 @@
-// Kernels that see a whole row: a block a row.
+// Kernels that reduce along rows, one block per row.
 
-/// `x: [OUTER, AXIS, INNER]` along the axis: exponentials over their sum, or the logarithm of that.
+/// Softmax, or log-softmax if `LOG`, of `x: [OUTER, AXIS, INNER]` along `AXIS`.
 template <int AXIS, int INNER, bool LOG>
 __device__ void softmax(const float* x, float* y) {
     __shared__ float room[THREADS / 32];
@@ -22,7 +22,7 @@ __device__ void softmax(const float* x, float* y) {
     }
 }
 
-/// Rows of `x` with a mean of 0 and a variance of 1, then `finish(result, column)`.
+/// Normalizes rows of `x` to mean 0 and variance 1, then applies `finish(result, column)`.
 template <int COLUMNS, class X, class Finish>
 __device__ void layer_norm(const X* x, X* y, float epsilon, Finish finish) {
     __shared__ float room[THREADS / 32];
@@ -39,7 +39,7 @@ __device__ void layer_norm(const X* x, X* y, float epsilon, Finish finish) {
     }
 }
 
-/// `load(i)` for `i` below `COUNT`, joined by a block; its first thread gets the result.
+/// Reduces `load(i)` for `i < COUNT` across the block; every thread gets the result.
 template <int COUNT, class T, class Load, class Join>
 __device__ T reduced(T start, Load load, Join join) {
     __shared__ T room[THREADS / 32];
@@ -48,8 +48,8 @@ __device__ T reduced(T start, Load load, Join join) {
     return join_block(own, room, join);
 }
 
-/// A query's mean of values, weighted by the exponentials of its products with the keys. `score(key)` and `value(key, i)`
-/// are numbers, `store(i, result)` takes them.
+/// Attention of one query: the mean of the values, weighted by softmax of the scores. `score(key)` is the scaled product with
+/// a key, `value(key, i)` an element of a value; `store(i, result)` receives the result.
 template <int KEYS, int WIDTH, class Score, class Value, class Store>
 __device__ void attend(Score score, Value value, Store store) {
     __shared__ float scores[KEYS == 0 ? 1 : KEYS];

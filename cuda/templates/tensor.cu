@@ -1,13 +1,13 @@
-// Products by tensor cores, and convolutions as such: of halves, which are multiplied exactly, and of f32 rounded to eleven
-// bits (TF32), whose products an f32 holds too. Sums are f32. A block computes 32 M x 32 N results; each of its warps, two
-// below each other and four side by side, M x N tiles of 16 x 8.
+// Matrix products on tensor cores, and convolutions as implicit GEMM. Operands are half precision, or f32 rounded to eleven
+// bits (TF32); their products are exact in f32, and accumulators are f32. A block computes 32 M x 32 N results. Its eight warps
+// are arranged 2 x 4; each computes M x N tiles of 16 x 8.
 //
-// Factors come through shared memory, a tile of either at a time, and of three such stages one is multiplied while the others
-// are filled: by copies that the threads do not wait for (`cp.async`), of as many bytes at once as lie behind each other at a
-// multiple of them; or, where that is a single half, by loads before the products and stores behind them.
+// Operand tiles go through shared memory in three stages: one is multiplied while the others are filled. Stages are filled by
+// `cp.async`, in the largest pieces that the operands' alignment permits. If only single halves are aligned, they are loaded
+// before the products and stored after them instead.
 
 #ifndef PRESTOW_SHIM
-/// To eleven bits, to the nearest and of two to the one farther from zero. The shim has the same in C++.
+/// Rounds to eleven bits, to nearest, ties away from zero. The shim has the same in C++.
 __device__ inline unsigned tf32_of_float(float number) {
     unsigned bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(number));
@@ -15,7 +15,7 @@ __device__ inline unsigned tf32_of_float(float number) {
 }
 #endif
 
-/// An f32 as tensor cores take it.
+/// An f32 in the format of tensor cores.
 struct tf32 {
     unsigned bits;
     tf32() = default;
@@ -23,9 +23,9 @@ struct tf32 {
 };
 
 #ifndef PRESTOW_SHIM
-/// A warp's `sums += a * b`: 16 x 8 sums, and factors of 16 x 8 and 8 x 8 words, of two halves or one number each. A lane has
-/// those that the PTX ISA gives it ("Matrix Fragments for mma.m16n8k16", and for `mma.m16n8k8` of `.tf32`); of neighbours in a
-/// word the first is the lower half. The shim has the same in C++.
+/// `sums += a * b` of a warp: 16 x 8 accumulators, operands of 16 x 8 and 8 x 8 words; a word is two halves or one TF32 value.
+/// The PTX ISA defines the elements of each lane ("Matrix Fragments for mma.m16n8k16", and for `mma.m16n8k8` of `.tf32`). The
+/// first element of a word is in its low bits. The shim has the same in C++.
 __device__ inline void multiply_tile(f16, float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
@@ -49,16 +49,16 @@ inline void multiply_tile(bf16, float (&sums)[4], const unsigned (&a)[4], const 
     multiply_tile_at<2>(float_of_bf16, sums, a, b);
 }
 inline void multiply_tile(tf32, float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    // Tensor cores do not look at the other bits.
+    // Tensor cores ignore the low 13 bits.
     multiply_tile_at<1>([](unsigned bits) { return __int_as_float(int(bits & ~0x1fffu)); }, sums, a, b);
 }
 #endif
 
-/// How many terms a word has.
+/// Elements per 32-bit word.
 template <class T>
 constexpr int IN_WORD = sizeof(unsigned) / sizeof(T);
 
-/// What factors are stored as.
+/// The type of operands in memory.
 template <class T>
 struct StoredAs {
     using Type = T;
@@ -71,15 +71,15 @@ template <class T>
 using Stored = typename StoredAs<T>::Type;
 
 #ifndef PRESTOW_SHIM
-/// The address of shared memory as its own instructions have it.
+/// An address in the shared window, for instructions on shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* at) {
     unsigned address;
     asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(at));
     return address;
 }
 
-/// Begins a copy of 4, 8 or 16 bytes to shared memory, or of as many zeros. Whoever began it may read them, and others behind
-/// a barrier, when its group is waited for. The shim has copies and matrices in C++.
+/// Starts an asynchronous copy of 4, 8 or 16 bytes, or of zeros, to shared memory. The bytes are visible to this thread after
+/// `wait_for_groups`, and to others after a barrier. The shim has copies and matrices in C++.
 template <int BYTES>
 __device__ __forceinline__ void copy_later(void* to, const void* from, bool inside) {
     const int size = inside ? BYTES : 0;
@@ -87,17 +87,17 @@ __device__ __forceinline__ void copy_later(void* to, const void* from, bool insi
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(BYTES), "r"(size) : "memory");
 }
 
-/// What was begun since the last one is a group.
+/// Ends the group of copies that were started since the previous call.
 __device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits for all groups but the last so many.
+/// Waits for all groups except the last `LEFT`.
 template <int LEFT>
 __device__ __forceinline__ void wait_for_groups() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-/// A warp reads four matrices of eight lines of four words; each lane says where a line is, of which a word becomes its own:
-/// in each matrix of the line `lane / 4` the word `lane % 4`.
+/// `ldmatrix`: a warp reads four matrices of eight lines of four words. Each lane gives the address of one line, and receives
+/// word `lane % 4` of line `lane / 4` of each matrix.
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], const unsigned* line) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -105,7 +105,7 @@ __device__ __forceinline__ void load_matrices(unsigned (&to)[4], const unsigned*
                  : "memory");
 }
 
-/// The same of matrices of eight lines of eight halves, turned around: the halves `lane / 4` of two neighbouring lines.
+/// The same, transposed, for lines of eight halves: element `lane / 4` of two neighboring lines.
 __device__ __forceinline__ void load_turned(unsigned (&to)[4], const unsigned* line) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -116,43 +116,41 @@ __device__ __forceinline__ void load_turned(unsigned (&to)[4], const unsigned* l
 
 /// Stages of shared memory.
 constexpr int STAGES = 3;
-/// Words of a line of a left tile: two steps of tensor cores.
+/// Words per line of a left tile: two tensor-core steps.
 constexpr int WORDS = 16;
 
-// Words lie in chunks of four, and lines have theirs in different orders, so that eight lines that are read at once are in
-// different banks.
+// Lines consist of chunks of four words. The chunks are swizzled by line, so that eight lines read at once use different banks.
 
-/// Where a left tile has a word of a line: terms are neighbours.
+/// Position of a word in a left tile, in which terms are adjacent.
 __device__ __forceinline__ int in_left(int line, int word) { return line * WORDS + ((word / 4 ^ (line / 2 & 3)) * 4 + word % 4); }
 
-/// Where a right tile has a word of the line of a term, with so many words: columns are neighbours.
+/// Position of a word in a right tile with lines of `LINE` words, in which columns are adjacent.
 template <class T, int LINE>
 __device__ __forceinline__ int in_right(int term, int word) {
     const int order = IN_WORD<T> == 2 ? term & 7 : (term & 3) * 2;
     return term * LINE + ((word / 4 ^ order) * 4 + word % 4);
 }
 
-/// The bits of what is stored at a place, or zero where that is none.
+/// The bits of an element, or 0 for a null pointer.
 template <class T>
 __device__ __forceinline__ unsigned bits_at(const Stored<T>* at) {
     if constexpr (IN_WORD<T> == 2) return at ? at->bits : 0u;
     else return at ? (unsigned)__float_as_int(*at) : 0u;
 }
 
-/// A part of a factor's tile on its way to shared memory: `COUNT` words of it, by pieces of so many bytes. `at` gives the
-/// place of an item in memory, or none.
+/// Transfer of an operand tile of `COUNT` words to shared memory, in pieces of `BYTES` bytes.
 template <class T, int COUNT, int BYTES>
 struct Pieces {
     static constexpr bool LATER = 4 <= BYTES;
     static constexpr int SIZE = LATER ? BYTES / 4 : 1;
     static constexpr int OWN = COUNT / SIZE / THREADS;
-    /// More addresses at once would take the registers of sums.
+    /// More addresses in flight would spill accumulators.
     static constexpr int AT_ONCE = LATER && 2 < OWN ? 2 : OWN;
-    /// What is kept in registers.
+    /// Words between load and store, if copies are not asynchronous.
     unsigned words[LATER ? 1 : OWN];
 
-    /// Begins with a tile in which a line has so many words. `item(line, word)` is the place of a word's first item and `place`
-    /// where that word goes.
+    /// Starts the transfer of a tile with lines of `LINE` words. `item(line, word, ix)` is the address of an element, or null
+    /// for zero; `place(line, word)` is the word's position in the tile.
     template <int LINE, class Item, class Place>
     __device__ __forceinline__ void begin(unsigned* tile, Item item, Place place) {
 #pragma unroll(AT_ONCE)
@@ -167,7 +165,7 @@ struct Pieces {
         }
     }
 
-    /// Stores what was kept.
+    /// Stores the words that `begin` loaded into registers.
     template <int LINE, class Place>
     __device__ __forceinline__ void end(unsigned* tile, Place place) {
         if constexpr (!LATER) {
@@ -180,15 +178,15 @@ struct Pieces {
     }
 };
 
-/// For each row and column of the block's tile `store(row, column, sum of left(row, k) * right(k, column))`, where `left` and
-/// `right` give places in memory, or none for zero, and terms `k` are those of a part of `PARTS`. Items whose places begin at a multiple of `LEFT` bytes from the first of a
-/// row, or `RIGHT` bytes of a line, lie behind each other and at a multiple of as many.
+/// Calls `store(row, column, sum of left(row, k) * right(k, column))` for each element of the block's tile, where `k` runs over
+/// one of `PARTS` equal parts of the inner dimension. `left` and `right` return addresses, or null for zero. Runs of `LEFT`
+/// bytes in a row of the left operand, and of `RIGHT` bytes in a line of the right one, are contiguous and aligned to their size.
 template <class T, int M, int N, int ROWS, int COLUMNS, int TERMS, int PARTS, int LEFT, int RIGHT, class Left, class Right, class Store>
 __device__ void product_by_cores(int part, Left left, Right right, Store store) {
-    // A line of a right tile, and the terms of a stage.
+    // Words per line of a right tile, and terms per stage.
     constexpr int LINE = 32 * N / IN_WORD<T>, DEPTH = WORDS * IN_WORD<T>;
     constexpr int ALL = (TERMS + DEPTH - 1) / DEPTH, SHARE = (ALL + PARTS - 1) / PARTS;
-    // Stages of this part, and the one that it begins with; the last part may have fewer, or none.
+    // This part's first tile and its number of tiles; the last part may be shorter, or empty.
     const int origin = PARTS == 1 ? 0 : part * SHARE;
     const int TILES = PARTS == 1 ? ALL : ALL < origin + SHARE ? ALL - origin : SHARE;
     alignas(128) __shared__ unsigned left_tiles[STAGES][32 * M * WORDS];
@@ -202,7 +200,7 @@ __device__ void product_by_cores(int part, Left left, Right right, Store store) 
     Pieces<T, DEPTH * LINE, RIGHT> rights;
     const auto begin = [&](int tile, int stage) {
         const int first = (origin + tile) * DEPTH;
-        // An item of -1 asks for some place that is there: who copies zeros looks at none.
+        // `ix == -1` must return any valid address: a copy of zeros does not read it.
         lefts.template begin<WORDS>(left_tiles[stage], [&](int line, int word, int ix) -> const Stored<T>* {
             if (ix < 0) return left(0, 0);
             const int at = first_row + line, k = first + word * IN_WORD<T> + ix;
@@ -231,7 +229,7 @@ __device__ void product_by_cores(int part, Left left, Right right, Store store) 
 #pragma unroll 1
     for (int tile = 0; tile < TILES; tile++) {
         wait_for_groups<STAGES - 2>();
-        // From here on all see this stage, and nobody reads the one before it, which is filled again.
+        // After the barrier every thread sees this stage, and no thread reads the previous one, which is refilled.
         __syncthreads();
         const int next = tile + STAGES - 1, free = stage == 0 ? STAGES - 1 : stage - 1;
         if (next < TILES) begin(next, free);
@@ -287,8 +285,8 @@ __device__ void product_by_cores(int part, Left left, Right right, Store store) 
     }
 }
 
-/// A convolution as in `cuda/convolution.cu`: output channels by pixels, for each picture and group. `LEFT` and `RIGHT` are
-/// what a product asks of its factors, for weights and pixels.
+/// Implicit GEMM as in `convolution.cu`: output channels by pixels, for each image and group. `LEFT` and `RIGHT` are the
+/// contiguous bytes of weights and pixels, as in `product_by_cores`.
 template <class T, class W, int M, int N, int INS, int OUTS, int GROUPS, int PARTS, int LEFT, int RIGHT, class X, class Y, class Finish>
 __device__ void convolve_by_cores(const X* x, const X* weights, Y* y, Finish finish, float* parts = nullptr, int turn = 0) {
     const int item = blockIdx.z / PARTS, group = item % GROUPS;

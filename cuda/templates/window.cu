@@ -1,6 +1,6 @@
-// Windows that slide over pictures `[batch, channels, rows, columns]`.
+// Windows over images `[batch, channels, rows, columns]`.
 
-/// The numbers of a window, rows in front of columns.
+/// The geometry of a window, rows before columns.
 template <int INPUT_ROWS, int INPUT_COLUMNS, int OUTPUT_ROWS, int OUTPUT_COLUMNS, int KERNEL_ROWS, int KERNEL_COLUMNS,
           int STRIDE_ROWS, int STRIDE_COLUMNS, int DILATION_ROWS, int DILATION_COLUMNS, int PAD_ROWS, int PAD_COLUMNS>
 struct Window {
@@ -9,7 +9,7 @@ struct Window {
     static constexpr int TAPS = KERNEL_ROWS * KERNEL_COLUMNS;
     static constexpr int ROW_TAPS = KERNEL_ROWS, COLUMN_TAPS = KERNEL_COLUMNS;
 
-    /// Which pixel of a plane an output sees with a tap, or -1 where that is padding.
+    /// The pixel that `tap` of `output` reads, or -1 in padding.
     static __device__ int pixel(int output, int tap) {
         const int row = output / OUTPUT_COLUMNS * STRIDE_ROWS + tap / KERNEL_COLUMNS * DILATION_ROWS - PAD_ROWS;
         const int column = output % OUTPUT_COLUMNS * STRIDE_COLUMNS + tap % KERNEL_COLUMNS * DILATION_COLUMNS - PAD_COLUMNS;
@@ -17,14 +17,14 @@ struct Window {
         return inside ? row * INPUT_COLUMNS + column : -1;
     }
 
-    /// Whether an output lies on a tap's place in padding of so many rows and columns behind the picture.
+    /// Whether `tap` of `output` lies within the image and its padding, which has these rows and columns at the end.
     static __device__ bool counted(int output, int tap, int rows_behind, int columns_behind) {
         const int row = output / OUTPUT_COLUMNS * STRIDE_ROWS + tap / KERNEL_COLUMNS * DILATION_ROWS;
         const int column = output % OUTPUT_COLUMNS * STRIDE_COLUMNS + tap % KERNEL_COLUMNS * DILATION_COLUMNS;
         return row < PAD_ROWS + INPUT_ROWS + rows_behind && column < PAD_COLUMNS + INPUT_COLUMNS + columns_behind;
     }
 
-    /// Of a transposed convolution: which pixel of the input reaches an output with a tap, or -1.
+    /// Transposed convolution: the input pixel that reaches `output` through `tap`, or -1.
     static __device__ int reaching(int output, int tap) {
         const int row = output / OUTPUT_COLUMNS + PAD_ROWS - tap / KERNEL_COLUMNS * DILATION_ROWS;
         const int column = output % OUTPUT_COLUMNS + PAD_COLUMNS - tap % KERNEL_COLUMNS * DILATION_COLUMNS;

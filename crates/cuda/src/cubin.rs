@@ -11,7 +11,7 @@ pub struct Cubin {
 
 /// What a function takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Resources {
+pub struct KernelResources {
     /// Its name.
     pub name: String,
     /// Registers of each thread.
@@ -24,16 +24,16 @@ pub struct Resources {
     pub shared: u32,
 }
 
-impl Resources {
+impl KernelResources {
     /// What each function takes, by name, by what the assembler says with `-v`.
-    pub(crate) fn parse(log: &str) -> Vec<Resources> {
-        let mut all: Vec<Resources> = Vec::new();
+    pub(crate) fn parse(log: &str) -> Vec<KernelResources> {
+        let mut all: Vec<KernelResources> = Vec::new();
         // What it calls of NVIDIA's own functions is told behind a function.
         let mut is_own = false;
         for line in log.lines() {
             if let Some((_, rest)) = line.split_once("Compiling entry function '") {
                 let name = rest.split('\'').next().unwrap_or_default().to_string();
-                all.push(Resources { name, ..Resources::default() });
+                all.push(KernelResources { name, ..KernelResources::default() });
             }
             // A number in front of its noun.
             let number = |noun: &str| -> Option<u32> { line.split(noun).next()?.rsplit_once(' ')?.1.parse().ok() };
@@ -79,9 +79,9 @@ ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loa
 ptxas info    : Used 12 registers, used 0 barriers
 ";
         let product =
-            Resources { name: "product_7".into(), registers: 40, stack: 16, spilled: [8, 12], shared: 10_240 };
-        let plain = Resources { name: "move_1".into(), registers: 12, ..Resources::default() };
-        assert_eq!(Resources::parse(log), [plain, product]);
-        assert_eq!(Resources::parse("nonsense, 3 registers"), []);
+            KernelResources { name: "product_7".into(), registers: 40, stack: 16, spilled: [8, 12], shared: 10_240 };
+        let plain = KernelResources { name: "move_1".into(), registers: 12, ..KernelResources::default() };
+        assert_eq!(KernelResources::parse(log), [plain, product]);
+        assert_eq!(KernelResources::parse("nonsense, 3 registers"), []);
     }
 }

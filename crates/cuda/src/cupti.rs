@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cuda_sys::cupti as sys;
 
 use crate::library::function;
-use crate::{NotFound, Places, library};
+use crate::{LibraryNotFound, LibraryPaths, library};
 
 /// The oldest interface whose records are known, as CUPTI counts: that of CUDA 13.
 const VERSION_MIN: u32 = 130_000;
@@ -24,7 +24,7 @@ const BUFFER: usize = 8192;
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum CuptiError {
     #[error(transparent)]
-    NotFound(#[from] NotFound),
+    NotFound(#[from] LibraryNotFound),
     #[error("this libcupti.so has no function `{0}`; install that of CUDA 13")]
     Lacks(&'static str),
     #[error("CUPTI's interface {0} is too old; install that of CUDA 13")]
@@ -39,28 +39,28 @@ pub enum CuptiError {
 
 /// Something that a driver was asked to do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum MemoryEvent {
     /// So many bytes were allocated.
-    Allocated(Side, u64),
+    Allocated(MemoryKind, u64),
     /// So many bytes were given back.
-    Released(Side, u64),
+    Released(MemoryKind, u64),
 }
 
 /// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum MemoryKind {
     /// The GPU's, or memory that may move there.
     Device,
     /// The host's, which is pinned where a driver gives it.
     Host,
 }
 
-impl Side {
-    fn of(kind: sys::CUpti_ActivityMemoryKind) -> Side {
+impl MemoryKind {
+    fn of(kind: sys::CUpti_ActivityMemoryKind) -> MemoryKind {
         use sys::CUpti_ActivityMemoryKind as Kind;
         match kind {
-            Kind::CUPTI_ACTIVITY_MEMORY_KIND_PINNED | Kind::CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE => Side::Host,
-            _ => Side::Device,
+            Kind::CUPTI_ACTIVITY_MEMORY_KIND_PINNED | Kind::CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE => MemoryKind::Host,
+            _ => MemoryKind::Device,
         }
     }
 }
@@ -91,7 +91,7 @@ impl Recording {
     ///
     /// # Errors
     /// It is nowhere or too old, something is recorded already, or the platform does not let it.
-    pub fn start(places: &Places) -> Result<Recording, CuptiError> {
+    pub fn start(places: &LibraryPaths) -> Result<Recording, CuptiError> {
         let library = library::table(places, &["libcupti.so.13"], "--cupti")?;
         // SAFETY: the library is CUPTI by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::Cupti::from_library(library) };
@@ -128,7 +128,7 @@ impl Recording {
     ///
     /// # Errors
     /// CUPTI does not tell, or not all.
-    pub fn finish(self) -> Result<Vec<Event>, CuptiError> {
+    pub fn finish(self) -> Result<Vec<MemoryEvent>, CuptiError> {
         // First, so that nothing is recorded behind what is flushed.
         self.disable()?;
         self.flush()?;
@@ -146,7 +146,7 @@ impl Recording {
     }
 
     /// Adds what a buffer tells.
-    fn read(&self, filled: &Filled, events: &mut Vec<Event>) -> Result<(), CuptiError> {
+    fn read(&self, filled: &Filled, events: &mut Vec<MemoryEvent>) -> Result<(), CuptiError> {
         let mut record: *mut sys::CUpti_Activity = std::ptr::null_mut();
         loop {
             // SAFETY: the buffer is one of ours with so many bytes of records, and the position can be written.
@@ -161,13 +161,15 @@ impl Recording {
             }
             // SAFETY: records of this kind are so long, since the version that was asked for.
             let memory = unsafe { record.cast::<sys::CUpti_ActivityMemory4>().read_unaligned() };
-            let side = Side::of(memory.memoryKind);
+            let side = MemoryKind::of(memory.memoryKind);
             use sys::CUpti_ActivityMemoryOperationType as Did;
             match memory.memoryOperationType {
                 Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION => {
-                    events.push(Event::Allocated(side, memory.bytes));
+                    events.push(MemoryEvent::Allocated(side, memory.bytes));
                 }
-                Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE => events.push(Event::Released(side, memory.bytes)),
+                Did::CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE => {
+                    events.push(MemoryEvent::Released(side, memory.bytes))
+                }
                 _ => {}
             }
         }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
-use crate::{Facts, Launch, Measured, OtherStream, Places, Properties, Source, cublas, cudnn, nvml};
+use crate::{
+    DescriptionSource, DeviceDescription, DeviceProperties, ExternalStream, Launch, LibraryPaths, MeasuredMemory,
+    cublas, cudnn, nvml,
+};
 
 /// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
@@ -250,7 +253,7 @@ impl Gpu {
     /// Who holds its memory beside us, in words, as far as NVML tells.
     fn holders(&self) -> String {
         let told = self.bus().map_err(|error| error.to_string()).and_then(|bus| {
-            let usage = nvml::usage(&Places::default(), &bus);
+            let usage = nvml::usage(&LibraryPaths::default(), &bus);
             usage.map(|usage| usage.holders_beside(std::process::id())).map_err(|error| error.to_string())
         });
         told.unwrap_or_else(|why| format!("who holds the rest is not told: {why}"))
@@ -260,7 +263,7 @@ impl Gpu {
     ///
     /// # Errors
     /// The GPU does not answer.
-    pub fn facts(&self) -> Result<Facts, DriverError> {
+    pub fn describe(&self) -> Result<DeviceDescription, DriverError> {
         use sys::CUdevice_attribute_enum as Is;
         let number = |attribute| {
             // SAFETY: the device is one that the driver gave.
@@ -272,7 +275,7 @@ impl Gpu {
         unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
         // SAFETY: the device is one that the driver gave.
         let total = unsafe { result::device::total_mem(self.device) }.map_err(failed("being asked for its memory"))?;
-        let device = Properties {
+        let device = DeviceProperties {
             device_name: self.name.clone(),
             device_ver: 100 * number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
                 + 10 * number(Is::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -307,10 +310,10 @@ impl Gpu {
             cuda_device_id: u32::try_from(self.device).unwrap_or_default(),
             more: Default::default(),
         };
-        let mut facts = Facts::new(Source::Recorded, device);
+        let mut facts = DeviceDescription::new(DescriptionSource::Recorded, device);
         let (free, total) = self.memory()?;
         let context_bytes = total.saturating_sub(free) as u64;
-        facts.measured = Some(Measured { context_bytes, cudnn_bytes: None, cublas_bytes: None });
+        facts.measured = Some(MeasuredMemory { context_bytes, cudnn_bytes: None, cublas_bytes: None });
         facts.libraries.insert("driver".into(), format!("{}.{}", version / 1000, version % 1000 / 10));
         Ok(facts)
     }
@@ -339,18 +342,18 @@ impl Drop for Gpu {
 }
 
 /// A block of a GPU's memory. Several may write to it: the GPU does one after the other.
-pub struct Memory {
+pub struct DeviceMemory {
     gpu: Arc<Gpu>,
     start: sys::CUdeviceptr,
     size: usize,
 }
 
-impl Memory {
+impl DeviceMemory {
     /// So many bytes; whether they fit is known before they are asked for.
     ///
     /// # Errors
     /// They do not fit.
-    pub fn new(gpu: &Arc<Gpu>, size: usize) -> Result<Memory, DriverError> {
+    pub fn new(gpu: &Arc<Gpu>, size: usize) -> Result<DeviceMemory, DriverError> {
         let (free, total) = gpu.memory()?;
         let full = |free: usize| {
             let (name, needed) = (gpu.name.clone(), size);
@@ -362,14 +365,14 @@ impl Memory {
         if free < size {
             return Err(full(free));
         }
-        // SAFETY: the context is current; `Memory` frees it. Something has an address, so there is a byte at least.
+        // SAFETY: the context is current; `DeviceMemory` frees it. Something has an address, so there is a byte at least.
         let start = unsafe { result::malloc_sync(size.max(1)) };
         let start = start.map_err(|error| match error.0 {
             // Others may have been faster.
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => full(gpu.memory().map_or(free, |(free, _)| free)),
             _ => failed("giving memory")(error),
         })?;
-        Ok(Memory { gpu: gpu.clone(), start, size })
+        Ok(DeviceMemory { gpu: gpu.clone(), start, size })
     }
 
     /// How many bytes.
@@ -435,7 +438,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
             // SAFETY: the block is ours.
@@ -486,11 +489,11 @@ impl Module {
     /// There is none of that name.
     ///
     /// # Panics
-    /// Places outside the block.
+    /// LibraryPaths outside the block.
     pub fn call(
         self: &Arc<Module>,
         launch: &Launch,
-        memory: &Arc<Memory>,
+        memory: &Arc<DeviceMemory>,
         places: &[usize],
     ) -> Result<KernelCall, DriverError> {
         assert!(places.iter().all(|&place| place <= memory.size), "they lie in the block");
@@ -499,10 +502,10 @@ impl Module {
         self.gpu.enter()?;
         // SAFETY: the module is alive.
         let function = unsafe { result::module::get_function(self.module, name) }.map_err(|_| missing())?;
-        let Launch { grid, block, turns, .. } = launch;
+        let Launch { grid, block, repeat, .. } = launch;
         let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
         let (module, memory) = (self.clone(), memory.clone());
-        Ok(KernelCall { module, _memory: memory, function, grid: *grid, block: *block, turns: *turns, addresses })
+        Ok(KernelCall { module, _memory: memory, function, grid: *grid, block: *block, repeat: *repeat, addresses })
     }
 }
 
@@ -516,7 +519,7 @@ impl Drop for Module {
 }
 
 /// What is done as one: a kernel of ours, or a library's work.
-pub enum Call {
+pub enum DeviceCall {
     /// A kernel.
     Kernel(KernelCall),
     /// A plan of cuDNN's.
@@ -525,16 +528,16 @@ pub enum Call {
     Cublas(cublas::Execution),
 }
 
-impl Call {
+impl DeviceCall {
     /// Launches it, behind all that was begun before.
     ///
     /// # Errors
     /// The driver or the library refuses it.
     pub fn launch(&self) -> Result<(), DriverError> {
         match self {
-            Call::Kernel(call) => call.launch(),
-            Call::Cudnn(execution) => execution.launch(),
-            Call::Cublas(execution) => execution.launch(),
+            DeviceCall::Kernel(call) => call.launch(),
+            DeviceCall::Cudnn(execution) => execution.launch(),
+            DeviceCall::Cublas(execution) => execution.launch(),
         }
     }
 }
@@ -543,11 +546,11 @@ impl Call {
 pub struct KernelCall {
     module: Arc<Module>,
     /// Where the arguments point.
-    _memory: Arc<Memory>,
+    _memory: Arc<DeviceMemory>,
     function: sys::CUfunction,
     grid: [u32; 3],
     block: [u32; 3],
-    turns: Option<u32>,
+    repeat: Option<u32>,
     addresses: Box<[u64]>,
 }
 
@@ -567,7 +570,7 @@ impl KernelCall {
         gpu.enter()?;
         let mut few = [std::ptr::null_mut::<c_void>(); 16];
         let mut many = Vec::new();
-        let count = self.addresses.len() + usize::from(self.turns.is_some());
+        let count = self.addresses.len() + usize::from(self.repeat.is_some());
         let arguments: &mut [*mut c_void] = match few.get_mut(..count) {
             Some(few) => few,
             None => {
@@ -579,9 +582,9 @@ impl KernelCall {
             *argument = std::ptr::from_ref(address).cast_mut().cast();
         }
         let ([x, y, z], [a, b, c]) = (self.grid, self.block);
-        for number in 0..self.turns.unwrap_or(1) {
+        for number in 0..self.repeat.unwrap_or(1) {
             let number = u64::from(number);
-            if self.turns.is_some() {
+            if self.repeat.is_some() {
                 arguments[count - 1] = std::ptr::from_ref(&number).cast_mut().cast();
             }
             // SAFETY: the function is of a module that is alive, and the arguments are read before the driver returns. They
@@ -595,31 +598,31 @@ impl KernelCall {
 }
 
 /// Launches that were recorded and are launched as one.
-pub struct Graph {
+pub struct CudaGraph {
     gpu: Arc<Gpu>,
     graph: sys::CUgraph,
     exec: sys::CUgraphExec,
-    calls: Vec<Call>,
+    calls: Vec<DeviceCall>,
 }
 
 // SAFETY: as for `Gpu`, whose context every function makes current.
-unsafe impl Send for Graph {}
+unsafe impl Send for CudaGraph {}
 
-impl Graph {
+impl CudaGraph {
     /// Records calls in order. They go on to be alive as long as the graph.
     ///
     /// # Errors
     /// The driver refuses something.
-    pub fn record(gpu: &Arc<Gpu>, calls: Vec<Call>) -> Result<Graph, DriverError> {
+    pub fn capture(gpu: &Arc<Gpu>, calls: Vec<DeviceCall>) -> Result<CudaGraph, DriverError> {
         gpu.enter()?;
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive, and nobody else uses it meanwhile: whoever has the `Gpu` records first.
         unsafe { result::stream::begin_capture(gpu.stream, mode) }.map_err(failed("beginning a record"))?;
-        let launched = calls.iter().try_for_each(Call::launch);
+        let launched = calls.iter().try_for_each(DeviceCall::launch);
         // SAFETY: the stream is alive. A record is ended also where a launch failed.
         let ended = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
         let graph = ended.as_ref().copied().unwrap_or(std::ptr::null_mut());
-        let mut recorded = Graph { gpu: gpu.clone(), graph, exec: std::ptr::null_mut(), calls };
+        let mut recorded = CudaGraph { gpu: gpu.clone(), graph, exec: std::ptr::null_mut(), calls };
         // A refused launch comes first: it is why the driver has no record at the end.
         launched?;
         ended?;
@@ -633,7 +636,7 @@ impl Graph {
     }
 
     /// What it records.
-    pub fn calls(&self) -> &[Call] {
+    pub fn calls(&self) -> &[DeviceCall] {
         &self.calls
     }
 
@@ -641,7 +644,7 @@ impl Graph {
     ///
     /// # Errors
     /// The driver refuses it.
-    pub fn launch_on(&self, stream: OtherStream) -> Result<(), DriverError> {
+    pub fn launch_on(&self, stream: ExternalStream) -> Result<(), DriverError> {
         self.gpu.enter()?;
         // SAFETY: the graph is alive, and so is what the calls point to; of the stream its maker promised what is needed.
         unsafe { result::graph::launch(self.exec, stream.raw()) }.map_err(failed("launching a record"))
@@ -658,7 +661,7 @@ impl Graph {
     }
 }
 
-impl Drop for Graph {
+impl Drop for CudaGraph {
     fn drop(&mut self) {
         if self.gpu.enter().is_err() {
             return;

@@ -12,7 +12,7 @@ const SYSTEM: [&str; 2] = ["/usr/local", "/usr"];
 /// Where to look for NVIDIA's libraries, before the system is asked: in the order of the fields. What somebody named comes
 /// before what is guessed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct LibraryPaths {
     /// Folders with libraries.
     pub folders: Vec<PathBuf>,
     /// The root of a CUDA toolkit.
@@ -25,15 +25,15 @@ pub struct Places {
     pub site: Vec<PathBuf>,
 }
 
-impl Places {
+impl LibraryPaths {
     /// What an environment names, by its variables: `PRESTOW_CUDA_LIBS`, `CUDA_HOME`, `VIRTUAL_ENV` (or `CONDA_PREFIX`) and
     /// `LD_LIBRARY_PATH`; and where Pythons have packages that are not named: the environments of those in `PATH`, which is
     /// how many containers have theirs, `PYTHONUSERBASE` or `~/.local`, `/usr/local` and `/usr`.
-    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Places {
-        Places::beside(variable, &SYSTEM.map(PathBuf::from))
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> LibraryPaths {
+        LibraryPaths::beside(variable, &SYSTEM.map(PathBuf::from))
     }
 
-    fn beside(variable: impl Fn(&str) -> Option<OsString>, system: &[PathBuf]) -> Places {
+    fn beside(variable: impl Fn(&str) -> Option<OsString>, system: &[PathBuf]) -> LibraryPaths {
         let paths = |name: &str| -> Vec<PathBuf> {
             let paths: Vec<PathBuf> =
                 variable(name).map(|value| std::env::split_paths(&value).collect()).unwrap_or_default();
@@ -48,7 +48,7 @@ impl Places {
             paths("PATH").into_iter().filter(|folder| folder.is_absolute() && folder.join("python3").exists());
         let mut pythons: Vec<PathBuf> = commands.filter_map(|folder| Some(folder.parent()?.to_path_buf())).collect();
         pythons.retain(own);
-        Places {
+        LibraryPaths {
             folders: paths("PRESTOW_CUDA_LIBS"),
             toolkit: first("CUDA_HOME"),
             packages: environments.flat_map(|root| packages(&root)).collect(),
@@ -59,7 +59,7 @@ impl Places {
 
     /// With the packages of one more Python environment, which come first.
     #[must_use]
-    pub fn with_environment(mut self, root: &Path) -> Places {
+    pub fn with_environment(mut self, root: &Path) -> LibraryPaths {
         self.packages.splice(0..0, packages(root));
         self
     }
@@ -125,7 +125,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
      folder in PRESTOW_CUDA_LIBS",
     .tried.iter().map(|path| format!("in {}, nor ", path.display())).collect::<String>()
 )]
-pub struct NotFound {
+pub struct LibraryNotFound {
     /// Its name.
     pub name: String,
     /// What brings it.
@@ -136,7 +136,7 @@ pub struct NotFound {
 
 /// A library by the names that it may have: from the first folder that has one of the files, or from where the system
 /// looks.
-fn open(places: &Places, names: &[&str], flags: i32, fetch: &'static str) -> Result<Library, NotFound> {
+fn open(places: &LibraryPaths, names: &[&str], flags: i32, fetch: &'static str) -> Result<Library, LibraryNotFound> {
     let folders = places.all();
     let candidates = folders.iter().flat_map(|folder| {
         let fits = |path: &&PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(names[0]));
@@ -149,14 +149,14 @@ fn open(places: &Places, names: &[&str], flags: i32, fetch: &'static str) -> Res
         unsafe { Library::open(Some(path), RTLD_NOW | flags) }.ok()
     });
     drop(paths);
-    found.ok_or_else(|| NotFound { name: names[0].to_string(), fetch, tried: places.told() })
+    found.ok_or_else(|| LibraryNotFound { name: names[0].to_string(), fetch, tried: places.told() })
 }
 
 /// Loads a library into the process for good, so that whoever asks the system for it by its name finds it.
 ///
 /// # Errors
 /// It is nowhere.
-pub(crate) fn load(places: &Places, names: &[&str], fetch: &'static str) -> Result<(), NotFound> {
+pub(crate) fn load(places: &LibraryPaths, names: &[&str], fetch: &'static str) -> Result<(), LibraryNotFound> {
     open(places, names, RTLD_GLOBAL, fetch).map(std::mem::forget)
 }
 
@@ -164,7 +164,11 @@ pub(crate) fn load(places: &Places, names: &[&str], fetch: &'static str) -> Resu
 ///
 /// # Errors
 /// It is nowhere.
-pub(crate) fn table(places: &Places, names: &[&str], fetch: &'static str) -> Result<libloading::Library, NotFound> {
+pub(crate) fn table(
+    places: &LibraryPaths,
+    names: &[&str],
+    fetch: &'static str,
+) -> Result<libloading::Library, LibraryNotFound> {
     open(places, names, RTLD_LOCAL, fetch).map(Into::into)
 }
 
@@ -224,7 +228,7 @@ mod tests {
             "HOME" => join(&["home"]),
             _ => None,
         };
-        let places = Places::beside(variable, &[root.join("usr/local"), root.join("usr")]);
+        let places = LibraryPaths::beside(variable, &[root.join("usr/local"), root.join("usr")]);
         let named = ["first", "second", "toolkit/lib64", "toolkit/lib", "toolkit/extras/CUPTI/lib64"];
         let named: Vec<PathBuf> = named.iter().map(|name| root.join(name)).collect();
         let want = [&named, &wheels[..2], &[root.join("loader")], &wheels[2..]].concat();
@@ -251,7 +255,7 @@ mod tests {
             "HOME" => join(&["home"]),
             _ => None,
         };
-        let places = Places::beside(variable, &[root.join("usr/local"), root.join("usr")]);
+        let places = LibraryPaths::beside(variable, &[root.join("usr/local"), root.join("usr")]);
         assert_eq!(places.all(), wheels);
 
         // Another base for the user's, and an environment of conda's.
@@ -260,7 +264,7 @@ mod tests {
             "HOME" | "CONDA_PREFIX" => join(&["home/.local"]),
             _ => None,
         };
-        assert_eq!(Places::beside(variable, &[]).all(), [&wheels[2..5], &wheels[..2]].concat());
+        assert_eq!(LibraryPaths::beside(variable, &[]).all(), [&wheels[2..5], &wheels[..2]].concat());
         std::fs::remove_dir_all(&root).expect("the folder is ours");
     }
 }

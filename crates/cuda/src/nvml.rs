@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString};
 use cuda_sys::nvml as sys;
 
 use crate::library::function;
-use crate::{Places, library};
+use crate::{LibraryPaths, library};
 
 /// So often the list of processes is asked for where it grows in between.
 const ATTEMPTS: usize = 4;
@@ -30,14 +30,14 @@ pub struct Usage {
     /// The driver's version, as `580.65.06`.
     pub driver: Result<String, NvmlError>,
     /// The GPU's memory.
-    pub memory: Result<Figures, NvmlError>,
+    pub memory: Result<MemoryTotals, NvmlError>,
     /// Who computes on it.
     pub processes: Result<Vec<Process>, NvmlError>,
 }
 
 /// A GPU's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Figures {
+pub struct MemoryTotals {
     /// All of it.
     pub total: u64,
     /// What the driver and the GPU keep for themselves.
@@ -102,7 +102,7 @@ struct Nvml {
 }
 
 impl Nvml {
-    fn start(places: &Places) -> Result<Nvml, NvmlError> {
+    fn start(places: &LibraryPaths) -> Result<Nvml, NvmlError> {
         let library = library::table(places, &["libnvidia-ml.so.1"], "").map_err(|_| NvmlError::NotFound)?;
         // SAFETY: the library is NVML by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::Nvml::from_library(library) };
@@ -142,7 +142,7 @@ impl Nvml {
         Ok(device)
     }
 
-    fn memory(&self, device: sys::nvmlDevice_t) -> Result<Figures, NvmlError> {
+    fn memory(&self, device: sys::nvmlDevice_t) -> Result<MemoryTotals, NvmlError> {
         // As the header's NVML_STRUCT_VERSION makes it.
         let version = size_of::<sys::nvmlMemory_v2_t>() as u32 | 2 << 24;
         let mut memory = sys::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
@@ -150,7 +150,7 @@ impl Nvml {
         // SAFETY: the handle is NVML's, and the figures can be written, of the size that their version says.
         self.check("telling the GPU's memory", unsafe { info(device, &mut memory) })?;
         let sys::nvmlMemory_v2_t { total, reserved, used, free, .. } = memory;
-        Ok(Figures { total, reserved, used, free })
+        Ok(MemoryTotals { total, reserved, used, free })
     }
 
     fn processes(&self, device: sys::nvmlDevice_t) -> Result<Vec<Process>, NvmlError> {
@@ -200,7 +200,7 @@ fn text(table: &sys::Nvml, status: sys::nvmlReturn_t) -> String {
 ///
 /// # Errors
 /// There is no NVML, or it knows no such GPU.
-pub fn usage(places: &Places, bus: &str) -> Result<Usage, NvmlError> {
+pub fn usage(places: &LibraryPaths, bus: &str) -> Result<Usage, NvmlError> {
     let nvml = Nvml::start(places)?;
     let device = nvml.device(bus)?;
     Ok(Usage { driver: nvml.driver(), memory: nvml.memory(device), processes: nvml.processes(device) })
@@ -212,7 +212,7 @@ mod tests {
 
     fn usage_of(processes: &[(u32, Option<u64>)]) -> Usage {
         let processes = processes.iter().map(|&(pid, bytes)| Process { pid, bytes }).collect();
-        let memory = Figures { total: 1000, reserved: 10, used: 700, free: 290 };
+        let memory = MemoryTotals { total: 1000, reserved: 10, used: 700, free: 290 };
         Usage { driver: Ok("580.65.06".into()), memory: Ok(memory), processes: Ok(processes) }
     }
 

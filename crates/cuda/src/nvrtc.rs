@@ -5,17 +5,17 @@ use std::ffi::CString;
 use cudarc::nvrtc::{result, sys};
 
 use crate::library::load;
-use crate::{Cubin, NotFound, Places, Resources};
+use crate::{Cubin, KernelResources, LibraryNotFound, LibraryPaths};
 
 /// The oldest version whose functions are all there, and whose code the drivers that we run on take.
 const VERSION_MIN: (i32, i32) = (12, 0);
 
 /// Why there is no machine code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CompileError {
+pub enum NvrtcError {
     /// NVRTC is not there.
     #[error(transparent)]
-    NotFound(#[from] NotFound),
+    NotFound(#[from] LibraryNotFound),
     /// NVRTC lacks what we ask of it.
     #[error("NVRTC {version} is too old; {}.{} or later is needed, which `cargo xtask fetch --nvrtc` brings", VERSION_MIN.0, VERSION_MIN.1)]
     TooOld {
@@ -53,19 +53,19 @@ impl Compiler {
     ///
     /// # Errors
     /// It is nowhere, and which folders were looked in; or it is too old.
-    pub fn find(places: &Places) -> Result<Compiler, CompileError> {
+    pub fn find(places: &LibraryPaths) -> Result<Compiler, NvrtcError> {
         // NVRTC opens this one by its name when it compiles; where it lies beside NVRTC that works without us.
         let _ = load(places, &["libnvrtc-builtins.so"], "--nvrtc");
         load(places, &["libnvrtc.so", "libnvrtc.so.13"], "--nvrtc")?;
         // SAFETY: it asks the system's loader for the library that was loaded above.
         if !unsafe { sys::is_culib_present() } {
             let tried = places.told();
-            return Err(NotFound { name: "libnvrtc.so".into(), fetch: "--nvrtc", tried }.into());
+            return Err(LibraryNotFound { name: "libnvrtc.so".into(), fetch: "--nvrtc", tried }.into());
         }
         let compiler = Compiler(());
         // Before anything else is asked: what an older version lacks, its table would panic at.
         match compiler.numbers()? < VERSION_MIN {
-            true => Err(CompileError::TooOld { version: compiler.version()? }),
+            true => Err(NvrtcError::TooOld { version: compiler.version()? }),
             false => Ok(compiler),
         }
     }
@@ -74,11 +74,11 @@ impl Compiler {
     ///
     /// # Errors
     /// NVRTC fails.
-    pub fn version(self) -> Result<String, CompileError> {
+    pub fn version(self) -> Result<String, NvrtcError> {
         self.numbers().map(|(major, minor)| format!("{major}.{minor}"))
     }
 
-    fn numbers(self) -> Result<(i32, i32), CompileError> {
+    fn numbers(self) -> Result<(i32, i32), NvrtcError> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both numbers can be written.
         unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().map_err(failed)?;
@@ -89,7 +89,7 @@ impl Compiler {
     ///
     /// # Errors
     /// NVRTC fails.
-    pub fn architectures(self) -> Result<Vec<String>, CompileError> {
+    pub fn architectures(self) -> Result<Vec<String>, NvrtcError> {
         let mut count = 0;
         // SAFETY: the number can be written.
         unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) }.result().map_err(failed)?;
@@ -103,7 +103,7 @@ impl Compiler {
     ///
     /// # Errors
     /// An architecture that NVRTC does not know; a source that is not CUDA C, with NVRTC's messages.
-    pub fn compile(self, source: &str, arch: &str) -> Result<Cubin, CompileError> {
+    pub fn compile(self, source: &str, arch: &str) -> Result<Cubin, NvrtcError> {
         self.compile_with(source, arch, None).map(|(cubin, _)| cubin)
     }
 
@@ -111,18 +111,18 @@ impl Compiler {
     ///
     /// # Errors
     /// As above.
-    pub fn measure(self, source: &str, arch: &str) -> Result<(Cubin, Vec<Resources>), CompileError> {
+    pub fn measure(self, source: &str, arch: &str) -> Result<(Cubin, Vec<KernelResources>), NvrtcError> {
         let (cubin, log) = self.compile_with(source, arch, Some("--ptxas-options=-v"))?;
-        Ok((cubin, Resources::parse(&log)))
+        Ok((cubin, KernelResources::parse(&log)))
     }
 
     /// Machine code, and what NVRTC says meanwhile.
-    fn compile_with(self, source: &str, arch: &str, more: Option<&str>) -> Result<(Cubin, String), CompileError> {
+    fn compile_with(self, source: &str, arch: &str, more: Option<&str>) -> Result<(Cubin, String), NvrtcError> {
         let known = self.architectures()?;
         if !known.iter().any(|other| other == arch) {
-            return Err(CompileError::Arch { arch: arch.into(), version: self.version()?, known });
+            return Err(NvrtcError::Arch { arch: arch.into(), version: self.version()?, known });
         }
-        let source = CString::new(source).map_err(|error| CompileError::Source(error.to_string()))?;
+        let source = CString::new(source).map_err(|error| NvrtcError::Source(error.to_string()))?;
         let program = Program(result::create_program(&source, None).map_err(failed)?);
         let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into(), "--fmad=true".into()];
         options.extend(more.map(ToString::to_string));
@@ -133,7 +133,7 @@ impl Compiler {
         // Of some architectures a C character has a sign.
         let log: Vec<u8> = log.into_iter().flat_map(std::ffi::c_char::to_ne_bytes).collect();
         let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
-        compiled.map_err(|error| CompileError::Source(format!("{error:?}\n{log}")))?;
+        compiled.map_err(|error| NvrtcError::Source(format!("{error:?}\n{log}")))?;
         let mut size = 0;
         // SAFETY: the program is alive and compiled.
         unsafe { sys::nvrtcGetCUBINSize(program.0, &mut size) }.result().map_err(failed)?;
@@ -144,8 +144,8 @@ impl Compiler {
     }
 }
 
-fn failed(error: result::NvrtcError) -> CompileError {
-    CompileError::Failed(format!("{error:?}"))
+fn failed(error: result::NvrtcError) -> NvrtcError {
+    NvrtcError::Failed(format!("{error:?}"))
 }
 
 /// A program of NVRTC's, which goes when we go.

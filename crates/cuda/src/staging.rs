@@ -1,4 +1,4 @@
-//! [`Memory::upload`]: many bytes to a GPU through pinned memory of the host.
+//! [`DeviceMemory::upload`]: many bytes to a GPU through pinned memory of the host.
 //!
 //! The GPU reads pinned memory by itself. There is a bounded piece of it, in two halves: while the GPU takes one, the other is
 //! filled, and it is filled again only when the event behind its copy is reached.
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
-use crate::driver::{DriverError, Gpu, Memory, failed};
+use crate::driver::{DeviceMemory, DriverError, Gpu, failed};
 use crate::event::Event;
 
 /// The bytes of a half: some tens of microseconds of a bus, so that what it costs to begin a copy is small beside it.
-pub const HALF: usize = 1 << 20;
+pub const STAGING_CHUNK_BYTES: usize = 1 << 20;
 
-impl Memory {
-    /// Writes bytes from a place on, as [`Memory::write`] does, through pinned memory of two [`HALF`]s at most, which is given
+impl DeviceMemory {
+    /// Writes bytes from a place on, as [`DeviceMemory::write`] does, through pinned memory of two [`STAGING_CHUNK_BYTES`]s at most, which is given
     /// back at the end. Where the system gives none, as where a limit is on what a process may pin, it is what `write` does.
     ///
     /// # Errors
@@ -27,14 +27,14 @@ impl Memory {
         if bytes.is_empty() {
             return Ok(());
         }
-        let Some(mut staging) = Staging::new(self.gpu(), bytes.len().min(2 * HALF))? else {
+        let Some(mut staging) = Staging::new(self.gpu(), bytes.len().min(2 * STAGING_CHUNK_BYTES))? else {
             return self.write(offset, bytes);
         };
         // What was begun before may work on these bytes.
         self.gpu().finish()?;
         let sides = [0, 1].into_iter().cycle();
-        let starts = (offset..).step_by(HALF);
-        for ((side, start), part) in sides.zip(starts).zip(bytes.chunks(HALF)) {
+        let starts = (offset..).step_by(STAGING_CHUNK_BYTES);
+        for ((side, start), part) in sides.zip(starts).zip(bytes.chunks(STAGING_CHUNK_BYTES)) {
             staging.copy(side, part, self.address(start))?;
         }
         staging.finish()
@@ -77,8 +77,8 @@ impl Staging {
 
     /// Fills a half, when it is free, and begins to copy it to an address.
     fn copy(&mut self, side: usize, part: &[u8], to: sys::CUdeviceptr) -> Result<(), DriverError> {
-        let start = side * HALF;
-        assert!(part.len() <= HALF, "it fits into a half");
+        let start = side * STAGING_CHUNK_BYTES;
+        assert!(part.len() <= STAGING_CHUNK_BYTES, "it fits into a half");
         assert!(start + part.len() <= self.size, "the half is there");
         if self.is_used[side] {
             self.read[side].wait()?;

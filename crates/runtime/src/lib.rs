@@ -63,7 +63,7 @@ pub mod process;
 mod session;
 mod weight_source;
 
-pub use cuda::{OtherMemory, OtherStream, Places};
+pub use cuda::{ExternalBuffer, ExternalStream, LibraryPaths};
 pub use device::{CudaDevice, Device, Host, StreamSession, required_libraries};
 pub use file::{ImageFile, OpenError};
 pub use plan::{Plan, Port};

@@ -1,15 +1,12 @@
-// A cuBLASLt without a GPU, `libcublasLt.so.13`: as much of it as products take, on the memory of `mock.cpp`'s driver. Built
-// as a shared library of its own. For tests of whatever runs products by cuBLASLt.
+// Mock of cuBLASLt, `libcublasLt.so.13`, on the memory of the driver's mock. It has the functions that matrix products need.
 //
-//   PRESTOW_MOCK_FAIL=CALL:N:E            the N-th call of a function (from 1 on) fails with status E
-//   PRESTOW_MOCK_CUBLAS_VERSION=120405    its version (130100 if not said)
-//   PRESTOW_MOCK_CUBLAS_ALGORITHMS=none   there is no algorithm for anything
-//   PRESTOW_MOCK_CUBLAS_ALGORITHMS=two    behind all there is one more that is as it should be, and by the driver's clock the
-//                                         first one takes a millisecond more
+//   PRESTOW_MOCK_FAIL=CALL:N:E            the N-th call of a function (from 1) fails with status E
+//   PRESTOW_MOCK_CUBLAS_VERSION=120405    the version (default 130100)
+//   PRESTOW_MOCK_CUBLAS_ALGORITHMS=none   no algorithms at all
+//   PRESTOW_MOCK_CUBLAS_ALGORITHMS=two    one more valid algorithm at the end; the first valid one takes a millisecond longer
 //
-// For a product it has algorithms that nobody should take, one that is for another case and one that wants more workspace
-// than there is, in front of one that is as it should be and uses a part of the workspace. Whatever is promised of an
-// address has to hold when the product is computed.
+// The heuristic returns two algorithms that callers must skip, one that is not supported and one with too much workspace, then
+// a valid one that uses a part of the workspace. The alignments that a caller declares are checked when the product runs.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +22,7 @@
 
 namespace {
 
-// By the header of cuBLASLt 13: statuses, kinds of numbers, attributes, values.
+// From the header of cuBLASLt 13: statuses, data types, attributes, values.
 enum : int { SUCCESS = 0, ALLOC_FAILED = 3, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum : int { F32 = 0, F16 = 2, BF16 = 14 };
 enum : int { COMPUTE_F32 = 68, COMPUTE_PEDANTIC = 69, COMPUTE_TF32 = 77 };
@@ -54,7 +51,7 @@ struct Preference {
     uint64_t workspace = 0;
     uint32_t reduction = 7, alignment[4] = {256, 256, 256, 256};
 };
-/// As the header has it: 64 bytes that are the library's.
+/// As in the header: 64 opaque bytes.
 struct Algorithm {
     uint64_t number, workspace;
     uint32_t alignment[4];
@@ -71,7 +68,7 @@ static_assert(sizeof(Algorithm) == 64 && sizeof(Result) == 96, "as the header ha
 
 int enter(const char* name) { return told(name); }
 
-/// Tells the driver's trace of an object that is made or goes.
+/// Reports the creation or destruction of an object to the driver's mock.
 void alive(const char* what, int change) {
     if (auto tell = driver<void (*)(const char*, int)>("mockAlive")) tell(what, change);
 }
@@ -88,7 +85,7 @@ void write_number(void* to, int64_t at, float value, int type) {
     static_cast<unsigned short*>(to)[at] = type == F16 ? f16_of_float(value) : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-/// A product with its addresses, as a stream may keep it.
+/// A product with its addresses, as a captured call.
 struct Work {
     Description how;
     Matrix a, b, c, d;
@@ -98,7 +95,7 @@ struct Work {
     bool slow;
 };
 
-/// What there is, if that is not what it usually is.
+/// The value of `PRESTOW_MOCK_CUBLAS_ALGORITHMS`.
 bool has(const char* algorithms) {
     const char* told = variable("PRESTOW_MOCK_CUBLAS_ALGORITHMS");
     return told && std::string(told) == algorithms;
@@ -130,7 +127,7 @@ void work(void* context) {
 
 bool is_half(int type) { return type == F16 || type == BF16; }
 
-/// Whether there is a product of such matrices, by cuBLASLt's table of supported types and its rules for extents.
+/// Whether the matrices are supported, by cuBLASLt's table of types and its rules for extents.
 bool fits(const Description& how, const Matrix& a, const Matrix& b, const Matrix& c, const Matrix& d) {
     if (how.scale != F32 || a.type != b.type || c.type != d.type) return false;
     if (how.compute != COMPUTE_F32 && (is_half(a.type) || (how.compute != COMPUTE_PEDANTIC && how.compute != COMPUTE_TF32))) return false;
@@ -145,7 +142,7 @@ bool fits(const Description& how, const Matrix& a, const Matrix& b, const Matrix
 
 }  // namespace
 
-/// Takes a value whose bytes have to be as many as the attribute has.
+/// Copies an attribute's value, whose size must match.
 #define TAKE(place) \
     return size == sizeof(place) ? (std::memcpy(&(place), value, size), SUCCESS) : INVALID_VALUE
 
@@ -158,7 +155,7 @@ const char* cublasLtGetStatusName(int status) { return status == NOT_SUPPORTED ?
 int cublasLtCreate(uint64_t** handle) {
     ENTER("cublasLtCreate");
     auto allocate = driver<int (*)(uint64_t*, size_t)>("cuMemAlloc_v2");
-    // A handle takes memory of its own.
+    // A handle allocates device memory.
     uint64_t* memory = new uint64_t;
     if (!allocate || allocate(memory, 1 << 16)) return delete memory, ALLOC_FAILED;
     return *handle = memory, SUCCESS;
@@ -218,7 +215,7 @@ int cublasLtMatmulAlgoGetHeuristic(uint64_t*, Description* how, Matrix* a, Matri
                                    int* count) {
     ENTER("cublasLtMatmulAlgoGetHeuristic");
     if (!fits(*how, *a, *b, *c, *d)) return NOT_SUPPORTED;
-    // What is stored in halves is not added up in them.
+    // Partial sums must not be rounded to half precision.
     if (is_half(d->type) && preference->reduction != REDUCE_COMPUTE_TYPE) return NOT_SUPPORTED;
     *count = 0;
     if (has("none")) return SUCCESS;
@@ -236,19 +233,19 @@ int cublasLtMatmul(uint64_t*, Description* how, const float* alpha, const void* 
     ENTER("cublasLtMatmul");
     if (!stream || !fits(*how, *a, *b, *c, *d) || algorithm->number < 2 || size < algorithm->workspace) return INVALID_VALUE;
     if (!loaded("cublaslt", how->is_loaded)) return EXECUTION_FAILED;
-    // Nobody told it of the bias: it reads as much of that at once as it likes.
+    // The bias's alignment is not declared, so any vector width is allowed.
     if (how->epilogue & BIAS && reinterpret_cast<uint64_t>(how->bias) % 16) return INVALID_VALUE;
     const void* addresses[] = {a_at, b_at, c_at, d_at};
     for (int at = 0; at < 4; at++) {
         if (reinterpret_cast<uint64_t>(addresses[at]) % algorithm->alignment[at]) return INVALID_VALUE;
     }
-    // In the order of a step's operands: what is the first factor here is a row-major product's second one.
+    // In the order of a step's operands: the first operand here is the second one of the row-major product.
     std::vector<void*> places = {const_cast<void*>(b_at), const_cast<void*>(a_at)};
     if (how->epilogue & BIAS) places.push_back(how->bias);
     if (*beta != 0) places.push_back(const_cast<void*>(c_at));
     places.push_back(d_at);
     if (size) places.push_back(workspace);
-    // What a stream keeps is kept for as long as the process.
+    // Captured calls are never freed.
     Work* own = new Work{*how, *a, *b, *c, *d, a_at, b_at, c_at, d_at, algorithm->workspace < USED ? nullptr : workspace, *alpha, *beta, has("two") && algorithm->number == 2};
     auto enqueue = driver<int (*)(const char*, void (*)(void*), void*, void**, size_t)>("mockEnqueue");
     return enqueue && !enqueue("cublaslt", work, own, places.data(), places.size()) ? SUCCESS : INVALID_VALUE;

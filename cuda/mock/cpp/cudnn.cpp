@@ -1,15 +1,15 @@
-// A cuDNN without a GPU, `libcudnn.so.9`: as much of its graph API as plans of convolutions take, on the memory of
-// `mock.cpp`'s driver. Built as a shared library of its own. For tests of whatever plans with cuDNN, or runs such plans.
+// Mock of cuDNN, `libcudnn.so.9`, on the memory of the driver's mock. It has the part of the graph API that plans of
+// convolutions need.
 //
-//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
-//   PRESTOW_MOCK_CUDNN_VERSION=91100    its version (91900 if not said); plans of another version are refused
-//   PRESTOW_MOCK_CUDNN_ENGINES=none     there is no engine for anything
-//   PRESTOW_MOCK_CUDNN_SLOW=4           by the driver's clock this engine takes a millisecond more
-//   PRESTOW_MOCK_CUDNN_ENGINES=large    in front of all there is one more that is as it should be, and wants 4 MiB
+//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1) fails with status E
+//   PRESTOW_MOCK_CUDNN_VERSION=91100    the version (default 91900); plans of another version are refused
+//   PRESTOW_MOCK_CUDNN_ENGINES=none     no engines at all
+//   PRESTOW_MOCK_CUDNN_ENGINES=large    one more valid engine at the front, with 4 MiB of workspace
+//   PRESTOW_MOCK_CUDNN_SLOW=4           this engine takes a millisecond longer
 //
-// For a convolution it has engines that nobody should take, in front of one that is as it should be and wants 131 bytes of
-// workspace, of which it writes a part; for halves, and by tensor cores, it wants 4 MiB where channels are no neighbours. A plan's text has the
-// numbers that it is about, and the facts of the GPU, of which the driver has to be the same where it is read.
+// The heuristic returns engines that callers must skip, then a valid one with 131 bytes of workspace, of which it writes a part.
+// Half precision and tensor cores need 4 MiB unless channels are adjacent. A plan's text has the convolution's parameters and
+// the device description; loading requires the same driver version.
 
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +24,7 @@
 
 namespace {
 
-// By the header of cuDNN 9: statuses, kinds of objects, attributes, values.
+// From the header of cuDNN 9: statuses, descriptor types, attributes, values.
 enum : int { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, VERSION = 1003, OTHER_DEVICE = 3007, NOT_LOADED = 5001 };
 enum : int { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, CONFIG = 3, HEURISTICS = 4, PLAN = 5, OP_CONVOLUTION = 10, OP_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, DEVICE = 38 };
 enum : int { TYPE_OBJECT = 15 };
@@ -56,8 +56,8 @@ struct Object {
     }
 };
 
-// A convolution as a plan's text has it: the extents of x, the weights and y, the window, and the identifiers of the
-// operands; a bias or a residual that is not there is 0. Operands have one kind of numbers, and lie as their strides say.
+// A convolution as in a plan's text: extents of x, weights and y, the window, and the identifiers of the operands; an absent
+// bias or residual is 0. All operands have one data type; strides give their layout.
 struct Problem {
     int64_t x[4], w[4], y[4], x_at[4], w_at[4], y_at[4], stride[2], dilation[2], front[2], ids[5], relu, number;
 };
@@ -75,7 +75,7 @@ int enter(const char* name) {
 
 int refuse(int status, const char* why) { return last_error = why, status; }
 
-/// The whole numbers that a text has behind a name.
+/// The integers after a name in a text.
 struct Numbers : std::vector<int64_t> {
     int64_t operator*() const { return empty() ? 0 : front(); }
 };
@@ -98,7 +98,7 @@ void copy4(int64_t* to, Object* tensor, int name) {
     for (size_t at = 0; at < 4; at++) to[at] = extents[at];
 }
 
-/// The convolution of a graph, as the fused engines take it: sums, a residual, a bias, zero.
+/// The convolution of an operation graph, in the order of the fused engines: convolution, residual, bias, ReLU.
 bool read(Object* graph, Problem& problem) {
     problem = {};
     auto ops = graph->all<Object*>(GRAPH_OPS);
@@ -126,7 +126,7 @@ bool read(Object* graph, Problem& problem) {
         if (ops[at]->one<Object*>(POINT_HOW)->one<int>(MODE) == RELU) {
             problem.relu = 1;
         } else if (b->all<int64_t>(EXTENTS)[2] == 1 && b->all<int64_t>(EXTENTS)[0] == 1 && b->all<int64_t>(EXTENTS)[3] == 1) {
-            // A residual of one place looks like a bias, and comes first.
+            // A residual of one pixel has the shape of a bias; the residual comes first.
             if (problem.ids[2]) problem.ids[3] = problem.ids[2];
             problem.ids[2] = b->one<int64_t>(ID);
         } else {
@@ -177,10 +177,10 @@ void compute(const Problem& p, std::map<int64_t, void*> at) {
                 }
 }
 
-/// Halves whose channels are no neighbours would be turned around.
+/// Bytes of workspace: more if half precision or tensor cores need a layout conversion, because channels are not adjacent.
 int64_t wanted(const Problem& p, int64_t engine) { return (p.number != F32 || engine == 1) && p.x_at[1] != 1 ? 4 << 20 : WORKSPACE; }
 
-/// A step that a stream may keep: the convolution and its addresses.
+/// A convolution with its addresses, as a captured call.
 struct Work {
     Problem problem;
     std::map<int64_t, void*> at;
@@ -212,7 +212,7 @@ int cudnnCreate(Handle** handle) {
     ENTER("cudnnCreate");
     auto allocate = driver<int (*)(uint64_t*, size_t)>("cuMemAlloc_v2");
     Handle* own = new Handle;
-    // A handle takes memory of its own.
+    // A handle allocates device memory.
     if (!allocate || allocate(&own->memory, 1 << 20)) return delete own, refuse(NOT_SUPPORTED, "there is no driver");
     return *handle = own, SUCCESS;
 }
@@ -264,7 +264,7 @@ int cudnnBackendFinalize(Object* object) {
             return read(object, problem) ? SUCCESS : refuse(NOT_SUPPORTED, "not a convolution with its epilogue");
         case PLAN: {
             if (object->values.count(PLAN_CONFIG)) {
-                // Planned: the engine's graph becomes text.
+                // Planning: the engine's graph becomes text.
                 Object* config = object->one<Object*>(PLAN_CONFIG);
                 int64_t engine = config->one<int64_t>(ENGINE_INDEX);
                 read(config->one<Object*>(ASKED_GRAPH), problem);
@@ -277,7 +277,7 @@ int cudnnBackendFinalize(Object* object) {
                 object->put(PLAN_WORKSPACE, std::vector<int64_t>{engine == 3 ? int64_t(1) << 40 : engine == 5 ? 4 << 20 : wanted(problem, engine)});
                 return SUCCESS;
             }
-            // It is read for the GPU that there is, or for the facts of one.
+            // A plan is loaded for the GPU at hand, or for a device description.
             const bool is_here = object->values.count(PLAN_HANDLE);
             if (!is_here && !object->values.count(PLAN_DEVICE)) return refuse(BAD_PARAM, "no handle");
             const std::string text(object->all<char>(PLAN_TEXT).data());
@@ -307,7 +307,7 @@ int cudnnBackendGetAttribute(Object* object, int name, int type, int64_t room, i
     }
     Object** others = static_cast<Object**>(values);
     if (name == RESULTS) {
-        // Tensor cores, a compiler, a tebibyte of workspace, then the one to take; as a last resort a slow one.
+        // Tensor cores, run-time compilation, a tebibyte of workspace, then the valid engine; the fallback mode has a slow one.
         const std::string told = variable("PRESTOW_MOCK_CUDNN_ENGINES") ? variable("PRESTOW_MOCK_CUDNN_ENGINES") : "";
         std::vector<int64_t> engines = {0};
         if (object->one<int>(ASKED_MODE) == 3) engines = {1, 2, 3, 4};
@@ -348,7 +348,7 @@ int cudnnBackendExecute(Handle*, Object* plan, Object* pack) {
     std::vector<void*> places(pointers.begin(), pointers.end());
     places.push_back(own->workspace);
     auto enqueue = driver<int (*)(const char*, void (*)(void*), void*, void**, size_t)>("mockEnqueue");
-    // What a stream keeps is kept for as long as the process.
+    // Captured calls are never freed.
     return enqueue && !enqueue("cudnn", work, own, places.data(), places.size()) ? SUCCESS : refuse(BAD_PARAM, "an address outside");
 }
 

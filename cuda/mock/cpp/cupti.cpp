@@ -1,12 +1,11 @@
-// A CUPTI without a GPU, `libcupti.so.13`: its record of what `mock.cpp`'s driver does with memory. Built as a shared library of
-// its own. For tests of whatever records a driver's allocations.
+// Mock of CUPTI, `libcupti.so.13`: activity records of the driver mock's allocations.
 //
-//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with status E
-//   PRESTOW_MOCK_CUPTI_VERSION=26       its interface's version (130001 if not said)
-//   PRESTOW_MOCK_CUPTI_PINNED=1         what is allocated is told as pinned memory of the host
-//   PRESTOW_MOCK_CUPTI_DROPPED=3        so many records were dropped
+//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1) fails with status E
+//   PRESTOW_MOCK_CUPTI_VERSION=26       the interface's version (default 130001)
+//   PRESTOW_MOCK_CUPTI_PINNED=1         allocations are reported as pinned host memory
+//   PRESTOW_MOCK_CUPTI_DROPPED=3        the number of dropped records
 //
-// Records of another kind stand between those of memory.
+// Records of other kinds are interleaved with those of memory.
 
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +22,7 @@ namespace {
 enum : int { SUCCESS = 0, INVALID_PARAMETER = 1, MAX_LIMIT_REACHED = 12, INVALID_KIND = 21 };
 enum : int { KIND_DRIVER = 4, KIND_MEMORY2 = 49 };
 
-/// As the header has it, for 64 bits.
+/// As in the header, for 64 bits.
 struct Memory {
     int kind, operation, memory_kind;
     uint32_t correlation;
@@ -35,7 +34,7 @@ struct Memory {
     const char* source;
 };
 static_assert(sizeof(Memory) == 128, "as the header has it");
-/// A record of another kind, as long as somebody wants.
+/// A record of another kind, of any length.
 struct Other {
     int kind, rest[5];
 };

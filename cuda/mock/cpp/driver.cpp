@@ -1,23 +1,23 @@
-// A driver without a GPU, `libcuda.so.1`: memory is the processor's, and kernels are those of the shim. Built like
-// `shim.cpp`, as a shared library. For tests of whatever calls a driver. A module that is a shared library for this processor,
-// as `mock_nvrtc.cpp` makes them, has its own kernels; any other stands for those that the driver was built with.
+// Mock of the CUDA driver, `libcuda.so.1`: device memory is host memory, and kernels run by the shim. A module that is a shared
+// library for this processor, as the mock of NVRTC makes them, has its own kernels; any other module uses the kernels that the
+// mock was built with (`KERNELS`).
 //
-//   PRESTOW_MOCK_TRACE=FILE       every call that does something, a line each
-//   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1 on) fails with error E; a record in which one fails
-//                                 ends with 901 and without a graph, as a driver's does
-//   PRESTOW_MOCK_CALLS=FILE       how often each function was called, a line each, when the process ends
-//   PRESTOW_MOCK_VERSION=12040    the driver's version (13000 if not said)
-//   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a record allocates and gives back so much
-//   PRESTOW_MOCK_DEVICES=2        so many GPUs, which share all but their contexts; whose context a thread takes up is then told
-//   PRESTOW_MOCK_MEMORY=BYTES     the memory of the GPU (1 GiB if not said)
-//   PRESTOW_MOCK_EARLY=1          whoever waits for an event goes on at once, as one who forgot to wait would
+//   PRESTOW_MOCK_TRACE=FILE       a line for every call with an effect
+//   PRESTOW_MOCK_FAIL=CALL:N:E    the N-th call of a function (from 1) fails with error E; a capture with a failed call
+//                                 ends with 901 and without a graph, as with the real driver
+//   PRESTOW_MOCK_CALLS=FILE       the number of calls of each function, written at exit
+//   PRESTOW_MOCK_VERSION=12040    the driver's version (default 13000)
+//   PRESTOW_MOCK_ALLOCATE=BYTES   each launch of a graph allocates and frees this size
+//   PRESTOW_MOCK_DEVICES=2        the number of GPUs, which share everything except their contexts; the trace then has each
+//                                 change of a thread's current context
+//   PRESTOW_MOCK_MEMORY=BYTES     the GPU's memory (default 1 GiB)
+//   PRESTOW_MOCK_EARLY=1          waits for events return at once, as if the caller had forgotten them
 //
-// A failure that a context does not survive (a kernel's, the memory's, the bus's) is from then on what all of its calls answer.
+// After a failure that corrupts the context (of a kernel, of memory, of the bus), all its calls return that error.
 //
-// Its clock, which events read, goes on by a quarter of a millisecond with each kernel and each work of a library.
+// The clock of events advances by a quarter of a millisecond with each kernel and each library call.
 //
-// Addresses in the trace count from the beginning of their allocation. What is not given back when the process ends is
-// told in the trace, a line `leaked ...` each.
+// Addresses in the trace are relative to their allocation. At exit, each object that was not freed is a line `leaked ...`.
 
 #include "shim.h"
 
@@ -37,23 +37,23 @@ namespace {
 
 enum : int { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 
-/// Runs a kernel of a module's own.
+/// Runs a kernel of a module.
 using Run = void (*)(const Kernel*, const unsigned*, const unsigned*, void**);
 
-/// A module, or none but the driver's own kernels.
+/// A loaded module. Without a library it has the kernels of `KERNELS`.
 struct Module {
     void* library;
     const Kernel* kernels;
     Run run;
 };
 
-/// A kernel, and who runs it: the driver's shim where nobody else does.
+/// A kernel, and the function that runs it; null for the kernels of `KERNELS`.
 struct Function {
     const Kernel* kernel;
     Run run;
 };
 
-/// A shared library in memory, or none where that is something else.
+/// Loads a shared library from memory. Null if the bytes are something else.
 Module loaded(const void* image) {
     Elf64_Ehdr head, own;
     if (std::memcmp(image, ELFMAG, SELFMAG)) return {};
@@ -62,9 +62,9 @@ Module loaded(const void* image) {
     const bool read = self && std::fread(&own, sizeof own, 1, self) == 1;
     if (self) std::fclose(self);
     if (!read || head.e_machine != own.e_machine) return {};
-    // A linker puts the table of sections at the end.
+    // The size follows from the section table, which linkers put at the end.
     const size_t size = head.e_shoff + size_t(head.e_shentsize) * head.e_shnum;
-    // A name of its own: whoever opens one that is there gets that.
+    // `dlopen` returns the loaded library for a known name, so each one needs its own.
     char path[] = "/tmp/prestow-module-XXXXXX";
     const int file = mkstemp(path);
     void* library = nullptr;
@@ -76,14 +76,14 @@ Module loaded(const void* image) {
 }
 
 struct Launch {
-    /// None for a library's work.
+    /// Null for library calls.
     const Kernel* kernel;
     unsigned grid[3], block[3];
     std::vector<void*> arguments;
     const char* library = nullptr;
     void (*work)(void*) = nullptr;
     void* context = nullptr;
-    /// None for a kernel of the driver's.
+    /// Null for kernels of `KERNELS`.
     Run run = nullptr;
 };
 
@@ -94,25 +94,24 @@ struct Graph {
 struct Event {
     bool has_clock, recorded, reached;
     float ms;
-    /// Copies that were begun before it.
+    /// The number of copies that were started before it.
     size_t copies;
 };
 
-/// A copy that was begun on a stream. It is done as late as it may be: when the host waits for the stream, or something is
-/// launched behind it.
+/// An asynchronous copy. It is executed as late as possible: when the host waits for the stream, or at the next launch.
 struct Copy {
     char* to;
     const char* from;
     size_t size;
-    /// What was there when it was begun: of pinned memory, which may not change until it is done, to compare; of other memory
-    /// of the host's, which the driver has read by then, to copy. Nothing where it goes to the host.
+    /// The source's bytes at the start. Pinned memory must not change before the copy is executed, so it is compared with them;
+    /// from pageable memory the driver has read them already, so they are copied. Empty for copies to the host.
     std::string bytes;
     bool is_pinned, to_host;
 };
 
 const char* variable(const char* name) { return std::getenv(name); }
 
-/// A context for each device; those of this thread.
+/// The addresses of the devices' contexts, and this thread's current context.
 char contexts[16];
 thread_local void* current = nullptr;
 
@@ -126,19 +125,19 @@ struct Driver {
     std::deque<Function> functions;
     size_t used = 0;
     float clock_ms = 0;
-    /// Recorded, and not waited for.
+    /// Recorded events that no wait has reached.
     std::vector<Event*> ahead;
     std::map<const char*, size_t> pinned;
     std::vector<Copy> begun;
     size_t copied = 0;
-    /// Copies of the default stream, for which streams that were made non-blocking do not wait.
+    /// Copies of the default stream. Non-blocking streams do not wait for them.
     std::vector<Copy> by_default;
     Graph* recording = nullptr;
-    /// A call failed since the record began, which is none any more.
+    /// A call failed during the capture, which is thereby invalid.
     bool invalidated = false;
-    /// What the context did not survive.
+    /// The error that corrupted the context.
     int lost = SUCCESS;
-    /// Who is told of memory that is allocated (1) or released (2).
+    /// Observer of allocations (1) and releases (2).
     void (*observer)(int, uint64_t, size_t) = nullptr;
 
     ~Driver() {
@@ -160,7 +159,7 @@ struct Driver {
         std::fflush(trace);
     }
 
-    /// What a call of this name answers before it does anything.
+    /// Begins a call: counts it and returns an injected failure.
     int enter(const char* name) {
         const int number = ++calls[name];
         const char* fail = variable("PRESTOW_MOCK_FAIL");
@@ -171,21 +170,21 @@ struct Driver {
             invalidated = recording;
             static const std::set<int> deadly = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 911};
             if (deadly.count(error)) lost = error;
-            // Whoever was to get bytes may be gone.
+            // Destinations of pending copies may be freed already.
             for (Copy& copy : begun) copy.size = copy.to_host ? 0 : copy.size;
             return error;
         }
-        // What waits, loads or gives memory cannot be done while there is a record, and ends it.
+        // Calls that wait, load or allocate are invalid during a capture, and invalidate it.
         static const std::set<std::string> unsupported = {"cuStreamSynchronize", "cuEventSynchronize", "cuMemAlloc_v2", "cuMemHostAlloc", "cuModuleLoadData", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2"};
         if (recording && unsupported.count(name)) return invalidated = true, say("%s in a record", name), CAPTURE_UNSUPPORTED;
         const auto begins = [name](const char* word) { return !std::strncmp(name, word, std::strlen(word)); };
-        // What asks the driver and no context goes on to work.
+        // Queries that need no context keep working.
         return begins("cuInit") || begins("cuDriver") || begins("cuDevice") || begins("cuCtx") ? SUCCESS : lost;
     }
 
     size_t memory() { return variable("PRESTOW_MOCK_MEMORY") ? std::strtoull(variable("PRESTOW_MOCK_MEMORY"), nullptr, 10) : 1ull << 30; }
 
-    /// The allocation that an address lies in, or none.
+    /// The allocation with a range, or `end()`.
     std::map<uint64_t, size_t>::iterator allocation(uint64_t address, size_t size) {
         auto after = allocations.upper_bound(address);
         if (after == allocations.begin()) return allocations.end();
@@ -199,12 +198,12 @@ struct Driver {
         std::memcpy(own.to, own.is_pinned || own.to_host ? own.from : own.bytes.data(), own.size);
     }
 
-    /// Does what was begun, up to a copy.
+    /// Executes pending copies up to a given one.
     void copy(size_t end) {
         for (; copied < end; copied++) copy(begun[copied]);
     }
 
-    /// What comes next on a stream is done behind these.
+    /// Executes the copies that the next operation on a stream must wait for.
     void settle(const void* stream) {
         if (stream != non_blocking()) finish_default();
         copy(begun.size());
@@ -215,10 +214,10 @@ struct Driver {
         by_default.clear();
     }
 
-    /// All streams that were made so. The others are what they are given as, and wait for the default stream.
+    /// The handle of all non-blocking streams. Other streams wait for the default stream.
     void* non_blocking() { return &by_default; }
 
-    /// A host has waited for the stream up to an event, or for all of it.
+    /// The host waits for the stream, up to an event or completely.
     void reach(const Event* last) {
         copy(last ? last->copies : begun.size());
         size_t count = 0;
@@ -285,7 +284,7 @@ int cuInit(unsigned) {
     ENTER("cuInit");
     return SUCCESS;
 }
-// NVRTC asks a driver that it finds for a table of functions: here is one without any, its own size alone.
+// NVRTC queries the driver for a table of functions. This one is empty except for its size.
 int cuGetExportTable(const void** table, const void*) {
     static const size_t empty[1] = {sizeof empty};
     return *table = empty, SUCCESS;
@@ -314,7 +313,7 @@ int cuDeviceGetPCIBusId(char* text, int size, int) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     ENTER("cuDeviceGetAttribute");
-    // By the numbers of `CUdevice_attribute`: what an H200 says of itself, as far as somebody asks.
+    // Properties of an H200, by `CUdevice_attribute`, as far as they are queried.
     static const std::map<int, int> values = {
         {1, 1024},  {2, 1024},     {3, 1024},     {4, 64},     {5, 2147483647}, {6, 65535},    {7, 65535}, {8, 49152},
         {10, 32},   {12, 65536},   {13, 1980000}, {16, 132},   {34, 1},         {36, 3201000}, {38, 62914560},
@@ -350,7 +349,7 @@ int cuStreamCreate(void** stream, unsigned flags) {
     driver().alive["stream"]++;
     return *stream = flags & 1 ? driver().non_blocking() : &driver(), SUCCESS;
 }
-// These two are for programs that use cust.
+// The next two functions are for programs that use cust.
 int cuStreamCreateWithPriority(void** stream, unsigned flags, int) { return cuStreamCreate(stream, flags); }
 int cuDevicePrimaryCtxSetFlags_v2(int, unsigned) { return SUCCESS; }
 int cuStreamDestroy_v2(void*) {
@@ -407,7 +406,7 @@ int cuMemAlloc_v2(uint64_t* address, size_t size) {
     if (driver().memory() - driver().used < size) return OUT_OF_MEMORY;
     void* memory = nullptr;
     if (posix_memalign(&memory, 256, size)) return OUT_OF_MEMORY;
-    // Whoever reads before anybody wrote reads no numbers.
+    // Uninitialized memory reads as NaN.
     std::memset(memory, 0xff, size);
     *address = reinterpret_cast<uint64_t>(memory);
     driver().allocations[*address] = size;
@@ -438,7 +437,7 @@ int cuMemHostAlloc(void** memory, size_t size, unsigned) {
 int cuMemFreeHost(void* memory) {
     if (!driver().pinned.erase(static_cast<char*>(memory))) return INVALID_VALUE;
     driver().alive["pinned"]--;
-    // Whoever gives back what is still read has lost the bytes. What is lost reads no more.
+    // Pinned memory that is freed too early loses its bytes. A corrupted context reads no more.
     if (!driver().lost && driver().copied < driver().begun.size()) driver().say("unpin while it is read");
     driver().copied = driver().begun.size();
     driver().say("unpin");
@@ -451,7 +450,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* memory, size_t size, void* str
     const char* from = static_cast<const char*>(memory);
     auto after = driver().pinned.upper_bound(from);
     if (after == driver().pinned.begin() || std::prev(after)->first + std::prev(after)->second < from + size) {
-        // Other memory of the host's was read when this returns, and no more is done.
+        // Pageable memory is read before this returns.
         driver().begun.push_back({reinterpret_cast<char*>(to), nullptr, size, std::string(from, size), false, false});
         driver().say("write %zu at %llu", size, static_cast<unsigned long long>(to - found->first));
         return SUCCESS;
@@ -469,8 +468,8 @@ int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t size, void* stream) {
     driver().say("read %zu at %llu", size, static_cast<unsigned long long>(from - found->first));
     return SUCCESS;
 }
-// Copies without a stream are in the default one. Bytes of the host's were read when a copy returns, and have come when the
-// next one is begun.
+// Copies without a stream use the default stream. The host's bytes are read before a copy returns, and arrive before the next
+// copy starts.
 int cuMemcpyHtoD_v2(uint64_t to, const void* memory, size_t size) {
     ENTER("cuMemcpyHtoD_v2");
     if (driver().allocation(to, size) == driver().allocations.end()) return INVALID_VALUE;
@@ -507,7 +506,7 @@ int cuModuleUnload(void* handle) {
 }
 int cuModuleGetFunction(void** function, void* handle, const char* name) {
     ENTER("cuModuleGetFunction");
-    // A function is as long there as the driver, as nobody gives one back.
+    // Functions are never freed.
     const auto found = [&](const Kernel& kernel, Run run) { return *function = &driver().functions.emplace_back(Function{&kernel, run}), SUCCESS; };
     const Module& module = *static_cast<Module*>(handle);
     for (const Kernel* kernel = module.kernels; kernel && kernel->name; kernel++) {
@@ -521,7 +520,7 @@ int cuModuleGetFunction(void** function, void* handle, const char* name) {
 int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, void* stream,
                    void** arguments, void**) {
     ENTER("cuLaunchKernel");
-    // What `cuDeviceGetAttribute` says.
+    // As in `cuDeviceGetAttribute`.
     const bool is_empty = !gx || !gy || !gz || !bx || !by || !bz;
     if (is_empty || 0x7fffffff < gx || 65535 < gy || 65535 < gz || 1024 < bx || 1024 < by || 64 < bz || 1024 < bx * by * bz) return INVALID_VALUE;
     const auto [kernel, run] = *static_cast<const Function*>(function);
@@ -529,21 +528,21 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
     for (int at = 0; at < kernel->parameters; at++) launch.arguments.push_back(*static_cast<void**>(arguments[at]));
     return driver().add(launch, stream);
 }
-// For libraries on this driver (`mock_cudnn.cpp`, `mock_cublaslt.cpp`, `mock_nvml.cpp`): work of theirs on the stream, and the addresses that it is about.
+// For the mocks of libraries (`cudnn.cpp`, `cublaslt.cpp`, `nvml.cpp`): their calls on the stream, with the operands' addresses.
 int mockEnqueue(const char* library, void (*work)(void*), void* context, void** addresses, size_t count) {
     Launch launch = {nullptr, {}, {}, std::vector<void*>(addresses, addresses + count), library, work, context};
     return driver().add(launch, driver().non_blocking());
 }
-// Milliseconds that they take of its clock.
+// Advances the clock by milliseconds.
 void mockPass(float ms) { driver().clock_ms += ms; }
-// What they load when they are first asked for something. Whether it can be loaded now.
+// Lazy loading by a library. Returns whether loading is possible now.
 bool mockLoad(const char* library) {
     if (driver().recording) driver().invalidated = true, driver().say("%s loads in a record", library);
     return !driver().recording;
 }
-// And objects of theirs, of which none may be left.
+// Objects of a library, which must all be freed.
 void mockAlive(const char* what, int change) { driver().alive[what] += change; }
-// For one that looks on (`mock_cupti.cpp`).
+// For the observer of allocations (`cupti.cpp`).
 void mockObserve(void (*observer)(int, uint64_t, size_t)) { driver().observer = observer; }
 int cuStreamBeginCapture_v2(void*, int) {
     ENTER("cuStreamBeginCapture_v2");
@@ -557,7 +556,7 @@ int cuStreamEndCapture(void*, void** graph) {
     const int error = told ? told : driver().invalidated ? CAPTURE_INVALIDATED : SUCCESS;
     driver().recording = nullptr;
     if (error) {
-        // A record that failed is the driver's to take back.
+        // The driver frees an invalid capture.
         delete static_cast<Graph*>(*graph);
         return *graph = nullptr, error;
     }

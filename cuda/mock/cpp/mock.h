@@ -1,4 +1,4 @@
-// What the mocks of libraries beside the driver share: how they are told what to be, and when to fail.
+// Shared by the mocks of libraries: configuration and failures by environment variables.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace {
 
 const char* variable(const char* name) { return std::getenv(name); }
 
-/// Counts a call of a function; the status that `PRESTOW_MOCK_FAIL` says of it, or 0.
+/// Counts a call of a function. Returns the status that `PRESTOW_MOCK_FAIL` gives it, or 0.
 int told(const char* name) {
     static std::map<std::string, int> calls;
     static std::mutex alone;
@@ -26,14 +26,14 @@ int told(const char* name) {
     return fail && std::sscanf(fail, "%63[^:]:%d:%d", wanted, &at, &error) == 3 && wanted == std::string(name) && at == number ? error : 0;
 }
 
-/// A function of the driver's mock, if that is there.
+/// A function of the driver's mock, or null if the mock is not loaded.
 template <class F>
 F driver(const char* name) {
     static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
 }
 
-/// What a library has to load before something of its own is done first. Whether that could be loaded.
+/// Lazy loading: reports to the driver's mock that a library loads code. Returns whether it may.
 [[maybe_unused]] bool loaded(const char* library, bool& is_loaded) {
     auto load = driver<bool (*)(const char*)>("mockLoad");
     return is_loaded = is_loaded || (load && load(library));
@@ -41,6 +41,6 @@ F driver(const char* name) {
 
 }  // namespace
 
-/// Each mock says with `enter` what a call begins with.
+/// Begins a call. Each mock defines `enter`.
 #define ENTER(name) \
     if (int error = enter(name)) return error

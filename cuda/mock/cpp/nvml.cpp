@@ -1,12 +1,11 @@
-// An NVML without a GPU, `libnvidia-ml.so.1`, beside `mock.cpp`'s driver. Built as a shared library of its own. For tests of
-// whatever asks who holds a GPU's memory.
+// Mock of NVML, `libnvidia-ml.so.1`, for the GPU of the driver's mock.
 //
-//   PRESTOW_MOCK_FAIL=CALL:N:E               the N-th call of a function (from 1 on) fails with status E
-//   PRESTOW_MOCK_NVML=self:BYTES,4711:-1     the processes that there are, of which `self` is this one; -1: it is not told how
-//                                            much they hold. If not said: this one, with what the driver's mock gave it and
-//                                            300 MiB for a context
+//   PRESTOW_MOCK_FAIL=CALL:N:E               the N-th call of a function (from 1) fails with status E
+//   PRESTOW_MOCK_NVML=self:BYTES,4711:-1     processes and their memory; `self` is this process, -1 is unavailable memory.
+//                                            Default: this process, with its allocations from the driver's mock and 300 MiB
+//                                            for a context
 //
-// A list that is too short for them is refused, as the header says.
+// A process list that is too short is refused, as in the header.
 
 #include <unistd.h>
 
@@ -43,7 +42,7 @@ int enter(const char* name) {
     return users == 0 && std::string(name) != "nvmlInit_v2" ? UNINITIALIZED : SUCCESS;
 }
 
-/// What the driver's mock has, and what it gave.
+/// Total and allocated memory of the driver's mock.
 void figures(uint64_t& total, uint64_t& given) {
     size_t free = 0, all = 0;
     if (auto info = driver<int (*)(size_t*, size_t*)>("cuMemGetInfo_v2")) info(&free, &all);

@@ -1,12 +1,11 @@
-// A compiler that compiles nothing, `libnvrtc.so.13`: what it gives is not machine code. Or one that compiles for this
-// processor, with the shim: what it gives is a shared library that the driver without a GPU (`mock.cpp`) loads. Built as a
-// shared library of its own. For tests of whatever asks NVIDIA's compiler, where that is not there.
+// Mock of NVRTC, `libnvrtc.so.13`. By default its result is a placeholder for machine code. With the shim it compiles for this
+// processor, to a shared library that the driver's mock loads.
 //
-//   PRESTOW_MOCK_NVRTC_SHIM=FOLDER      it compiles, by `c++`; FOLDER has `shim.h`
-//   PRESTOW_MOCK_NVRTC_REPLACE=A=>B     each A in a source is B
-//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1 on) fails with error E
-//   PRESTOW_MOCK_NVRTC_VERSION=1108     its version (1300 if not said)
-//   PRESTOW_MOCK_NVRTC_ARCHS=80,90      the architectures that it knows (80, 90, 100 and 120 if not said)
+//   PRESTOW_MOCK_NVRTC_SHIM=FOLDER      compiles with the C++ compiler; FOLDER has `shim.h`
+//   PRESTOW_MOCK_NVRTC_REPLACE=A=>B     replaces A by B in sources
+//   PRESTOW_MOCK_FAIL=CALL:N:E          the N-th call of a function (from 1) fails with error E
+//   PRESTOW_MOCK_NVRTC_VERSION=1108     the version (default 1300)
+//   PRESTOW_MOCK_NVRTC_ARCHS=80,90      the supported architectures (default 80, 90, 100, 120)
 
 #include <cstring>
 #include <fstream>
@@ -39,7 +38,7 @@ std::string read(const std::string& path) {
     return text.str();
 }
 
-/// The table of a source's functions, as `Source::for_shim` of the compiler writes it, by their heads.
+/// The table of a source's kernels, as `Source::for_shim` writes it, from their declarations.
 std::string table(const std::string& source) {
     const std::string head = "extern \"C\" __global__ void __launch_bounds__(";
     std::string rows;
@@ -60,7 +59,7 @@ std::string table(const std::string& source) {
     return rows;
 }
 
-/// What `mock.cpp` asks a library for: its functions, and to run one.
+/// The interface of a compiled library to the driver's mock: its kernels, and a function that runs one.
 constexpr char CALLS[] = R"(
 struct Kernel {
     const char* name;
@@ -86,7 +85,7 @@ void replace(std::string& text, const std::string& from, const std::string& to) 
     for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
 }
 
-/// Compiles for this processor; the status.
+/// Compiles for this processor. Returns NVRTC's status.
 int build(Program& program, const char* shim) {
     if (const char* said = variable("PRESTOW_MOCK_NVRTC_REPLACE")) {
         const std::string words = said;

@@ -1,13 +1,13 @@
-// Runs emitted kernels on a processor: `shim < JOB > RESULTS`. A job is a list of runs; all numbers are 64-bit, little-endian.
+// Runs emitted kernels on a processor: `shim < JOB > RESULTS`. A job is a list of runs. All numbers are 64-bit little-endian;
+// each list begins with its length.
 //
-//   runs; of each
-//     blocks of memory; of each its size and its bytes
-//     launches; of each the kernel's number, grid, block, pointers; of each pointer its block and its offset, or for a number
-//       all ones and the number
-//     results; of each its block, offset and size
+//   runs, each:
+//     blocks of memory, each: size, bytes
+//     launches, each: kernel index, grid, block, arguments; an argument is a memory block and an offset, or all ones and a value
+//     results, each: memory block, offset, size
 //
-// Each block of memory is an allocation of its own, so that the sanitizers see whoever leaves it. Results go to the output,
-// one behind the other.
+// Each block of memory is an allocation of its own, so that the sanitizers report accesses outside of it. Results are written
+// to standard output, concatenated.
 
 #include "shim.h"
 

@@ -1,8 +1,8 @@
-// CUDA's words for a C++ compiler, so that emitted kernels run on a processor without a GPU, under its sanitizers.
+// The shim: CUDA's keywords and intrinsics in C++, so that emitted kernels run on a processor under its sanitizers.
 //
-// A thread of a block is a fiber; blocks run one after the other. A fiber runs until it meets others: at `__syncthreads`
-// all of its block, at a shuffle, or where tensor cores multiply, those of its warp. Whoever waits for one that has ended, or at another place than the
-// others, would hang a GPU or give nonsense there: here the program says so and stops.
+// Each thread of a block is a fiber; blocks run one after the other. A fiber runs until it synchronizes: with its block at
+// `__syncthreads`, with its warp at a shuffle or a tensor-core operation. If a fiber waits for one that has ended, or at
+// another place than the others, a GPU would hang or give undefined results; the shim reports it and stops.
 
 #pragma once
 #define PRESTOW_SHIM
@@ -40,7 +40,7 @@ inline int __float_as_int(float number) {
     std::memcpy(&bits, &number, sizeof bits);
     return bits;
 }
-/// By IEEE 754's binary16: one bit, five of exponent, ten.
+/// IEEE 754 binary16: 1 sign bit, 5 exponent bits, 10 fraction bits.
 inline float float_of_f16(unsigned short bits) {
     const int exponent = bits >> 10 & 31, rest = bits & 1023;
     const float size = exponent == 31 ? (rest ? NAN : INFINITY) : exponent ? std::ldexp(1024.0f + rest, exponent - 25) : std::ldexp(float(rest), -24);
@@ -50,18 +50,18 @@ inline unsigned short f16_of_float(float number) {
     const unsigned short sign = std::signbit(number) ? 0x8000 : 0;
     const float size = std::fabs(number);
     if (size != size) return 0x7fff;
-    // From here on it is nearer to what comes behind the largest one.
+    // Values from here on round to infinity.
     if (65520.0f <= size) return sign | 0x7c00;
     int exponent = 0;
     if (size != 0) std::frexp(size, &exponent);
     else return sign;
-    // Numbers of one exponent lie at one distance, and those below the least exponent as well.
+    // Spacing is constant within one exponent, and in the subnormal range.
     const int last = (exponent < -13 ? -13 : exponent) - 11;
     const unsigned short steps = (unsigned short)std::rint(std::ldexp(size, -last));
     return sign | (unsigned short)(((last + 24) << 10) + steps);
 }
 
-/// To eleven bits, as `cvt.rna.tf32.f32` rounds: to the nearest, and of two to the one farther from zero.
+/// Rounds to eleven bits like `cvt.rna.tf32.f32`: to nearest, ties away from zero.
 inline unsigned tf32_of_float(float number) {
     const unsigned bits = unsigned(__float_as_int(number));
     const bool finite = (bits >> 23 & 255) != 255;
@@ -72,15 +72,15 @@ namespace shim {
 
 enum class State { Ready, AtBarrier, InWarp, Done };
 
-/// What a fiber gives the others of its warp. It has two of them in turn: who gives a new one has met all that have read the
-/// one before the last.
+/// Values that a fiber exchanges with its warp. Two buffers alternate: before one is reused, a synchronization has followed
+/// every read of it.
 struct Given {
     double number;
     unsigned a[4], b[2];
     const unsigned* line;
 };
 
-/// A copy that nobody has waited for.
+/// A pending `cp.async`.
 struct Copy {
     char* to;
     int size;
@@ -93,7 +93,7 @@ struct Fiber {
     int place;
     Given given[2];
     int turn;
-    /// The last group is the one that is not ended.
+    /// Groups of copies; the last one is still open.
     std::vector<std::vector<Copy>> copies;
 
     Given& give() { return given[turn ^= 1]; }
@@ -121,7 +121,8 @@ inline void wait(State state, int place) {
     swapcontext(&fibers[current].context, &scheduler);
 }
 
-/// Runs fibers until all of a range are done or wait as `state` says; whether some do.
+/// Checks a synchronization: returns whether fibers of a range wait in `state`, and stops if they wait at different places or
+/// for a fiber that has ended.
 inline bool settle(unsigned first, unsigned end, State state) {
     bool waits = false;
     int place = 0;
@@ -137,7 +138,7 @@ inline bool settle(unsigned first, unsigned end, State state) {
     return waits;
 }
 
-/// Runs the fibers of a warp until all of them are done or wait for the block.
+/// Runs the fibers of a warp until all have ended or wait for the block.
 inline void run_warp(unsigned first, unsigned end) {
     for (bool released = true; released;) {
         bool whole = true;
@@ -165,8 +166,8 @@ inline void run_block(unsigned threads) {
         fiber.copies.assign(1, {});
         makecontext(&fiber.context, body, 0);
     }
-    // Each warp runs as far as it can before the next one begins, the first or the last one before the others in turn: who
-    // reads without a barrier what others write reads it before they do.
+    // Each warp runs as far as possible before the next one starts. The order of warps alternates, so that a read without a
+    // barrier happens before the write at least once, and gives a wrong result.
     const unsigned warps = (threads + 31) / 32;
     for (bool forward = true;; forward = !forward) {
         for (unsigned ix = 0; ix < warps; ix++) {
@@ -181,7 +182,7 @@ inline void run_block(unsigned threads) {
     }
 }
 
-/// Runs a kernel for a grid.
+/// Runs a kernel on a grid.
 inline void launch(const unsigned grid[3], const unsigned block[3], std::function<void()> call) {
     const unsigned threads = block[0] * block[1] * block[2];
     fibers.resize(threads);
@@ -213,7 +214,7 @@ T shuffle_at(unsigned mask, T own, int lanes, int line) {
 }
 #define __shfl_xor_sync(mask, own, lanes) shuffle_at(mask, own, lanes, __LINE__)
 
-/// What tensor cores compute for a warp (`cuda/tensor.cu`), lane by lane. A word has `TERMS` terms, and `number` widens one.
+/// A warp's tensor-core product (`tensor.cu`), lane by lane. A word has `TERMS` elements, and `number` widens one to f32.
 template <int TERMS, class Number>
 void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     const unsigned self = shim::current, first = self / 32 * 32, group = self % 32 / 4, pair = self % 4;
@@ -225,7 +226,7 @@ void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], c
     for (int ix = 0; ix < 4; ix++) {
         const unsigned row = group + ix / 2 * 8, column = pair * 2 + ix % 2;
         for (unsigned word = 0; word < 8; word++) {
-            // A lane has a word of a row and of the row eight below it, and the same four words on.
+            // A lane holds a word of row `r`, of row `r + 8`, and the words four columns further of both.
             const unsigned left = shim::fibers[first + row % 8 * 4 + word % 4].given[turn].a[row / 8 + word / 4 * 2];
             const unsigned right = shim::fibers[first + column * 4 + word % 4].given[turn].b[word / 4];
             for (unsigned term = 0; term < TERMS; term++) {
@@ -236,8 +237,8 @@ void multiply_tile_at(Number number, float (&sums)[4], const unsigned (&a)[4], c
     }
 }
 
-/// `cp.async`: the bytes are read at once and written when their group is waited for. Until then nobody knows what is there:
-/// here no numbers.
+/// `cp.async`: the bytes are read at once and written at the wait for their group. Until then the destination is undefined: NaN
+/// here.
 template <int BYTES>
 void copy_later(void* to, const void* from, bool inside) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "there are no other copies");
@@ -254,14 +255,14 @@ inline void end_group() { shim::fibers[shim::current].copies.emplace_back(); }
 template <int LEFT>
 void wait_for_groups() {
     auto& copies = shim::fibers[shim::current].copies;
-    // The last one is not ended.
+    // The last group is still open.
     while (LEFT + 1 < int(copies.size())) {
         for (const shim::Copy& copy : copies.front()) std::memcpy(copy.to, copy.bytes, copy.size);
         copies.erase(copies.begin());
     }
 }
 
-/// `ldmatrix`: the lines that the lanes of a warp say, eight a matrix. `item` gives what becomes a lane's own of a matrix.
+/// `ldmatrix`: each lane gives the address of a line, eight lines per matrix. `item` selects a lane's word of a matrix.
 template <class Item>
 void load_matrices_at(unsigned (&to)[4], const unsigned* line, int place, Item item) {
     const unsigned self = shim::current, first = self / 32 * 32;
@@ -277,7 +278,7 @@ void load_matrices_at(unsigned (&to)[4], const unsigned* line, int place, Item i
             if (at % 16) shim::stop("reads a line that does not lie at a multiple of 16 bytes");
             banks |= 1u << at / 16 % 8;
         }
-        // That would be right and slow.
+        // Bank conflicts would be correct but slow.
         if (banks != 255) shim::stop("reads lines that meet in banks of shared memory");
         to[matrix] = item(lines, self % 32);
     }

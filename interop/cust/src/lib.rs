@@ -15,7 +15,7 @@ use std::sync::Arc;
 use cust::device::Device;
 use cust::memory::{DeviceCopy, DeviceSlice};
 use cust::stream::Stream;
-use runtime::{CudaDevice, ImageFile, OtherMemory, OtherStream, Places, StreamSession};
+use runtime::{CudaDevice, ExternalBuffer, ExternalStream, ImageFile, LibraryPaths, StreamSession};
 use types::DType;
 
 /// What does not work.
@@ -66,7 +66,7 @@ pub struct Output<'a>(Slice<'a>);
 #[derive(Clone, Copy)]
 struct Slice<'a> {
     dtype: DType,
-    memory: OtherMemory,
+    memory: ExternalBuffer,
     _of: std::marker::PhantomData<&'a ()>,
 }
 
@@ -74,7 +74,7 @@ impl Slice<'_> {
     fn new<T: Element>(slice: &DeviceSlice<T>) -> Slice<'_> {
         // SAFETY: the slice is the device's memory and borrowed. That it stays so until the GPU is done is what `enqueue`
         // asks of its callers, and what `run` waits for.
-        let memory = unsafe { OtherMemory::new(slice.as_device_ptr().as_raw(), slice.len() * size_of::<T>()) };
+        let memory = unsafe { ExternalBuffer::new(slice.as_device_ptr().as_raw(), slice.len() * size_of::<T>()) };
         Slice { dtype: T::DTYPE, memory, _of: std::marker::PhantomData }
     }
 }
@@ -100,7 +100,7 @@ impl Model {
     ///
     /// # Errors
     /// A file without a model, or one that does not open on the device.
-    pub fn open(executable: &Path, device: Device, places: Places) -> Result<Model, Error> {
+    pub fn open(executable: &Path, device: Device, places: LibraryPaths) -> Result<Model, Error> {
         let image = ImageFile::open(executable)?;
         // The driver's handle of a device is its number.
         let gpu = CudaDevice { ordinal: usize::try_from(device.as_raw()).unwrap_or_default(), places };
@@ -148,9 +148,9 @@ impl Model {
                 return Err(Error::Elements { name: port.name.clone(), want: port.dtype, got: slice.dtype });
             }
         }
-        let memory = |slices: Vec<Slice>| slices.iter().map(|slice| slice.memory).collect::<Vec<OtherMemory>>();
+        let memory = |slices: Vec<Slice>| slices.iter().map(|slice| slice.memory).collect::<Vec<ExternalBuffer>>();
         // SAFETY: cust's contexts are primary ones, and so the stream's is; the rest is the caller's promise.
-        let stream = unsafe { OtherStream::new(stream.as_inner().cast()) };
+        let stream = unsafe { ExternalStream::new(stream.as_inner().cast()) };
         Ok(self.0.enqueue(stream, &memory(given), &memory(wanted))?)
     }
 }

@@ -10,7 +10,7 @@ use cases::judge::{Allowed, Verdict, inputs};
 use cases::products::{copied, large};
 use compiler::{Compiled, Model, compile};
 use cuda::nvrtc::Compiler;
-use cuda::{Launch, Places, Work};
+use cuda::{Launch, LibraryPaths, StepCode};
 use ir::{Graph, Op, ValueId, evaluate};
 use lower::cuda::{CudaTarget, Source, assemble};
 use plan::{Operand, Place, Plan, Port};
@@ -48,8 +48,8 @@ fn compiled_for(graph: Graph, target: &CudaTarget) -> Result<(Graph, Compiled), 
 
 /// What a step of ours launches.
 pub(crate) fn launch(code: &[u8]) -> Launch {
-    match Work::from_code(code) {
-        Some(Work::Launch(launch)) => launch,
+    match StepCode::from_code(code) {
+        Some(StepCode::Launch(launch)) => launch,
         other => panic!("not a launch: {other:?}"),
     }
 }
@@ -95,20 +95,20 @@ impl Job<'_> {
             self.bytes.extend(block);
         }
         let launches: Vec<Launch> = plan.steps.iter().map(|step| launch(&step.code)).collect();
-        self.number(launches.iter().map(|launch| u64::from(launch.turns.unwrap_or(1))).sum());
-        for (step, Launch { entry, grid, block, turns }) in plan.steps.iter().zip(launches) {
+        self.number(launches.iter().map(|launch| u64::from(launch.repeat.unwrap_or(1))).sum());
+        for (step, Launch { entry, grid, block, repeat }) in plan.steps.iter().zip(launches) {
             let number = self.source.entries.iter().position(|other| other.name == entry);
             let operands = || step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
-            for turn in 0..turns.unwrap_or(1) {
+            for turn in 0..repeat.unwrap_or(1) {
                 self.number(number.expect("the source has it") as u64);
                 grid.iter().chain(&block).for_each(|&extent| self.number(u64::from(extent)));
-                self.number((operands().count() + usize::from(turns.is_some())) as u64);
+                self.number((operands().count() + usize::from(repeat.is_some())) as u64);
                 for operand in operands() {
                     let [block, start, _] = range(plan, operand);
                     self.number(block);
                     self.number(start);
                 }
-                if turns.is_some() {
+                if repeat.is_some() {
                     self.number(u64::MAX);
                     self.number(u64::from(turn));
                 }
@@ -399,7 +399,7 @@ fn halves_are_rounded_as_they_are_defined() {
 pub(crate) fn compiler(test: &str) -> Option<Compiler> {
     let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
     let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
-    let found = Compiler::find(&Places { packages, ..Places::default() });
+    let found = Compiler::find(&LibraryPaths { packages, ..LibraryPaths::default() });
     if let Err(error) = &found {
         skip(test, &error.to_string());
     }
@@ -459,7 +459,7 @@ pub(crate) fn check_resources(
 
 /// How many blocks of 256 threads a multiprocessor has at once (CUDA C++ Programming Guide, "Technical Specifications per
 /// Compute Capability"): 65536 registers, given out by eight a thread, and shared memory, of which each block takes 1 KiB more.
-fn blocks_at_once(arch: &str, own: &cuda::Resources) -> u32 {
+fn blocks_at_once(arch: &str, own: &cuda::KernelResources) -> u32 {
     let (threads, shared) = match arch {
         "sm_80" => (2048, 164 << 10),
         "sm_120" => (1536, 100 << 10),
@@ -614,10 +614,10 @@ fn kernels_of_every_kind_read_so() {
             let new: Vec<bool> = compiled.plan.steps.iter().map(|step| is_new(&step.kernel)).collect();
             let source = assemble([&mut compiled.plan]);
             for (step, _) in compiled.plan.steps.iter().zip(new).filter(|(_, new)| *new) {
-                let Launch { entry, grid, block, turns } = launch(&step.code);
-                let turns = turns.map(|turns| format!(", {turns} times")).unwrap_or_default();
+                let Launch { entry, grid, block, repeat } = launch(&step.code);
+                let repeat = repeat.map(|repeat| format!(", {repeat} times")).unwrap_or_default();
                 let head = format!(
-                    "// {}, {name}: {} on {grid:?} x {block:?}{turns}",
+                    "// {}, {name}: {} on {grid:?} x {block:?}{repeat}",
                     lower::Target::name(&target),
                     step.label
                 );
@@ -800,13 +800,13 @@ fn terms_of_few_tiles_are_cut_into_parts() {
     ] {
         let mut cut = 0;
         for (which, graph) in &graphs {
-            let (plan, Launch { grid, turns, .. }, workspace) = planned(graph, &numbers);
+            let (plan, Launch { grid, repeat, .. }, workspace) = planned(graph, &numbers);
             assert!(grid.iter().product::<u32>() <= 128, "{which}: {grid:?}");
-            assert_eq!(turns.is_some(), workspace.is_some(), "{which}");
-            if let (Some(turns), Some(workspace)) = (turns, workspace) {
+            assert_eq!(repeat.is_some(), workspace.is_some(), "{which}");
+            if let (Some(repeat), Some(workspace)) = (repeat, workspace) {
                 // A sum for each result and part, of which there are three at least.
                 let sums = 4 * graph.ty(graph.outputs()[1].value).shape.elements() as u64;
-                assert!(turns == 2 && workspace.is_multiple_of(sums) && 3 * sums <= workspace, "{which}");
+                assert!(repeat == 2 && workspace.is_multiple_of(sums) && 3 * sums <= workspace, "{which}");
                 cut += 1;
             }
             // What is wide takes the most, before parts are there.
@@ -832,8 +832,8 @@ fn terms_of_few_tiles_are_cut_into_parts() {
     let weight = graph.add_weight("weight", Tensor::from_fn(types::Shape::from([1000, 70]), |_| 0.5f32));
     let y = graph.add1(ir::ops::MatMul::default().into(), &[x, weight], types::Scope::new("alone"));
     graph.set_outputs(vec![("y".into(), y.expect("it is accepted"))]);
-    let (_, Launch { turns, .. }, workspace) = planned(&graph, &target(DType::F32));
-    assert_eq!((turns, workspace), (None, None));
+    let (_, Launch { repeat, .. }, workspace) = planned(&graph, &target(DType::F32));
+    assert_eq!((repeat, workspace), (None, None));
 }
 
 /// A grid has 65535 blocks along its second and third axis. Convolutions that would take more are computed output by output.

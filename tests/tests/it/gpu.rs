@@ -7,7 +7,7 @@ use std::rc::Rc;
 use cases::judge::{inputs, step};
 use compiler::{Model, Program, compile, write_executable};
 use cuda::cudnn::Planner;
-use cuda::{Facts, HALF, Launch, Math, Places, Work};
+use cuda::{DeviceDescription, Launch, LibraryPaths, MathMode, STAGING_CHUNK_BYTES, StepCode};
 use cuda_mock::{BuildError, Compiler, Library};
 use ir::Graph;
 use ir::ops::Recurrent;
@@ -38,9 +38,9 @@ pub(crate) struct Mocked {
 pub(crate) struct How {
     pub(crate) code: Option<Vec<u8>>,
     /// With the mock of cuDNN.
-    pub(crate) cudnn: Option<Math>,
+    pub(crate) cudnn: Option<MathMode>,
     /// With cuBLASLt, and so much workspace for each product.
-    pub(crate) cublas: Option<(Math, Bytes)>,
+    pub(crate) cublas: Option<(MathMode, Bytes)>,
     pub(crate) dtype: DType,
     /// Emitted kernels round operands for tensor cores.
     pub(crate) rounds: bool,
@@ -67,8 +67,8 @@ impl Mocked {
                 skip(test, NO_COMPILER);
                 return None;
             }
-            let places = Places { folders: vec![folder.clone()], ..Places::default() };
-            let facts = Facts::parse(H200).expect("it is whole");
+            let places = LibraryPaths { folders: vec![folder.clone()], ..LibraryPaths::default() };
+            let facts = DeviceDescription::parse(H200).expect("it is whole");
             let planner = Planner::new(&places, &facts.device, math).expect("it takes the facts");
             target = target.with_cudnn(Rc::new(planner));
         }
@@ -165,7 +165,7 @@ pub(crate) fn without_libraries(program: &Path) -> Command {
 
 /// Whether the system's Python has libraries of NVIDIA's, after saying that what `test` does without any is skipped.
 pub(crate) fn system_has_wheels(test: &str) -> bool {
-    let found = Places::of(|_| None).site.iter().any(|root| root.join("nvidia").is_dir());
+    let found = LibraryPaths::of(|_| None).site.iter().any(|root| root.join("nvidia").is_dir());
     if found {
         skip(test, "the system's Python has libraries of NVIDIA's");
     }
@@ -206,12 +206,12 @@ pub(crate) fn build_cudnn(folder: &Path) -> bool {
 
 /// Planned with cuDNN.
 pub(crate) fn with_cudnn(code: Option<Vec<u8>>) -> How {
-    How { code, cudnn: Some(Math::Strict), ..How::default() }
+    How { code, cudnn: Some(MathMode::Strict), ..How::default() }
 }
 
 /// Constants go through two halves of pinned memory in turn, which is given back before anything else is done.
 fn staged(size: u64, at: u64) -> Vec<String> {
-    let half = HALF as u64;
+    let half = STAGING_CHUNK_BYTES as u64;
     let copy = |part: u64| {
         let start = part * half;
         format!("stage {} from {} at {}", half.min(size - start), part % 2 * half, at + start)
@@ -230,30 +230,31 @@ pub(crate) fn expected_trace(plan: &Plan) -> String {
         Place::Buffer(_) => plan.arena_range(operand).expect("it lies in the arena").start,
         Place::Constant(ix) => (constants_at + plan.constants[ix.0 as usize].offset + operand.offset).0,
     };
-    let works: Vec<Work> = plan.steps.iter().map(|step| Work::from_code(&step.code).expect("it is whole")).collect();
-    let lines_of = |(step, work): (&plan::Step, &Work)| -> Vec<String> {
+    let works: Vec<StepCode> =
+        plan.steps.iter().map(|step| StepCode::from_code(&step.code).expect("it is whole")).collect();
+    let lines_of = |(step, work): (&plan::Step, &StepCode)| -> Vec<String> {
         let operands = step.inputs.iter().chain(&step.outputs).chain(&step.workspace);
         let places: Vec<String> = operands.map(|operand| place(operand).to_string()).collect();
         match work {
-            Work::Launch(Launch { entry, grid: [x, y, z], block, turns }) => {
+            StepCode::Launch(Launch { entry, grid: [x, y, z], block, repeat }) => {
                 let line = format!("{entry} {x} {y} {z} of {} {}", block[0], places.join(" "));
-                match turns {
-                    Some(turns) => (0..*turns).map(|turn| format!("{line} turn {turn}")).collect(),
+                match repeat {
+                    Some(repeat) => (0..*repeat).map(|turn| format!("{line} turn {turn}")).collect(),
                     None => vec![line],
                 }
             }
-            Work::Cudnn(_) => vec![format!("cudnn {}", places.join(" "))],
-            Work::Cublas(_) => vec![format!("cublaslt {}", places.join(" "))],
+            StepCode::Cudnn(_) => vec![format!("cudnn {}", places.join(" "))],
+            StepCode::Cublas(_) => vec![format!("cublaslt {}", places.join(" "))],
         }
     };
     let mut lines = vec![format!("alloc {}", (constants_at + plan.constants_size).0)];
     lines.extend(staged(plan.constants_size.0, constants_at.0));
     // A handle's own memory.
-    let has = |is: fn(&Work) -> bool| works.iter().any(is);
-    lines.extend(has(|work| matches!(work, Work::Cudnn(_))).then(|| format!("alloc {}", 1 << 20)));
-    lines.extend(has(|work| matches!(work, Work::Cublas(_))).then(|| format!("alloc {}", 1 << 16)));
+    let has = |is: fn(&StepCode) -> bool| works.iter().any(is);
+    lines.extend(has(|work| matches!(work, StepCode::Cudnn(_))).then(|| format!("alloc {}", 1 << 20)));
+    lines.extend(has(|work| matches!(work, StepCode::Cublas(_))).then(|| format!("alloc {}", 1 << 16)));
     // Each work of a library once before there is a record.
-    let libraries = plan.steps.iter().zip(&works).filter(|(_, work)| !matches!(work, Work::Launch(_)));
+    let libraries = plan.steps.iter().zip(&works).filter(|(_, work)| !matches!(work, StepCode::Launch(_)));
     lines.extend(libraries.flat_map(lines_of));
     let steps = || plan.steps.iter().zip(&works).flat_map(lines_of);
     lines.push(format!("record of {}", steps().count()));
@@ -338,7 +339,7 @@ fn a_run_asks_the_driver_for_what_was_planned() {
 #[test]
 fn a_run_on_mocks_is_clean_under_sanitizers() {
     let test = "gpu::a_run_on_mocks_is_clean_under_sanitizers";
-    let cublas = Some((Math::Strict, Bytes(4096)));
+    let cublas = Some((MathMode::Strict, Bytes(4096)));
     let cases = [
         ("random", crate::passes_keep::random_graph(3), How::default()),
         ("recurrent", recurrent(), How { dtype: DType::F16, ..How::default() }),
@@ -367,7 +368,7 @@ fn a_run_on_mocks_is_clean_under_sanitizers() {
 fn a_budget_is_kept_on_a_gpu() {
     let test = "gpu::a_budget_is_kept_on_a_gpu";
     let resnet = || network("resnet18", &[1, 3, 32, 32]);
-    let cublas = Some((Math::Strict, Bytes(1 << 16)));
+    let cublas = Some((MathMode::Strict, Bytes(1 << 16)));
     let cases = [
         ("stripes", resnet(), 70, How::default()),
         ("cudnn", resnet(), 70, with_cudnn(Some(b"code".to_vec()))),
@@ -426,7 +427,7 @@ fn what_a_gpu_used_is_what_was_planned() {
     let bench = ["bench", "--warmup", "0", "--iters", "3"];
     let report: serde_json::Value =
         serde_json::from_str(&said(&[&bench[..], &["--json"]].concat())).expect("it is JSON");
-    let launches: u32 = planned.steps.iter().map(|step| crate::cuda::launch(&step.code).turns.unwrap_or(1)).sum();
+    let launches: u32 = planned.steps.iter().map(|step| crate::cuda::launch(&step.code).repeat.unwrap_or(1)).sum();
     let steps = f64::from(launches) * 0.25;
     assert_eq!(["min", "p50", "p99", "mean"].map(|field| report["device_ms"][field].as_f64()), [Some(steps); 4]);
     assert!(report["latency_ms"]["p50"].as_f64().is_some_and(|ms| 0.0 < ms), "{report}");
@@ -502,7 +503,8 @@ fn constants_go_through_pinned_memory() {
     let test = "gpu::constants_go_through_pinned_memory";
     let graph = network("squeezenet1.1", &[1, 3, 32, 32]);
     let Some(mocked) = Mocked::new(test, "gpu-staged", graph, How::default()) else { return };
-    let (size, parts) = (mocked.plan.constants_size.0, mocked.plan.constants_size.0.div_ceil(HALF as u64));
+    let (size, parts) =
+        (mocked.plan.constants_size.0, mocked.plan.constants_size.0.div_ceil(STAGING_CHUNK_BYTES as u64));
     assert!(4 < parts, "each half is filled again: {size}");
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
     let right = |what: &str, variables: &[(&str, &str)]| {
@@ -659,11 +661,11 @@ fn facts_are_recorded_and_compiled_for() {
     assert!(code == Some(0) && said.contains("Mock GPU (sm_90), recorded from the device"), "{said}");
     let recorded = std::fs::read_to_string(&file).expect("it is written");
     assert_eq!(prestow(&["target", "record"], &driver), (Some(0), recorded.clone()));
-    let facts = Facts::parse(&recorded).expect("it is whole");
+    let facts = DeviceDescription::parse(&recorded).expect("it is whole");
     let device = &facts.device;
-    assert_eq!((facts.source, device.multi_processor_count), (cuda::Source::Recorded, 132));
+    assert_eq!((facts.source, device.multi_processor_count), (cuda::DescriptionSource::Recorded, 132));
     assert_eq!((device.total_global_mem, device.max_grid_size), (200_000_000, [2_147_483_647, 65_535, 65_535]));
-    let taken = cuda::Measured { context_bytes: 0, cudnn_bytes: Some(1 << 20), cublas_bytes: Some(1 << 16) };
+    let taken = cuda::MeasuredMemory { context_bytes: 0, cudnn_bytes: Some(1 << 20), cublas_bytes: Some(1 << 16) };
     assert_eq!(facts.measured, Some(taken));
     let versions = ["driver", "cudnn", "cublaslt"].map(|library| &facts.libraries[library][..]);
     assert_eq!(versions, ["13.0", "9.19.0", "13.1.0"]);
@@ -674,7 +676,8 @@ fn facts_are_recorded_and_compiled_for() {
         let (code, said) = prestow(&words, &[driver[0], ("PRESTOW_MOCK_FAIL", &format!("{call}:1:14"))]);
         let note = format!("note: no facts of {name}: {name} failed at its start");
         assert!(code == Some(0) && said.contains(&note), "{call}: {said}");
-        let facts = Facts::parse(&std::fs::read_to_string(&other).expect("it is written")).expect("it is whole");
+        let facts =
+            DeviceDescription::parse(&std::fs::read_to_string(&other).expect("it is written")).expect("it is whole");
         let libraries: Vec<&str> = facts.libraries.keys().map(|name| &name[..]).collect();
         let known = libraries.iter().filter(|name| ["cudnn", "cublaslt"].contains(*name));
         assert_eq!(known.collect::<Vec<_>>(), [&left], "{call}");
@@ -684,7 +687,7 @@ fn facts_are_recorded_and_compiled_for() {
     let (code, said) = prestow(&["target", "forget"], &[]);
     assert!(code == Some(2) && said.contains("'forget'"), "{said}");
 
-    // Facts that are not there, or not whole.
+    // DeviceDescription that are not there, or not whole.
     let out = mocked.folder.join("lenet");
     let compile = |target: &str, more: &[&str]| {
         let words = ["compile", "lenet", "--target", target, "-o", out.to_str().expect("it is text")];

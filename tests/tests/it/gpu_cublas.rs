@@ -2,7 +2,7 @@
 //! a GPU.
 
 use cases::judge::step;
-use cuda::{Math, Work};
+use cuda::{MathMode, StepCode};
 use cuda_mock::Library;
 use ir::Graph;
 use ir::ops::{Epilogue, MatMul};
@@ -20,7 +20,7 @@ use crate::support::{difference, root, skip};
 const WORKSPACE: Bytes = Bytes(4096);
 
 fn with_cublas(dtype: DType) -> How {
-    How { cublas: Some((Math::Strict, WORKSPACE)), dtype, ..How::default() }
+    How { cublas: Some((MathMode::Strict, WORKSPACE)), dtype, ..How::default() }
 }
 
 /// The steps of cuBLASLt's, by name.
@@ -101,7 +101,7 @@ fn a_bias_that_comes_with_the_run_is_not_cublaslts() {
         false => graph.add_input(name, DType::F32, Shape::from([6])),
     };
     let biases = [bias(&mut graph, "known", true), bias(&mut graph, "given", false)];
-    let target = crate::cuda::target(DType::F32).with_cublas(Math::Strict, Some(Bytes(4096)));
+    let target = crate::cuda::target(DType::F32).with_cublas(MathMode::Strict, Some(Bytes(4096)));
     let mut outputs = Vec::new();
     for (ix, bias) in biases.into_iter().enumerate() {
         let product = MatMul { epilogue: Epilogue { bias: true, ..Epilogue::default() }, ..MatMul::default() };
@@ -133,7 +133,7 @@ fn what_was_planned_is_what_cublaslt_is_asked_for() {
         let Place::Buffer(ix) = workspace.place else { panic!("a workspace is no constant") };
         assert_eq!(plan.buffers[ix.0 as usize].tag.to_string(), format!("{}:workspace", step.scope));
         assert_eq!(workspace.size, WORKSPACE);
-        let Some(Work::Cublas(product)) = Work::from_code(&step.code) else { panic!("{}", step.scope) };
+        let Some(StepCode::Cublas(product)) = StepCode::from_code(&step.code) else { panic!("{}", step.scope) };
         assert_eq!(Bytes(product.workspace), WORKSPACE);
     }
     // The work of a node is counted once.
@@ -286,7 +286,7 @@ fn networks_with_cublaslts_products_are_those_of_a_processor() {
 #[test]
 fn operands_are_rounded_for_tensor_cores_where_that_is_asked_for() {
     let test = "gpu_cublas::operands_are_rounded_for_tensor_cores_where_that_is_asked_for";
-    let apart = |math: Math, name: &str| {
+    let apart = |math: MathMode, name: &str| {
         let how = How { cublas: Some((math, WORKSPACE)), ..How::default() };
         let mocked = Mocked::new(test, name, perceptron(), how)?;
         let out = mocked.run(&[]);
@@ -295,9 +295,9 @@ fn operands_are_rounded_for_tensor_cores_where_that_is_asked_for() {
         let (got, want) = (mocked.outputs()[0].to_f64(), want[0].to_f64());
         Some(got.iter().zip(&want).map(|(got, want)| (got - want).abs()).fold(0.0, f64::max))
     };
-    let Some(strict) = apart(Math::Strict, "gpu-cublas-strict") else { return };
-    let exact = apart(Math::Exact, "gpu-cublas-exact").expect("it was built");
-    let rounded = apart(Math::Tf32, "gpu-cublas-tf32").expect("it was built");
+    let Some(strict) = apart(MathMode::Strict, "gpu-cublas-strict") else { return };
+    let exact = apart(MathMode::Exact, "gpu-cublas-exact").expect("it was built");
+    let rounded = apart(MathMode::Tf32, "gpu-cublas-tf32").expect("it was built");
     assert!(strict < 1e-6 && exact < 1e-6, "{strict} {exact}");
     assert!(1e-5 < rounded && rounded < 2e-3, "{rounded}");
 }
@@ -307,7 +307,7 @@ fn operands_are_rounded_for_tensor_cores_where_that_is_asked_for() {
 fn the_table_is_that_of_the_library() {
     let versions = std::fs::read_dir(root().join("data/cuda/lib")).into_iter().flatten().flatten();
     let packages = versions.map(|entry| entry.path().join("site-packages")).collect();
-    match cuda::cublas::CublasLt::find(&cuda::Places { packages, ..Default::default() }) {
+    match cuda::cublas::CublasLtLibrary::find(&cuda::LibraryPaths { packages, ..Default::default() }) {
         Ok(library) => assert_eq!(library.version(), "13.1.0"),
         Err(cuda::cublas::CublasError::NotFound(error)) => {
             skip("gpu_cublas::the_table_is_that_of_the_library", &error.to_string());

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use cases::judge::step;
-use cuda::Math;
+use cuda::MathMode;
 use ir::Graph;
 use ir::ops::{Binary, Concat, Conv, Epilogue, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Slice};
 use lower::cuda::CUDNN_CONV;
@@ -140,8 +140,9 @@ fn what_cudnn_planned_is_what_it_is_asked_for() {
     // The same plan again; with tensor cores another engine.
     let again = Mocked::new(test, "gpu-cudnn-again", convolutions(), with_cudnn(code())).expect("it was built");
     assert!(again.plan == mocked.plan);
-    let tf32 = Mocked::new(test, "gpu-cudnn-tf32", convolutions(), How { cudnn: Some(Math::Tf32), ..How::default() })
-        .expect("it was built");
+    let tf32 =
+        Mocked::new(test, "gpu-cudnn-tf32", convolutions(), How { cudnn: Some(MathMode::Tf32), ..How::default() })
+            .expect("it was built");
     let first = tf32.plan.steps.iter().find(|step| step.kernel == CUDNN_CONV).expect("there is one");
     assert!(first.label.ends_with("engine 1"), "{}", first.label);
 
@@ -246,8 +247,8 @@ fn between_convolutions() -> Graph {
 #[test]
 fn halves_lie_as_cudnn_wants_them() {
     let test = "gpu_cudnn::halves_lie_as_cudnn_wants_them";
-    let halves = HALVES.map(|dtype| (dtype, Math::Strict, step(dtype)));
-    for (dtype, math, step) in halves.into_iter().chain([(DType::F32, Math::Tf32, 1.0 / 1024.0)]) {
+    let halves = HALVES.map(|dtype| (dtype, MathMode::Strict, step(dtype)));
+    for (dtype, math, step) in halves.into_iter().chain([(DType::F32, MathMode::Tf32, 1.0 / 1024.0)]) {
         let mut graphs = vec![("convolutions", convolutions(), 4), ("between", between_convolutions(), 2)];
         graphs.extend(dtype.is_half().then(|| ("resnet18", network("resnet18", &[2, 3, 40, 48]), 19)));
         for (name, graph, least) in graphs {
@@ -329,7 +330,7 @@ fn convolutions_are_planned_by_cudnn_where_that_is_asked_for() {
         (code, cudnn["version"].as_str(), cudnn["plans"][1]["batch"].as_u64()),
         (Some(0), Some("9.19.0"), Some(2))
     );
-    // Facts that it does not take are named by it.
+    // DeviceDescription that it does not take are named by it.
     let partial = folder.join("partial.json");
     std::fs::write(&partial, H200.replace("\"deviceName\"", "\"maxFrobs\": 1,\n    \"deviceName\""))
         .expect("it is ours");

@@ -65,8 +65,8 @@ fn several_executables_share_a_gpu() {
     assert!(sizes.iter().all(|size| trace.contains(&format!("alloc {size}\n"))), "{trace}");
     // Each run is a launch of one record, in the order of the test, and nothing is left behind.
     let launches = |step: &plan::Step| {
-        let cuda::Launch { entry, turns, .. } = crate::cuda::launch(&step.code);
-        vec![entry; turns.unwrap_or(1) as usize]
+        let cuda::Launch { entry, repeat, .. } = crate::cuda::launch(&step.code);
+        vec![entry; repeat.unwrap_or(1) as usize]
     };
     let record = |plan: &Plan| plan.steps.iter().map(launches).collect::<Vec<Vec<String>>>();
     let entry = |line: &str| line.split(' ').next().unwrap_or_default().to_string();
@@ -176,7 +176,7 @@ fn what_stays_on_a_gpu_runs_on_a_callers_stream() {
     assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
     let trace = mocked.trace();
     let current = |line: &str| line.strip_prefix("takes up ").map(ToString::to_string);
-    let turns: Vec<String> = trace.lines().filter_map(current).collect();
+    let changes: Vec<String> = trace.lines().filter_map(current).collect();
     let whose = [
         ("1", "the thread's own"),
         ("0 1", "what is opened"),
@@ -186,7 +186,7 @@ fn what_stays_on_a_gpu_runs_on_a_callers_stream() {
         ("0 1", "what is opened goes"),
         ("0 1", "the blocks and their GPU go, and the other one"),
     ];
-    assert_eq!(turns.join(" "), whose.map(|(turns, _)| turns).join(" "), "{trace}");
+    assert_eq!(changes.join(" "), whose.map(|(context, _)| context).join(" "), "{trace}");
     let out = resident(&[("PRESTOW_MOCK_FAIL", "cuMemcpyDtoDAsync_v2:2:999")]);
     assert!(text(&out.stderr).contains("the GPU failed at giving bytes"), "{}", text(&out.stderr));
 }
@@ -203,7 +203,7 @@ fn run_resident(folder: &Path) {
     // Another owner of the same device, with memory of its own.
     let gpu = cuda::driver::Gpu::open(0).expect("it is there");
     let memory = |port: &plan::Port| {
-        cuda::driver::Memory::new(&gpu, port.operand.size.0 as usize).expect("there is room for it")
+        cuda::driver::DeviceMemory::new(&gpu, port.operand.size.0 as usize).expect("there is room for it")
     };
     let (x, y) = (memory(&plan.inputs[0]), memory(&plan.outputs[0]));
     let bytes = std::fs::read(folder.join("in-x.npy")).expect("it was written");
@@ -212,8 +212,8 @@ fn run_resident(folder: &Path) {
     // SAFETY: both blocks live until the end, and the driver is the mock: it does everything at once, and its streams are
     // all one, whatever they are called.
     let (stream, input, short, output) = unsafe {
-        let other = |memory: &cuda::driver::Memory, size| runtime::OtherMemory::new(memory.address(0), size);
-        let stream = runtime::OtherStream::new(std::ptr::NonNull::dangling().as_ptr());
+        let other = |memory: &cuda::driver::DeviceMemory, size| runtime::ExternalBuffer::new(memory.address(0), size);
+        let stream = runtime::ExternalStream::new(std::ptr::NonNull::dangling().as_ptr());
         (stream, other(&x, x.size()), other(&x, 4), other(&y, y.size()))
     };
     let refused = |resident: &mut runtime::StreamSession, inputs: &[_], outputs: &[_]| {

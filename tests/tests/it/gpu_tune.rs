@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cuda::Math;
+use cuda::MathMode;
 use types::{Bytes, DType};
 
 use crate::executables::{program, text};
@@ -17,8 +17,8 @@ fn what_is_fastest_on_the_gpu_at_hand_is_taken_and_kept() {
     }
     let request = compiler::source::Request { model: "lenet".into(), batch: Some(2), ..Default::default() };
     let graph = compiler::source::load(&request).expect("it has a name").graph;
-    let cublas = Some((Math::Strict, Bytes(1 << 20)));
-    let how = How { code: None, cudnn: Some(Math::Strict), cublas, dtype: DType::F32, ..How::default() };
+    let cublas = Some((MathMode::Strict, Bytes(1 << 20)));
+    let how = How { code: None, cudnn: Some(MathMode::Strict), cublas, dtype: DType::F32, ..How::default() };
     let Some(mocked) = Mocked::new(test, "gpu-tune", graph, how) else { return };
     let own = |name: &str| mocked.folder.join(name).to_str().expect("it is text").to_string();
     let run = |name: &str, words: &[&str], more: &[(&str, &str)]| {

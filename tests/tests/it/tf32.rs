@@ -3,7 +3,7 @@
 
 use cases::forms::{has_activation, is_product, of_eleven_bits, to_eleven_bits, with_known};
 use cases::judge::{Allowed, ELEVEN_BITS, TOLERANCE, Verdict, inputs};
-use cuda::Math;
+use cuda::MathMode;
 use ir::ops::MatMul;
 use ir::{Graph, evaluate};
 use lower::Target;
@@ -117,8 +117,8 @@ fn networks_are_near_those_of_a_processor() {
     ];
     for (name, graph) in graphs {
         for libraries in [false, true] {
-            let cudnn = libraries.then_some(Math::Tf32);
-            let cublas = libraries.then_some((Math::Tf32, Bytes(4096)));
+            let cudnn = libraries.then_some(MathMode::Tf32);
+            let cublas = libraries.then_some((MathMode::Tf32, Bytes(4096)));
             let how = How { rounds: true, cudnn, cublas, ..How::default() };
             let case = format!("tf32-{name}{}", if libraries { "-libraries" } else { "" });
             let Some(mocked) = Mocked::new(test, &case, graph.clone(), how) else { return };
@@ -157,11 +157,11 @@ fn the_command_line_takes_it_for_gpus() {
     let (code, said) = compile("tf32", &["--target", "cuda:sm_90", "--dtype", "tf32", "--cublas"]);
     assert!(code == Some(0) && said.contains("lenet for cuda:sm_90+tf32"), "{said}");
     let image = runtime::ImageFile::open(&folder.join("tf32")).expect("it is an image");
-    let works = image.plans[0].steps.iter().filter_map(|step| cuda::Work::from_code(&step.code));
-    let products: Vec<Math> = works
-        .filter_map(|work| if let cuda::Work::Cublas(product) = work { Some(product.math) } else { None })
+    let works = image.plans[0].steps.iter().filter_map(|step| cuda::StepCode::from_code(&step.code));
+    let products: Vec<MathMode> = works
+        .filter_map(|work| if let cuda::StepCode::Cublas(product) = work { Some(product.math) } else { None })
         .collect();
-    assert_eq!(products, [Math::Tf32; 3], "libraries are told as well");
+    assert_eq!(products, [MathMode::Tf32; 3], "libraries are told as well");
     assert_eq!(rounding().name(), "cuda:sm_90+tf32");
     let mut what_if = without_libraries(&program("prestow"));
     what_if.args(["what-if", "lenet", "--batch", "1", "--target", "cuda:sm_90", "--dtype", "f32,tf32", "--json"]);

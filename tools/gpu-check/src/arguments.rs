@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use compiler::gpu::{Libraries, Precision};
 use compiler::source::Request;
-use cuda::Math;
+use cuda::MathMode;
 use types::Bytes;
 
 use crate::rows::Baseline;
@@ -31,11 +31,11 @@ pub(crate) struct Arguments {
     /// Convolutions by cuDNN; tf32: with operands rounded for tensor cores
     #[arg(long, value_name = "tf32", num_args = 0..=1, require_equals = true, default_missing_value = "strict")]
     #[arg(value_parser = parse_math)]
-    cudnn: Option<Math>,
+    cudnn: Option<MathMode>,
     /// Products by cuBLASLt; tf32: with operands rounded for tensor cores
     #[arg(long, value_name = "tf32", num_args = 0..=1, require_equals = true, default_missing_value = "strict")]
     #[arg(value_parser = parse_math)]
-    cublas: Option<Math>,
+    cublas: Option<MathMode>,
     /// The most workspace of a cuBLASLt product, such as 32MiB
     #[arg(long, value_name = "BYTES")]
     cublas_workspace: Option<Bytes>,
@@ -172,10 +172,10 @@ fn distinct<T: PartialEq + std::fmt::Display>(flag: &str, items: &[T]) -> Result
     twice.map_or(Ok(()), |(_, item)| Err(format!("{flag} names {item} twice")))
 }
 
-fn parse_math(text: &str) -> Result<Math, String> {
+fn parse_math(text: &str) -> Result<MathMode, String> {
     match text {
-        "strict" => Ok(Math::Strict),
-        "tf32" => Ok(Math::Tf32),
+        "strict" => Ok(MathMode::Strict),
+        "tf32" => Ok(MathMode::Tf32),
         other => Err(format!("`{other}` is not tf32")),
     }
 }
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn library_options_take_tf32_after_an_equals_sign() {
         let libraries = |words: &[&str]| settings(words).map(|settings| settings.libraries).unwrap();
-        assert_eq!(libraries(&["--cudnn", "resnet50"]).cudnn, Some(Math::Strict));
-        assert_eq!(libraries(&["--cublas=tf32", "--dtype", "f32"]).cublas, Some(Math::Tf32));
+        assert_eq!(libraries(&["--cudnn", "resnet50"]).cudnn, Some(MathMode::Strict));
+        assert_eq!(libraries(&["--cublas=tf32", "--dtype", "f32"]).cublas, Some(MathMode::Tf32));
         assert_eq!(settings(&["--cudnn=tf32"]).unwrap().precisions, [Precision::F32]);
     }
 

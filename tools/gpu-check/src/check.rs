@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use compiler::gpu::{GpuCompiler, Libraries, Precision, library_places};
-use cuda::cublas::CublasLt;
+use compiler::gpu::{GpuCompiler, Libraries, Precision, library_paths};
+use cuda::cublas::CublasLtLibrary;
 use cuda::driver::Gpu;
-use cuda::{Math, Properties};
+use cuda::{DeviceProperties, MathMode};
 use lower::cuda::CudaTarget;
 use types::Bytes;
 
@@ -98,7 +98,7 @@ pub(crate) struct Targets<'a> {
     /// The target's name.
     name: String,
     /// The GPU's properties, if cuDNN plans for it.
-    properties: Option<Properties>,
+    properties: Option<DeviceProperties>,
 }
 
 impl Targets<'_> {
@@ -109,7 +109,7 @@ impl Targets<'_> {
             return Err(format!("{own} is {arch}, for which there are no kernels; supported are {all}"));
         }
         let description =
-            settings.libraries.cudnn.map(|_| gpu.facts()).transpose().map_err(|error| error.to_string())?;
+            settings.libraries.cudnn.map(|_| gpu.describe()).transpose().map_err(|error| error.to_string())?;
         let properties = description.map(|description| description.device);
         Ok(Targets { settings, gpu: gpu.clone(), name, properties })
     }
@@ -121,8 +121,8 @@ impl Targets<'_> {
     pub(crate) fn compiler(&self, precision: Precision) -> Result<GpuCompiler, String> {
         let target = CudaTarget::named(&self.name).expect("`new` checked the name");
         let libraries = self.settings.libraries.of(precision);
-        let places = library_places(&self.settings.data);
-        GpuCompiler::find(precision.configure(target), libraries, self.properties.as_ref(), &places)
+        let paths = library_paths(&self.settings.data);
+        GpuCompiler::find(precision.configure(target), libraries, self.properties.as_ref(), &paths)
     }
 }
 
@@ -134,9 +134,9 @@ fn head(settings: &Settings, gpu: &Gpu, targets: &Targets) -> Result<(Head, Stri
     let compilers: Vec<GpuCompiler> = compilers.collect::<Result<_, String>>()?;
     let nvrtc = compilers[0].nvrtc_version()?;
     // The arithmetic of a library may depend on the precision.
-    let maths = |of: fn(Libraries) -> Option<Math>| -> String {
+    let maths = |of: fn(Libraries) -> Option<MathMode>| -> String {
         let all = settings.precisions.iter().filter_map(|&precision| of(settings.libraries.of(precision)));
-        let mut names: Vec<&str> = all.map(Math::name).collect();
+        let mut names: Vec<&str> = all.map(MathMode::name).collect();
         names.dedup();
         names.join(", ")
     };
@@ -144,7 +144,7 @@ fn head(settings: &Settings, gpu: &Gpu, targets: &Targets) -> Result<(Head, Stri
     let cudnn = cudnn.map(|version| LibraryRow { version, math: maths(|own| own.cudnn) });
     let cublas = match settings.libraries.cublas {
         Some(_) => {
-            let library = CublasLt::find(&library_places(&settings.data)).map_err(|error| error.to_string())?;
+            let library = CublasLtLibrary::find(&library_paths(&settings.data)).map_err(|error| error.to_string())?;
             Some(LibraryRow { version: library.version(), math: maths(|own| own.cublas) })
         }
         None => None,

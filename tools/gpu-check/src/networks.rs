@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use compiler::gpu::{GpuCompiler, Libraries, Precision, TuneOptions, library_places, tune};
+use compiler::gpu::{GpuCompiler, Libraries, Precision, TuneOptions, library_paths, tune};
 use compiler::{Compiled, Model, source};
 use ir::Graph;
 use lower::cpu::CpuTarget;
@@ -232,9 +232,9 @@ fn compiled(targets: &Targets, task: &Task) -> Result<Compiled, String> {
     };
     let mut compiled = planned(&compiler, model.clone())?;
     if let Some(Tune { seconds, cache }) = &targets.settings.tune {
-        let places = library_places(&targets.settings.data);
+        let paths = library_paths(&targets.settings.data);
         let progress = |line: &str| eprintln!("{line}");
-        let options = TuneOptions { seconds: *seconds, cache: cache.as_deref(), places: &places, progress: &progress };
+        let options = TuneOptions { seconds: *seconds, cache: cache.as_deref(), paths: &paths, progress: &progress };
         tune(&mut compiler, &targets.gpu, &[&compiled.plan], &options)?;
         compiled = planned(&compiler, model)?;
     }
@@ -256,8 +256,8 @@ fn row(
         other => other.insert(Reference::new(settings, task)?),
     };
     let Reference { graph, inputs, want, cpu_ms, .. } = &*reference;
-    let places = library_places(&settings.data);
-    let mut session = open(compiled, &CudaDevice { ordinal: settings.device, places })?;
+    let paths = library_paths(&settings.data);
+    let mut session = open(compiled, &CudaDevice { ordinal: settings.device, places: paths })?;
     let got = session.run_tensors(inputs).map_err(failed)?;
     let difference = got.iter().zip(want).map(|(got, want)| difference(got, want)).fold(0.0, f64::max);
     let report = timed(&mut session, settings.iters).map_err(failed)?;
@@ -372,17 +372,17 @@ fn timed(session: &mut Session, iters: usize) -> Result<BenchReport, RunError> {
 
 #[cfg(test)]
 mod tests {
-    use cuda::Math;
+    use cuda::MathMode;
 
     use super::*;
 
     #[test]
     fn tolerance_follows_the_rounding_of_operands() {
         let libraries = |cudnn, cublas| Libraries { cudnn, cublas, ..Libraries::default() };
-        let (strict, tf32) = (Some(Math::Strict), Some(Math::Tf32));
+        let (strict, tf32) = (Some(MathMode::Strict), Some(MathMode::Tf32));
         for (precision, libraries, inverse) in [
             (Precision::F32, libraries(None, None), 1000.0),
-            (Precision::F32, libraries(strict, Some(Math::Exact)), 1000.0),
+            (Precision::F32, libraries(strict, Some(MathMode::Exact)), 1000.0),
             (Precision::F32, libraries(tf32, strict), 128.0),
             (Precision::F32, libraries(None, tf32), 128.0),
             (Precision::Tf32, libraries(None, None), 128.0),

@@ -11,7 +11,7 @@ use std::time::Instant;
 use cases::Case;
 use cases::judge::Verdict as Comparison;
 use compiler::Compiled;
-use compiler::gpu::{Precision, library_places};
+use compiler::gpu::{Precision, library_paths};
 use lower::cuda::assemble;
 use plan::{DeviceCode, Plan};
 use runtime::{CudaDevice, RunError};
@@ -235,8 +235,8 @@ struct Outcome {
 /// Runs a plan, compares its results, and audits its memory.
 fn run(settings: &Settings, compiled: &Compiled, given: &[Tensor], reference: &Reference) -> Result<Outcome, String> {
     let failed = |error: RunError| error.to_string();
-    let places = library_places(&settings.data);
-    let mut session = open(compiled, &CudaDevice { ordinal: settings.device, places })?;
+    let paths = library_paths(&settings.data);
+    let mut session = open(compiled, &CudaDevice { ordinal: settings.device, places: paths })?;
     let got = session.run_tensors(given).map_err(failed)?;
     let mut of_tolerance = 0.0f64;
     let mut wrong = None;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use compiler::gpu::{Libraries, Precision, fill_operands, library_places};
+use compiler::gpu::{Libraries, Precision, fill_operands, library_paths};
 use cuda::cublas::{self, Execution, Handle, Product};
-use cuda::driver::{Call, DriverError, Gpu, Memory, Module};
+use cuda::driver::{DeviceCall, DeviceMemory, DriverError, Gpu, Module};
 use cuda::nvrtc::Compiler;
-use cuda::{Launch, Math, Number, Timer};
+use cuda::{FloatType, Launch, MathMode, Timer};
 use lower::cuda::{BURSTS, Burst, COPIED, COPY, THREADS, ceilings};
 use plan::{Plan, Step};
 use types::{Bytes, DType};
@@ -36,27 +36,27 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 /// NVRTC, the driver or cuBLASLt fails.
 pub(crate) fn measure(gpu: &Arc<Gpu>, settings: &Settings) -> Result<Peaks, String> {
     let text = |error: DriverError| error.to_string();
-    let compiler = Compiler::find(&library_places(&settings.data)).map_err(|error| error.to_string())?;
+    let compiler = Compiler::find(&library_paths(&settings.data)).map_err(|error| error.to_string())?;
     let cubin = compiler.compile(&ceilings().text, gpu.arch()).map_err(|error| error.to_string())?;
     let module = Arc::new(Module::load(gpu, &cubin.bytes).map_err(text)?);
     let (free, _) = gpu.memory().map_err(text)?;
     let copied = COPY_BYTES.min(free / FREE_FRACTION) / COPIED * COPIED;
-    let memory = Arc::new(Memory::new(gpu, 2 * copied + WORKSPACE_BYTES).map_err(text)?);
+    let memory = Arc::new(DeviceMemory::new(gpu, 2 * copied + WORKSPACE_BYTES).map_err(text)?);
     let timer = Timer::new(gpu).map_err(text)?;
-    let best = |call: &Call| -> Result<f64, String> {
+    let best = |call: &DeviceCall| -> Result<f64, String> {
         let seconds = (0..=REPEATS).map(|_| timer.seconds(|| call.launch()).map_err(text));
         let seconds: Vec<f64> = seconds.collect::<Result<_, String>>()?;
         // A mock's clock may stand still; the divisor must not be 0.
         Ok(seconds[1..].iter().copied().fold(f64::INFINITY, f64::min).max(1e-9))
     };
     let call = |entry: &str, blocks: u32, offsets: &[usize]| {
-        let launch = Launch { entry: entry.into(), grid: [blocks, 1, 1], block: [THREADS, 1, 1], turns: None };
-        module.call(&launch, &memory, offsets).map(Call::Kernel).map_err(text)
+        let launch = Launch { entry: entry.into(), grid: [blocks, 1, 1], block: [THREADS, 1, 1], repeat: None };
+        module.call(&launch, &memory, offsets).map(DeviceCall::Kernel).map_err(text)
     };
     let copy = best(&call(COPY, (copied / COPIED) as u32, &[0, copied])?)?;
     let bytes_per_s = 2.0 * copied as f64 / copy;
 
-    let description = gpu.facts().map_err(text)?;
+    let description = gpu.describe().map_err(text)?;
     let blocks = BLOCKS * description.device.multi_processor_count.max(1);
     memory.write(0, &ITERATIONS.to_le_bytes()).map_err(text)?;
     let mut flops_per_s = BTreeMap::new();
@@ -68,7 +68,7 @@ pub(crate) fn measure(gpu: &Arc<Gpu>, settings: &Settings) -> Result<Peaks, Stri
     let mut product_flops_per_s = BTreeMap::new();
     if settings.libraries.cublas.is_some() {
         let cublas_text = |error: cublas::CublasError| error.to_string();
-        let handle = Handle::new(&library_places(&settings.data), gpu).map_err(cublas_text)?;
+        let handle = Handle::new(&library_paths(&settings.data), gpu).map_err(cublas_text)?;
         for &precision in &settings.precisions {
             let product = product(precision, settings.libraries);
             let size = EXTENT as usize * EXTENT as usize * product.factors.size();
@@ -79,7 +79,7 @@ pub(crate) fn measure(gpu: &Arc<Gpu>, settings: &Settings) -> Result<Peaks, Stri
             let offsets = [0, size, copied];
             let own = Execution::new(&handle, &product, &memory, &offsets, Some(2 * copied)).map_err(cublas_text)?;
             let flops = 2.0 * f64::from(EXTENT).powi(3);
-            product_flops_per_s.insert(precision.to_string(), flops / best(&Call::Cublas(own))?);
+            product_flops_per_s.insert(precision.to_string(), flops / best(&DeviceCall::Cublas(own))?);
         }
     }
     Ok(Peaks { bytes_per_s, flops_per_s, product_extent: EXTENT, product_flops_per_s })
@@ -118,14 +118,14 @@ pub(crate) fn text(peaks: &Peaks) -> String {
 /// cuBLASLt's product of large square matrices.
 fn product(precision: Precision, libraries: Libraries) -> Product {
     let number = match precision.dtype() {
-        DType::F16 => Number::F16,
-        DType::Bf16 => Number::Bf16,
-        _ => Number::F32,
+        DType::F16 => FloatType::F16,
+        DType::Bf16 => FloatType::Bf16,
+        _ => FloatType::F32,
     };
     Product {
         factors: number,
         result: number,
-        math: libraries.of(precision).cublas.unwrap_or(Math::Strict),
+        math: libraries.of(precision).cublas.unwrap_or(MathMode::Strict),
         count: 1,
         rows: EXTENT,
         columns: EXTENT,

@@ -5,7 +5,7 @@ use cases::forms::{has_activation, in_halves, is_one_product, is_product, of_ele
 use cases::judge::{Allowed, inputs};
 use compiler::gpu::{GpuCompiler, Libraries, Precision};
 use compiler::{Compiled, Model};
-use cuda::Math;
+use cuda::MathMode;
 use ir::{Graph, Op, evaluate};
 use lower::cuda::CudaTarget;
 use types::{DType, Tensor};
@@ -133,7 +133,7 @@ fn rounding(graph: &Graph, precision: Precision, libraries: Libraries) -> Roundi
     }
     match (library(graph, libraries), precision) {
         // A library may truncate operands instead of rounding them: twice the error.
-        (Some(Math::Tf32), _) => Rounding::Library(2.0),
+        (Some(MathMode::Tf32), _) => Rounding::Library(2.0),
         (_, Precision::Tf32) => Rounding::Operands,
         (Some(_), _) => Rounding::Sums,
         (None, _) => Rounding::None,
@@ -141,7 +141,7 @@ fn rounding(graph: &Graph, precision: Precision, libraries: Libraries) -> Roundi
 }
 
 /// The arithmetic of the library that computes a graph of one product. `None` if emitted kernels do, or for other graphs.
-fn library(graph: &Graph, libraries: Libraries) -> Option<Math> {
+fn library(graph: &Graph, libraries: Libraries) -> Option<MathMode> {
     let is_conv = graph.nodes().values().any(|node| matches!(node.op, Op::Conv(_)));
     if is_conv { libraries.cudnn } else { libraries.cublas }.filter(|_| is_one_product(graph))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use compiler::Program;
-use cuda::Facts;
+use cuda::DeviceDescription;
 use lower::cuda::{CUBLAS_PRODUCT, CUDNN_CONV};
 use types::Bytes;
 
@@ -22,7 +22,7 @@ fn block(program: &Program) -> Bytes {
 ///
 /// # Errors
 /// Block and overhead exceed the GPU's memory.
-pub(crate) fn check_capacity(file: &Path, facts: &Facts, program: &Program) -> Result<(), String> {
+pub(crate) fn check_capacity(file: &Path, facts: &DeviceDescription, program: &Program) -> Result<(), String> {
     let planned = block(program);
     let total = Bytes(facts.device.total_global_mem);
     let overhead: Bytes = overheads(facts, program).iter().map(|(_, bytes)| *bytes).sum();
@@ -39,7 +39,7 @@ pub(crate) fn check_capacity(file: &Path, facts: &Facts, program: &Program) -> R
 }
 
 /// Memory that is expected outside the block, as measured when the description was recorded.
-fn overheads(facts: &Facts, program: &Program) -> Vec<(&'static str, Bytes)> {
+fn overheads(facts: &DeviceDescription, program: &Program) -> Vec<(&'static str, Bytes)> {
     let steps = || program.plans.iter().flat_map(|plan| &plan.steps);
     let uses = |kernel: &str| steps().any(|step| step.kernel == kernel);
     let Some(measured) = &facts.measured else { return Vec::new() };
@@ -57,13 +57,13 @@ pub(crate) fn without_description(arch: &str) -> String {
 }
 
 /// The note that the GPU's machine has another version of cuDNN than the plan needs.
-pub(crate) fn version_mismatch(file: &Path, facts: &Facts, cudnn: Option<&str>) -> Option<String> {
+pub(crate) fn version_mismatch(file: &Path, facts: &DeviceDescription, cudnn: Option<&str>) -> Option<String> {
     let (own, there) = (cudnn?, facts.libraries.get("cudnn")?);
     (own != there).then(|| format!("the executable needs cuDNN {own}, {} has {there}", file.display()))
 }
 
 /// The memory of a program on a GPU.
-pub(crate) fn as_text(file: &Path, facts: &Facts, program: &Program) -> String {
+pub(crate) fn as_text(file: &Path, facts: &DeviceDescription, program: &Program) -> String {
     let (name, total) = (&facts.device.device_name, Bytes(facts.device.total_global_mem));
     let (file, source) = (file.display(), facts.source.text());
     let mut text = format!("on {name}: {} planned of {total} ({file}: {source})\n", block(program));
@@ -78,7 +78,7 @@ pub(crate) fn as_text(file: &Path, facts: &Facts, program: &Program) -> String {
 }
 
 /// The same as JSON.
-pub(crate) fn as_json(file: &Path, facts: &Facts, program: &Program) -> serde_json::Value {
+pub(crate) fn as_json(file: &Path, facts: &DeviceDescription, program: &Program) -> serde_json::Value {
     serde_json::json!({
         "facts": file,
         "source": facts.source.text(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use plan::{Plan, Port};
 use report::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
-use runtime::{CudaDevice, Device, FlopsProbe, Host, ImageFile, Places, Session, audit, heap, process};
+use runtime::{CudaDevice, Device, FlopsProbe, Host, ImageFile, LibraryPaths, Session, audit, heap, process};
 use serde_json::json;
 use types::Tensor;
 use weights::npy;
@@ -56,7 +56,7 @@ pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session
     let batch = chosen(image, common)?.batch;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let host = Host { threads: common.threads.unwrap_or(processors) };
-    let places = Places::of(|name| std::env::var_os(name));
+    let places = LibraryPaths::of(|name| std::env::var_os(name));
     let gpu = CudaDevice { ordinal: common.device.unwrap_or(0), places };
     let is_for_gpu = image.plans.iter().any(|plan| plan.target.starts_with("cuda:"));
     let device: &dyn Device = if is_for_gpu { &gpu } else { &host };

@@ -1,6 +1,6 @@
 //! [`Libraries`]: `--cudnn` and `--cublas` on command lines.
 
-use cuda::Math;
+use cuda::MathMode;
 use types::Bytes;
 
 use super::Precision;
@@ -9,9 +9,9 @@ use super::Precision;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Libraries {
     /// Convolutions by cuDNN. `None`: emitted kernels.
-    pub cudnn: Option<Math>,
+    pub cudnn: Option<MathMode>,
     /// Products by cuBLASLt. `None`: emitted kernels.
-    pub cublas: Option<Math>,
+    pub cublas: Option<MathMode>,
     /// The most workspace of a cuBLASLt product. `None`: the size that NVIDIA recommends.
     pub cublas_workspace: Option<Bytes>,
 }
@@ -24,13 +24,13 @@ impl Libraries {
 
     /// Whether a library rounds `f32` operands to eleven bits.
     pub fn rounds(self) -> bool {
-        [self.cudnn, self.cublas].contains(&Some(Math::Tf32))
+        [self.cudnn, self.cublas].contains(&Some(MathMode::Tf32))
     }
 
     /// The arithmetic for one precision: `tf32` rounds in libraries too.
     pub fn of(mut self, precision: Precision) -> Libraries {
         if precision == Precision::Tf32 {
-            [&mut self.cudnn, &mut self.cublas].into_iter().flatten().for_each(|math| *math = Math::Tf32);
+            [&mut self.cudnn, &mut self.cublas].into_iter().flatten().for_each(|math| *math = MathMode::Tf32);
         }
         self
     }
@@ -45,13 +45,13 @@ impl Libraries {
         }
         for (flag, math) in [("--cudnn", &mut self.cudnn), ("--cublas", &mut self.cublas)] {
             match math {
-                Some(Math::Tf32) if exact => return Err(format!("{flag}=tf32 and --exact exclude each other")),
-                Some(Math::Tf32) if precisions.iter().any(|precision| precision.dtype().is_half()) => {
+                Some(MathMode::Tf32) if exact => return Err(format!("{flag}=tf32 and --exact exclude each other")),
+                Some(MathMode::Tf32) if precisions.iter().any(|precision| precision.dtype().is_half()) => {
                     return Err(format!(
                         "{flag}=tf32 rounds operands of f32, and --dtype stores half precision; leave out one of them"
                     ));
                 }
-                Some(Math::Strict) if exact => *math = Some(Math::Exact),
+                Some(MathMode::Strict) if exact => *math = Some(MathMode::Exact),
                 _ => {}
             }
         }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use cuda::cudnn::Planner;
 use cuda::nvrtc::Compiler;
-use cuda::{Places, Properties};
+use cuda::{DeviceProperties, LibraryPaths};
 use lower::cuda::{CudaTarget, assemble};
 use plan::{DeviceCode, Plan};
 
@@ -39,11 +39,11 @@ impl GpuCompiler {
     pub fn find(
         target: CudaTarget,
         libraries: Libraries,
-        device: Option<&Properties>,
-        places: &Places,
+        device: Option<&DeviceProperties>,
+        paths: &LibraryPaths,
     ) -> Result<GpuCompiler, String> {
-        let compiler = Compiler::find(places).map_err(|error| error.to_string())?;
-        let (target, planner) = with_libraries(target, libraries, device, places)?;
+        let compiler = Compiler::find(paths).map_err(|error| error.to_string())?;
+        let (target, planner) = with_libraries(target, libraries, device, paths)?;
         let device_name = device.map(|device| device.device_name.clone());
         Ok(GpuCompiler { target, compiler, planner, device_name })
     }
@@ -89,19 +89,19 @@ impl GpuCompiler {
 pub fn with_libraries(
     mut target: CudaTarget,
     libraries: Libraries,
-    device: Option<&Properties>,
-    places: &Places,
+    device: Option<&DeviceProperties>,
+    paths: &LibraryPaths,
 ) -> Result<(CudaTarget, Option<Rc<Planner>>), String> {
     if let Some(math) = libraries.cublas {
         target = target.with_cublas(math, libraries.cublas_workspace);
     }
     let Some((device, math)) = device.zip(libraries.cudnn) else { return Ok((target, None)) };
-    let planner = Rc::new(Planner::new(places, device, math).map_err(|error| error.to_string())?);
+    let planner = Rc::new(Planner::new(paths, device, math).map_err(|error| error.to_string())?);
     Ok((target.with_cudnn(planner.clone()), Some(planner)))
 }
 
 /// Folders that are searched for NVIDIA's libraries: those of the environment, and `cuda/` in `data`, where `cargo xtask
 /// fetch --cuda` puts them.
-pub fn library_places(data: &Path) -> Places {
-    Places::of(|name| std::env::var_os(name)).with_environment(&data.join("cuda"))
+pub fn library_paths(data: &Path) -> LibraryPaths {
+    LibraryPaths::of(|name| std::env::var_os(name)).with_environment(&data.join("cuda"))
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cuda::cublas::{self, Product};
-use cuda::cudnn::{self, Convolution, Planned};
-use cuda::driver::{Call, DriverError, Gpu, Memory};
-use cuda::{Places, Timer, Work};
+use cuda::cudnn::{self, Convolution, CudnnPlan};
+use cuda::driver::{DeviceCall, DeviceMemory, DriverError, Gpu};
+use cuda::{LibraryPaths, StepCode, Timer};
 use lower::cuda::WORKSPACE_MAX;
 use plan::Plan;
 use types::{Bytes, DType, Random, Tensor};
@@ -27,7 +27,7 @@ const LAUNCHES: usize = 5;
 /// Limits of the repeats of one layer.
 const REPEATS_MIN: usize = 3;
 const REPEATS_MAX: usize = 40;
-/// A later candidate replaces an earlier one only if it takes this part of its time or less.
+/// A later candidate repaths an earlier one only if it takes this part of its time or less.
 const WORTHWHILE: f64 = 0.97;
 /// The first lines of the file.
 const HEADER: &str = "# prestow: the fastest of what libraries have for a layer, as measured";
@@ -40,7 +40,7 @@ pub struct TuneOptions<'a> {
     /// The file of results. `None`: `tuned-gpu.tsv` in the user's cache folder.
     pub cache: Option<&'a Path>,
     /// Folders with NVIDIA's libraries.
-    pub places: &'a Places,
+    pub paths: &'a LibraryPaths,
     /// Receives one line per measured layer.
     pub progress: &'a dyn Fn(&str),
 }
@@ -53,7 +53,7 @@ type Rows = BTreeMap<Key, (usize, String)>;
 /// A layer that a library computes.
 #[derive(PartialEq)]
 enum Layer {
-    Convolution(Box<Convolution>, Vec<Planned>),
+    Convolution(Box<Convolution>, Vec<CudnnPlan>),
     Product(Box<Product>),
 }
 
@@ -86,9 +86,9 @@ impl Layer {
             Layer::Product(own) => own.factors,
         };
         match number {
-            cuda::Number::F32 => DType::F32,
-            cuda::Number::F16 => DType::F16,
-            cuda::Number::Bf16 => DType::Bf16,
+            cuda::FloatType::F32 => DType::F32,
+            cuda::FloatType::F16 => DType::F16,
+            cuda::FloatType::Bf16 => DType::Bf16,
         }
     }
 
@@ -123,7 +123,7 @@ pub fn tune(
             .ok_or("there is no home directory for the file of results; name a file with --tune-cache")?,
     };
     let layers = layers(compiler, plans)?;
-    let mut measurement = Measurement::new(gpu, options.places, &layers)?;
+    let mut measurement = Measurement::new(gpu, options.paths, &layers)?;
     let mut rows = Rows::from_iter(read_tune_rows(&cache, parse)?);
     let math = compiler.planner.as_ref().map_or("", |planner| planner.math().name());
     let keys: Vec<Key> = layers.iter().map(|layer| measurement.key(layer, math)).collect();
@@ -163,12 +163,12 @@ fn layers(compiler: &GpuCompiler, plans: &[&Plan]) -> Result<Vec<Layer>, String>
     let mut layers: Vec<Layer> = Vec::new();
     for step in plans.iter().flat_map(|plan| &plan.steps) {
         let layer = match (lower::cuda::library_work(&step.code), &compiler.planner) {
-            (Some(Work::Cudnn(planned)), Some(planner)) => {
+            (Some(StepCode::Cudnn(planned)), Some(planner)) => {
                 let problem = planner.problem_of(&planned).expect("this planner planned it");
                 let candidates = planner.candidates(&problem, WORKSPACE_MAX.0, ENGINES)?;
                 Layer::Convolution(Box::new(problem), candidates)
             }
-            (Some(Work::Cublas(product)), _) => Layer::Product(Box::new(Product { algorithm: 0, ..product })),
+            (Some(StepCode::Cublas(product)), _) => Layer::Product(Box::new(Product { algorithm: 0, ..product })),
             _ => continue,
         };
         if !layers.contains(&layer) {
@@ -187,10 +187,10 @@ struct Measurement<'a> {
 }
 
 impl Measurement<'_> {
-    fn new<'a>(gpu: &'a Arc<Gpu>, places: &Places, layers: &[Layer]) -> Result<Measurement<'a>, String> {
+    fn new<'a>(gpu: &'a Arc<Gpu>, paths: &LibraryPaths, layers: &[Layer]) -> Result<Measurement<'a>, String> {
         let any = |is: fn(&Layer) -> bool| layers.iter().any(is).then_some(());
-        let cudnn = any(|layer| matches!(layer, Layer::Convolution(..))).map(|()| cudnn::Handle::new(places, gpu));
-        let cublas = any(|layer| matches!(layer, Layer::Product(_))).map(|()| cublas::Handle::new(places, gpu));
+        let cudnn = any(|layer| matches!(layer, Layer::Convolution(..))).map(|()| cudnn::Handle::new(paths, gpu));
+        let cublas = any(|layer| matches!(layer, Layer::Product(_))).map(|()| cublas::Handle::new(paths, gpu));
         Ok(Measurement {
             gpu,
             cudnn: cudnn.transpose().map_err(|error| error.to_string())?,
@@ -217,7 +217,7 @@ impl Measurement<'_> {
     }
 
     /// The candidates of a layer, ready to run on made-up operands. `None` for a candidate that its library refuses.
-    fn candidates(&self, layer: &Layer) -> Result<Vec<Option<Call>>, String> {
+    fn candidates(&self, layer: &Layer) -> Result<Vec<Option<DeviceCall>>, String> {
         let text = |error: DriverError| error.to_string();
         let mut end = Bytes(0);
         let mut reserve = |bytes: u64| {
@@ -228,13 +228,13 @@ impl Measurement<'_> {
         let offsets: Vec<usize> = layer.operands().into_iter().map(&mut reserve).collect();
         let workspace = reserve(layer.workspace());
         let size = end.index().ok_or("a layer is larger than the address space")?;
-        let memory = Arc::new(Memory::new(self.gpu, size).map_err(text)?);
+        let memory = Arc::new(DeviceMemory::new(self.gpu, size).map_err(text)?);
         fill_operands(&memory, workspace, layer.dtype()).map_err(text)?;
         Ok(match layer {
             Layer::Convolution(_, planned) => {
-                let call = |own: &Planned| {
+                let call = |own: &CudnnPlan| {
                     let workspace = (0 < own.workspace).then_some(workspace);
-                    cudnn::Execution::new(self.cudnn(), own, &memory, &offsets, workspace).ok().map(Call::Cudnn)
+                    cudnn::Execution::new(self.cudnn(), own, &memory, &offsets, workspace).ok().map(DeviceCall::Cudnn)
                 };
                 planned.iter().map(call).collect()
             }
@@ -245,7 +245,7 @@ impl Measurement<'_> {
                     cublas::Execution::new(self.cublas(), &product, &memory, &offsets, workspace)
                 };
                 let count = own(0).map_err(|error| error.to_string())?.algorithms();
-                (0..count).map(|algorithm| own(algorithm).ok().map(Call::Cublas)).collect()
+                (0..count).map(|algorithm| own(algorithm).ok().map(DeviceCall::Cublas)).collect()
             }
         })
     }
@@ -297,7 +297,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// The driver fails.
-pub fn fill_operands(memory: &Memory, size: usize, dtype: DType) -> Result<(), DriverError> {
+pub fn fill_operands(memory: &DeviceMemory, size: usize, dtype: DType) -> Result<(), DriverError> {
     let mut random = Random::for_name(1, "operands");
     let items = Tensor::from_fn([BLOCK_BYTES / 4].as_slice().into(), |_| random.uniform(-1.0, 1.0)).cast(dtype);
     let block = items.to_le_bytes();

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use cuda_sys::cublaslt as sys;
 
-use super::{Activation, CublasError, CublasLt, Product, Status};
-use crate::driver::{DriverError, Gpu, Memory};
-use crate::{Math, Number, Places};
+use super::{Activation, CublasError, CublasLtLibrary, Product, Status};
+use crate::driver::{DeviceMemory, DriverError, Gpu};
+use crate::{FloatType, LibraryPaths, MathMode};
 
 use sys::{
     cublasComputeType_t as Compute, cublasLtEpilogue_t as Epilogue, cublasLtMatmulDescAttributes_t as Is,
@@ -26,7 +26,7 @@ const ALIGNMENT_MAX: u64 = 256;
 
 /// cuBLASLt on a GPU. What it does happens on the GPU's stream.
 pub struct Handle {
-    library: Arc<CublasLt>,
+    library: Arc<CublasLtLibrary>,
     raw: sys::cublasLtHandle_t,
     gpu: Arc<Gpu>,
 }
@@ -50,8 +50,8 @@ impl Handle {
     ///
     /// # Errors
     /// It is nowhere, of another major version, or does not work with the driver.
-    pub fn new(places: &Places, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CublasError> {
-        let library = CublasLt::find(places)?;
+    pub fn new(places: &LibraryPaths, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CublasError> {
+        let library = CublasLtLibrary::find(places)?;
         gpu.enter().map_err(entered("its start"))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle can be written, and a context is current.
@@ -77,8 +77,8 @@ impl Drop for Handle {
 /// The names of an object's attributes, by which it is known what the object is.
 trait Attribute: Sized {
     type Raw: Copy;
-    fn setter(library: &CublasLt) -> unsafe extern "C" fn(Self::Raw, Self, *const c_void, usize) -> Status;
-    fn destructor(library: &CublasLt) -> unsafe extern "C" fn(Self::Raw) -> Status;
+    fn setter(library: &CublasLtLibrary) -> unsafe extern "C" fn(Self::Raw, Self, *const c_void, usize) -> Status;
+    fn destructor(library: &CublasLtLibrary) -> unsafe extern "C" fn(Self::Raw) -> Status;
 }
 
 macro_rules! attribute {
@@ -86,11 +86,13 @@ macro_rules! attribute {
         impl Attribute for $name {
             type Raw = sys::$raw;
 
-            fn setter(library: &CublasLt) -> unsafe extern "C" fn(sys::$raw, $name, *const c_void, usize) -> Status {
+            fn setter(
+                library: &CublasLtLibrary,
+            ) -> unsafe extern "C" fn(sys::$raw, $name, *const c_void, usize) -> Status {
                 library.$set
             }
 
-            fn destructor(library: &CublasLt) -> unsafe extern "C" fn(sys::$raw) -> Status {
+            fn destructor(library: &CublasLtLibrary) -> unsafe extern "C" fn(sys::$raw) -> Status {
                 library.$destroy
             }
         }
@@ -102,7 +104,7 @@ attribute!(Wish of cublasLtMatmulPreference_t: preference_set, preference_destro
 
 /// An object of cuBLASLt's.
 struct Object<Name: Attribute> {
-    library: Arc<CublasLt>,
+    library: Arc<CublasLtLibrary>,
     raw: Name::Raw,
 }
 
@@ -129,7 +131,7 @@ impl<Name: Attribute> Drop for Object<Name> {
 }
 
 impl Description {
-    fn new(library: &Arc<CublasLt>, compute: Compute) -> Result<Description, String> {
+    fn new(library: &Arc<CublasLtLibrary>, compute: Compute) -> Result<Description, String> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer can be written.
         library.check(unsafe { (library.desc_create)(&mut raw, compute, Data::CUDA_R_32F) })?;
@@ -140,17 +142,17 @@ impl Description {
 impl Matrix {
     /// `rows` are neighbours; of `count` matrices each begins `step` elements behind the one before.
     fn new(
-        library: &Arc<CublasLt>,
-        number: Number,
+        library: &Arc<CublasLtLibrary>,
+        number: FloatType,
         rows: u32,
         columns: u32,
         count: u32,
         step: u64,
     ) -> Result<Matrix, String> {
         let data = match number {
-            Number::F32 => Data::CUDA_R_32F,
-            Number::F16 => Data::CUDA_R_16F,
-            Number::Bf16 => Data::CUDA_R_16BF,
+            FloatType::F32 => Data::CUDA_R_32F,
+            FloatType::F16 => Data::CUDA_R_16F,
+            FloatType::Bf16 => Data::CUDA_R_16BF,
         };
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer can be written.
@@ -169,7 +171,7 @@ impl Matrix {
 }
 
 impl Preference {
-    fn new(library: &Arc<CublasLt>) -> Result<Preference, String> {
+    fn new(library: &Arc<CublasLtLibrary>) -> Result<Preference, String> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer can be written.
         library.check(unsafe { (library.preference_create)(&mut raw) })?;
@@ -206,7 +208,7 @@ pub struct Execution {
     /// How many there are.
     algorithms: usize,
     /// Where the operands are.
-    _memory: Arc<Memory>,
+    _memory: Arc<DeviceMemory>,
 }
 
 // SAFETY: cuBLASLt's objects are plain memory of the host's and belong to no thread.
@@ -221,11 +223,11 @@ impl Execution {
     /// cuBLASLt has no algorithm for it within the workspace, or fails.
     ///
     /// # Panics
-    /// Places outside, or not as many as the product has operands.
+    /// LibraryPaths outside, or not as many as the product has operands.
     pub fn new(
         handle: &Arc<Handle>,
         product: &Product,
-        memory: &Arc<Memory>,
+        memory: &Arc<DeviceMemory>,
         places: &[usize],
         workspace: Option<usize>,
     ) -> Result<Execution, CublasError> {
@@ -378,11 +380,11 @@ impl Drop for Execution {
 }
 
 /// What is computed, and what becomes of sums.
-fn describe(library: &Arc<CublasLt>, product: &Product, at: &Addresses) -> Result<Description, String> {
+fn describe(library: &Arc<CublasLtLibrary>, product: &Product, at: &Addresses) -> Result<Description, String> {
     // Products of halves are exact in an f32, wherever they are computed.
     let compute = match (product.factors, product.math) {
-        (Number::F32, Math::Tf32) => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
-        (Number::F32, Math::Exact) => Compute::CUBLAS_COMPUTE_32F_PEDANTIC,
+        (FloatType::F32, MathMode::Tf32) => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+        (FloatType::F32, MathMode::Exact) => Compute::CUBLAS_COMPUTE_32F_PEDANTIC,
         _ => Compute::CUBLAS_COMPUTE_32F,
     };
     let mut description = Description::new(library, compute)?;
@@ -402,10 +404,10 @@ fn describe(library: &Arc<CublasLt>, product: &Product, at: &Addresses) -> Resul
 }
 
 /// An algorithm within the workspace, for where the operands are.
-fn prefer(library: &Arc<CublasLt>, product: &Product, at: &Addresses) -> Result<Preference, String> {
+fn prefer(library: &Arc<CublasLtLibrary>, product: &Product, at: &Addresses) -> Result<Preference, String> {
     let mut preference = Preference::new(library)?;
     preference.set(Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, product.workspace)?;
-    if product.result != Number::F32 {
+    if product.result != FloatType::F32 {
         // Sums that are computed in parts are joined before they are rounded.
         let schemes = Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         preference.set(Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes)?;

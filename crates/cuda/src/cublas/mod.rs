@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use execution::{Execution, Handle};
 
 use crate::library::function;
-use crate::{Math, NotFound, Number, Places, library};
+use crate::{FloatType, LibraryNotFound, LibraryPaths, MathMode, library};
 
 /// The major version whose functions and numbers are known.
 const MAJOR: usize = 13;
@@ -28,11 +28,11 @@ const MAJOR: usize = 13;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Product {
     /// How both factors are stored.
-    pub factors: Number,
+    pub factors: FloatType,
     /// How results are stored: like the factors, or as `f32`.
-    pub result: Number,
+    pub result: FloatType,
     /// How sums of products of `f32` may be computed.
-    pub math: Math,
+    pub math: MathMode,
     /// How many products.
     pub count: u32,
     /// Rows of a left factor and of a result.
@@ -77,7 +77,7 @@ impl Product {
     pub fn sizes(&self) -> Option<Vec<u64>> {
         let Product { factors, result, count, rows, columns, terms, .. } = *self;
         let last = u64::from(count.checked_sub(1)?);
-        let all = |number: Number, step: u64, rows: u32, columns: u32| {
+        let all = |number: FloatType, step: u64, rows: u32, columns: u32| {
             let own = u64::from(rows).checked_mul(u64::from(columns))?;
             last.checked_mul(step)?.checked_add(own)?.checked_mul(number.size() as u64)
         };
@@ -107,7 +107,7 @@ impl fmt::Display for Product {
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum CublasError {
     #[error(transparent)]
-    NotFound(#[from] NotFound),
+    NotFound(#[from] LibraryNotFound),
     #[error("this libcublasLt.so has no function `{0}`; install cuBLAS {MAJOR}")]
     Lacks(&'static str),
     #[error(
@@ -132,7 +132,7 @@ pub enum CublasError {
 type Status = sys::cublasStatus_t;
 
 /// cuBLASLt, loaded into the process for good.
-pub struct CublasLt {
+pub struct CublasLtLibrary {
     version: usize,
     create: unsafe extern "C" fn(*mut sys::cublasLtHandle_t) -> Status,
     destroy: unsafe extern "C" fn(sys::cublasLtHandle_t) -> Status,
@@ -194,18 +194,18 @@ pub struct CublasLt {
     ) -> Status,
 }
 
-impl CublasLt {
+impl CublasLtLibrary {
     /// Finds cuBLASLt.
     ///
     /// # Errors
     /// It is nowhere, or of another major version.
-    pub fn find(places: &Places) -> Result<Arc<CublasLt>, CublasError> {
+    pub fn find(places: &LibraryPaths) -> Result<Arc<CublasLtLibrary>, CublasError> {
         let library = library::table(places, &["libcublasLt.so.13"], "--cublas")?;
         // SAFETY: the library is cuBLASLt by its name, whose functions have the types that its headers say.
         let table = unsafe { sys::CublasLt::from_library(library) };
         let table = table.map_err(|error| CublasError::Failed { what: "its start", why: error.to_string() })?;
         let version = function!(table, cublasLtGetVersion, CublasError);
-        let cublas = CublasLt {
+        let cublas = CublasLtLibrary {
             // SAFETY: it only says a number.
             version: unsafe { version() },
             create: function!(table, cublasLtCreate, CublasError),
@@ -253,9 +253,9 @@ mod tests {
     use super::*;
 
     const PRODUCT: Product = Product {
-        factors: Number::F16,
-        result: Number::F32,
-        math: Math::Strict,
+        factors: FloatType::F16,
+        result: FloatType::F32,
+        math: MathMode::Strict,
         count: 3,
         rows: 5,
         columns: 7,

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use cuda_sys::cudnn as sys;
 
-use super::Cudnn;
+use super::CudnnLibrary;
 
 use sys::cudnnBackendAttributeType_t as Type;
 pub(super) use sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind};
 
 /// An object of some kind. Values are set, then it is finalized; from then on it is only read.
 pub(super) struct Descriptor {
-    library: Arc<Cudnn>,
+    library: Arc<CudnnLibrary>,
     raw: sys::cudnnBackendDescriptor_t,
     /// The objects that it refers to.
     _kept: Vec<Arc<Descriptor>>,
@@ -50,7 +50,7 @@ values! {
 }
 
 impl Descriptor {
-    pub(super) fn new(library: &Arc<Cudnn>, kind: Kind) -> Result<Descriptor, String> {
+    pub(super) fn new(library: &Arc<CudnnLibrary>, kind: Kind) -> Result<Descriptor, String> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer can be written.
         library.check(unsafe { (library.create_descriptor)(kind, &mut raw) })?;

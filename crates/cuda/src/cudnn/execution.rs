@@ -6,13 +6,13 @@ use std::sync::Arc;
 use cuda_sys::cudnn as sys;
 
 use super::descriptor::{Descriptor, Kind, Name, bytes};
-use super::{Cudnn, CudnnError, Planned};
-use crate::Places;
-use crate::driver::{DriverError, Gpu, Memory};
+use super::{CudnnError, CudnnLibrary, CudnnPlan};
+use crate::LibraryPaths;
+use crate::driver::{DeviceMemory, DriverError, Gpu};
 
 /// cuDNN on a GPU. What it does happens on the GPU's stream.
 pub struct Handle {
-    library: Arc<Cudnn>,
+    library: Arc<CudnnLibrary>,
     raw: sys::cudnnHandle_t,
     gpu: Arc<Gpu>,
 }
@@ -32,8 +32,8 @@ impl Handle {
     ///
     /// # Errors
     /// It is nowhere, or does not work with the driver.
-    pub fn new(places: &Places, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CudnnError> {
-        let library = Cudnn::find(places)?;
+    pub fn new(places: &LibraryPaths, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CudnnError> {
+        let library = CudnnLibrary::find(places)?;
         let entered = |error: DriverError| CudnnError::Failed { what: "its start", why: error.to_string() };
         gpu.enter().map_err(entered)?;
         let mut raw = std::ptr::null_mut();
@@ -68,7 +68,7 @@ pub struct Execution {
     plan: Arc<Descriptor>,
     handle: Arc<Handle>,
     /// Where the operands are.
-    _memory: Arc<Memory>,
+    _memory: Arc<DeviceMemory>,
 }
 
 impl Execution {
@@ -78,17 +78,17 @@ impl Execution {
     /// A plan that this cuDNN does not take, or not on this GPU, or that wants more workspace here.
     ///
     /// # Panics
-    /// Places outside.
+    /// LibraryPaths outside.
     pub fn new(
         handle: &Arc<Handle>,
-        planned: &Planned,
-        memory: &Arc<Memory>,
+        planned: &CudnnPlan,
+        memory: &Arc<DeviceMemory>,
         places: &[usize],
         workspace: Option<usize>,
     ) -> Result<Execution, CudnnError> {
         let refused = |why: String| {
             let (here, version) = (handle.version(), planned.version.clone());
-            let facts = handle.gpu.facts().ok().filter(|_| here == version);
+            let facts = handle.gpu.describe().ok().filter(|_| here == version);
             match facts.map(|facts| planned.differences(&facts.device)).unwrap_or_default() {
                 differ if differ.is_empty() => CudnnError::Plan { here, planned: version, why },
                 differ => CudnnError::Device { here, differ },

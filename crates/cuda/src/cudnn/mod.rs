@@ -1,7 +1,7 @@
 //! cuDNN by its graph API: what it decides is asked for where there is no GPU, and done where there is one.
 //!
 //! A [`Planner`] has the facts of a GPU and asks for a convolution's engine, its workspace and its plan, which is text and
-//! part of ours ([`Planned`]). A [`Handle`] is cuDNN on a GPU, and an [`Execution`] such a plan with its addresses.
+//! part of ours ([`CudnnPlan`]). A [`Handle`] is cuDNN on a GPU, and an [`Execution`] such a plan with its addresses.
 //!
 //! Engines that compile when a plan is made, or need another library, are left out: what is planned does not depend on
 //! whether there is a driver, and runs with cuDNN alone.
@@ -17,17 +17,17 @@ use cuda_sys::cudnn as sys;
 use serde::{Deserialize, Serialize};
 
 pub use execution::{Execution, Handle};
-pub use planner::{Convolution, Order, Planner, Take};
+pub use planner::{Convolution, EngineChoice, Planner, TensorLayout};
 
 use crate::library::function;
-use crate::{NotFound, Places, Properties, library};
+use crate::{DeviceProperties, LibraryNotFound, LibraryPaths, library};
 
 /// The oldest version whose plans are text, as cuDNN counts: 9.11.
 const VERSION_MIN: usize = 91_100;
 
 /// What cuDNN decided for a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct CudnnPlan {
     /// The version that decided.
     pub version: String,
     /// The engine, as cuDNN counts those of a kind of graph.
@@ -56,7 +56,7 @@ const BOUND: [&str; 12] = [
     "reservedSharedMemoryPerBlock",
 ];
 
-impl Planned {
+impl CudnnPlan {
     /// The version of CUDA whose driver it is for, as `13.0`; none where the text does not tell.
     pub fn driver(&self) -> Option<String> {
         let version = self.profile()["driverVer"].as_u64()?;
@@ -70,7 +70,7 @@ impl Planned {
     }
 
     /// In what a device differs from the one that it was planned for; nothing where the text does not tell.
-    fn differences(&self, here: &Properties) -> Vec<String> {
+    fn differences(&self, here: &DeviceProperties) -> Vec<String> {
         let (was, is) = (self.profile(), serde_json::to_value(here).expect("properties are plain data"));
         let other = BOUND.into_iter().filter(|fact| !was[fact].is_null() && was[fact] != is[fact]);
         other.map(|fact| format!("`{fact}` is {} and was {}", is[fact], was[fact])).collect()
@@ -82,13 +82,13 @@ impl Planned {
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum CudnnError {
     #[error(transparent)]
-    NotFound(#[from] NotFound),
+    NotFound(#[from] LibraryNotFound),
     #[error("this libcudnn.so.9 has no function `{0}`; install cuDNN 9.11 or later")]
     Lacks(&'static str),
     #[error("cuDNN {0} is too old, its plans are no text; install 9.11 or later")]
     TooOld(String),
     #[error("cuDNN {version} does not take the GPU's facts: {why}")]
-    Facts { version: String, why: String },
+    Description { version: String, why: String },
     #[error(
         "cuDNN {here} does not take a plan that {planned} made: {why}; install cuDNN {planned}, or compile the model here or \
          without --cudnn"
@@ -106,7 +106,7 @@ pub enum CudnnError {
 type Status = sys::cudnnStatus_t;
 
 /// cuDNN, loaded into the process for good.
-pub struct Cudnn {
+pub struct CudnnLibrary {
     version: usize,
     create: unsafe extern "C" fn(*mut sys::cudnnHandle_t) -> Status,
     destroy: unsafe extern "C" fn(sys::cudnnHandle_t) -> Status,
@@ -139,12 +139,12 @@ pub struct Cudnn {
     ) -> Status,
 }
 
-impl Cudnn {
+impl CudnnLibrary {
     /// Finds cuDNN.
     ///
     /// # Errors
     /// It is nowhere, or too old.
-    pub fn find(places: &Places) -> Result<Arc<Cudnn>, CudnnError> {
+    pub fn find(places: &LibraryPaths) -> Result<Arc<CudnnLibrary>, CudnnError> {
         let library = library::table(places, &["libcudnn.so.9"], "--cudnn")?;
         // It opens this one by its name whatever is asked of it, and ends the process where that does not work.
         library::load(places, &["libcublasLt.so", "libcublasLt.so.13"], "--cudnn")?;
@@ -152,7 +152,7 @@ impl Cudnn {
         let table = unsafe { sys::Cudnn::from_library(library) };
         let table = table.map_err(|error| CudnnError::Failed { what: "its start", why: error.to_string() })?;
         let version = function!(table, cudnnGetVersion, CudnnError);
-        let cudnn = Cudnn {
+        let cudnn = CudnnLibrary {
             // SAFETY: it only says a number.
             version: unsafe { version() },
             create: function!(table, cudnnCreate, CudnnError),
@@ -203,23 +203,24 @@ mod tests {
 
     #[test]
     fn a_plan_tells_in_what_a_device_differs() {
-        let here = crate::Facts::parse(include_str!("../../../../targets/cuda-sm_90-h200.json")).expect("it is whole");
-        let planned = |profile: &Properties| {
+        let here = crate::DeviceDescription::parse(include_str!("../../../../targets/cuda-sm_90-h200.json"))
+            .expect("it is whole");
+        let planned = |profile: &DeviceProperties| {
             let json = format!("{{\"cudnnVersion\":91900,\"GPUProfile\":{}}}", profile.json());
-            Planned { version: "9.19.0".into(), engine: 0, workspace: 0, json }
+            CudnnPlan { version: "9.19.0".into(), engine: 0, workspace: 0, json }
         };
         let here = here.device;
         assert!(planned(&here).differences(&here).is_empty());
         // Clocks and memory are another's on each board, and nothing to cuDNN.
         let board =
-            Properties { sm_clock_rate_khz: 1, total_global_mem: 1, device_name: "other".into(), ..here.clone() };
+            DeviceProperties { sm_clock_rate_khz: 1, total_global_mem: 1, device_name: "other".into(), ..here.clone() };
         assert!(planned(&board).differences(&here).is_empty());
-        let other = Properties { driver_ver: 13_010, max_block_size: [1024, 1024, 1], ..here.clone() };
+        let other = DeviceProperties { driver_ver: 13_010, max_block_size: [1024, 1024, 1], ..here.clone() };
         let told = ["`driverVer` is 13000 and was 13010", "`maxBlockSize` is [1024,1024,64] and was [1024,1024,1]"];
         assert_eq!(planned(&other).differences(&here), told);
         assert_eq!(planned(&other).driver(), Some("13.1".into()));
         for json in ["no text", "{}", "7", "[]"] {
-            let silent = Planned { json: json.into(), ..planned(&here) };
+            let silent = CudnnPlan { json: json.into(), ..planned(&here) };
             assert!(silent.differences(&here).is_empty() && silent.driver().is_none(), "{json}");
         }
     }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use cuda_sys::cudnn as sys;
 
 use super::descriptor::{Descriptor, Kind, Name, bytes};
-use super::{Cudnn, CudnnError, Planned};
-use crate::{Math, Number, Places, Properties};
+use super::{CudnnError, CudnnLibrary, CudnnPlan};
+use crate::{DeviceProperties, FloatType, LibraryPaths, MathMode};
 
 /// How the elements of a convolution's operands lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Order {
+pub enum TensorLayout {
     /// As the extents are listed.
     Listed,
     /// Channels are neighbours: `[n, h, w, c]`, and weights `[k, r, s, c / groups]`.
@@ -26,9 +26,9 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Convolution {
     /// How all operands are stored.
-    pub number: Number,
+    pub number: FloatType,
     /// How they lie.
-    pub order: Order,
+    pub order: TensorLayout,
     /// The input's extents.
     pub x: [usize; 4],
     /// The weights' extents.
@@ -53,7 +53,7 @@ pub struct Convolution {
 
 /// Which of the engines that are for us is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Take {
+pub enum EngineChoice {
     /// The fastest one: the one that is preferred, or else as cuDNN models it.
     Fastest,
     /// The one with the least workspace.
@@ -61,17 +61,17 @@ pub enum Take {
 }
 
 /// A convolution, which engine is taken for it, and the most workspace that may have.
-type Question = (Convolution, Take, u64);
+type Question = (Convolution, EngineChoice, u64);
 
 /// cuDNN with the facts of a GPU.
 pub struct Planner {
-    library: Arc<Cudnn>,
+    library: Arc<CudnnLibrary>,
     device: Arc<Descriptor>,
-    math: Math,
+    math: MathMode,
     /// What was asked before: kernels are compared more than once.
-    known: RefCell<BTreeMap<Question, Result<Planned, String>>>,
+    known: RefCell<BTreeMap<Question, Result<CudnnPlan, String>>>,
     /// What somebody measured to be the fastest.
-    preferred: RefCell<BTreeMap<Convolution, Planned>>,
+    preferred: RefCell<BTreeMap<Convolution, CudnnPlan>>,
 }
 
 use sys::cudnnBackendBehaviorNote_t as Behavior;
@@ -82,14 +82,14 @@ impl Planner {
     ///
     /// # Errors
     /// It is nowhere, or does not take them.
-    pub fn new(places: &Places, device: &Properties, math: Math) -> Result<Planner, CudnnError> {
-        let library = Cudnn::find(places)?;
+    pub fn new(places: &LibraryPaths, device: &DeviceProperties, math: MathMode) -> Result<Planner, CudnnError> {
+        let library = CudnnLibrary::find(places)?;
         let facts = || {
             let mut facts = Descriptor::new(&library, Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?;
             facts.set(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, &bytes(&device.json()))?;
             facts.finalize()
         };
-        let device = facts().map_err(|why| CudnnError::Facts { version: library.version(), why })?;
+        let device = facts().map_err(|why| CudnnError::Description { version: library.version(), why })?;
         Ok(Planner { library, device, math, known: RefCell::default(), preferred: RefCell::default() })
     }
 
@@ -102,9 +102,15 @@ impl Planner {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn convolution(&self, problem: &Convolution, take: Take, workspace_max: u64) -> Result<Planned, String> {
+    pub fn convolution(
+        &self,
+        problem: &Convolution,
+        take: EngineChoice,
+        workspace_max: u64,
+    ) -> Result<CudnnPlan, String> {
         let preferred = self.preferred.borrow().get(problem).cloned();
-        if let Some(preferred) = preferred.filter(|own| take == Take::Fastest && own.workspace <= workspace_max) {
+        if let Some(preferred) = preferred.filter(|own| take == EngineChoice::Fastest && own.workspace <= workspace_max)
+        {
             return Ok(preferred);
         }
         let key = (problem.clone(), take, workspace_max);
@@ -117,12 +123,12 @@ impl Planner {
     }
 
     /// How sums may be computed.
-    pub fn math(&self) -> Math {
+    pub fn math(&self) -> MathMode {
         self.math
     }
 
     /// The convolution that a plan was made for here.
-    pub fn problem_of(&self, planned: &Planned) -> Option<Convolution> {
+    pub fn problem_of(&self, planned: &CudnnPlan) -> Option<Convolution> {
         let known = self.known.borrow();
         let own =
             known.iter().find(|(_, found)| found.as_ref() == Ok(planned)).map(|((problem, _, _), _)| problem.clone());
@@ -136,8 +142,8 @@ impl Planner {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn candidates(&self, problem: &Convolution, workspace_max: u64, most: usize) -> Result<Vec<Planned>, String> {
-        let mut all: Vec<Planned> = Vec::new();
+    pub fn candidates(&self, problem: &Convolution, workspace_max: u64, most: usize) -> Result<Vec<CudnnPlan>, String> {
+        let mut all: Vec<CudnnPlan> = Vec::new();
         self.each(problem, workspace_max, |planned| {
             if !all.contains(&planned) {
                 all.push(planned);
@@ -148,14 +154,14 @@ impl Planner {
     }
 
     /// From now on this plan is the fastest one for a convolution, wherever its workspace may be had.
-    pub fn prefer(&self, problem: Convolution, planned: Planned) {
+    pub fn prefer(&self, problem: Convolution, planned: CudnnPlan) {
         self.preferred.borrow_mut().insert(problem, planned);
     }
 
-    fn ask(&self, problem: &Convolution, take: Take, workspace_max: u64) -> Result<Planned, String> {
-        let mut best: Option<Planned> = None;
+    fn ask(&self, problem: &Convolution, take: EngineChoice, workspace_max: u64) -> Result<CudnnPlan, String> {
+        let mut best: Option<CudnnPlan> = None;
         self.each(problem, workspace_max, |planned| {
-            let enough = take == Take::Fastest || planned.workspace == 0;
+            let enough = take == EngineChoice::Fastest || planned.workspace == 0;
             if best.as_ref().is_none_or(|best| planned.workspace < best.workspace) {
                 best = Some(planned);
             }
@@ -172,7 +178,7 @@ impl Planner {
         &self,
         problem: &Convolution,
         workspace_max: u64,
-        mut visit: impl FnMut(Planned) -> ControlFlow<()>,
+        mut visit: impl FnMut(CudnnPlan) -> ControlFlow<()>,
     ) -> Result<(), String> {
         let graph = self.graph(problem)?;
         let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
@@ -213,8 +219,8 @@ impl Planner {
         &self,
         config: Arc<Descriptor>,
         workspace_max: u64,
-        number: Number,
-    ) -> Result<Result<Planned, &'static str>, String> {
+        number: FloatType,
+    ) -> Result<Result<CudnnPlan, &'static str>, String> {
         let engine = config.others(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, false)?;
         let engine = engine.first().ok_or("a configuration without an engine")?;
         let behavior: Vec<Behavior> =
@@ -235,12 +241,12 @@ impl Planner {
             return Ok(Err("want more workspace"));
         }
         let json = plan.text(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)?;
-        let planned = Planned { version: self.version(), engine: index, workspace, json };
+        let planned = CudnnPlan { version: self.version(), engine: index, workspace, json };
         Ok(if self.reads(&planned) { Ok(planned) } else { Err("are not read back from their text") })
     }
 
     /// Whether a plan's text is taken for the GPU, as it will be there.
-    fn reads(&self, planned: &Planned) -> bool {
+    fn reads(&self, planned: &CudnnPlan) -> bool {
         let read = || {
             let mut plan = self.new_object(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
             plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, &[&self.device])?;
@@ -293,12 +299,18 @@ impl Planner {
         graph.finalize()
     }
 
-    fn tensor(&self, id: i64, extents: &[usize; 4], number: Number, order: Order) -> Result<Arc<Descriptor>, String> {
+    fn tensor(
+        &self,
+        id: i64,
+        extents: &[usize; 4],
+        number: FloatType,
+        order: TensorLayout,
+    ) -> Result<Arc<Descriptor>, String> {
         let bytes = number.size() as i64;
         let number = match number {
-            Number::F32 => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
-            Number::F16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
-            Number::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+            FloatType::F32 => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+            FloatType::F16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
+            FloatType::Bf16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
         };
         let mut tensor = self.described(id, extents, order)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[number])?;
@@ -309,7 +321,7 @@ impl Planner {
     }
 
     /// What is nowhere in memory: numbers as they are computed.
-    fn between(&self, id: i64, extents: &[usize; 4], order: Order) -> Result<Arc<Descriptor>, String> {
+    fn between(&self, id: i64, extents: &[usize; 4], order: TensorLayout) -> Result<Arc<Descriptor>, String> {
         let mut tensor = self.described(id, extents, order)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[4i64])?;
@@ -317,11 +329,11 @@ impl Planner {
         tensor.finalize()
     }
 
-    fn described(&self, id: i64, extents: &[usize; 4], order: Order) -> Result<Descriptor, String> {
+    fn described(&self, id: i64, extents: &[usize; 4], order: TensorLayout) -> Result<Descriptor, String> {
         let [_, c, h, w] = *extents;
         let strides = match order {
-            Order::Listed => [c * h * w, h * w, w, 1],
-            Order::ChannelsLast => [c * h * w, 1, w * c, c],
+            TensorLayout::Listed => [c * h * w, h * w, w, 1],
+            TensorLayout::ChannelsLast => [c * h * w, 1, w * c, c],
         };
         let mut tensor = self.new_object(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &extents.map(|extent| extent as i64))?;
@@ -387,7 +399,7 @@ impl fmt::Debug for Planner {
 }
 
 /// Why an engine is not for us, by what cuDNN notes of it.
-fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math, number: Number) -> Option<&'static str> {
+fn refused(behavior: &[Behavior], numerics: &[Numerics], math: MathMode, number: FloatType) -> Option<&'static str> {
     const COMPILED: &[Behavior] = &[Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
     const OTHERS: &[Behavior] = &[
         Behavior::CUDNN_BEHAVIOR_NOTE_CUBLASLT_DEPENDENCY,
@@ -403,14 +415,14 @@ fn refused(behavior: &[Behavior], numerics: &[Numerics], math: Math, number: Num
     let behaves = |notes: &[Behavior]| behavior.iter().any(|note| notes.contains(note));
     let counts = |notes: &[Numerics]| numerics.iter().any(|note| notes.contains(note));
     // Tensor cores multiply halves exactly.
-    let (rounds, halves) = (math == Math::Tf32 && number == Number::F32, number != Number::F32);
+    let (rounds, halves) = (math == MathMode::Tf32 && number == FloatType::F32, number != FloatType::F32);
     match () {
         () if behaves(COMPILED) => Some("compile at run time"),
         () if behaves(OTHERS) => Some("need another library or another layout"),
         () if counts(&[Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC]) => Some("add in any order"),
         () if counts(TENSOR_CORE) && !halves && !rounds => Some("round to fewer bits"),
         () if counts(ROUNDING) && !rounds => Some("round to fewer bits"),
-        () if counts(INDIRECT) && math == Math::Exact => Some("are not exact"),
+        () if counts(INDIRECT) && math == MathMode::Exact => Some("are not exact"),
         () => None,
     }
 }
@@ -421,24 +433,24 @@ mod tests {
 
     #[test]
     fn engines_are_refused_by_their_notes() {
-        let of = |behavior: &[Behavior], numerics: &[Numerics], math| refused(behavior, numerics, math, Number::F32);
-        let of_halves = |numerics: &[Numerics], math| refused(&[], numerics, math, Number::F16);
+        let of = |behavior: &[Behavior], numerics: &[Numerics], math| refused(behavior, numerics, math, FloatType::F32);
+        let of_halves = |numerics: &[Numerics], math| refused(&[], numerics, math, FloatType::F16);
         let tensor_core = [Numerics::CUDNN_NUMERICAL_NOTE_TENSOR_CORE];
         let winograd = [Numerics::CUDNN_NUMERICAL_NOTE_WINOGRAD];
-        assert_eq!(of(&[], &tensor_core, Math::Strict), Some("round to fewer bits"));
-        assert_eq!(of(&[], &tensor_core, Math::Tf32), None);
-        assert_eq!(of(&[], &winograd, Math::Strict), None);
-        assert_eq!(of(&[], &winograd, Math::Exact), Some("are not exact"));
-        assert_eq!(of_halves(&tensor_core, Math::Strict), None);
-        assert_eq!(of_halves(&winograd, Math::Exact), Some("are not exact"));
+        assert_eq!(of(&[], &tensor_core, MathMode::Strict), Some("round to fewer bits"));
+        assert_eq!(of(&[], &tensor_core, MathMode::Tf32), None);
+        assert_eq!(of(&[], &winograd, MathMode::Strict), None);
+        assert_eq!(of(&[], &winograd, MathMode::Exact), Some("are not exact"));
+        assert_eq!(of_halves(&tensor_core, MathMode::Strict), None);
+        assert_eq!(of_halves(&winograd, MathMode::Exact), Some("are not exact"));
         let narrow = [Numerics::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION];
-        assert_eq!(of(&[], &narrow, Math::Tf32), None);
-        assert_eq!(of_halves(&narrow, Math::Tf32), Some("round to fewer bits"));
+        assert_eq!(of(&[], &narrow, MathMode::Tf32), None);
+        assert_eq!(of_halves(&narrow, MathMode::Tf32), Some("round to fewer bits"));
         let compiled = [Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
-        assert_eq!(of(&compiled, &[], Math::Tf32), Some("compile at run time"));
+        assert_eq!(of(&compiled, &[], MathMode::Tf32), Some("compile at run time"));
         let any_order = [Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC];
-        assert_eq!(of(&[], &any_order, Math::Tf32), Some("add in any order"));
+        assert_eq!(of(&[], &any_order, MathMode::Tf32), Some("add in any order"));
         // A note of a version to come does not matter.
-        assert_eq!(of(&[Behavior(77)], &[Numerics(77)], Math::Exact), None);
+        assert_eq!(of(&[Behavior(77)], &[Numerics(77)], MathMode::Exact), None);
     }
 }

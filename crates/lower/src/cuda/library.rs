@@ -3,8 +3,8 @@
 //! Its fused engines have a bias, a residual and zero behind a convolution; what else becomes of results is a kernel of ours
 //! behind it, in place.
 
-use ::cuda::Number;
-use ::cuda::cudnn::{Convolution, Order, Planner, Take};
+use ::cuda::FloatType;
+use ::cuda::cudnn::{Convolution, EngineChoice, Planner, TensorLayout};
 use ir::ops::Conv;
 use types::pointwise::Unary;
 use types::{Bytes, Layout, Shape};
@@ -40,7 +40,7 @@ pub(super) fn conv(
     let number = number(node)?;
     let problem = Convolution {
         number,
-        order: if layout == Layout::ChannelsLast { Order::ChannelsLast } else { Order::Listed },
+        order: if layout == Layout::ChannelsLast { TensorLayout::ChannelsLast } else { TensorLayout::Listed },
         x: four(x)?,
         weight: four(weight)?,
         out: four(out)?,
@@ -64,16 +64,16 @@ pub(super) fn conv(
         // What is known is not turned around by a relayout.
         inputs[last] = CallInput::Packed { input: last, pack: Pack::new(|all| turned(all, all.shape())) };
     }
-    if bias && number != Number::F32 && node.is_known(2) {
+    if bias && number != FloatType::F32 && node.is_known(2) {
         // Its engines take a bias as they take the rest. One that comes with the run is stored so.
         let stored = node.output().dtype;
         inputs[2] = CallInput::Packed { input: 2, pack: Pack::new(move |bias| bias.cast(stored).to_le_bytes()) };
     }
-    let fastest = planner.convolution(&problem, Take::Fastest, scratch.min(WORKSPACE_MAX).0);
+    let fastest = planner.convolution(&problem, EngineChoice::Fastest, scratch.min(WORKSPACE_MAX).0);
     let planned = match layout {
         // There is nothing else for it: the least that it can do with.
         Layout::ChannelsLast if scratch < WORKSPACE_MAX => {
-            fastest.or_else(|_| planner.convolution(&problem, Take::Smallest, WORKSPACE_MAX.0))?
+            fastest.or_else(|_| planner.convolution(&problem, EngineChoice::Smallest, WORKSPACE_MAX.0))?
         }
         _ => fastest?,
     };
@@ -94,7 +94,7 @@ pub(super) fn conv(
 }
 
 /// How all operands are stored, but for a bias that is known.
-fn number(node: &View) -> Result<Number, String> {
+fn number(node: &View) -> Result<FloatType, String> {
     let dtype = node.output().dtype;
     let number = stored(dtype)?;
     let is_bias = |ix: usize| ix == 2 && node.input(ix).shape.rank() == 1;

@@ -2,7 +2,7 @@
 //!
 //! What kernels share stands in the folder `cuda/` as templates without includes; what is emitted here for a node is one
 //! `extern "C"` function that calls them with its numbers. [`assemble`] brings the functions of a plan together as one
-//! source, each text once, and leaves a [`Work`] in each step: which function and how many threads, what cuDNN planned,
+//! source, each text once, and leaves a [`StepCode`] in each step: which function and how many threads, what cuDNN planned,
 //! or what cuBLASLt is to do. Where operands lie is known by then, and how many of their bytes can be copied at once.
 //!
 //! A function's parameters are pointers to the step's inputs, then to its outputs and its workspace, in this order, and the
@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ::cuda::cublas::Product;
-use ::cuda::cudnn::{Planned, Planner};
-use ::cuda::{Launch, Math, Work};
+use ::cuda::cudnn::{CudnnPlan, Planner};
+use ::cuda::{Launch, MathMode, StepCode};
 use ir::ops::ReduceKind;
 use ir::{Graph, HalfSupport, Node, NodeId, Op, TensorType, ValueId};
 use plan::{Operand, Place, Plan, Step};
@@ -71,7 +71,7 @@ pub const EMITTED_PRODUCTS: [&str; 1] = ["cuda_product"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cublas {
     /// How sums of products of `f32` may be computed.
-    pub math: Math,
+    pub math: MathMode,
     /// The most workspace that a product has.
     pub workspace: Bytes,
     /// Which algorithm is taken for a product, where that is not the first one.
@@ -131,7 +131,7 @@ impl CudaTarget {
     /// With cuBLASLt for the products that it has functions for. `workspace` is the most that each of them has in the arena;
     /// without it, what NVIDIA recommends for the architecture (`cublasSetWorkspace`): 32 MiB from `sm_90` on, 4 MiB before.
     #[must_use]
-    pub fn with_cublas(self, math: Math, workspace: Option<Bytes>) -> CudaTarget {
+    pub fn with_cublas(self, math: MathMode, workspace: Option<Bytes>) -> CudaTarget {
         let recommended = if self.arch == "sm_80" { Bytes(4 << 20) } else { Bytes(32 << 20) };
         let cublas = Cublas { math, workspace: workspace.unwrap_or(recommended), preferred: Rc::default() };
         CudaTarget { cublas: Some(cublas), ..self }
@@ -228,10 +228,10 @@ impl Template {
 }
 
 /// What a library does in a step of a plan that is not assembled yet; none where a kernel is emitted.
-pub fn library_work(code: &[u8]) -> Option<Work> {
+pub fn library_work(code: &[u8]) -> Option<StepCode> {
     match postcard::from_bytes(code) {
-        Ok(Chosen::Cudnn(planned)) => Some(Work::Cudnn(planned)),
-        Ok(Chosen::Cublas(product)) => Some(Work::Cublas(product)),
+        Ok(Chosen::Cudnn(planned)) => Some(StepCode::Cudnn(planned)),
+        Ok(Chosen::Cublas(product)) => Some(StepCode::Cublas(product)),
         _ => None,
     }
 }
@@ -240,7 +240,7 @@ pub fn library_work(code: &[u8]) -> Option<Work> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Chosen {
     Emitted(Emitted),
-    Cudnn(Planned),
+    Cudnn(CudnnPlan),
     Cublas(Product),
 }
 
@@ -281,7 +281,7 @@ impl Target for CudaTarget {
 
     fn blocked(&self) -> Option<Layout> {
         // Tensor cores' engines want channels as neighbours; those that multiply f32 as it is take row-major values.
-        let by_cores = |planner: &Rc<Planner>| self.dtype.is_half() || planner.math() == Math::Tf32;
+        let by_cores = |planner: &Rc<Planner>| self.dtype.is_half() || planner.math() == MathMode::Tf32;
         self.cudnn.as_ref().is_some_and(by_cores).then_some(Layout::ChannelsLast)
     }
 
@@ -565,11 +565,11 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
             let emitted = match postcard::from_bytes(&step.code).expect("the steps are as they were chosen") {
                 Chosen::Emitted(emitted) => Emitted { body: tensor::placed(&emitted.body, &places), ..emitted },
                 Chosen::Cudnn(planned) => {
-                    step.code = Work::Cudnn(planned).code();
+                    step.code = StepCode::Cudnn(planned).code();
                     continue;
                 }
                 Chosen::Cublas(product) => {
-                    step.code = Work::Cublas(product).code();
+                    step.code = StepCode::Cublas(product).code();
                     continue;
                 }
             };
@@ -588,8 +588,8 @@ pub fn assemble<'a>(plans: impl IntoIterator<Item = &'a mut Plan>) -> Source {
                 }
             };
             let (entry, block) = (source.entries[entry].name.clone(), [THREADS, 1, 1]);
-            let launch = Launch { entry, grid: emitted.grid, block, turns: emitted.turns };
-            step.code = Work::Launch(launch).code();
+            let launch = Launch { entry, grid: emitted.grid, block, repeat: emitted.turns };
+            step.code = StepCode::Launch(launch).code();
         }
     }
     for (template, text) in Template::ALL {

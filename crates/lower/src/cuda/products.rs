@@ -3,7 +3,7 @@
 //! It has a bias, a residual, zero and one form of GELU behind a product; what else becomes of results is a kernel of ours
 //! behind it, in place.
 
-use ::cuda::Number;
+use ::cuda::FloatType;
 use ::cuda::cublas::{Activation, Product};
 use ir::ops::MatMul;
 use types::pointwise::Unary;
@@ -80,7 +80,7 @@ pub(super) fn matmul(node: &View, product: &MatMul, how: &Cublas, scratch: Bytes
 }
 
 /// How factors and results are stored.
-fn numbers(node: &View) -> Result<(Number, Number), String> {
+fn numbers(node: &View) -> Result<(FloatType, FloatType), String> {
     let [left, right, out] = [node.input(0).dtype, node.input(1).dtype, node.output().dtype];
     if left != right {
         return Err(format!("its factors are {left} and {right}"));
@@ -98,11 +98,11 @@ fn numbers(node: &View) -> Result<(Number, Number), String> {
 }
 
 /// How a number is stored, where libraries know that.
-pub(super) fn number(dtype: DType) -> Result<Number, String> {
+pub(super) fn number(dtype: DType) -> Result<FloatType, String> {
     match dtype {
-        DType::F32 => Ok(Number::F32),
-        DType::F16 => Ok(Number::F16),
-        DType::Bf16 => Ok(Number::Bf16),
+        DType::F32 => Ok(FloatType::F32),
+        DType::F16 => Ok(FloatType::F16),
+        DType::Bf16 => Ok(FloatType::Bf16),
         other => Err(format!("its kernel computes in f32, not with {other}")),
     }
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
-use cuda::cupti::{Event, Recording, Side};
-use cuda::driver::{self, Call, DriverError, Graph, Memory, Module};
-use cuda::{OtherMemory, OtherStream, Places, Timer, Work, nvml};
+use cuda::cupti::{MemoryEvent, MemoryKind, Recording};
+use cuda::driver::{self, CudaGraph, DeviceCall, DeviceMemory, DriverError, Module};
+use cuda::{ExternalBuffer, ExternalStream, LibraryPaths, StepCode, Timer, nvml};
 use plan::{Operand, Place, Plan, Step};
 use types::Bytes;
 
@@ -24,7 +24,7 @@ pub struct CudaDevice {
     /// Its number, as the driver counts.
     pub ordinal: usize,
     /// Where NVIDIA's libraries may be, for plans that need one.
-    pub places: Places,
+    pub places: LibraryPaths,
 }
 
 impl From<DriverError> for RunError {
@@ -69,21 +69,21 @@ impl CudaBackend {
         let constants: &[u8] = (*weights).as_ref();
         let size = constants_at + Bytes(constants.len() as u64);
         let too_large = || RunError::Arena { bytes: size.0, error: "it is larger than the address space".into() };
-        let memory = Arc::new(Memory::new(&gpu, size.index().ok_or_else(too_large)?)?);
+        let memory = Arc::new(DeviceMemory::new(&gpu, size.index().ok_or_else(too_large)?)?);
         memory.upload(constants_at.0 as usize, constants)?;
         stages.end("arena and constants")?;
         let mut works = Vec::with_capacity(plans.len());
         for plan in plans {
             works.push(works_of(plan)?);
         }
-        let does = |kind: fn(&Work) -> bool| works.iter().flatten().any(kind);
+        let does = |kind: fn(&StepCode) -> bool| works.iter().flatten().any(kind);
         let mut cudnn = None;
-        if does(|work| matches!(work, Work::Cudnn(_))) {
+        if does(|work| matches!(work, StepCode::Cudnn(_))) {
             cudnn = Some(cudnn::Handle::new(&device.places, &gpu)?);
             stages.end("cuDNN")?;
         }
         let mut cublas = None;
-        if does(|work| matches!(work, Work::Cublas(_))) {
+        if does(|work| matches!(work, StepCode::Cublas(_))) {
             cublas = Some(cublas::Handle::new(&device.places, &gpu)?);
             stages.end("cuBLASLt")?;
         }
@@ -105,18 +105,18 @@ impl CudaBackend {
     pub(super) fn enqueue(
         &mut self,
         plan: usize,
-        stream: OtherStream,
-        inputs: &[OtherMemory],
-        outputs: &[OtherMemory],
+        stream: ExternalStream,
+        inputs: &[ExternalBuffer],
+        outputs: &[ExternalBuffer],
     ) -> Result<(), RunError> {
         let Opened { graph, plan } = &self.plans[plan];
         let at = |operand: &Operand| place(plan, operand, self.constants_at).expect("a checked plan's ports exist");
         for (port, memory) in plan.inputs.iter().zip(inputs) {
-            self.memory.take_from(at(&port.operand), memory, stream)?;
+            self.memory.copy_from_external(at(&port.operand), memory, stream)?;
         }
         graph.launch_on(stream)?;
         for (port, memory) in plan.outputs.iter().zip(outputs) {
-            self.memory.give_to(at(&port.operand), memory, stream)?;
+            self.memory.copy_to_external(at(&port.operand), memory, stream)?;
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl CudaBackend {
 
 pub(super) struct CudaBackend {
     plans: Vec<Opened>,
-    memory: Arc<Memory>,
+    memory: Arc<DeviceMemory>,
     constants_at: Bytes,
     stages: Stages,
     mirror: Mirror,
@@ -132,7 +132,7 @@ pub(super) struct CudaBackend {
     timer: Option<Timer>,
     gpu: Arc<driver::Gpu>,
     /// Where NVIDIA's libraries may be.
-    places: Places,
+    places: LibraryPaths,
 }
 
 /// A copy of the arena for those who look at it.
@@ -170,7 +170,7 @@ impl Stages {
     fn tell_workspace(&mut self, opened: &[Opened]) {
         let calls = opened.iter().flat_map(|opened| opened.graph.calls());
         let products = calls.filter_map(|call| match call {
-            Call::Cublas(execution) => Some((execution.wanted(), execution.workspace())),
+            DeviceCall::Cublas(execution) => Some((execution.wanted(), execution.workspace())),
             _ => None,
         });
         let most = products.reduce(|most, own| (most.0.max(own.0), most.1.max(own.1)));
@@ -246,17 +246,20 @@ fn item(what: &str, bytes: usize) -> MemoryItem {
 
 /// The libraries that a plan needs where it runs beside a driver, with the versions that do.
 pub fn required_libraries(plan: &Plan) -> Vec<String> {
-    let works =
-        plan.steps.iter().filter(|_| plan.target.starts_with("cuda:")).filter_map(|step| Work::from_code(&step.code));
+    let works = plan
+        .steps
+        .iter()
+        .filter(|_| plan.target.starts_with("cuda:"))
+        .filter_map(|step| StepCode::from_code(&step.code));
     let named = works.filter_map(|work| match work {
-        Work::Cudnn(planned) => {
+        StepCode::Cudnn(planned) => {
             let driver = planned.driver().map(|version| format!(", beside a driver for CUDA {version}"));
             let files = "libcudnn.so.9, and libcublasLt.so that it loads";
             Some(format!("cuDNN {} ({files}){}", planned.version, driver.unwrap_or_default()))
         }
         // Its algorithms are chosen where it runs, so that any version does whose functions are known.
-        Work::Cublas(_) => Some("cuBLAS 13 (libcublasLt.so.13)".to_string()),
-        Work::Launch(_) => None,
+        StepCode::Cublas(_) => Some("cuBLAS 13 (libcublasLt.so.13)".to_string()),
+        StepCode::Launch(_) => None,
     });
     let mut libraries: Vec<String> = named.collect();
     libraries.sort();
@@ -265,9 +268,9 @@ pub fn required_libraries(plan: &Plan) -> Vec<String> {
 }
 
 /// What each step of a plan does.
-fn works_of(plan: &Plan) -> Result<Vec<Work>, RunError> {
+fn works_of(plan: &Plan) -> Result<Vec<StepCode>, RunError> {
     let work = |(ix, step): (usize, &Step)| {
-        Work::from_code(&step.code).ok_or_else(|| broken(ix, step, "what it does cannot be read"))
+        StepCode::from_code(&step.code).ok_or_else(|| broken(ix, step, "what it does cannot be read"))
     };
     plan.steps.iter().enumerate().map(work).collect()
 }
@@ -284,7 +287,7 @@ fn by_library(ix: usize, step: &Step, error: &dyn std::error::Error) -> RunError
 /// Where a plan's steps work.
 struct Block<'a> {
     gpu: &'a Arc<driver::Gpu>,
-    memory: &'a Arc<Memory>,
+    memory: &'a Arc<DeviceMemory>,
     constants_at: Bytes,
     cudnn: Option<&'a Arc<cudnn::Handle>>,
     cublas: Option<&'a Arc<cublas::Handle>>,
@@ -299,16 +302,16 @@ impl Block<'_> {
 }
 
 struct Opened {
-    graph: Graph,
+    graph: CudaGraph,
     plan: Arc<Plan>,
 }
 
 impl Opened {
-    fn new(block: &Block, plan: &Arc<Plan>, works: &[Work]) -> Result<Opened, RunError> {
+    fn new(block: &Block, plan: &Arc<Plan>, works: &[StepCode]) -> Result<Opened, RunError> {
         let gpu = block.gpu;
         let own = plan.modules.iter().find(|module| module.arch == gpu.arch()).or(plan.modules.first());
         let module = own.map(|own| Module::load(gpu, &own.code)).transpose()?.map(Arc::new);
-        let call = |((ix, step), work): ((usize, &Step), &Work)| -> Result<Call, RunError> {
+        let call = |((ix, step), work): ((usize, &Step), &StepCode)| -> Result<DeviceCall, RunError> {
             let place = |operand: &Operand| {
                 block.place(plan, operand).ok_or_else(|| broken(ix, step, "an operand lies nowhere"))
             };
@@ -317,40 +320,40 @@ impl Opened {
             let given = step.workspace.map_or(0, |workspace| workspace.size.0);
             const OPENED: &str = "it is opened where a plan needs it";
             Ok(match work {
-                Work::Launch(launch) => {
+                StepCode::Launch(launch) => {
                     let none = || RunError::Device("the plan has no code for a GPU; compile the model again".into());
                     places.extend(workspace);
-                    Call::Kernel(module.as_ref().ok_or_else(none)?.call(launch, block.memory, &places)?)
+                    DeviceCall::Kernel(module.as_ref().ok_or_else(none)?.call(launch, block.memory, &places)?)
                 }
-                Work::Cudnn(planned) => {
+                StepCode::Cudnn(planned) => {
                     if given != planned.workspace {
                         return Err(broken(ix, step, "its workspace is not what cuDNN wants"));
                     }
                     let cudnn = block.cudnn.expect(OPENED);
                     let execution = cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace);
-                    Call::Cudnn(execution.map_err(|error| by_library(ix, step, &error))?)
+                    DeviceCall::Cudnn(execution.map_err(|error| by_library(ix, step, &error))?)
                 }
-                Work::Cublas(product) => {
+                StepCode::Cublas(product) => {
                     let sizes = step.inputs.iter().chain(&step.outputs).map(|operand| operand.size.0).collect();
                     if given != product.workspace || product.sizes() != Some(sizes) {
                         return Err(broken(ix, step, "its operands are not those of its product"));
                     }
                     let cublas = block.cublas.expect(OPENED);
                     let execution = cublas::Execution::new(cublas, product, block.memory, &places, workspace);
-                    Call::Cublas(execution.map_err(|error| by_library(ix, step, &error))?)
+                    DeviceCall::Cublas(execution.map_err(|error| by_library(ix, step, &error))?)
                 }
             })
         };
-        let calls: Result<Vec<Call>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
+        let calls: Result<Vec<DeviceCall>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
         let calls = calls?;
         // What libraries load when they are first asked for cannot be loaded while calls are recorded.
-        let libraries = |(_, call): &(usize, &Call)| !matches!(call, Call::Kernel(_));
+        let libraries = |(_, call): &(usize, &DeviceCall)| !matches!(call, DeviceCall::Kernel(_));
         let mut late = calls.iter().enumerate().filter(libraries).peekable();
         if late.peek().is_some() {
             late.try_for_each(|(ix, call)| call.launch().map_err(|error| by_library(ix, &plan.steps[ix], &error)))?;
             gpu.finish()?;
         }
-        Ok(Opened { graph: Graph::record(gpu, calls)?, plan: plan.clone() })
+        Ok(Opened { graph: CudaGraph::capture(gpu, calls)?, plan: plan.clone() })
     }
 }
 
@@ -368,7 +371,7 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
 
 impl CudaBackend {
     /// What is asked of the driver in a run, or why that is not told.
-    fn recorded(&mut self, plan: usize) -> Result<Result<Vec<Event>, String>, RunError> {
+    fn recorded(&mut self, plan: usize) -> Result<Result<Vec<MemoryEvent>, String>, RunError> {
         let recording = match Recording::start(&self.places) {
             Ok(recording) => recording,
             Err(error) => return Ok(Err(error.to_string())),
@@ -448,15 +451,17 @@ impl Backend for CudaBackend {
         match self.recorded(plan)? {
             Ok(events) => {
                 let mut count = 0;
-                for (side, what) in [(Side::Device, "asked of"), (Side::Host, "pinned memory of the host asked of")] {
+                for (side, what) in
+                    [(MemoryKind::Device, "asked of"), (MemoryKind::Host, "pinned memory of the host asked of")]
+                {
                     let sizes = events.iter().filter_map(|event| match event {
-                        Event::Allocated(own, bytes) if *own == side => Some(*bytes),
+                        MemoryEvent::Allocated(own, bytes) if *own == side => Some(*bytes),
                         _ => None,
                     });
                     let times = sizes.clone().count() as u64;
                     count += times;
                     // That the device's own memory is not asked for is worth a row.
-                    if side == Side::Device || 0 < times {
+                    if side == MemoryKind::Device || 0 < times {
                         let what = format!("{what} the driver in a run, {}", counted(times, "time", "times"));
                         let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
                         seen.items.push(MemoryItem { what, method, bytes: sizes.sum() });
@@ -475,7 +480,7 @@ impl Backend for CudaBackend {
 
     fn fills_workspace(&self, plan: usize, step: usize) -> bool {
         // How much of it a library writes, nobody says.
-        matches!(self.plans[plan].graph.calls()[step], Call::Kernel(_))
+        matches!(self.plans[plan].graph.calls()[step], DeviceCall::Kernel(_))
     }
 
     fn describe(&self) -> String {

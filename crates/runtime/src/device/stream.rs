@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cuda::{Kept, OtherMemory, OtherStream};
+use cuda::{ContextGuard, ExternalBuffer, ExternalStream};
 use plan::{Plan, Port};
 
 use super::cuda::{CudaBackend, CudaDevice};
@@ -32,7 +32,7 @@ impl StreamSession {
     ) -> Result<StreamSession, RunError> {
         let weights = weights.into();
         session::check_plans(&plans, &weights)?;
-        let _kept = Kept::now();
+        let _guard = ContextGuard::save();
         let mut backend = CudaBackend::open(gpu, &plans, &weights)?;
         session::reset_states(&plans[0], 0, &mut backend)?;
         Ok(StreamSession { plans, selected: 0, backend: Some(backend) })
@@ -56,14 +56,14 @@ impl StreamSession {
     /// Another number of inputs or outputs than the plan has, or of bytes; the driver refuses something.
     pub fn enqueue(
         &mut self,
-        stream: OtherStream,
-        inputs: &[OtherMemory],
-        outputs: &[OtherMemory],
+        stream: ExternalStream,
+        inputs: &[ExternalBuffer],
+        outputs: &[ExternalBuffer],
     ) -> Result<(), RunError> {
         let plan = &self.plans[self.selected];
         fits("inputs", &plan.inputs, inputs)?;
         fits("outputs", &plan.outputs, outputs)?;
-        let _kept = Kept::now();
+        let _guard = ContextGuard::save();
         let backend = self.backend.as_mut().expect("it is open until it goes");
         backend.enqueue(self.selected, stream, inputs, outputs)
     }
@@ -71,13 +71,13 @@ impl StreamSession {
 
 impl Drop for StreamSession {
     fn drop(&mut self) {
-        let _kept = Kept::now();
+        let _guard = ContextGuard::save();
         self.backend = None;
     }
 }
 
 /// Whether there is memory for each port, of its size.
-fn fits(what: &str, ports: &[Port], given: &[OtherMemory]) -> Result<(), RunError> {
+fn fits(what: &str, ports: &[Port], given: &[ExternalBuffer]) -> Result<(), RunError> {
     if ports.len() != given.len() {
         return Err(RunError::Device(format!("the plan has {} {what}, and {} are given", ports.len(), given.len())));
     }

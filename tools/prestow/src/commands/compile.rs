@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use compiler::gpu::{self, GpuCompiler, Precision, TuneOptions, library_places};
+use compiler::gpu::{self, GpuCompiler, Precision, TuneOptions, library_paths};
 use compiler::{Compiled, Fit, Program, Region, TuneOutcome, source};
 use cpu::Level;
 use lower::Target;
@@ -101,10 +101,10 @@ impl Job<'_> {
         let plans = self.batches.iter().map(|&batch| self.compile(batch, &compiler.target, |_, _| {}));
         let compiled: Vec<Compiled> = plans.collect::<Result<_, String>>()?;
         let plans: Vec<&Plan> = compiled.iter().map(|compiled| &compiled.plan).collect();
-        let places = library_places(&self.request.data);
+        let places = library_paths(&self.request.data);
         let progress = |line: &str| eprintln!("{line}");
         let (seconds, cache) = (tune.seconds, tune.cache.as_deref());
-        gpu::tune(compiler, &gpu, &plans, &TuneOptions { seconds, cache, places: &places, progress: &progress })
+        gpu::tune(compiler, &gpu, &plans, &TuneOptions { seconds, cache, paths: &places, progress: &progress })
     }
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<String, String> {
     let output = output_path(args, &job.request)?;
     let libraries = job.target.libraries.of(job.precision);
     let facts = job.target.gpu.as_ref().and_then(|gpu| gpu.facts.as_ref());
-    let places = library_places(&job.request.data);
+    let places = library_paths(&job.request.data);
     let find = |gpu: &Gpu| {
         let properties = facts.map(|(_, facts)| &facts.device);
         GpuCompiler::find(job.precision.configure(gpu.target.clone()), libraries, properties, &places)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use compiler::gpu::library_places;
+use compiler::gpu::library_paths;
 use cuda::cublas::{self, CublasError};
 use cuda::cudnn::{self, CudnnError};
 
@@ -37,16 +37,16 @@ pub(crate) fn run(Action::Record(args): &Action) -> Result<String, String> {
 /// Reads the properties from the driver, and the versions of the libraries that are installed.
 fn record(args: &Record) -> Result<String, String> {
     let gpu = cuda::driver::Gpu::open(args.device).map_err(message)?;
-    let mut facts = gpu.facts().map_err(message)?;
-    if let Ok(compiler) = cuda::nvrtc::Compiler::find(&library_places(&args.data)) {
+    let mut facts = gpu.describe().map_err(message)?;
+    if let Ok(compiler) = cuda::nvrtc::Compiler::find(&library_paths(&args.data)) {
         facts.libraries.insert("nvrtc".into(), compiler.version().map_err(message)?);
     }
-    let places = library_places(&args.data);
+    let places = library_paths(&args.data);
     let free = || gpu.memory().map(|(free, _)| free).map_err(message);
     let before = free()?;
     // A library that is absent has no version. One that fails is reported; the rest of the description is valid without it.
     let without = |library: &str, reason: String| eprintln!("note: no facts of {library}: {reason}");
-    match cudnn::Cudnn::find(&places).and_then(|_| cudnn::Handle::new(&places, &gpu)) {
+    match cudnn::CudnnLibrary::find(&places).and_then(|_| cudnn::Handle::new(&places, &gpu)) {
         Ok(handle) => {
             facts.libraries.insert("cudnn".into(), handle.version());
             let taken = before.saturating_sub(free()?) as u64;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use compiler::gpu::{Precision, library_places, with_libraries};
+use compiler::gpu::{Precision, library_paths, with_libraries};
 use compiler::source;
 use lower::Target;
 use lower::cuda::CudaTarget;
@@ -102,7 +102,7 @@ fn gpu(
 ) -> Result<Option<CudaTarget>, String> {
     let Some(gpu) = &target.gpu else { return Ok(None) };
     let device = gpu.facts.as_ref().map(|(_, facts)| &facts.device);
-    let (libraries, places) = (target.libraries.of(precision), library_places(&request.data));
+    let (libraries, places) = (target.libraries.of(precision), library_paths(&request.data));
     with_libraries(precision.configure(gpu.target.clone()), libraries, device, &places).map(|(target, _)| Some(target))
 }
 

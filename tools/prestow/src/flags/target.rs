@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use compiler::gpu::{Libraries, Precision};
 use cpu::Level;
-use cuda::{Facts, Math};
+use cuda::{DeviceDescription, MathMode};
 use lower::cpu::CpuTarget;
 use lower::cuda::CudaTarget;
 use types::Bytes;
@@ -68,7 +68,7 @@ pub(crate) struct TargetSelection {
 pub(crate) struct Gpu {
     pub(crate) target: CudaTarget,
     /// The description of one GPU and its file. `None`: the plan is for all GPUs of the architecture.
-    pub(crate) facts: Option<(PathBuf, Facts)>,
+    pub(crate) facts: Option<(PathBuf, DeviceDescription)>,
 }
 
 impl TargetFlags {
@@ -82,8 +82,8 @@ impl TargetFlags {
             return Err(format!("each --dtype must be given once, got {precision} twice"));
         }
         let math = |rounding: Option<Rounding>| match rounding {
-            None => Math::Strict,
-            Some(Rounding::Tf32) => Math::Tf32,
+            None => MathMode::Strict,
+            Some(Rounding::Tf32) => MathMode::Tf32,
         };
         let libraries = Libraries {
             cudnn: self.cudnn.map(math),
@@ -159,7 +159,7 @@ fn read_facts(file: PathBuf) -> Result<Gpu, String> {
     let text = std::fs::read_to_string(&file).map_err(|error| {
         failed(&error, "`prestow target record -o FILE.json` writes such a file on a machine with the GPU")
     })?;
-    let facts = Facts::parse(&text)
+    let facts = DeviceDescription::parse(&text)
         .map_err(|error| failed(&error, "add it, or record the file again with `prestow target record`"))?;
     let name = format!("cuda:{}", facts.arch);
     let target = CudaTarget::named(&name).ok_or_else(|| {

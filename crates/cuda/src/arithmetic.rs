@@ -1,29 +1,29 @@
-//! [`Number`] and [`Math`]: how the operands of what a library does are stored, and how its sums may be computed.
+//! [`FloatType`] and [`MathMode`]: how the operands of what a library does are stored, and how its sums may be computed.
 
 use serde::{Deserialize, Serialize};
 
 /// How the numbers of operands are stored. Sums are of `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "their names say it")]
-pub enum Number {
+pub enum FloatType {
     F32,
     F16,
     Bf16,
 }
 
-impl Number {
+impl FloatType {
     /// The bytes of one.
     pub fn size(self) -> usize {
         match self {
-            Number::F32 => 4,
-            Number::F16 | Number::Bf16 => 2,
+            FloatType::F32 => 4,
+            FloatType::F16 | FloatType::Bf16 => 2,
         }
     }
 }
 
 /// How sums of products of `f32` may be computed. Products of halves are exact in an `f32`, wherever they are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Math {
+pub enum MathMode {
     /// As sums of products of `f32`, by whatever algorithm.
     Strict,
     /// As sums in their definition's own terms: neither Winograd's algorithm nor spectra, nor other detours.
@@ -32,13 +32,13 @@ pub enum Math {
     Tf32,
 }
 
-impl Math {
+impl MathMode {
     /// What it is called, for people and machines.
     pub fn name(self) -> &'static str {
         match self {
-            Math::Strict => "strict",
-            Math::Exact => "exact",
-            Math::Tf32 => "tf32",
+            MathMode::Strict => "strict",
+            MathMode::Exact => "exact",
+            MathMode::Tf32 => "tf32",
         }
     }
 }

@@ -5,24 +5,24 @@
 
 use cudarc::driver::{result, sys};
 
-use crate::driver::{DriverError, Memory, failed};
+use crate::driver::{DeviceMemory, DriverError, failed};
 
 /// The context that a thread has, which it has again when this goes: for those who are called by others that use a GPU, this
 /// one or another.
 #[derive(Debug)]
-pub struct Kept(Option<sys::CUcontext>);
+pub struct ContextGuard(Option<sys::CUcontext>);
 
-impl Kept {
+impl ContextGuard {
     /// That of this thread; none where it has none, or where there is no driver.
-    pub fn now() -> Kept {
+    pub fn save() -> ContextGuard {
         // SAFETY: it asks the system's loader.
         let is_there = unsafe { sys::is_culib_present() };
         // A driver that nobody started yet has no context for anybody.
-        Kept(is_there.then(|| result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())))
+        ContextGuard(is_there.then(|| result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())))
     }
 }
 
-impl Drop for Kept {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         if let Some(context) = self.0 {
             // SAFETY: the thread had it, and whoever gave it that keeps it alive. What could be said of a failure helps nobody.
@@ -33,17 +33,17 @@ impl Drop for Kept {
 
 /// A stream that somebody else keeps.
 #[derive(Clone, Copy, Debug)]
-pub struct OtherStream(sys::CUstream);
+pub struct ExternalStream(sys::CUstream);
 
-impl OtherStream {
+impl ExternalStream {
     /// A stream by the driver's handle.
     ///
     /// # Safety
     /// The stream is of the device's primary context and alive until what was begun on it is done, and so is whatever began
     /// it, whose code and memory the GPU uses. What works on one arena is begun on one stream only, or on another when the
     /// first is done: nothing else keeps runs apart.
-    pub unsafe fn new(stream: *mut std::ffi::c_void) -> OtherStream {
-        OtherStream(stream.cast())
+    pub unsafe fn new(stream: *mut std::ffi::c_void) -> ExternalStream {
+        ExternalStream(stream.cast())
     }
 
     pub(crate) fn raw(self) -> sys::CUstream {
@@ -51,21 +51,21 @@ impl OtherStream {
     }
 }
 
-/// Memory of a GPU that somebody else keeps.
+/// DeviceMemory of a GPU that somebody else keeps.
 #[derive(Clone, Copy, Debug)]
-pub struct OtherMemory {
+pub struct ExternalBuffer {
     start: sys::CUdeviceptr,
     size: usize,
 }
 
-impl OtherMemory {
+impl ExternalBuffer {
     /// So many bytes from an address on.
     ///
     /// # Safety
     /// They are memory of the device, alive until what was begun with them is done, and nobody writes them, nor reads them
     /// where they are written, until then, apart from what is begun on the same stream.
-    pub unsafe fn new(start: u64, size: usize) -> OtherMemory {
-        OtherMemory { start, size }
+    pub unsafe fn new(start: u64, size: usize) -> ExternalBuffer {
+        ExternalBuffer { start, size }
     }
 
     /// How many bytes.
@@ -74,7 +74,7 @@ impl OtherMemory {
     }
 }
 
-impl Memory {
+impl DeviceMemory {
     /// Begins to take all bytes of another's memory to a place.
     ///
     /// # Errors
@@ -82,7 +82,12 @@ impl Memory {
     ///
     /// # Panics
     /// Bytes outside.
-    pub fn take_from(&self, place: usize, other: &OtherMemory, stream: OtherStream) -> Result<(), DriverError> {
+    pub fn copy_from_external(
+        &self,
+        place: usize,
+        other: &ExternalBuffer,
+        stream: ExternalStream,
+    ) -> Result<(), DriverError> {
         let address = self.range(place, other.size);
         self.gpu().enter()?;
         // SAFETY: the bytes lie in the block; of the other's memory and the stream their makers promised what is needed.
@@ -97,7 +102,12 @@ impl Memory {
     ///
     /// # Panics
     /// Bytes outside.
-    pub fn give_to(&self, place: usize, other: &OtherMemory, stream: OtherStream) -> Result<(), DriverError> {
+    pub fn copy_to_external(
+        &self,
+        place: usize,
+        other: &ExternalBuffer,
+        stream: ExternalStream,
+    ) -> Result<(), DriverError> {
         let address = self.range(place, other.size);
         self.gpu().enter()?;
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! [`Facts`]: what is known of a GPU, as a file: recorded from one, or copied from its data sheet.
+//! [`DeviceDescription`]: what is known of a GPU, as a file: recorded from one, or copied from its data sheet.
 //!
 //! Such a file stands for a GPU where there is none. NVIDIA's libraries plan for what it says, and plans are held against
 //! its memory.
@@ -13,23 +13,23 @@ const FORMAT: &str = "prestow-target";
 /// What is known of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Facts {
+pub struct DeviceDescription {
     format: String,
     /// The architecture, as NVRTC calls it: `sm_90`.
     pub arch: String,
     /// Where the facts are from.
-    pub source: Source,
+    pub source: DescriptionSource,
     /// The versions that were there, by the libraries' names.
     pub libraries: BTreeMap<String, String>,
     /// What was measured beside an arena; nothing where nobody measured.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredMemory>,
     /// What the device is.
-    pub device: Properties,
+    pub device: DeviceProperties,
 }
 
 /// Where facts are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
+pub enum DescriptionSource {
     /// A driver said them.
     #[serde(rename = "recorded from the device")]
     Recorded,
@@ -38,12 +38,12 @@ pub enum Source {
     DataSheet,
 }
 
-impl Source {
+impl DescriptionSource {
     /// In words.
     pub fn text(self) -> &'static str {
         match self {
-            Source::Recorded => "recorded from the device",
-            Source::DataSheet => "from the data sheet, not recorded",
+            DescriptionSource::Recorded => "recorded from the device",
+            DescriptionSource::DataSheet => "from the data sheet, not recorded",
         }
     }
 }
@@ -51,7 +51,7 @@ impl Source {
 /// What of a device's memory no plan decides, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Measured {
+pub struct MeasuredMemory {
     /// What was not free once there was a context: the context's own, and what others held at the time.
     pub context_bytes: u64,
     /// What a handle of cuDNN took.
@@ -65,7 +65,7 @@ pub struct Measured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names are cuDNN's")]
-pub struct Properties {
+pub struct DeviceProperties {
     pub device_name: String,
     /// As 900 for 9.0.
     pub device_ver: u32,
@@ -104,7 +104,7 @@ pub struct Properties {
 
 /// Why a text is no facts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FactsError {
+pub enum DescriptionError {
     /// It does not say what it has to.
     #[error("{0}")]
     Text(String),
@@ -126,30 +126,30 @@ pub enum FactsError {
     Zero(&'static str),
 }
 
-impl Facts {
-    /// Facts of a device.
-    pub fn new(source: Source, device: Properties) -> Facts {
+impl DeviceDescription {
+    /// DeviceDescription of a device.
+    pub fn new(source: DescriptionSource, device: DeviceProperties) -> DeviceDescription {
         let (format, arch) = (FORMAT.to_string(), device.arch());
-        Facts { format, arch, source, libraries: BTreeMap::new(), measured: None, device }
+        DeviceDescription { format, arch, source, libraries: BTreeMap::new(), measured: None, device }
     }
 
     /// Reads a file's text.
     ///
     /// # Errors
     /// A fact that is missing, by its name; facts that cannot be.
-    pub fn parse(text: &str) -> Result<Facts, FactsError> {
-        let facts: Facts = serde_json::from_str(text).map_err(|error| {
+    pub fn parse(text: &str) -> Result<DeviceDescription, DescriptionError> {
+        let facts: DeviceDescription = serde_json::from_str(text).map_err(|error| {
             let text = error.to_string();
-            FactsError::Text(
+            DescriptionError::Text(
                 text.replace("missing field", "there is no fact").replace("unknown field", "there is no such fact as"),
             )
         })?;
         if facts.format != FORMAT {
-            return Err(FactsError::Format(facts.format));
+            return Err(DescriptionError::Format(facts.format));
         }
         let (device, own) = (&facts.device, facts.device.arch());
         if facts.arch != own {
-            return Err(FactsError::Arch { arch: facts.arch, version: device.device_ver, own });
+            return Err(DescriptionError::Arch { arch: facts.arch, version: device.device_ver, own });
         }
         let counts = [
             ("multiProcessorCount", u64::from(device.multi_processor_count)),
@@ -158,7 +158,7 @@ impl Facts {
             ("maxThreadsPerBlock", u64::from(device.max_threads_per_block)),
         ];
         match counts.into_iter().find(|(_, count)| *count == 0) {
-            Some((name, _)) => Err(FactsError::Zero(name)),
+            Some((name, _)) => Err(DescriptionError::Zero(name)),
             None => Ok(facts),
         }
     }
@@ -169,7 +169,7 @@ impl Facts {
     }
 }
 
-impl Properties {
+impl DeviceProperties {
     /// The architecture, as NVRTC calls it.
     pub fn arch(&self) -> String {
         format!("sm_{}", self.device_ver / 10)
@@ -189,17 +189,17 @@ mod tests {
 
     #[test]
     fn the_repositorys_file_says_that_it_was_not_recorded() {
-        let facts = Facts::parse(H200).expect("it is whole");
-        assert_eq!((&facts.arch[..], facts.source, &facts.measured), ("sm_90", Source::DataSheet, &None));
+        let facts = DeviceDescription::parse(H200).expect("it is whole");
+        assert_eq!((&facts.arch[..], facts.source, &facts.measured), ("sm_90", DescriptionSource::DataSheet, &None));
         assert_eq!(facts.text(), H200, "it is written as we write it");
-        assert_eq!(Facts::parse(&facts.text()), Ok(facts));
+        assert_eq!(DeviceDescription::parse(&facts.text()), Ok(facts));
     }
 
     #[test]
     fn a_fact_that_is_missing_or_cannot_be_is_named() {
         let refused = |from: &str, to: &str| {
             assert!(H200.contains(from), "{from}");
-            Facts::parse(&H200.replacen(from, to, 1)).expect_err("something is wrong").to_string()
+            DeviceDescription::parse(&H200.replacen(from, to, 1)).expect_err("something is wrong").to_string()
         };
         assert!(refused("\"warpSize\": 32", "\"other\": 32").contains("there is no fact `warpSize`"));
         assert!(refused("\"source\"", "\"sauce\"").contains("no such fact as `sauce`"));
@@ -207,6 +207,6 @@ mod tests {
         assert!(refused("\"warpSize\": 32", "\"warpSize\": 0").contains("`warpSize` is 0"));
         assert!(refused("prestow-target", "prestow-report").contains("`prestow-report`"));
         assert!(refused("\"sm_90\"", "\"sm_80\"").contains("`deviceVer` 900 is `sm_90`"));
-        assert!(Facts::parse("").is_err());
+        assert!(DeviceDescription::parse("").is_err());
     }
 }
