@@ -1,16 +1,15 @@
-//! [`lower_bound`]: a height that no placement can go below, and the step that shows it.
+//! [`lower_bound`]: a lower bound on the height of every placement, and the step that proves it.
 //!
 //! The bound is the largest of three numbers:
 //!
 //! 1. *Live bytes.* Let `g` be the greatest common divisor of all alignments and of the lower ends of all windows, so
-//!    that whatever is occupied starts at a multiple of `g`. At one step the occupied ranges are disjoint; take them in
-//!    order of offset. From the start of one to the start of the next lie at least its bytes rounded up to a multiple
-//!    of `g`; the topmost needs its bytes only. So the height is at least the sum of the rounded sizes, less the
-//!    padding of one range, and the largest padding is the safe choice. With one alignment for all buffers, `g` is that
-//!    alignment; with mixed alignments it is weaker than the truth, and with `g = 1` it is the plain sum. Whoever
-//!    rounds sizes up to the alignment beforehand leaves no padding to guess about, and the bound is reached more
-//!    often.
-//! 2. *One buffer.* Every buffer lies inside the arena, live or not: its size.
+//!    that every occupied range starts at a multiple of `g`. At one step the occupied ranges are disjoint; take them in
+//!    order of offset. The distance from the start of one to the start of the next is at least its size rounded up to a
+//!    multiple of `g`; the topmost needs only its size. So the height is at least the sum of the rounded sizes, less
+//!    the padding of one range, and the largest padding is the safe choice. With one alignment for all buffers, `g` is
+//!    that alignment; with mixed alignments the bound is weaker, and with `g = 1` it is the plain sum. If sizes are
+//!    multiples of the alignment there is no padding, and the bound is reached more often.
+//! 2. *One buffer.* Every buffer is inside the arena, live or not: its size.
 //! 3. *One fixed buffer.* Its offset plus its size.
 
 use std::collections::BTreeMap;
@@ -19,24 +18,24 @@ use types::Bytes;
 
 use crate::problem::{Buffer, Problem};
 
-/// A height that no placement of a problem can go below.
+/// A lower bound on the height of every placement of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The least height, `u64::MAX` if even that is too little.
+    /// The bound, at most `u64::MAX`.
     pub height: Bytes,
-    /// The first step whose live bytes need it; the first step of the buffer, if one buffer alone needs it.
+    /// The first step with that many live bytes, or the first step of the buffer that needs it alone.
     pub step: u32,
 }
 
-/// The lower bound on the height of every placement; the head of `bound.rs` says why it holds.
+/// The lower bound on the height of every placement; the head of `bound.rs` has the proof.
 ///
-/// O(n log n). Takes any problem, also one that [`Problem::verify`] refuses.
+/// O(n log n). Accepts problems that [`Problem::verify`] refuses.
 pub fn lower_bound(problem: &Problem) -> Bound {
     let (height, step) = exact_bound(problem);
     Bound { height: Bytes(u64::try_from(height).unwrap_or(u64::MAX)), step }
 }
 
-/// The bound before it is squeezed into 64 bits.
+/// The bound in 128 bits.
 pub(crate) fn exact_bound(problem: &Problem) -> (u128, u32) {
     let mut best = live_bound(problem);
     for buffer in &problem.buffers {
@@ -70,7 +69,7 @@ fn live_bound(problem: &Problem) -> (u128, u32) {
                 *paddings.entry(padding).or_insert(0) += 1;
             }
             Edge::End { rounded, padding } => {
-                // Its start lies at an earlier step, so it has been counted.
+                // Its start is at an earlier step, so it has been counted.
                 live -= rounded;
                 let count = paddings.get_mut(&padding).expect("every end follows its start");
                 *count -= 1;
@@ -96,7 +95,7 @@ enum Edge {
     End { rounded: u128, padding: u128 },
 }
 
-/// What the start of every range that the buffer occupies is a multiple of.
+/// The start of every range that the buffer occupies is a multiple of this.
 fn buffer_grain(buffer: &Buffer) -> u64 {
     let windows = buffer.gaps.iter().filter_map(|gap| gap.window);
     windows.fold(buffer.alignment.0, |grain, window| gcd(grain, window.low.0))

@@ -1,5 +1,5 @@
-//! [`check`]: the judge of placements. It takes the definitions in `problem` word for word, asks each buffer what it
-//! occupies at each step at which that may change, and shares no code with what finds placements.
+//! [`check`]: verifies placements. It follows the definitions in `problem` literally, evaluates each buffer at every
+//! step at which its occupied bytes may change, and shares no code with the planner.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,64 +8,64 @@ use types::Bytes;
 
 use crate::problem::{Buffer, BufferIx, Problem};
 
-/// A rule that a placement breaks, and where.
+/// A rule that a placement breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// There is not one offset for each buffer; nothing else is looked at.
+    /// The number of offsets is not the number of buffers; nothing else is checked.
     WrongCount {
-        /// How many buffers there are.
+        /// The number of buffers.
         n_buffers: usize,
-        /// How many offsets.
+        /// The number of offsets.
         n_offsets: usize,
     },
     /// Two buffers occupy the same byte at the same step.
     Overlap {
-        /// The one with the lower position.
+        /// The buffer with the lower position.
         a: BufferIx,
-        /// The other.
+        /// The other buffer.
         b: BufferIx,
-        /// The first step at which they do.
+        /// The first such step.
         step: u32,
     },
     /// An offset is not a multiple of the alignment.
     Misaligned {
-        /// Whose.
+        /// The buffer.
         buffer: BufferIx,
-        /// Where it lies.
+        /// Its offset.
         offset: Bytes,
-        /// What that should be a multiple of.
+        /// Its alignment.
         alignment: Bytes,
     },
     /// A buffer, live or not, ends above the stated height.
     AboveHeight {
-        /// Which.
+        /// The buffer.
         buffer: BufferIx,
-        /// Its offset plus its size; `u64::MAX` if the sum passes that.
+        /// Its offset plus its size, at most `u64::MAX`.
         top: Bytes,
         /// The stated height.
         height: Bytes,
     },
-    /// A buffer with a fixed offset lies elsewhere.
+    /// A buffer with a fixed offset has another offset.
     FixedMoved {
-        /// Which.
+        /// The buffer.
         buffer: BufferIx,
-        /// Where it should lie.
+        /// The fixed offset.
         fixed: Bytes,
-        /// Where it lies.
+        /// Its offset.
         offset: Bytes,
     },
-    /// The stated height is more than the problem allows.
+    /// The stated height exceeds the capacity.
     AboveCapacity {
-        /// What the problem allows.
+        /// The capacity.
         capacity: Bytes,
         /// The stated height.
         height: Bytes,
     },
 }
 
-/// Whether `offsets`, one for each buffer, place `problem` in an arena of `height` bytes; if not, every reason.
+/// Verifies that `offsets`, one for each buffer, place `problem` in an arena of `height` bytes; otherwise all violations.
 ///
-/// O(n log n) without overlaps; every buffer that overlaps others may cost a look at all that live later.
+/// O(n log n) without overlaps; each buffer that overlaps others may add O(n).
 pub fn check(problem: &Problem, offsets: &[Bytes], height: Bytes) -> Result<(), Vec<Violation>> {
     let (n_buffers, n_offsets) = (problem.buffers.len(), offsets.len());
     if n_buffers != n_offsets {
@@ -107,13 +107,13 @@ struct Stay {
 
 /// Every pair of buffers that share a byte at a step, with the first such step, by the later buffer, then the other.
 ///
-/// Goes through time and keeps what is live. The part of it that is free of overlaps lies in order of offset, so that a
-/// newcomer meets those that start inside it and perhaps the last that starts before; a newcomer that meets one of them
-/// is kept apart, and everyone who comes later is held against those one by one.
+/// Walks through time with the set of live buffers. Those without overlaps are kept in order of offset, so that a new
+/// buffer can only overlap those that start inside it and the last one that starts before. A buffer that overlaps one of
+/// them goes to a separate list, and later buffers are compared with all of that list.
 fn overlaps(problem: &Problem, offsets: &[Bytes]) -> Vec<Violation> {
     let placed = problem.entries().zip(offsets);
     let stays: Vec<Stay> = placed.flat_map(|((ix, buffer), offset)| stays(ix, buffer, *offset)).collect();
-    // At one step, what ends goes before what starts.
+    // At one step, ends go before starts.
     let starts = stays.iter().enumerate().map(|(at, stay)| (stay.first, true, at));
     let ends = stays.iter().enumerate().map(|(at, stay)| (stay.end, false, at));
     let mut edges: Vec<(u32, bool, usize)> = starts.chain(ends).collect();
@@ -151,7 +151,7 @@ fn overlaps(problem: &Problem, offsets: &[Bytes]) -> Vec<Violation> {
     found.into_iter().map(|(b, a, step)| Violation::Overlap { a, b, step }).collect()
 }
 
-/// What a buffer occupies, cut where that changes.
+/// The bytes that a buffer occupies, split at the steps where they change.
 fn stays(ix: BufferIx, buffer: &Buffer, offset: Bytes) -> impl Iterator<Item = Stay> {
     let lifetime = buffer.lifetime;
     let mut steps = vec![lifetime.first, lifetime.end];
@@ -170,26 +170,31 @@ fn stays(ix: BufferIx, buffer: &Buffer, offset: Bytes) -> impl Iterator<Item = S
 }
 
 impl Violation {
-    /// What is wrong, each buffer called what its owner calls it.
+    /// The message, with buffer names from `name`.
     pub fn text(&self, name: impl Fn(BufferIx) -> String) -> String {
         match *self {
             Violation::WrongCount { n_buffers, n_offsets } => {
-                format!("`{n_offsets}` offsets for `{n_buffers}` buffers")
+                format!("a placement must have one offset for each of the `{n_buffers}` buffers, got `{n_offsets}`")
             }
             Violation::Overlap { a, b, step } => {
-                format!("buffers `{}` and `{}` share a byte at step `{step}`", name(a), name(b))
+                format!("live buffers must not overlap, got `{}` and `{}` at step `{step}`", name(a), name(b))
             }
             Violation::Misaligned { buffer, offset, alignment } => {
-                format!("buffer `{}` at `{}` is not aligned to `{}`", name(buffer), offset.0, alignment.0)
+                format!(
+                    "offset of buffer `{}` must be a multiple of `{}`, got `{}`",
+                    name(buffer),
+                    alignment.0,
+                    offset.0
+                )
             }
             Violation::AboveHeight { buffer, top, height } => {
-                format!("buffer `{}` ends at `{}`, above the height `{}`", name(buffer), top.0, height.0)
+                format!("buffer `{}` must end within the height of `{}`, got `{}`", name(buffer), height.0, top.0)
             }
             Violation::FixedMoved { buffer, fixed, offset } => {
-                format!("buffer `{}` is fixed at `{}` and lies at `{}`", name(buffer), fixed.0, offset.0)
+                format!("offset of buffer `{}` must be the fixed `{}`, got `{}`", name(buffer), fixed.0, offset.0)
             }
             Violation::AboveCapacity { capacity, height } => {
-                format!("the height `{}` is above the capacity `{}`", height.0, capacity.0)
+                format!("height must be within the capacity of `{}`, got `{}`", capacity.0, height.0)
             }
         }
     }

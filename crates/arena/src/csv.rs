@@ -1,5 +1,5 @@
-//! Problems as text, in the form of minimalloc (`google/minimalloc:src/converter.cc`). Strings in, strings out: reading
-//! and writing files is the caller's.
+//! Problems as text, in the format of minimalloc (`google/minimalloc:src/converter.cc`). The caller reads and writes
+//! files.
 //!
 //! The first line names the columns, in any order. Every further line that is not blank is a buffer.
 //!
@@ -7,14 +7,14 @@
 //! | --- | --- | --- |
 //! | `id` | `buffer`, `buffer_id` | a name without commas |
 //! | `lower` | `start`, `begin` | first step |
-//! | `upper` | `end` | `upper`: the step behind the last; `end`: the last step, here and in `gaps` |
+//! | `upper` | `end` | `upper`: the step after the last; `end`: the last step, here and in `gaps` |
 //! | `size` | | bytes |
 //! | `alignment` | | bytes; 1 if the column is missing or the field empty |
 //! | `offset` | | fixed offset; free if the column is missing or the field empty |
-//! | `hint` | | an offset that is wished for; none if the column is missing or the field empty or -1 |
+//! | `hint` | | a preferred offset; none if the column is missing or the field empty or -1 |
 //! | `gaps` | | words `a-b` (absent from step `a` to `b`) or `a-b@low:high` (only these bytes occupied) |
 //!
-//! Other columns are passed over.
+//! Other columns are ignored.
 //!
 //! ```
 //! use prestow_arena::csv;
@@ -38,46 +38,46 @@ use crate::problem::{Buffer, Gap, Lifetime, Problem, Window};
 pub struct Table {
     /// One name for each buffer, in the same order.
     pub ids: Vec<String>,
-    /// The buffers; the form has no place for a capacity.
+    /// The buffers; the format has no capacity.
     pub problem: Problem,
 }
 
-/// Text that is not such a table. Lines count from 1.
+/// The reason for which a text is not a table. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
-    /// A column that every table has is not there.
-    #[error("the first line names no column `{column}`; it needs `id,lower,upper,size`")]
+    /// A required column is missing.
+    #[error("the first line must have the columns `id,lower,upper,size`, got none called `{column}`")]
     MissingColumn {
-        /// Its plain name.
+        /// The name of the column.
         column: &'static str,
     },
-    /// Two columns of one meaning.
-    #[error("the first line names the column `{column}` twice")]
+    /// Two columns have the same meaning.
+    #[error("column `{column}` must occur once in the first line, got it twice")]
     DuplicateColumn {
-        /// Its plain name.
+        /// The name of the column.
         column: String,
     },
     /// A line with more or fewer fields than the first.
-    #[error("line `{line}` has `{n_fields}` fields, the first line `{n_columns}`")]
+    #[error("line `{line}` must have `{n_columns}` fields as the first line, got `{n_fields}`")]
     WrongFieldCount {
-        /// Which line.
+        /// The line.
         line: usize,
-        /// Its fields.
+        /// The number of its fields.
         n_fields: usize,
-        /// The columns.
+        /// The number of columns.
         n_columns: usize,
     },
-    /// A field that does not hold what its column needs.
-    #[error("line `{line}`, column `{column}`: `{field}` is not {wanted}")]
+    /// A field has an invalid value.
+    #[error("line `{line}`, column `{column}` must be {required}, got `{field}`")]
     BadField {
-        /// Which line.
+        /// The line.
         line: usize,
-        /// The column's plain name.
+        /// The name of the column.
         column: &'static str,
-        /// What stands there.
+        /// The value.
         field: String,
-        /// What should stand there.
-        wanted: &'static str,
+        /// The value required.
+        required: &'static str,
     },
 }
 
@@ -85,7 +85,7 @@ const A_STEP: &str = "a step from 0 to 4294967295";
 const BYTES: &str = "a count of bytes from 0 to 18446744073709551615";
 const A_GAP: &str = "a gap such as `3-5` or `3-5@0:64`";
 
-/// Reads a table. Lifetimes, gaps and sizes are not judged here: see [`Problem::verify`].
+/// Reads a table without checking lifetimes, gaps and sizes: see [`Problem::verify`].
 pub fn parse(text: &str) -> Result<Table, CsvError> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let header = Header::parse(lines.next().map_or("", |(_, line)| line))?;
@@ -98,10 +98,9 @@ pub fn parse(text: &str) -> Result<Table, CsvError> {
     Ok(table)
 }
 
-/// Writes a table, with `lower` and `upper`; columns that say nothing are left out.
+/// Writes a table, with `lower` and `upper`; columns without information are left out.
 ///
-/// With `offsets` the column `offset` holds them, so that the text states a placement as minimalloc's tools do.
-/// Without, it holds fixed offsets. A comma or a line break in an id becomes `_`.
+/// The column `offset` has `offsets` if given, as minimalloc writes a placement; otherwise the fixed offsets. A comma or a line break in an id becomes `_`.
 ///
 /// # Panics
 /// If ids, buffers and offsets differ in number.
@@ -162,17 +161,17 @@ fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).expect("a string takes all that is written to it");
 }
 
-/// Where each column stands, by its plain name.
+/// The position of each column.
 struct Header {
     columns: BTreeMap<String, usize>,
     n_columns: usize,
     last_step: LastStep,
 }
 
-/// What the column of ends means.
+/// The meaning of the column of ends.
 #[derive(Clone, Copy)]
 enum LastStep {
-    /// `upper`: the step behind the last.
+    /// `upper`: the step after the last.
     Excluded,
     /// `end`: the last step itself.
     Included,
@@ -212,7 +211,7 @@ impl Header {
     }
 }
 
-/// One line, cut at its commas.
+/// One line, split at its commas.
 struct Row<'a> {
     header: &'a Header,
     line: usize,
@@ -262,25 +261,27 @@ impl Row<'_> {
         })
     }
 
-    /// The step behind the last, from what stands in the text.
-    fn end(&self, column: &'static str, wanted: &'static str, written: u32) -> Result<u32, CsvError> {
+    /// The step after the last, from the number in the text.
+    fn end(&self, column: &'static str, required: &'static str, written: u32) -> Result<u32, CsvError> {
         match self.header.last_step {
             LastStep::Excluded => Ok(written),
-            LastStep::Included => written.checked_add(1).ok_or_else(|| self.bad(column, &written.to_string(), wanted)),
+            LastStep::Included => {
+                written.checked_add(1).ok_or_else(|| self.bad(column, &written.to_string(), required))
+            }
         }
     }
 
-    fn number<T: FromStr>(&self, column: &'static str, wanted: &'static str) -> Result<T, CsvError> {
+    fn number<T: FromStr>(&self, column: &'static str, required: &'static str) -> Result<T, CsvError> {
         let field = self.field(column).unwrap_or_default();
-        field.parse().map_err(|_| self.bad(column, field, wanted))
+        field.parse().map_err(|_| self.bad(column, field, required))
     }
 
-    fn bad(&self, column: &'static str, field: &str, wanted: &'static str) -> CsvError {
-        CsvError::BadField { line: self.line, column, field: field.to_owned(), wanted }
+    fn bad(&self, column: &'static str, field: &str, required: &'static str) -> CsvError {
+        CsvError::BadField { line: self.line, column, field: field.to_owned(), required }
     }
 }
 
-/// Two numbers with a mark between them.
+/// Two numbers with a separator.
 fn pair<T: FromStr>(text: &str, mark: char) -> Option<(T, T)> {
     let (low, high) = text.split_once(mark)?;
     Some((low.parse().ok()?, high.parse().ok()?))

@@ -1,46 +1,45 @@
-//! [`improve`]: goes from the greedy passes' height towards the least one, by searches at chosen heights.
+//! [`improve`]: lowers the height of the greedy passes towards the least one, by searches at chosen heights.
 //!
 //! An instance becomes rectangles for `search.rs`: bytes are counted in *grains*, the greatest common divisor of all
-//! sizes, alignments and fixed offsets, and of the sections only those remain that hold a set of buffers which no other
-//! section's set contains; the rest is implied. A buffer with gaps counts as whole from its first step to its last:
-//! what is found is a placement all the same, but that nothing is found then proves nothing.
+//! sizes, alignments and fixed offsets. Only sections with a maximal set of buffers remain; the constraints of the
+//! others follow. A buffer with gaps counts as whole from its first step to its last: a result is still a placement,
+//! but a failure proves nothing.
 //!
-//! **One height** is tried by a sequence of runs, restarted after some hundred branches with another order of
-//! preference: by area, width, size and tallest section, each blurred by up to a fifth, under both rules of choice.
-//! Luck decides a search more than diligence does, so many short runs beat a long one; now and then a run is longer
-//! (Luby's sequence), and what failed is remembered, so a small problem is searched through in the end.
+//! **One height** is tried by a sequence of runs. Each is restarted after some hundred branches with another order of
+//! preference: by area, width, size and tallest section, each perturbed by up to a fifth, under both branching rules.
+//! Many short runs beat a long one; some runs are longer (Luby's sequence). Failed states are remembered, so that small
+//! problems are searched completely in the end.
 //!
-//! **Heights** are tried from the lower bound upwards: when one is ruled out the bound rises, when it is neither found
-//! nor ruled out the next one is half-way to the best height known, until the steps are small. Then a new round begins,
-//! with searches that know nothing of the last ones: what a search learns early can also lead it astray for good. Their
-//! work follows Luby's sequence as well.
+//! **Heights** are tried from the lower bound upwards. If one is excluded the bound rises; if the search stops without
+//! an answer, the next height is half-way to the best one known, until the steps are small. Then a new round starts
+//! with new searches, because the choices a search learns early can also mislead it. Their budgets follow Luby's
+//! sequence as well.
 
 use types::Random;
 
 use crate::instance::{Instance, Work, gcd};
 use crate::search::{Answer, Choice, Guide, Rect, Search};
 
-/// More items than these are left to the passes: one dive costs their square.
+/// The most items of an exact search: one dive costs their square.
 pub(crate) const ITEMS_MAX: usize = 3000;
-/// So that sums of two do not overflow.
+/// Sums of two such sizes do not overflow.
 const BYTES_MAX: u64 = 1 << 62;
 /// Branches of the shortest run.
 const BRANCHES: u64 = 300;
 /// Work of the shortest search at one height.
 const SEARCH_UNITS: u64 = 2_000_000;
 
-/// What [`improve`] found.
+/// The result of [`improve`].
 pub(crate) struct Improvement {
-    /// Offsets by item and the height they need, if lower than what was known.
+    /// Offsets by item and their height, if lower than the height known before.
     pub(crate) found: Option<(Vec<u64>, u64)>,
-    /// No placement is lower than this.
+    /// The proved lower bound.
     pub(crate) least: u64,
 }
 
-/// Looks for placements lower than `height`: for the least one, or where `goal` is given only for one that is not above
-/// it.
+/// Searches for placements lower than `height`: for the least one, or for one not above `goal` if there is a goal.
 ///
-/// `least` is a height that no placement can go below. The end comes when that is reached, or the work is spent.
+/// `least` is a proved lower bound. Ends when it is reached or the budget is spent.
 pub(crate) fn improve(instance: &Instance, height: u64, least: u64, goal: Option<u64>, work: &mut Work) -> Improvement {
     let mut improvement = Improvement { found: None, least };
     let is_small = height <= BYTES_MAX && instance.items.iter().all(|item| item.alignment <= BYTES_MAX);
@@ -50,10 +49,10 @@ pub(crate) fn improve(instance: &Instance, height: u64, least: u64, goal: Option
     let exact = Exact::new(instance);
     let grain = exact.grain;
     let mut height = height;
-    // Tops of items are multiples of the grain; only what is no item can end elsewhere.
+    // Tops of items are multiples of the grain; those of fixed buffers may not be.
     let mut ruled_out = if instance.base < least { least.next_multiple_of(grain) } else { least };
     for round in 0.. {
-        // Heights tried in this round: `vain` is the highest without a placement.
+        // The highest height of this round without a placement.
         let mut vain = None;
         let mut aim = goal.unwrap_or(ruled_out) / grain * grain;
         while aim < height && !work.is_spent() {
@@ -73,7 +72,7 @@ pub(crate) fn improve(instance: &Instance, height: u64, least: u64, goal: Option
                 Answer::Stopped => vain = Some(aim),
             }
             match vain {
-                // Not to the last grain: searches that end in vain cost most.
+                // Not down to the last grain: failing searches cost most.
                 Some(vain) if goal.is_none() && (height - ruled_out) / 6 < height - vain => {
                     aim = vain + ((height - vain) / 2 / grain * grain).max(grain);
                 }
@@ -84,21 +83,21 @@ pub(crate) fn improve(instance: &Instance, height: u64, least: u64, goal: Option
             break;
         }
     }
-    if exact.proves {
+    if exact.is_proof {
         improvement.least = ruled_out;
     }
     improvement
 }
 
-/// An instance as the search wants it.
+/// An instance as rectangles for the search.
 struct Exact {
     rects: Vec<Rect>,
-    /// How many of the rectangles are items; obstacles come behind them.
+    /// The number of items; obstacles follow them.
     n_items: usize,
     n_sections: usize,
     grain: u64,
-    /// Whether a search that finds nothing means that there is nothing.
-    proves: bool,
+    /// Whether a completed search without a result is a proof.
+    is_proof: bool,
     orders: [Vec<f64>; 4],
 }
 
@@ -144,7 +143,7 @@ impl Exact {
             n_items,
             n_sections,
             grain,
-            proves: instance.items.iter().all(|item| instance.is_item_plain(item)),
+            is_proof: instance.items.iter().all(|item| instance.is_item_plain(item)),
             orders,
             rects,
         }
@@ -176,11 +175,11 @@ impl Exact {
     }
 }
 
-/// Maps sections to those that remain, and says how many do: of neighbours where one holds all that the other does,
-/// one.
+/// Maps sections to those that remain, and counts these: of two neighbours where one contains all spans of the other,
+/// one remains.
 ///
-/// A section is followed by one that holds more unless something ends behind it, and so on until something does; a new
-/// one begins where something starts after an end.
+/// A section contains all spans of the one before it unless a span ends between them; a new one begins at the first
+/// start after an end.
 fn maximal_sections(spans: &[std::ops::Range<u32>], n_sections: usize) -> (Vec<u32>, usize) {
     let (mut starts, mut ends) = (vec![false; n_sections + 1], vec![false; n_sections + 1]);
     for span in spans {
@@ -213,13 +212,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn luby_s_sequence() {
+    fn luby_sequence() {
         let sequence: Vec<u64> = (0..15).map(luby).collect();
         assert_eq!(sequence, [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]);
     }
 
     #[test]
-    fn sections_that_others_contain_fall_away() {
+    fn contained_sections_are_dropped() {
         // Sections 0 to 4 hold {a}, {a b}, {b}, {b c}, {c}.
         let (sections, count) = maximal_sections(&[0..2, 1..4, 3..5], 5);
         assert_eq!((sections, count), (vec![0, 0, 0, 1, 1], 2));

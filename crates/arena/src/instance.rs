@@ -1,39 +1,37 @@
-//! [`Instance`]: a verified problem as the greedy passes see it. Time is cut into *sections*, the runs of steps between
-//! two neighbouring ends of pieces, so that a piece is a range of section numbers.
+//! [`Instance`]: a verified problem as the passes see it. Time is cut into *sections*, the runs of steps between two
+//! neighbouring ends of pieces, so that a piece is a range of section numbers.
 //!
-//! Also here: [`Priority`], the orders in which passes take the items, and [`Work`], the budget they spend.
+//! Also here: [`Priority`], the orders in which passes take the items, and [`Work`], their budget.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use types::EntityId;
 
-use crate::need::Need;
 use crate::obstacles::Obstacles;
 use crate::problem::{BufferIx, Problem};
-use crate::stock::{Point, StockTree};
+use crate::segment_tree::AddMaxTree;
+use crate::spatial_index::{Point, SpatialIndex};
 
-/// What the passes read and never change.
+/// A problem prepared for the passes; they never change it.
 pub(crate) struct Instance {
     /// The buffers with a free offset that occupy some byte at some step. Passes name an item by its position here.
     pub(crate) items: Vec<Item>,
-    /// What the items occupy; each item owns a range.
+    /// The bytes that items occupy; each item owns a range.
     pub(crate) pieces: Vec<Piece>,
-    /// The obstacles: what fixed buffers occupy, by rising start.
+    /// The bytes that fixed buffers occupy, by rising start.
     pub(crate) fixed: Vec<Slot>,
-    /// The same, for the question which of them a rectangle meets.
+    /// The same as an index.
     pub(crate) obstacles: Obstacles,
     /// The plain items: see [`Instance::is_item_plain`].
-    pub(crate) stock: StockTree,
+    pub(crate) index: SpatialIndex,
     /// Whether all items are plain and have one alignment.
     pub(crate) is_even: bool,
-    /// Whether they are, and nothing is fixed.
-    pub(crate) is_plain: bool,
-    /// What the start of every range that an item occupies is a multiple of.
+    /// The start of every range that an item occupies is a multiple of this.
     pub(crate) grain: u64,
-    /// How many sections there are.
+    /// The number of sections.
     pub(crate) n_sections: usize,
-    /// The height that fixed buffers and buffers which occupy nothing need by themselves.
+    /// The height of fixed buffers and of buffers that occupy nothing.
     pub(crate) base: u64,
 }
 
@@ -45,7 +43,7 @@ pub(crate) struct Item {
     hint: Option<u64>,
     /// Its pieces in [`Instance::pieces`], by rising time.
     pub(crate) pieces: Range<usize>,
-    /// The sections from its first piece to its last, with whatever gaps lie between.
+    /// The sections from its first piece to its last, gaps included.
     pub(crate) hull: Range<u32>,
     /// The steps from its first piece to its last.
     width: u32,
@@ -63,7 +61,7 @@ pub(crate) struct Piece {
     pub(crate) high: u64,
 }
 
-/// A rectangle at its place: the bytes `start..top` in the sections `first..end`.
+/// A placed rectangle: the bytes `start..top` in the sections `first..end`.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot {
     pub(crate) start: u64,
@@ -72,8 +70,8 @@ pub(crate) struct Slot {
     pub(crate) end: u32,
 }
 
-/// An order of items: the largest of what it names goes first. What decides between equal ones stands in
-/// [`Instance::order`]; items equal in all that keep the order of the problem.
+/// An order of items: the largest value goes first. [`Instance::order`] has the tie breaks; equal items keep the order
+/// of the problem.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Priority {
     /// Bytes times steps.
@@ -95,7 +93,7 @@ pub(crate) enum Priority {
 }
 
 impl Instance {
-    /// `problem` is verified: see [`Problem::verify`].
+    /// `problem` must be verified: see [`Problem::verify`].
     pub(crate) fn new(problem: &Problem) -> Instance {
         let occupied: Vec<_> = problem.entries().map(|(ix, buffer)| (ix, buffer, buffer.pieces())).collect();
         let lifetimes = occupied.iter().flat_map(|(_, _, pieces)| pieces.iter().map(|piece| piece.lifetime));
@@ -109,9 +107,8 @@ impl Instance {
             pieces: Vec::new(),
             fixed: Vec::new(),
             obstacles: Obstacles::new(Vec::new()),
-            stock: StockTree::new(Vec::new()),
+            index: SpatialIndex::new(Vec::new()),
             is_even: true,
-            is_plain: true,
             grain: 0,
             n_sections: cuts.len().saturating_sub(1),
             base: 0,
@@ -147,7 +144,7 @@ impl Instance {
         instance.fixed.sort_unstable_by_key(|slot| (slot.start, slot.first));
         instance.obstacles = Obstacles::new(instance.fixed.clone());
         instance.find_peaks();
-        instance.find_plain();
+        instance.find_plain_items();
         instance
     }
 
@@ -191,13 +188,13 @@ impl Instance {
         order
     }
 
-    /// What is needed for offsets by item, together with all that is not an item.
+    /// The height of offsets by item, fixed buffers included.
     pub(crate) fn height(&self, by_item: &[u64]) -> u64 {
         let tops = self.items.iter().zip(by_item).map(|(item, offset)| offset + item.size);
         tops.fold(self.base, u64::max)
     }
 
-    /// Offsets by buffer from offsets by item. Buffers that occupy nothing lie at zero unless they are fixed.
+    /// Offsets by buffer from offsets by item. Buffers that occupy nothing are at zero unless they are fixed.
     pub(crate) fn offsets(&self, problem: &Problem, by_item: &[u64]) -> Vec<u64> {
         let mut offsets: Vec<u64> = problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0).collect();
         for (item, offset) in self.items.iter().zip(by_item) {
@@ -206,7 +203,7 @@ impl Instance {
         offsets
     }
 
-    fn find_plain(&mut self) {
+    fn find_plain_items(&mut self) {
         let lows = self.pieces.iter().map(|piece| piece.low);
         self.grain = self.items.iter().map(|item| item.alignment).chain(lows).fold(0, gcd).max(1);
         let mut points = Vec::with_capacity(self.items.len());
@@ -219,8 +216,7 @@ impl Instance {
                 self.is_even = false;
             }
         }
-        self.is_plain = self.is_even && self.fixed.is_empty();
-        self.stock = StockTree::new(points);
+        self.index = SpatialIndex::new(points);
     }
 
     /// By section, the sum of the bytes that live in it.
@@ -243,9 +239,9 @@ impl Instance {
             .collect()
     }
 
-    /// What each section needs before anything is wasted. A sum that passes 64 bits is as good as the greatest number.
-    pub(crate) fn need(&self) -> Need {
-        Need::new(self.totals().into_iter().map(|total| u64::try_from(total).unwrap_or(u64::MAX)).collect())
+    /// The demand of each section before anything is wasted, at most `u64::MAX`.
+    pub(crate) fn demand(&self) -> AddMaxTree {
+        AddMaxTree::new(self.totals().into_iter().map(|total| u64::try_from(total).unwrap_or(u64::MAX)).collect())
     }
 
     fn find_peaks(&mut self) {
@@ -260,14 +256,14 @@ impl Instance {
 }
 
 impl Piece {
-    /// This piece of an item at `offset`. The caller knows that `offset` plus the item's size fits 64 bits.
+    /// This piece of an item at `offset`. `offset` plus the item's size must fit 64 bits.
     pub(crate) fn at(self, offset: u64) -> Slot {
         Slot { start: offset + self.low, top: offset + self.high, first: self.first, end: self.end }
     }
 }
 
 impl Item {
-    /// What the size lacks to a multiple of the alignment.
+    /// The bytes from the size to the next multiple of the alignment.
     fn padding(&self) -> u128 {
         let size = u128::from(self.size);
         size.next_multiple_of(u128::from(self.alignment)) - size
@@ -280,7 +276,7 @@ impl Item {
     }
 }
 
-/// Maxima of ranges of a row that does not change: a binary tree in an array, leaves behind.
+/// Maxima of ranges of a constant row: a binary tree in an array, leaves last.
 struct RangeMax {
     n_leaves: usize,
     nodes: Vec<u128>,
@@ -321,8 +317,7 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The budget of a planning run, in units that [`Limits`](crate::Limits) describes: a clock that every machine reads
-/// alike.
+/// A budget, in the units of [`Limits`](crate::Limits), which do not depend on the machine.
 pub(crate) struct Work {
     left: u64,
 }
@@ -332,7 +327,7 @@ impl Work {
         Work { left: units }
     }
 
-    /// Takes `units` from the budget; false once there is not enough.
+    /// Takes `units` from the budget; false once it is spent.
     pub(crate) fn spend(&mut self, units: usize) -> bool {
         match self.left.checked_sub(units as u64) {
             Some(left) => self.left = left,
@@ -341,23 +336,23 @@ impl Work {
         0 < self.left
     }
 
-    /// At most `units` of what is left, to be spent elsewhere; [`Work::spend_part`] takes it into account.
+    /// At most `units` of the rest as a budget of its own; [`Work::spend_part`] settles it.
     pub(crate) fn part(&self, units: u64) -> WorkPart {
         let given = units.min(self.left);
         WorkPart { work: Work { left: given }, given }
     }
 
-    /// Takes what a part has spent.
+    /// Takes the units that a part has spent.
     pub(crate) fn spend_part(&mut self, part: WorkPart) {
         self.left -= part.given - part.work.left;
     }
 
-    /// What is left.
+    /// The remaining units.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// Whether the budget is used up.
+    /// Whether the budget is spent.
     pub(crate) fn is_spent(&self) -> bool {
         self.left == 0
     }

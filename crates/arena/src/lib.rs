@@ -1,29 +1,27 @@
-//! Memory planning: a [`Problem`] goes in, a [`Placement`] with its [`Certificate`] comes out, and [`check()`] judges
-//! it.
+//! Memory planning: [`place`] gives a [`Problem`] a [`Placement`] with a certificate, and [`check()`] verifies it.
 //!
 //! This crate sees sizes, lifetimes and alignments and nothing else: no graph, no device, no I/O, no clock, no threads.
 //! The same problem and limits give the same placement, byte for byte. Words defined here: *buffer* ([`Buffer`], bytes
 //! that live from one step to another), *gap* ([`Gap`], a time at which a buffer is absent or smaller), *placement* (an
-//! offset for each buffer), *height* (the bytes of the arena that holds them), *certificate* (what is known about the
-//! least possible height).
+//! offset for each buffer), *height* (the bytes of the arena that holds them).
 //!
-//! | file | what lives there |
+//! | file | content |
 //! | --- | --- |
-//! | `problem` | the question, and which questions are refused |
+//! | `problem` | problems and the errors of invalid ones |
 //! | `bound` | the lower bound on the height |
-//! | `place` | the algorithm: a portfolio of greedy passes over an `instance` |
-//! | `skyline`, `need`, `fit`, `glue`, `tiers`, `crest`, `stack` | those passes |
-//! | `exact` | then a `search` for the least height, and the proof that it is |
-//! | `windows` | or, for many items, the same around what lies too high |
-//! | `repair` | and further passes that learn where the last one wasted |
-//! | `check` | the judge: plain, shares no code with the passes |
-//! | `csv` | the problem as text, in the form that minimalloc reads and writes |
+//! | `place` | the algorithm: greedy passes over an `instance`, then searches |
+//! | `skyline`, `hole_fit` | the greedy passes |
+//! | `exact`, `search`, `brute_force` | exact search, with a proof of the least height |
+//! | `large` | passes for problems too large for one exact search |
+//! | `skyline_runs`, `segment_tree`, `spatial_index`, `obstacles` | data structures |
+//! | `check` | the checker: plain, shares no code with the passes |
+//! | `csv` | problems as text, in minimalloc's format |
 //!
 //! ```
 //! use prestow_arena::{Buffer, Lifetime, Limits, Problem, check, place};
 //! use types::{Bytes, Proof};
 //!
-//! // Step 0 makes `x`, step 1 makes `y` from it, step 2 makes `z` from `y`: `z` may take the bytes of `x`.
+//! // Step 0 writes `x`, step 1 `y` from it, step 2 `z` from `y`: `z` can reuse the bytes of `x`.
 //! let buffers = [(0, 2, 64), (1, 3, 32), (2, 4, 64)]
 //!     .map(|(first, end, size)| Buffer { alignment: Bytes(16), ..Buffer::new(Lifetime { first, end }, Bytes(size)) });
 //! let problem = Problem { buffers: buffers.to_vec(), capacity: Some(Bytes(1024)) };
@@ -32,7 +30,7 @@
 //! assert_eq!(placement.offsets, [Bytes(0), Bytes(64), Bytes(0)]);
 //! assert_eq!(placement.height(), Bytes(96));
 //! assert_eq!(placement.certificate.proof(), Proof::Bound);
-//! check(&problem, &placement.offsets, placement.height()).expect("the planner does not break its own rules");
+//! check(&problem, &placement.offsets, placement.height()).expect("placements are valid");
 //! # Ok::<(), prestow_arena::PlaceError>(())
 //! ```
 
@@ -41,25 +39,17 @@ mod problem;
 mod bound;
 mod place;
 
-mod crest;
+mod brute_force;
 mod exact;
-mod fit;
-mod floor;
-mod glue;
-mod handful;
+mod hole_fit;
 mod instance;
-mod joint;
-mod need;
+mod large;
 mod obstacles;
-mod repair;
-mod runs;
 mod search;
+mod segment_tree;
 mod skyline;
-mod stack;
-mod stock;
-mod sums;
-mod tiers;
-mod windows;
+mod skyline_runs;
+mod spatial_index;
 
 mod check;
 

@@ -1,23 +1,23 @@
-//! [`Obstacles`]: what fixed buffers occupy, and the questions what of it a rectangle would meet, and what lies lowest
-//! over a niche.
+//! [`Obstacles`]: the bytes of fixed buffers, with two queries: which of them a rectangle overlaps, and which is the
+//! lowest above a gap of the skyline.
 //!
-//! The slots are cut in halves of equal count, by first section and by start in turn, until eight or fewer are left: a
-//! complete binary tree in an array, the children of node `i` being `2i` and `2i + 1`. A node knows the box around its
-//! slots; a rectangle that misses the box misses them all. Fixed slots do not overlap, so a small rectangle meets few
-//! boxes, O(log n) of them.
+//! The slots are split into halves of equal count, by first section and by start in turn, until at most eight are left
+//! (a k-d tree): a complete binary tree in an array, the children of node `i` being `2i` and `2i + 1`. A node stores
+//! the bounding box of its slots. Fixed slots do not overlap, so a small rectangle overlaps few boxes, O(log n) of
+//! them.
 
 use crate::instance::Slot;
 
-/// How many slots a leaf holds at most.
+/// The most slots of a leaf.
 const LEAF_SLOTS: usize = 8;
-/// What misses every rectangle.
+/// A box that overlaps nothing.
 const NOWHERE: Slot = Slot { start: u64::MAX, top: 0, first: u32::MAX, end: 0 };
 
 /// Rectangles that do not move.
 pub(crate) struct Obstacles {
     slots: Vec<Slot>,
     n_leaves: usize,
-    /// By node, the box around what is under it.
+    /// By node, the bounding box of its slots.
     boxes: Vec<Slot>,
 }
 
@@ -47,7 +47,7 @@ impl Obstacles {
         self.slots.is_empty()
     }
 
-    /// The highest top of what a rectangle meets, zero if nothing; and how many nodes it took to find it.
+    /// The highest top of the slots that a rectangle overlaps, zero if none; and the number of nodes visited.
     pub(crate) fn top_of_met(&self, rectangle: Slot) -> (u64, usize) {
         let meets = |other: &Slot| {
             rectangle.start < other.top
@@ -56,7 +56,7 @@ impl Obstacles {
                 && other.first < rectangle.end
         };
         let (mut top, mut n_nodes) = (0, 0);
-        // The way down from a node leaves one brother behind for each level.
+        // Each level leaves at most one sibling on the stack.
         let mut stack = [0_usize; 2 * usize::BITS as usize];
         stack[0] = 1;
         let mut height = 1;
@@ -78,8 +78,8 @@ impl Obstacles {
         (top, n_nodes)
     }
 
-    /// Of what ends above a height in the sections `first..end`, that which starts lowest, if there is anything; and how
-    /// many nodes it took to find it.
+    /// The slot with the lowest start that ends above a height in the sections `first..end`; and the number of nodes
+    /// visited.
     pub(crate) fn lowest_over(&self, first: u32, end: u32, height: u64) -> (Option<Slot>, usize) {
         let is_over = |other: &Slot| height < other.top && first < other.end && other.first < end;
         let (mut lowest, mut n_nodes) = (None::<Slot>, 0);
@@ -118,7 +118,7 @@ fn leaf_start(n_slots: usize, leaf: usize, n_leaves: usize) -> usize {
     leaf * n_slots / n_leaves
 }
 
-/// Orders the slots: those of a node's left child before those of its right.
+/// Orders the slots: those of a node's left child before those of its right child.
 fn split(slots: &mut [Slot], n_slots: usize, leaves: std::ops::Range<usize>, n_leaves: usize, axis: Axis) {
     if leaves.len() == 1 {
         return;
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn obstacles_equal_a_plain_list() {
+    fn obstacles_equal_a_list() {
         let mut random = Random::new(9);
         for n_slots in 0..120 {
             let mut slot = || {

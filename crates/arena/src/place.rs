@@ -1,7 +1,7 @@
-//! [`place`]: offsets for a problem, and the [`Certificate`] that says how good they are.
+//! [`place`]: offsets for a problem, with the [`Certificate`] of their height.
 //!
-//! A placement packs rectangles: time runs to the right, bytes upwards, each buffer may move up and down only. The
-//! height of the pile is the arena.
+//! A placement packs rectangles: time runs to the right, bytes upwards, each buffer moves up and down only. The height
+//! of the pile is the size of the arena.
 //!
 //! ```text
 //!  bytes
@@ -15,110 +15,81 @@
 //!      0     1     2     3     4
 //! ```
 //!
-//! Here x goes first: all three can lie at 0, and it has the largest area, like z but before it. Now y can lie at 64
-//! and z still at 0, so z is next, and y is last. Had y gone first, x and z would lie at 32 and the bytes under them be
-//! lost.
+//! All three can start at 0. x has the largest area and comes first among equals, so it is placed first. Then z can still
+//! be at 0 and y only at 64, so z is next and y last. With y first, x and z would be at 32, and the bytes below them
+//! would be wasted.
 //!
-//! The lower bound (`bound.rs`) is computed first, and greedy passes run until one reaches it or all have run. Each
-//! pass starts from an empty arena, takes the items (buffers with a free offset that occupy some byte at some step) one
-//! after the other, and never moves one again. A pass is given up as soon as one top is not below the best height so
-//! far. The lowest height wins, the earliest pass of equal ones.
+//! The lower bound (`bound.rs`) is computed first. Then greedy passes run until one reaches the bound or all have run.
+//! Each pass starts from an empty arena and places the *items* (buffers with a free offset that occupy some byte at
+//! some step) one after the other. A pass ends early if a top is not below the best height so far. The lowest height
+//! wins; among equal ones, the earliest pass.
 //!
-//! **Skyline** (`skyline.rs`). The *floor* of a section of time is the highest top of what lies there; all below it is
-//! lost. An item can lie at the highest floor under it (for each of its pieces: floor less the window's low end),
-//! rounded up to its alignment and, if it meets a fixed buffer there, lifted over that, until it meets none. Always
-//! place the item that can lie lowest; among several, the first in the order of priority. Then lift the floor under it
-//! to its top. Holes appear only where the lowest item does not reach, and short items get a chance to fill a niche
-//! before a long one covers it; this is why it beats orders that look at sizes alone. Looking at every item again
-//! whenever the floor rises would cost most for long items in deep piles; `skyline.rs` goes from niche to niche
-//! instead, in O(n) steps.
+//! **Skyline** (`skyline.rs`). The *skyline height* of a section of time is the highest top placed there; everything
+//! below it counts as used. An item can be placed at the largest skyline height below its pieces, rounded up to its
+//! alignment and lifted over fixed buffers. The pass always places the item that can be lowest; among several, the
+//! first in the order of priority. Waste appears only where the lowest item is shorter in time than the gap it fills,
+//! so short items fill a gap before a long one covers it. This beats orders by size alone.
 //!
-//! **Fit** (`fit.rs`). Take the items strictly in the order of priority. Walk through what lies already and shares a
-//! section with the item, by rising start; between the highest top seen so far and the next start may be a hole. First
-//! fit takes the lowest hole that is large enough (after alignment), best fit the smallest; without one, the item goes
-//! on top. Here an item with gaps counts as whole from its first step to its last; the gaps of fixed buffers are used.
-//! One walk is O(n), a pass O(n²) with a very small constant; one that would take too large a share of the work is left
-//! out.
+//! **Hole fit** (`hole_fit.rs`). The items in order of priority, each into a hole between the items placed before:
+//! first fit takes the lowest hole that is large enough, best fit the smallest. If no hole is large enough, the item
+//! goes on top. An item with gaps counts as whole from its first step to its last; gaps of fixed buffers are used. A
+//! pass is O(n^2) with a small constant and is skipped if it would take too large a share of the budget.
 //!
-//! **By need** (`need.rs`). The same, but which item fills a niche is not for the order alone to say. Every section has
-//! a *need*: the bytes that live in it and those that lie wasted in it so far, so the height it will come to if nothing
-//! more is wasted. In the niche the section with the greatest need is looked for, and of the items that lie within the
-//! niche those over this section go first. Most problems are tight in few sections, at other ones there is slack to
-//! lose.
+//! **By demand.** A skyline that chooses by section: the *demand* of a section is the sum of the bytes that live in it
+//! and of those wasted in it so far, which is the height it reaches without further waste. In a gap of the skyline,
+//! items over the section with the largest demand go first. Most problems are tight in few sections and have slack in
+//! the others.
 //!
-//! **Glue** (`glue.rs`). Where hardly any section has slack, what ends and begins at one time tells which items lie side
-//! by side and upon each other. They become blocks, and the portfolio and the search run on the few that are left.
+//! **Peak set** (`large/peak_set.rs`). The items that are live at the fullest steps are placed first, by themselves;
+//! then the others are placed around them. Both are problems that all passes apply to. Three sizes of the set are
+//! tried.
 //!
-//! **Crest** (`crest.rs`). The items that live where there are most bytes, the *crest*, are placed first, by
-//! themselves; then the others are placed around them. Both are problems to which all of this applies again. Three
-//! crests are tried, of 2500 items, or half of them all, and of a half and a quarter of that; the others are placed
-//! around each that comes out low enough, until one of those is good enough, or around the lowest if none does.
+//! **Windows** (`large/windows.rs`). For too many items for a search: the items that are too high in the best packing
+//! are placed anew, together with their neighbours in time, by skylines and a search over some hundred items.
 //!
-//! **Stack** (`stack.rs`). What lives at the fullest step is stacked so that nothing is wasted there and the free bytes
-//! before it and behind it are stairs; a skyline goes on from these.
+//! **Exact search** (`exact.rs`, `search.rs`). For up to 3000 items: heights between the bound and the best pass are
+//! tried until the least is found and proved, or the budget is spent.
 //!
-//! **Tiers** (`tiers.rs`). What could not be glued and is large or lives long is placed by itself, again and again, and
-//! what is small is poured in between.
+//! **Brute force** (`brute_force.rs`). For at most a dozen items, all orders.
 //!
-//! **Windows** (`windows.rs`). Where there are too many items for a search, what lies too high in the best packing is
-//! placed anew together with what lies beside it in time, by skylines and a search over some hundred items.
+//! **Small and large.** Up to 3000 items: skylines, hole fits and windows, then a short search, peak sets, and the
+//! search with the rest of the budget. Beyond: two skylines, peak sets, and the other skylines with windows in
+//! between, hole fits, then windows with the rest of the budget.
 //!
-//! **Repair** (`repair.rs`). Where there are too many items for a search, skylines by need run again, with more need
-//! from the start in those sections that came out too high, as long as that helps.
-//!
-//! **Search** (`exact.rs`, `search.rs`). What is left between the lowest pass and the bound goes, up to some
-//! thousand items, to an exact search, height by height, until the least is found and proved or the work is spent.
-//!
-//! **Orders** (`handful.rs`). Of a dozen items and fewer, every order is tried, as far as it can still come to
-//! something.
-//!
-//! **Small and many.** With a search to come (up to 3000 items) the passes are: skyline by area, glue, by need, the
-//! other skylines, fits, windows where there are some hundred items, then a short search, crests, and the search again.
-//! With more items: skyline by area, glue, by need, crests, windows, stack, the other skylines with windows in between,
-//! fits, then repair, then windows with all that is left. Where glue comes out at half of what the first skyline is
-//! above the goal, or lower, all else is left out: it does not come near. Blocks that are left of glue have tiers behind
-//! the skylines, or behind those by area and by need where they are many.
-//!
-//! What a pass or a search may cost is counted in visits ([`Limits`]), never in seconds, so that every machine gives
-//! the same answer.
+//! The cost of passes and searches is counted in visits ([`Limits`]), never in seconds, so that the result does not
+//! depend on the machine.
 
 use types::{Bytes, Certificate, EntityId};
 
 use crate::bound::exact_bound;
-use crate::crest::Crest;
+use crate::brute_force::{ITEMS_MAX as BRUTE_FORCE_ITEMS_MAX, lowest_order};
 use crate::exact::{ITEMS_MAX, improve};
-use crate::fit::{Rule, fit, fit_units};
-use crate::glue::{Guess, N_WAYS, Network};
-use crate::handful::{HANDFUL, least};
+use crate::hole_fit::{Rule, fit, fit_units};
 use crate::instance::{Instance, Priority, Work};
+use crate::large::{PeakSet, lower_tops};
 use crate::problem::{Problem, ProblemError};
-use crate::repair::repair;
 use crate::skyline::skyline;
-use crate::stack::Halves;
-use crate::tiers::tiers;
-use crate::windows::lower_tops;
 
-/// How much may be spent on one problem.
+/// The budget of one call of [`place`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The budget in visits of a node of a tree, or of eight slots in a row: some nanoseconds each.
+    /// The budget in visits of a tree node, or of eight slots of a list: some nanoseconds each.
     ///
-    /// From some thousand buffers on, where greedy passes do what they can do with less, the usual budget
-    /// ([`Limits::default`]) means some six hundred visits for each buffer, four hundred beyond the first hundred
-    /// thousand, and a larger one more in proportion.
+    /// Above 3000 buffers the default means about 600 visits for each buffer, 400 beyond the first hundred thousand;
+    /// other budgets scale in proportion.
     ///
-    /// The first pass runs to its end whatever this says, so that there is a placement; zero means that pass only.
+    /// The first pass always runs to its end, so that there is a placement; zero means that pass only.
     pub work: u64,
-    /// When to stop before that.
+    /// The height at which to stop earlier.
     pub aim: Aim,
 }
 
-/// What is good enough.
+/// The height that is good enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// The least height, with a proof that it is.
+    /// The least height, with a proof.
     Least,
-    /// Any height within the problem's capacity; the least where it has none.
+    /// Any height within the problem's capacity; the least height if it has none.
     Capacity,
 }
 
@@ -135,15 +106,15 @@ pub struct Placement {
     pub certificate: Certificate,
 }
 
-/// Why there is no placement.
+/// The reason for which [`place`] returns no placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// The problem contradicts itself.
+    /// The problem is invalid.
     #[error(transparent)]
     Problem(#[from] ProblemError),
-    /// Nothing fits, whatever the planner does.
+    /// The capacity is below the lower bound.
     #[error(
-        "the arena needs at least `{}` bytes at step `{step}`, the limit is `{}` bytes",
+        "the capacity must be at least `{}` bytes, the live bytes at step `{step}`; got `{}` bytes",
         need.0, limit.0
     )]
     DoesNotFit {
@@ -151,51 +122,52 @@ pub enum PlaceError {
         limit: Bytes,
         /// The lower bound.
         need: Bytes,
-        /// The step that shows it.
+        /// The step with the most live bytes.
         step: u32,
     },
-    /// Nothing fits, as a search has found.
+    /// An exact search has proved that nothing fits.
     #[error(
-        "no placement fits into `{}` bytes: the lower bound is `{}` bytes, but a search has ruled out all below `{}` bytes",
-        limit.0, lower_bound.0, least.0
+        "the capacity must be at least `{}` bytes, proved by exact search (the lower bound is `{}` bytes); got `{}` bytes",
+        least.0, lower_bound.0, limit.0
     )]
     RuledOut {
         /// The problem's capacity.
         limit: Bytes,
         /// The lower bound.
         lower_bound: Bytes,
-        /// What no placement can go below.
+        /// The proved minimum.
         least: Bytes,
     },
-    /// The best placement found is too high; a better one is not ruled out.
+    /// The best placement found exceeds the capacity; a better one may exist.
     #[error(
-        "the best placement found needs `{}` bytes, the limit is `{}` bytes; the lower bound is `{}` bytes",
-        need.0, limit.0, lower_bound.0
+        "no placement found within the capacity of `{}` bytes: the best needs `{}` bytes, the lower bound is `{}` bytes; \
+         raise the capacity or the budget",
+        limit.0, need.0, lower_bound.0
     )]
     NotFound {
         /// The problem's capacity.
         limit: Bytes,
         /// The least height found.
         need: Bytes,
-        /// What no placement can go below.
+        /// The lower bound.
         lower_bound: Bytes,
     },
-    /// No placement was found whose every end has a 64-bit address.
+    /// No placement found has all ends below 2^64.
     #[error("no placement found below 2^64 bytes; the lower bound is `{}` bytes", lower_bound.0)]
     Overflow {
-        /// What no placement can go below; `u64::MAX` if it is more than that.
+        /// The lower bound, at most `u64::MAX`.
         lower_bound: Bytes,
     },
 }
 
-/// Gives every buffer an offset, and the arena the least height that greedy passes and a search find.
+/// Places every buffer at the least arena height that greedy passes and a search find.
 ///
-/// Where buffers have hints, a pass of first fit in the order of the hints comes first; on problems too large for its
-/// n² it is left out. If the hints are a valid placement and no buffer has gaps, no buffer then lies above its hint:
-/// all that was placed before and shares a section with it had a lower hint, so it ends at or below this one. Of
-/// equally low placements this one wins.
+/// If buffers have hints, a pass of first fit in the order of the hints runs first, unless the problem is too large for
+/// O(n^2). If the hints are a valid placement and no buffer has gaps, no buffer is then placed above its hint: all that
+/// was placed before it and shares a section had a lower hint, so it ends at or below this one. Among equally low
+/// placements this one wins.
 ///
-/// Deterministic. Refuses: what [`Problem::verify`] refuses; a need above the capacity.
+/// Deterministic. Refuses problems that [`Problem::verify`] refuses, and heights above the capacity.
 pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError> {
     problem.verify()?;
     let (bound, peak_step) = exact_bound(problem);
@@ -213,7 +185,7 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
         good_enough: good_enough.0,
         least: lower_bound.0,
         capacity: goal.map(|goal| goal.0),
-        part: Part::Whole,
+        portfolio: Portfolio::Full,
     };
     let Some((best, least)) = pack(problem, &instance, goals, &mut work) else {
         return Err(PlaceError::Overflow { lower_bound });
@@ -235,9 +207,8 @@ pub fn place(problem: &Problem, limits: Limits) -> Result<Placement, PlaceError>
     })
 }
 
-/// What may be spent on so many items. Up to [`ITEMS_MAX`] an exact search can use all of it. For more, what greedy
-/// passes and windows can use grows with the number of items; a larger or smaller budget than usual buys more or less
-/// of it.
+/// The budget for a number of items. Up to [`ITEMS_MAX`] an exact search can use all of it. Beyond, the budget that
+/// passes and windows can use grows with the number of items, and `units` scales it.
 fn budget(units: u64, n_items: usize) -> u64 {
     let n_items = n_items as u64;
     if n_items <= ITEMS_MAX as u64 {
@@ -250,7 +221,7 @@ fn budget(units: u64, n_items: usize) -> u64 {
 }
 
 impl Default for Limits {
-    /// Enough for the whole portfolio on several thousand buffers; some seconds at most on a usual machine.
+    /// Enough for all passes on several thousand buffers; at most some seconds.
     fn default() -> Limits {
         Limits { work: 200_000_000, aim: Aim::Least }
     }
@@ -268,94 +239,75 @@ impl Placement {
     }
 }
 
-/// One pass of the portfolio.
+/// One greedy pass.
 #[derive(Clone, Copy)]
 enum Pass {
-    Skyline(Fill, Priority),
+    Skyline(Choice, Priority),
     Fit(Rule, Priority),
-    Glue,
-    /// Windows in the lowest packing so far; see `windows.rs`.
+    /// Windows in the lowest packing so far; see `large/windows.rs`.
     Windows,
-    /// First the items over the fullest sections; see `crest.rs`.
-    Crests,
-    /// First what lives at the fullest step.
-    Stack,
-    /// First what is large; see `tiers.rs`.
-    Tiers,
+    /// The items over the fullest sections first; see `large/peak_set.rs`.
+    PeakSets,
 }
 
-/// Which item a niche takes.
+/// Which item a skyline pass takes for a gap.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fill {
+enum Choice {
     /// The first in order.
     InOrder,
-    /// The first over the section that needs most.
-    ByNeed,
+    /// The first over the section with the largest demand.
+    ByDemand,
 }
 
-/// The last search has all that is left of the work for so many items, and with more of them in proportion less: it
-/// hardly ever ends there.
+/// The last search gets the rest of the budget up to this many items, and a smaller share of it for more: it rarely
+/// finishes there.
 const SEARCH_ITEMS: u64 = 500;
-/// So many units are usually spent on each item, so many on each beyond the first ones, or this many on all, where there
-/// are too many for an exact search.
+/// The default budget above [`ITEMS_MAX`] items: units for each of the first items, for each further one, and at least.
 const ITEM_UNITS: u64 = 680;
 const FIRST_ITEMS: u64 = 100_000;
 const FURTHER_ITEM_UNITS: u64 = 400;
 const LARGE_UNITS: u64 = 9_000_000;
-/// Windows may take one part in this many of what is left of the work as long as other passes are to come.
+/// Windows get one part in this many of the remaining budget while other passes are to come.
 const WINDOWS_SHARE: u64 = 8;
-/// Windows are for so many items at least.
+/// The least number of items for windows.
 const WINDOWS_ITEMS: usize = 640;
-/// Gluing leaves this much for each item, up to a limit, to place what is glued; that may take half of what is left if
-/// it is more.
-const GLUE_UNITS: u64 = 200;
-const GLUE_UNITS_MAX: u64 = 200_000_000;
-/// Where what is glued comes out above what is good enough by one part in so many of it, that is near enough.
-const GLUE_ENOUGH: u64 = 1000;
-/// Where it comes out at one part in so many of what the first skyline is above that, what knows nothing of glue is left
-/// out, many items given: it does not come near.
-const GLUE_FAR: u64 = 2;
-/// What it costs for each item to put them in order, and to make an instance of a part.
+/// Units for each item to sort them, and to build an instance of a part.
 const ORDER_UNITS: usize = 10;
 const INSTANCE_UNITS: usize = 30;
-/// A skyline by need costs about so many quarters of one in order.
-const NEED_QUARTERS: u64 = 11;
-/// Work for the orders of a handful of items.
-const HANDFUL_UNITS: u64 = 20_000_000;
-/// A search takes one part in this many of what is left of the work before crests are tried.
+/// The cost of a skyline by demand, in quarters of one in order.
+const DEMAND_QUARTERS: u64 = 11;
+/// The budget of brute force.
+const BRUTE_FORCE_UNITS: u64 = 20_000_000;
+/// The search before peak sets gets one part in this many of the remaining budget.
 const SEARCH_SHARE: u64 = 8;
-/// Crests of these sizes may be tried: one part in so many of the largest.
-const CREST_DIVISORS: [usize; 3] = [1, 2, 4];
-/// Each may take one part in this many of what is left of the work, and then what is laid around one as well; few items
-/// not more than a limit.
-const CREST_SHARE: u64 = 8;
-const CREST_UNITS_MAX: u64 = 10_000_000;
-/// A crest is left out where less than this is left for each item.
-const CREST_ITEM_UNITS: u64 = 50;
-/// Of more items none are stacked: upon so many steps of a stair what lives long lies on what is ragged.
-const STACK_ITEMS: usize = 300_000;
-/// A fit pass that may cost more than one part in this many of what is left of the work is left out.
+/// The sizes of peak sets that are tried: the largest divided by these.
+const PEAK_SET_DIVISORS: [usize; 3] = [1, 2, 4];
+/// A peak set gets one part in this many of the remaining budget, and so do the items around it; a small problem at most
+/// the limit.
+const PEAK_SET_SHARE: u64 = 8;
+const PEAK_SET_UNITS_MAX: u64 = 10_000_000;
+/// Peak sets are skipped if less than this remains for each item.
+const PEAK_SET_ITEM_UNITS: u64 = 50;
+/// A hole fit that may cost more than one part in this many of the remaining budget is skipped.
 const FIT_SHARE: u64 = 16;
 /// The pass of the hints may always cost this: some ten thousand items.
 const HINT_UNITS: u64 = 1 << 23;
 
-/// Those first that reach most for their cost. Area alone is enough for most orders of real networks; those by need win
-/// where much is tight, and by peak and by first step on small problems without slack; the fits are for what the
-/// skylines waste below long items.
-const PORTFOLIO: [Pass; 21] = [
-    Pass::Skyline(Fill::InOrder, Priority::Area),
-    Pass::Glue,
-    Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
-    Pass::Skyline(Fill::ByNeed, Priority::Size),
-    Pass::Skyline(Fill::ByNeed, Priority::First),
-    Pass::Skyline(Fill::ByNeed, Priority::Area),
-    Pass::Skyline(Fill::InOrder, Priority::Size),
-    Pass::Skyline(Fill::InOrder, Priority::PeakWidth),
-    Pass::Skyline(Fill::InOrder, Priority::First),
-    Pass::Skyline(Fill::InOrder, Priority::PeakArea),
-    Pass::Skyline(Fill::InOrder, Priority::Width),
-    Pass::Skyline(Fill::InOrder, Priority::Padding),
-    Pass::Tiers,
+/// The passes for few items, by height gained for their cost. By area is enough for most orders of real networks; by
+/// demand wins where many sections are tight; by peak and by first step on small problems without slack; hole fits use
+/// the bytes that skylines waste below long items.
+const PASSES: [Pass; 19] = [
+    Pass::Skyline(Choice::InOrder, Priority::Area),
+    Pass::Skyline(Choice::ByDemand, Priority::PeakWidth),
+    Pass::Skyline(Choice::ByDemand, Priority::Size),
+    Pass::Skyline(Choice::ByDemand, Priority::First),
+    Pass::Skyline(Choice::ByDemand, Priority::Area),
+    Pass::Skyline(Choice::InOrder, Priority::Size),
+    Pass::Skyline(Choice::InOrder, Priority::PeakWidth),
+    Pass::Skyline(Choice::InOrder, Priority::First),
+    Pass::Skyline(Choice::InOrder, Priority::PeakArea),
+    Pass::Skyline(Choice::InOrder, Priority::Width),
+    Pass::Skyline(Choice::InOrder, Priority::Padding),
     Pass::Fit(Rule::Best, Priority::Size),
     Pass::Fit(Rule::First, Priority::Size),
     Pass::Fit(Rule::Best, Priority::Area),
@@ -366,24 +318,21 @@ const PORTFOLIO: [Pass; 21] = [
     Pass::Windows,
 ];
 
-/// The same where there are too many items for an exact search. Windows often do the rest.
-const PORTFOLIO_OF_MANY: [Pass; 23] = [
-    Pass::Skyline(Fill::InOrder, Priority::Area),
-    Pass::Glue,
-    Pass::Skyline(Fill::ByNeed, Priority::PeakWidth),
-    Pass::Tiers,
-    Pass::Crests,
+/// The passes for too many items for an exact search.
+const PASSES_LARGE: [Pass; 20] = [
+    Pass::Skyline(Choice::InOrder, Priority::Area),
+    Pass::Skyline(Choice::ByDemand, Priority::PeakWidth),
+    Pass::PeakSets,
     Pass::Windows,
-    Pass::Stack,
-    Pass::Skyline(Fill::InOrder, Priority::First),
+    Pass::Skyline(Choice::InOrder, Priority::First),
     Pass::Windows,
-    Pass::Skyline(Fill::ByNeed, Priority::First),
-    Pass::Skyline(Fill::ByNeed, Priority::Area),
-    Pass::Skyline(Fill::InOrder, Priority::PeakWidth),
-    Pass::Skyline(Fill::InOrder, Priority::PeakArea),
-    Pass::Skyline(Fill::InOrder, Priority::Width),
+    Pass::Skyline(Choice::ByDemand, Priority::First),
+    Pass::Skyline(Choice::ByDemand, Priority::Area),
+    Pass::Skyline(Choice::InOrder, Priority::PeakWidth),
+    Pass::Skyline(Choice::InOrder, Priority::PeakArea),
+    Pass::Skyline(Choice::InOrder, Priority::Width),
     Pass::Windows,
-    Pass::Skyline(Fill::InOrder, Priority::Padding),
+    Pass::Skyline(Choice::InOrder, Priority::Padding),
     Pass::Fit(Rule::Best, Priority::Size),
     Pass::Fit(Rule::First, Priority::Size),
     Pass::Fit(Rule::Best, Priority::Area),
@@ -393,13 +342,12 @@ const PORTFOLIO_OF_MANY: [Pass; 23] = [
     Pass::Fit(Rule::Best, Priority::First),
 ];
 
-/// The same for what a crest left.
-const PORTFOLIO_OF_REST: [Pass; 3] =
-    [Pass::Skyline(Fill::InOrder, Priority::Area), Pass::Skyline(Fill::ByNeed, Priority::PeakWidth), Pass::Windows];
-
-/// The same for what a stack left.
-const PORTFOLIO_OF_HALVES: [Pass; 3] =
-    [Pass::Skyline(Fill::ByNeed, Priority::PeakWidth), Pass::Skyline(Fill::InOrder, Priority::Area), Pass::Windows];
+/// The passes for many items around a peak set.
+const PASSES_AROUND: [Pass; 3] = [
+    Pass::Skyline(Choice::InOrder, Priority::Area),
+    Pass::Skyline(Choice::ByDemand, Priority::PeakWidth),
+    Pass::Windows,
+];
 
 /// Offsets by item, and the height they need together with all that is not an item.
 pub(crate) struct Packing {
@@ -414,56 +362,46 @@ impl Packing {
     }
 }
 
-/// How low is low enough, and what is known already.
+/// The heights at which to stop.
 #[derive(Clone, Copy)]
 struct Goals {
-    /// A height that ends all efforts.
+    /// A height that ends all passes and searches.
     good_enough: u64,
-    /// No placement is lower than this.
+    /// A proved lower bound.
     least: u64,
-    /// The capacity, where nothing below it is wanted.
+    /// The capacity, if no lower height is needed.
     capacity: Option<u64>,
-    /// Of what the items are a part.
-    part: Part,
+    portfolio: Portfolio,
 }
 
-/// What items are of the problem that was asked.
+/// Which passes run on many items.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    /// All of it.
-    Whole,
-    /// What was glued, as far as it could be.
-    Glued,
-    /// A range of that.
-    Range,
-    /// A crest.
-    Crest,
-    /// What is to be laid around a crest.
-    Rest,
-    /// What is to be laid beside a stack.
-    Halves,
+enum Portfolio {
+    /// All of them.
+    Full,
+    /// Those that go well around a peak set.
+    AroundPeakSet,
 }
 
 impl Goals {
-    /// Whether a height leaves nothing to look for.
+    /// Whether a lower height than this is not needed or impossible.
     fn are_settled(&self, height: u64) -> bool {
         height <= self.good_enough.max(self.least) || self.capacity.is_some_and(|capacity| capacity < self.least)
     }
 }
 
-/// The lowest packing that all passes and searches find, and what no packing can go below.
+/// The lowest packing that passes and searches find, and the proved lower bound.
 fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<(Packing, u64)> {
     let mut goals = goals;
-    let Reached { packing: mut best, is_glued } = run_portfolio(problem, instance, goals, work)?;
+    let mut best = run_passes(problem, instance, goals, work)?;
     if ITEMS_MAX < instance.items.len() {
-        if goals.good_enough < best.height && !is_glued {
-            best = repair(instance, best, goals.good_enough, work);
+        if goals.good_enough < best.height {
             best = lower_tops(instance, &best, goals.good_enough, work).unwrap_or(best);
         }
         return Some((best, goals.least));
     }
-    if instance.items.len() <= HANDFUL && !goals.are_settled(best.height) {
-        let (lowest, all) = by_orders(instance, best, &mut goals, work);
+    if instance.items.len() <= BRUTE_FORCE_ITEMS_MAX && !goals.are_settled(best.height) {
+        let (lowest, all) = by_brute_force(instance, best, &mut goals, work);
         best = lowest;
         if all || goals.are_settled(best.height) {
             return Some((best, goals.least));
@@ -473,7 +411,7 @@ fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -
     best = search(instance, best, &mut goals, &mut part.work);
     work.spend_part(part);
     if !goals.are_settled(best.height) && !work.is_spent() {
-        best = run_crests(problem, instance, goals.good_enough, best.height - 1, work).unwrap_or(best);
+        best = run_peak_sets(problem, instance, goals.good_enough, best.height - 1, work).unwrap_or(best);
     }
     let n_items = (instance.items.len() as u64).max(SEARCH_ITEMS);
     let mut part = work.part((u128::from(work.left()) * u128::from(SEARCH_ITEMS) / u128::from(n_items)) as u64);
@@ -482,20 +420,20 @@ fn pack(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -
     Some((best, goals.least))
 }
 
-/// The same packing or a lower one by trying the orders of a handful of items, and whether all of them were tried.
-fn by_orders(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work) -> (Packing, bool) {
+/// The packing or a lower one by brute force, and whether all orders were tried.
+fn by_brute_force(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work) -> (Packing, bool) {
     let enough = goals.capacity.unwrap_or(0).max(goals.good_enough).max(goals.least);
-    let mut part = work.part(HANDFUL_UNITS);
-    let orders = least(instance, best.height, enough, &mut part.work);
+    let mut part = work.part(BRUTE_FORCE_UNITS);
+    let orders = lowest_order(instance, best.height, enough, &mut part.work);
     work.spend_part(part);
     let best = orders.found.map_or(best, |(offsets, height)| Packing { offsets, height });
-    if orders.proves && enough < best.height {
+    if orders.is_proof && enough < best.height {
         goals.least = best.height;
     }
     (best, orders.all)
 }
 
-/// The same packing or a lower one, and what is ruled out on the way.
+/// The packing or a lower one by exact search, which may also raise `goals.least`.
 fn search(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work) -> Packing {
     if goals.are_settled(best.height) {
         return best;
@@ -505,62 +443,46 @@ fn search(instance: &Instance, best: Packing, goals: &mut Goals, work: &mut Work
     improvement.found.map_or(best, |(offsets, height)| Packing { offsets, height })
 }
 
-/// What a portfolio came to.
-struct Reached {
-    packing: Packing,
-    /// Whether gluing came so much lower than all else that the rest was left out.
-    is_glued: bool,
-}
-
-/// The lowest packing of the portfolio, or the first not above `good_enough`; `None` if no pass stays below 2^64.
+/// The lowest packing of all passes, or the first not above `good_enough`; `None` if no pass stays below 2^64.
 ///
-/// Orders that have been tried are passed over, and what cannot be paid as the last pass was.
-fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Reached> {
-    let Goals { good_enough, part, .. } = goals;
+/// Skips skylines whose order was tried before, and passes that cost more than the remaining budget.
+fn run_passes(problem: &Problem, instance: &Instance, goals: Goals, work: &mut Work) -> Option<Packing> {
+    let good_enough = goals.good_enough;
     let mut best: Option<Packing> = None;
-    let mut tried: Vec<(Fill, Vec<u32>)> = Vec::new();
+    let mut tried: Vec<(Choice, Vec<u32>)> = Vec::new();
+    // The cost of the first pass.
     let mut pass_units = 0;
     let hinted = instance.has_hints().then_some(Pass::Fit(Rule::First, Priority::Hint));
-    let portfolio: &[Pass] = match instance.items.len() {
-        ..=ITEMS_MAX => &PORTFOLIO,
-        _ if part == Part::Rest => &PORTFOLIO_OF_REST,
-        _ if part == Part::Halves => &PORTFOLIO_OF_HALVES,
-        _ => &PORTFOLIO_OF_MANY,
+    let passes: &[Pass] = match (instance.items.len(), goals.portfolio) {
+        (..=ITEMS_MAX, _) => &PASSES,
+        (_, Portfolio::AroundPeakSet) => &PASSES_AROUND,
+        (_, Portfolio::Full) => &PASSES_LARGE,
     };
     // The height that windows did not lower.
     let mut settled = None;
-    for pass in hinted.into_iter().chain(portfolio.iter().copied()) {
+    for pass in hinted.into_iter().chain(passes.iter().copied()) {
         let order = match pass {
-            // What is cheaper than a skyline may still be tried.
-            Pass::Skyline(Fill::InOrder, _) | Pass::Glue if best.is_some() && work.left() < pass_units => continue,
-            Pass::Skyline(Fill::ByNeed, _) if work.left() < pass_units.saturating_mul(NEED_QUARTERS) / 4 => continue,
-            Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
-            Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
-            Pass::Glue if matches!(part, Part::Glued | Part::Range) => continue,
-            Pass::Tiers if part != Part::Glued => continue,
-            // What a stack leaves free is no good for what is to be laid around it and more.
-            Pass::Stack
-                if matches!(part, Part::Crest | Part::Rest | Part::Halves | Part::Range)
-                    || STACK_ITEMS < instance.items.len() =>
-            {
+            Pass::Skyline(Choice::InOrder, _) if best.is_some() && work.left() < pass_units => continue,
+            Pass::Skyline(Choice::ByDemand, _) if work.left() < pass_units.saturating_mul(DEMAND_QUARTERS) / 4 => {
                 continue;
             }
-            Pass::Stack if work.left() < pass_units || Network::new(instance).is_some() => continue,
-            // Of fewer items a search sees hardly more than a window does.
+            Pass::Fit(..) if affordable(&best, work) < fit_units(instance.items.len()) => continue,
+            Pass::Fit(_, priority) | Pass::Skyline(_, priority) => instance.order(priority),
+            // On fewer items a search does as much as windows.
             Pass::Windows if instance.items.len() < WINDOWS_ITEMS => continue,
             Pass::Windows if settled == best.as_ref().map(|best| best.height) => continue,
-            Pass::Glue | Pass::Windows | Pass::Crests | Pass::Stack | Pass::Tiers => Vec::new(),
+            Pass::Windows | Pass::PeakSets => Vec::new(),
         };
         if best.is_some() {
             work.spend(ORDER_UNITS * order.len());
         }
-        if let Pass::Skyline(fill, _) = pass {
-            if tried.iter().any(|(other, tried)| *other == fill && *tried == order) {
+        if let Pass::Skyline(choice, _) = pass {
+            if tried.iter().any(|(other, tried)| *other == choice && *tried == order) {
                 continue;
             }
-            tried.push((fill, order.clone()));
+            tried.push((choice, order.clone()));
         }
-        // `good_enough < height` holds for the best so far, so there is room for one less.
+        // `good_enough < height` holds for the best so far, so a height one lower exists.
         let limit = best.as_ref().map_or(u64::MAX, |best| best.height - 1);
         let found = match (pass, &best) {
             (Pass::Windows, Some(low)) => {
@@ -570,15 +492,7 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
                 settled = Some(found.as_ref().map_or(low.height, |found| found.height));
                 found
             }
-            (Pass::Crests, _) => run_crests(problem, instance, good_enough, limit, work),
-            (Pass::Tiers, _) => {
-                let mut part = work.part(work.left() / 4 * 3);
-                let found = tiers(instance, good_enough, limit, &mut part.work);
-                work.spend_part(part);
-                found
-            }
-            (Pass::Stack, _) => run_stack(instance, good_enough, work).filter(|found| found.height <= limit),
-            (Pass::Glue, _) => run_glued(instance, good_enough, limit, work),
+            (Pass::PeakSets, _) => run_peak_sets(problem, instance, good_enough, limit, work),
             (_, None) => {
                 let mut unlimited = Work::new(u64::MAX);
                 let found = run_pass(instance, pass, &order, limit, &mut unlimited);
@@ -589,19 +503,15 @@ fn run_portfolio(problem: &Problem, instance: &Instance, goals: Goals, work: &mu
             (_, Some(_)) => run_pass(instance, pass, &order, limit, work),
         };
         let Some(found) = found else { continue };
-        let above = |packing: &Packing| packing.height.saturating_sub(good_enough);
-        let is_glued = matches!(pass, Pass::Glue)
-            && ITEMS_MAX < instance.items.len()
-            && best.as_ref().is_some_and(|best| above(&found) <= above(best) / GLUE_FAR);
-        if is_glued || found.height <= good_enough {
-            return Some(Reached { packing: found, is_glued });
+        if found.height <= good_enough {
+            return Some(found);
         }
         best = Some(found);
     }
-    best.map(|packing| Reached { packing, is_glued: false })
+    best
 }
 
-/// What a fit pass may cost. That of the hints, which comes first, may cost something whatever the budget is.
+/// The units that a hole fit may cost. The pass of the hints, which comes first, may cost some with any budget.
 fn affordable(best: &Option<Packing>, work: &Work) -> u64 {
     let share = work.left() / FIT_SHARE;
     if best.is_none() { share.max(HINT_UNITS) } else { share }
@@ -609,65 +519,19 @@ fn affordable(best: &Option<Packing>, work: &Work) -> u64 {
 
 fn run_pass(instance: &Instance, pass: Pass, order: &[u32], limit: u64, work: &mut Work) -> Option<Packing> {
     let offsets = match pass {
-        Pass::Skyline(Fill::InOrder, _) => skyline(instance, order, None, limit, work),
-        Pass::Skyline(Fill::ByNeed, _) => skyline(instance, order, Some(instance.need()), limit, work),
+        Pass::Skyline(Choice::InOrder, _) => skyline(instance, order, None, limit, work),
+        Pass::Skyline(Choice::ByDemand, _) => skyline(instance, order, Some(instance.demand()), limit, work),
         Pass::Fit(rule, _) => fit(instance, rule, order, limit, work),
-        _ => unreachable!("this is no pass over items in an order"),
+        _ => unreachable!("only skylines and hole fits take items in an order"),
     }?;
     let packing = Packing::new(instance, offsets);
     debug_assert!(packing.height <= limit);
     Some(packing)
 }
 
-/// The items glued to blocks, and those placed by all that is known here: few blocks by a search as well. Where that is
-/// not low enough, more is glued and placed.
-fn run_glued(instance: &Instance, good_enough: u64, limit: u64, work: &mut Work) -> Option<Packing> {
-    let whole = Network::new(instance)?;
-    let mut best: Option<Packing> = None;
-    let reserve = (GLUE_UNITS * instance.items.len() as u64).min(GLUE_UNITS_MAX);
-    // What the first way had for gluing; another one that has less comes to nothing.
-    let mut needed = 0;
-    for way in 0..N_WAYS {
-        if work.left() < needed {
-            break;
-        }
-        let left = work.left();
-        let mut network = whole.clone();
-        for guess in [Guess::Some, Guess::All] {
-            let mut part = work.part(work.left().saturating_sub(reserve));
-            let is_less = network.reduce(way, guess, &mut place_range, &mut part.work);
-            work.spend_part(part);
-            needed = needed.max(left - work.left() + reserve);
-            if !is_less {
-                break;
-            }
-            let glued = network.glued();
-            let blocks = Instance::new(&glued.problem);
-            let mut part = work.part(reserve.max(work.left() / 2).min(GLUE_UNITS_MAX));
-            let goals = Goals { good_enough, least: good_enough, capacity: None, part: Part::Glued };
-            let packed = pack(&glued.problem, &blocks, goals, &mut part.work);
-            work.spend_part(part);
-            let packing = Packing::new(instance, network.offsets(&glued, &packed?.0.offsets)?);
-            best = best.into_iter().chain([packing]).min_by_key(|packing| packing.height);
-            if best.as_ref().is_some_and(|best| best.height - good_enough <= good_enough / GLUE_ENOUGH) {
-                return best.filter(|packing| packing.height <= limit);
-            }
-        }
-    }
-    best.filter(|packing| packing.height <= limit)
-}
-
-/// Offsets for some blocks.
-fn place_range(problem: &Problem, height: u64, work: &mut Work) -> Option<Vec<u64>> {
-    let part = Instance::new(problem);
-    let goals = Goals { good_enough: height, least: height, capacity: None, part: Part::Range };
-    let (packing, _) = pack(problem, &part, goals, work)?;
-    Some(part.offsets(problem, &packing.offsets))
-}
-
-/// Crests placed by themselves, by all that is known here, and the others around each that comes out low enough, or
-/// else around that which comes out lowest.
-fn run_crests(
+/// Places peak sets by themselves, and the other items around each set that is low enough; around the lowest set if none
+/// is.
+fn run_peak_sets(
     problem: &Problem,
     instance: &Instance,
     good_enough: u64,
@@ -677,16 +541,16 @@ fn run_crests(
     let mut best: Option<Packing> = None;
     let mut lowest: Option<(u64, Problem)> = None;
     let around = |rest: &Problem, height: u64, work: &mut Work| {
-        let (offsets, _) = pack_part(rest, good_enough.max(height), Part::Rest, work)?;
+        let (offsets, _) = pack_part(rest, good_enough.max(height), Portfolio::AroundPeakSet, work)?;
         Some(Packing::new(instance, instance.items.iter().map(|item| offsets[item.buffer.index()]).collect()))
     };
-    for divisor in CREST_DIVISORS {
-        if work.left() < CREST_ITEM_UNITS * instance.items.len() as u64 {
+    for divisor in PEAK_SET_DIVISORS {
+        if work.left() < PEAK_SET_ITEM_UNITS * instance.items.len() as u64 {
             break;
         }
-        let Some(crest) = Crest::new(problem, instance, divisor) else { break };
-        let Some((offsets, height)) = pack_part(&crest.problem, good_enough, Part::Crest, work) else { break };
-        let rest = crest.fixed_in(problem, &offsets);
+        let Some(set) = PeakSet::new(problem, instance, divisor) else { break };
+        let Some((offsets, height)) = pack_part(&set.problem, good_enough, Portfolio::Full, work) else { break };
+        let rest = set.fixed_in(problem, &offsets);
         if good_enough < height {
             lowest = lowest.into_iter().chain([(height, rest)]).min_by_key(|(height, _)| *height);
             continue;
@@ -702,19 +566,13 @@ fn run_crests(
     best.filter(|packing| packing.height <= limit)
 }
 
-fn run_stack(instance: &Instance, good_enough: u64, work: &mut Work) -> Option<Packing> {
-    let halves = Halves::new(instance)?;
-    let (offsets, _) = pack_part(&halves.problem, good_enough, Part::Halves, work)?;
-    Some(Packing::new(instance, halves.offsets(instance, &offsets)?))
-}
-
-/// Offsets by buffer for a part of a problem and their height, found with a share of the work.
-fn pack_part(problem: &Problem, good_enough: u64, part: Part, work: &mut Work) -> Option<(Vec<u64>, u64)> {
+/// Offsets by buffer for a part of a problem and their height, found with a share of the budget.
+fn pack_part(problem: &Problem, good_enough: u64, portfolio: Portfolio, work: &mut Work) -> Option<(Vec<u64>, u64)> {
     let instance = Instance::new(problem);
-    let units = work.left() / CREST_SHARE;
-    let mut share = work.part(if instance.items.len() <= ITEMS_MAX { units.min(CREST_UNITS_MAX) } else { units });
+    let units = work.left() / PEAK_SET_SHARE;
+    let mut share = work.part(if instance.items.len() <= ITEMS_MAX { units.min(PEAK_SET_UNITS_MAX) } else { units });
     share.work.spend(INSTANCE_UNITS * problem.buffers.len());
-    let goals = Goals { good_enough, least: good_enough, capacity: None, part };
+    let goals = Goals { good_enough, least: good_enough, capacity: None, portfolio };
     let packed = pack(problem, &instance, goals, &mut share.work);
     work.spend_part(share);
     let (packing, _) = packed?;

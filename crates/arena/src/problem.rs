@@ -1,9 +1,8 @@
-//! [`Problem`]: what is to be placed, and [`ProblemError`]: which problems are refused.
+//! [`Problem`]: the buffers to place, and [`ProblemError`]: the reasons for which a problem is refused.
 //!
 //! Time is counted in steps and all intervals of time are half-open. A buffer occupies, at each step of its lifetime,
-//! the bytes `[offset, offset + size)`; a gap takes some steps out, or leaves only a window of those bytes. No two
-//! buffers occupy the same byte at the same step. Whatever the gaps say, the whole of every buffer lies inside the
-//! arena.
+//! the bytes `[offset, offset + size)`; a gap removes some steps, or leaves only a window of those bytes. No two buffers
+//! occupy the same byte at the same step. Every buffer is inside the arena as a whole, with or without gaps.
 //!
 //! ```text
 //!              size +---------+    +------+         Buffer { lifetime: 0..9, size: 4, gaps: [
@@ -34,17 +33,17 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// Whether no step belongs to it.
+    /// Whether it has no steps.
     pub fn is_empty(self) -> bool {
         self.end <= self.first
     }
 
-    /// Whether `step` belongs to it.
+    /// Whether it contains `step`.
     pub fn contains(self, step: u32) -> bool {
         self.first <= step && step < self.end
     }
 
-    /// Whether some step belongs to both.
+    /// Whether the two share a step.
     pub fn overlaps(self, other: Lifetime) -> bool {
         self.first.max(other.first) < self.end.min(other.end)
     }
@@ -55,129 +54,129 @@ impl Lifetime {
 pub struct Window {
     /// The first byte.
     pub low: Bytes,
-    /// The byte behind the last.
+    /// The byte after the last.
     pub high: Bytes,
 }
 
 /// Steps at which a buffer is absent, or occupies only a window of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// When; lies inside the buffer's lifetime.
+    /// The steps, within the buffer's lifetime.
     pub lifetime: Lifetime,
-    /// What is still occupied at that time; nothing if absent.
+    /// The bytes occupied at these steps; `None` if absent.
     pub window: Option<Window>,
 }
 
 /// Bytes that live from one step to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// When it lives.
+    /// The steps at which it is live.
     pub lifetime: Lifetime,
-    /// How many bytes it has; may be zero.
+    /// Its bytes; may be zero.
     pub size: Bytes,
-    /// What its offset is a multiple of; at least 1, not necessarily a power of two.
+    /// The offset must be a multiple of this; >= 1, not necessarily a power of two.
     pub alignment: Bytes,
-    /// The offset it must have, if that is decided already.
+    /// The offset it must have, if any.
     pub fixed: Option<Bytes>,
-    /// An offset from a placement known before, or one that is wished for. It binds nothing: see
-    /// [`place`](crate::place()).
+    /// A preferred offset, for example from an earlier placement; not binding: see [`place`](crate::place()).
     pub hint: Option<Bytes>,
-    /// When it is absent or smaller; disjoint in time, in any order.
+    /// The times at which it is absent or smaller; disjoint, in any order.
     pub gaps: Vec<Gap>,
 }
 
-/// The buffers to place, and how large the arena may be.
+/// The buffers to place, and the capacity of the arena.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {
-    /// The buffers; [`BufferIx`] counts them.
+    /// The buffers, indexed by [`BufferIx`].
     pub buffers: Vec<Buffer>,
     /// The largest height allowed, if any.
     pub capacity: Option<Bytes>,
 }
 
-/// Why a problem has no answer, whatever the planner does: the fault of whoever stated it.
+/// The reason for which a problem is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemError {
     /// An alignment of zero.
     ZeroAlignment {
-        /// Whose.
+        /// The buffer.
         buffer: BufferIx,
     },
     /// A lifetime that ends before it begins.
     EndBeforeFirst {
-        /// Whose.
+        /// The buffer.
         buffer: BufferIx,
         /// Its first step.
         first: u32,
         /// Its end.
         end: u32,
     },
-    /// A gap that leaves the lifetime, ends before it begins, meets another gap, or whose window leaves the buffer.
+    /// A gap outside the lifetime, with an end before its first step, that overlaps another gap, or with a window
+    /// outside the buffer.
     BadGap {
-        /// Whose.
+        /// The buffer.
         buffer: BufferIx,
-        /// Position in the buffer's gaps.
+        /// The position in the buffer's gaps.
         gap: usize,
     },
     /// A fixed offset that is not a multiple of the buffer's alignment.
     FixedMisaligned {
-        /// Whose.
+        /// The buffer.
         buffer: BufferIx,
-        /// Where it is fixed.
+        /// The fixed offset.
         offset: Bytes,
-        /// What it should be a multiple of.
+        /// Its alignment.
         alignment: Bytes,
     },
-    /// A fixed buffer whose last byte has no 64-bit address.
+    /// A fixed buffer that ends above 2^64.
     FixedTooHigh {
-        /// Whose.
+        /// The buffer.
         buffer: BufferIx,
-        /// Where it is fixed.
+        /// The fixed offset.
         offset: Bytes,
         /// Its size.
         size: Bytes,
     },
     /// Two fixed buffers that occupy the same byte at the same step.
     FixedCollision {
-        /// The one with the lower position.
+        /// The buffer with the lower position.
         a: BufferIx,
-        /// The other.
+        /// The other buffer.
         b: BufferIx,
-        /// A step at which both occupy some byte.
+        /// A step at which they share a byte.
         step: u32,
     },
 }
 
 impl ProblemError {
-    /// What is wrong, each buffer called what its owner calls it.
+    /// The message, with buffer names from `name`.
     pub fn text(&self, name: impl Fn(BufferIx) -> String) -> String {
         match *self {
             ProblemError::ZeroAlignment { buffer } => {
-                format!("buffer `{}` has alignment `0`; the least alignment is 1", name(buffer))
+                format!("alignment of buffer `{}` must be >= 1, got `0`", name(buffer))
             }
             ProblemError::EndBeforeFirst { buffer, first, end } => {
-                format!("buffer `{}` ends at step `{end}`, before its first step `{first}`", name(buffer))
+                format!("end of buffer `{}` must be >= its first step `{first}`, got `{end}`", name(buffer))
             }
             ProblemError::BadGap { buffer, gap } => format!(
-                "gap `{gap}` of buffer `{}` must lie inside the buffer's lifetime and size and meet no other gap",
+                "gap `{gap}` of buffer `{}` must be within the buffer's lifetime and size and overlap no other gap",
                 name(buffer)
             ),
             ProblemError::FixedMisaligned { buffer, offset, alignment } => format!(
-                "buffer `{}` is fixed at `{}`, which is not a multiple of its alignment `{}`",
+                "fixed offset of buffer `{}` must be a multiple of its alignment `{}`, got `{}`",
                 name(buffer),
-                offset.0,
-                alignment.0
+                alignment.0,
+                offset.0
             ),
             ProblemError::FixedTooHigh { buffer, offset, size } => {
                 format!(
-                    "buffer `{}` of `{}` bytes is fixed at `{}`: its end passes 2^64",
+                    "buffer `{}` of `{}` bytes must end below 2^64, got the fixed offset `{}`",
                     name(buffer),
                     size.0,
                     offset.0
                 )
             }
             ProblemError::FixedCollision { a, b, step } => {
-                format!("buffers `{}` and `{}` are fixed on the same bytes at step `{step}`", name(a), name(b))
+                format!("fixed buffers must not overlap, got `{}` and `{}` at step `{step}`", name(a), name(b))
             }
         }
     }
@@ -197,9 +196,9 @@ impl Buffer {
         Buffer { lifetime, size, alignment: Bytes(1), fixed: None, hint: None, gaps: Vec::new() }
     }
 
-    /// The bytes occupied at `step`, counted from the offset: the definition of what a gap means.
+    /// The bytes occupied at `step`, counted from the offset: the definition of a gap.
     ///
-    /// `None` where the buffer is dead or absent. An empty window occupies nothing.
+    /// `None` if the buffer is dead or absent. An empty window occupies nothing.
     pub fn occupied(&self, step: u32) -> Option<Window> {
         if !self.lifetime.contains(step) {
             return None;
@@ -210,7 +209,7 @@ impl Buffer {
         }
     }
 
-    /// The steps cut into runs of equal occupation, in order of time; runs that occupy nothing are left out.
+    /// The runs of steps with the same occupied bytes, by time, without runs that occupy nothing.
     pub(crate) fn pieces(&self) -> Vec<Piece> {
         let whole = Window { low: Bytes::ZERO, high: self.size };
         let mut gaps = self.gaps.clone();
@@ -229,7 +228,7 @@ impl Buffer {
     }
 }
 
-/// A run of steps at which a buffer occupies the same bytes. Neither the run nor the window is empty.
+/// A run of steps with the same occupied bytes. Neither the run nor the window is empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) lifetime: Lifetime,
@@ -242,7 +241,7 @@ impl Problem {
         self.buffers.iter().enumerate().map(|(index, buffer)| (BufferIx::from_index(index), buffer))
     }
 
-    /// Refuses what no placement could satisfy: see [`ProblemError`]. [`place`](crate::place()) calls this first.
+    /// Refuses problems that no placement satisfies: see [`ProblemError`]. [`place`](crate::place()) calls this first.
     pub fn verify(&self) -> Result<(), ProblemError> {
         for (ix, buffer) in self.entries() {
             verify_buffer(ix, buffer)?;
@@ -277,7 +276,7 @@ fn verify_buffer(ix: BufferIx, buffer: &Buffer) -> Result<(), ProblemError> {
     Ok(())
 }
 
-/// Sweeps the fixed pieces by time. Those live at one step are disjoint, so a newcomer can only meet its neighbours.
+/// Walks through the fixed pieces by time. The live ones are disjoint, so a new piece can only overlap its neighbours.
 fn verify_fixed(problem: &Problem) -> Result<(), ProblemError> {
     /// At one step, ends come before starts.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,35 +1,33 @@
-//! [`Search`]: is there a placement within a capacity? Depth first over what lies lowest, exact when it comes to an
-//! end.
+//! [`Search`]: is there a placement within a capacity? Depth first from the bottom; exact if it runs to the end.
 //!
-//! All of it happens on rectangles ([`Rect`]) over sections of time. Every section has a *floor*: what is below is
-//! decided, taken or given up. A rectangle can lie no lower than the highest floor under it, rounded up to its
-//! alignment: its *low*.
+//! It works on rectangles ([`Rect`]) over sections of time. Every section has a *floor*: the bytes below it are
+//! decided, used or wasted. The *low* of a rectangle is the highest floor below it, rounded up to its alignment.
 //!
-//! **What is looked for.** If there is a placement at all, there is one in which nothing can be moved down: every
-//! rectangle lies on another, on the ground, or where it is fixed. Only those are looked for, bottom up.
+//! **Normal form.** If there is a placement at all, there is one in which nothing can be moved down: every rectangle is
+//! on another, on the ground, or fixed. Only those are searched, bottom up.
 //!
-//! **Where to branch.** A *niche* is a run of sections with equal floors between higher ones. Whatever lies at a
-//! niche's level lies wholly in the niche, so for one section of it there are few cases: one of the rectangles over the
-//! section whose low is the niche's level lies right there, or none does and the bytes up to the next level that any of
-//! them can reach are wasted. These cases exclude each other and leave out nothing. The section with the fewest of them
-//! is taken; one case is no choice and costs no branch.
+//! **Branching.** A *gap* is a run of sections with equal floors between higher ones. A rectangle at the level of a gap
+//! is wholly inside the gap, so a section of it has few cases: one of the rectangles over the section whose low is the
+//! level is placed there, or none is, and the bytes up to the next level that any of them can reach are wasted. These
+//! cases are disjoint and complete. The section with the fewest cases is chosen; a single case is forced and costs no
+//! branch.
 //!
 //! ```text
-//!      |#####|                 |          The niche is sections 2 to 4. x and y fit into it, z does not: over section 3
-//!      |#####|                 |#####     lie x, y and z. Cases: x at the niche's level, y at it, or a waste up to the
-//!      |#####|                 |#####     least of z's low and what can lie under x or y.
+//!      |#####|                 |          The gap is sections 2 to 4. x and y fit into it, z does not: over section 3
+//!      |#####|                 |#####     are x, y and z. Cases: x at the level of the gap, y at it, or waste up to
+//!      |#####|                 |#####     the least of z's low and the tops of rectangles under x or y.
 //!      |#####|_________________|#####
 //!         1     2     3     4     5
 //! ```
 //!
-//! **What is known at once.** A section's floor rises to the least low of the rectangles over it: nothing will lie
-//! below. Where a floor and the bytes that are still to come pass the capacity, the branch is dead. That, and not
-//! running out of rectangles, is how nearly all branches end. A section remembers how often it ended one, and sections
-//! with a record are branched on sooner ([`Choice::Failures`], known from constraint solving as *dom/wdeg*).
+//! **Propagation.** The floor of a section rises to the least low of the rectangles over it: nothing can be below. A
+//! branch fails if a floor plus the remaining bytes of its section exceed the capacity; nearly all branches end so. A
+//! section counts the branches it has failed, and sections with failures are branched on sooner ([`Choice::Failures`];
+//! constraint solvers call it *dom/wdeg*).
 //!
-//! **What is not done twice.** When no rectangle spans some boundary the parts beside it are solved one by one. States
-//! that failed are kept in a table by a 128-bit hash of floors, tops and rectangles left, for this capacity; it
-//! outlives restarts. Of equal rectangles with equal lifetimes only one is tried.
+//! **Memory.** If no rectangle spans some boundary, the parts on both sides are solved separately. Failed states are
+//! kept in a table by a 128-bit hash of floors, tops and remaining rectangles, for this capacity; it outlives restarts.
+//! Of equal rectangles with equal lifetimes only one is tried.
 
 use std::ops::Range;
 
@@ -37,7 +35,7 @@ use types::Random;
 
 use crate::instance::Work;
 
-/// Bytes `0..size`, from an offset to be found, in the sections `first..end`.
+/// A buffer: `size` bytes in the sections `first..end`, at an offset to be found unless fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rect {
     pub(crate) first: u32,
@@ -50,7 +48,7 @@ pub(crate) struct Rect {
 impl Rect {
     /// The least offset from a level on.
     fn lift(&self, level: u64) -> u64 {
-        // Most are of one grain, and to divide is slow.
+        // Most alignments are one grain, and a division is slow.
         if self.alignment == 1 { level } else { level.next_multiple_of(self.alignment) }
     }
 
@@ -59,46 +57,46 @@ impl Rect {
     }
 }
 
-/// What a search says of its capacity.
+/// Whether a placement fits the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// [`Search::offsets`] is a placement.
     Fits,
     /// No placement exists.
     DoesNotFit,
-    /// Branches or work ran out.
+    /// Unknown: the branches or the budget are spent.
     Stopped,
 }
 
-/// Which of the sections in niches is branched on.
+/// Which section of a gap is branched on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Choice {
-    /// That with the fewest cases; of equal ones that which ended most branches.
+    /// The one with the fewest cases; among equals the one with the most failures.
     Cases,
-    /// That with the fewest cases for each branch that it ended.
+    /// The one with the fewest cases for each failure.
     Failures,
 }
 
-/// What one run of a search may do, and its preferences.
+/// The limit of one run of a search, and its preferences.
 pub(crate) struct Guide<'a> {
     pub(crate) choice: Choice,
-    /// For each rectangle when it is tried: the lowest first.
+    /// By rectangle, the rank: the lowest is tried first.
     pub(crate) rank: &'a [u32],
     /// Branches before the run is stopped.
     pub(crate) branches: u64,
 }
 
-/// A capacity and what is known about placements within it.
+/// The state of a search within one capacity.
 pub(crate) struct Search<'a> {
     rects: &'a [Rect],
     capacity: u64,
-    /// By section: what is decided below.
+    /// By section: the height below which all is decided.
     floor: Vec<u64>,
-    /// By section: the end of the highest rectangle that lies there.
+    /// By section: the end of the highest rectangle placed.
     top: Vec<u64>,
-    /// By section: bytes of rectangles that lie nowhere yet.
+    /// By section: the bytes of the rectangles not placed yet.
     left: Vec<u64>,
-    /// By rectangle, what is looked at again and again while it lies nowhere.
+    /// By rectangle, the fields that are read often before it is placed.
     loose: Vec<Loose>,
     offsets: Vec<u64>,
     trail: Vec<Undo>,
@@ -107,12 +105,12 @@ pub(crate) struct Search<'a> {
     /// By rectangle: its part in the hash of a state.
     keys: Vec<u128>,
     failed: Vec<u128>,
-    /// By section: how many branches it ended, plus one.
+    /// By section: one plus the number of branches it has failed.
     failures: Vec<u64>,
     scratch: Scratch,
 }
 
-/// A rectangle that lies nowhere yet.
+/// A rectangle that is not placed yet.
 #[derive(Clone, Copy)]
 struct Loose {
     /// The least offset it can have.
@@ -132,21 +130,21 @@ impl Loose {
     }
 }
 
-/// What is computed anew at each look, by section.
+/// Values by section that are computed for each choice.
 struct Scratch {
-    /// How many rectangles can lie at the level of a niche, as differences between neighbours.
+    /// The number of rectangles that can be at the level of a gap, as differences between neighbours.
     cases: Vec<i32>,
-    /// How many rectangles span the boundary in front of a section, as differences between neighbours.
+    /// The number of rectangles that span the boundary before a section, as differences between neighbours.
     spanning: Vec<i32>,
-    /// The niche a section is in, as its end; 0 where in none.
-    niche_end: Vec<u32>,
-    /// The lower of the niche's walls.
+    /// The end of the gap of a section; 0 if it is in none.
+    gap_end: Vec<u32>,
+    /// The lower wall of the gap.
     wall: Vec<u64>,
-    /// At a niche's last section: the smallest rectangle in the niche.
+    /// At the last section of a gap: the smallest rectangle in the gap.
     smallest: Vec<u64>,
     /// The least low of the rectangles over a section.
     least_low: Vec<u64>,
-    /// The rectangles that can lie at the level of the section that is branched on.
+    /// The rectangles that can be at the level of the section that is branched on.
     chosen: Vec<u32>,
 }
 
@@ -158,7 +156,7 @@ enum Undo {
     Placed(u32),
 }
 
-/// A section to branch on, and the level that leaving it free would lift it to, if that can be.
+/// A section to branch on, and the level to which wasting its bytes would raise it, if that is possible.
 struct Branch {
     section: usize,
     lift_to: Option<u64>,
@@ -166,20 +164,20 @@ struct Branch {
     is_split: bool,
 }
 
-/// What a look at a component says.
+/// The result of propagation in a component.
 enum Look {
     Done(Answer),
     Branch(Branch),
 }
 
 const NONE: u64 = u64::MAX;
-/// Failed states that are kept, at most, and for each rectangle.
+/// The most failed states that are kept: in all, and for each rectangle.
 const TABLE_MAX: usize = 1 << 15;
 const TABLE_SHARE: usize = 256;
 
-/// A number for each failure, in parts of 2^32.
+/// The quotient of a number and the failures, in parts of 2^32.
 fn ratio(n: u64, failures: u64) -> u64 {
-    // Most sections ended no branch, and to divide is slow.
+    // Most sections have no failures, and a division is slow.
     if failures == 1 { n << 32 } else { (n << 32) / failures }
 }
 
@@ -204,7 +202,7 @@ impl<'a> Search<'a> {
             scratch: Scratch {
                 cases: vec![0; n_sections + 1],
                 spanning: vec![0; n_sections + 1],
-                niche_end: vec![0; n_sections],
+                gap_end: vec![0; n_sections],
                 wall: vec![0; n_sections],
                 smallest: vec![0; n_sections],
                 least_low: vec![0; n_sections],
@@ -218,7 +216,7 @@ impl<'a> Search<'a> {
         &self.offsets
     }
 
-    /// Searches from the start, with what earlier runs learned. Not after [`Answer::Fits`].
+    /// Searches from the start, with the failed states of earlier runs. Must not be called after [`Answer::Fits`].
     pub(crate) fn run(&mut self, guide: &Guide, work: &mut Work) -> Answer {
         if self.left.iter().any(|left| self.capacity < *left) {
             return Answer::DoesNotFit;
@@ -236,8 +234,7 @@ impl<'a> Search<'a> {
         answer
     }
 
-    /// Solves the rectangles `stack[items]`, the only ones in a span of sections. Unless they fit, the state afterwards
-    /// is that before.
+    /// Solves the rectangles `stack[items]`, the only ones in a span of sections. Restores the state unless they fit.
     fn solve(
         &mut self,
         items: Range<usize>,
@@ -265,7 +262,7 @@ impl<'a> Search<'a> {
         answer
     }
 
-    /// Places whatever has no alternative, until there is a choice.
+    /// Places forced rectangles until there is a choice.
     fn look(&mut self, items: &mut Range<usize>, span: &mut Range<usize>, guide: &Guide, work: &mut Work) -> Look {
         loop {
             if items.start == items.end {
@@ -280,7 +277,7 @@ impl<'a> Search<'a> {
             if !work.spend(1 + (2 * items.len() + 3 * span.len()) / 8) {
                 return Look::Done(Answer::Stopped);
             }
-            self.find_niches(span.clone());
+            self.find_gaps(span.clone());
             self.count_cases(items.clone());
             let (section, is_split) = self.choose(span.clone(), guide.choice);
             let (only, lift_to) = self.cases_of(section, items.clone());
@@ -299,12 +296,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn find_niches(&mut self, span: Range<usize>) {
-        let Scratch { cases, spanning, niche_end, wall, smallest, .. } = &mut self.scratch;
+    fn find_gaps(&mut self, span: Range<usize>) {
+        let Scratch { cases, spanning, gap_end, wall, smallest, .. } = &mut self.scratch;
         cases[span.start..=span.end].fill(0);
         spanning[span.start..=span.end].fill(0);
-        niche_end[span.clone()].fill(0);
-        // Sections where nothing is to come are walls without end.
+        gap_end[span.clone()].fill(0);
+        // Sections without remaining rectangles are walls of infinite height.
         let level = |section: usize| if self.left[section] != 0 { self.floor[section] } else { NONE };
         let (mut first, mut here, mut wall_before) = (span.start, level(span.start), NONE);
         while first < span.end {
@@ -322,7 +319,7 @@ impl<'a> Search<'a> {
             }
             let lower_wall = wall_before.min(next);
             if here < lower_wall {
-                niche_end[first..end].fill(end as u32);
+                gap_end[first..end].fill(end as u32);
                 wall[first..end].fill(lower_wall);
                 smallest[end - 1] = NONE;
             }
@@ -330,18 +327,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// For each section of a niche how many rectangles can lie at its level, and for each boundary how many span it.
+    /// Counts, for each section of a gap, the rectangles that can be at its level, and for each boundary those that span it.
     fn count_cases(&mut self, items: Range<usize>) {
-        let Scratch { cases, spanning, niche_end, smallest, .. } = &mut self.scratch;
+        let Scratch { cases, spanning, gap_end, smallest, .. } = &mut self.scratch;
         for item in &self.stack[items] {
             let rect = self.loose[*item as usize];
             let (first, end) = (rect.first as usize, rect.end as usize);
-            // The boundaries in front of sections first + 1 to end - 1.
+            // The boundaries before sections first + 1 to end - 1.
             spanning[first + 1] += 1;
             spanning[end] -= 1;
-            let niche_end = niche_end[first] as usize;
-            if end <= niche_end {
-                smallest[niche_end - 1] = smallest[niche_end - 1].min(rect.size);
+            let gap_end = gap_end[first] as usize;
+            if end <= gap_end {
+                smallest[gap_end - 1] = smallest[gap_end - 1].min(rect.size);
                 if rect.low == self.floor[first] {
                     cases[first] += 1;
                     cases[end] -= 1;
@@ -350,18 +347,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The section to branch on, and whether no rectangle spans some boundary.
+    /// The section to branch on, and whether some boundary is spanned by no rectangle.
     fn choose(&self, span: Range<usize>, choice: Choice) -> (usize, bool) {
-        let Scratch { cases, spanning, niche_end, wall, smallest, .. } = &self.scratch;
+        let Scratch { cases, spanning, gap_end, wall, smallest, .. } = &self.scratch;
         let mut best = (u64::MAX, u64::MAX, span.start);
         let (mut n_rects, mut n_spanning, mut is_split) = (0, 0, false);
         for section in span.clone() {
             n_rects += cases[section];
             n_spanning += spanning[section];
             is_split |= n_spanning == 0 && section != span.start;
-            let Some(last) = (niche_end[section] as usize).checked_sub(1) else { continue };
+            let Some(last) = (gap_end[section] as usize).checked_sub(1) else { continue };
             let floor = self.floor[section];
-            // A guess, since only the section chosen is looked at closely.
+            // An estimate: the exact cases are computed for the chosen section only.
             let lift = (wall[section] - floor).min(smallest[last]);
             let can_waste = lift <= self.capacity - self.left[section] - floor;
             let cases = n_rects as u64 + u64::from(can_waste);
@@ -407,7 +404,7 @@ impl<'a> Search<'a> {
         if highest == floor {
             return (only, None);
         }
-        // A rectangle that could lie on this level and does not lies on another one, which does not reach this section.
+        // A rectangle that could be at this level and is not is on top of another one, which does not cover this section.
         for item in &self.stack[items] {
             let rect = self.loose[*item as usize];
             if rect.first < reach.1 && reach.0 < rect.end && !rect.covers(section) {
@@ -417,11 +414,11 @@ impl<'a> Search<'a> {
         (only, (lift_to <= highest).then_some(lift_to))
     }
 
-    /// Solves the parts between boundaries that nothing spans, the smallest first.
+    /// Solves the parts between boundaries that no rectangle spans, the smallest first.
     fn solve_parts(&mut self, items: Range<usize>, guide: &Guide, branches: &mut u64, work: &mut Work) -> Answer {
         let mut order: Vec<u32> = self.stack[items].to_vec();
         order.sort_unstable_by_key(|item| (self.rects[*item as usize].first, *item));
-        // Which of them, and between which sections.
+        // Ranges of `order` with their sections.
         let mut parts: Vec<(Range<usize>, Range<usize>)> = Vec::new();
         for (at, item) in order.iter().enumerate() {
             let sections = self.rects[*item as usize].sections();
@@ -501,7 +498,7 @@ impl<'a> Search<'a> {
         Answer::DoesNotFit
     }
 
-    /// A hash of what the future depends on.
+    /// A hash of the state.
     fn key(&self, items: Range<usize>, span: Range<usize>) -> u128 {
         const ODD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
         let rects = self.stack[items].iter().fold(0, |key, item| key ^ self.keys[*item as usize]);
@@ -511,14 +508,14 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Lays a rectangle, which `stack[rest]` does not hold any more, at its low; false if that cannot lead anywhere.
+    /// Places a rectangle, already removed from `stack[rest]`, at its low; false if that fails.
     fn place(&mut self, item: u32, rest: Range<usize>, work: &mut Work) -> bool {
         let rect = self.rects[item as usize];
         let at = self.loose[item as usize].low;
         if rect.fixed.is_none() {
             let support = self.top[rect.sections()].iter().fold(0, |support, top| support.max(*top));
             if rect.lift(support) != at {
-                // It could lie lower; that placement is found elsewhere.
+                // It could be lower; another branch finds that placement.
                 return false;
             }
         }
@@ -532,7 +529,7 @@ impl<'a> Search<'a> {
         self.raise(rect.sections(), at + rect.size, rest, work)
     }
 
-    /// Lifts floors to a level, and the lows of what lies over them; false if that cannot lead anywhere.
+    /// Raises floors to a level, and the lows of the rectangles over them; false if that fails.
     fn raise(&mut self, sections: Range<usize>, level: u64, items: Range<usize>, work: &mut Work) -> bool {
         for section in sections.clone() {
             self.trail.push(Undo::Floor(section as u32, self.floor[section]));
@@ -557,7 +554,7 @@ impl<'a> Search<'a> {
         self.settle(items, touched, work)
     }
 
-    /// Lifts floors to the least low over them; false if a section then has too little room.
+    /// Raises floors to the least low over them; false if the bytes of a section no longer fit.
     fn settle(&mut self, items: Range<usize>, sections: Range<usize>, work: &mut Work) -> bool {
         let least_low = &mut self.scratch.least_low;
         least_low[sections.clone()].fill(NONE);

@@ -1,88 +1,87 @@
-//! The skyline pass: always place next the item that can lie lowest. The head of `place.rs` tells the rule and why.
+//! The skyline pass: always place next the item that can be lowest. See the head of `place.rs` for the reason.
 //!
-//! Almost all items are *plain*: one piece, all of their bytes. For them the floor is kept as runs of sections of equal
-//! height (`runs.rs`). A *niche* is a run that is lower than its neighbours. A plain item that can lie lowest lies
-//! within the lowest niche, at its height, so nobody need look at long items again and again while the floor rises
-//! under them: the niche asks the stock (`stock.rs`) for the first in order among the items within its sections. If
-//! there is one, it is placed, and what is left of the niche and the runs beside it ask again. If there is none,
-//! nothing will ever lie there, so the niche rises to its lower neighbour and becomes one with it. Each of these steps
-//! places an item or takes a run away, so there are O(n) of them; each costs a query, O(log n) for short ranges.
+//! Almost all items are *plain*: one piece, all of their bytes. For them the skyline is stored as runs of sections of
+//! equal height (`skyline_runs.rs`). A *gap* is a run that is lower than its neighbours. The plain item that can be
+//! lowest is within the lowest gap, at its height. So the gap queries the spatial index (`spatial_index.rs`) for the
+//! first item in order within its sections. If there is one, it is placed, and the rest of the gap and its neighbours
+//! query again. If there is none, no item will ever fit there, so the gap rises to its lower neighbour and merges with
+//! it. Each step places an item or removes a run, so there are O(n) steps; each costs a query, O(log n) for short
+//! ranges.
 //!
-//! **By need.** A niche that rises wastes the bytes it rises by, in each of its sections. The *need* of a section
-//! (`need.rs`) is the sum of the bytes that live in it and of those wasted in it so far: the height it will reach if no
-//! more is wasted. A pass by need asks a niche for its section of the greatest need, and the stock for the first in
-//! order among the items that lie within the niche and live in that section; only if there is none, for the first of
-//! all within. So what must not waste is filled first, and the slack of other sections pays for it.
+//! **By demand.** A gap that rises wastes bytes in each of its sections. The *demand* of a section is the sum of the
+//! bytes that live in it and of those wasted in it so far: the height it reaches if no more is wasted. A pass by demand
+//! takes the section of a gap with the largest demand and queries for the first item in order that is within the gap
+//! and lives in that section; if there is none, for the first item within the gap. So the sections that must not waste
+//! bytes are filled first, from the slack of the others.
 //!
-//! **Which niche is next** makes no difference where all items are plain and have one alignment: what happens in
-//! a niche until it has risen to its lower neighbour depends on the niche alone, and takes only items that no other
-//! niche could. So the niche that changed last goes on, and what it looks at lies where the last one looked.
+//! **The order of gaps** does not matter if all items are plain with one alignment: events in a gap until it reaches
+//! its lower neighbour depend on the gap alone, and take only items that no other gap could take. So the gap that
+//! changed last continues, which is good for caches.
 //!
-//! **Ceilings.** Where there are obstacles, all items are plain and they have one alignment, a niche asks which obstacle
-//! starts lowest above its floor (`obstacles.rs`): its *ceiling*. If the first item in order does not fit under what lies
-//! above it, the stock is asked for the first among those that live under the ceiling and are not higher than the room
-//! below it, and the parts of the niche beside the ceiling are asked in the same way. If nothing fits, the niche rises to
-//! its lower neighbour or its ceiling, whichever is lower; at the ceiling those sections that it covers go on on top of
-//! it. So nothing is lifted over obstacles one by one, and an obstacle costs a step for each run that comes up to it.
-//! What happens in a niche still depends on the niche alone.
+//! **Ceilings.** With fixed buffers, if all items are plain with one alignment, a gap queries the obstacle with the
+//! lowest start above it (`obstacles.rs`): its *ceiling*. If the first item in order does not fit below the obstacles,
+//! the index is queried for items below the ceiling that are no larger than the room, and in the same way for the parts
+//! of the gap next to the ceiling. If nothing fits, the gap rises to its lower neighbour or its ceiling, whichever is
+//! lower; at the ceiling, the sections below the obstacle continue on top of it. So an obstacle costs one step for each
+//! run that reaches it.
 //!
-//! Where there are other items, what waits to happen lies in a heap, by rising offset: a niche's first item, by rank; a
-//! niche that rises, before items at the height to which it rises; and items one by one, by rank. These are the items
-//! that are not plain, from the start, and those found first in a niche that cannot lie on its floor because of their
-//! alignment or a fixed buffer. Their offset is looked up in a tree (`floor.rs`) when they come out; if it has risen
-//! they go back in. Tops are rounded up to the greatest common divisor of all alignments and lower ends of windows: no
-//! item can begin in between.
+//! With other items, events wait in a heap by rising offset: the first item of a gap, by rank; a gap that rises, before
+//! items at the height to which it rises; and single items, by rank. Single items are those that are not plain, and
+//! those found first in a gap that cannot be placed on its floor because of their alignment or a fixed buffer. When a
+//! single item leaves the heap its offset is computed from a segment tree; if it has risen, the item goes back. Tops
+//! are rounded up to the greatest common divisor of all alignments and lower ends of windows: no item can start in
+//! between.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::floor::Floor;
 use crate::instance::{Instance, Item, Slot, Work};
-use crate::need::Need;
-use crate::runs::Runs;
-use crate::stock::{Stock, TAKEN, Wanted};
+use crate::segment_tree::AddMaxTree;
+use crate::segment_tree::RaiseMaxTree;
+use crate::skyline_runs::SkylineRuns;
+use crate::spatial_index::{REMOVED, RangeQuery, Unplaced};
 
-/// What one look at the floor costs, in units of work: two walks up the tree.
+/// Units for a query of the segment tree: two walks to the root.
 const LOOK_UNITS: usize = 16;
-/// What one step costs besides: the events, the runs, and taking an item from the stock.
+/// Units for the rest of a step: events, runs, and removing an item from the index.
 const STEP_UNITS: usize = 16;
-/// What it costs to ask for a need, or to add to it.
-const NEED_UNITS: usize = 40;
+/// Units for a query or an update of the demand.
+const DEMAND_UNITS: usize = 40;
 
 /// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
 ///
-/// `order` names every item once; among items that can lie equally low the earlier one goes first. With a need, one
-/// over the section of its niche that needs most goes before the others.
+/// `order` has every item once; among items that can be equally low the earlier one goes first. With a demand, items
+/// over the section of their gap with the largest demand go before the others.
 pub(crate) fn skyline(
     instance: &Instance,
     order: &[u32],
-    need: Option<Need>,
+    demand: Option<AddMaxTree>,
     limit: u64,
     work: &mut Work,
 ) -> Option<Vec<u64>> {
     if order.is_empty() {
         return Some(Vec::new());
     }
-    Pass::new(instance, order, need, limit)?.run(work)
+    Pass::new(instance, order, demand, limit)?.run(work)
 }
 
-/// What may happen next; where order matters, in this one: lowest first.
+/// A possible next event; the order is that of a heap, lowest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
-    /// Where the item would lie, or to where the niche would rise.
+    /// The offset of the item, or the height to which the gap rises.
     offset: u64,
-    /// One more than the rank of the item; zero if a niche rises.
+    /// One more than the rank of the item; zero if a gap rises.
     turn: u32,
-    /// The niche, or [`ALONE`] for an item that waits by itself.
+    /// The gap, or [`ALONE`] for a single item.
     run: u32,
-    /// The stamp of the niche when this was found.
+    /// The stamp of the gap when the event was found.
     stamp: u32,
 }
 
-/// In place of a niche: none.
+/// No gap.
 const ALONE: u32 = u32::MAX;
 
-/// What waits to happen.
+/// The waiting events.
 enum Events {
     /// The lowest is next.
     Lowest(BinaryHeap<Reverse<Event>>),
@@ -110,24 +109,24 @@ struct Pass<'a> {
     instance: &'a Instance,
     order: &'a [u32],
     limit: u64,
-    runs: Runs,
-    stock: Stock<'a>,
-    need: Option<Need>,
-    /// If all items are plain and have one alignment, there is none.
-    floor: Option<Floor>,
-    /// Whether niches know what lies above them: all items are even, and there are obstacles.
+    runs: SkylineRuns,
+    unplaced: Unplaced<'a>,
+    demand: Option<AddMaxTree>,
+    /// The skyline as a tree; `None` if all items are plain with one alignment.
+    floor: Option<RaiseMaxTree>,
+    /// Whether gaps have ceilings: all items are plain with one alignment, and there are obstacles.
     has_ceilings: bool,
     events: Events,
     offsets: Vec<u64>,
     n_left: usize,
-    /// Parts of a niche that are still to be looked at.
+    /// Parts of a gap that are still to be queried.
     parts: Vec<(u32, u32)>,
-    /// Nodes of trees seen since work was last spent.
+    /// Nodes of trees visited since units were last spent.
     n_seen: usize,
 }
 
 impl<'a> Pass<'a> {
-    fn new(instance: &'a Instance, order: &'a [u32], need: Option<Need>, limit: u64) -> Option<Pass<'a>> {
+    fn new(instance: &'a Instance, order: &'a [u32], demand: Option<AddMaxTree>, limit: u64) -> Option<Pass<'a>> {
         let mut rank = vec![0; order.len()];
         order.iter().enumerate().for_each(|(place, item)| rank[*item as usize] = place as u32);
         let has_ceilings = instance.is_even && !instance.obstacles.is_empty();
@@ -135,10 +134,10 @@ impl<'a> Pass<'a> {
             instance,
             order,
             limit,
-            runs: Runs::new(instance.n_sections),
-            stock: Stock::new(&instance.stock, &rank, has_ceilings),
-            need,
-            floor: (!instance.is_even).then(|| Floor::new(instance.n_sections)),
+            runs: SkylineRuns::new(instance.n_sections),
+            unplaced: Unplaced::new(&instance.index, &rank, has_ceilings),
+            demand,
+            floor: (!instance.is_even).then(|| RaiseMaxTree::new(instance.n_sections)),
             has_ceilings,
             events: if instance.is_even { Events::Last(Vec::new()) } else { Events::Lowest(BinaryHeap::new()) },
             offsets: vec![0; order.len()],
@@ -155,7 +154,7 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        pass.ask(0);
+        pass.update(0);
         Some(pass)
     }
 
@@ -182,12 +181,12 @@ impl<'a> Pass<'a> {
                 }
             };
             if run != ALONE {
-                self.stock.take(rank);
+                self.unplaced.remove(rank);
             }
             if offset < found {
                 self.events.push(Event { offset: found, turn, run: ALONE, stamp: 0 });
                 if run != ALONE {
-                    self.ask(run);
+                    self.update(run);
                 }
             } else {
                 self.place(item_ix, offset)?;
@@ -199,39 +198,39 @@ impl<'a> Pass<'a> {
         Some(self.offsets)
     }
 
-    /// Lifts a niche to an offset, or on what lies there already.
+    /// Raises a gap to an offset, or onto the obstacle there.
     fn rise(&mut self, run: u32, offset: u64) {
         let (height, end) = (self.runs.height(run), self.runs.end(run));
         if height < offset {
-            if let Some(need) = &mut self.need {
-                need.add(run, end, offset - height);
-                self.n_seen += NEED_UNITS;
+            if let Some(demand) = &mut self.demand {
+                demand.add(run, end, offset - height);
+                self.n_seen += DEMAND_UNITS;
             }
             let merged = self.runs.set(run, end, offset);
-            self.ask(merged);
+            self.update(merged);
             return;
         }
         let Some(slot) = self.ceiling(run, end, height) else { return };
         self.cover(slot.first.max(run), slot.end.min(end), slot.top);
     }
 
-    /// Gives sections a floor, and asks for those runs again that may be niches now.
+    /// Sets the height of sections and updates the runs that may be gaps now.
     fn cover(&mut self, first: u32, end: u32, top: u64) {
         let top = top.checked_next_multiple_of(self.instance.grain).unwrap_or(u64::MAX);
         let run = self.runs.set(first, end, top);
         for changed in [self.runs.before(run), Some(run), self.runs.after(run)].into_iter().flatten() {
-            self.ask(changed);
+            self.update(changed);
         }
     }
 
-    /// What lies lowest over some sections from a height on.
+    /// The obstacle above a height in some sections with the lowest start.
     fn ceiling(&mut self, first: u32, end: u32, height: u64) -> Option<Slot> {
         let (slot, n_nodes) = self.instance.obstacles.lowest_over(first, end, height);
         self.n_seen += n_nodes;
         slot
     }
 
-    /// Lets an item lie at an offset, and asks for those runs again that may be niches now.
+    /// Places an item at an offset and updates the runs that may be gaps now.
     fn place(&mut self, item_ix: u32, offset: u64) -> Option<()> {
         let item = &self.instance.items[item_ix as usize];
         if self.limit < offset.checked_add(item.size)? {
@@ -249,8 +248,8 @@ impl<'a> Pass<'a> {
         Some(())
     }
 
-    /// Finds out what can happen next to a run; what was found earlier no longer counts.
-    fn ask(&mut self, run: u32) {
+    /// Finds the next event of a run; earlier events of it become stale.
+    fn update(&mut self, run: u32) {
         let stamp = self.runs.renew(run);
         let (height, rim) = (self.runs.height(run), self.runs.rim(run));
         if rim.is_some_and(|rim| rim < height) {
@@ -262,30 +261,30 @@ impl<'a> Pass<'a> {
             self.events.push(Event { offset: height, turn: 0, run, stamp });
             return;
         }
-        let within = Wanted::within(run, end);
-        let mut rank = TAKEN;
-        if let Some(need) = &self.need {
-            let section = need.greatest(run, end);
-            self.n_seen += NEED_UNITS;
+        let within = RangeQuery::within(run, end);
+        let mut rank = REMOVED;
+        if let Some(demand) = &self.demand {
+            let section = demand.first_max(run, end);
+            self.n_seen += DEMAND_UNITS;
             rank = self.first_fitting(within.meeting(section, section + 1), height, ceiling);
         }
-        // In one section all that lies within lives there.
-        if rank == TAKEN && (self.need.is_none() || 1 < end - run) {
+        // In a gap of one section both queries are the same.
+        if rank == REMOVED && (self.demand.is_none() || 1 < end - run) {
             rank = self.first_fitting(within, height, ceiling);
         }
         let next = [rim, ceiling.map(|slot| slot.start)].into_iter().flatten().min();
-        if rank != TAKEN {
+        if rank != REMOVED {
             self.events.push(Event { offset: height, turn: rank + 1, run, stamp });
         } else if let Some(next) = next {
             self.events.push(Event { offset: next, turn: 0, run, stamp });
         }
     }
 
-    /// The first in order of what is wanted in a niche and fits under what lies above it.
-    fn first_fitting(&mut self, wanted: Wanted, height: u64, ceiling: Option<Slot>) -> u32 {
-        let (rank, n_seen) = self.stock.first_below(TAKEN, wanted);
+    /// The first item in order that matches a query and fits below the obstacles.
+    fn first_fitting(&mut self, query: RangeQuery, height: u64, ceiling: Option<Slot>) -> u32 {
+        let (rank, n_seen) = self.unplaced.first_below(REMOVED, query);
         self.n_seen += n_seen;
-        if ceiling.is_none() || rank == TAKEN {
+        if ceiling.is_none() || rank == REMOVED {
             return rank;
         }
         let item = &self.instance.items[self.order[rank as usize] as usize];
@@ -293,22 +292,24 @@ impl<'a> Pass<'a> {
         if self.ceiling(hull.start, hull.end, height).is_none_or(|slot| size <= slot.start - height) {
             return rank;
         }
-        // What lies under the lowest obstacle, then what lies beside it, in parts.
-        let mut best = TAKEN;
-        self.parts.push((wanted.first, wanted.end));
+        // Items below the lowest obstacle, then those next to it, in parts.
+        let mut best = REMOVED;
+        self.parts.push((query.first, query.end));
         while let Some((first, end)) = self.parts.pop() {
-            let here = Wanted { first, end, ..wanted };
+            let here = RangeQuery { first, end, ..query };
             let slot = self.ceiling(first, end, height);
-            let under = slot
-                .map_or(here, |slot| Wanted { size_max: slot.start - height, ..here.meeting(slot.first, slot.end) });
-            let (found, n_seen) = self.stock.first_below(best, under);
+            let under = slot.map_or(here, |slot| RangeQuery {
+                size_max: slot.start - height,
+                ..here.meeting(slot.first, slot.end)
+            });
+            let (found, n_seen) = self.unplaced.first_below(best, under);
             self.n_seen += n_seen;
             best = found;
             let Some(slot) = slot else { continue };
-            if first < slot.first && wanted.end_min <= slot.first {
+            if first < slot.first && query.end_min <= slot.first {
                 self.parts.push((first, slot.first));
             }
-            if slot.end < end && slot.end <= wanted.first_max {
+            if slot.end < end && slot.end <= query.first_max {
                 self.parts.push((slot.end, end));
             }
         }
@@ -316,18 +317,18 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// The lowest offset on the floor, clear of fixed buffers, and how many nodes of their tree were seen; `None` if its
-/// top passes 64 bits.
-fn lowest(instance: &Instance, floor: &Floor, item: &Item) -> Option<(u64, usize)> {
+/// The lowest offset on the skyline, clear of fixed buffers, and the number of tree nodes visited; `None` if its top
+/// exceeds 64 bits.
+fn lowest(instance: &Instance, floor: &RaiseMaxTree, item: &Item) -> Option<(u64, usize)> {
     let pieces = instance.pieces(item);
     let rests =
-        pieces.iter().map(|piece| floor.height(piece.first as usize, piece.end as usize).saturating_sub(piece.low));
+        pieces.iter().map(|piece| floor.max(piece.first as usize, piece.end as usize).saturating_sub(piece.low));
     let mut offset = item.lift(rests.max().unwrap_or(0))?;
     let mut n_seen = 0;
     if instance.obstacles.is_empty() {
         return Some((offset, n_seen));
     }
-    // A lift may push any piece into another obstacle, hence until nothing moves.
+    // A lift may push any piece into another obstacle, so repeat until nothing moves.
     loop {
         let before = offset;
         for piece in pieces {
@@ -351,9 +352,9 @@ mod tests {
     use crate::instance::Priority;
     use crate::problem::{Buffer, Gap, Lifetime, Problem, Window};
 
-    /// The rule word for word: look at all that is left, take what can lie lowest, the first in order of those.
+    /// The definition: of all remaining items, take the one that can be lowest, the first in order among those.
     fn plain_rule(instance: &Instance, order: &[u32]) -> Vec<u64> {
-        let mut floor = Floor::new(instance.n_sections);
+        let mut floor = RaiseMaxTree::new(instance.n_sections);
         let mut left = order.to_vec();
         let mut offsets = vec![0; order.len()];
         while !left.is_empty() {
@@ -388,7 +389,7 @@ mod tests {
             })
             .collect();
         if has_fixed {
-            // One above the other, so that they do not meet.
+            // One above the other, so that they do not overlap.
             for (at, buffer) in buffers.iter_mut().step_by(5).enumerate() {
                 buffer.fixed = Some(Bytes(40 * (at as u64 * buffer.alignment.0)));
                 buffer.size = Bytes(buffer.size.0.min(40));
@@ -399,14 +400,14 @@ mod tests {
         Problem { buffers, capacity: None }
     }
 
-    /// The rule for plain items of alignment 1, word for word: look at the whole skyline for its lowest niche.
-    fn plain_rule_by_need(instance: &Instance, order: &[u32]) -> Vec<u64> {
-        let mut need: Vec<u64> = instance.totals().iter().map(|total| *total as u64).collect();
+    /// The definition for plain items of alignment 1: search the whole skyline for its lowest gap.
+    fn plain_rule_by_demand(instance: &Instance, order: &[u32]) -> Vec<u64> {
+        let mut demand: Vec<u64> = instance.totals().iter().map(|total| *total as u64).collect();
         let mut floor = vec![0_u64; instance.n_sections];
         let mut left = order.to_vec();
         let mut offsets = vec![0; order.len()];
         while !left.is_empty() {
-            // Of what can happen to niches next, the lowest: rises first, then items by rank.
+            // The lowest event of all gaps: rises first, then items by rank.
             let mut next: Option<(u64, usize, usize, usize)> = None;
             let mut first = 0;
             while first < floor.len() {
@@ -417,8 +418,8 @@ mod tests {
                 if rim.is_none_or(|rim| level < rim) {
                     let hull = |item: u32| instance.items[item as usize].hull.clone();
                     let is_within = |item: u32| first <= hull(item).start as usize && hull(item).end as usize <= end;
-                    let most = need[first..end].iter().max().unwrap();
-                    let tight = (first..end).find(|at| need[*at] == *most).unwrap() as u32;
+                    let most = demand[first..end].iter().max().unwrap();
+                    let tight = (first..end).find(|at| demand[*at] == *most).unwrap() as u32;
                     let over = left.iter().find(|item| is_within(**item) && hull(**item).contains(&tight));
                     let item = over.or_else(|| left.iter().find(|item| is_within(**item)));
                     let turn = item.map(|item| (level, 1 + order.iter().position(|one| one == item).unwrap()));
@@ -430,7 +431,7 @@ mod tests {
             }
             let (offset, turn, first, end) = next.unwrap();
             if turn == 0 {
-                need[first..end].iter_mut().for_each(|need| *need += offset - floor[first]);
+                demand[first..end].iter_mut().for_each(|demand| *demand += offset - floor[first]);
                 floor[first..end].fill(offset);
             } else {
                 let item_ix = order[turn - 1];
@@ -444,21 +445,21 @@ mod tests {
     }
 
     #[test]
-    fn the_pass_by_need_follows_the_plain_rule() {
+    fn skyline_by_demand_equals_its_definition() {
         let mut random = Random::new(10);
         for _ in 0..2000 {
             let problem = random_problem(&mut random, &[1], false, false);
             let instance = Instance::new(&problem);
             for priority in [Priority::Area, Priority::PeakWidth] {
                 let order = instance.order(priority);
-                let found = skyline(&instance, &order, Some(instance.need()), u64::MAX, &mut Work::new(u64::MAX));
-                assert_eq!(found.unwrap(), plain_rule_by_need(&instance, &order), "{problem:#?}");
+                let found = skyline(&instance, &order, Some(instance.demand()), u64::MAX, &mut Work::new(u64::MAX));
+                assert_eq!(found.unwrap(), plain_rule_by_demand(&instance, &order), "{problem:#?}");
             }
         }
     }
 
     #[test]
-    fn the_pass_follows_the_plain_rule() {
+    fn skyline_equals_its_definition() {
         let mut random = Random::new(6);
         for round in 0..2000 {
             let alignments: &[u64] = [&[1][..], &[8], &[1, 2, 3, 8], &[4, 8, 16]][round % 4];

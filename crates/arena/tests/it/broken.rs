@@ -1,4 +1,4 @@
-//! Deliberately broken placements: the checker names each fault.
+//! Deliberately broken placements: the checker finds each fault.
 
 use prestow_arena::{Buffer, BufferIx, Gap, Lifetime, Problem, Violation, Window, check};
 use types::{Bytes, EntityId, Random};
@@ -23,13 +23,13 @@ fn with_gap(buffer: Buffer, first: u32, end: u32, window: Option<(u64, u64)>) ->
 }
 
 #[test]
-fn a_missing_offset() {
+fn missing_offset_is_found() {
     let expected = Violation::WrongCount { n_buffers: 2, n_offsets: 1 };
     check_finds(&problem([buffer(0, 1, 4), buffer(0, 1, 4)]), &[0], 8, &[expected]);
 }
 
 #[test]
-fn one_shared_byte() {
+fn one_shared_byte_is_found() {
     let two = problem([buffer(0, 5, 4), buffer(4, 6, 4)]);
     check_finds(&two, &[0, 3], 8, &[Violation::Overlap { a: ix(0), b: ix(1), step: 4 }]);
     check_finds(&two, &[3, 0], 8, &[Violation::Overlap { a: ix(0), b: ix(1), step: 4 }]);
@@ -37,7 +37,7 @@ fn one_shared_byte() {
 }
 
 #[test]
-fn a_buffer_inside_another() {
+fn buffer_inside_another_is_found() {
     let two = problem([buffer(0, 9, 100), buffer(3, 4, 1)]);
     check_finds(&two, &[0, 50], 100, &[Violation::Overlap { a: ix(0), b: ix(1), step: 3 }]);
 }
@@ -49,7 +49,7 @@ fn neighbours_in_time_do_not_overlap() {
 }
 
 #[test]
-fn an_overlap_behind_a_gap() {
+fn overlap_after_a_gap_is_found() {
     let two = problem([with_gap(buffer(0, 9, 4), 2, 5, None), buffer(3, 6, 4)]);
     check_finds(&two, &[0, 0], 4, &[Violation::Overlap { a: ix(0), b: ix(1), step: 5 }]);
     let two = problem([with_gap(buffer(0, 9, 4), 2, 5, None), buffer(3, 5, 4)]);
@@ -57,20 +57,20 @@ fn an_overlap_behind_a_gap() {
 }
 
 #[test]
-fn an_overlap_with_a_window() {
+fn overlap_with_a_window_is_found() {
     let two = problem([with_gap(buffer(0, 9, 8), 2, 5, Some((2, 4))), buffer(3, 5, 4)]);
     check_finds(&two, &[0, 3], 8, &[Violation::Overlap { a: ix(0), b: ix(1), step: 3 }]);
     assert_eq!(check(&two, &[Bytes(0), Bytes(4)], Bytes(8)), Ok(()));
 }
 
 #[test]
-fn a_misaligned_offset() {
+fn misaligned_offset_is_found() {
     let expected = Violation::Misaligned { buffer: ix(0), offset: Bytes(4), alignment: Bytes(8) };
     check_finds(&problem([aligned(0, 1, 4, 8)]), &[4], 8, &[expected]);
 }
 
 #[test]
-fn a_buffer_above_the_height() {
+fn buffer_above_the_height_is_found() {
     let expected = Violation::AboveHeight { buffer: ix(0), top: Bytes(9), height: Bytes(8) };
     check_finds(&problem([buffer(0, 0, 4)]), &[5], 8, &[expected]);
     let expected = Violation::AboveHeight { buffer: ix(0), top: Bytes(u64::MAX), height: Bytes(u64::MAX) };
@@ -78,20 +78,20 @@ fn a_buffer_above_the_height() {
 }
 
 #[test]
-fn a_fixed_buffer_that_moved() {
+fn moved_fixed_buffer_is_found() {
     let expected = Violation::FixedMoved { buffer: ix(0), fixed: Bytes(16), offset: Bytes(0) };
     check_finds(&problem([fixed(0, 1, 4, 16)]), &[0], 20, &[expected]);
 }
 
 #[test]
-fn a_height_above_the_capacity() {
+fn height_above_the_capacity_is_found() {
     let small = Problem { capacity: Some(Bytes(7)), ..problem([buffer(0, 1, 4)]) };
     check_finds(&small, &[0], 8, &[Violation::AboveCapacity { capacity: Bytes(7), height: Bytes(8) }]);
 }
 
 /// Moves one buffer of a good placement onto another that lives at the same step.
 #[test]
-fn random_collisions() {
+fn random_overlaps_are_found() {
     let kind =
         Kind { n_buffers_max: 10, n_steps: 8, size_max: 30, alignments: &[1], gaps: Gaps::None, fixed: Fixed::None };
     let mut random = Random::new(20);
@@ -117,19 +117,22 @@ fn random_collisions() {
     assert!(200 < n_broken, "the test must test something");
 }
 
-/// Whoever has names for the buffers passes them in; without, a buffer is called by its position.
+/// Without names, messages have positions.
 #[test]
-fn verdicts_call_buffers_what_their_owner_does() {
+fn violations_have_the_names_of_buffers() {
     let names = ["conv1", "relu1"];
     let name = |buffer: BufferIx| names[buffer.index()].to_string();
     let two = problem([buffer(0, 5, 4), buffer(4, 6, 4)]);
     let violations = check(&two, &[Bytes(0), Bytes(3)], Bytes(8)).expect_err("they share a byte");
     let [violation] = &violations[..] else { panic!("{violations:?}") };
-    assert_eq!(violation.text(name), "buffers `conv1` and `relu1` share a byte at step `4`");
-    assert_eq!(violation.to_string(), format!("buffers `{}` and `{}` share a byte at step `4`", ix(0), ix(1)));
+    assert_eq!(violation.text(name), "live buffers must not overlap, got `conv1` and `relu1` at step `4`");
+    assert_eq!(
+        violation.to_string(),
+        format!("live buffers must not overlap, got `{}` and `{}` at step `4`", ix(0), ix(1))
+    );
 
     let mut two = two;
     two.buffers[1].alignment = Bytes(0);
     let error = two.verify().expect_err("no such alignment");
-    assert_eq!(error.text(name), "buffer `relu1` has alignment `0`; the least alignment is 1");
+    assert_eq!(error.text(name), "alignment of buffer `relu1` must be >= 1, got `0`");
 }

@@ -1,4 +1,4 @@
-//! The edges of the question: nothing to place, too much to place, and what is refused.
+//! Edge cases: nothing to place, too much to place, and refused problems.
 
 use prestow_arena::{Aim, Buffer, Gap, Lifetime, Limits, PlaceError, Problem, Window, check, csv, lower_bound, place};
 use types::{Bytes, Proof, Random};
@@ -18,19 +18,19 @@ fn check_refused(problem: &Problem, message: &str) {
 }
 
 #[test]
-fn nothing_needs_nothing() {
+fn empty_problem_has_height_zero() {
     check_height(&[], 0);
     check_height(&[buffer(0, 9, 0), buffer(3, 3, 0)], 0);
 }
 
 #[test]
-fn a_buffer_that_never_lives_lies_inside_the_arena() {
+fn buffer_that_never_lives_is_inside_the_arena() {
     check_height(&[buffer(3, 3, 10), buffer(0, 9, 4)], 10);
     check_height(&[fixed(3, 3, 10, 90), buffer(0, 9, 4)], 100);
 }
 
 #[test]
-fn the_largest_sizes() {
+fn largest_sizes_do_not_overflow() {
     check_height(&[buffer(0, 1, u64::MAX), buffer(1, 2, u64::MAX)], u64::MAX);
     check_height(&[buffer(0, 1, u64::MAX - 1), buffer(0, 1, 1)], u64::MAX);
     check_height(&[buffer(0, u32::MAX, 1), buffer(u32::MAX - 1, u32::MAX, 1)], 2);
@@ -45,7 +45,7 @@ fn the_largest_sizes() {
 }
 
 #[test]
-fn an_overflow_that_the_bound_does_not_see() {
+fn overflow_above_the_bound_is_refused() {
     // Four buffers for three places: 0, 2^63 and 3 * 2^62.
     let buffers = [1 << 63, 1 << 63, 3 << 62, 3 << 62].map(|alignment| aligned(0, 1, 1, alignment));
     let lower_bound = Bytes((3 << 62) + 1);
@@ -53,7 +53,7 @@ fn an_overflow_that_the_bound_does_not_see() {
 }
 
 #[test]
-fn padding_between_buffers_counts_and_padding_on_top_does_not() {
+fn padding_on_top_does_not_count() {
     check_height(&[aligned(0, 1, 1, 64), aligned(0, 1, 1, 64), aligned(0, 1, 65, 64)], 128 + 65);
     check_height(&[aligned(0, 1, 1, 64), aligned(0, 1, 60, 64)], 65);
 }
@@ -72,7 +72,7 @@ fn gaps_are_used() {
 }
 
 #[test]
-fn fixed_buffers_stay_and_others_go_round_them() {
+fn fixed_buffers_stay_and_others_avoid_them() {
     let placement = place_and_check(&problem([fixed(0, 4, 16, 16), buffer(0, 4, 16), buffer(2, 4, 8)]));
     assert_eq!(placement.offsets, [Bytes(16), Bytes(0), Bytes(32)]);
     check_height(&[fixed(0, 4, 16, 1000), buffer(0, 4, 64)], 1016);
@@ -83,39 +83,40 @@ fn fixed_buffers_stay_and_others_go_round_them() {
 }
 
 #[test]
-fn a_capacity_is_kept_or_named() {
+fn capacity_is_kept_or_refused() {
     let buffers = [buffer(0, 2, 64), buffer(1, 3, 32)];
     let enough = Problem { capacity: Some(Bytes(96)), ..problem(buffers.clone()) };
     assert_eq!(place_and_check(&enough).height(), Bytes(96));
     let small = Problem { capacity: Some(Bytes(95)), ..problem(buffers) };
-    check_refused(&small, "the arena needs at least `96` bytes at step `1`, the limit is `95` bytes");
+    check_refused(&small, "the capacity must be at least `96` bytes, the live bytes at step `1`; got `95` bytes");
 }
 
 #[test]
-fn contradictions_are_refused() {
+fn invalid_problems_are_refused() {
     let refuses = |buffer: Buffer, message: &str| check_refused(&problem([buffer]), message);
-    refuses(aligned(0, 1, 1, 0), "buffer `b0` has alignment `0`; the least alignment is 1");
-    refuses(buffer(2, 1, 1), "buffer `b0` ends at step `1`, before its first step `2`");
+    refuses(aligned(0, 1, 1, 0), "alignment of buffer `b0` must be >= 1, got `0`");
+    refuses(buffer(2, 1, 1), "end of buffer `b0` must be >= its first step `2`, got `1`");
     refuses(
         Buffer { alignment: Bytes(8), ..fixed(0, 1, 1, 12) },
-        "buffer `b0` is fixed at `12`, which is not a multiple of its alignment `8`",
+        "fixed offset of buffer `b0` must be a multiple of its alignment `8`, got `12`",
     );
     refuses(
         fixed(0, 1, 2, u64::MAX - 1),
-        "buffer `b0` of `2` bytes is fixed at `18446744073709551614`: its end passes 2^64",
+        "buffer `b0` of `2` bytes must end below 2^64, got the fixed offset `18446744073709551614`",
     );
     let collision = problem([fixed(0, 4, 8, 0), buffer(0, 4, 8), fixed(3, 6, 8, 7)]);
-    check_refused(&collision, "buffers `b0` and `b2` are fixed on the same bytes at step `3`");
+    check_refused(&collision, "fixed buffers must not overlap, got `b0` and `b2` at step `3`");
     let collision = problem([fixed(3, 6, 2, 3), fixed(0, 4, 8, 0)]);
-    check_refused(&collision, "buffers `b0` and `b1` are fixed on the same bytes at step `3`");
+    check_refused(&collision, "fixed buffers must not overlap, got `b0` and `b1` at step `3`");
 }
 
 #[test]
 fn gaps_outside_the_buffer_are_refused() {
     let refuses = |gaps: &str, gap: usize| {
         let table = csv::parse(&format!("id,lower,upper,size,gaps\nx,2,8,4,{gaps}\n")).expect("a table");
-        let message =
-            format!("gap `{gap}` of buffer `b0` must lie inside the buffer's lifetime and size and meet no other gap");
+        let message = format!(
+            "gap `{gap}` of buffer `b0` must be within the buffer's lifetime and size and overlap no other gap"
+        );
         check_refused(&table.problem, &message);
     };
     refuses("1-4", 0);
@@ -126,9 +127,9 @@ fn gaps_outside_the_buffer_are_refused() {
     refuses("2-5@3:2", 0);
 }
 
-/// Hints that are a placement are kept, or improved upon; any others are only an order.
+/// Hints that are a placement are kept or improved; any others are only an order.
 #[test]
-fn hints_are_a_placement_to_start_from() {
+fn valid_hints_are_never_exceeded() {
     let mut random = Random::new(8);
     for _ in 0..200 {
         let mut problem = Problem::default();

@@ -1,4 +1,4 @@
-//! Behaviour of the planner and of its judge. Each file asks one kind of question; all go through [`place_and_check`].
+//! Behavior of the planner and its checker. All tests go through [`place_and_check`].
 
 mod broken;
 mod edges;
@@ -11,14 +11,14 @@ mod table;
 use prestow_arena::{Buffer, Lifetime, Limits, Placement, Problem, check, lower_bound, place};
 use types::Bytes;
 
-/// Places a problem that has an answer, and demands all that is promised of every placement.
+/// Places a problem and checks all properties of a placement.
 #[track_caller]
 fn place_and_check(problem: &Problem) -> Placement {
     // Enough to search small problems through; larger ones may keep a gap.
     place_and_check_with(problem, 5_000_000)
 }
 
-/// The same with a budget.
+/// [`place_and_check`] with a budget.
 #[track_caller]
 fn place_and_check_with(problem: &Problem, work: u64) -> Placement {
     let limits = Limits { work, ..Limits::default() };
@@ -32,14 +32,14 @@ fn place_and_check_with(problem: &Problem, work: u64) -> Placement {
     let certificate = placement.certificate;
     let bound = lower_bound(problem);
     assert_eq!((certificate.lower_bound, placement.peak_step), (bound.height, bound.step));
-    assert!(plain_bound(problem) <= certificate.lower_bound.0, "the bound counts at least the live bytes");
+    assert!(plain_bound(problem) <= certificate.lower_bound.0, "the bound is at least the live bytes");
     assert!(certificate.is_consistent(), "{certificate:?}");
     let tops = problem.buffers.iter().zip(&placement.offsets).map(|(buffer, offset)| *offset + buffer.size);
-    assert_eq!(tops.max().unwrap_or_default(), placement.height(), "the height is not higher than it need be");
+    assert_eq!(tops.max().unwrap_or_default(), placement.height(), "the height is the highest top");
     placement
 }
 
-/// The largest sum of occupied bytes over all steps, without regard to alignment, straight from the definition.
+/// The largest sum of occupied bytes over all steps, without alignment, from the definition.
 fn plain_bound(problem: &Problem) -> u64 {
     // Occupation rises only where a lifetime starts or a gap starts or ends.
     let starts = problem.buffers.iter().flat_map(|buffer| {
@@ -57,7 +57,7 @@ fn plain_bound(problem: &Problem) -> u64 {
     starts.into_iter().take(100).map(live).max().unwrap_or(0)
 }
 
-/// How many times the usual count random problems are tried: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
+/// The factor on the number of random problems: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
 #[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
 fn effort() -> usize {
     std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1)

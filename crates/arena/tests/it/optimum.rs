@@ -1,4 +1,4 @@
-//! Problems whose optimum is known: by brute force, or because they were cut from a full rectangle.
+//! Problems with a known optimum: by brute force, or because they were cut from a full rectangle.
 
 use prestow_arena::{Aim, Buffer, Limits, PlaceError, Problem, place};
 use types::{Bytes, Proof, Random};
@@ -7,10 +7,10 @@ use crate::families::guillotine;
 use crate::random::{Fixed, Gaps, Kind, random_problem};
 use crate::{effort, place_and_check, place_and_check_with};
 
-/// The least height, by trying every order and laying each buffer as low as it can lie above those before it.
+/// The least height, by placing the buffers in every order, each as low as it fits above those before it.
 ///
-/// Some order is optimal: take an optimal placement and lay its buffers again by rising offset; none comes to lie
-/// higher. That needs "above" to mean the same at all steps, so windows are not allowed.
+/// Some order is optimal: place the buffers of an optimal placement again by rising offset; none rises. Windows are not
+/// allowed, because then "above" depends on the step.
 fn brute_force(problem: &Problem) -> u64 {
     let base = problem.buffers.iter().map(|buffer| buffer.fixed.unwrap_or_default().0 + buffer.size.0).max();
     let mut search = Search { buffers: &problem.buffers, offsets: Vec::new(), best: u64::MAX };
@@ -68,7 +68,7 @@ fn share_a_step(a: &Buffer, b: &Buffer) -> bool {
     (a.lifetime.first..a.lifetime.end).any(|step| a.occupied(step).is_some() && b.occupied(step).is_some())
 }
 
-/// How many of `n_problems` are placed optimally, and how many provably so; none may beat the optimum.
+/// The number of `n_problems` that are placed optimally, and with a proof; none may be below the optimum.
 fn count_optimal(seed: u64, n_problems: u32, kind: Kind) -> (u32, u32) {
     let mut random = Random::new(seed);
     let (mut n_optimal, mut n_proved) = (0, 0);
@@ -86,7 +86,7 @@ fn count_optimal(seed: u64, n_problems: u32, kind: Kind) -> (u32, u32) {
     (n_optimal, n_proved)
 }
 
-// The counts below are what the portfolio reaches; a planner that reaches more may raise them.
+// The counts below are those that the planner reaches today; a better planner may raise them.
 
 const SMALL: Kind =
     Kind { n_buffers_max: 6, n_steps: 6, size_max: 12, alignments: &[1], gaps: Gaps::None, fixed: Fixed::None };
@@ -111,9 +111,9 @@ fn brute_force_is_never_beaten_with_gaps_and_fixed_buffers() {
     assert_eq!((gaps, fixed), ((2000, 2000), (2000, 2000)));
 }
 
-/// What is not settled by a bound is not searched for ever: all orders of a handful are soon gone through.
+/// Brute force ends small problems that no bound settles.
 #[test]
-fn a_handful_needs_little_work() {
+fn dozen_items_need_a_small_budget() {
     let mut random = Random::new(17);
     let kind = Kind { n_buffers_max: 9, n_steps: 12, size_max: 30_000, alignments: &[1, 64, 96, 256], ..SMALL };
     for kind in [kind, Kind { gaps: Gaps::Absent, ..kind }, Kind { gaps: Gaps::Windows, ..kind }] {
@@ -127,7 +127,7 @@ fn a_handful_needs_little_work() {
 }
 
 #[test]
-fn full_rectangles_are_packed_without_much_waste() {
+fn cut_rectangles_are_packed_with_little_waste() {
     let mut random = Random::new(16);
     for (n_pieces, n_problems, percent_max) in [(5, 200, 0), (20, 100, 0), (100, 20, 0)] {
         let mut worst = 0;
@@ -141,9 +141,9 @@ fn full_rectangles_are_packed_without_much_waste() {
     }
 }
 
-/// The gap between bound and optimum is real in some problems; a capacity in it is refused with certainty.
+/// Some problems have an optimum above the bound; a capacity between the two is refused with a proof.
 #[test]
-fn a_capacity_between_bound_and_optimum_is_ruled_out() {
+fn capacity_between_bound_and_optimum_is_refused() {
     let mut random = Random::new(17);
     let mut seen = 0;
     for _ in 0..800 {
@@ -164,8 +164,8 @@ fn a_capacity_between_bound_and_optimum_is_ruled_out() {
     assert!(30 < seen, "only {seen} problems have a gap");
 }
 
-/// Tiny problems of every kind, very many of them: the judge accepts all, and brute force never finds less than what is
-/// proved to be least. `PRESTOW_FUZZ=50` makes a million.
+/// Very many tiny problems of every kind: the checker accepts all placements, and brute force never finds less than the
+/// proved bound. `PRESTOW_FUZZ=50` makes a million.
 #[test]
 fn tiny_problems_of_every_kind() {
     let mut random = Random::new(18);

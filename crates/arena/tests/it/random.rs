@@ -1,11 +1,11 @@
-//! Random small problems of every kind: whatever comes out passes the checker.
+//! Random small problems of every kind: all placements pass the checker.
 
 use prestow_arena::{Buffer, Gap, Lifetime, Limits, Problem, Window, place};
 use types::{Bytes, Random};
 
 use crate::place_and_check;
 
-/// What a random problem may contain.
+/// The kind of a random problem.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) n_buffers_max: u64,
@@ -26,7 +26,7 @@ pub(crate) enum Gaps {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Fixed {
     None,
-    /// Some buffers lie where a first planning run has put them.
+    /// Some buffers have the offsets of a first placement.
     Some,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn random_problem(random: &mut Random, kind: Kind) -> Problem {
     let mut problem = Problem { buffers, capacity: None };
     if kind.fixed == Fixed::Some {
         let placement = place(&problem, Limits { work: 0, ..Limits::default() }).expect("free buffers fit somewhere");
-        // Lifted by a common multiple of all alignments, so that something fits below.
+        // Lifted by a common multiple of all alignments, so that buffers fit below.
         let lift = 24 * random.below(2);
         for (buffer, offset) in problem.buffers.iter_mut().zip(placement.offsets) {
             if random.below(3) == 0 {
@@ -78,37 +78,37 @@ const PLAIN: Kind =
     Kind { n_buffers_max: 12, n_steps: 10, size_max: 40, alignments: &[1], gaps: Gaps::None, fixed: Fixed::None };
 
 #[test]
-fn plain_problems() {
+fn plain_problems_are_placed() {
     check_many(1, 6000, PLAIN);
 }
 
 #[test]
-fn aligned_problems() {
+fn aligned_problems_are_placed() {
     check_many(2, 4000, Kind { alignments: &[8], ..PLAIN });
     check_many(3, 4000, Kind { alignments: &[1, 2, 3, 4, 8, 12], ..PLAIN });
 }
 
 #[test]
-fn problems_with_gaps() {
+fn problems_with_gaps_are_placed() {
     check_many(4, 4000, Kind { gaps: Gaps::Absent, ..PLAIN });
     check_many(5, 4000, Kind { gaps: Gaps::Windows, alignments: &[1, 4], ..PLAIN });
 }
 
 #[test]
-fn problems_with_fixed_buffers() {
+fn problems_with_fixed_buffers_are_placed() {
     check_many(6, 4000, Kind { fixed: Fixed::Some, ..PLAIN });
     check_many(7, 4000, Kind { fixed: Fixed::Some, gaps: Gaps::Windows, alignments: &[1, 2, 3, 8], ..PLAIN });
 }
 
 #[test]
-fn larger_problems() {
+fn larger_problems_are_placed() {
     let large = Kind { n_buffers_max: 150, n_steps: 60, size_max: 5000, ..PLAIN };
     check_many(8, 60, large);
     check_many(9, 60, Kind { fixed: Fixed::Some, gaps: Gaps::Windows, alignments: &[1, 4, 24], ..large });
 }
 
 #[test]
-fn the_same_problem_gives_the_same_placement() {
+fn placement_is_deterministic() {
     let mut random = Random::new(10);
     for _ in 0..50 {
         let problem = random_problem(&mut random, Kind { n_buffers_max: 60, ..PLAIN });

@@ -13,7 +13,7 @@ fn check_refused(text: &str, message: &str) {
 }
 
 #[test]
-fn every_column() {
+fn all_columns_are_read() {
     let text = "id,lower,upper,size,alignment,offset,gaps\nx,0,9,64,16,32,2-4 5-7@0:8\ny,1,3,32,1,,\n";
     let gaps = vec![
         Gap { lifetime: Lifetime { first: 2, end: 4 }, window: None },
@@ -26,7 +26,7 @@ fn every_column() {
 }
 
 #[test]
-fn other_names_other_order_other_line_ends() {
+fn column_names_order_and_line_ends_may_vary() {
     let plain = parse("id,lower,upper,size\nx,0,9,64\n").unwrap();
     assert_eq!(parse("size,begin,buffer_id,note,upper\r\n\r\n64,0,x,7,9\r\n"), Ok(plain.clone()));
     assert_eq!(parse("id,lower,upper,size,hint\nx,0,9,64,-1\n"), Ok(plain.clone()), "-1 is no hint");
@@ -39,7 +39,7 @@ fn other_names_other_order_other_line_ends() {
 }
 
 #[test]
-fn offsets_of_a_placement() {
+fn offsets_are_written() {
     let table = parse("id,lower,upper,size\nx,0,2,64\ny,1,3,32\n").unwrap();
     let placement = place_and_check(&table.problem);
     let text = write(&table, Some(&placement.offsets));
@@ -47,8 +47,7 @@ fn offsets_of_a_placement() {
     assert_eq!(place_and_check(&parse(&text).unwrap().problem).offsets, placement.offsets, "read back as fixed");
 }
 
-/// A file as others write it, with names, an absence, a window and a fixed offset, comes back with the same rows in the
-/// same order and one more column, which anyone can add up.
+/// A file with names, an absence, a window and a fixed offset keeps its rows and their order, and gets one more column.
 #[test]
 fn names_stay_with_their_offsets() {
     let text = "id,lower,upper,size,offset,gaps\nconv1#output,0,9,64,,2-4 5-7@0:8\ndata,1,3,32,128,\n\
@@ -68,7 +67,7 @@ fn names_stay_with_their_offsets() {
 }
 
 #[test]
-fn round_trip() {
+fn random_tables_round_trip() {
     let kind = Kind {
         n_buffers_max: 8,
         n_steps: 9,
@@ -87,34 +86,34 @@ fn round_trip() {
 }
 
 #[test]
-fn names_cannot_break_the_table() {
+fn commas_in_names_are_replaced() {
     let table = Table { ids: vec!["a,b\nc".into()], problem: problem([buffer(0, 1, 2)]) };
     assert_eq!(write(&table, None), "id,lower,upper,size\na_b_c,0,1,2\n");
 }
 
 #[test]
-fn what_is_not_a_table_is_refused() {
-    let missing = "the first line names no column `id`; it needs `id,lower,upper,size`";
+fn invalid_tables_are_refused() {
+    let missing = "the first line must have the columns `id,lower,upper,size`, got none called `id`";
     check_refused("", missing);
     check_refused("x,0,9,64\n", missing);
-    check_refused("id,buffer,lower,upper,size\n", "the first line names the column `id` twice");
-    check_refused("id,lower,upper,size\n\nx,0,9\n", "line `3` has `3` fields, the first line `4`");
+    check_refused("id,buffer,lower,upper,size\n", "column `id` must occur once in the first line, got it twice");
+    check_refused("id,lower,upper,size\n\nx,0,9\n", "line `3` must have `4` fields as the first line, got `3`");
     check_refused(
         "id,lower,upper,size\nx,-1,9,64\n",
-        "line `2`, column `lower`: `-1` is not a step from 0 to 4294967295",
+        "line `2`, column `lower` must be a step from 0 to 4294967295, got `-1`",
     );
     check_refused(
         "id,lower,upper,size\nx,1,9,\n",
-        "line `2`, column `size`: `` is not a count of bytes from 0 to 18446744073709551615",
+        "line `2`, column `size` must be a count of bytes from 0 to 18446744073709551615, got ``",
     );
     check_refused(
         "id,lower,end,size\nx,1,4294967295,2\n",
-        "line `2`, column `upper`: `4294967295` is not a step from 0 to 4294967295",
+        "line `2`, column `upper` must be a step from 0 to 4294967295, got `4294967295`",
     );
     for word in ["3", "3-", "3-5@", "3-5@7", "3-x"] {
         check_refused(
             &format!("id,lower,upper,size,gaps\nx,1,9,2,{word}\n"),
-            &format!("line `2`, column `gaps`: `{word}` is not a gap such as `3-5` or `3-5@0:64`"),
+            &format!("line `2`, column `gaps` must be a gap such as `3-5` or `3-5@0:64`, got `{word}`"),
         );
     }
 }

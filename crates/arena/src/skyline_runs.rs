@@ -1,15 +1,14 @@
-//! [`Runs`]: the skyline, a row of heights as runs of neighbouring sections of equal height.
+//! [`SkylineRuns`]: the skyline, a row of heights as runs of neighbouring sections of equal height.
 //!
-//! A run bears the number of its first section; of two neighbouring runs neither has the height of the other. A
-//! [`Runs::stamp`] changes whenever a run or a neighbour of it does, so that what was found out about it is known to be
-//! old.
+//! A run is named by its first section; neighbouring runs have different heights. The stamp of a run changes whenever
+//! the run or a neighbour changes, so that stale events are recognized.
 
 /// The runs of a row of sections.
-pub(crate) struct Runs {
+pub(crate) struct SkylineRuns {
     n_sections: u32,
     /// By first section of a run.
     all: Vec<Run>,
-    starts: Members,
+    starts: BitSet,
 }
 
 #[derive(Clone, Copy)]
@@ -19,13 +18,13 @@ struct Run {
     stamp: u32,
 }
 
-impl Runs {
+impl SkylineRuns {
     /// One run of height zero; `n_sections` is not zero.
-    pub(crate) fn new(n_sections: usize) -> Runs {
+    pub(crate) fn new(n_sections: usize) -> SkylineRuns {
         let n = n_sections as u32;
-        let mut starts = Members::new(n_sections);
+        let mut starts = BitSet::new(n_sections);
         starts.insert(0);
-        Runs { n_sections: n, all: vec![Run { height: 0, end: n, stamp: 0 }; n_sections], starts }
+        SkylineRuns { n_sections: n, all: vec![Run { height: 0, end: n, stamp: 0 }; n_sections], starts }
     }
 
     pub(crate) fn height(&self, run: u32) -> u64 {
@@ -61,7 +60,7 @@ impl Runs {
         neighbours.into_iter().flatten().map(|run| self.height(run)).min()
     }
 
-    /// Gives the sections `first..end` a height, and returns the run to which they belong now.
+    /// Sets the height of the sections `first..end` and returns their run.
     pub(crate) fn set(&mut self, first: u32, end: u32, height: u64) -> u32 {
         self.cut(first);
         if end < self.n_sections {
@@ -78,7 +77,7 @@ impl Runs {
         self.join(first)
     }
 
-    /// Makes a run begin at a section.
+    /// Splits the run that contains a section, so that one begins there.
     fn cut(&mut self, section: u32) {
         let run = self.starts.at_or_before(section);
         if run == section {
@@ -92,7 +91,7 @@ impl Runs {
         self.renew(section);
     }
 
-    /// Makes one run of a run and those beside it that have the same height.
+    /// Merges a run with its neighbours of the same height.
     fn join(&mut self, run: u32) -> u32 {
         let mut run = run;
         if let Some(before) = self.before(run)
@@ -114,21 +113,21 @@ impl Runs {
     }
 }
 
-/// A set of small numbers that knows the largest member up to a number: bits, over them bits that say which words of
-/// bits are not zero, and so on until one word is left.
-struct Members {
+/// A set of small numbers with the query "largest member up to a number": a bitmap, above it a bitmap of its nonzero
+/// words, and so on until one word is left.
+struct BitSet {
     levels: Vec<Vec<u64>>,
 }
 
-impl Members {
-    fn new(n: usize) -> Members {
+impl BitSet {
+    fn new(n: usize) -> BitSet {
         let mut levels = Vec::new();
         let mut n_words = n;
         while levels.is_empty() || 1 < n_words {
             n_words = n_words.div_ceil(64);
             levels.push(vec![0; n_words]);
         }
-        Members { levels }
+        BitSet { levels }
     }
 
     fn insert(&mut self, member: u32) {
@@ -153,7 +152,7 @@ impl Members {
     /// The largest member that is not above `number`; there is one.
     fn at_or_before(&self, number: u32) -> u32 {
         let mut at = number as usize;
-        // The bits from zero up to a bit, itself included.
+        // Bits zero to `at % 64`, inclusive.
         let mut mask = u64::MAX >> (63 - at % 64);
         for (height, level) in self.levels.iter().enumerate() {
             let word = level[at / 64] & mask;
@@ -165,7 +164,7 @@ impl Members {
                 return at as u32;
             }
             at /= 64;
-            // Above, only words before this one are of interest.
+            // On the level above, only words before this one.
             mask = (1 << (at % 64)) - 1;
         }
         unreachable!("zero is always a member")
@@ -179,10 +178,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_equal_a_plain_row() {
+    fn skyline_runs_equal_a_row() {
         let mut random = Random::new(5);
         for n in [1_u32, 2, 5, 63, 64, 65, 130, 5000] {
-            let mut runs = Runs::new(n as usize);
+            let mut runs = SkylineRuns::new(n as usize);
             let mut row = vec![0; n as usize];
             for _ in 0..200 {
                 let first = random.below(n.into()) as u32;

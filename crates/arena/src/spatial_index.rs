@@ -1,28 +1,27 @@
-//! [`Stock`]: the items that are still to be placed, and the question which of those that lie within a range of
-//! sections comes first.
+//! [`SpatialIndex`] and [`Unplaced`]: the remaining items, and the query for the first of them within a range of
+//! sections.
 //!
-//! An item is a point (first section, end). Points are cut in halves of equal count, by first section and by end in
-//! turn, until eight or fewer are left: a complete binary tree in an array, the children of node `i` being `2i` and
-//! `2i + 1`. A node knows the box around its points, which never changes, and the least rank among those still there.
-//! "Within `l..r`" means `l <= first` and `end <= r`: a node wholly inside answers at once, one wholly outside or
-//! without a rank below the best so far is passed over, and of two children the one with the lower rank is entered
-//! first. Where there are obstacles a node also knows the least size still there, so that what does not fit under them
-//! is passed over.
+//! An item is a point (first section, end). Points are split into halves of equal count, by first section and by end in
+//! turn, until at most eight are left (a k-d tree): a complete binary tree in an array, the children of node `i` being
+//! `2i` and `2i + 1`. A node stores the bounding box of its points, which never changes, and the least rank of the
+//! remaining ones. "Within `l..r`" means `l <= first` and `end <= r`: a node inside the query answers at once, a node
+//! outside it or without a rank below the best so far is skipped, and the child with the lower rank is entered first.
+//! With obstacles a node also stores the least remaining size, so that items that do not fit are skipped.
 //!
-//! Most ranges are short, and few points have their first section in them. So the points also stand in a row by first
-//! section, and where there are few of them in a range they are looked at one by one.
+//! Most ranges are short, and few points have their first section in them. So the points are also stored as a row by
+//! first section; if a range has few of them they are scanned.
 
-/// How many points a leaf holds at most.
+/// The most points of a leaf.
 const LEAF_POINTS: usize = 8;
 
-/// So many points in a row are looked at one by one, eight for a unit of work.
+/// Up to this many points of the row are scanned, eight for a unit of work.
 const ROW_POINTS: usize = 160;
 
-/// The rank of what is no longer there.
-pub(crate) const TAKEN: u32 = u32::MAX;
+/// The rank of a removed point.
+pub(crate) const REMOVED: u32 = u32::MAX;
 
-/// Where the points lie; the same for every pass.
-pub(crate) struct StockTree {
+/// The tree of the points; the same for every pass.
+pub(crate) struct SpatialIndex {
     n_points: usize,
     n_leaves: usize,
     spans: Vec<Span>,
@@ -33,7 +32,7 @@ pub(crate) struct StockTree {
 
 /// Points by rising first section.
 struct Row {
-    /// By section, how many points begin before it.
+    /// By section, the number of points that begin before it.
     starts: Vec<u32>,
     ends: Vec<u32>,
     sizes: Vec<u64>,
@@ -41,7 +40,7 @@ struct Row {
     places: Vec<u32>,
 }
 
-/// What the points under a node span.
+/// The bounding box of the points below a node.
 #[derive(Clone, Copy)]
 struct Span {
     first_min: u32,
@@ -50,7 +49,7 @@ struct Span {
     end_max: u32,
 }
 
-/// The sections `first..end`, and whose they are.
+/// The sections `first..end` of an item.
 #[derive(Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) first: u32,
@@ -59,10 +58,10 @@ pub(crate) struct Point {
     pub(crate) size: u64,
 }
 
-/// Of which points the first is looked for: those with a first section in `first..=first_max`, an end in
-/// `end_min..=end` and no larger size than this.
+/// A query: the points with a first section in `first..=first_max`, an end in `end_min..=end` and a size of at most
+/// `size_max`.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct RangeQuery {
     pub(crate) first: u32,
     pub(crate) first_max: u32,
     pub(crate) end_min: u32,
@@ -70,24 +69,24 @@ pub(crate) struct Wanted {
     pub(crate) size_max: u64,
 }
 
-impl Wanted {
+impl RangeQuery {
     /// All within a range.
-    pub(crate) fn within(first: u32, end: u32) -> Wanted {
-        Wanted { first, first_max: u32::MAX, end_min: 0, end, size_max: u64::MAX }
+    pub(crate) fn within(first: u32, end: u32) -> RangeQuery {
+        RangeQuery { first, first_max: u32::MAX, end_min: 0, end, size_max: u64::MAX }
     }
 
     /// Those of them that live in a section of another range.
-    pub(crate) fn meeting(self, first: u32, end: u32) -> Wanted {
-        Wanted { first_max: self.first_max.min(end - 1), end_min: self.end_min.max(first + 1), ..self }
+    pub(crate) fn meeting(self, first: u32, end: u32) -> RangeQuery {
+        RangeQuery { first_max: self.first_max.min(end - 1), end_min: self.end_min.max(first + 1), ..self }
     }
 }
 
-/// The points that are still there, with their ranks.
-pub(crate) struct Stock<'a> {
-    tree: &'a StockTree,
-    /// By node, the least rank under it.
+/// The remaining points with their ranks.
+pub(crate) struct Unplaced<'a> {
+    tree: &'a SpatialIndex,
+    /// By node, the least rank below it.
     least: Vec<u32>,
-    /// By node, the least size under it; empty where sizes make no difference.
+    /// By node, the least size below it; empty if queries have no sizes.
     smallest: Vec<u64>,
     /// By slot.
     ranks: Vec<u32>,
@@ -98,11 +97,11 @@ pub(crate) struct Stock<'a> {
     stack: Vec<u32>,
 }
 
-impl StockTree {
-    pub(crate) fn new(mut points: Vec<Point>) -> StockTree {
+impl SpatialIndex {
+    pub(crate) fn new(mut points: Vec<Point>) -> SpatialIndex {
         let n_points = points.len();
         let n_leaves = n_points.div_ceil(LEAF_POINTS).next_power_of_two();
-        let mut tree = StockTree {
+        let mut tree = SpatialIndex {
             n_points,
             n_leaves,
             spans: vec![Span::EMPTY; 2 * n_leaves],
@@ -154,7 +153,7 @@ impl StockTree {
         );
     }
 
-    /// How many points lie within a range; `max` if there are at least as many.
+    /// The number of points within a range, at most `max`.
     pub(crate) fn count_inside(&self, first: u32, end: u32, max: usize) -> usize {
         let mut count = 0;
         self.visit(
@@ -167,7 +166,7 @@ impl StockTree {
         count
     }
 
-    /// Calls for points until that says no, leaving out what lies under nodes of some spans.
+    /// Calls for points until a call returns false; skips the points below nodes that are out.
     fn visit(&self, is_out: impl Fn(&Span) -> bool, mut call: impl FnMut(Point) -> bool) {
         let mut stack = vec![1];
         while let Some(node) = stack.pop() {
@@ -221,41 +220,41 @@ impl Row {
     }
 }
 
-impl<'a> Stock<'a> {
-    /// All points, with the rank of each item; items that are no points may have ranks too. Without `has_sizes` nobody
-    /// will ask for sizes.
-    pub(crate) fn new(tree: &'a StockTree, rank: &[u32], has_sizes: bool) -> Stock<'a> {
+impl<'a> Unplaced<'a> {
+    /// All points, with the rank of each item; items that are no points may have ranks too. Without `has_sizes` queries
+    /// must not limit the size.
+    pub(crate) fn new(tree: &'a SpatialIndex, rank: &[u32], has_sizes: bool) -> Unplaced<'a> {
         let ranks: Vec<u32> = tree.points.iter().map(|point| rank[point.item as usize]).collect();
         let mut slots = vec![0; rank.len()];
         for (slot, rank) in ranks.iter().enumerate() {
             slots[*rank as usize] = slot as u32;
         }
-        let mut row_ranks = vec![TAKEN; ranks.len()];
+        let mut row_ranks = vec![REMOVED; ranks.len()];
         tree.row.places.iter().zip(&ranks).for_each(|(place, rank)| row_ranks[*place as usize] = *rank);
-        let mut least = vec![TAKEN; 2 * tree.n_leaves];
+        let mut least = vec![REMOVED; 2 * tree.n_leaves];
         for leaf in 0..tree.n_leaves {
-            least[tree.n_leaves + leaf] = ranks[tree.slots(leaf)].iter().copied().min().unwrap_or(TAKEN);
+            least[tree.n_leaves + leaf] = ranks[tree.slots(leaf)].iter().copied().min().unwrap_or(REMOVED);
         }
         for node in (1..tree.n_leaves).rev() {
             least[node] = least[2 * node].min(least[2 * node + 1]);
         }
-        let mut stock = Stock { tree, least, smallest: Vec::new(), ranks, row_ranks, slots, stack: Vec::new() };
+        let mut unplaced = Unplaced { tree, least, smallest: Vec::new(), ranks, row_ranks, slots, stack: Vec::new() };
         if has_sizes {
-            stock.smallest = vec![u64::MAX; 2 * tree.n_leaves];
+            unplaced.smallest = vec![u64::MAX; 2 * tree.n_leaves];
             for leaf in 0..tree.n_leaves {
-                stock.smallest[tree.n_leaves + leaf] = stock.smallest_in(leaf);
+                unplaced.smallest[tree.n_leaves + leaf] = unplaced.smallest_in(leaf);
             }
             for node in (1..tree.n_leaves).rev() {
-                stock.smallest[node] = stock.smallest[2 * node].min(stock.smallest[2 * node + 1]);
+                unplaced.smallest[node] = unplaced.smallest[2 * node].min(unplaced.smallest[2 * node + 1]);
             }
         }
-        stock
+        unplaced
     }
 
-    /// The least rank of a point that is wanted if it is below `rank`, or else that, and how many nodes it took to find it.
-    pub(crate) fn first_below(&mut self, rank: u32, wanted: Wanted) -> (u32, usize) {
-        let Wanted { first, first_max, end_min, end, size_max } = wanted;
-        let Stock { tree, least, smallest, ranks, stack, .. } = self;
+    /// The least rank of a matching point if it is below `rank`, or else `rank`; and the number of nodes visited.
+    pub(crate) fn first_below(&mut self, rank: u32, query: RangeQuery) -> (u32, usize) {
+        let RangeQuery { first, first_max, end_min, end, size_max } = query;
+        let Unplaced { tree, least, smallest, ranks, stack, .. } = self;
         let is_any_size = size_max == u64::MAX;
         let (mut best, mut n_nodes) = (rank, 0);
         let row = tree.row.between(first, end.min(first_max.saturating_add(1)));
@@ -307,14 +306,14 @@ impl<'a> Stock<'a> {
         (best, n_nodes)
     }
 
-    /// Takes the point of a rank away.
-    pub(crate) fn take(&mut self, rank: u32) {
+    /// Removes the point of a rank.
+    pub(crate) fn remove(&mut self, rank: u32) {
         let slot = self.slots[rank as usize] as usize;
-        self.ranks[slot] = TAKEN;
-        self.row_ranks[self.tree.row.places[slot] as usize] = TAKEN;
+        self.ranks[slot] = REMOVED;
+        self.row_ranks[self.tree.row.places[slot] as usize] = REMOVED;
         let leaf = self.tree.leaf(slot);
         let mut node = self.tree.n_leaves + leaf;
-        self.least[node] = self.ranks[self.tree.slots(leaf)].iter().copied().min().unwrap_or(TAKEN);
+        self.least[node] = self.ranks[self.tree.slots(leaf)].iter().copied().min().unwrap_or(REMOVED);
         while 1 < node {
             node /= 2;
             let least = self.least[2 * node].min(self.least[2 * node + 1]);
@@ -338,10 +337,10 @@ impl<'a> Stock<'a> {
         }
     }
 
-    /// The least size that is still in a leaf.
+    /// The least remaining size in a leaf.
     fn smallest_in(&self, leaf: usize) -> u64 {
         let slots = self.tree.slots(leaf);
-        let left = self.tree.points[slots.clone()].iter().zip(&self.ranks[slots]).filter(|(_, rank)| **rank != TAKEN);
+        let left = self.tree.points[slots.clone()].iter().zip(&self.ranks[slots]).filter(|(_, rank)| **rank != REMOVED);
         left.map(|(point, _)| point.size).min().unwrap_or(u64::MAX)
     }
 }
@@ -370,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stock_equals_a_plain_list() {
+    fn index_equals_a_list() {
         let mut random = Random::new(4);
         for n_points in (0..120_u32).chain([300, 500]) {
             let mut list: Vec<Point> = (0..n_points)
@@ -379,28 +378,28 @@ mod tests {
                     Point { first, end: first + 1 + random.below(20) as u32, item, size: 1 + random.below(9) }
                 })
                 .collect();
-            let tree = StockTree::new(list.clone());
+            let tree = SpatialIndex::new(list.clone());
             let rank: Vec<u32> = (0..n_points).rev().collect();
-            let mut stock = Stock::new(&tree, &rank, true);
+            let mut unplaced = Unplaced::new(&tree, &rank, true);
             for _ in 0..n_points + 20 {
                 let first = random.below(50) as u32;
                 let end = first + random.below(40) as u32;
-                let mut wanted =
-                    Wanted { size_max: [u64::MAX, 4][random.below(2) as usize], ..Wanted::within(first, end) };
+                let mut query =
+                    RangeQuery { size_max: [u64::MAX, 4][random.below(2) as usize], ..RangeQuery::within(first, end) };
                 if random.below(2) == 0 && first < end {
-                    wanted = wanted.meeting(first + (end - first) / 2, end);
+                    query = query.meeting(first + (end - first) / 2, end);
                 }
                 let within = list.iter().filter(|point| {
                     let is_in_time = first <= point.first && point.end <= end;
                     is_in_time
-                        && point.size <= wanted.size_max
-                        && wanted.end_min <= point.end
-                        && point.first <= wanted.first_max
+                        && point.size <= query.size_max
+                        && query.end_min <= point.end
+                        && point.first <= query.first_max
                 });
-                let expected = within.map(|point| rank[point.item as usize]).min().unwrap_or(TAKEN);
-                assert_eq!(stock.first_below(TAKEN, wanted).0, expected);
-                if expected != TAKEN {
-                    stock.take(expected);
+                let expected = within.map(|point| rank[point.item as usize]).min().unwrap_or(REMOVED);
+                assert_eq!(unplaced.first_below(REMOVED, query).0, expected);
+                if expected != REMOVED {
+                    unplaced.remove(expected);
                     list.retain(|point| rank[point.item as usize] != expected);
                 }
             }

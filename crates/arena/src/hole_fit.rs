@@ -1,30 +1,30 @@
-//! The fit pass: take the items in a fixed order and put each into a hole between those that lie already. The head of
-//! `place.rs` tells how and why.
+//! First fit and best fit: the items in a fixed order, each into a hole between those placed before. See the head of
+//! `place.rs` for the reason.
 
 use crate::instance::{Instance, Item, Slot, Work};
 
-/// How many slots are walked for one unit of work.
+/// Slots visited for one unit of work.
 const SLOTS_PER_UNIT: usize = 8;
 
-/// Which hole an item takes.
+/// Which hole an item takes. Without a hole that is large enough it goes on top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The lowest that is large enough.
+    /// First fit: the lowest hole that is large enough.
     First,
-    /// The smallest that is large enough, the lowest of equal ones; above everything if there is none.
+    /// Best fit: the smallest hole that is large enough, the lowest of equal ones.
     Best,
 }
 
-/// The work of a pass over so many items if no walk ends early.
+/// The units of a pass over `n_items` items if no walk ends early.
 pub(crate) fn fit_units(n_items: usize) -> u64 {
     let n_items = n_items as u64;
     n_items * n_items / (2 * SLOTS_PER_UNIT as u64)
 }
 
-/// Offsets by item, or `None` if some top would pass `limit` or the work runs out.
+/// Offsets by item, or `None` if some top exceeds `limit` or the budget is spent.
 pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, work: &mut Work) -> Option<Vec<u64>> {
     let mut offsets = vec![0; instance.items.len()];
-    // By rising start. Fixed buffers leave their gaps open; items close theirs.
+    // By rising start. Gaps of fixed buffers can be used, gaps of items cannot.
     let mut placed = instance.fixed.clone();
     for item_ix in order {
         let item = &instance.items[*item_ix as usize];
@@ -40,7 +40,7 @@ pub(crate) fn fit(instance: &Instance, rule: Rule, order: &[u32], limit: u64, wo
     Some(offsets)
 }
 
-/// Walks up through the slots that share a section with the item; what lies between two of them is a hole.
+/// Walks up through the slots that share a section with the item; a hole is the space between two of them.
 fn find_hole(item: &Item, rule: Rule, placed: &[Slot], work: &mut Work) -> Option<u64> {
     let mut best: Option<(u64, u64)> = None;
     let mut cursor = 0;

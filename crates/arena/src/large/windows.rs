@@ -1,54 +1,53 @@
-//! [`lower_tops`]: takes what lies too high, and what lies near it in time, and places it anew.
+//! [`lower_tops`]: places the items that are too high anew, together with their neighbours in time.
 //!
-//! A pass over many items leaves few of them above the goal, each at a time of its own. A *window* around such an item
-//! is a range of sections: the items that live wholly inside are free again, the others that meet it stay and are
-//! obstacles. That is a small problem with fixed buffers; skylines and then the exact search look for a placement below
-//! the goal. Without one the window is widened, some times. What is found replaces what was there, and nothing outside
-//! notices.
+//! A pass over many items leaves few of them above the goal, each at a different time. A *window* around such an item
+//! is a range of sections: the items that live wholly inside are free again, the others that overlap it are obstacles.
+//! That is a small problem with fixed buffers; skylines and then the exact search look for a placement below the goal.
+//! If there is none the window is widened, a few times. The result replaces the old offsets of the free items and
+//! changes nothing outside.
 //!
 //! ```text
-//!   goal  - - - - - - - - -+####+- - - - - - -        # lies too high: the window from | to | has it and a to d free,
-//!         -------+  |  +---+----+--+ |  +-----        e, f and g stay where they are.
+//!   goal  - - - - - - - - -+####+- - - - - - -        # is too high: the window from | to | frees it and a to d;
+//!         -------+  |  +---+----+--+ |  +-----        e, f and g stay.
 //!            e   |  |  |  a   | b  | |  |  f
 //!         -------+--+--+---+--+----+-+--+-----
 //!                g  |   c  |    d    |
 //!         ----------+------+---------+--------
 //! ```
 //!
-//! An item may live too long for a window. Such items go to a *shelf* under the goal: a pass places them by themselves,
-//! turned upside down. Whatever lay there lies too high now, and is given windows or put on the shelf as well. If that
-//! comes to no end, all is as it was before.
+//! Items that live too long for a window go to a *shelf* below the goal: a pass places them by themselves, upside down.
+//! The items that were there are too high now, and get windows or go to the shelf as well. If that does not end, the
+//! old placement is restored.
 //!
-//! **Heights** are tried from the goal upwards, half-way to the best height known where there was no success.
+//! **Heights** are tried from the goal upwards: after a failure, half-way to the best height known.
 
 use std::ops::Range;
 
 use types::Bytes;
 
 use crate::exact::improve;
-use crate::floor::Floor;
 use crate::instance::{Instance, Priority, Work};
 use crate::place::Packing;
 use crate::problem::{Buffer, Lifetime, Problem};
+use crate::segment_tree::RaiseMaxTree;
 use crate::skyline::skyline;
 
-/// Windows of about so many free items are tried one after the other, each with so much work for its search.
+/// The numbers of free items of the windows that are tried, each with the units of its search.
 const WINDOWS: [(usize, u64); 4] = [(40, 200_000), (80, 400_000), (160, 1_000_000), (320, 2_000_000)];
 /// A window with more free items is not tried.
 const FREE_MAX: usize = 800;
-/// What lives long goes to the shelf, but not more than this.
+/// The most items on the shelf.
 const SHELF_MAX: usize = 256;
-/// So often something may be added to the shelf.
+/// How often items may be added to the shelf.
 const SHELF_ROUNDS: usize = 12;
-/// Windows are for few places: more items above an aim than this, and than one part in so many of all, are too many.
+/// Windows are for few places: they are skipped if more items than this, and than one part in so many of all, are too
+/// high.
 const TOO_HIGH_MAX: usize = 50;
 const TOO_HIGH_SHARE: usize = 1000;
-/// Heights closer to each other than one part in this many are not told apart.
+/// Heights closer than one part in this many count as equal.
 const STEP_SHARE: u64 = 4096;
 
-/// A packing lower than `best`, if windows find one. A height not above `goal` is low enough.
-///
-/// Where some item has gaps nothing is tried.
+/// A packing lower than `best`, if windows find one; stops at `goal`. Nothing is tried if some item has gaps.
 pub(crate) fn lower_tops(instance: &Instance, best: &Packing, goal: u64, work: &mut Work) -> Option<Packing> {
     if instance.items.iter().any(|item| !instance.is_item_plain(item)) || best.height <= goal {
         return None;
@@ -76,11 +75,11 @@ struct Arrangement<'a> {
     offsets: Vec<u64>,
     /// The items on the shelf.
     shelf: Vec<u32>,
-    /// By section, how deep the shelf hangs below the height aimed at.
-    depth: Option<Floor>,
+    /// By section, how deep the shelf is below the aim.
+    depth: Option<RaiseMaxTree>,
 }
 
-/// A range of sections, and what is in it.
+/// A range of sections with its items.
 struct Window {
     span: Range<u32>,
     free: Vec<u32>,
@@ -92,7 +91,7 @@ impl<'a> Arrangement<'a> {
         Arrangement { instance, offsets, shelf: Vec::new(), depth: None }
     }
 
-    /// Whether everything lies below a height now. If not, some of it may.
+    /// Lowers items below a height; whether all are below it now.
     fn lower_to(&mut self, aim: u64, work: &mut Work) -> bool {
         let too_high = self.too_high(aim, work);
         let (long, short): (Vec<u32>, Vec<u32>) = too_high.into_iter().partition(|item| self.is_long(*item));
@@ -126,10 +125,10 @@ impl<'a> Arrangement<'a> {
         false
     }
 
-    /// Places what is on the shelf, upside down.
+    /// Places the items of the shelf, upside down.
     fn hang_shelf(&mut self, aim: u64, work: &mut Work) -> bool {
         let items = self.shelf.iter().map(|item| &self.instance.items[*item as usize]);
-        // Turned over, an offset is a multiple of the alignment if the end was one.
+        // Upside down, an offset is a multiple of the alignment if the end was one.
         let is_even = |unit: u64| items.clone().all(|item| item.alignment == unit && item.size.is_multiple_of(unit));
         let unit = items.clone().next().map_or(1, |item| item.alignment);
         if !is_even(unit) {
@@ -143,7 +142,7 @@ impl<'a> Arrangement<'a> {
         let hung = Instance::new(&Problem { buffers: buffers.collect(), capacity: None });
         let order = hung.order(Priority::Width);
         let Some(offsets) = skyline(&hung, &order, None, ceiling, work) else { return false };
-        let mut depth = Floor::new(self.instance.n_sections);
+        let mut depth = RaiseMaxTree::new(self.instance.n_sections);
         for (item_ix, low) in self.shelf.iter().zip(offsets) {
             let item = &self.instance.items[*item_ix as usize];
             let high = low + item.size;
@@ -154,7 +153,7 @@ impl<'a> Arrangement<'a> {
         true
     }
 
-    /// The items above a height, or on the shelf's bytes; by rising time.
+    /// The items above a height or on bytes of the shelf, by rising time.
     fn too_high(&self, aim: u64, work: &mut Work) -> Vec<u32> {
         work.spend(self.offsets.len() / 8);
         let mut found: Vec<u32> =
@@ -172,15 +171,15 @@ impl<'a> Arrangement<'a> {
             None => false,
             Some(depth) => {
                 work.spend(8);
-                aim - top < depth.height(item.hull.start as usize, item.hull.end as usize)
+                aim - top < depth.max(item.hull.start as usize, item.hull.end as usize)
             }
         }
     }
 
-    /// Whether no window can be large enough.
+    /// Whether no window is large enough for an item.
     fn is_long(&self, item: u32) -> bool {
         let hull = &self.instance.items[item as usize].hull;
-        FREE_MAX / 2 < self.instance.stock.count_inside(hull.start, hull.end, FREE_MAX)
+        FREE_MAX / 2 < self.instance.index.count_inside(hull.start, hull.end, FREE_MAX)
     }
 
     fn lower_items(&mut self, too_high: &[u32], aim: u64, work: &mut Work) -> bool {
@@ -199,14 +198,14 @@ impl<'a> Arrangement<'a> {
         is_done
     }
 
-    /// Looks for a placement of a window around an item.
+    /// Searches for a placement of a window around an item.
     fn lower_window(&mut self, item: u32, aim: u64, n_free: usize, units: u64, work: &mut Work) -> bool {
         let Some(window) = self.window(item, n_free, work) else { return false };
         let instance = Instance::new(&self.problem(&window, aim));
         let mut found = None;
         for priority in [Priority::PeakWidth, Priority::Area, Priority::Size, Priority::First] {
             let order = instance.order(priority);
-            found = found.or_else(|| skyline(&instance, &order, Some(instance.need()), aim, work));
+            found = found.or_else(|| skyline(&instance, &order, Some(instance.demand()), aim, work));
             found = found.or_else(|| skyline(&instance, &order, None, aim, work));
         }
         if found.is_none() {
@@ -220,7 +219,7 @@ impl<'a> Arrangement<'a> {
         true
     }
 
-    /// A window around an item with at least so many free items, unless there are no more.
+    /// A window around an item with at least `n_free` free items, if the problem has that many.
     fn window(&self, item: u32, n_free: usize, work: &mut Work) -> Option<Window> {
         let hull = self.instance.items[item as usize].hull.clone();
         let n_sections = self.instance.n_sections as u32;
@@ -229,7 +228,7 @@ impl<'a> Arrangement<'a> {
             let span = hull.start.saturating_sub(margin)..hull.end.saturating_add(margin).min(n_sections);
             let mut window = Window { span: span.clone(), free: Vec::new(), obstacles: Vec::new() };
             let mut n_seen = 0;
-            self.instance.stock.each_meeting(span.start, span.end, |point| {
+            self.instance.index.each_meeting(span.start, span.end, |point| {
                 n_seen += 1;
                 let is_inside = span.start <= point.first && point.end <= span.end;
                 let list = if is_inside { &mut window.free } else { &mut window.obstacles };
@@ -251,7 +250,7 @@ impl<'a> Arrangement<'a> {
         }
     }
 
-    /// The free items of a window, and fixed buffers for what stays.
+    /// The free items of a window, and fixed buffers for its obstacles.
     fn problem(&self, window: &Window, aim: u64) -> Problem {
         let clip =
             |first: u32, end: u32| Lifetime { first: first.max(window.span.start), end: end.min(window.span.end) };
@@ -264,7 +263,7 @@ impl<'a> Arrangement<'a> {
         for item_ix in &window.obstacles {
             let item = &self.instance.items[*item_ix as usize];
             let offset = self.offsets[*item_ix as usize];
-            // With a shelf all that lies too high is to move, or nothing is.
+            // With a shelf, all items that are too high must move.
             let is_loose = self.depth.is_some()
                 && !self.shelf.contains(item_ix)
                 && self.is_too_high(*item_ix, aim, &mut Work::new(u64::MAX));
@@ -279,7 +278,7 @@ impl<'a> Arrangement<'a> {
         }
         obstacles.retain(|(first, end, low, high)| first < end && low < high);
         obstacles.sort_unstable();
-        // What lies upon each other is one.
+        // Adjacent obstacles with the same lifetime become one.
         obstacles.dedup_by(|upper, lower| {
             let is_one = (lower.0, lower.1, lower.3) == (upper.0, upper.1, upper.2);
             lower.3 = if is_one { upper.3 } else { lower.3 };

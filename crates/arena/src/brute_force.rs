@@ -1,35 +1,35 @@
-//! [`least`]: the least height of a handful of items, by going through the orders in which they can be laid.
+//! [`lowest_order`]: the least height of at most a dozen items, by trying the orders in which they can be placed.
 //!
-//! **Why orders are enough.** Take a placement without windows and lay its items again, by rising offset, each as low as
-//! it fits. None comes to lie higher: what was laid before it and shares a step with it ended below its old offset, and
-//! has not risen. Do that until nothing moves: then every item lies as low as it fits above those before it, *and the
-//! offsets rise from one to the next*. So only such orders are followed.
+//! **Why orders are enough.** Take a placement without windows and place its items again, by rising offset, each as low
+//! as it fits. No item rises: the items placed before it that share a step with it ended below its old offset and have
+//! not risen. Repeat until nothing moves: then every item is as low as it fits above those before it, *and the offsets
+//! rise from one to the next*. So only such orders are tried.
 //!
-//! **What ends a branch.** Offsets to come are not below the last one, so a section will need the last offset, what lies
-//! above that, and what is still to come over it. And an item never fits lower than it does now. Either reaching the best
-//! height known ends the branch. Of items that are equal in all, the first goes first.
+//! **Pruning.** Later offsets are not below the last one, so a section needs the last offset, the bytes placed above
+//! it, and the bytes of the remaining items over the section. And an item never fits lower than it does now. A branch
+//! ends when either reaches the best height known. Of identical items, the first goes first.
 //!
-//! With windows an item can lie between the parts of another, and laying it again can push others up. Then all orders
-//! are followed. They include what the search over whole rectangles (`search.rs`) could find, so that it need not look,
-//! but prove nothing.
+//! With windows an item can be between the parts of another, and placing it again can push others up. Then all orders
+//! are tried. They include all results of the search over whole rectangles (`search.rs`), so that it need not run, but
+//! prove nothing.
 
 use crate::instance::{Instance, Slot, Work};
 
-/// More items than these have too many orders.
-pub(crate) const HANDFUL: usize = 12;
+/// More items have too many orders.
+pub(crate) const ITEMS_MAX: usize = 12;
 
-/// What going through the orders came to.
+/// The result of trying the orders.
 pub(crate) struct Orders {
-    /// Offsets by item and the height they need, if lower than what was known.
+    /// Offsets by item and their height, if lower than the height known before.
     pub(crate) found: Option<(Vec<u64>, u64)>,
-    /// Whether all orders were gone through, so that nothing lower is to be found in this way.
+    /// Whether all orders were tried.
     pub(crate) all: bool,
-    /// Whether that proves that there is nothing lower at all.
-    pub(crate) proves: bool,
+    /// Whether that proves that no placement is lower.
+    pub(crate) is_proof: bool,
 }
 
-/// Looks for the placement with the least height below `height`; not on, once `enough` is reached.
-pub(crate) fn least(instance: &Instance, height: u64, enough: u64, work: &mut Work) -> Orders {
+/// Searches for the placement with the least height below `height`, and stops once `enough` is reached.
+pub(crate) fn lowest_order(instance: &Instance, height: u64, enough: u64, work: &mut Work) -> Orders {
     let has_windows = instance
         .items
         .iter()
@@ -52,10 +52,10 @@ pub(crate) fn least(instance: &Instance, height: u64, enough: u64, work: &mut Wo
         twin: (0..instance.items.len()).map(|ix| twin(instance, ix)).collect(),
     };
     let all = search.descend(0, work);
-    Orders { found: search.found.map(|offsets| (offsets, search.best)), all, proves: all && !has_windows }
+    Orders { found: search.found.map(|offsets| (offsets, search.best)), all, is_proof: all && !has_windows }
 }
 
-/// The item in front of this one that is equal to it in all.
+/// An earlier item that is identical to this one.
 fn twin(instance: &Instance, ix: usize) -> Option<usize> {
     let item = &instance.items[ix];
     (0..ix).rev().find(|&other| {
@@ -70,20 +70,20 @@ struct Search<'a> {
     instance: &'a Instance,
     /// Whether offsets rise along an order.
     rising: bool,
-    /// Lower is better.
+    /// The best height known.
     best: u64,
     enough: u64,
     found: Option<Vec<u64>>,
-    /// What is taken: what is fixed, then the items laid.
+    /// Occupied rectangles: fixed buffers, then the items placed.
     slots: Vec<Slot>,
     offsets: Vec<Option<u64>>,
-    /// By section, bytes of items that are not laid yet.
+    /// By section, the bytes of the remaining items.
     left: Vec<u64>,
     twin: Vec<Option<usize>>,
 }
 
 impl Search<'_> {
-    /// Lays the items that are left, none below `last`; false if the work was spent before all was tried.
+    /// Places the remaining items, none below `last`; false if the budget was spent before all orders were tried.
     fn descend(&mut self, last: u64, work: &mut Work) -> bool {
         let n_items = self.offsets.len();
         if !work.spend(1 + (n_items * self.slots.len() + self.left.len()) / 8) {
@@ -111,18 +111,18 @@ impl Search<'_> {
             if self.best <= self.enough {
                 return true;
             }
-            // What was found meanwhile may leave no room.
+            // `best` may have fallen since.
             if self.best <= offset + self.instance.items[ix].size {
                 continue;
             }
-            if !self.lay(ix, offset, work) {
+            if !self.place(ix, offset, work) {
                 return false;
             }
         }
         true
     }
 
-    fn lay(&mut self, ix: usize, offset: u64, work: &mut Work) -> bool {
+    fn place(&mut self, ix: usize, offset: u64, work: &mut Work) -> bool {
         let (instance, n_slots) = (self.instance, self.slots.len());
         let pieces = instance.pieces(&instance.items[ix]);
         let weigh = |left: &mut Vec<u64>, sign: fn(u64, u64) -> u64| {
@@ -141,18 +141,18 @@ impl Search<'_> {
         all
     }
 
-    /// Whether everything that is left may find room from `last` on, below the best height.
+    /// Whether the remaining items may fit from `last` on, below the best height.
     fn has_room(&self, last: u64) -> bool {
-        let mut need: Vec<u64> = self.left.iter().map(|left| last.saturating_add(*left)).collect();
+        let mut demand: Vec<u64> = self.left.iter().map(|left| last.saturating_add(*left)).collect();
         for slot in self.slots.iter().filter(|slot| last < slot.top) {
             let above = slot.top - slot.start.max(last);
             let sections = slot.first as usize..slot.end as usize;
-            need[sections].iter_mut().for_each(|need| *need = need.saturating_add(above));
+            demand[sections].iter_mut().for_each(|demand| *demand = demand.saturating_add(above));
         }
-        need.iter().zip(&self.left).all(|(need, left)| *left == 0 || *need < self.best)
+        demand.iter().zip(&self.left).all(|(demand, left)| *left == 0 || *demand < self.best)
     }
 
-    /// The lowest offset that an item fits at; none if it does not stay below the best height there.
+    /// The lowest offset at which an item fits; `None` if it is then not below the best height.
     fn lowest(&self, ix: usize) -> Option<u64> {
         let item = &self.instance.items[ix];
         let pieces = self.instance.pieces(item);
@@ -167,7 +167,7 @@ impl Search<'_> {
                     here.first < slot.end && slot.first < here.end && here.start < slot.top && slot.start < here.top
                 };
                 if let Some(slot) = self.slots.iter().find(meets) {
-                    // The piece's bottom goes onto the slot's top.
+                    // The bottom of the piece goes onto the top of the slot.
                     offset = item.lift(slot.top - piece.low)?;
                     continue 'again;
                 }
