@@ -1,8 +1,8 @@
-//! [`HeadOrder`]: how the operands of an attention lie.
+//! [`HeadOrder`]: the layout of the operands of attention.
 
 use serde::{Deserialize, Serialize};
 
-/// In which order the extents of queries, keys, values and results of an attention come.
+/// The order of the extents of queries, keys, values and results of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadOrder {

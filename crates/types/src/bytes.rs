@@ -1,4 +1,4 @@
-//! [`Bytes`]: a count of bytes, never a bare integer.
+//! [`Bytes`]: a count of bytes as a type of its own.
 
 use std::fmt;
 use std::iter::Sum;
@@ -13,19 +13,19 @@ use serde::{Deserialize, Serialize};
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// No bytes at all.
+    /// Zero.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// The least multiple of `alignment` that holds `self`.
+    /// The least multiple of `alignment` that is >= `self`.
     ///
-    /// `alignment` is at least one byte; it need not be a power of two. Saturates at `u64::MAX`.
+    /// `alignment` must be >= 1; it need not be a power of two. Saturates at `u64::MAX`.
     #[must_use]
     pub fn align_up(self, alignment: Bytes) -> Bytes {
         let step = alignment.0.max(1);
         Bytes(self.0.div_ceil(step).saturating_mul(step))
     }
 
-    /// `self` as an index into memory of this machine, or `None` where it does not fit.
+    /// `self` as a `usize`, or `None` if it does not fit.
     pub fn index(self) -> Option<usize> {
         usize::try_from(self.0).ok()
     }
@@ -64,7 +64,7 @@ impl Sum for Bytes {
     }
 }
 
-/// Binary units with two decimals, for people: `1.50 MiB`. Machines read the number.
+/// Binary units with two decimals: `1.50 MiB`.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
@@ -77,7 +77,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Text that is not a count of bytes.
+/// A text that is not a count of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a number of bytes; write it as 1000000, 512KiB, 3.5MiB, 4GiB or 4GB")]
 pub struct ParseBytesError(String);
@@ -108,7 +108,7 @@ impl FromStr for Bytes {
             return whole.checked_mul(unit).map(Bytes).ok_or_else(wrong);
         }
         let bytes = number.parse::<f64>().map_err(|_| wrong())? * unit as f64;
-        // 2^53: from there on not every byte has a number of its own.
+        // 2^53: above it `f64` does not represent every integer.
         if unit == 1 || !(0.0..9_007_199_254_740_992.0).contains(&bytes) {
             Err(wrong())
         } else {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aligns_up_to_the_next_multiple() {
+    fn align_up_rounds_to_the_next_multiple() {
         assert_eq!(Bytes(0).align_up(Bytes(64)), Bytes(0));
         assert_eq!(Bytes(1).align_up(Bytes(64)), Bytes(64));
         assert_eq!(Bytes(64).align_up(Bytes(64)), Bytes(64));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_numbers_with_units() {
+    fn text_with_units_is_parsed() {
         let good = [("0", 0), ("1000", 1000), ("4GiB", 4 << 30), ("3.5 MiB", 3_670_016), ("2gb", 2_000_000_000)];
         for (text, bytes) in good {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn prints_binary_units() {
+    fn bytes_print_binary_units() {
         assert_eq!(Bytes(1023).to_string(), "1023 B");
         assert_eq!(Bytes(1536).to_string(), "1.50 KiB");
         assert_eq!(format!("{:>10}", Bytes(1 << 20)), "  1.00 MiB");

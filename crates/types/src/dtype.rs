@@ -1,4 +1,4 @@
-//! [`DType`]: what one element of a tensor is.
+//! [`DType`]: the type of one element of a tensor.
 
 use std::fmt;
 use std::str::FromStr;
@@ -80,7 +80,7 @@ impl DType {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::Bf16)
     }
 
-    /// Whether this is one of the floating-point types of two bytes.
+    /// Whether this is a 16-bit float.
     pub fn is_half(self) -> bool {
         matches!(self, DType::F16 | DType::Bf16)
     }

@@ -1,4 +1,4 @@
-//! Typed ids and the maps they index. An id is a `u32` that fits one map only.
+//! Typed ids and the maps they index. An id is a `u32` that indexes one map only.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -70,12 +70,12 @@ impl<K: EntityId, V> Map<K, V> {
         K::from_index(self.items.len() - 1)
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

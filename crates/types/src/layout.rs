@@ -1,4 +1,4 @@
-//! [`Layout`]: how the elements of a value lie in memory. A field of every value, not a habit.
+//! [`Layout`]: the order of a value's elements in memory, a field of every value.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, DType, Shape};
 
-/// How the elements of a value lie in memory.
+/// The order of the elements of a value in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -20,13 +20,13 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The bytes a value of this shape and dtype takes, the padding of a last block included.
+    /// The bytes of a value of this shape and dtype, with the padding of the last block.
     pub fn size(self, shape: &Shape, dtype: DType) -> Bytes {
         Bytes(dtype.size().0.saturating_mul(self.physical(shape).elements() as u64))
     }
 
-    /// The extents in the order in which elements lie in memory, from the outermost to the innermost; where channels are
-    /// blocked, one more: `[n, c, ..]` becomes `[n, ceil(c / block), .., block]`.
+    /// The extents in memory order, from the outermost to the innermost. A blocked layout has one more:
+    /// `[n, c, ..]` becomes `[n, ceil(c / block), .., block]`.
     pub fn physical(self, shape: &Shape) -> Shape {
         let mut physical = shape.clone();
         match self {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blocked_layout_pads_its_last_block() {
+    fn blocked_layout_pads_its_last_block() {
         let shape = Shape::from([1, 3, 4, 4]);
         assert_eq!(Layout::RowMajor.size(&shape, DType::F32), Bytes(192));
         assert_eq!(Layout::ChannelsBlocked(16).size(&shape, DType::F32), Bytes(1024));

@@ -1,8 +1,11 @@
-//! The words every room shares: dtypes, shapes, byte counts, roles, tags, typed ids and host tensors.
+//! The vocabulary of all crates: dtypes, shapes, byte counts, roles, tags, typed ids, certificates and host tensors.
 //!
-//! Nothing here does I/O, and nothing here knows what a graph, a plan or a device is. Words defined here:
-//! [`DType`], [`Shape`], [`Bytes`], [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`pointwise`] functions,
-//! [`recurrent`] cells.
+//! This crate does no I/O and has no graph, plan or device. Words defined here: [`DType`], [`Shape`], [`Bytes`],
+//! [`Role`], [`Scope`], [`Tag`], [`Layout`], [`Tensor`], [`Certificate`].
+//!
+//! The definitions of some operators are here because both the graph (`ir`) and the CPU kernels (`cpu`), which do not
+//! depend on each other, use them: [`pointwise`] functions, [`recurrent`] cells, [`HeadOrder`]. [`Preprocess`] is here
+//! because the networks that describe it (`zoo`) and the plans that store it (`plan`) share no other crate.
 //!
 //! ```
 //! use prestow_types::{DType, Shape, Tensor};

@@ -1,7 +1,8 @@
-//! Pointwise functions: what they are called and what they mean, one row each.
+//! Pointwise functions: names and definitions, one row each.
 //!
-//! `eval` is the definition, in `f64` (or `i64` for integers). Executors have faster forms and are compared with it.
-//! A new function is one variant and one row of `eval`; every executor falls back to the definition.
+//! `eval` is the definition, in `f64` (or `i64` for integers). Executors have faster forms and are tested against it. A
+//! new function is one variant and one row of `eval`, which the CPU falls back to; for CUDA it needs a function in
+//! `cuda/pointwise.cu`.
 
 use serde::{Deserialize, Serialize};
 
@@ -189,7 +190,7 @@ impl Unary {
         }
     }
 
-    /// The definition for integers and booleans, where the function has one.
+    /// The definition for integers and booleans; `None` if the function has none.
     pub fn eval_i64(self, x: i64) -> Option<i64> {
         match self {
             Unary::Abs => Some(x.wrapping_abs()),
@@ -278,12 +279,12 @@ pub enum Binary {
     /// Bitwise for integers, logical for `bool`.
     Or,
     Pow,
-    /// `a` where it is not negative, else `a b`.
+    /// `a` if it is not negative, else `a b`.
     PRelu,
     /// The remainder with the dividend's sign (C's `fmod`).
     Rem,
     ShiftLeft,
-    /// Zeros come in from the left; operands are not negative.
+    /// Logical shift; operands must not be negative.
     ShiftRight,
     Sub,
     /// Bitwise for integers, logical for `bool`.
@@ -291,7 +292,7 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// The definition for floating-point numbers. `Max` and `Min` hand on NaN; the bitwise ones give NaN.
+    /// The definition for floats. `Max` and `Min` propagate NaN; the bitwise ones return NaN.
     pub fn eval(self, a: f64, b: f64) -> f64 {
         match self {
             Binary::Add => a + b,
@@ -329,7 +330,7 @@ impl Binary {
         }
     }
 
-    /// The definition for integers and booleans: wrapping; what has no value (division by zero) is 0.
+    /// The definition for integers and booleans: wrapping; division by zero is 0.
     pub fn eval_i64(self, a: i64, b: i64) -> i64 {
         match self {
             Binary::Add => a.wrapping_add(b),
@@ -431,7 +432,7 @@ impl Compare {
 }
 
 fn clip(x: f64, min: f64, max: f64) -> f64 {
-    // The upper limit wins where the limits cross, as ONNX and NumPy have it.
+    // The upper limit wins if the limits cross, as in ONNX and NumPy.
     let low = if x < min { min } else { x };
     if low > max { max } else { low }
 }
@@ -449,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nan_is_handed_on() {
+    fn nan_propagates() {
         for function in [Unary::Relu, Unary::Clip { min: 0.0, max: 6.0 }, Unary::Sigmoid, Unary::Abs] {
             assert!(function.eval(f64::NAN).is_nan(), "{}", function.name());
         }
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn remainders_take_the_sign_they_promise() {
+    fn remainders_have_the_documented_sign() {
         assert_eq!(Binary::Mod.eval_i64(-7, 3), 2);
         assert_eq!(Binary::Rem.eval_i64(-7, 3), -1);
         assert_eq!(Binary::Mod.eval(-7.5, 3.0), 1.5);

@@ -1,11 +1,11 @@
-//! [`Preprocess`]: how a picture becomes a model's input. It belongs to the model and travels in its executable.
+//! [`Preprocess`]: how an image becomes a model's input. Part of the model, stored in its plan.
 
 use serde::{Deserialize, Serialize};
 
-/// From an 8-bit RGB picture to one `f32` input of shape `[1, 3, height, width]`.
+/// From an 8-bit RGB image to one `f32` input of shape `[1, 3, height, width]`.
 ///
-/// The steps, in this order: take the centred part of the picture whose side is `crop_fraction` of the shorter side, its
-/// ends rounded down to whole pixels; resize it to `height` x `width` with `filter`, columns first, each pass rounded to
+/// The steps, in this order: crop the centered square whose side is `crop_fraction` of the shorter side, its ends
+/// rounded down to whole pixels; resize it to `height` x `width` with `filter`, columns first, each pass rounded to
 /// 8 bits; reorder channels; then `(pixel - mean) / scale` for each channel in the new order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preprocess {
@@ -13,11 +13,11 @@ pub struct Preprocess {
     pub height: usize,
     /// Columns of the input.
     pub width: usize,
-    /// The side of the centred square kept, as a part of the picture's shorter side, in `(0, 1]`.
+    /// The side of the centered crop, as a fraction of the image's shorter side, in `(0, 1]`.
     pub crop_fraction: f32,
-    /// How pixels are interpolated.
+    /// The interpolation filter.
     pub filter: Filter,
-    /// Which channel comes first.
+    /// The order of the input's channels.
     pub channel_order: ChannelOrder,
     /// Subtracted, in units of 0..=255, in the order of the input's channels.
     pub mean: [f32; 3],
@@ -25,7 +25,7 @@ pub struct Preprocess {
     pub scale: [f32; 3],
 }
 
-/// An interpolation filter. All of them widen when the picture shrinks (antialiasing).
+/// An interpolation filter. Filters widen when the image shrinks (antialiasing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Filter {
@@ -41,6 +41,6 @@ pub enum Filter {
 pub enum ChannelOrder {
     /// Red first.
     Rgb,
-    /// Blue first, as Caffe's networks have it.
+    /// Blue first, as in Caffe.
     Bgr,
 }

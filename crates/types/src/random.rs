@@ -1,4 +1,4 @@
-//! [`Random`]: numbers that depend on a seed and nothing else.
+//! [`Random`]: pseudorandom numbers that depend on a seed only.
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): small, seekable by seed, equal on every machine.
 ///
@@ -14,7 +14,7 @@ impl Random {
         Random { state: seed }
     }
 
-    /// A stream of its own for each name, so that what one tensor holds does not depend on its neighbours.
+    /// A stream for a name, so that the elements of a tensor do not depend on other tensors.
     pub fn for_name(seed: u64, name: &str) -> Random {
         // FNV-1a, 64 bits.
         let hash = name
@@ -41,7 +41,7 @@ impl Random {
         low + (high - low) * self.unit()
     }
 
-    /// Uniform in `0..count`; `count` is at least 1.
+    /// Uniform in `0..count`; `count` must be >= 1.
     pub fn below(&mut self, count: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(count)) >> 64) as u64
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn follows_the_published_sequence() {
+    fn random_follows_the_published_sequence() {
         // Reference values of SplitMix64 for seed 1234567.
         let mut random = Random::new(1_234_567);
         assert_eq!(random.bits(), 6_457_827_717_110_365_317);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn stays_in_range() {
+    fn random_stays_in_range() {
         let mut random = Random::for_name(1, "conv1.weight");
         for _ in 0..1000 {
             assert!((-2.0..3.0).contains(&random.uniform(-2.0, 3.0)));

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::pointwise::Unary;
 
-/// What one step computes from the input's part of its gates, `x`, and the state before it, `h` (and `c`). `R` are the
-/// recurrent weights of a gate; `*` is elementwise. Sources: Hochreiter & Schmidhuber 1997, Gers & Schmidhuber 2000
+/// One step: the state after it from the input's part of the gates, `x`, and the state before it, `h` (and `c`). `R` are
+/// the recurrent weights of a gate; `*` is elementwise. Sources: Hochreiter & Schmidhuber 1997, Gers & Schmidhuber 2000
 /// (peepholes), Cho et al. 2014, in ONNX's forms and orders.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -33,7 +33,7 @@ pub enum Cell {
         /// How the reset gate enters the candidate.
         reset: Reset,
     },
-    /// The plain network, `h' = f(x + h R)`.
+    /// The simple recurrent network, `h' = f(x + h R)`.
     Rnn {
         /// `f`; usually tanh.
         activation: Unary,
@@ -46,7 +46,7 @@ pub enum Cell {
 pub enum Reset {
     /// `n = g(x_h + (r * h) R_h)`.
     BeforeProduct,
-    /// `n = g(x_h + r * (h R_h + b))`, with a bias `b` of its own.
+    /// `n = g(x_h + r * (h R_h + b))`, with a separate bias `b`.
     AfterProduct,
 }
 
@@ -68,7 +68,7 @@ impl Cell {
         }
     }
 
-    /// Sums that a unit needs of input and state.
+    /// The number of gates of a unit.
     pub fn gates(&self) -> usize {
         match self {
             Cell::Lstm { .. } => 4,
@@ -77,12 +77,12 @@ impl Cell {
         }
     }
 
-    /// Whether there is a second state, `c`.
+    /// Whether it has a second state, `c`.
     pub fn has_memory(&self) -> bool {
         matches!(self, Cell::Lstm { .. })
     }
 
-    /// How many numbers a unit needs beside its weights: 3 for peepholes (of `i`, `o`, `f`), 1 for the candidate's bias
+    /// The number of further parameters of a unit: 3 for peepholes (of `i`, `o`, `f`), 1 for the candidate's bias
     /// of a GRU that resets after the product.
     pub fn extras(&self) -> usize {
         match self {

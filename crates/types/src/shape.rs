@@ -1,4 +1,4 @@
-//! [`Shape`]: the extents of a tensor, all known.
+//! [`Shape`]: the extents of a tensor, all static.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -24,7 +24,7 @@ impl Shape {
 
     /// The number of elements; 1 for a scalar.
     ///
-    /// Saturates at `usize::MAX`: such a shape is refused wherever a tensor of it would be made.
+    /// Saturates at `usize::MAX`; tensors of such shapes are refused.
     pub fn elements(&self) -> usize {
         if self.contains(&0) {
             return 0;
@@ -37,7 +37,7 @@ impl Shape {
         self.0.push(extent);
     }
 
-    /// Inserts a dimension in front of position `axis`, at most the rank.
+    /// Inserts a dimension before position `axis`, which must be <= the rank.
     pub fn insert(&mut self, axis: usize, extent: usize) {
         self.0.insert(axis, extent);
     }
@@ -47,7 +47,7 @@ impl Shape {
         self.0.remove(axis)
     }
 
-    /// Distances in elements between neighbours along each dimension of a row-major tensor.
+    /// The row-major strides, in elements.
     pub fn row_major_strides(&self) -> SmallVec<[usize; 6]> {
         strides(&self.0)
     }
@@ -64,7 +64,7 @@ pub fn strides(extents: &[usize]) -> SmallVec<[usize; 6]> {
 
 /// Two shapes that do not broadcast together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("shapes {0} and {1} do not broadcast: extents are equal, or one of them is 1")]
+#[error("shapes must broadcast (extents equal, or one of them 1), got {0} and {1}")]
 pub struct BroadcastError(pub Shape, pub Shape);
 
 /// The shape of `a op b` under multidirectional (NumPy) broadcasting.
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broadcasts_like_numpy() {
+    fn shapes_broadcast_as_in_numpy() {
         let check = |a: &[usize], b: &[usize], want: Option<&[usize]>| {
             assert_eq!(broadcast(&a.into(), &b.into()).ok(), want.map(Shape::from));
         };
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_elements_without_overflow() {
+    fn element_count_saturates() {
         assert_eq!(Shape::scalar().elements(), 1);
         assert_eq!(Shape::from([usize::MAX, 2]).elements(), usize::MAX);
         assert_eq!(Shape::from([usize::MAX, 2, 0]).elements(), 0);

@@ -1,4 +1,4 @@
-//! The name a byte carries: scope and role.
+//! [`Tag`]: the name of a buffer or constant, a scope and a role.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Scope(String);
 
 impl Scope {
-    /// A scope from a path; empty parts vanish (`/a//b` is `a/b`).
+    /// A scope from a path; empty parts are removed (`/a//b` is `a/b`).
     pub fn new(path: &str) -> Scope {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         Scope(parts.join("/"))
@@ -40,7 +40,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What a buffer is for. Roles exclude each other; they come from the graph and never from matching strings.
+/// The purpose of a buffer. Roles are exclusive; they come from the graph, never from matching strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -52,7 +52,7 @@ pub enum Role {
     Weight,
     /// A constant that is not learned.
     Constant,
-    /// What one run leaves for the next (recurrent state, running statistics).
+    /// State that survives a run (recurrent state, running statistics).
     State,
     /// An intermediate result.
     Activation,
@@ -60,18 +60,18 @@ pub enum Role {
     WeightGradient,
     /// The gradient of an activation.
     ActivationGradient,
-    /// What an optimizer keeps between updates.
+    /// State of an optimizer between updates.
     OptimizerState,
     /// A kernel's scratch, alive for one step.
     Workspace,
-    /// Bytes between a buffer's size and its aligned size. They belong to nobody.
+    /// Bytes between a buffer's size and its aligned size.
     Padding,
-    /// Arena bytes under no live buffer at the peak. They belong to nobody.
+    /// Arena bytes in no live buffer at the peak.
     Hole,
 }
 
 impl Role {
-    /// Every role, in the order reports show them.
+    /// All roles, in the order of reports.
     pub const ALL: [Role; 12] = [
         Role::Input,
         Role::Output,
@@ -112,12 +112,12 @@ impl fmt::Display for Role {
     }
 }
 
-/// Scope and role: the name of a byte. Prints as `layer1/0/conv1:activation`.
+/// Scope and role. Prints as `layer1/0/conv1:activation`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag {
-    /// Whose bytes these are.
+    /// The node that the bytes belong to.
     pub scope: Scope,
-    /// What they are for.
+    /// Their purpose.
     pub role: Role,
 }
 

@@ -1,4 +1,4 @@
-//! [`Tensor`]: a dtype, a shape and the elements, on the host, row-major.
+//! [`Tensor`]: a dtype, a shape and the elements, in host memory, row-major.
 
 use half::{bf16, f16};
 
@@ -23,7 +23,7 @@ pub enum Data {
     Bool(Vec<bool>),
 }
 
-/// Runs the same expression for whichever element type a [`Data`] holds.
+/// Runs the same expression for any element type of a [`Data`].
 ///
 /// `each_data!(tensor.data(), items => items.len())`
 #[macro_export]
@@ -47,13 +47,13 @@ macro_rules! each_data {
     };
 }
 
-/// A host type that stands for a [`DType`].
+/// The host type of a [`DType`].
 pub trait Element: Copy + PartialEq + Default + std::fmt::Debug + Send + Sync + 'static {
-    /// The dtype this type stands for.
+    /// The dtype of this type.
     const DTYPE: DType;
     /// Wraps elements.
     fn wrap(items: Vec<Self>) -> Data;
-    /// The elements, if the data holds this type.
+    /// The elements, if the data has this type.
     fn slice(data: &Data) -> Option<&[Self]>;
     /// One element from its little-endian bytes; `bytes` has the dtype's size.
     fn from_le(bytes: &[u8]) -> Self;
@@ -85,7 +85,7 @@ macro_rules! element {
                 }
             }
             fn from_le(bytes: &[u8]) -> Self {
-                Self::from_le_bytes(bytes.try_into().expect("the caller cuts by the dtype's size"))
+                Self::from_le_bytes(bytes.try_into().expect("the caller splits by the dtype's size"))
             }
             fn push_le(self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
@@ -166,29 +166,29 @@ impl Element for bool {
     }
 }
 
-/// What is wrong with a tensor's parts.
+/// The reason for which a tensor is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TensorError {
-    /// The number of elements is not the shape's.
-    #[error("a tensor of shape {shape} has {want} elements, not {got}")]
+    /// The number of elements does not match the shape.
+    #[error("a tensor of shape {shape} must have {want} elements, got {got}")]
     Elements {
         /// The shape.
         shape: Shape,
-        /// Elements the shape has.
+        /// The elements of the shape.
         want: usize,
-        /// Elements that were given.
+        /// The elements given.
         got: usize,
     },
-    /// The number of bytes is not the shape's and dtype's.
-    #[error("a tensor of {dtype}{shape} has {want} bytes, not {got}")]
+    /// The number of bytes does not match the shape and dtype.
+    #[error("a tensor of {dtype}{shape} must have {want} bytes, got {got}")]
     ByteLength {
         /// The dtype.
         dtype: DType,
         /// The shape.
         shape: Shape,
-        /// Bytes that it takes.
+        /// The bytes of the tensor.
         want: u64,
-        /// Bytes that were given.
+        /// The bytes given.
         got: usize,
     },
 }
@@ -296,12 +296,12 @@ impl Tensor {
         Bytes(self.dtype().size().0 * self.elements() as u64)
     }
 
-    /// The elements as `T`, or `None` when the dtype is another one.
+    /// The elements as `T`, or `None` if the dtype differs.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         T::slice(&self.data)
     }
 
-    /// The same elements under another shape with as many elements.
+    /// The same elements with another shape of the same size.
     pub fn reshape(self, shape: Shape) -> Result<Tensor, TensorError> {
         if shape.elements() != self.elements() {
             let (want, got) = (shape.elements(), self.elements());
@@ -310,7 +310,7 @@ impl Tensor {
         Ok(Tensor { shape, data: self.data })
     }
 
-    /// Each element converted to `dtype`: floats truncate towards zero when they become integers, integers wrap.
+    /// Each element converted to `dtype`: floats truncate towards zero to integers, integers wrap.
     pub fn cast(&self, dtype: DType) -> Tensor {
         fn convert<S: Element, T: Element>(items: &[S]) -> Data {
             if S::DTYPE.is_float() {
@@ -345,7 +345,7 @@ impl Tensor {
         Tensor { shape: self.shape.clone(), data: each_data!(&self.data, items => from(items, dtype)) }
     }
 
-    /// The elements as `f64`, for judges and messages.
+    /// The elements as `f64`, for comparisons and messages.
     pub fn to_f64(&self) -> Vec<f64> {
         each_data!(&self.data, items => items.iter().map(|item| item.to_f64()).collect())
     }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_a_wrong_count() {
+    fn wrong_count_is_refused() {
         assert!(Tensor::new(Shape::from([2]), vec![1.0f32]).is_err());
         assert!(Tensor::from_le_bytes(DType::F32, Shape::from([2]), &[0; 7]).is_err());
     }

@@ -483,7 +483,7 @@ fn damaged_models_are_told_apart() {
     let short = Message::new().int(1, 3).int(2, 1).text(8, "w").bytes(9, &[0; 8]);
     let mut model = Model::new(13, vec![x(&[1])], relu(), "y");
     model.initializers.push(short);
-    assert_eq!(refusal(&model), "tensor `w`: a tensor of f32[3] has 12 bytes, not 8");
+    assert_eq!(refusal(&model), "tensor `w`: a tensor of f32[3] must have 12 bytes, got 8");
 }
 
 #[test]
