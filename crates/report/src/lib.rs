@@ -2,7 +2,7 @@
 //! programs.
 //!
 //! [`Report`] is the exact model, of which every view (`view`), every export (`export`) and the page (`page`) is a function;
-//! `import` makes one from other programs' profiles. `docs/guide/memory-report.md` explains every field of its JSON.
+//! `import` makes one from other programs' profiles. `docs/reference/memory-report.md` explains every field of its JSON.
 //! [`Description`] is the contract of `EXE describe --json`, [`Latency`] that of `EXE bench --json`, [`StepsReport`] that of
 //! `EXE profile --json`.
 //!

@@ -2,7 +2,7 @@
 //!
 //! `build` makes one from a plan, `actual` adds what a run really used, `span` says which value has which bytes of a buffer
 //! when, `item` breaks the peak down to items that add up to the plan's bytes, `json` reads and writes the versioned form
-//! that `docs/guide/memory-report.md` describes.
+//! that `docs/reference/memory-report.md` describes.
 
 mod actual;
 mod build;
