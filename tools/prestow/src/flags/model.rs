@@ -16,7 +16,7 @@ pub(crate) const BATCH_MAX: u64 = 65_536;
 #[derive(Args)]
 pub(crate) struct ModelFlags {
     /// A network of the zoo (`prestow models` lists them), a file NET.onnx, or NET-symbol.json of MXNet.
-    #[arg(value_name = "MODEL|FILE")]
+    #[arg(value_name = "MODEL|FILE", help_heading = None::<&str>)]
     model: Option<String>,
     /// First extent of the inputs (default 1). Plans of several batches share one arena and the weights.
     #[arg(long = "batch", value_name = "N[,N...]", value_delimiter = ',')]

@@ -66,11 +66,17 @@ fn flags<S: Subset>() -> impl Iterator<Item = &'static Flag> {
     Request::FLAGS.iter().filter(|flag| S::has(flag.name))
 }
 
+/// A description with an upper-case first letter, as clap's own have.
+fn sentence(help: &str) -> String {
+    let mut letters = help.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 impl<S: Subset> Args for ReportFlags<S> {
     fn augment_args(command: Command) -> Command {
         flags::<S>().fold(command, |command, flag| {
             let (value, help) = S::override_help(flag.name).unwrap_or((flag.value, flag.help));
-            let argument = Arg::new(flag.name).long(flag.name).value_name(value).help(help);
+            let argument = Arg::new(flag.name).long(flag.name).value_name(value).help(sentence(help));
             command.arg(argument.action(ArgAction::Append).value_parser(ValueParser::os_string()))
         })
     }
