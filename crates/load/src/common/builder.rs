@@ -1,7 +1,7 @@
-//! [`Builder`]: the graph under construction, and beside it the tensors that are known already.
+//! [`Builder`]: the graph under construction, and constants that are not in the graph yet.
 //!
-//! [`Builder::apply`] is the one way to use an op. Where all operands are known and the result is small, or only moves
-//! elements that are there anyway, the op is evaluated instead of added: so shape arithmetic never reaches the graph.
+//! All ops are applied by [`Builder::apply`]. If all operands are constants, and the result is small or only moves elements,
+//! it evaluates the op instead of adding a node. Shape arithmetic therefore never reaches the graph.
 
 use std::sync::Arc;
 
@@ -12,37 +12,37 @@ use types::{DType, Element, Map, Scope, Shape, Tensor, each_data, entity};
 use super::{NodeResult, is_too_large};
 
 entity!(
-    /// A tensor that is known while loading.
+    /// A constant.
     pub(crate) ConstantId, "k"
 );
 
-/// What an op is applied to.
+/// An operand of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// A value of the graph.
     Value(ValueId),
-    /// A tensor that is constant, and in the graph only if something there reads it.
+    /// A constant, which enters the graph when a node reads it.
     Constant(ConstantId),
 }
 
-/// A tensor that is known while loading.
+/// A tensor whose elements are available while loading.
 pub(crate) struct Constant {
     /// The name in the file.
     pub(crate) name: String,
     /// Its elements.
     pub(crate) tensor: Arc<Tensor>,
-    /// Whether it counts as a parameter.
+    /// Whether it becomes a weight instead of a constant of the graph.
     pub(crate) is_learned: bool,
-    /// Its value, once it is in the graph.
+    /// Its value; `None` while it is not in the graph.
     value: Option<ValueId>,
 }
 
-/// When an op on known operands is evaluated.
+/// When an op on constants is evaluated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fold {
-    /// Where the result is small or an operand moved.
+    /// If the result is small, or moves the elements of an operand.
     Small,
-    /// Always: the result is a weight in another form.
+    /// Always: the result is a weight in another layout.
     Always,
 }
 
@@ -50,26 +50,26 @@ pub(crate) enum Fold {
 pub(crate) struct Builder {
     /// The graph so far.
     pub(crate) graph: Graph,
-    /// The known tensors.
+    /// The constants.
     pub(crate) constants: Map<ConstantId, Constant>,
-    /// Bytes that tensors made while loading may still take.
+    /// Bytes left for constants computed while loading.
     bytes_left: u64,
 }
 
 impl Builder {
     pub(crate) fn new(name: &str) -> Builder {
-        // A file of a few bytes can ask for any number of constants.
+        // A file of a few bytes can require constants of any size.
         const MADE_BYTES_MAX: u64 = 4 << 30;
         Builder { graph: Graph::new(name), constants: Map::new(), bytes_left: MADE_BYTES_MAX }
     }
 
-    /// Takes a tensor in.
+    /// Adds a constant.
     pub(crate) fn add_constant(&mut self, name: &str, tensor: Tensor, is_learned: bool) -> Operand {
         let constant = Constant { name: name.to_string(), tensor: Arc::new(tensor), is_learned, value: None };
         Operand::Constant(self.constants.push(constant))
     }
 
-    /// Refuses a tensor that would be too large to be made while loading.
+    /// Reserves memory for a constant computed while loading.
     pub(crate) fn reserve(&mut self, dtype: DType, elements: usize) -> Result<(), Refusal> {
         let need = dtype.size().0.saturating_mul(elements as u64);
         match self.bytes_left.checked_sub(need) {
@@ -78,12 +78,12 @@ impl Builder {
                 Ok(())
             }
             None => Err(Refusal(format!(
-                "a constant of {need} bytes does not fit: constants made while loading take at most 4 GiB together"
+                "constants computed while loading must have at most 4 GiB in total; another {need} bytes are required"
             ))),
         }
     }
 
-    /// The elements, where they are constant.
+    /// The elements; `None` if the operand is not constant.
     pub(crate) fn tensor(&self, operand: Operand) -> Option<&Arc<Tensor>> {
         match operand {
             Operand::Value(_) => None,
@@ -99,7 +99,7 @@ impl Builder {
         }
     }
 
-    /// The value in the graph; a known tensor is put there when it is first asked for.
+    /// The value in the graph; a constant is added at its first use.
     pub(crate) fn value(&mut self, operand: Operand) -> ValueId {
         let id = match operand {
             Operand::Value(id) => return id,
@@ -112,13 +112,13 @@ impl Builder {
         })
     }
 
-    /// Applies an op with one output: evaluates it where that is possible and sensible, else adds a node.
+    /// Applies an op with one output: evaluates it if `fold` allows, else adds a node.
     pub(crate) fn apply(&mut self, op: Op, inputs: &[Operand], scope: &Scope, fold: Fold) -> Result<Operand, Refusal> {
         let types: SmallVec<[TensorType; 4]> = inputs.iter().map(|&input| self.ty(input)).collect();
         let types: SmallVec<[&TensorType; 4]> = types.iter().collect();
         let output = op.infer(&types)?.swap_remove(0);
         if is_too_large(&output.shape) {
-            return Err(Refusal(format!("the result {} has more than 2^40 elements", output.shape)));
+            return Err(Refusal(format!("the result must have at most 2^40 elements, got shape {}", output.shape)));
         }
         if let Some(folded) = self.fold(&op, &types, &output, inputs, scope, fold)? {
             return Ok(folded);
@@ -126,7 +126,7 @@ impl Builder {
         Ok(self.add(op, inputs, scope.clone())?.swap_remove(0))
     }
 
-    /// Adds a node, however many outputs it has and whatever is constant.
+    /// Adds a node without folding.
     pub(crate) fn add(&mut self, op: Op, inputs: &[Operand], scope: Scope) -> NodeResult {
         let inputs: SmallVec<[ValueId; 4]> = inputs.iter().map(|&input| self.value(input)).collect();
         Ok(self.graph.add(op, &inputs, scope)?.into_iter().map(Operand::Value).collect())
@@ -148,7 +148,7 @@ impl Builder {
         let moves = matches!(op, Op::Cast(_)) || op.axes(types, output).work == Work::Movement;
         let small =
             elements <= 4096 || (!output.dtype.is_float() && elements <= 1 << 24) || (moves && elements <= operands);
-        // A small result may still be the sum of very much.
+        // A small result may still need much arithmetic.
         let cheap = elements <= 1 << 24 && operands <= 1 << 28 && op.flops(types, &[output]) <= 1 << 26;
         if fold == Fold::Small && !(small && (moves || cheap)) {
             return Ok(None);
@@ -170,7 +170,7 @@ impl Builder {
     }
 }
 
-/// A matrix transposed block by block; the definition would take seconds for the largest layers.
+/// Transposes a matrix block by block; the op's definition takes seconds for the largest layers.
 fn transpose_matrix(x: &Tensor) -> Tensor {
     fn run<T: Element>(items: &[T], rows: usize, columns: usize) -> Tensor {
         const BLOCK: usize = 32;

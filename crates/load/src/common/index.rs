@@ -1,4 +1,4 @@
-//! Elements by index, composed of comparisons, choices and [`Gather`].
+//! Indexing, composed of comparisons, [`Select`](ir::ops::Select) and [`Gather`].
 
 use ir::Refusal;
 use ir::ops::{Gather, ReduceKind};
@@ -17,7 +17,7 @@ impl<N> ImportedNode<'_, N> {
         Ok(self.constant(Tensor::from_fn(shape, |at| at as i64)))
     }
 
-    /// Indices as `i64` in `0..extent`; those outside are moved to the ends.
+    /// Indices as `i64`, clamped to `0..extent`.
     pub(crate) fn clipped(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
         let index = self.cast(index, DType::I64)?;
         let (zero, last) = (self.number(0.0, DType::I64), self.number(extent.saturating_sub(1) as f64, DType::I64));
@@ -25,7 +25,7 @@ impl<N> ImportedNode<'_, N> {
         self.binary(Binary::Min, index, last)
     }
 
-    /// Indices as `i64`, negative ones counted from the end.
+    /// Indices as `i64`; negative ones count from the end.
     pub(crate) fn counted(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
         let index = self.cast(index, DType::I64)?;
         let (zero, extent) = (self.number(0.0, DType::I64), self.number(extent as f64, DType::I64));
@@ -34,31 +34,34 @@ impl<N> ImportedNode<'_, N> {
         self.select(is_negative, from_the_end, index)
     }
 
-    /// The element of each line along `axis` that `index` names, clipped; `index` has as many elements as there are lines.
-    /// The axis stays, with an extent of 1.
+    /// One element of each line along `axis`, at the clamped `index`, which has an element per line. The axis stays, with
+    /// extent 1.
     pub(crate) fn picked(&mut self, x: Operand, index: Operand, axis: usize) -> Result<Operand, Refusal> {
         let shape = self.shape(x);
         let mut line = shape.clone();
         line[axis] = 1;
         if self.shape(index).elements() != line.elements() {
-            refuse!("indices of shape {} do not choose from {shape} along axis {axis}", self.shape(index));
+            refuse!(
+                "indices must have an element for each line of {shape} along axis {axis}, got shape {}",
+                self.shape(index)
+            );
         }
         let index = self.clipped(index, shape[axis])?;
         let index = self.reshape(index, line)?;
         let positions = self.positions(shape[axis], axis, shape.rank())?;
         let hot = self.compare(Compare::Equal, positions, index)?;
         let zero = self.number(0.0, self.dtype(x));
-        // Chosen rather than multiplied: what is not chosen may be infinite.
+        // Select instead of a product: elements that are not selected may be infinite.
         let chosen = self.select(hot, x, zero)?;
         self.reduce(ReduceKind::Sum, chosen, smallvec![axis], true)
     }
 
-    /// The rows of a table `[rows, ..]` at flat indices of any shape, which comes first in the result.
+    /// The rows of a table `[rows, ..]` at indices of any shape: `[..indices, ..]`.
     pub(crate) fn rows(&mut self, table: Operand, index: Operand) -> Result<Operand, Refusal> {
         self.apply(Gather { axis: 0 }, &[table, index])
     }
 
-    /// `sum of index_k * stride_k`: where elements of `extents` are in a flat tensor. The indices broadcast.
+    /// Flat positions in a tensor of `extents`: `sum of index_k * stride_k`. The indices broadcast.
     pub(crate) fn flat_index(&mut self, indices: &[Operand], extents: &[usize]) -> Result<Operand, Refusal> {
         let mut sum = None;
         for (&index, stride) in indices.iter().zip(strides(extents)) {
@@ -72,12 +75,14 @@ impl<N> ImportedNode<'_, N> {
         Ok(sum.unwrap_or_else(|| self.number(0.0, DType::I64)))
     }
 
-    /// `x[.., index[i], ..]` for each place `i` of `index`, which has the rank of `x` and is used along `axis` only.
+    /// `x[.., index[i], ..]` for each position `i` of `index`, which has the rank of `x` and indexes `axis` only.
     pub(crate) fn elements_along(&mut self, x: Operand, index: Operand, axis: usize) -> Result<Operand, Refusal> {
         let (shape, places) = (self.shape(x), self.shape(index));
         let fits = |at: usize| at == axis || places[at] <= shape[at];
         if shape.rank() != places.rank() || !(0..shape.rank()).all(fits) {
-            refuse!("indices of shape {places} do not fit {shape} along axis {axis}");
+            refuse!(
+                "indices must have the rank of {shape} and its extents or less outside axis {axis}, got shape {places}"
+            );
         }
         let index = self.counted(index, shape[axis])?;
         let mut indices = Vec::new();

@@ -1,4 +1,4 @@
-//! What all readers of graphs share: the graph under construction, ops applied to it, and numbers read with care.
+//! Shared by the readers of all formats: the graph under construction, ops applied to it, and checks of numbers.
 
 mod builder;
 mod index;
@@ -27,13 +27,13 @@ pub(crate) use refuse;
 /// The outputs of one imported node, in the order of its operator's definition.
 pub(crate) type NodeResult<T = Operand> = Result<Vec<T>, Refusal>;
 
-/// Extents, paddings and strides beyond this are damage.
+/// Largest extent, padding or stride that is accepted.
 const INT_MAX: i64 = 1 << 40;
 
-/// No tensor has more elements than this: a file that asks for more is damaged.
+/// Most elements of a tensor.
 const ELEMENTS_MAX: usize = 1 << 40;
 
-/// Whether a shape is beyond all sense, even where an extent of 0 leaves no elements: strides must not overflow either.
+/// Whether a shape has too many elements. An extent of 0 counts as 1, so that strides do not overflow either.
 pub(crate) fn is_too_large(shape: &Shape) -> bool {
     ELEMENTS_MAX < shape.iter().fold(1, |product: usize, &extent| product.saturating_mul(extent.max(1)))
 }
@@ -43,7 +43,7 @@ pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
     let counted = if axis < 0 { axis.saturating_add(rank as i64) } else { axis };
     match usize::try_from(counted) {
         Ok(counted) if counted < rank => Ok(counted),
-        _ => refuse!("axis {axis} does not exist in a tensor of rank {rank}"),
+        _ => refuse!("axis must be within rank {rank}, got {axis}"),
     }
 }
 
@@ -52,16 +52,16 @@ pub(crate) fn axes(list: &[i64], rank: usize) -> Result<SmallVec<[usize; 4]>, Re
     let mut sorted: SmallVec<[usize; 4]> = list.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?;
     sorted.sort_unstable();
     if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-        refuse!("axes {list:?} name an axis twice");
+        refuse!("axes must be distinct, got {list:?}");
     }
     Ok(sorted)
 }
 
-/// Counts that are at least 0 and not absurd.
-pub(crate) fn counts(list: &[i64], what: &str) -> Result<SmallVec<[usize; 4]>, Refusal> {
+/// Numbers of attribute or operand `name` as counts, which must be `0..=2^40`.
+pub(crate) fn counts(list: &[i64], name: &str) -> Result<SmallVec<[usize; 4]>, Refusal> {
     let count = |&item: &i64| match (0..=INT_MAX).contains(&item) {
         true => Ok(item as usize),
-        false => Err(Refusal(format!("`{what}` has the number {item}"))),
+        false => Err(Refusal(format!("numbers of `{name}` must be in 0..=2^40, got {item}"))),
     };
     list.iter().map(count).collect()
 }

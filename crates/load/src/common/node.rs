@@ -1,5 +1,5 @@
-//! [`ImportedNode`]: one node being translated. What it asks of its file is the format's; here are the ops it applies, and the few
-//! compositions that many operators need.
+//! [`ImportedNode`]: one node being translated. The formats add access to its operands and attributes; here are the ops that
+//! it applies, and compositions that several operators need.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use types::{DType, Scope, Shape, Tensor};
 
 use super::{Builder, Fold, NodeResult, Operand, refuse};
 
-/// One node being translated, in the form that a format has for it.
+/// One node being translated, with the format's view `N` of it.
 pub(crate) struct ImportedNode<'t, N> {
     builder: &'t mut Builder,
     /// The node in its file.
     pub(crate) source: N,
     scope: Scope,
-    /// Nodes that were added so far.
+    /// Number of nodes added so far.
     added: usize,
 }
 
@@ -36,7 +36,7 @@ impl<N> ImportedNode<'_, N> {
         self.builder.ty(operand).dtype
     }
 
-    /// The elements, where they are known.
+    /// The elements; `None` if the operand is not constant.
     pub(crate) fn constant_value(&self, operand: Operand) -> Option<Arc<Tensor>> {
         self.builder.tensor(operand).cloned()
     }
@@ -48,7 +48,7 @@ impl<N> ImportedNode<'_, N> {
         self.apply_fold(op.into(), inputs, Fold::Small)
     }
 
-    /// Applies an op that gives a weight another form: known operands are always computed with.
+    /// Applies an op that changes the layout of a weight: always folded if the operands are constants.
     pub(crate) fn apply_folded(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> Result<Operand, Refusal> {
         self.apply_fold(op.into(), inputs, Fold::Always)
     }
@@ -61,7 +61,7 @@ impl<N> ImportedNode<'_, N> {
         Ok(applied)
     }
 
-    /// Applies an op with several outputs, which is always added.
+    /// Adds a node for an op with several outputs, without folding.
     pub(crate) fn apply_all(&mut self, op: impl Into<Op>, inputs: &[Operand]) -> NodeResult {
         let op = op.into();
         let scope = self.next_scope(&op);
@@ -69,7 +69,7 @@ impl<N> ImportedNode<'_, N> {
         self.builder.add(op, inputs, scope)
     }
 
-    /// The node's own scope for the first op that is added, one below it for the others.
+    /// The node's own scope for the first op, a scope below it for the others.
     fn next_scope(&self, op: &Op) -> Scope {
         match self.added {
             0 => self.scope.clone(),
@@ -77,23 +77,23 @@ impl<N> ImportedNode<'_, N> {
         }
     }
 
-    /// A tensor made here, which is no parameter.
+    /// A constant that is not a parameter.
     pub(crate) fn constant(&mut self, tensor: Tensor) -> Operand {
         self.builder.add_constant(self.scope.as_str(), tensor, false)
     }
 
-    /// A tensor from the file, which is a parameter if it is floating-point and more than a number.
+    /// A tensor from the file: a parameter if it is floating-point and not a scalar.
     pub(crate) fn constant_of_file(&mut self, tensor: Tensor) -> Operand {
         let is_learned = tensor.dtype().is_float() && tensor.elements() > 1;
         self.builder.add_constant(self.scope.as_str(), tensor, is_learned)
     }
 
-    /// Refuses a constant that would be too large to be made while loading.
+    /// Reserves memory for a constant computed while loading.
     pub(crate) fn reserve(&mut self, dtype: DType, shape: &Shape) -> Result<(), Refusal> {
         self.builder.reserve(dtype, shape.elements())
     }
 
-    /// A number of a dtype.
+    /// A scalar constant.
     pub(crate) fn number(&mut self, number: f64, dtype: DType) -> Operand {
         self.constant(Tensor::scalar(number).cast(dtype))
     }
@@ -143,7 +143,7 @@ impl<N> ImportedNode<'_, N> {
         self.apply(ops::Reduce { kind, axes, keep }, &[x])
     }
 
-    /// `x` with extents of 1 behind its own, so that its last axis is axis `at` of `rank`.
+    /// `x` with extents of 1 appended, so that its last axis becomes axis `at` of `rank`.
     pub(crate) fn aligned(&mut self, x: Operand, at: usize, rank: usize) -> Result<Operand, Refusal> {
         let mut shape = self.shape(x);
         for _ in at + 1..rank {
@@ -152,9 +152,7 @@ impl<N> ImportedNode<'_, N> {
         self.reshape(x, shape)
     }
 
-    /// Operands in `f32` where their dtype is one that it holds exactly, with the dtype that the result shall have.
-    ///
-    /// Several ops compute in `f32` only; narrower floats are widened for them and the result is narrowed again.
+    /// Casts narrower floats to `f32` for ops that compute in `f32` only. Also returns the dtype to cast the result to.
     pub(crate) fn widen(&mut self, inputs: &[Operand]) -> Result<(SmallVec<[Operand; 4]>, DType), Refusal> {
         let dtype = self.dtype(inputs[0]);
         let widened = inputs
@@ -180,7 +178,7 @@ impl<N> ImportedNode<'_, N> {
 
 /// Products of matrices.
 impl<N> ImportedNode<'_, N> {
-    /// A product of batches of matrices. In `f64`, which the op does not compute in, each result is a sum of products.
+    /// A batched matrix product. In `f64`, which [`MatMul`](ops::MatMul) does not support, a sum of elementwise products.
     pub(crate) fn mat_mul(&mut self, a: Operand, b: Operand) -> Result<Operand, Refusal> {
         const PRODUCTS_MAX: usize = 1 << 28;
         let (mut a_shape, mut b_shape) = (self.shape(a), self.shape(b));
@@ -189,7 +187,7 @@ impl<N> ImportedNode<'_, N> {
         }
         let products = a_shape.elements().saturating_mul(b_shape[b_shape.rank() - 1]);
         if PRODUCTS_MAX < products {
-            refuse!("a product of {a_shape} and {b_shape} in f64 is too large; convert the model to f32");
+            refuse!("the f64 product of {a_shape} and {b_shape} is too large; convert the model to f32");
         }
         a_shape.push(1);
         b_shape.insert(b_shape.rank() - 2, 1);
@@ -200,7 +198,7 @@ impl<N> ImportedNode<'_, N> {
     }
 }
 
-/// What [`ImportedNode::standardize`] finds on its way.
+/// The result of [`ImportedNode::standardize`], with its statistics.
 pub(crate) struct Standard {
     pub(crate) y: Operand,
     pub(crate) mean: Operand,
@@ -208,7 +206,7 @@ pub(crate) struct Standard {
     pub(crate) inverse: Operand,
 }
 
-/// Normalisation.
+/// Normalization.
 impl<N> ImportedNode<'_, N> {
     /// `(x - mean) / sqrt(variance + epsilon)` over axes.
     pub(crate) fn standardize(
@@ -230,7 +228,7 @@ impl<N> ImportedNode<'_, N> {
         Ok(Standard { y, mean, variance, inverse })
     }
 
-    /// `y * scale + shift`, both given for axis `at`.
+    /// `y * scale + shift`, with both vectors along axis `at`.
     pub(crate) fn scale_shift(
         &mut self,
         y: Operand,

@@ -1,4 +1,4 @@
-//! Recurrent networks: the input's part of all gates is one matrix product over all steps, the rest is one op.
+//! Recurrent networks: one matrix product for the inputs of all gates and steps, then one op for the recurrence.
 
 use ir::{Refusal, ops};
 use types::pointwise::Binary;
@@ -13,17 +13,17 @@ pub(crate) struct Network {
     pub(crate) direction: Direction,
     /// `[seq, batch, in]`
     pub(crate) x: Operand,
-    /// `[d, g u, in]`, of the input.
+    /// `[d, g u, in]`, weights of the input.
     pub(crate) w: Operand,
-    /// `[d, g u, u]`, of the state.
+    /// `[d, g u, u]`, weights of the state.
     pub(crate) r: Operand,
-    /// `[d, g u]` each, of the input's product and of the state's.
+    /// `[d, g u]` each, biases of the input product and of the state product.
     pub(crate) biases: Option<[Operand; 2]>,
-    /// `[d, batch, u]`; zeros where there is none.
+    /// The initial state `[d, batch, u]`; zeros if absent.
     pub(crate) h: Option<Operand>,
-    /// The same of an LSTM's memory.
+    /// The initial memory of an LSTM, likewise.
     pub(crate) c: Option<Operand>,
-    /// `[d, 3 u]`, where the cell has them.
+    /// `[d, 3 u]`, if the cell has them.
     pub(crate) peepholes: Option<Operand>,
 }
 
@@ -33,7 +33,7 @@ struct Sizes {
     inputs: usize,
     units: usize,
     directions: usize,
-    /// Of the weights of one direction.
+    /// Rows of the weights of one direction.
     rows: usize,
 }
 
@@ -41,14 +41,14 @@ impl Network {
     fn sizes<N>(&self, node: &ImportedNode<N>) -> Result<Sizes, Refusal> {
         let [x, w, r] = [self.x, self.w, self.r].map(|operand| node.shape(operand));
         let ([seq, batch, inputs], [_, _, units]) = (&x[..], &r[..]) else {
-            refuse!("{x} and {r} do not both have three dimensions");
+            refuse!("input and recurrent weights must have rank 3, got {x} and {r}");
         };
         let (directions, rows) = (self.direction.count(), self.cell.gates().saturating_mul(*units));
         for (got, want) in
             [(w, Shape::from([directions, rows, *inputs])), (r.clone(), Shape::from([directions, rows, *units]))]
         {
             if got != want {
-                refuse!("weights of shape {got} are not {want}");
+                refuse!("weights must have shape {want}, got {got}");
             }
         }
         Ok(Sizes { seq: *seq, batch: *batch, inputs: *inputs, units: *units, directions, rows })
@@ -56,7 +56,7 @@ impl Network {
 }
 
 impl<N> ImportedNode<'_, N> {
-    /// The states after all steps `[seq, d, batch, u]`, the last ones `[d, batch, u]`, and an LSTM's last memory.
+    /// The states of all steps `[seq, d, batch, u]`, the last states `[d, batch, u]`, and the last memory of an LSTM.
     pub(crate) fn recurrent(&mut self, network: Network) -> NodeResult {
         let sizes = network.sizes(self)?;
         let (bias, own) = self.joined_biases(&network, &sizes)?;
@@ -70,8 +70,8 @@ impl<N> ImportedNode<'_, N> {
         self.apply_all(ops::Recurrent { cell: network.cell, direction: network.direction }, &operands)
     }
 
-    /// What is added to the input product, `[d g u]`, and the bias that a GRU's candidate adds later, `[d, u]`. Nearly
-    /// always both biases are added to the product anyway.
+    /// The bias of the input product `[d g u]`, and the bias of a GRU candidate that is applied after its product, `[d, u]`.
+    /// Both biases are added to the input product unless the GRU resets after the product.
     fn joined_biases(
         &mut self,
         network: &Network,
@@ -85,7 +85,7 @@ impl<N> ImportedNode<'_, N> {
         };
         let shape = Shape::from([directions, rows]);
         if [input, recurrent].iter().any(|&bias| self.shape(bias) != shape) {
-            refuse!("biases of shapes {} and {} are not {shape}", self.shape(input), self.shape(recurrent));
+            refuse!("biases must have shape {shape}, got {} and {}", self.shape(input), self.shape(recurrent));
         }
         let mut own = None;
         if apart {

@@ -1,4 +1,4 @@
-//! Parts of tensors, and tensors in other shapes, as operators of several formats have them.
+//! Slices, tiles and blocks, for operators of several formats.
 
 use ir::Refusal;
 use ir::ops::Slice;
@@ -6,7 +6,7 @@ use types::Shape;
 
 use super::{ImportedNode, Operand, refuse};
 
-/// Bounds outside an axis are moved to its ends; negative ones count from the end, and those left out are the ends.
+/// A range with a step along an axis. Bounds are clamped; negative ones count from the end; absent ones are the ends.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) begin: Option<i64>,
@@ -15,13 +15,13 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Narrows a slice to this along an axis of `extent` elements.
+    /// Narrows a slice to this range along an axis of `extent` elements.
     pub(crate) fn narrow(self, slice: &mut Slice, axis: usize, extent: usize) -> Result<(), Refusal> {
         let Span { begin, end, step } = self;
         let extent = extent as i64;
         let counted = |at: i64| if at < 0 { at.saturating_add(extent) } else { at };
         let (start, span) = match step {
-            0 => refuse!("a step of 0 goes nowhere"),
+            0 => refuse!("step must not be 0"),
             1.. => {
                 let start = begin.map_or(0, counted).clamp(0, extent);
                 (start, end.map_or(extent, counted).clamp(0, extent) - start)
@@ -41,7 +41,7 @@ impl Span {
 }
 
 impl<N> ImportedNode<'_, N> {
-    /// `x` with its elements along an axis from the last to the first.
+    /// `x` with an axis reversed.
     pub(crate) fn reversed(&mut self, x: Operand, axis: usize) -> Result<Operand, Refusal> {
         let shape = self.shape(x);
         let mut slice = Slice::whole(&shape);
@@ -49,7 +49,7 @@ impl<N> ImportedNode<'_, N> {
         self.apply(slice, &[x])
     }
 
-    /// A whole tensor repeated along each axis: each gets one of extent 1 in front, which is then expanded.
+    /// A tensor repeated along each axis: an axis of extent 1 is inserted before it and expanded.
     pub(crate) fn tiled(&mut self, x: Operand, repeats: &[usize]) -> Result<Operand, Refusal> {
         let shape = self.shape(x);
         let (mut split, mut repeated, mut out) = (Shape::scalar(), Shape::scalar(), Shape::scalar());
@@ -72,16 +72,16 @@ impl<N> ImportedNode<'_, N> {
         let shape = self.shape(x);
         match <[usize; 4]>::try_from(&shape[..]) {
             Ok(extents) => Ok(extents),
-            Err(_) => refuse!("input {shape} does not have four dimensions"),
+            Err(_) => refuse!("input must have rank 4, got {shape}"),
         }
     }
 
-    /// Channels that become blocks of `block` by `block` cells; `depth_first` where the new channels come first among them.
+    /// Moves channels to blocks of `block` by `block` cells. The new channels vary slowest if `depth_first`.
     pub(crate) fn depth_to_space(&mut self, x: Operand, block: usize, depth_first: bool) -> Result<Operand, Refusal> {
         let [n, c, h, w] = self.image(x)?;
         let cells = block.saturating_mul(block);
         if !c.is_multiple_of(cells) {
-            refuse!("{c} channels do not make blocks of {block} by {block}");
+            refuse!("channels must be a multiple of {block} x {block}, got {c}");
         }
         let depth = c / cells;
         let (split, order) = match depth_first {
@@ -93,11 +93,11 @@ impl<N> ImportedNode<'_, N> {
         self.reshape(x, Shape::from([n, depth, h * block, w * block]))
     }
 
-    /// The other way round, cells first.
+    /// The inverse of [`depth_to_space`](Self::depth_to_space), cells first.
     pub(crate) fn space_to_depth(&mut self, x: Operand, block: usize) -> Result<Operand, Refusal> {
         let [n, c, h, w] = self.image(x)?;
         if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
-            refuse!("an image of {h} by {w} does not fall into blocks of {block} by {block}");
+            refuse!("height and width must be multiples of {block}, got {h} x {w}");
         }
         let x = self.reshape(x, Shape::from([n, c, h / block, block, w / block, block]))?;
         let x = self.transpose(x, &[0, 3, 5, 1, 2, 4])?;

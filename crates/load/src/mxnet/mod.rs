@@ -1,12 +1,11 @@
-//! MXNet's symbols to graphs: `NET-symbol.json` of versions 0.8 to 1.9, with the arrays of `NET-0000.params`.
+//! MXNet symbols to graphs: `NET-symbol.json` of versions 0.8 to 1.9, with the arrays of `NET-0000.params`.
 //!
-//! [`load`] reads the file (`symbol`), brings what old versions wrote into today's form, and translates node by node
-//! (`translate`) through one flat table of operators (`ops`), for inference: dropout, losses and labels leave no trace.
+//! [`load`] reads the file (`symbol`), upgrades old versions, and translates node by node (`translate`) through one table of
+//! operators (`ops`). Graphs are for inference: dropout, losses and labels are removed.
 //!
-//! A variable is a parameter where an array has its name, else an input, whose shape the caller states unless the file has
-//! it. Variables that nothing reads in inference, such as labels, are no inputs. `node_row_ptr` is not read: what it counts
-//! depends on how MXNet was built. A 0 in the shape of a constant made by the graph means that MXNet infers it; it becomes
-//! an extent of 1, which broadcasts.
+//! A variable is a parameter if an array has its name, else an input, whose shape is in the file or chosen by the caller.
+//! Variables that inference does not read, such as labels, are not inputs. `node_row_ptr` is ignored, since its unit depends
+//! on the build of MXNet. MXNet infers extents of 0 in shapes of constants; here they become 1, which broadcasts.
 
 mod node;
 mod ops;

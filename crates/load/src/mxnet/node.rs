@@ -1,7 +1,6 @@
-//! [`ImportedNode`]: one node of a symbol being translated, as the functions under `ops/` see it.
+//! [`ImportedNode`] of MXNet: operands and attributes of one node, for the functions in `ops/`.
 //!
-//! Attributes are texts: `True` or `1`, `(3, 3)` or `[3,3]`, `None`. An operator that is told what it does not know is
-//! refused.
+//! Attributes are texts: `True` or `1`, `(3, 3)` or `[3,3]`, `None`. Attributes that an operator does not read are refused.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,7 +19,7 @@ pub(super) type ImportedNode<'t, 'a> = common::ImportedNode<'t, NodeSource<'a>>;
 pub(super) struct NodeSource<'a> {
     node: &'a Node,
     operands: Vec<Operand>,
-    /// How many of its outputs something reads.
+    /// Number of outputs up to the last one that is read.
     outputs: usize,
     /// Attributes that were read.
     read: RefCell<BTreeSet<&'a str>>,
@@ -34,27 +33,27 @@ impl<'a> NodeSource<'a> {
 
 /// Operands.
 impl ImportedNode<'_, '_> {
-    /// An operand that the operator cannot do without.
+    /// A required operand.
     pub(super) fn input(&self, ix: usize) -> Result<Operand, Refusal> {
         self.source.operands.get(ix).copied().ok_or_else(|| Refusal(format!("input {ix} is missing")))
     }
 
     pub(super) fn inputs<const N: usize>(&self) -> Result<[Operand; N], Refusal> {
         let list: Vec<Operand> = (0..N).map(|ix| self.input(ix)).collect::<Result<_, _>>()?;
-        Ok(list.try_into().expect("as many as were asked for"))
+        Ok(list.try_into().expect("`N` operands were read"))
     }
 
-    /// All operands, of which there is at least one.
+    /// All operands, at least one.
     pub(super) fn all_inputs(&self) -> NodeResult {
-        // What concatenates says how many there are; it is always all of them.
+        // `num_args` is the number of all operands.
         self.ignore(&["num_args"]);
         if self.source.operands.is_empty() {
-            refuse!("takes at least one input");
+            refuse!("at least one input is required");
         }
         Ok(self.source.operands.clone())
     }
 
-    /// How many outputs something reads: the last of them, and one.
+    /// Number of outputs up to the last one that is read.
     pub(super) fn n_outputs(&self) -> usize {
         self.source.outputs
     }
@@ -65,20 +64,20 @@ impl<'a> ImportedNode<'_, 'a> {
     fn attribute(&self, name: &str) -> Option<&'a str> {
         let (key, text) = self.source.node.attributes.get_key_value(name)?;
         self.source.read.borrow_mut().insert(key);
-        // `None` is what is not said.
+        // `None` means absent.
         Some(text.trim()).filter(|text| *text != "None")
     }
 
-    /// Attributes that change nothing here.
+    /// Marks attributes as read that have no effect here.
     pub(super) fn ignore(&self, names: &[&str]) {
         for name in names {
             self.attribute(name);
         }
     }
 
-    /// Refuses what nobody asked for: it would mean something.
+    /// Refuses attributes that were not read, since they may change the result.
     pub(super) fn refuse_unread_attributes(&self) -> Result<(), Refusal> {
-        // What is told to an executor.
+        // Settings of MXNet's executor.
         self.ignore(&["cudnn_off", "cudnn_tune", "workspace", "ctx", "__profiler_scope__"]);
         let read = self.source.read.borrow();
         match self.source.node.attributes.iter().find(|(key, _)| !read.contains(key.as_str())) {
@@ -101,7 +100,7 @@ impl<'a> ImportedNode<'_, 'a> {
             None => Ok(default),
             Some("True" | "true" | "1") => Ok(true),
             Some("False" | "false" | "0") => Ok(false),
-            Some(other) => refuse!("attribute `{name}` is `{other}`, neither `True` nor `False`"),
+            Some(other) => refuse!("attribute `{name}` must be `True` or `False`, got `{other}`"),
         }
     }
 
@@ -113,7 +112,7 @@ impl<'a> ImportedNode<'_, 'a> {
         let Some(text) = self.attribute(name) else { return Ok(None) };
         match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => refuse!("attribute `{name}` is `{text}`, not a number"),
+            Err(_) => refuse!("attribute `{name}` must be a number, got `{text}`"),
         }
     }
 
@@ -129,16 +128,16 @@ impl<'a> ImportedNode<'_, 'a> {
         Ok(self.int(name)?.unwrap_or(default))
     }
 
-    /// A number that is at least 1.
+    /// A required number >= 1.
     pub(super) fn count(&self, name: &str) -> Result<usize, Refusal> {
         match self.int(name)? {
             None => refuse!("attribute `{name}` is missing"),
             Some(number @ 1..) => Ok(counts(&[number], name)?[0]),
-            Some(number) => refuse!("attribute `{name}` is {number}"),
+            Some(number) => refuse!("attribute `{name}` must be >= 1, got {number}"),
         }
     }
 
-    /// `(1, 2)`, `[1,2]`, or a number alone; entries may be `None`.
+    /// `(1, 2)`, `[1,2]`, or one number; entries may be `None`.
     pub(super) fn open_ints(&self, name: &str) -> Result<Option<Vec<Option<i64>>>, Refusal> {
         let Some(text) = self.attribute(name) else { return Ok(None) };
         let inner = text.trim_matches(|c| matches!(c, '(' | ')' | '[' | ']'));
@@ -153,7 +152,7 @@ impl<'a> ImportedNode<'_, 'a> {
         let Some(list) = self.open_ints(name)? else { return Ok(None) };
         match list.into_iter().collect() {
             Some(list) => Ok(Some(list)),
-            None => refuse!("attribute `{name}` has an entry that is `None`"),
+            None => refuse!("attribute `{name}` must not contain `None`"),
         }
     }
 
@@ -161,7 +160,7 @@ impl<'a> ImportedNode<'_, 'a> {
         axis(self.int_or(name, default)?, rank)
     }
 
-    /// A number for each of some dimensions.
+    /// A number per spatial dimension.
     pub(super) fn extents_or(
         &self,
         name: &str,
@@ -174,12 +173,12 @@ impl<'a> ImportedNode<'_, 'a> {
         }
         let list = counts(&list, name)?;
         if list.len() != spatial {
-            refuse!("attribute `{name}` is {list:?}; it has a number for each of {spatial} dimensions");
+            refuse!("attribute `{name}` must have {spatial} numbers, got {list:?}");
         }
         Ok(list[..].into())
     }
 
-    /// A dtype by its name in Python.
+    /// A dtype by its NumPy name.
     pub(super) fn dtype_attribute(&self, name: &str) -> Result<Option<DType>, Refusal> {
         let Some(text) = self.attribute(name) else { return Ok(None) };
         match dtype(text) {
@@ -189,18 +188,18 @@ impl<'a> ImportedNode<'_, 'a> {
     }
 }
 
-/// Old files have `1L`.
+/// An integer; old files have `1L`.
 fn int(name: &str, text: &str) -> Result<i64, Refusal> {
     let digits = text.strip_suffix('L').unwrap_or(text);
-    // Some writers give whole numbers as `1.0`.
+    // Some exporters write integers as `1.0`.
     let whole = || digits.parse::<f64>().ok().filter(|number| number.fract() == 0.0 && number.abs() < 9e15);
     match digits.parse().ok().or_else(|| whole().map(|number| number as i64)) {
         Some(number) => Ok(number),
-        None => refuse!("attribute `{name}` has `{text}`, which is no whole number"),
+        None => refuse!("attribute `{name}` must be an integer, got `{text}`"),
     }
 }
 
-/// An element type by its name in Python.
+/// An element type by its NumPy name.
 pub(super) fn dtype(name: &str) -> Option<DType> {
     Some(match name {
         "float32" => DType::F32,

@@ -1,4 +1,4 @@
-//! [`Symbol`]: the nodes of a `-symbol.json`, with what old versions of MXNet wrote brought into the form of 1.9.
+//! [`Symbol`]: the nodes of a `-symbol.json`, with files of old versions upgraded to 1.9.
 //!
 //! Source of the rules for old files: `src/nnvm/legacy_json_util.cc` of MXNet 1.9.1.
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::LoadError;
 
-/// A graph of nodes, each behind those it reads.
+/// A graph of nodes in topological order.
 #[derive(Debug)]
 pub(super) struct Symbol {
     pub(super) nodes: Vec<Node>,
@@ -22,12 +22,12 @@ pub(super) struct Node {
     /// `null` for a variable.
     pub(super) op: String,
     pub(super) name: String,
-    /// What the operator is told, as text. What is told to MXNet's engine or optimiser is left out.
+    /// Attributes of the operator, as text, without those of MXNet's engine and optimizers.
     pub(super) attributes: BTreeMap<String, String>,
     pub(super) inputs: Vec<Entry>,
-    /// The shape that a variable is known to have, 0 where an extent is open.
+    /// The shape of a variable, with 0 for dynamic extents.
     pub(super) shape: Option<String>,
-    /// The number of a variable's dtype.
+    /// The dtype of a variable, as a number.
     pub(super) dtype: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Node {
     }
 }
 
-/// The version since which argmin and argmax over the last axis are told from those over all: 0.9.5.
+/// The first version that distinguishes argmin and argmax over the last axis from those over all axes: 0.9.5.
 const VERSION_WITH_AXES: i64 = 905;
 
 impl Symbol {
@@ -56,7 +56,7 @@ impl Symbol {
         };
         let version = version(&file);
         let mut symbol = Symbol { nodes: Vec::new(), heads: Vec::new() };
-        // Where nodes of the file are now: old files lack some, which are put in front of their readers.
+        // New positions of the nodes: nodes that old files lack are inserted before their readers.
         let mut places = Vec::new();
         for (ix, node) in list("nodes")?.iter().enumerate() {
             let mut node = read_node(ix, node, &places)?;
@@ -91,7 +91,7 @@ fn read_node(ix: usize, node: &Value, places: &[usize]) -> Result<Node, LoadErro
         let entries = node.get(key).and_then(Value::as_object).into_iter().flatten();
         entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_string())))
     };
-    // Before 1.0 the operator's own were `param`, and `attr` were the user's.
+    // Before 1.0 `param` had the attributes of the operator and `attr` those of the user.
     let has_param = node.get("param").is_some();
     let own: BTreeMap<String, String> = texts("attrs").chain(texts("attr").filter(|_| !has_param)).collect();
     let user: BTreeMap<String, String> = texts("attr").filter(|_| has_param).collect();
@@ -105,7 +105,7 @@ fn read_node(ix: usize, node: &Value, places: &[usize]) -> Result<Node, LoadErro
     let inputs = node.get("inputs").and_then(Value::as_array).unwrap_or(&empty);
     let inputs: Option<Vec<Entry>> = inputs.iter().map(|entry| read_entry(entry, places)).collect();
     let inputs =
-        inputs.ok_or_else(|| malformed(format!("node `{name}` reads an entry that no node in front of it yields")))?;
+        inputs.ok_or_else(|| malformed(format!("node `{name}` reads an output that is not defined before it")))?;
     Ok(Node { op: op.to_string(), name: name.to_string(), attributes, inputs, shape, dtype })
 }
 
@@ -116,7 +116,7 @@ fn read_entry(entry: &Value, places: &[usize]) -> Option<Entry> {
     Some(Entry { node: *places.get(number(0)?)?, output: number(1)? })
 }
 
-/// Whether an attribute is told to others than the operator.
+/// Whether an attribute is not for the operator.
 fn is_hidden(key: &str) -> bool {
     const UNDERSCORED_LATER: [&str; 4] = ["ctx_group", "force_mirroring", "lr_mult", "wd_mult"];
     let is_mult = |key: &str| key.ends_with("_lr_mult") || key.ends_with("_wd_mult");
@@ -145,8 +145,8 @@ fn not_symbol(reason: String) -> LoadError {
     LoadError::NotSymbol { reason }
 }
 
-fn malformed(what: impl Into<String>) -> LoadError {
-    LoadError::Malformed { reason: what.into() }
+fn malformed(reason: impl Into<String>) -> LoadError {
+    LoadError::Malformed { reason: reason.into() }
 }
 
 #[cfg(test)]
@@ -180,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_symbol_says_so() {
+    fn invalid_symbols_are_refused() {
         for file in ["", "[]", "{\"nodes\": 3}", "{\"nodes\": []}", "{\"nodes\": [], \"heads\": []}"] {
             assert!(Symbol::read(file.as_bytes()).is_err(), "{file}");
         }
         let later = br#"{"nodes": [{"op": "relu", "name": "a", "inputs": [[0, 0, 0]]}], "heads": [[0, 0, 0]]}"#;
         let error = Symbol::read(later).unwrap_err().to_string();
-        assert!(error.contains("`a` reads an entry that no node in front of it yields"), "{error}");
+        assert!(error.contains("`a` reads an output that is not defined before it"), "{error}");
     }
 }

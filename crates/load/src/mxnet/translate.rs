@@ -1,4 +1,4 @@
-//! The walk over a symbol's nodes: entries become operands, and all that cannot be translated is told at once.
+//! Translates node by node: entries become operands, and all unsupported nodes are collected into one error.
 
 use std::collections::BTreeMap;
 
@@ -22,30 +22,30 @@ pub(super) fn translate(
         options,
         builder: Builder::new("model"),
         arrays,
-        yielded: Vec::new(),
+        outputs: Vec::new(),
         unsupported: Vec::new(),
         unknown: Vec::new(),
     };
     walk.refuse_shapes_of_arrays()?;
     for (node, reads) in symbol.nodes.iter().zip(reads(symbol)) {
-        let yielded = match (reads, node.is_variable()) {
-            (0, _) => Yielded::Unread,
+        let outputs = match (reads, node.is_variable()) {
+            (0, _) => NodeOutputs::Unread,
             (_, true) => walk.variable(node)?,
             (_, false) => walk.outputs(node, reads),
         };
-        walk.yielded.push(yielded);
+        walk.outputs.push(outputs);
     }
     walk.finish()
 }
 
-/// How many outputs of each node inference reads: up to the last of them, 0 where it reads none.
+/// Number of outputs of each node up to the last one that inference reads; 0 if it reads none.
 fn reads(symbol: &Symbol) -> Vec<usize> {
     let mut reads = vec![0; symbol.nodes.len()];
     let note = |reads: &mut Vec<usize>, entry: &Entry| {
         reads[entry.node] = reads[entry.node].max(entry.output.saturating_add(1));
     };
     symbol.heads.iter().for_each(|head| note(&mut reads, head));
-    // Nodes stand behind those they read.
+    // Nodes are in topological order.
     for (ix, node) in symbol.nodes.iter().enumerate().rev() {
         if reads[ix] != 0 {
             node.inputs.iter().take(ops::operands_read(&node.op)).for_each(|entry| note(&mut reads, entry));
@@ -54,12 +54,12 @@ fn reads(symbol: &Symbol) -> Vec<usize> {
     reads
 }
 
-/// What a node of the symbol yields.
-enum Yielded {
+/// The outputs of a node of the symbol.
+enum NodeOutputs {
     Operands(Vec<Operand>),
-    /// Nothing: it was refused, or reads what was.
+    /// The node is not supported, or reads a node that is not.
     Refused,
-    /// Nobody knows: inference does not read it.
+    /// The node is not translated, since inference does not read it.
     Unread,
 }
 
@@ -68,7 +68,7 @@ struct Walk<'a> {
     options: &'a Options,
     builder: Builder,
     arrays: BTreeMap<String, Tensor>,
-    yielded: Vec<Yielded>,
+    outputs: Vec<NodeOutputs>,
     unsupported: Vec<UnsupportedNode>,
     unknown: Vec<UnknownVariable>,
 }
@@ -81,8 +81,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A variable: its array, or an input whose shape is known.
-    fn variable(&mut self, node: &Node) -> Result<Yielded, LoadError> {
+    /// A variable: its array, or an input with a shape.
+    fn variable(&mut self, node: &Node) -> Result<NodeOutputs, LoadError> {
         let declared = declared(node)?;
         if let Some(tensor) = self.arrays.remove(&node.name) {
             if let Some((text, _)) = declared.filter(|(_, declared)| !agree(declared, tensor.shape())) {
@@ -90,7 +90,7 @@ impl Walk<'_> {
                 return Err(LoadError::ArrayShape { name, declared: text.to_string(), found });
             }
             let is_learned = tensor.dtype().is_float();
-            return Ok(Yielded::Operands(vec![self.builder.add_constant(&node.name, tensor, is_learned)]));
+            return Ok(NodeOutputs::Operands(vec![self.builder.add_constant(&node.name, tensor, is_learned)]));
         }
         let Some(shape) = self.shape(node)? else {
             let reads =
@@ -98,20 +98,23 @@ impl Walk<'_> {
             let reader = self.symbol.nodes.iter().find(reads).map_or("the outputs", |reader| &reader.name);
             let declared = declared.map(|(text, _)| text.to_string());
             self.unknown.push(UnknownVariable { name: node.name.clone(), declared, reader: reader.to_string() });
-            return Ok(Yielded::Refused);
+            return Ok(NodeOutputs::Refused);
         };
         let number =
             node.dtype.as_deref().map_or(Some(0), |number| number.parse().ok()).and_then(weights::params::dtype);
         let Some(dtype) = number else {
-            let reason =
-                format!("variable `{}` has the dtype {}", node.name, node.dtype.as_deref().unwrap_or_default());
+            let reason = format!(
+                "variable `{}`: dtype {} is not supported",
+                node.name,
+                node.dtype.as_deref().unwrap_or_default()
+            );
             return Err(LoadError::Malformed { reason });
         };
         let input = self.builder.graph.add_input(&node.name, dtype, shape);
-        Ok(Yielded::Operands(vec![Operand::Value(input)]))
+        Ok(NodeOutputs::Operands(vec![Operand::Value(input)]))
     }
 
-    /// The shape of an input: what the caller says, else what the file says with the batch in its place.
+    /// The shape of an input: chosen by the caller, or from the file with the batch filled in.
     fn shape(&self, node: &Node) -> Result<Option<Shape>, LoadError> {
         let filled = |extents: &[usize]| {
             let mut shape = Shape::from(extents);
@@ -134,56 +137,57 @@ impl Walk<'_> {
         }
     }
 
-    /// What an operator yields.
-    fn outputs(&mut self, node: &Node, reads: usize) -> Yielded {
+    /// The outputs of an operator.
+    fn outputs(&mut self, node: &Node, reads: usize) -> NodeOutputs {
         let Some(function) = ops::find(&node.op) else {
             let custom =
                 node.op == "Custom" || node.op.starts_with("_sg_") || node.op.starts_with("_contrib_quantized");
-            let reason = if custom { "it has no definition outside MXNet" } else { "the operator is not supported" };
+            let reason =
+                if custom { "the operator has no definition outside MXNet" } else { "the operator is not supported" };
             return self.refuse(node, reason.to_string());
         };
         let read = node.inputs.iter().take(ops::operands_read(&node.op));
-        let operand = |entry: &Entry| match &self.yielded[entry.node] {
-            Yielded::Operands(operands) => operands.get(entry.output).copied(),
-            Yielded::Refused | Yielded::Unread => None,
+        let operand = |entry: &Entry| match &self.outputs[entry.node] {
+            NodeOutputs::Operands(operands) => operands.get(entry.output).copied(),
+            NodeOutputs::Refused | NodeOutputs::Unread => None,
         };
-        // Why one of them is not there was told where it was refused.
-        let Some(operands) = read.map(operand).collect::<Option<Vec<Operand>>>() else { return Yielded::Refused };
-        let known = self.builder.graph.values().len();
+        // The node that was refused has reported the reason.
+        let Some(operands) = read.map(operand).collect::<Option<Vec<Operand>>>() else { return NodeOutputs::Refused };
+        let first_new = self.builder.graph.values().len();
         let mut call =
             ImportedNode::new(&mut self.builder, NodeSource::new(node, operands, reads), Scope::new(&node.name));
-        let yielded = function(&mut call).and_then(|yielded| {
+        let outputs = function(&mut call).and_then(|outputs| {
             call.refuse_unread_attributes()?;
-            match yielded.len() < reads {
-                true => Err(Refusal(format!("output {} is read, which it does not yield in inference", reads - 1))),
-                false => Ok(yielded),
+            match outputs.len() < reads {
+                true => Err(Refusal(format!("output {} is read, but does not exist in inference", reads - 1))),
+                false => Ok(outputs),
             }
         });
-        match yielded {
-            Ok(yielded) => {
-                self.rename(node, &yielded, known);
-                Yielded::Operands(yielded)
+        match outputs {
+            Ok(outputs) => {
+                self.rename(node, &outputs, first_new);
+                NodeOutputs::Operands(outputs)
             }
             Err(refusal) => self.refuse(node, refusal.0),
         }
     }
 
-    /// Gives what a node made its name; what only passed through keeps its own.
-    fn rename(&mut self, node: &Node, yielded: &[Operand], known: usize) {
+    /// Names the values that a node created after it; values that it passed through keep their names.
+    fn rename(&mut self, node: &Node, outputs: &[Operand], first_new: usize) {
         use types::EntityId;
-        for operand in yielded {
+        for operand in outputs {
             if let Operand::Value(id) = operand
-                && known <= id.index()
+                && first_new <= id.index()
             {
                 self.builder.graph.value_mut(*id).name = node.name.clone();
             }
         }
     }
 
-    fn refuse(&mut self, node: &Node, reason: String) -> Yielded {
+    fn refuse(&mut self, node: &Node, reason: String) -> NodeOutputs {
         let (node, operator) = (node.name.clone(), node.op.clone());
         self.unsupported.push(UnsupportedNode { node, operator, opset: None, reason });
-        Yielded::Refused
+        NodeOutputs::Refused
     }
 
     fn finish(mut self) -> Result<Graph, LoadError> {
@@ -197,22 +201,22 @@ impl Walk<'_> {
         let is_input =
             |name: &str| self.builder.graph.inputs().iter().any(|&id| self.builder.graph.value(id).name == name);
         if let Some(name) = self.options.shapes.keys().find(|name| !is_input(name)) {
-            let without_array = |(node, yielded): &(&Node, &Yielded)| {
-                let is_unread = matches!(yielded, Yielded::Unread) && !self.arrays.contains_key(&node.name);
+            let without_array = |(node, outputs): &(&Node, &NodeOutputs)| {
+                let is_unread = matches!(outputs, NodeOutputs::Unread) && !self.arrays.contains_key(&node.name);
                 node.is_variable() && (is_unread || is_input(&node.name))
             };
-            let variables = symbol.nodes.iter().zip(&self.yielded).filter(without_array);
+            let variables = symbol.nodes.iter().zip(&self.outputs).filter(without_array);
             let inputs = variables.map(|(node, _)| node.name.clone()).collect();
             return Err(LoadError::UnknownInput { name: name.clone(), inputs });
         }
         let mut named: Vec<(String, ir::ValueId)> = Vec::new();
         for head in &symbol.heads {
-            let Yielded::Operands(operands) = &self.yielded[head.node] else {
-                unreachable!("what is refused or not known is in one of the lists")
+            let NodeOutputs::Operands(operands) = &self.outputs[head.node] else {
+                unreachable!("refused nodes are in one of the lists")
             };
             let name = output_name(symbol, *head, operands.len());
             let Some(&operand) = operands.get(head.output) else {
-                let reason = format!("the symbol's output `{name}` does not exist: a variable has one only");
+                let reason = format!("output `{name}` of the symbol does not exist: a variable has one output");
                 return Err(LoadError::Malformed { reason });
             };
             let count = named.iter().filter(|(other, _)| *other == name).count();
@@ -234,18 +238,18 @@ fn output_name(symbol: &Symbol, head: Entry, outputs: usize) -> String {
     }
 }
 
-/// The shape that the file has for a variable, 0 where an extent is open.
+/// The shape of a variable in the file, with 0 for dynamic extents.
 fn declared(node: &Node) -> Result<Option<(&str, Vec<usize>)>, LoadError> {
     let Some(text) = &node.shape else { return Ok(None) };
     let inner = text.trim().trim_matches(|c| matches!(c, '(' | ')' | '[' | ']'));
     let extents =
         inner.split(',').map(|extent| extent.trim().trim_end_matches('L')).filter(|extent| !extent.is_empty());
-    // -1 is open as well.
+    // -1 is dynamic as well.
     let extents = extents.map(|extent| if extent == "-1" { Some(0) } else { extent.parse().ok() });
     match extents.collect::<Option<Vec<usize>>>() {
         Some(extents) if extents.is_empty() => Ok(None),
         Some(extents) => Ok(Some((text, extents))),
-        None => Err(LoadError::Malformed { reason: format!("variable `{}` has the shape `{text}`", node.name) }),
+        None => Err(LoadError::Malformed { reason: format!("variable `{}`: shape `{text}` is malformed", node.name) }),
     }
 }
 

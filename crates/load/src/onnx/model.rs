@@ -1,6 +1,6 @@
 //! ONNX's messages, borrowed from the file: only the fields that are needed. Field numbers are those of `onnx.proto3`.
 //!
-//! Subgraphs stay unread slices until somebody wants them, so that reading does not recurse.
+//! Subgraphs stay slices until their node is translated, so that reading does not recurse.
 
 use super::LoadError;
 use super::proto::{Field, Reader};
@@ -73,7 +73,7 @@ pub(super) enum Type<'a> {
     Tensor {
         /// `TensorProto.DataType`
         element: i64,
-        /// The extents, if any are told.
+        /// The extents; `None` if the rank is dynamic.
         dims: Option<Vec<Dim<'a>>>,
     },
     Other(&'static str),
@@ -100,9 +100,9 @@ pub(super) struct Tensor<'a> {
     pub(super) int64s: Vec<i64>,
     pub(super) doubles: Vec<f64>,
     pub(super) uint64s: Vec<i64>,
-    /// Whether the elements lie in another file.
+    /// Whether the elements are external data.
     pub(super) is_external: bool,
-    /// Keys and values that say where.
+    /// Keys and values that locate the external data.
     pub(super) external: Vec<(&'a str, &'a str)>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Model<'a> {
         let mut reader = Reader::new(bytes, "the model");
         let (mut ir_version, mut opsets, mut graph) = (None, Vec::new(), None);
         loop {
-            // Whatever does not begin like a model is not a damaged one.
+            // Bytes that do not begin like a model are another format, not a damaged model.
             let field = match reader.next() {
                 Err(_) if ir_version.is_none() && graph.is_none() => return Err(LoadError::NotOnnx),
                 field => field?,
@@ -125,7 +125,7 @@ impl<'a> Model<'a> {
             }
         }
         let ir_version = ir_version.ok_or(LoadError::NotOnnx)?;
-        let graph = graph.ok_or_else(|| reader.malformed("there is no graph"))?;
+        let graph = graph.ok_or_else(|| reader.malformed("`graph` is missing"))?;
         Ok(Model { ir_version, opsets, graph: Graph::read(graph)? })
     }
 }
@@ -269,7 +269,7 @@ impl<'a> Dim<'a> {
         let mut dim = Dim::Unknown;
         while let Some((number, field)) = reader.next()? {
             match number {
-                // Exporters write 0 and -1 for dimensions that they do not know.
+                // Exporters write 0 and -1 for dynamic dimensions.
                 1 => dim = Some(reader.int(field)?).filter(|&extent| 0 < extent).map_or(Dim::Unknown, Dim::Extent),
                 2 => dim = Dim::Named(reader.text(field)?),
                 _ => {}
@@ -287,7 +287,7 @@ impl<'a> Tensor<'a> {
             match number {
                 1 => reader.ints(field, &mut tensor.dims)?,
                 2 => tensor.element = reader.int(field)?,
-                3 => return Err(reader.malformed("tensors in segments are not supported")),
+                3 => return Err(reader.malformed("segmented tensors are not supported")),
                 4 => reader.floats(field, &mut tensor.floats)?,
                 5 => reader.ints(field, &mut tensor.int32s)?,
                 7 => reader.ints(field, &mut tensor.int64s)?,

@@ -1,4 +1,4 @@
-//! [`ImportedNode`]: one node of a model being translated, as the functions under `ops/` see it.
+//! [`ImportedNode`] of ONNX: operands and attributes of one node, for the functions in `ops/`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::common::{self, NodeResult, Operand, refuse};
 /// One node being translated.
 pub(super) type ImportedNode<'t, 'a> = common::ImportedNode<'t, NodeSource<'t, 'a>>;
 
-/// What a name stands for.
+/// The meaning of a name of the model.
 #[derive(Clone)]
 pub(super) enum Entry {
     Operand(Operand),
-    /// Tensors in a row, which may differ in shape: how many there are is known.
+    /// A list of tensors of any shapes, whose length is constant.
     Sequence(Vec<Operand>),
-    /// An optional that holds nothing; one that holds something is that.
+    /// An empty optional; one with an element is represented by the element.
     Nothing,
-    /// What a node that was refused would have yielded.
+    /// An output of a node that is not supported.
     Refused,
 }
 
 impl Entry {
-    /// What it is, for messages.
+    /// Its kind, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Entry::Operand(_) => "a tensor",
@@ -43,7 +43,7 @@ pub(super) struct NodeSource<'t, 'a> {
     /// The version of the operator set.
     opset: i64,
     entries: Vec<Option<Entry>>,
-    /// Which attributes were read, a bit each; those behind the 64th count as read.
+    /// A bit per attribute that was read; those from the 65th on count as read.
     read: Cell<u64>,
 }
 
@@ -60,16 +60,16 @@ impl ImportedNode<'_, '_> {
         self.source.opset
     }
 
-    /// An operand that the operator cannot do without.
+    /// A required operand.
     pub(super) fn input(&self, ix: usize) -> Result<Operand, Refusal> {
         match self.entry(ix) {
             None => refuse!("input {ix} is missing"),
             Some(Entry::Operand(operand)) => Ok(*operand),
-            Some(other) => refuse!("input {ix} is {}, not a tensor", other.kind()),
+            Some(other) => refuse!("input {ix} must be a tensor, got {}", other.kind()),
         }
     }
 
-    /// An operand that may be left out.
+    /// An optional operand.
     pub(super) fn optional(&self, ix: usize) -> Option<Operand> {
         match self.entry(ix) {
             Some(Entry::Operand(operand)) => Some(*operand),
@@ -77,7 +77,7 @@ impl ImportedNode<'_, '_> {
         }
     }
 
-    /// What the node gets, whatever it is.
+    /// An operand of any kind.
     pub(super) fn entry(&self, ix: usize) -> Option<&Entry> {
         self.source.entries.get(ix)?.as_ref()
     }
@@ -87,64 +87,66 @@ impl ImportedNode<'_, '_> {
         match self.entry(ix) {
             None => refuse!("input {ix} is missing"),
             Some(Entry::Sequence(list)) => Ok(list.clone()),
-            Some(other) => refuse!("input {ix} is {}, not a sequence", other.kind()),
+            Some(other) => refuse!("input {ix} must be a sequence, got {}", other.kind()),
         }
     }
 
-    /// Refuses whatever is not a tensor.
+    /// Checks that all operands are tensors.
     pub(super) fn only_tensors(&self) -> Result<(), Refusal> {
         let given = (0..self.source.entries.len()).filter(|&ix| self.entry(ix).is_some());
         given.map(|ix| self.input(ix)).try_for_each(|input| input.map(drop))
     }
 
-    /// All operands, of which there is at least one.
+    /// All operands, at least one.
     pub(super) fn all_inputs(&self) -> NodeResult {
         if self.source.entries.is_empty() {
-            refuse!("takes at least one input");
+            refuse!("at least one input is required");
         }
         (0..self.source.entries.len()).map(|ix| self.input(ix)).collect()
     }
 
-    /// How many outputs are named.
+    /// Number of named outputs.
     pub(super) fn n_outputs(&self) -> usize {
         self.source.node.outputs.len()
     }
 
-    /// Whether something may read output `ix`.
+    /// Whether output `ix` has a name, so that it can be read.
     pub(super) fn has_output(&self, ix: usize) -> bool {
         self.source.node.outputs.get(ix).is_some_and(|name| !name.is_empty())
     }
 
-    /// The elements of operand `ix`, which an op here needs as an attribute.
-    pub(super) fn constant_input(&self, ix: usize, what: &str) -> Result<Arc<Tensor>, Refusal> {
+    /// The elements of operand `ix`, called `name` in messages, which must be constant.
+    pub(super) fn constant_input(&self, ix: usize, name: &str) -> Result<Arc<Tensor>, Refusal> {
         self.constant_value(self.input(ix)?).ok_or_else(|| {
             Refusal(format!(
-                "`{what}` must be known when the model is loaded, but follows from an input; export the model with it fixed"
+                "`{name}` must be constant, but depends on a run-time input; export the model with it constant"
             ))
         })
     }
 
-    /// [`ImportedNode::known`], where the result has as many elements as the operand's elements say.
-    pub(super) fn constant_for_shape(&self, ix: usize, what: &str) -> Result<Arc<Tensor>, Refusal> {
+    /// [`ImportedNode::constant_input`], for an operand that determines the shape of the result.
+    pub(super) fn constant_for_shape(&self, ix: usize, name: &str) -> Result<Arc<Tensor>, Refusal> {
         self.constant_value(self.input(ix)?).ok_or_else(|| {
-            Refusal(format!("the shape of the result depends on the elements of `{what}`, which follow from an input"))
+            Refusal(format!(
+                "`{name}` determines the shape of the result and must be constant, but depends on a run-time input"
+            ))
         })
     }
 
-    /// [`ImportedNode::known`], for integers.
-    pub(super) fn constant_ints(&self, ix: usize, what: &str) -> Result<Vec<i64>, Refusal> {
-        let tensor = self.constant_input(ix, what)?;
+    /// [`ImportedNode::constant_input`], for integers.
+    pub(super) fn constant_ints(&self, ix: usize, name: &str) -> Result<Vec<i64>, Refusal> {
+        let tensor = self.constant_input(ix, name)?;
         if !tensor.dtype().is_integer() {
-            refuse!("`{what}` is {}, not integer", tensor.dtype());
+            refuse!("`{name}` must be integer, got {}", tensor.dtype());
         }
         Ok(tensor.to_i64())
     }
 
-    /// [`ImportedNode::known`], for one number.
-    pub(super) fn constant_number(&self, ix: usize, what: &str) -> Result<f64, Refusal> {
-        match self.constant_input(ix, what)?.to_f64()[..] {
+    /// [`ImportedNode::constant_input`], for one number.
+    pub(super) fn constant_number(&self, ix: usize, name: &str) -> Result<f64, Refusal> {
+        match self.constant_input(ix, name)?.to_f64()[..] {
             [number] => Ok(number),
-            ref numbers => refuse!("`{what}` has {} elements, not 1", numbers.len()),
+            ref numbers => refuse!("`{name}` must have 1 element, got {}", numbers.len()),
         }
     }
 }
@@ -157,16 +159,16 @@ impl ImportedNode<'_, '_> {
         Some(&self.source.node.attributes[ix])
     }
 
-    /// Attributes that change nothing here.
+    /// Marks attributes as read that have no effect here.
     pub(super) fn ignore(&self, names: &[&str]) {
         for name in names {
             self.attribute(name);
         }
     }
 
-    /// Refuses what nobody asked for: it would mean something.
+    /// Refuses attributes that were not read, since they may change the result.
     pub(super) fn refuse_unread_attributes(&self) -> Result<(), Refusal> {
-        // A hint to an executor of 2017.
+        // A hint for an executor of 2017.
         self.ignore(&["consumed_inputs"]);
         let unread = |ix: &usize| *ix < 64 && self.source.read.get() & (1 << ix) == 0;
         match (0..self.source.node.attributes.len()).find(unread) {
@@ -178,9 +180,9 @@ impl ImportedNode<'_, '_> {
     pub(super) fn int(&self, name: &str) -> Result<Option<i64>, Refusal> {
         match self.attribute(name) {
             None => Ok(None),
-            // Protobuf leaves a 0 away.
+            // Protobuf omits zeros.
             Some(attribute) if attribute.kind == 2 || attribute.kind == 0 => Ok(Some(attribute.int.unwrap_or(0))),
-            Some(_) => refuse!("attribute `{name}` is not an integer"),
+            Some(_) => refuse!("attribute `{name}` must be an integer"),
         }
     }
 
@@ -201,7 +203,7 @@ impl ImportedNode<'_, '_> {
         match self.attribute(name) {
             None => Ok(None),
             Some(attribute) if attribute.kind == 1 || attribute.kind == 0 => Ok(Some(attribute.float.unwrap_or(0.0))),
-            Some(_) => refuse!("attribute `{name}` is not a floating-point number"),
+            Some(_) => refuse!("attribute `{name}` must be a floating-point number"),
         }
     }
 
@@ -209,7 +211,7 @@ impl ImportedNode<'_, '_> {
         match self.attribute(name) {
             None => Ok(None),
             Some(attribute) if attribute.kind == 6 || attribute.kind == 0 => Ok(Some(&attribute.floats)),
-            Some(_) => refuse!("attribute `{name}` is not a list of floating-point numbers"),
+            Some(_) => refuse!("attribute `{name}` must be a list of floating-point numbers"),
         }
     }
 
@@ -217,11 +219,11 @@ impl ImportedNode<'_, '_> {
         match self.attribute(name) {
             None => Ok(None),
             Some(attribute) if attribute.kind == 7 || attribute.kind == 0 => Ok(Some(attribute.ints.clone())),
-            Some(_) => refuse!("attribute `{name}` is not a list of integers"),
+            Some(_) => refuse!("attribute `{name}` must be a list of integers"),
         }
     }
 
-    /// A text; what is not UTF-8 is never one of the words that an operator knows.
+    /// A text. Bytes that are not UTF-8 become `?`, which no operator accepts.
     pub(super) fn text_or<'c>(&'c self, name: &str, default: &'c str) -> &'c str {
         match self.attribute(name) {
             None => default,
@@ -236,13 +238,13 @@ impl ImportedNode<'_, '_> {
             Some(attribute) if attribute.kind == 8 || attribute.kind == 0 => {
                 Ok(Some(attribute.texts.iter().map(|text| std::str::from_utf8(text).unwrap_or("?")).collect()))
             }
-            Some(_) => refuse!("attribute `{name}` is not a list of texts"),
+            Some(_) => refuse!("attribute `{name}` must be a list of texts"),
         }
     }
 
     pub(super) fn tensor_attribute(&self, name: &str) -> Result<Option<Tensor>, Refusal> {
         let Some(attribute) = self.attribute(name) else { return Ok(None) };
-        let Some(proto) = &attribute.tensor else { refuse!("attribute `{name}` is not a tensor") };
+        let Some(proto) = &attribute.tensor else { refuse!("attribute `{name}` must be a tensor") };
         match tensor::read(proto, None) {
             Ok(tensor) => Ok(Some(tensor)),
             Err(tensor::Problem::Content(reason) | tensor::Problem::External(reason)) => {
@@ -251,13 +253,13 @@ impl ImportedNode<'_, '_> {
         }
     }
 
-    /// The dtype that an attribute names by its number.
+    /// The dtype of an attribute that is a number of `TensorProto.DataType`.
     pub(super) fn dtype_attribute(&self, name: &str) -> Result<Option<DType>, Refusal> {
         let number = self.int(name)?;
         number.map(tensor::dtype).transpose().map_err(|reason| Refusal(format!("attribute `{name}`: {reason}")))
     }
 
-    /// An integer attribute up to opset `last`, an operand (number `ix`) from then on.
+    /// A list of integers: an attribute up to opset `last`, operand `ix` from then on.
     pub(super) fn ints_or_input(&self, name: &str, ix: usize, last: i64) -> Result<Option<Vec<i64>>, Refusal> {
         if self.source.opset <= last {
             return self.ints(name);

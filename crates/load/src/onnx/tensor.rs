@@ -13,7 +13,7 @@ pub(super) enum Problem {
 }
 
 impl Problem {
-    /// As an error about the tensor `name`.
+    /// The error of tensor `name`.
     pub(super) fn of(self, name: &str) -> LoadError {
         let tensor = name.to_string();
         match self {
@@ -23,7 +23,7 @@ impl Problem {
     }
 }
 
-/// The dtype behind a number of `TensorProto.DataType`.
+/// The dtype with a number of `TensorProto.DataType`.
 pub(super) fn dtype(element: i64) -> Result<DType, String> {
     Ok(match element {
         1 => DType::F32,
@@ -39,12 +39,12 @@ pub(super) fn dtype(element: i64) -> Result<DType, String> {
         12 => DType::U32,
         13 => DType::U64,
         16 => DType::Bf16,
-        0 => return Err("no element type is given".to_string()),
+        0 => return Err("the element type is missing".to_string()),
         8 => return Err("strings are not supported".to_string()),
         14 | 15 => return Err("complex numbers are not supported".to_string()),
         17..=20 => return Err("8-bit floating-point numbers are not supported".to_string()),
         21..=23 => return Err("4-bit numbers are not supported".to_string()),
-        other => return Err(format!("element type {other} is not known")),
+        other => return Err(format!("element type {other} is not supported")),
     })
 }
 
@@ -52,9 +52,9 @@ pub(super) fn dtype(element: i64) -> Result<DType, String> {
 pub(super) fn read(proto: &model::Tensor, external: Option<&dyn ExternalData>) -> Result<Tensor, Problem> {
     let dtype = dtype(proto.element).map_err(Problem::Content)?;
     let extents: Option<Shape> = proto.dims.iter().map(|&extent| usize::try_from(extent).ok()).collect();
-    let shape = extents.ok_or_else(|| Problem::Content(format!("extents {:?} are negative", proto.dims)))?;
+    let shape = extents.ok_or_else(|| Problem::Content(format!("extents must be >= 0, got {:?}", proto.dims)))?;
     if is_too_large(&shape) {
-        return Err(Problem::Content(format!("{shape} has more than 2^40 elements")));
+        return Err(Problem::Content(format!("must have at most 2^40 elements, got shape {shape}")));
     }
     let content = |error: types::TensorError| Problem::Content(error.to_string());
     if proto.is_external {
@@ -70,7 +70,7 @@ pub(super) fn read(proto: &model::Tensor, external: Option<&dyn ExternalData>) -
         DType::F64 => Tensor::new(shape, proto.doubles.clone()),
         DType::I64 => Tensor::new(shape, proto.int64s.clone()),
         DType::U32 | DType::U64 => Tensor::new(shape, proto.uint64s.clone()).map(|tensor| tensor.cast(dtype)),
-        // The bits of 16-bit floats stand in the low half of an integer.
+        // The low half of each integer has the bits of a 16-bit float.
         DType::F16 | DType::Bf16 => {
             let bytes: Vec<u8> = proto.int32s.iter().flat_map(|&bits| (bits as u16).to_le_bytes()).collect();
             Tensor::from_le_bytes(dtype, shape, &bytes)

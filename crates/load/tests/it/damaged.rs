@@ -1,4 +1,4 @@
-//! Damaged files: whatever is read, the answer is a graph that verifies or an error, never a panic.
+//! Damaged ONNX files: loading returns a graph that verifies or an error, and never panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -47,7 +47,7 @@ pub(crate) fn mutate(bytes: &[u8], random: &mut Random) -> Vec<u8> {
                 let to = at(random, out.len());
                 out.splice(to..to, copy);
             }
-            // Small numbers become large ones and negative ones.
+            // Small numbers become large or negative.
             _ => {
                 let value = [0x7f, 0x80, 0xff, 0x00][at(random, 4)];
                 let end = (place + 1 + at(random, 4)).min(out.len());
@@ -69,7 +69,7 @@ fn mutations(bytes: &[u8], options: &Options, count: usize, seed: u64, name: &st
 }
 
 #[test]
-fn a_model_cut_anywhere_is_an_error() {
+fn truncated_model_is_an_error() {
     let bytes = small().write();
     for end in 0..bytes.len() {
         let loaded = survives(&bytes[..end], &Options::default(), &format!("cut at {end}"));
@@ -83,9 +83,9 @@ fn mutations_of_a_small_model_never_panic() {
     mutations(&small().write(), &Options::default(), 20_000, 1, "small");
 }
 
-/// Operators that compute much while loading, with their inputs fixed so that they do.
+/// Operators with much arithmetic while loading; their inputs are constant, so that they are folded.
 #[test]
-fn mutations_of_what_is_folded_never_panic() {
+fn mutations_of_folded_operators_never_panic() {
     const CASES: &[&str] = &[
         "node/test_adagrad",
         "node/test_ai_onnx_ml_array_feature_extractor",
@@ -114,7 +114,7 @@ fn mutations_of_what_is_folded_never_panic() {
             .map(|ix| onnx::tensor(&input(ix).expect("each input has its data")).expect("a tensor"))
             .collect();
         let fixed: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&inputs).collect();
-        // Some inputs stay, so that there is a graph as well.
+        // Some inputs stay run-time inputs, so that the graph is not empty.
         for (from, seed) in [(0, 4), (1, 5)] {
             mutations(&fix_inputs(&model, &fixed[from..]), &Options::default(), 300, seed, name);
         }
@@ -123,7 +123,7 @@ fn mutations_of_what_is_folded_never_panic() {
 
 #[test]
 fn mutations_of_real_models_never_panic() {
-    // Weights that are filled in while loading take time; these are the three smallest in memory.
+    // Weights that are filled while loading take time; these are the three smallest models.
     let real = [
         ("onnx-test-data/light/light_squeezenet.onnx", "data_0", [1, 3, 224, 224]),
         ("onnx-test-data/light/light_shufflenet.onnx", "gpu_0/data_0", [1, 3, 224, 224]),
@@ -135,7 +135,7 @@ fn mutations_of_real_models_never_panic() {
         let options =
             Options { shapes: [(input.to_string(), shape.into())].into_iter().collect(), ..Options::default() };
         mutations(&bytes, &options, 1000, 2, path);
-        // Where the input's name is hit, a model with static shapes still goes on without this.
+        // If the mutation changes the name of the input, a model with static shapes still loads without the shape.
         mutations(&bytes, &Options::default(), 300, 3, path);
     }
 }

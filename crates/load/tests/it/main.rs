@@ -1,4 +1,4 @@
-//! The readers of ONNX and MXNet against ONNX's own tests, hand-made models, damaged files and real networks.
+//! The readers of ONNX and MXNet on the ONNX backend tests, handmade models, damaged files and real networks.
 
 mod damaged;
 mod models;
@@ -15,7 +15,7 @@ use onnx_suite::Failure;
 use prestow_load::onnx;
 use types::Tensor;
 
-/// A folder or file below the workspace's `data`, or none, told aloud: a test without its data has not passed.
+/// A path in the workspace's `data`; `None` after recording that `test` is skipped.
 pub(crate) fn data(test: &str, path: &str) -> Option<PathBuf> {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(path);
     if found.exists() {
@@ -31,18 +31,18 @@ pub(crate) fn data(test: &str, path: &str) -> Option<PathBuf> {
     None
 }
 
-/// A variable of the environment. Tests are the edge where it is read.
+/// An environment variable.
 #[expect(clippy::disallowed_methods, reason = "switches of the test run")]
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// How many times the usual count random damage is tried: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
+/// Factor for the number of random cases: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
 pub(crate) fn effort() -> usize {
     environment("PRESTOW_FUZZ").and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// The backend tests, by the operators' definitions, and again after a round trip through a file that we export.
+/// The backend tests with the evaluator, and again after export and reload.
 #[test]
 fn backend_tests_pass_with_the_evaluator() {
     let Some(root) = data("backend_tests_pass_with_the_evaluator", "onnx-test-data") else { return };

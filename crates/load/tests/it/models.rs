@@ -1,4 +1,4 @@
-//! Hand-made models: one behaviour each.
+//! Handmade models: one behavior each.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ pub(crate) fn check(model: &Model, inputs: &[Tensor], want: &[f64]) {
     assert_eq!(got[0].to_f64(), want);
 }
 
-/// The message of a model that is refused.
+/// The error message of a model that is refused.
 #[track_caller]
 pub(crate) fn refusal(model: &Model) -> String {
     load(model).expect_err("the model is refused").to_string()
@@ -45,7 +45,7 @@ pub(crate) fn ints(items: &[i64]) -> Tensor {
     Tensor::vector(items.to_vec())
 }
 
-/// A convolution, a norm and a dense layer: enough to have something of everything.
+/// A small network with shape arithmetic.
 pub(crate) fn small() -> Model {
     let weight = Tensor::from_fn(Shape::from([2, 1, 3, 3]), |at| at as f32 / 18.0);
     let dense = Tensor::from_fn(Shape::from([3, 8]), |at| at as f32 / 24.0);
@@ -76,7 +76,7 @@ pub(crate) fn small() -> Model {
         .with("offset", &floats(&[3], &[0.0, 1.0, 2.0]))
 }
 
-/// The seeds of the fuzzer: models that load.
+/// The corpus of the fuzzer: models that load.
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let pad = Model::new(
         13,
@@ -88,7 +88,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     vec![("small.onnx", small().write()), ("pad.onnx", pad.write()), ("branch.onnx", branch(true).write())]
 }
 
-/// An `If` whose condition is known.
+/// An `If` with a constant condition.
 fn branch(condition: bool) -> Model {
     let arm = |op: &str| Attr::Graph(Model::new(13, vec![], vec![node(op, &["x"], &["z"], &[])], "z").graph());
     let nodes = vec![node("If", &["c"], &["y"], &[("then_branch", arm("Neg")), ("else_branch", arm("Abs"))])];
@@ -96,7 +96,7 @@ fn branch(condition: bool) -> Model {
 }
 
 #[test]
-fn corpus_is_what_the_writer_writes() {
+fn corpus_matches_the_writer() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/corpus");
     for (name, bytes) in seeds() {
         if crate::environment("PRESTOW_BLESS").is_some() {
@@ -107,7 +107,7 @@ fn corpus_is_what_the_writer_writes() {
 }
 
 #[test]
-fn a_small_network_loads_without_shape_arithmetic() {
+fn shape_arithmetic_is_folded() {
     let graph = load(&small()).unwrap();
     let ops: Vec<&str> = graph.nodes().values().map(|node| node.op.name()).collect();
     assert_eq!(ops, ["conv", "batch_norm", "unary", "pool", "reshape", "mat_mul", "softmax"]);
@@ -120,7 +120,7 @@ fn a_small_network_loads_without_shape_arithmetic() {
 }
 
 #[test]
-fn initializers_listed_as_inputs_are_no_inputs() {
+fn initializers_listed_as_inputs_are_constants() {
     let mut model = Model::new(6, vec![x(&[2]), info("w", DType::F32, &[Dim::Is(2)])], vec![], "y")
         .with("w", &floats(&[2], &[10.0, 20.0]));
     model.ir_version = 3;
@@ -131,7 +131,7 @@ fn initializers_listed_as_inputs_are_no_inputs() {
 }
 
 #[test]
-fn external_data_is_read_inside_the_directory_only() {
+fn external_data_comes_from_directory_or_memory() {
     let directory = scratch("external");
     std::fs::create_dir_all(directory.join("sub")).unwrap();
     let bytes = floats(&[3], &[0.0, 5.0, 7.0]).to_le_bytes();
@@ -195,7 +195,7 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 #[test]
-fn open_dimensions_are_bound_by_the_caller() {
+fn dynamic_dimensions_are_bound_by_shapes() {
     let dims = [Dim::Named("batch"), Dim::Is(3), Dim::Open, Dim::Is(-1)];
     let model = Model::new(13, vec![info("x", DType::F32, &dims)], vec![node("Relu", &["x"], &["y"], &[])], "y");
     let load = |options: Options| onnx::load(&model.write(), None, &options);
@@ -269,12 +269,12 @@ fn all_unsupported_nodes_are_listed_at_once() {
          node `Fused_4` (operator `com.example.Fused`): operators of domain `com.example` are not supported\n\
          node `Relu_5` (operator `Relu`, opset 20): attribute `slope` is not supported"
     );
-    // With open dimensions it is still said first that there is no translation.
+    // Unsupported operators are reported before dynamic dimensions.
     model.inputs = vec![info("x", DType::F32, &[Dim::Open])];
     assert!(matches!(load(&model), Err(LoadError::Unsupported(nodes)) if nodes.len() == 3));
 }
 
-/// Two steps of one sequence through a network of one unit, `h' = relu(x w + h r + 1)`, with `w` 2, `r` 3.
+/// Two steps of a network with one unit, `h' = relu(x w + h r + 1)`, with `w` 2, `r` 3.
 fn one_unit(attributes: &[(&str, Attr)]) -> Model {
     let inputs = vec![x(&[2, 1, 1]), info("lengths", DType::I32, &[Dim::Is(1)])];
     let relu = ("activations", Attr::Texts(vec!["Relu"]));
@@ -286,7 +286,7 @@ fn one_unit(attributes: &[(&str, Attr)]) -> Model {
 }
 
 #[test]
-fn a_recurrent_network_is_one_product_and_one_step_behind_it() {
+fn recurrent_network_becomes_one_product_and_one_op() {
     let input = [floats(&[2, 1, 1], &[1.0, 2.0]), Tensor::vector(vec![2i32])];
     check(&one_unit(&[]), &input, &[3.0, 14.0]);
     check(&one_unit(&[("direction", Attr::Text("reverse")), ("hidden_size", Attr::Int(1))]), &input, &[18.0, 5.0]);
@@ -298,7 +298,7 @@ fn a_recurrent_network_is_one_product_and_one_step_behind_it() {
         .filter(|name| *name != "reshape")
         .collect();
     assert_eq!(ops, ["mat_mul", "recurrent"]);
-    // A sequence that stands first in a batch of one, and both outputs with the batch in front.
+    // Batch-major layout with a batch of one.
     let mut model = one_unit(&[("layout", Attr::Int(1))]);
     model.inputs[0] = x(&[1, 2, 1]);
     model.outputs = vec!["y", "h"];
@@ -308,19 +308,22 @@ fn a_recurrent_network_is_one_product_and_one_step_behind_it() {
 }
 
 #[test]
-fn what_a_recurrent_network_cannot_do_is_refused() {
+fn unsupported_recurrent_attributes_are_refused() {
     let of = |attributes: &[(&str, Attr)]| refusal(&one_unit(attributes));
     let starts = "node `RNN_0` (operator `RNN`, opset 14): ";
     assert_eq!(of(&[("clip", Attr::Float(1.0))]), format!("{starts}`clip` is not supported"));
-    assert_eq!(of(&[("direction", Attr::Text("up"))]), format!("{starts}direction `up` does not exist"));
-    let units = "`hidden_size` is 2 where the recurrent weights have 1 units";
+    assert_eq!(
+        of(&[("direction", Attr::Text("up"))]),
+        format!("{starts}attribute `direction` must be `forward`, `reverse` or `bidirectional`, got `up`")
+    );
+    let units = "`hidden_size` must be 1 as in the recurrent weights, got 2";
     assert_eq!(of(&[("hidden_size", Attr::Int(2))]), format!("{starts}{units}"));
     assert_eq!(
         of(&[("activation_alpha", Attr::Float(1.0))]),
         format!("{starts}attribute `activation_alpha` is not supported")
     );
     let both = of(&[("direction", Attr::Text("bidirectional"))]);
-    assert_eq!(both, format!("{starts}weights of shape [1,1,1] are not [2,1,1]"));
+    assert_eq!(both, format!("{starts}weights must have shape [2,1,1], got [1,1,1]"));
 
     let with = |names: Vec<&'static str>, operands: &[&str]| {
         let inputs = vec![x(&[2, 1, 1]), info("lengths", DType::I32, &[Dim::Is(1)])];
@@ -332,22 +335,21 @@ fn what_a_recurrent_network_cannot_do_is_refused() {
     };
     let three = ["x", "w", "w"];
     assert_eq!(refusal(&with(vec!["Affine"], &three)), format!("{starts}activation `Affine` is not supported"));
-    let two = "`activations` [\"Tanh\", \"Relu\"] are not 1 functions, the same for all directions";
+    let two = "`activations` must be 1 functions, equal for all directions, got [\"Tanh\", \"Relu\"]";
     assert_eq!(refusal(&with(vec!["Tanh", "Relu"], &three)), format!("{starts}{two}"));
     let lengths = |name: &'static str| with(vec!["tanh"], &["x", "w", "w", "", name]);
-    let short = "`sequence_lens` [1] are not all 2; pad the outputs instead";
+    let short = "`sequence_lens` must all be 2, got [1]; pad the outputs instead";
     assert_eq!(refusal(&lengths("short")), format!("{starts}{short}"));
-    assert!(refusal(&lengths("lengths")).contains("`sequence_lens` must be known when the model is loaded"));
+    assert!(refusal(&lengths("lengths")).contains("`sequence_lens` must be constant"));
     assert!(load(&lengths("full")).is_ok());
 }
 
 #[test]
-fn what_must_be_known_may_not_follow_from_an_input() {
+fn constant_operand_that_depends_on_an_input_is_refused() {
     let inputs = vec![x(&[4]), info("s", DType::I64, &[Dim::Is(2)])];
     let model = Model::new(13, inputs, vec![node("Reshape", &["x", "s"], &["y"], &[])], "y");
     let Err(LoadError::Unsupported(nodes)) = load(&model) else { panic!("the shape is not known") };
-    let reason =
-        "`shape` must be known when the model is loaded, but follows from an input; export the model with it fixed";
+    let reason = "`shape` must be constant, but depends on a run-time input; export the model with it constant";
     let (node, operator) = ("Reshape_0".to_string(), "Reshape".to_string());
     let want = UnsupportedNode { node, operator, opset: Some(13), reason: reason.to_string() };
     assert_eq!(nodes, [want]);
@@ -363,7 +365,7 @@ fn softmax_flattens_before_opset_13() {
 }
 
 #[test]
-fn attributes_became_operands() {
+fn attributes_of_old_opsets_are_operands_of_new_ones() {
     let x4 = || vec![x(&[4])];
     let input = floats(&[4], &[1.0, 2.0, 3.0, 4.0]);
     let starts = || vec![("starts", Attr::Ints(vec![1])), ("ends", Attr::Ints(vec![-1]))];
@@ -407,11 +409,11 @@ fn operands_broadcast_from_an_axis_before_opset_7() {
     check(&model, &[floats(&[2, 2], &[1.0, 2.0, 3.0, 4.0])], &[1.0, 2.0, 30.0, 40.0]);
     let model = Model::new(6, vec![x(&[2, 2])], vec![node("Mul", &["x", "w"], &["y"], &[])], "y")
         .with("w", &floats(&[2], &[1.0, 10.0]));
-    assert!(refusal(&model).contains("attribute `broadcast` is not set"));
+    assert!(refusal(&model).contains("must have equal shapes without attribute `broadcast`"));
 }
 
 #[test]
-fn padding_follows_from_a_rule() {
+fn auto_pad_determines_the_padding() {
     let pool = |rule: &'static str| {
         let attributes =
             [("kernel_shape", Attr::Ints(vec![2])), ("strides", Attr::Ints(vec![1])), ("auto_pad", Attr::Text(rule))];
@@ -421,11 +423,11 @@ fn padding_follows_from_a_rule() {
     check(&pool("SAME_UPPER"), std::slice::from_ref(&input), &[3.0, 2.0, 1.0]);
     check(&pool("SAME_LOWER"), std::slice::from_ref(&input), &[3.0, 3.0, 2.0]);
     check(&pool("VALID"), &[input], &[3.0, 2.0]);
-    assert!(refusal(&pool("SAME")).contains("attribute `auto_pad` is `SAME`"));
+    assert!(refusal(&pool("SAME")).contains("attribute `auto_pad`: `SAME` is not supported"));
 }
 
 #[test]
-fn a_product_takes_factors_and_offset_in() {
+fn gemm_folds_factors_and_bias() {
     let attributes =
         [("alpha", Attr::Float(2.0)), ("beta", Attr::Float(3.0)), ("transA", Attr::Int(1)), ("transB", Attr::Int(1))];
     let model = Model::new(13, vec![x(&[2, 1])], vec![node("Gemm", &["x", "b", "c"], &["y"], &attributes)], "y")
@@ -447,13 +449,13 @@ fn vectors_are_multiplied_as_matrices() {
 }
 
 #[test]
-fn a_known_condition_chooses_its_branch() {
+fn constant_condition_selects_its_branch() {
     check(&branch(true), &[floats(&[2], &[1.0, -2.0])], &[-1.0, 2.0]);
     check(&branch(false), &[floats(&[2], &[1.0, -2.0])], &[1.0, 2.0]);
 }
 
 #[test]
-fn a_filled_tensor_can_be_a_weight() {
+fn filled_tensor_can_be_a_weight() {
     let nodes = vec![
         node("ConstantOfShape", &["s"], &["w"], &[("value", Attr::Tensor(floats(&[1], &[0.5])))]),
         node("MatMul", &["x", "w"], &["y"], &[]),
@@ -464,20 +466,20 @@ fn a_filled_tensor_can_be_a_weight() {
     assert!(graph.values().values().any(|value| value.name == "w"));
     let nodes = vec![node("ConstantOfShape", &["s"], &["y"], &[])];
     let model = Model::new(9, vec![], nodes, "y").with("s", &ints(&[1 << 20, 1 << 19]));
-    assert!(refusal(&model).contains("a constant of 2199023255552 bytes does not fit"));
+    assert!(refusal(&model).contains("another 2199023255552 bytes are required"));
 }
 
 #[test]
-fn damaged_models_are_told_apart() {
+fn malformed_models_have_specific_errors() {
     assert_eq!(onnx::load(b"", None, &Options::default()).unwrap_err(), LoadError::NotOnnx);
     assert_eq!(onnx::load(b"PK\x03\x04", None, &Options::default()).unwrap_err(), LoadError::NotOnnx);
     let relu = || vec![node("Relu", &["x"], &["y"], &[])];
     let twice = Model::new(13, vec![x(&[1])], [relu(), relu()].concat(), "y");
-    assert_eq!(refusal(&twice), "`y` is defined twice");
+    assert_eq!(refusal(&twice), "names must be distinct, got `y` twice");
     let unknown = Model::new(13, vec![x(&[1])], vec![node("Relu", &["z"], &["y"], &[])], "y");
-    assert_eq!(refusal(&unknown), "node `Relu_0` reads `z`, which nothing in front of it yields");
+    assert_eq!(refusal(&unknown), "node `Relu_0` reads `z`, which is not defined before it");
     let unknown = Model::new(13, vec![x(&[1])], relu(), "z");
-    assert_eq!(refusal(&unknown), "an output of the graph reads `z`, which nothing in front of it yields");
+    assert_eq!(refusal(&unknown), "an output of the graph reads `z`, which is not defined before it");
     let newer = Model::new(99, vec![x(&[1])], relu(), "y");
     assert_eq!(refusal(&newer), "operator set must be 1 to 22, got 99; export the model with an older one");
     let short = Message::new().int(1, 3).int(2, 1).text(8, "w").bytes(9, &[0; 8]);
@@ -504,7 +506,7 @@ fn tensors_are_read_from_every_field() {
     assert_eq!(read(typed(10).int(5, 0x3c00).int(5, 0xc000)).to_f64(), [1.0, -2.0]);
     let refused = |message: Message| onnx::tensor(&message.0).unwrap_err().to_string();
     assert_eq!(refused(typed(8).text(8, "s")), "tensor `s`: strings are not supported");
-    assert!(refused(Message::new().int(1, 1 << 40).int(1, 2).int(2, 1)).contains("more than 2^40 elements"));
-    assert!(refused(Message::new().int(1, 1 << 62).int(1, 0).int(2, 1)).contains("more than 2^40 elements"));
-    assert!(refused(Message::new().int(1, -1).int(2, 1)).contains("negative"));
+    assert!(refused(Message::new().int(1, 1 << 40).int(1, 2).int(2, 1)).contains("at most 2^40 elements"));
+    assert!(refused(Message::new().int(1, 1 << 62).int(1, 0).int(2, 1)).contains("at most 2^40 elements"));
+    assert!(refused(Message::new().int(1, -1).int(2, 1)).contains("must be >= 0"));
 }

@@ -1,4 +1,4 @@
-//! MXNet's symbols, damaged: whatever is read, the answer is a graph that verifies or an error, never a panic.
+//! Damaged MXNet symbols: loading returns a graph that verifies or an error, and never panics.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use types::{Random, Shape, Tensor};
 use crate::damaged::mutate;
 use crate::effort;
 
-/// A recorded file; the workspace's tests share them.
+/// A recorded file, shared with the workspace's tests.
 fn file(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/mxnet").join(name);
     std::fs::read(path).expect("recorded files are checked in")
@@ -45,7 +45,7 @@ fn mutations_of_a_symbol_never_panic() {
     }
 }
 
-/// Every recorded operator with attributes that nobody would write.
+/// Every recorded operator with unusual attributes.
 #[test]
 fn strange_attributes_never_panic() {
     const STRANGE: [&str; 16] = [
@@ -70,7 +70,7 @@ fn strange_attributes_never_panic() {
     let recorded = weights::read("op_cases.npz", &file("op_cases.npz")).expect("it is whole");
     let mut random = Random::new(6);
     let pick = |random: &mut Random, count: usize| random.below(count as u64) as usize;
-    // Names of attributes that operators know.
+    // Names of attributes of all operators.
     let mut names: Vec<&String> =
         cases.iter().filter_map(|case| case["attrs"].as_object()).flat_map(|a| a.keys()).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! Forms of operators that ONNX's own tests leave out, by a case or two each.
+//! Forms of operators that the ONNX backend tests do not cover.
 
 use prestow_load::onnx::{self, Options};
 use types::{DType, Shape, Tensor};
@@ -11,7 +11,7 @@ fn with_domain(model: &Model, domain: &str, version: i64) -> Vec<u8> {
     Message(model.write()).message(8, &Message::new().text(1, domain).int(2, version)).0
 }
 
-/// What a model with one node of `ai.onnx.ml` yields, or why it is refused.
+/// The result of a model with one node of `ai.onnx.ml`, or the error.
 fn learned(node: Message, input: &Tensor) -> Result<Vec<f64>, String> {
     let dims: Vec<_> = input.shape().iter().map(|&extent| onnx_suite::model::Dim::Is(extent as i64)).collect();
     let model = Model::new(18, vec![info("x", input.dtype(), &dims)], vec![node.text(7, "ai.onnx.ml")], "y");
@@ -22,7 +22,7 @@ fn learned(node: Message, input: &Tensor) -> Result<Vec<f64>, String> {
 }
 
 #[test]
-fn labels_are_looked_up() {
+fn label_encoder_maps_keys_to_values() {
     let table = [
         ("keys_int64s", Attr::Ints(vec![7, -3, 5])),
         ("values_tensor", Attr::Tensor(floats(&[3], &[0.5, 1.5, 2.5]))),
@@ -31,13 +31,13 @@ fn labels_are_looked_up() {
     let encoder = |table: &[(&str, Attr)]| node("LabelEncoder", &["x"], &["y"], table);
     assert_eq!(learned(encoder(&table), &ints(&[5, 6, 7, -3])), Ok(vec![2.5, -1.0, 0.5, 1.5]));
     let twice = [("keys_int64s", Attr::Ints(vec![7, 7, 5])), table[1].clone()];
-    assert!(learned(encoder(&twice), &ints(&[5])).unwrap_err().contains("occur twice"));
+    assert!(learned(encoder(&twice), &ints(&[5])).unwrap_err().contains("must be distinct"));
     let texts = [("keys_strings", Attr::Texts(vec!["a"])), table[1].clone()];
     assert!(learned(encoder(&texts), &ints(&[5])).unwrap_err().contains("`keys_strings`: strings are not supported"));
     assert!(learned(node("Scaler", &["x"], &["y"], &[]), &ints(&[5])).unwrap_err().contains("ai.onnx.ml.Scaler"));
 }
 
-/// Two nodes: feature 0 up to 1 leads to leaf 0, else feature 1 above 2 to leaf 1 and all others to leaf 2.
+/// Two nodes: leaf 0 if feature 0 <= 1, else leaf 1 if feature 1 > 2, else leaf 2.
 fn tree(next: Vec<i64>) -> Message {
     let bytes = |items: &[u8]| Attr::Tensor(Tensor::vector(items.to_vec()));
     node(
@@ -62,16 +62,16 @@ fn tree(next: Vec<i64>) -> Message {
 }
 
 #[test]
-fn a_tree_is_walked_at_once() {
+fn tree_ensemble_selects_leaves() {
     let rows = floats(&[4, 2], &[1.0, 9.0, 1.5, 2.5, 1.5, 2.0, f32::NAN, f32::NAN]);
     let want = vec![10.0, 0.0, 0.0, 20.0, 30.0, 0.0, 0.0, 20.0];
     assert_eq!(learned(tree(vec![1, 2]), &rows), Ok(want));
-    // Node 0 behind itself.
-    assert!(learned(tree(vec![0, 2]), &rows).unwrap_err().ends_with("its nodes are not trees"));
+    // Node 0 follows itself.
+    assert!(learned(tree(vec![0, 2]), &rows).unwrap_err().ends_with("the nodes must form trees"));
 }
 
 #[test]
-fn the_largest_cell_of_a_window_is_never_in_the_padding() {
+fn max_pool_indices_are_never_in_the_padding() {
     let pool = |order: i64| {
         let attributes = [
             ("kernel_shape", Attr::Ints(vec![2, 2])),
@@ -91,7 +91,7 @@ fn the_largest_cell_of_a_window_is_never_in_the_padding() {
 }
 
 #[test]
-fn a_last_block_of_scales_hangs_over() {
+fn last_block_of_scales_may_be_shorter() {
     let attributes = [("axis", Attr::Int(1)), ("block_size", Attr::Int(2))];
     let model = |scales: &[f32]| {
         let nodes = vec![node("DequantizeLinear", &["q", "scale"], &["y"], &attributes)];
@@ -100,13 +100,13 @@ fn a_last_block_of_scales_hangs_over() {
             .with("scale", &floats(&[1, scales.len()], scales))
     };
     check(&model(&[1.0, 10.0, 100.0]), &[], &[1.0, 2.0, 30.0, 40.0, 500.0]);
-    assert!(refusal(&model(&[1.0, 10.0])).contains("are not those of blocks of 2 along axis 1 of [1,5]"));
+    assert!(refusal(&model(&[1.0, 10.0])).contains("must fit blocks of 2 along axis 1 of [1,5]"));
 }
 
 #[test]
-fn what_follows_from_data_has_no_shape() {
+fn data_dependent_shape_is_refused() {
     let nodes = vec![node("Unique", &["x"], &["y"], &[])];
-    let reason = "the shape of the result depends on the elements of `X`, which follow from an input";
+    let reason = "`X` determines the shape of the result and must be constant, but depends on a run-time input";
     assert!(refusal(&Model::new(11, vec![x(&[3])], nodes, "y")).ends_with(reason));
     let unsorted = vec![node("Unique", &["numbers"], &["u", "first", "y", "n"], &[("sorted", Attr::Int(0))])];
     let model = Model::new(11, vec![], unsorted, "y").with("numbers", &ints(&[5, 1, 5, i64::MAX, i64::MAX - 1]));
@@ -114,7 +114,7 @@ fn what_follows_from_data_has_no_shape() {
 }
 
 #[test]
-fn a_part_of_the_tensor_is_resized() {
+fn resize_of_a_region() {
     let attributes = [
         ("coordinate_transformation_mode", Attr::Text("tf_crop_and_resize")),
         ("mode", Attr::Text("linear")),
@@ -123,7 +123,7 @@ fn a_part_of_the_tensor_is_resized() {
     let nodes = vec![node("Resize", &["x", "roi", "", "sizes"], &["y"], &attributes)];
     let model = Model::new(13, vec![x(&[5])], nodes, "y").with("sizes", &ints(&[5]));
     let from = floats(&[5], &[0.0, 10.0, 20.0, 30.0, 40.0]);
-    // As many elements as before, but of another part: from the middle to a half beyond the end.
+    // The same extent, but another region: from the middle to half a tensor beyond the end.
     let half = model.clone().with("roi", &floats(&[2], &[0.5, 1.5]));
     check(&half, std::slice::from_ref(&from), &[20.0, 30.0, 40.0, -1.0, -1.0]);
     let turned = model.with("roi", &floats(&[2], &[1.0, 0.0]));
@@ -131,12 +131,12 @@ fn a_part_of_the_tensor_is_resized() {
 }
 
 #[test]
-fn only_dropping_nothing_is_certain() {
+fn training_dropout_needs_ratio_zero() {
     let model = |ratio: f32| {
         let nodes = vec![node("Dropout", &["x", "ratio", "training"], &["y"], &[])];
         let model = Model::new(13, vec![x(&[2])], nodes, "y");
         model.with("ratio", &Tensor::scalar(ratio)).with("training", &Tensor::scalar(true))
     };
     assert_eq!(run(&model(0.0), &[floats(&[2], &[1.0, 2.0])])[0].dtype(), DType::F32);
-    assert!(refusal(&model(0.5)).contains("drops elements at random"));
+    assert!(refusal(&model(0.5)).contains("training mode is not supported"));
 }

@@ -1,11 +1,11 @@
-//! Real networks: they load, verify, and have the size that their papers say.
+//! Real networks load, verify, and have the published number of parameters.
 
 use prestow_load::onnx::{self, Options};
 use types::Shape;
 
 use crate::data;
 
-/// Loads a file and describes what came out of it.
+/// Loads a file and describes the graph.
 fn describe(test: &str, path: &str, shape: Option<(&str, [usize; 4])>) -> Option<String> {
     let found = data(test, path)?;
     let bytes = std::fs::read(found).expect("readable");
@@ -23,7 +23,7 @@ fn describe(test: &str, path: &str, shape: Option<(&str, [usize; 4])>) -> Option
     ))
 }
 
-/// File, the shape of its open input, description.
+/// File, the shape of its dynamic input, description.
 type Case = (&'static str, Option<(&'static str, [usize; 4])>, &'static str);
 
 #[track_caller]

@@ -1,11 +1,11 @@
-//! Loops, branches, sequences and optionals: what is folded away while loading, and what is refused.
+//! Loops, branches, sequences and optionals: resolved while loading, or refused.
 
 use types::{DType, Tensor};
 
 use crate::models::{check, floats, ints, refusal, x};
 use onnx_suite::model::{Attr, Dim, Message, Model, info, node};
 
-/// A body whose inputs are turn, condition and one state of any type, and whose outputs are named in order.
+/// A loop body with inputs iteration, condition and one state of any type.
 fn body(inputs: [&'static str; 3], nodes: Vec<Message>, outputs: Vec<&'static str>) -> Attr {
     let infos = vec![
         info(inputs[0], DType::I64, &[]),
@@ -17,7 +17,7 @@ fn body(inputs: [&'static str; 3], nodes: Vec<Message>, outputs: Vec<&'static st
     Attr::Graph(body.graph())
 }
 
-/// A loop of `outer` turns, each of them a loop of `inner` turns that doubles a state.
+/// A loop of `outer` iterations of a loop of `inner` iterations that doubles a state.
 fn nested(outer: i64, inner: i64) -> Model {
     let doubled = vec![node("Identity", &["d"], &["d_out"], &[]), node("Add", &["u", "u"], &["v"], &[])];
     let doubling = body(["j", "d", "u"], doubled, vec!["d_out", "v"]);
@@ -33,16 +33,16 @@ fn nested(outer: i64, inner: i64) -> Model {
 }
 
 #[test]
-fn turns_of_loops_in_loops_multiply() {
+fn iterations_of_nested_loops_multiply() {
     check(&nested(2, 3), &[floats(&[2], &[1.0, -1.0])], &[64.0, -64.0]);
-    // Each loop alone is far from the limit. It is told once, at the loop that reached it.
-    let reason = "the model's loops turn more than 4096 times together";
+    // Each loop alone is far below the limit. The error is reported once, at the loop that reaches it.
+    let reason = "loops of the model must have at most 4096 iterations in total";
     assert_eq!(refusal(&nested(100, 100)), format!("node `within` (operator `Loop`, opset 18): {reason}"));
     assert_eq!(refusal(&nested(5000, 0)), format!("node `around` (operator `Loop`, opset 18): {reason}"));
 }
 
 #[test]
-fn a_loop_carries_a_sequence() {
+fn loop_carries_a_sequence() {
     let nodes = vec![
         node("Identity", &["c"], &["c_out"], &[]),
         node("Cast", &["i"], &["f"], &[("to", Attr::Int(1))]),
@@ -60,7 +60,7 @@ fn a_loop_carries_a_sequence() {
 }
 
 #[test]
-fn a_body_is_mapped_over_a_sequence() {
+fn sequence_map_applies_its_body() {
     let infos = vec![info("a", DType::F32, &[Dim::Open]), info("b", DType::F32, &[Dim::Open])];
     let mut body = Model::new(18, infos, vec![node("Mul", &["a", "b"], &["p"], &[])], "p");
     body.outputs = vec!["p"];
@@ -78,7 +78,7 @@ fn a_body_is_mapped_over_a_sequence() {
 }
 
 #[test]
-fn an_optional_is_known_to_hold_something_or_nothing() {
+fn optionals_are_resolved() {
     let arm = |op: &str| Attr::Graph(Model::new(18, vec![], vec![node(op, &["x"], &["z"], &[])], "z").graph());
     let chosen = |inputs: &[&str]| {
         let nodes = vec![
@@ -92,28 +92,32 @@ fn an_optional_is_known_to_hold_something_or_nothing() {
     check(&chosen(&[]), &[floats(&[1], &[-2.0])], &[2.0]);
     check(&chosen(&["x"]), &[floats(&[1], &[3.0])], &[-3.0]);
     let nodes = vec![node("Optional", &[], &["o"], &[]), node("OptionalGetElement", &["o"], &["y"], &[])];
-    assert!(refusal(&Model::new(18, vec![], nodes, "y")).ends_with("the optional holds nothing"));
+    assert!(refusal(&Model::new(18, vec![], nodes, "y")).ends_with("the optional must not be empty"));
 }
 
 #[test]
-fn what_a_sequence_cannot_do_is_refused() {
+fn invalid_uses_of_sequences_are_refused() {
     let model = |nodes: Vec<Message>| Model::new(18, vec![x(&[4])], nodes, "y").with("nine", &Tensor::scalar(9i64));
     let construct = || node("SequenceConstruct", &["x", "x"], &["s"], &[]);
     let sequence = model(vec![node("SequenceConstruct", &["x", "x"], &["y"], &[])]);
-    assert_eq!(refusal(&sequence), "output `y`: it is a sequence; only tensors are supported");
+    assert_eq!(refusal(&sequence), "output `y`: must be a tensor, got a sequence");
     let at = model(vec![construct(), node("SequenceAt", &["s", "nine"], &["y"], &[])]);
-    assert!(refusal(&at).ends_with("position 9 does not exist in a sequence of 2"), "{}", refusal(&at));
+    assert!(refusal(&at).ends_with("position must be within a sequence of 2, got 9"), "{}", refusal(&at));
     let tensor = model(vec![construct(), node("Relu", &["s"], &["y"], &[])]);
-    assert!(refusal(&tensor).ends_with("input 0 is a sequence, not a tensor"), "{}", refusal(&tensor));
+    assert!(refusal(&tensor).ends_with("input 0 must be a tensor, got a sequence"), "{}", refusal(&tensor));
     let other = model(vec![node("SequenceLength", &["x"], &["y"], &[])]);
-    assert!(refusal(&other).ends_with("input 0 is a tensor, not a sequence"), "{}", refusal(&other));
+    assert!(refusal(&other).ends_with("input 0 must be a sequence, got a tensor"), "{}", refusal(&other));
     let mixed = model(vec![node("SequenceConstruct", &["x", "nine"], &["y"], &[])]);
-    assert!(refusal(&mixed).ends_with("a sequence does not hold both f32 and i64"), "{}", refusal(&mixed));
+    assert!(
+        refusal(&mixed).ends_with("tensors of a sequence must have one dtype, got f32 and i64"),
+        "{}",
+        refusal(&mixed)
+    );
     let open = Model::new(
         18,
         vec![x(&[4]), info("at", DType::I64, &[])],
         vec![construct(), node("SequenceAt", &["s", "at"], &["y"], &[])],
         "y",
     );
-    assert!(refusal(&open).contains("`position` must be known when the model is loaded"), "{}", refusal(&open));
+    assert!(refusal(&open).contains("`position` must be constant"), "{}", refusal(&open));
 }

@@ -1,4 +1,4 @@
-//! Convolutions, and windows reduced to one element each.
+//! Convolutions, pooling and resampling.
 
 use ir::Refusal;
 use ir::ops::{Conv, ConvTranspose, Coordinates, Epilogue, Pool, PoolKind, ReduceKind, Resize, ResizeMode, Rounding};
@@ -9,18 +9,18 @@ use types::{DType, Shape};
 use crate::common::{NodeResult, Operand, counts, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// Refuses layouts with channels last.
+/// Refuses channels-last layouts.
 fn check_layout(node: &ImportedNode) -> Result<(), Refusal> {
     match node.text("layout") {
         None | Some("NCW" | "NCHW" | "NCDHW") => Ok(()),
-        Some(other) => refuse!("attribute `layout` is `{other}`; channels must be the second dimension"),
+        Some(other) => refuse!("attribute `layout` must have channels as the second axis, got `{other}`"),
     }
 }
 
-/// `data`, `weight` and where there is one the bias, and how many spatial dimensions they have.
+/// `data`, `weight` and the bias if present, and the number of spatial axes.
 fn operands(node: &ImportedNode, without_bias: bool) -> Result<(Vec<Operand>, usize), Refusal> {
     check_layout(node)?;
-    // How many results there are is seen from the weight.
+    // The weight determines the number of output channels.
     node.ignore(&["num_filter"]);
     let mut operands = vec![node.input(0)?, node.input(1)?];
     if !node.flag_or("no_bias", without_bias)? {
@@ -28,11 +28,11 @@ fn operands(node: &ImportedNode, without_bias: bool) -> Result<(Vec<Operand>, us
     }
     let (x, weight) = (node.shape(operands[0]), node.shape(operands[1]));
     if x.rank() < 3 || weight.rank() != x.rank() {
-        refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
+        refuse!("input and weight must have the same number of spatial axes, at least 1, got {x} and {weight}");
     }
     let kernel = node.extents_or("kernel", 1, x.rank() - 2)?;
     if kernel[..] != weight[2..] {
-        refuse!("attribute `kernel` is {kernel:?}, but the weight has {:?}", &weight[2..]);
+        refuse!("attribute `kernel` is {kernel:?}, but the kernel of the weight is {:?}", &weight[2..]);
     }
     Ok((operands, x.rank() - 2))
 }
@@ -58,7 +58,7 @@ pub(super) fn convolution(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply_f32(conv, &operands)?])
 }
 
-/// Where `target_shape` is given, padding is what leads to it, an odd cell behind as `adj`.
+/// Given `target_shape`, padding is chosen to match it, with an odd cell at the end as in `adj`.
 pub(super) fn deconvolution(node: &mut ImportedNode) -> NodeResult {
     let (operands, spatial) = operands(node, true)?;
     let (x, weight) = (node.shape(operands[0]), node.shape(operands[1]));
@@ -71,7 +71,7 @@ pub(super) fn deconvolution(node: &mut ImportedNode) -> NodeResult {
             let reach = weight[axis + 2].saturating_sub(1).saturating_mul(dilation[axis]).saturating_add(1);
             let whole = x[axis + 2].saturating_sub(1).saturating_mul(stride[axis]).saturating_add(reach);
             let Some(excess) = whole.checked_sub(target[axis]) else {
-                refuse!("`target_shape` {target:?} is more than the {whole} that come of dimension {axis}");
+                refuse!("`target_shape` must be at most {whole} along axis {axis}, got {target:?}");
             };
             (pad[axis], output_pad[axis]) = (excess.div_ceil(2), excess % 2);
         }
@@ -87,13 +87,13 @@ pub(super) fn deconvolution(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply_f32(conv, &operands)?])
 }
 
-/// A mean divides by the window's cells, padding included unless `count_include_pad` is off, but without what hangs over.
+/// A mean divides by the cells of the window inside the padded input, without the padding if `count_include_pad` is off.
 pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
     check_layout(node)?;
     let x = node.input(0)?;
     let shape = node.shape(x);
     if shape.rank() < 3 {
-        refuse!("input {shape} has no spatial dimensions");
+        refuse!("input must have spatial axes, got {shape}");
     }
     let spatial = shape.rank() - 2;
     let kind = node.text_or("pool_type", "max");
@@ -118,7 +118,7 @@ pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
     let ceil = match convention {
         "valid" => false,
         "full" => true,
-        other => refuse!("attribute `pooling_convention` is `{other}`, not `valid` or `full`"),
+        other => refuse!("attribute `pooling_convention` must be `valid` or `full`, got `{other}`"),
     };
     let mut pool = Pool {
         kind: PoolKind::Max,
@@ -128,7 +128,7 @@ pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
         pad: both_sides(&pad),
         ceil: false,
     };
-    // A last window of MXNet's may begin in the padding behind, where ours ends; then the padding is made part of it.
+    // The last window of MXNet may begin in the end padding, which `Pool` does not allow; then padding is added to the input.
     let whole = if ceil { hanging(&pool, &shape[2..])? } else { Hanging::None };
     match kind {
         "max" => {
@@ -140,7 +140,7 @@ pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
         }
         "avg" => {
             if matches!(whole, Hanging::Beyond(_)) {
-                refuse!("a last window of a mean lies in the padding only");
+                refuse!("the last window of a mean must not be inside the padding");
             }
             pool.kind = if include_pad { PoolKind::MeanWithPadding } else { PoolKind::Mean };
             pool.ceil = ceil;
@@ -166,17 +166,17 @@ pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
             let sum = node.binary(Binary::Mul, mean, cells)?;
             Ok(vec![if kind == "lp" { power(node, sum, 1.0 / norm as f64)? } else { sum }])
         }
-        other => refuse!("attribute `pool_type` is `{other}`"),
+        other => refuse!("attribute `pool_type`: `{other}` is not supported"),
     }
 }
 
-/// How far the last windows of the convention `full` go.
+/// The reach of the last windows with convention `full`.
 enum Hanging {
-    /// To the end at most.
+    /// At most to the end of the input.
     None,
-    /// Over the end, from inside or from the padding in front. With the padding behind that this needs.
+    /// Beyond the end, from inside or from the front padding. With the end padding that this needs.
     Within(SmallVec<[usize; 2]>),
-    /// One begins in the padding behind.
+    /// One begins in the end padding.
     Beyond(SmallVec<[usize; 2]>),
 }
 
@@ -186,7 +186,7 @@ fn hanging(pool: &Pool, extents: &[usize]) -> Result<Hanging, Refusal> {
         let (kernel, stride, [front, back]) = (pool.kernel[axis], pool.stride[axis], pool.pad[axis]);
         let padded = extent.saturating_add(front).saturating_add(back);
         let Some(room) = padded.checked_sub(kernel).filter(|_| stride != 0) else {
-            refuse!("a window of {kernel} does not fit {extent} with padding {front}");
+            refuse!("a window of {kernel} does not fit an extent of {extent} with padding {front}");
         };
         let last = room.div_ceil(stride) * stride;
         let end = last + kernel;
@@ -201,12 +201,12 @@ fn hanging(pool: &Pool, extents: &[usize]) -> Result<Hanging, Refusal> {
     })
 }
 
-/// The padding of a pool with other ends.
+/// A pool with other end padding.
 fn pads(pool: &Pool, ends: &[usize]) -> SmallVec<[[usize; 2]; 2]> {
     pool.pad.iter().zip(ends).map(|(&[front, _], &end)| [front, end]).collect()
 }
 
-/// `nearest`, or `bilinear`, which is a transposed convolution with weights of its own.
+/// `nearest`, or `bilinear`, which is a transposed convolution with its own weights.
 pub(super) fn up_sampling(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["num_filter", "multi_input_mode"]);
     let scale = node.count("scale")?;
@@ -214,12 +214,12 @@ pub(super) fn up_sampling(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
     let &[n, channels, height, width] = &shape[..] else {
-        refuse!("input {shape} does not have four dimensions");
+        refuse!("input must have rank 4, got {shape}");
     };
     match kind {
         "nearest" => {
             if node.int_or("num_args", 1)? != 1 {
-                refuse!("attribute `num_args` is more than 1");
+                refuse!("attribute `num_args` must be 1");
             }
             let [height, width] = [height, width].map(|extent| extent.saturating_mul(scale));
             let resize = Resize {
@@ -245,29 +245,29 @@ pub(super) fn up_sampling(node: &mut ImportedNode) -> NodeResult {
             };
             Ok(vec![node.apply_f32(conv, &[x, weight])?])
         }
-        other => refuse!("attribute `sample_type` is `{other}`, not `nearest` or `bilinear`"),
+        other => refuse!("attribute `sample_type` must be `nearest` or `bilinear`, got `{other}`"),
     }
 }
 
-/// Means of parts: part `i` of `n` begins at `i * extent / n`, rounded down, and ends at the next one's, rounded up.
+/// Means of segments: segment `i` of `n` begins at `i * extent / n`, rounded down, and ends at that of `i + 1`, rounded up.
 pub(super) fn adaptive_mean(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
     if shape.rank() != 4 {
-        refuse!("input {shape} does not have four dimensions");
+        refuse!("input must have rank 4, got {shape}");
     }
     let out = match node.ints("output_size")?.unwrap_or_default()[..] {
         [] => [1, 1],
         [side] => [side, side],
         [height, width] => [height, width],
-        ref other => refuse!("attribute `output_size` is {other:?}"),
+        ref other => refuse!("attribute `output_size`: {other:?} is not supported"),
     };
     let out = counts(&out, "output_size")?;
     let mut kernel: SmallVec<[usize; 2]> = SmallVec::new();
     for (axis, &parts) in out.iter().enumerate() {
         match shape[axis + 2].checked_rem(parts) {
             Some(0) => kernel.push(shape[axis + 2] / parts),
-            _ => refuse!("dimension {} of {shape} does not fall into {parts} equal parts", axis + 2),
+            _ => refuse!("axis {} of {shape} must be a multiple of {parts}", axis + 2),
         }
     }
     let none = Pool {
@@ -285,10 +285,10 @@ pub(super) fn bilinear_resize(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
     let &[n, channels, height, width] = &shape[..] else {
-        refuse!("input {shape} does not have four dimensions");
+        refuse!("input must have rank 4, got {shape}");
     };
     if node.text_or("mode", "size") != "size" {
-        refuse!("attribute `mode` is not `size`");
+        refuse!("attribute `mode` must be `size`");
     }
     let extent = |node: &ImportedNode, name: &str, scale: &str, extent: usize| match node.float(scale)? {
         Some(scale) => Ok(counts(&[(scale * extent as f64) as i64], name)?[0]),

@@ -1,8 +1,8 @@
 //! Connectionist temporal classification: the loss of unaligned labels (Graves et al. 2006, section 4.1).
 //!
-//! Labels are spread to `blank, label, blank, label, .., blank`; `alpha[s]` is the logarithm of the probability of all paths
-//! that have come to place `s`. A step stays, goes on, or leaves out a blank between two labels that differ. One step is a
-//! dozen ops on `[batch, 2 labels + 1]`, as many times as the sequence is long.
+//! Labels are extended to states `blank, label, blank, label, .., blank`; `alpha[s]` is the logarithm of the probability of
+//! all paths that reach state `s`. A step stays, moves to the next state, or skips a blank between two different labels. Each
+//! step of the sequence is a dozen ops on `[batch, 2 labels + 1]`.
 
 use ir::Refusal;
 use ir::ops::{Concat, Gather, Pad, PadMode, ReduceKind, Slice, Softmax};
@@ -13,23 +13,23 @@ use types::{DType, Shape, Tensor};
 use crate::common::{NodeResult, Operand, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// The logarithm of nothing: far below any other, and still a number.
+/// The logarithm of probability 0: finite, and far below all others.
 const NOTHING: f64 = -1e30;
 
-/// `data: [seq, batch, classes]`, `label: [batch, labels]`, then the lengths that are used -> `[batch]`.
+/// `data: [seq, batch, classes]`, `label: [batch, labels]`, then the lengths in use -> `[batch]`.
 pub(super) fn ctc_loss(node: &mut ImportedNode) -> NodeResult {
     let [data, label] = node.inputs()?;
     let (&[seq, batch, classes], &[rows, labels]) = (&node.shape(data)[..], &node.shape(label)[..]) else {
-        refuse!("{} and {} are not sequences with their labels", node.shape(data), node.shape(label));
+        refuse!("data and labels must have rank 3 and 2, got {} and {}", node.shape(data), node.shape(label));
     };
     if rows != batch || seq == 0 || classes == 0 {
-        refuse!("{} labels for {batch} sequences of {seq} with {classes} classes", rows);
+        refuse!("labels must fit {batch} sequences of {seq} with {classes} classes, got {} rows", rows);
     }
-    // The blank's class, and what fills up labels that are too short.
+    // The class of the blank, and the padding of short label lists.
     let (blank, padding) = match node.text_or("blank_label", "first") {
         "first" => (0, 0.0),
         "last" => (classes - 1, -1.0),
-        other => refuse!("attribute `blank_label` is `{other}`, not `first` or `last`"),
+        other => refuse!("attribute `blank_label` must be `first` or `last`, got `{other}`"),
     };
     let (use_data, use_label) = (node.flag("use_data_lengths")?, node.flag("use_label_lengths")?);
     let data_lengths = if use_data { Some(node.input(2)?) } else { None };
@@ -67,7 +67,7 @@ pub(super) fn ctc_loss(node: &mut ImportedNode) -> NodeResult {
             }
         };
     }
-    // Paths end at the last label or at the blank behind it.
+    // Paths end at the last label or at the blank after it.
     let two = node.number(2.0, DType::I64);
     let end = node.binary(Binary::Mul, label_lengths, two)?;
     let end = node.reshape(end, Shape::from([batch, 1]))?;
@@ -80,7 +80,7 @@ pub(super) fn ctc_loss(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(loss, Shape::from([batch]))?])
 }
 
-/// How many labels are no padding, `[batch]`.
+/// Number of labels without padding, `[batch]`.
 fn counted(node: &mut ImportedNode, label: Operand, padding: f64) -> Result<Operand, Refusal> {
     let padding = node.number(padding, DType::I64);
     let is_padding = node.compare(Compare::Equal, label, padding)?;
@@ -90,7 +90,7 @@ fn counted(node: &mut ImportedNode, label: Operand, padding: f64) -> Result<Oper
     node.cast(count, DType::I64)
 }
 
-/// Labels with blanks before, between and behind them, `[batch, 2 labels + 1]`.
+/// Labels with blanks before, between and after them, `[batch, 2 labels + 1]`.
 fn spread(
     node: &mut ImportedNode,
     label: Operand,
@@ -107,7 +107,7 @@ fn spread(
     node.apply(Concat { axis: 1 }, &[pairs, last])
 }
 
-/// Logarithms of the probabilities of the places' classes, `[seq, batch, places]`.
+/// Logarithms of the probabilities of the states' classes, `[seq, batch, states]`.
 fn place_logs(
     node: &mut ImportedNode,
     data: Operand,
@@ -120,7 +120,7 @@ fn place_logs(
     let rows = node.positions(batch, 0, 2)?;
     let width = node.number(classes as f64, DType::I64);
     let starts = node.binary(Binary::Mul, rows, width)?;
-    // Padding may be -1: it takes any class, as no path that counts goes there.
+    // Padding may be -1: any class will do, since no counted path reaches it.
     let zero = node.number(0.0, DType::I64);
     let class = node.binary(Binary::Max, spread, zero)?;
     let index = node.binary(Binary::Add, starts, class)?;
@@ -129,7 +129,7 @@ fn place_logs(
     node.reshape(logs, Shape::from([seq, batch, places]))
 }
 
-/// Whether a place may be come to over the blank before it: where it has a label, and another than the one before.
+/// Whether a state can be reached by skipping the blank before it: it is a label that differs from the previous label.
 fn skips(
     node: &mut ImportedNode,
     spread: Operand,
@@ -152,7 +152,7 @@ fn started(node: &mut ImportedNode, labels: usize, places: usize) -> Result<Oper
     node.compare(Compare::Less, positions, bound)
 }
 
-/// `[batch, places]` of a step.
+/// `[batch, states]` of a step.
 fn step_of(node: &mut ImportedNode, logs: Operand, step: usize) -> Result<Operand, Refusal> {
     let shape = node.shape(logs);
     let log = node.apply(Slice::range(&shape, 0, step, 1), &[logs])?;
@@ -163,7 +163,7 @@ fn pad_front(places: isize) -> Pad {
     Pad { mode: PadMode::Constant(NOTHING), pad: smallvec![[0, 0], [places, 0]] }
 }
 
-/// What was some places before.
+/// `alpha` shifted by some states.
 fn shifted(node: &mut ImportedNode, alpha: Operand, places: usize) -> Result<Operand, Refusal> {
     let shape = node.shape(alpha);
     let padded = node.apply(pad_front(places as isize), &[alpha])?;
@@ -186,11 +186,11 @@ fn log_sum(node: &mut ImportedNode, logs: &[Operand]) -> Result<Operand, Refusal
             Some(sum) => node.binary(Binary::Add, sum, power)?,
         });
     }
-    let log = node.unary(Unary::Log, sum.expect("there is at least one"))?;
+    let log = node.unary(Unary::Log, sum.expect("at least one operand"))?;
     node.binary(Binary::Add, top, log)
 }
 
-/// `alpha` at a place of each row, or nothing where the place is before the first.
+/// `alpha` at one state of each row, or `NOTHING` if the state is before the first.
 fn at_place(node: &mut ImportedNode, alpha: Operand, place: Operand, places: usize) -> Result<Operand, Refusal> {
     let positions = node.positions(places, 1, 2)?;
     let is_it = node.compare(Compare::Equal, positions, place)?;

@@ -1,4 +1,4 @@
-//! Elements by index. MXNet's indices are mostly numbers in `f32`; those outside are moved to the ends.
+//! Indexing. Indices of MXNet are mostly `f32`; those out of range are clamped.
 
 use ir::ops::Gather;
 use types::DType;
@@ -26,7 +26,7 @@ pub(super) fn take(node: &mut ImportedNode) -> NodeResult {
             let extent = node.number(shape[axis] as f64, DType::I64);
             node.binary(Binary::Mod, index, extent)?
         }
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     Ok(vec![node.apply(Gather { axis }, &[table, index])?])
 }
@@ -48,7 +48,7 @@ pub(super) fn pick(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(y, shape)?])
 }
 
-/// Along a new last axis; an index outside gives no `on_value`.
+/// One-hot along a new last axis; an index out of range gives no `on_value`.
 pub(super) fn one_hot(node: &mut ImportedNode) -> NodeResult {
     let index = node.input(0)?;
     let depth = node.count("depth")?;

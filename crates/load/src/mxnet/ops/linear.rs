@@ -1,4 +1,4 @@
-//! Products of matrices.
+//! Matrix products.
 
 use ir::Refusal;
 use ir::ops::{Epilogue, MatMul, Slice};
@@ -9,7 +9,7 @@ use super::shape::flattened;
 use crate::common::{NodeResult, Operand, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// `x weight' + bias`, `weight: [num_hidden, in]`; all but the first dimension of `x` are one unless `flatten` is off.
+/// `x weight' + bias`, `weight: [num_hidden, in]`. All axes of `x` but the first are flattened unless `flatten` is off.
 pub(super) fn fully_connected(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["num_hidden"]);
     let mut operands = vec![node.input(0)?, node.input(1)?];
@@ -19,13 +19,13 @@ pub(super) fn fully_connected(node: &mut ImportedNode) -> NodeResult {
     let flatten = node.flag_or("flatten", true)?;
     let (mut operands, dtype) = node.widen(&operands)?;
     if node.shape(operands[1]).rank() != 2 {
-        refuse!("the weight {} is no matrix", node.shape(operands[1]));
+        refuse!("the weight must be a matrix, got {}", node.shape(operands[1]));
     }
     if flatten {
         operands[0] = flattened(node, operands[0])?;
     }
     let shape = node.shape(operands[0]);
-    let Some((&last, outer)) = shape.split_last() else { refuse!("input {shape} has no dimensions") };
+    let Some((&last, outer)) = shape.split_last() else { refuse!("input must have rank >= 1, got {shape}") };
     let rows = Shape::from([outer.iter().product(), last]);
     operands[0] = node.reshape(operands[0], rows)?;
     operands[1] = node.transpose(operands[1], &[1, 0])?;
@@ -37,7 +37,7 @@ pub(super) fn fully_connected(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.cast(y, dtype)?])
 }
 
-/// A matrix, or a batch of them, with its last two dimensions in the order asked for.
+/// A batch of matrices, transposed if `turn`.
 fn transposed_if(node: &mut ImportedNode, x: Operand, turn: bool) -> Result<Operand, Refusal> {
     let rank = node.shape(x).rank();
     if !turn || rank < 2 {
@@ -52,7 +52,7 @@ pub(super) fn batch_dot(node: &mut ImportedNode) -> NodeResult {
     let [a, b] = node.inputs()?;
     let (turn_a, turn_b) = (node.flag("transpose_a")?, node.flag("transpose_b")?);
     if node.shape(a).rank() < 3 || node.shape(a).rank() != node.shape(b).rank() {
-        refuse!("{} and {} are not batches of matrices", node.shape(a), node.shape(b));
+        refuse!("operands must be batches of matrices, got {} and {}", node.shape(a), node.shape(b));
     }
     let a = transposed_if(node, a, turn_a)?;
     let b = transposed_if(node, b, turn_b)?;
@@ -64,7 +64,7 @@ pub(super) fn gemm2(node: &mut ImportedNode) -> NodeResult {
     let (turn_a, turn_b) = (node.flag("transpose_a")?, node.flag("transpose_b")?);
     let alpha = node.float_or("alpha", 1.0)?;
     if node.int_or("axis", -2)? != -2 {
-        refuse!("attribute `axis` is not -2");
+        refuse!("attribute `axis` must be -2");
     }
     let a = transposed_if(node, a, turn_a)?;
     let b = transposed_if(node, b, turn_b)?;
@@ -76,17 +76,17 @@ pub(super) fn gemm2(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.binary(Binary::Mul, y, alpha)?])
 }
 
-/// Sums over the last dimension of the left operand and the first one of the right; with `transpose_a` over the first, with
-/// `transpose_b` over the last.
+/// Contracts the last axis of the left operand (first with `transpose_a`) with the first axis of the right one (last with
+/// `transpose_b`).
 pub(super) fn dot(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["forward_stype"]);
     let [a, b] = node.inputs()?;
     let (turn_a, turn_b) = (node.flag("transpose_a")?, node.flag("transpose_b")?);
     let (a_shape, b_shape) = (node.shape(a), node.shape(b));
     if a_shape.rank() == 0 || b_shape.rank() == 0 {
-        refuse!("{a_shape} and {b_shape} are not both vectors or matrices");
+        refuse!("operands must have rank >= 1, got {a_shape} and {b_shape}");
     }
-    // Moves the dimension that is summed to the end of the left operand and to the front of the right.
+    // Moves the contracted axis to the end of the left operand and to the front of the right one.
     let moved = |node: &mut ImportedNode, x: Operand, first_to_last: bool| {
         let rank = node.shape(x).rank();
         let order: Vec<usize> = match first_to_last {
@@ -111,13 +111,13 @@ pub(super) fn dot(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(y, out)?])
 }
 
-/// One of the parts of `[seq, batch, heads * 3 * width]`, queries, keys and values of each head side by side, as
+/// Queries, keys or values from `[seq, batch, heads * 3 * width]`, where those of a head are adjacent, as
 /// `[batch * heads, seq, width]`.
 fn interleaved(node: &mut ImportedNode, x: Operand, heads: usize, part: usize) -> Result<Operand, Refusal> {
     let shape = node.shape(x);
-    let &[seq, batch, all] = &shape[..] else { refuse!("input {shape} does not have three dimensions") };
+    let &[seq, batch, all] = &shape[..] else { refuse!("input must have rank 3, got {shape}") };
     if !all.is_multiple_of(3 * heads) {
-        refuse!("{all} columns do not make {heads} heads of three parts");
+        refuse!("columns must be a multiple of 3 x {heads} heads, got {all}");
     }
     let width = all / 3 / heads;
     let split = Shape::from([seq, batch, heads, 3, width]);

@@ -1,4 +1,4 @@
-//! What training ends with: in inference the prediction, without the label.
+//! Losses: in inference the prediction, without the label.
 
 use ir::ops::{ReduceKind, Softmax};
 use types::pointwise::Unary;
@@ -7,7 +7,7 @@ use super::normalize::flat_softmax;
 use crate::common::{NodeResult, axis, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// Across channels with `multi_output`, over the last dimension with `preserve_shape`, else over everything of a sample.
+/// Softmax over channels with `multi_output`, over the last axis with `preserve_shape`, else over all elements of a sample.
 pub(super) fn softmax_output(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad", "smooth_alpha"]);
     let x = node.input(0)?;
@@ -36,11 +36,11 @@ pub(super) fn make_loss(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.input(0)?])
 }
 
-/// The sum over the batch of the negative logarithm of the label's probability, `[1]`.
+/// The sum over the batch of the label's negative log probability, `[1]`.
 pub(super) fn softmax_cross_entropy(node: &mut ImportedNode) -> NodeResult {
     let [x, label] = node.inputs()?;
     if node.shape(x).rank() != 2 {
-        refuse!("input {} is no matrix", node.shape(x));
+        refuse!("input must be a matrix, got {}", node.shape(x));
     }
     let logs = node.apply_f32(Softmax { axis: 1, log: true }, &[x])?;
     let chosen = node.picked(logs, label, 1)?;

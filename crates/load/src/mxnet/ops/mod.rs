@@ -1,8 +1,8 @@
-//! MXNet's operators, by theme, and the one table that finds them.
+//! MXNet operators by theme, and the table that finds them.
 //!
-//! A new operator is one function and one row; a row has all names that the operator had. A function reads operands and
-//! attributes off its [`ImportedNode`], applies ops, and yields the outputs that inference has. What it cannot express it refuses
-//! with a reason. Where an operator's own reduction leaves no dimension, MXNet's result has one of extent 1.
+//! A new operator is one function and one row; a row has all names of the operator in all
+//! versions. A function reads operands and attributes from its [`ImportedNode`], applies ops, and returns the outputs of
+//! inference, or refuses the node with a reason. If a reduction leaves no axis, MXNet keeps one of extent 1.
 
 mod conv;
 mod ctc;
@@ -22,14 +22,13 @@ use crate::common::NodeResult;
 /// Translates one node.
 pub(super) type Translate = fn(&mut ImportedNode) -> NodeResult;
 
-/// The outputs of a node.
 /// The function of an operator.
 pub(super) fn find(op: &str) -> Option<Translate> {
     let row = TABLE.iter().find(|row| row.0.contains(&op))?;
     Some(row.1)
 }
 
-/// How many of an operator's operands count in inference: what training ends with has labels behind the first one.
+/// Number of operands that inference reads: losses have labels after the first operand.
 pub(super) fn operands_read(op: &str) -> usize {
     const WITH_LABELS: [&str; 6] = [
         "LinearRegressionOutput",
@@ -44,7 +43,7 @@ pub(super) fn operands_read(op: &str) -> usize {
 
 #[rustfmt::skip]
 const TABLE: &[(&[&str], Translate)] = &[
-    // Convolutions, windows, products.
+    // Convolutions, pooling, matrix products.
     (&["Convolution", "Convolution_v1"], conv::convolution),
     (&["Deconvolution"], conv::deconvolution),
     (&["FullyConnected"], linear::fully_connected),
@@ -59,7 +58,7 @@ const TABLE: &[(&[&str], Translate)] = &[
     (&["_contrib_interleaved_matmul_selfatt_valatt"], linear::interleaved_values),
     (&["RNN"], recurrent::rnn),
 
-    // Normalisations and exponentials.
+    // Normalization and exponentials.
     (&["BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "_contrib_SyncBatchNorm"], normalize::batch),
     (&["InstanceNorm"], normalize::instance),
     (&["GroupNorm"], normalize::group),
@@ -71,7 +70,7 @@ const TABLE: &[(&[&str], Translate)] = &[
     (&["log_softmax"], normalize::log_softmax),
     (&["SoftmaxActivation"], normalize::softmax_activation),
 
-    // What training ends with.
+    // Losses.
     (&["SoftmaxOutput", "Softmax"], loss::softmax_output),
     (&["LinearRegressionOutput", "MAERegressionOutput", "SVMOutput"], loss::regression),
     (&["LogisticRegressionOutput"], loss::logistic),
@@ -79,7 +78,7 @@ const TABLE: &[(&[&str], Translate)] = &[
     (&["softmax_cross_entropy"], loss::softmax_cross_entropy),
     (&["CTCLoss", "ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss"], ctc::ctc_loss),
 
-    // Functions of elements.
+    // Pointwise functions.
     (&["Activation"], pointwise::activation),
     (&["LeakyReLU"], pointwise::leaky_relu),
     (&["clip"], pointwise::clip),
@@ -165,7 +164,7 @@ const TABLE: &[(&[&str], Translate)] = &[
     (&["where"], pointwise::select),
     (&["Cast", "cast", "amp_cast"], pointwise::cast),
 
-    // What changes nothing in inference.
+    // No effect in inference.
     (&["_copy", "identity", "_np_copy", "BlockGrad", "stop_gradient", "IdentityAttachKLSparseReg"], shape::identity),
     (&["Dropout"], shape::dropout),
 
@@ -201,7 +200,7 @@ const TABLE: &[(&[&str], Translate)] = &[
     (&["zeros_like"], shape::zeros_like),
     (&["ones_like"], shape::ones_like),
 
-    // Many elements to one.
+    // Reductions.
     (&["sum", "sum_axis"], reduce::sum),
     (&["mean"], reduce::mean),
     (&["max", "max_axis"], reduce::max),
@@ -212,7 +211,7 @@ const TABLE: &[(&[&str], Translate)] = &[
     (&["argmin"], reduce::argmin),
     (&["argmax_channel"], reduce::argmax_channel),
 
-    // Elements by index.
+    // Indexing.
     (&["Embedding"], index::embedding),
     (&["take"], index::take),
     (&["pick", "choose_element_0index"], index::pick),

@@ -1,4 +1,4 @@
-//! Normalisations and softmax.
+//! Normalization and softmax.
 
 use ir::Refusal;
 use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
@@ -10,7 +10,7 @@ use super::sequence::within;
 use crate::common::{NodeResult, Operand, Standard, axis, counts, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// With the moving statistics, whatever `use_global_stats` says: that is inference.
+/// Always with the moving statistics, since this is inference; `use_global_stats` is ignored.
 pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&[
         "momentum",
@@ -31,13 +31,13 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
     if at == 1 {
         return Ok(vec![node.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?]);
     }
-    // Channels become the second dimension and go back.
+    // Channels are moved to the second axis and back.
     let order: Vec<usize> = [0, at].into_iter().chain((1..rank).filter(|&axis| axis != at)).collect();
     if at == 0 {
-        refuse!("attribute `axis` is 0: statistics for each picture are not supported");
+        refuse!("attribute `axis` must not be 0");
     }
     let back: Vec<usize> =
-        (0..rank).map(|axis| order.iter().position(|&from| from == axis).expect("each once")).collect();
+        (0..rank).map(|axis| order.iter().position(|&from| from == axis).expect("`order` is a permutation")).collect();
     let x = node.transpose(x, &order)?;
     let y = node.apply_f32(BatchNorm { epsilon }, &[x, gamma, beta, mean, variance])?;
     Ok(vec![node.transpose(y, &back)?])
@@ -57,7 +57,7 @@ pub(super) fn group(node: &mut ImportedNode) -> NodeResult {
     let groups = counts(&[node.int_or("num_groups", 1)?], "num_groups")?[0];
     let shape = node.shape(x);
     if shape.rank() < 2 || groups == 0 || !shape[1].is_multiple_of(groups) || shape.elements() == 0 {
-        refuse!("input {shape} does not fall into {groups} groups of channels");
+        refuse!("channels must be a multiple of {groups} groups, got input {shape}");
     }
     let grouped = node.reshape(x, Shape::from([shape[0], groups, shape.elements() / shape[0] / groups]))?;
     let y = node.standardize(grouped, [2].into_iter().collect(), epsilon)?.y;
@@ -79,7 +79,7 @@ pub(super) fn layer(node: &mut ImportedNode) -> NodeResult {
     Ok(yielded)
 }
 
-/// `x / sqrt(sum of squares + eps)` for each picture, across channels, or for each channel.
+/// `x / sqrt(sum of squares + eps)` per sample, over channels, or per channel.
 pub(super) fn l2(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let rank = node.shape(x).rank();
@@ -87,7 +87,7 @@ pub(super) fn l2(node: &mut ImportedNode) -> NodeResult {
         "instance" => (1..rank).collect(),
         "channel" => (1..rank.min(2)).collect(),
         "spatial" => (2..rank).collect(),
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let epsilon = node.float_or("eps", 1e-10)?;
     let squares = node.reduce(ReduceKind::SumSquare, x, axes, true)?;
@@ -117,7 +117,7 @@ pub(super) fn log_softmax(node: &mut ImportedNode) -> NodeResult {
     exponentials(node, true, 1.0)
 }
 
-/// With a length, what lies behind it has no part and becomes 0.
+/// Elements beyond an optional length are excluded and become 0.
 fn exponentials(node: &mut ImportedNode, log: bool, sign: f64) -> NodeResult {
     let x = node.input(0)?;
     let dtype = node.dtype_attribute("dtype")?;
@@ -147,20 +147,20 @@ fn exponentials(node: &mut ImportedNode, log: bool, sign: f64) -> NodeResult {
     }])
 }
 
-/// Which elements lie within the lengths of operand 1, which has the shape without axis `at`.
+/// Mask of elements within the lengths, operand 1, which has the shape without axis `at`.
 fn lengths(node: &mut ImportedNode, x: Operand, at: usize) -> Result<Operand, Refusal> {
     let lengths = node.input(1)?;
     let shape = node.shape(x);
     let mut spread = node.shape(lengths);
     if spread.rank() + 1 != shape.rank() {
-        refuse!("lengths of shape {spread} do not fit {shape}");
+        refuse!("lengths must have the shape {shape} with extent 1 along the axis, got {spread}");
     }
     spread.insert(at, 1);
     let lengths = node.reshape(lengths, spread)?;
     within(node, lengths, shape[at], at, shape.rank())
 }
 
-/// Over everything of a picture, or across channels.
+/// Softmax over all elements of a sample, or over channels.
 pub(super) fn softmax_activation(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     match node.text_or("mode", "instance") {
@@ -169,11 +169,11 @@ pub(super) fn softmax_activation(node: &mut ImportedNode) -> NodeResult {
             let at = axis(1, node.shape(x).rank())?;
             Ok(vec![node.apply_f32(Softmax { axis: at, log: false }, &[x])?])
         }
-        other => refuse!("attribute `mode` is `{other}`, not `instance` or `channel`"),
+        other => refuse!("attribute `mode` must be `instance` or `channel`, got `{other}`"),
     }
 }
 
-/// Over all but the first dimension.
+/// Softmax over all axes but the first.
 pub(super) fn flat_softmax(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
     let shape = node.shape(x);
     let flat = super::shape::flattened(node, x)?;

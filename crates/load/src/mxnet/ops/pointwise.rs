@@ -1,4 +1,4 @@
-//! Functions of one, two or many elements.
+//! Pointwise functions.
 
 use ir::Refusal;
 use types::DType;
@@ -25,14 +25,14 @@ fn one(node: &mut ImportedNode, function: Unary) -> NodeResult {
     Ok(vec![node.unary(function, node.input(0)?)?])
 }
 
-/// A function of the input and a number.
+/// A function of the input and a scalar.
 fn with_number(node: &mut ImportedNode, function: Binary, number: f64) -> NodeResult {
     let x = node.input(0)?;
     let number = node.number(number, node.dtype(x));
     Ok(vec![node.binary(function, x, number)?])
 }
 
-/// `log(x)` times a number.
+/// `log(x)` times a scalar.
 fn log_times(node: &mut ImportedNode, factor: f64) -> NodeResult {
     let x = node.input(0)?;
     let logarithm = node.unary(Unary::Log, x)?;
@@ -93,7 +93,7 @@ pub(super) fn rcbrt(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.unary(Unary::Reciprocal, root[0])?])
 }
 
-/// The next whole number towards zero.
+/// Rounds towards zero.
 pub(super) fn fix(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let size = node.unary(Unary::Abs, x)?;
@@ -104,7 +104,7 @@ pub(super) fn fix(node: &mut ImportedNode) -> NodeResult {
 
 pub(super) fn div_sqrt_dim(node: &mut ImportedNode) -> NodeResult {
     let shape = node.shape(node.input(0)?);
-    let Some(&last) = shape.last() else { refuse!("input {shape} has no dimensions") };
+    let Some(&last) = shape.last() else { refuse!("input must have rank >= 1, got {shape}") };
     with_number(node, Binary::Div, (last as f64).sqrt())
 }
 
@@ -122,12 +122,12 @@ pub(super) fn activation(node: &mut ImportedNode) -> NodeResult {
             return Ok(vec![node.unary(Unary::Neg, y)?]);
         }
         "mish" => Unary::Mish,
-        other => refuse!("attribute `act_type` is `{other}`"),
+        other => refuse!("attribute `act_type`: `{other}` is not supported"),
     };
     one(node, function)
 }
 
-/// `rrelu` has the mean of its slopes in inference.
+/// `rrelu` uses the mean of its slope bounds in inference.
 pub(super) fn leaky_relu(node: &mut ImportedNode) -> NodeResult {
     let slope = node.float_or("slope", 0.25)? as f32;
     let bounds = [node.float_or("lower_bound", 0.125)?, node.float_or("upper_bound", 0.334)?];
@@ -135,12 +135,12 @@ pub(super) fn leaky_relu(node: &mut ImportedNode) -> NodeResult {
         "leaky" => Unary::LeakyRelu { alpha: slope },
         "rrelu" => Unary::LeakyRelu { alpha: ((bounds[0] + bounds[1]) / 2.0) as f32 },
         "elu" => Unary::Elu { alpha: slope },
-        // The numbers of Klambauer et al. 2017.
+        // Constants of Klambauer et al. 2017.
         "selu" => Unary::Selu { alpha: 1.673_263_2, gamma: 1.050_701 },
         "gelu" => Unary::Gelu,
         "prelu" => {
             let [x, gamma] = node.inputs()?;
-            // A slope for each channel, or one for all.
+            // A slope per channel, or one for all.
             let rank = node.shape(x).rank();
             let gamma = match node.shape(gamma).rank() {
                 1 if 1 < rank && node.shape(gamma)[0] != 1 => node.aligned(gamma, 1, rank)?,
@@ -148,7 +148,7 @@ pub(super) fn leaky_relu(node: &mut ImportedNode) -> NodeResult {
             };
             return Ok(vec![node.binary(Binary::PRelu, x, gamma)?]);
         }
-        other => refuse!("attribute `act_type` is `{other}`"),
+        other => refuse!("attribute `act_type`: `{other}` is not supported"),
     };
     one(node, function)
 }
@@ -221,14 +221,14 @@ scalar_first! {
 
 /// The input and the attribute `scalar` in its dtype.
 fn scalar(node: &mut ImportedNode) -> Result<[Operand; 2], Refusal> {
-    // Whether the number was written as a whole one.
+    // Whether the scalar is written as an integer.
     node.ignore(&["is_int"]);
     let x = node.input(0)?;
     let Some(number) = node.float("scalar")? else { refuse!("attribute `scalar` is missing") };
     Ok([x, node.number(number, node.dtype(x))])
 }
 
-/// Comparisons yield 0 and 1 in the dtype of their operands.
+/// Comparisons return 0 and 1 in the dtype of their operands.
 fn compared(node: &mut ImportedNode, function: Compare, negate: bool, [a, b]: [Operand; 2]) -> NodeResult {
     let dtype = node.dtype(a);
     let mut truth = node.compare(function, a, b)?;
@@ -263,7 +263,7 @@ compare! {
     lesser_equal lesser_equal_scalar LessOrEqual false,
 }
 
-/// Whether elements are something else than 0.
+/// Whether elements differ from 0.
 fn truth(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
     let zero = node.number(0.0, node.dtype(x));
     let is_zero = node.compare(Compare::Equal, x, zero)?;
@@ -313,7 +313,7 @@ pub(super) fn add_n(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![sum])
 }
 
-/// A condition of rank 1 chooses whole rows.
+/// A condition of rank 1 selects whole rows.
 pub(super) fn select(node: &mut ImportedNode) -> NodeResult {
     let [condition, a, b] = node.inputs()?;
     let rank = node.shape(a).rank();

@@ -1,4 +1,4 @@
-//! The fused recurrent network of cuDNN's form.
+//! `RNN`, the fused recurrent network in cuDNN's layout.
 
 use ir::Refusal;
 use ir::ops::{Concat, Slice};
@@ -9,12 +9,12 @@ use types::recurrent::{Cell, Direction, Reset};
 use crate::common::{Network, NodeResult, Operand, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// `data: [seq, batch, in]`, all parameters as one vector, the first states `[layers * d, batch, u]`.
+/// `data: [seq, batch, in]`, all parameters as one vector, initial states `[layers * d, batch, u]`.
 ///
-/// Parameters: for each layer and direction the weights of the input, `[g u, in]`, and of the state, `[g u, u]`; then for
-/// each again both biases, `[g u]`. Yields `[seq, batch, d u]`, and with `state_outputs` the last states.
+/// Parameters: per layer and direction the weights of the input, `[g u, in]`, and of the state, `[g u, u]`; then per layer
+/// and direction both biases, `[g u]`. Returns `[seq, batch, d u]`, and with `state_outputs` the last states.
 pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
-    // Dropout between layers is training's.
+    // Dropout between layers is for training only.
     node.ignore(&["p", "lstm_state_clip_nan"]);
     for name in ["projection_size", "lstm_state_clip_min", "lstm_state_clip_max"] {
         if let Some(value) = node.float(name)? {
@@ -24,13 +24,13 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
     if node.flag("use_sequence_length")? {
         refuse!("attribute `use_sequence_length` is not supported");
     }
-    // Gates in the order of `Cell`, by their place in MXNet's: LSTM i, f, c, o; GRU r, z, n.
+    // Gates of `Cell` by their position in MXNet: LSTM i, f, c, o; GRU r, z, n.
     let (cell, order): (Cell, &[usize]) = match node.text_or("mode", "") {
         "lstm" => (Cell::LSTM, &[0, 3, 1, 2]),
         "gru" => (Cell::gru(Reset::AfterProduct), &[1, 0, 2]),
         "rnn_tanh" => (Cell::Rnn { activation: Unary::Tanh }, &[0]),
         "rnn_relu" => (Cell::Rnn { activation: Unary::Relu }, &[0]),
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let direction = if node.flag("bidirectional")? { Direction::Bidirectional } else { Direction::Forward };
     let (units, layers) = (node.count("state_size")?, node.count("num_layers")?);
@@ -38,7 +38,7 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
     let [mut x, parameters, h] = node.inputs()?;
     let c = if cell.has_memory() { Some(node.input(3)?) } else { None };
     let &[seq, batch, mut inputs] = &node.shape(x)[..] else {
-        refuse!("input {} does not have three dimensions", node.shape(x))
+        refuse!("input must have rank 3, got {}", node.shape(x))
     };
     let directions = direction.count();
     let rows = cell.gates().saturating_mul(units);
@@ -47,7 +47,7 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
         .fold(weights(inputs), |sum: usize, _| sum.saturating_add(weights(directions.saturating_mul(units))));
     let all = first_bias.saturating_add(layers.saturating_mul(directions).saturating_mul(2).saturating_mul(rows));
     if node.shape(parameters)[..] != [all] {
-        refuse!("parameters of shape {} are not the {all} of this network", node.shape(parameters));
+        refuse!("parameters must be a vector of {all} elements, got {}", node.shape(parameters));
     }
     let mut places = Places { parameters, shape: node.shape(parameters), weight: 0, bias: first_bias };
     let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
@@ -97,7 +97,7 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
     Ok(outputs)
 }
 
-/// Where the next parameters are.
+/// The position of the next parameters.
 struct Places {
     parameters: Operand,
     shape: Shape,
@@ -106,7 +106,7 @@ struct Places {
 }
 
 impl Places {
-    /// Gates of `units` rows with `columns` each, in another order.
+    /// The next weights, with gates of `units` rows of `columns` permuted.
     fn part(
         &self,
         node: &mut ImportedNode,
@@ -146,7 +146,7 @@ impl Places {
     }
 }
 
-/// Parts of the directions, each in a shape that begins with 1, joined along that dimension.
+/// Stacks the parts of all directions along their first axis, of extent 1.
 fn stacked(node: &mut ImportedNode, parts: &[Operand], shape: Shape) -> Result<Operand, Refusal> {
     let mut shaped = Vec::new();
     for &part in parts {
@@ -164,6 +164,6 @@ fn states(node: &mut ImportedNode, all: Operand, first: usize, directions: usize
     match shape.first() {
         Some(&count) if count == directions => Ok(all),
         Some(&count) if first + directions <= count => node.apply(Slice::range(&shape, 0, first, directions), &[all]),
-        _ => refuse!("states of shape {shape} are too few"),
+        _ => refuse!("states must have one row per layer and direction, got shape {shape}"),
     }
 }

@@ -1,4 +1,4 @@
-//! One element from many along axes.
+//! Reductions.
 
 use ir::Refusal;
 use ir::ops::{ArgExtreme, ReduceKind};
@@ -8,7 +8,7 @@ use types::{DType, Shape};
 use crate::common::{NodeResult, Operand, axes, axis, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// A result without dimensions gets one.
+/// A result of rank 0 becomes rank 1.
 fn at_least_one(node: &mut ImportedNode, y: Operand) -> NodeResult {
     match node.shape(y).rank() {
         0 => Ok(vec![node.reshape(y, Shape::from([1]))?]),
@@ -16,7 +16,7 @@ fn at_least_one(node: &mut ImportedNode, y: Operand) -> NodeResult {
     }
 }
 
-/// The axes of `axis`, or with `exclude` all others. None at all means all of them.
+/// The axes of `axis`, or with `exclude` all others. If absent, all axes.
 fn along(node: &ImportedNode, rank: usize) -> Result<SmallVec<[usize; 4]>, Refusal> {
     let list = node.ints("axis")?.unwrap_or_default();
     let named = axes(&list, rank)?;
@@ -51,12 +51,12 @@ pub(super) fn norm(node: &mut ImportedNode) -> NodeResult {
     let kind = match node.int_or("ord", 2)? {
         1 => ReduceKind::L1,
         2 => ReduceKind::L2,
-        other => refuse!("attribute `ord` is {other}; 1 and 2 are supported"),
+        other => refuse!("attribute `ord` must be 1 or 2, got {other}"),
     };
     reduce(node, kind)
 }
 
-/// Positions are numbers in `f32`; without an axis those of the flat tensor.
+/// Positions are `f32`; without an axis those in the flattened tensor.
 fn arg_extreme(node: &mut ImportedNode, max: bool) -> NodeResult {
     let mut x = node.input(0)?;
     let keep = node.flag("keepdims")?;

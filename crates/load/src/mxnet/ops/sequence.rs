@@ -1,5 +1,5 @@
 //! Sequences of different lengths in one batch. `axis` 0 means `[seq, batch, ..]`, 1 `[batch, seq, ..]`; lengths are
-//! `[batch]`, and without `use_sequence_length` all sequences have the full one.
+//! `[batch]`; without `use_sequence_length` all sequences have full length.
 
 use ir::Refusal;
 use ir::ops::{Gather, ReduceKind, Slice};
@@ -9,7 +9,7 @@ use types::{DType, Shape};
 use crate::common::{NodeResult, Operand, refuse};
 use crate::mxnet::node::ImportedNode;
 
-/// The operand, its shape, the axis of time, and the lengths as `i64` that broadcast to the shape.
+/// The operand, its shape, the time axis, and lengths as `i64` that broadcast to the shape.
 struct Sequences {
     x: Operand,
     shape: Shape,
@@ -22,10 +22,10 @@ fn sequences(node: &mut ImportedNode) -> Result<Sequences, Refusal> {
     let shape = node.shape(x);
     let axis = match node.int_or("axis", 0)? {
         axis @ (0 | 1) => axis as usize,
-        other => refuse!("attribute `axis` is {other}, neither 0 nor 1"),
+        other => refuse!("attribute `axis` must be 0 or 1, got {other}"),
     };
     if shape.rank() < 2 {
-        refuse!("input {shape} has no sequences of a batch");
+        refuse!("input must have rank >= 2, got {shape}");
     }
     let lengths = match node.flag("use_sequence_length")? {
         false => None,
@@ -33,7 +33,7 @@ fn sequences(node: &mut ImportedNode) -> Result<Sequences, Refusal> {
             let lengths = node.input(1)?;
             let batch = shape[1 - axis];
             if node.shape(lengths)[..] != [batch] {
-                refuse!("lengths of shape {} are not [{batch}]", node.shape(lengths));
+                refuse!("lengths must have shape [{batch}], got {}", node.shape(lengths));
             }
             let lengths = node.cast(lengths, DType::I64)?;
             Some(node.aligned(lengths, 1 - axis, shape.rank())?)
@@ -42,7 +42,7 @@ fn sequences(node: &mut ImportedNode) -> Result<Sequences, Refusal> {
     Ok(Sequences { x, shape, axis, lengths })
 }
 
-/// Which of `extent` positions along `axis` lie before the lengths.
+/// Mask of positions along `axis` that are less than the lengths.
 pub(super) fn within(
     node: &mut ImportedNode,
     lengths: Operand,
@@ -64,10 +64,10 @@ pub(super) fn mask(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.select(used, x, value)?])
 }
 
-/// The last element of each sequence, without the axis of time.
+/// The last element of each sequence, without the time axis.
 pub(super) fn last(node: &mut ImportedNode) -> NodeResult {
     let Sequences { x, mut shape, axis, lengths } = sequences(node)?;
-    let Some(end) = shape[axis].checked_sub(1) else { refuse!("input {shape} has no last element") };
+    let Some(end) = shape[axis].checked_sub(1) else { refuse!("input must have a last element, got {shape}") };
     let Some(lengths) = lengths else {
         let y = node.apply(Slice::range(&shape, axis, end, 1), &[x])?;
         shape.remove(axis);
@@ -82,11 +82,11 @@ pub(super) fn last(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reduce(ReduceKind::Sum, chosen, [axis].into_iter().collect(), false)?])
 }
 
-/// Each sequence from its end; what lies behind it stays. Positions of all sequences are rows of one table.
+/// Each sequence reversed; elements beyond its length stay. Positions of all sequences are rows of one table.
 pub(super) fn reverse(node: &mut ImportedNode) -> NodeResult {
     let Sequences { x, shape, axis, lengths } = sequences(node)?;
     if axis != 0 {
-        refuse!("attribute `axis` is 1; 0 is supported");
+        refuse!("attribute `axis` must be 0, got 1");
     }
     let Some(lengths) = lengths else { return Ok(vec![node.reversed(x, 0)?]) };
     let (seq, batch) = (shape[0], shape[1]);

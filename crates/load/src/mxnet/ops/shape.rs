@@ -1,4 +1,4 @@
-//! Other shapes, parts of tensors, and tensors that follow from a shape.
+//! Shapes, slices, and tensors made from a shape.
 
 use ir::Refusal;
 use ir::ops::{Concat, Pad, PadMode, Slice};
@@ -13,19 +13,19 @@ pub(super) fn identity(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.input(0)?])
 }
 
-/// Does nothing in inference; `mode` could ask for more.
+/// The identity in inference, unless `mode` requests dropout always.
 pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["p", "axes"]);
     match node.text_or("mode", "training") {
         "training" => Ok(vec![node.input(0)?]),
-        other => refuse!("attribute `mode` is `{other}`: dropping at random in inference is not supported"),
+        other => refuse!("attribute `mode` must be `training`, got `{other}`: dropout in inference is not supported"),
     }
 }
 
-/// `[n, everything else]`
+/// `[n, product of the other extents]`
 pub(super) fn flattened(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
     let shape = node.shape(x);
-    let Some((&first, rest)) = shape.split_first() else { refuse!("input {shape} has no dimensions") };
+    let Some((&first, rest)) = shape.split_first() else { refuse!("input must have rank >= 1, got {shape}") };
     node.reshape(x, Shape::from([first, rest.iter().product()]))
 }
 
@@ -34,8 +34,8 @@ pub(super) fn flatten(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![flattened(node, x)?])
 }
 
-/// Codes: 0 keeps a dimension, -1 is what is left, -2 all further dimensions, -3 the product of the next two, -4 splits one
-/// into the next two numbers. With `reverse` they are read from the end.
+/// Codes: 0 keeps an extent, -1 is inferred, -2 copies all further extents, -3 multiplies the next two, -4 splits one into
+/// the next two numbers. With `reverse` they are read from the end.
 pub(super) fn reshape(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
@@ -49,7 +49,7 @@ pub(super) fn reshape(node: &mut ImportedNode) -> NodeResult {
     let mut from = shape.clone();
     if reverse {
         if codes.contains(&-4) {
-            refuse!("attribute `shape` splits a dimension, which `reverse` is not supported with");
+            refuse!("attribute `shape`: code -4 is not supported with `reverse`");
         }
         codes.reverse();
         from.reverse();
@@ -68,7 +68,7 @@ fn reshaped(from: &Shape, codes: &[i64]) -> Result<Shape, Refusal> {
             *next += 1;
             Ok(extent)
         }
-        None => Err(Refusal(format!("attribute `shape` {codes:?} asks for more dimensions than {from} has"))),
+        None => Err(Refusal(format!("attribute `shape` {codes:?} reads more extents than {from} has"))),
     };
     let mut codes = codes.iter();
     while let Some(&code) = codes.next() {
@@ -93,7 +93,7 @@ fn reshaped(from: &Shape, codes: &[i64]) -> Result<Shape, Refusal> {
                     (Some(-1), Some(&b @ 1..)) => (whole / b as usize, b as usize),
                     (Some(&a @ 1..), Some(-1)) => (a as usize, whole / a as usize),
                     (Some(&a @ 1..), Some(&b @ 1..)) => (a as usize, b as usize),
-                    _ => return Err(Refusal("attribute `shape`: -4 is followed by two numbers".into())),
+                    _ => return Err(Refusal("attribute `shape`: code -4 must be followed by two numbers".into())),
                 };
                 if a.checked_mul(b) != Some(whole) {
                     return Err(Refusal(format!("attribute `shape`: {whole} does not split into {a} times {b}")));
@@ -105,14 +105,14 @@ fn reshaped(from: &Shape, codes: &[i64]) -> Result<Shape, Refusal> {
                 to.push(counts(&[code], "shape")?[0]);
                 next += 1;
             }
-            _ => return Err(Refusal(format!("attribute `shape` has the number {code}"))),
+            _ => return Err(Refusal(format!("attribute `shape`: codes must be >= -4, got {code}"))),
         }
     }
     if let Some(open) = open {
         let rest = to.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent)).unwrap_or(0);
         match from.elements().checked_rem(rest) {
             Some(0) => to[open] = from.elements() / rest,
-            _ => return Err(Refusal(format!("{from} does not reshape to {to} with one dimension open"))),
+            _ => return Err(Refusal(format!("{from} cannot be reshaped to {to} with one inferred extent"))),
         }
     }
     Ok(to)
@@ -124,7 +124,7 @@ pub(super) fn reshape_like(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(x, shape)?])
 }
 
-/// Without axes their order is reversed.
+/// Without `axes`, reverses their order.
 pub(super) fn transpose(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let rank = node.shape(x).rank();
@@ -152,7 +152,7 @@ pub(super) fn expand_dims(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(x, shape)?])
 }
 
-/// Without axes all extents of 1 go; one of them stays where there is nothing else.
+/// Without `axis`, removes all extents of 1, but keeps one if there are no others.
 pub(super) fn squeeze(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
@@ -161,7 +161,7 @@ pub(super) fn squeeze(node: &mut ImportedNode) -> NodeResult {
         None => (0..shape.rank()).filter(|&at| shape[at] == 1).collect(),
     };
     if let Some(&at) = gone.iter().find(|&&at| shape[at] != 1) {
-        refuse!("axis {at} of {shape} is not 1");
+        refuse!("axis {at} must have extent 1, got shape {shape}");
     }
     let mut left: Shape = (0..shape.rank()).filter(|at| !gone.contains(at)).map(|at| shape[at]).collect();
     if left.rank() == 0 {
@@ -192,21 +192,21 @@ pub(super) fn stack(node: &mut ImportedNode) -> NodeResult {
     joined(node, &spread, at)
 }
 
-/// Equal parts along an axis, which leaves them with `squeeze_axis`.
+/// Splits an axis equally; `squeeze_axis` removes it from the results.
 pub(super) fn slice_channel(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
     let (parts, at) = (node.count("num_outputs")?, node.axis_or("axis", 1, shape.rank())?);
     let squeeze = node.flag("squeeze_axis")?;
     if !shape[at].is_multiple_of(parts) {
-        refuse!("axis {at} of {shape} does not fall into {parts} equal parts");
+        refuse!("axis {at} of {shape} must be a multiple of {parts}");
     }
     let length = shape[at] / parts;
     let mut left = shape.clone();
     left[at] = length;
     if squeeze {
         if length != 1 {
-            refuse!("attribute `squeeze_axis` is set, but parts have {length} elements along the axis");
+            refuse!("`squeeze_axis` requires slices of extent 1, got {length}");
         }
         left.remove(at);
     }
@@ -228,7 +228,7 @@ pub(super) fn slice(node: &mut ImportedNode) -> NodeResult {
     let (begin, end, step) =
         (list("begin")?.unwrap_or_default(), list("end")?.unwrap_or_default(), list("step")?.unwrap_or_default());
     if shape.rank() < begin.len() || begin.len() != end.len() || begin.len() < step.len() {
-        refuse!("attributes `begin`, `end` and `step` do not fit {shape}");
+        refuse!("attributes `begin`, `end` and `step` must have equal lengths within the rank of {shape}");
     }
     let mut slice = Slice::whole(&shape);
     for at in 0..begin.len() {
@@ -249,7 +249,7 @@ pub(super) fn slice_axis(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply(slice, &[x])?])
 }
 
-/// The front part that has the extents of another tensor along some axes, or all.
+/// The first elements along some or all axes, as many as another tensor has.
 pub(super) fn slice_like(node: &mut ImportedNode) -> NodeResult {
     let [x, like] = node.inputs()?;
     let (shape, want) = (node.shape(x), node.shape(like));
@@ -261,7 +261,7 @@ pub(super) fn slice_like(node: &mut ImportedNode) -> NodeResult {
     for at in along {
         match want.get(at) {
             Some(&extent) if extent <= shape[at] => slice.count[at] = extent,
-            _ => refuse!("{shape} has no front part like {want}"),
+            _ => refuse!("{shape} must be at least {want} along the axes"),
         }
     }
     Ok(vec![node.apply(slice, &[x])?])
@@ -282,20 +282,20 @@ pub(super) fn pad(node: &mut ImportedNode) -> NodeResult {
     let Some(list) = node.ints("pad_width")? else { refuse!("attribute `pad_width` is missing") };
     let width = counts(&list, "pad_width")?;
     if width.len() != 2 * rank {
-        refuse!("attribute `pad_width` has {} numbers, not two for each of {rank} dimensions", width.len());
+        refuse!("attribute `pad_width` must have two numbers per axis, got {} for rank {rank}", width.len());
     }
     let value = node.float_or("constant_value", 0.0)?;
     let mode = match node.text_or("mode", "constant") {
         "constant" => PadMode::Constant(value),
         "edge" => PadMode::Edge,
         "reflect" => PadMode::Reflect,
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let pad = width.chunks(2).map(|pair| [pair[0] as isize, pair[1] as isize]).collect();
     Ok(vec![node.apply(Pad { mode, pad }, &[x])?])
 }
 
-/// Repeats a whole tensor along each axis; missing numbers and missing axes are 1, in front.
+/// Repeats a tensor along each axis; missing leading numbers and axes are 1.
 pub(super) fn tile(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let mut shape = node.shape(x);
@@ -311,7 +311,7 @@ pub(super) fn tile(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.tiled(x, &repeats)?])
 }
 
-/// Repeats each element; without an axis those of the flat tensor.
+/// Repeats each element along an axis; without one, of the flattened tensor.
 pub(super) fn repeat(node: &mut ImportedNode) -> NodeResult {
     let mut x = node.input(0)?;
     let repeats = node.count("repeats")?;
@@ -340,7 +340,7 @@ pub(super) fn broadcast_to(node: &mut ImportedNode) -> NodeResult {
     let Some(list) = node.ints("shape")? else { refuse!("attribute `shape` is missing") };
     let want = counts(&list, "shape")?;
     if want.len() != shape.rank() {
-        refuse!("{shape} does not broadcast to {want:?}");
+        refuse!("{shape} cannot be broadcast to {want:?}");
     }
     let out: Shape =
         want.iter().zip(&shape[..]).map(|(&want, &extent)| if want == 0 { extent } else { want }).collect();
@@ -353,12 +353,12 @@ pub(super) fn broadcast_axis(node: &mut ImportedNode) -> NodeResult {
     let along = node.ints("axis")?.unwrap_or_default();
     let sizes = counts(&node.ints("size")?.unwrap_or_default(), "size")?;
     if along.len() != sizes.len() {
-        refuse!("attributes `axis` and `size` do not have the same length");
+        refuse!("attributes `axis` and `size` must have equal lengths");
     }
     for (&at, &size) in along.iter().zip(&sizes) {
         let at = axis(at, shape.rank())?;
         if shape[at] != 1 {
-            refuse!("axis {at} of {shape} is not 1");
+            refuse!("axis {at} must have extent 1, got shape {shape}");
         }
         shape[at] = size;
     }
@@ -395,14 +395,14 @@ pub(super) fn size_array(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.constant(Tensor::vector(vec![elements as i64]))])
 }
 
-/// A tensor of one number.
+/// A tensor filled with one number.
 fn filled(node: &mut ImportedNode, shape: Shape, number: f64, dtype: DType) -> NodeResult {
     node.reserve(dtype, &shape)?;
     let filled = Tensor::full(shape, number).cast(dtype);
     Ok(vec![node.constant(filled)])
 }
 
-/// By the attributes `shape` and `dtype`. An extent of 0 is left to MXNet's inference; here it is 1, which broadcasts.
+/// Shape and dtype from the attributes. MXNet infers extents of 0; here they are 1, which broadcasts.
 fn made(node: &mut ImportedNode, number: f64) -> NodeResult {
     let list = node.ints("shape")?.unwrap_or_default();
     let shape: Shape = counts(&list, "shape")?.iter().map(|&extent| extent.max(1)).collect();
@@ -436,7 +436,7 @@ pub(super) fn ones_like(node: &mut ImportedNode) -> NodeResult {
     like(node, 1.0)
 }
 
-/// From `start` to before `stop` by `step`, each number `repeat` times.
+/// From `start` up to `stop` (exclusive) by `step`, each number `repeat` times.
 pub(super) fn arange(node: &mut ImportedNode) -> NodeResult {
     let (first, step) = (node.float_or("start", 0.0)?, node.float_or("step", 1.0)?);
     let repeat = counts(&[node.int_or("repeat", 1)?], "repeat")?[0];
@@ -444,14 +444,14 @@ pub(super) fn arange(node: &mut ImportedNode) -> NodeResult {
     if node.flag("infer_range")? {
         refuse!("attribute `infer_range` is not supported");
     }
-    // With one number only, it is the end.
+    // A single number is the end.
     let (start, stop) = match node.float("stop")? {
         Some(stop) => (first, stop),
         None => (0.0, first),
     };
     let count = ((stop - start) / step).ceil();
     if !(0.0..=1e9).contains(&count) {
-        refuse!("a range from {start} to {stop} by {step}");
+        refuse!("a range from {start} to {stop} by {step} is not supported");
     }
     let elements = (count as usize).saturating_mul(repeat);
     let shape = Shape::from([elements]);

@@ -1,4 +1,4 @@
-//! Boxes in pictures: which of them to keep, and what they show.
+//! Boxes in images: non-maximum suppression and RoiAlign.
 
 use ir::ops::ReduceKind;
 use ir::{Refusal, ops};
@@ -10,42 +10,48 @@ use super::grid::{Mode, Outside, Sampler};
 use crate::common::{NodeResult, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// `x: [n, c, h, w]`, `boxes: [r, 4]` from corner to corner, `pictures: [r]` -> `[r, c, output_height, output_width]`: each
-/// box is cut into bins, and each bin is the mean or the largest of samples at a grid in it.
+/// `x: [n, c, h, w]`, `boxes: [r, 4]` from corner to corner, `images: [r]` -> `[r, c, output_height, output_width]`: each box
+/// is divided into bins, and each bin is the mean or the maximum of a grid of samples.
 pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
-    let (x, boxes, pictures) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let (x, boxes, images) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let (shape, count) = (node.shape(x), node.shape(boxes)[..].first().copied().unwrap_or(0));
-    if shape.rank() != 4 || node.shape(boxes)[..] != [count, 4] || node.shape(pictures)[..] != [count] {
-        refuse!("boxes {} and their pictures {} do not fit {shape}", node.shape(boxes), node.shape(pictures));
+    if shape.rank() != 4 || node.shape(boxes)[..] != [count, 4] || node.shape(images)[..] != [count] {
+        refuse!(
+            "boxes and their image indices must be [r, 4] and [r] for input {shape}, got {} and {}",
+            node.shape(boxes),
+            node.shape(images)
+        );
     }
     if [x, boxes].iter().any(|&operand| node.dtype(operand) != DType::F32) || shape.elements() == 0 {
-        refuse!("{}{shape} is not supported, only f32 with elements is", node.dtype(x));
+        refuse!("input must be f32 and not empty, got {}{shape}", node.dtype(x));
     }
     let (kind, join) = match node.text_or("mode", "avg") {
         "avg" => (ReduceKind::Mean, Binary::Add),
-        // By ONNX's definition the largest of the four weighted cells, not of their sums.
+        // ONNX defines the maximum over the four weighted cells, not over their sums.
         "max" => (ReduceKind::Max, Binary::Max),
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let default = if node.opset() < 16 { "output_half_pixel" } else { "half_pixel" };
     let half_pixel = match node.text_or("coordinate_transformation_mode", default) {
         "half_pixel" => true,
         "output_half_pixel" => false,
-        other => refuse!("attribute `coordinate_transformation_mode` is `{other}`"),
+        other => refuse!("attribute `coordinate_transformation_mode`: `{other}` is not supported"),
     };
     let scale = f64::from(node.float_or("spatial_scale", 1.0)?);
     let bins = counts(&[node.int_or("output_height", 1)?, node.int_or("output_width", 1)?], "output_height")?;
     let samples = counts(&[node.int_or("sampling_ratio", 0)?], "sampling_ratio")?[0];
     if samples == 0 {
-        refuse!("attribute `sampling_ratio` is 0: as many samples as the boxes are large are not supported");
+        refuse!(
+            "attribute `sampling_ratio` must not be 0: a number of samples that depends on the box is not supported"
+        );
     }
     if bins.iter().any(|&bins| !(1..=1 << 12).contains(&bins)) || 1 << 8 < samples {
-        refuse!("{bins:?} bins of {samples} by {samples} samples are not supported");
+        refuse!("{bins:?} bins of {samples} x {samples} samples are not supported");
     }
     let places = Shape::from([count, bins[0] * samples, bins[1] * samples]);
     let (mut taps, mut inside) = (Vec::new(), None);
     for axis in 0..2 {
-        // Columns are left, upper, right and lower.
+        // Columns: left, top, right, bottom.
         let corner = |node: &mut ImportedNode, column: usize| {
             let corner = node.apply(ops::Slice::range(&Shape::from([count, 4]), 1, column, 1), &[boxes])?;
             let (scale, half) = (node.number(scale, DType::F32), node.number(0.5, DType::F32));
@@ -68,7 +74,7 @@ pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
         let mut spread = Shape::from([count, 1, 1]);
         spread[axis + 1] = places[axis + 1];
         let at = node.reshape(at, spread)?;
-        // Up to one cell outside counts as the edge, what is farther as 0.
+        // Samples up to one cell outside are clamped to the edge, those farther out are 0.
         let extent = shape[axis + 2] as f64;
         let (low, high) = (node.number(-1.0, DType::F32), node.number(extent, DType::F32));
         let is_behind = node.compare(Compare::GreaterOrEqual, at, low)?;
@@ -81,9 +87,9 @@ pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
         let held = node.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at)?;
         taps.push(Mode::Linear.taps(node, held)?);
     }
-    let pictures = node.cast(pictures, DType::I64)?;
-    let pictures = node.reshape(pictures, Shape::from([count, 1, 1]))?;
-    let sampler = Sampler::new(node, x, pictures, Outside::Border)?;
+    let images = node.cast(images, DType::I64)?;
+    let images = node.reshape(images, Shape::from([count, 1, 1]))?;
+    let sampler = Sampler::new(node, x, images, Outside::Border)?;
     let mut y = sampler.sampled(node, &taps, &places, join)?;
     if let Some(inside) = inside {
         let mut spread = places;
@@ -96,7 +102,7 @@ pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.transpose(y, &[0, 3, 1, 2])?])
 }
 
-/// Corners in increasing order: upper, left, lower, right.
+/// Corners in increasing order: top, left, bottom, right.
 #[derive(Clone, Copy)]
 struct Rectangle {
     low: [f32; 2],
@@ -104,7 +110,7 @@ struct Rectangle {
 }
 
 impl Rectangle {
-    /// Two corners that lie opposite each other, or the middle with width and height.
+    /// From two opposite corners, or from center, width and height.
     fn read(numbers: &[f32], is_middle: bool) -> Rectangle {
         let (a, b, c, d) = (numbers[0], numbers[1], numbers[2], numbers[3]);
         match is_middle {
@@ -117,7 +123,7 @@ impl Rectangle {
         (self.high[0] - self.low[0]) * (self.high[1] - self.low[1])
     }
 
-    /// The part of both together that both have.
+    /// Intersection over union.
     fn overlap(&self, other: &Rectangle) -> f32 {
         let both = Rectangle {
             low: [self.low[0].max(other.low[0]), self.low[1].max(other.low[1])],
@@ -132,34 +138,34 @@ impl Rectangle {
     }
 }
 
-/// `boxes: [n, b, 4]`, `scores: [n, classes, b]`, both known -> `[kept, 3]`, each batch, class and box: for each class the
-/// boxes with the best scores first, without those that overlap a better one too much.
+/// `boxes: [n, b, 4]`, `scores: [n, classes, b]`, both constant -> `[kept, 3]` with batch, class and box: per class, boxes by
+/// decreasing score, without those that overlap a better one too much.
 pub(super) fn non_max_suppression(node: &mut ImportedNode) -> NodeResult {
     let (boxes, scores) = (node.constant_for_shape(0, "boxes")?, node.constant_for_shape(1, "scores")?);
     let is_middle = match node.int_or("center_point_box", 0)? {
         0 => false,
         1 => true,
-        other => refuse!("attribute `center_point_box` is {other}"),
+        other => refuse!("attribute `center_point_box`: {other} is not supported"),
     };
-    let number = |node: &ImportedNode, ix: usize, what: &str| match node.optional(ix) {
+    let number = |node: &ImportedNode, ix: usize, name: &str| match node.optional(ix) {
         None => Ok(None),
-        Some(_) => node.constant_number(ix, what).map(Some),
+        Some(_) => node.constant_number(ix, name).map(Some),
     };
     let most = number(node, 2, "max_output_boxes_per_class")?.unwrap_or(0.0).max(0.0) as usize;
     let overlap_most = number(node, 3, "iou_threshold")?.unwrap_or(0.0) as f32;
     let score_least = number(node, 4, "score_threshold")?.map(|least| least as f32);
     let (&[n, count, 4], &[batches, classes, others]) = (&boxes.shape()[..], &scores.shape()[..]) else {
-        refuse!("boxes {} and scores {} do not fit", boxes.shape(), scores.shape());
+        refuse!("boxes and scores must have rank 3, got {} and {}", boxes.shape(), scores.shape());
     };
     let (Some(boxes), Some(scores)) = (boxes.as_slice::<f32>(), scores.as_slice::<f32>()) else {
-        refuse!("boxes and scores are not both f32");
+        refuse!("boxes and scores must be f32");
     };
     if [batches, others] != [n, count] {
-        refuse!("{n} times {count} boxes have scores for {batches} times {others}");
+        refuse!("scores must be given for {n} x {count} boxes, got {batches} x {others}");
     }
     let work = [n, classes, count, most.min(count)].iter().fold(1usize, |product, &size| product.saturating_mul(size));
     if 1 << 28 < work {
-        refuse!("{classes} classes of {count} boxes are too many to be compared while loading");
+        refuse!("{classes} classes of {count} boxes are too many to compare while loading");
     }
     let mut kept = Vec::new();
     for (row, scores) in scores.chunks_exact(count.max(1)).enumerate() {
@@ -167,7 +173,7 @@ pub(super) fn non_max_suppression(node: &mut ImportedNode) -> NodeResult {
         let rectangle = |ix: usize| Rectangle::read(&boxes[(batch * count + ix) * 4..][..4], is_middle);
         let mut candidates: Vec<usize> =
             (0..count).filter(|&ix| score_least.is_none_or(|least| least < scores[ix])).collect();
-        // The first of equal ones first.
+        // Of equal scores, the first box comes first.
         candidates.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
         let mut chosen: Vec<Rectangle> = Vec::new();
         for ix in candidates {

@@ -1,4 +1,4 @@
-//! Tensors from attributes, other dtypes, and operators that hand on what they get.
+//! Constants, casts, and operators that are the identity in inference.
 
 use ir::Refusal;
 use types::{DType, Shape, Tensor};
@@ -18,7 +18,7 @@ pub(super) fn constant(node: &mut ImportedNode) -> NodeResult {
     } else if let Some(numbers) = node.ints("value_ints")? {
         Tensor::vector(numbers)
     } else {
-        refuse!("there is no attribute `value`, `value_float`, `value_floats`, `value_int` or `value_ints`")
+        refuse!("attribute `value`, `value_float`, `value_floats`, `value_int` or `value_ints` is required")
     };
     Ok(vec![node.constant_of_file(tensor)])
 }
@@ -27,14 +27,14 @@ pub(super) fn constant_of_shape(node: &mut ImportedNode) -> NodeResult {
     let shape: Shape = counts(&node.constant_ints(0, "input")?, "input")?.into_iter().collect();
     let value = node.tensor_attribute("value")?.unwrap_or_else(|| Tensor::vector(vec![0.0f32]));
     if value.elements() != 1 {
-        refuse!("attribute `value` has {} elements, not 1", value.elements());
+        refuse!("attribute `value` must have 1 element, got {}", value.elements());
     }
     node.reserve(value.dtype(), &shape)?;
     let filled = fill(&value, shape);
     Ok(vec![node.constant_of_file(filled)])
 }
 
-/// A tensor whose elements are all the one of `value`.
+/// A tensor filled with the element of `value`.
 fn fill(value: &Tensor, shape: Shape) -> Tensor {
     use types::{Element, each_data};
     fn run<T: Element>(items: &[T], shape: Shape) -> Tensor {
@@ -43,13 +43,13 @@ fn fill(value: &Tensor, shape: Shape) -> Tensor {
     each_data!(value.data(), items => run(items, shape))
 }
 
-/// Does nothing, in inference and where nothing is dropped. The mask says so.
+/// The identity in inference; the mask is all true.
 pub(super) fn dropout(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["ratio", "is_test", "seed"]);
     if node.optional(2).is_some() && node.constant_number(2, "training_mode")? != 0.0 {
         let ratio = if node.optional(1).is_some() { node.constant_number(1, "ratio")? } else { 0.5 };
         if ratio != 0.0 {
-            refuse!("training mode drops elements at random, which is not supported; export the model for inference");
+            refuse!("training mode is not supported; export the model for inference");
         }
     }
     let x = node.input(0)?;
@@ -80,7 +80,7 @@ pub(super) fn cast(node: &mut ImportedNode) -> NodeResult {
             "uint32" => "u32",
             "uint64" => "u64",
             "bool" => "bool",
-            _ => refuse!("attribute `to` is `{name}`, which is not supported"),
+            _ => refuse!("attribute `to`: `{name}` is not supported"),
         };
         short.parse().map_err(Refusal)?
     } else {
@@ -98,7 +98,7 @@ pub(super) fn cast_like(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.cast(node.input(0)?, to)?])
 }
 
-/// Numbers from `start` up to `limit`, which is not reached.
+/// Numbers from `start` up to `limit`, exclusive.
 pub(super) fn range(node: &mut ImportedNode) -> NodeResult {
     let start = node.constant_number(0, "start")?;
     let limit = node.constant_number(1, "limit")?;
@@ -106,7 +106,7 @@ pub(super) fn range(node: &mut ImportedNode) -> NodeResult {
     let dtype = node.dtype(node.input(0)?);
     let count = ((limit - start) / delta).ceil();
     if !count.is_finite() {
-        refuse!("no range goes from {start} to {limit} in steps of {delta}");
+        refuse!("a range from {start} to {limit} by {delta} is not supported");
     }
     let count = count.max(0.0) as usize;
     node.reserve(DType::F64, &Shape::from([count]))?;
@@ -120,7 +120,7 @@ pub(super) fn eye_like(node: &mut ImportedNode) -> NodeResult {
     let dtype = node.dtype_attribute("dtype")?.unwrap_or(node.dtype(like));
     let k = node.int_or("k", 0)?;
     if shape.rank() != 2 {
-        refuse!("{shape} is not the shape of a matrix");
+        refuse!("input must be a matrix, got {shape}");
     }
     node.reserve(DType::F64, &shape)?;
     let columns = shape[1].max(1);
@@ -129,7 +129,7 @@ pub(super) fn eye_like(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.constant(eye)])
 }
 
-/// Keeps one side of a diagonal: a choice between `x` and zero by a mask that is known.
+/// Keeps one side of a diagonal: selects between `x` and zero with a constant mask.
 pub(super) fn trilu(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
@@ -139,7 +139,7 @@ pub(super) fn trilu(node: &mut ImportedNode) -> NodeResult {
     };
     let upper = node.int_or("upper", 1)? != 0;
     if shape.rank() < 2 {
-        refuse!("{shape} is not the shape of matrices");
+        refuse!("input must have rank >= 2, got {shape}");
     }
     let matrix = Shape::from(&shape[shape.rank() - 2..]);
     node.reserve(DType::Bool, &matrix)?;
@@ -153,7 +153,7 @@ pub(super) fn trilu(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.select(mask, x, zero)?])
 }
 
-/// The positions of what is known not to be 0, `[rank, count]`.
+/// The positions of nonzero elements of a constant, `[rank, count]`.
 pub(super) fn non_zero(node: &mut ImportedNode) -> NodeResult {
     let x = node.constant_for_shape(0, "X")?;
     let (items, strides) = (x.to_f64(), x.shape().row_major_strides());

@@ -12,10 +12,10 @@ fn groups(node: &ImportedNode) -> Result<usize, Refusal> {
     Ok(counts(&[node.int_or("group", 1)?], "group")?[0])
 }
 
-/// The attributes of a convolution without an epilogue.
+/// A convolution without epilogue.
 pub(super) fn read(node: &ImportedNode, x: &Shape, weight: &Shape) -> Result<ops::Conv, Refusal> {
     if x.rank() < 3 || weight.rank() != x.rank() {
-        refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
+        refuse!("input and weight must have the same number of spatial axes, at least 1, got {x} and {weight}");
     }
     let window = Window::read(node, Some(&weight[2..]))?;
     let pad = window.pads(&x[2..])?;
@@ -31,33 +31,33 @@ pub(super) fn conv(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply_f32(conv, &inputs)?])
 }
 
-/// `x: [n, c * cells, places]`, blocks at all places of a window -> the picture `[n, c, ..]` that they add up to: a
-/// transposed convolution, each cell of the window with a channel of its own.
+/// `x: [n, c * cells, positions]`, windows at all positions -> the image `[n, c, ..]` of their sums: a transposed
+/// convolution with a channel per cell of the window.
 pub(super) fn col2im(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
-    let extents = |node: &ImportedNode, ix: usize, what: &str| counts(&node.constant_ints(ix, what)?, what);
+    let extents = |node: &ImportedNode, ix: usize, name: &str| counts(&node.constant_ints(ix, name)?, name);
     let (image, block) = (extents(node, 1, "image_shape")?, extents(node, 2, "block_shape")?);
     let spatial = image.len();
     let window = Window::read(node, Some(&block))?;
     let pad = window.pads(&image)?;
     let shape = node.shape(x);
     let cells: usize = block.iter().product();
-    let &[n, blocks, places] = &shape[..] else { refuse!("input {shape} does not have three dimensions") };
+    let &[n, blocks, places] = &shape[..] else { refuse!("input must have rank 3, got {shape}") };
     if cells == 0 || !blocks.is_multiple_of(cells) || block.len() != spatial {
-        refuse!("{blocks} channels do not make blocks of {block:?}");
+        refuse!("channels must be a multiple of the cells of {block:?}, got {blocks}");
     }
     let mut rows = Shape::from([n, blocks]);
     let mut output_pad = SmallVec::new();
     for axis in 0..spatial {
         let padded = image[axis] + pad[axis][0] + pad[axis][1];
         let Some(room) = padded.checked_sub(window.reach(axis)) else {
-            refuse!("a block of {block:?} does not fit a picture of {image:?}");
+            refuse!("a window of {block:?} does not fit an image of {image:?}");
         };
         rows.push(room / window.stride[axis] + 1);
         output_pad.push(room % window.stride[axis]);
     }
     if rows[2..].iter().product::<usize>() != places {
-        refuse!("{places} blocks are not those of a picture of {image:?}");
+        refuse!("the number of windows must match image {image:?}, got {places}");
     }
     let channels = blocks / cells;
     let weight: Shape = [blocks, 1].into_iter().chain(block.iter().copied()).collect();
@@ -76,16 +76,18 @@ pub(super) fn conv_transpose(node: &mut ImportedNode) -> NodeResult {
     inputs.extend(node.optional(2));
     let (x, weight) = (node.shape(inputs[0]), node.shape(inputs[1]));
     if x.rank() < 3 || weight.rank() != x.rank() {
-        refuse!("input {x} and weight {weight} do not have the same spatial dimensions, at least one");
+        refuse!("input and weight must have the same number of spatial axes, at least 1, got {x} and {weight}");
     }
     let spatial = x.rank() - 2;
     let window = Window::read(node, Some(&weight[2..]))?;
     let list = |name: &str| -> Result<Option<SmallVec<[usize; 4]>>, Refusal> {
         let list = node.ints(name)?.map(|list| counts(&list, name)).transpose()?;
         match list {
-            // The shape may be given with batch and channels.
+            // The shape may include batch and channels.
             Some(list) if name == "output_shape" && list.len() == spatial + 2 => Ok(Some(list[2..].into())),
-            Some(list) if list.len() != spatial => refuse!("attribute `{name}` is {list:?}, for {spatial} dimensions"),
+            Some(list) if list.len() != spatial => {
+                refuse!("attribute `{name}` must have {spatial} numbers, got {list:?}")
+            }
             list => Ok(list),
         }
     };
@@ -106,7 +108,7 @@ pub(super) fn conv_transpose(node: &mut ImportedNode) -> NodeResult {
                     .saturating_add(window.reach(axis))
                     .saturating_add(output_pad[axis]);
                 let total = full.saturating_sub(wanted[axis]);
-                // More is wanted than the kernel reaches: the rest is padding of the output.
+                // The requested extent exceeds the kernel's reach: the rest is output padding.
                 output_pad[axis] += wanted[axis].saturating_sub(full);
                 let upper = matches!(rule, Pad::SameUpper);
                 pads.push(if upper { [total / 2, total - total / 2] } else { [total - total / 2, total / 2] });

@@ -1,7 +1,7 @@
 //! [`einsum`]: products and sums over named axes.
 //!
-//! Operands are joined from the left to the right. Of two, axes that both have and that are wanted later are a batch, those
-//! that both have and nobody wants are summed by a matrix product; all others are its rows and columns.
+//! Operands are contracted from left to right. Axes that two operands share are batch axes if they are needed later, else
+//! they are contracted by a matrix product; the other axes are its rows and columns.
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use types::Shape;
 use crate::common::{NodeResult, Operand, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// A tensor and the names of its axes, each once. Axes of `...` have the names 0, 1, .. from the end.
+/// A tensor and the distinct names of its axes. Axes of `...` are named 0, 1, .. from the end.
 struct Term {
     x: Operand,
     axes: Vec<char>,
@@ -22,7 +22,7 @@ pub(super) fn einsum(node: &mut ImportedNode) -> NodeResult {
     let (left, right) = equation.split_once("->").map_or((&equation[..], None), |(left, right)| (left, Some(right)));
     let words: Vec<&str> = left.split(',').collect();
     if words.len() != inputs.len() {
-        refuse!("`{equation}` is about {} operands, not {}", words.len(), inputs.len());
+        refuse!("`{equation}` requires {} operands, got {}", words.len(), inputs.len());
     }
     let mut terms = Vec::new();
     let mut named = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn einsum(node: &mut ImportedNode) -> NodeResult {
     let rank_of_rest = ellipsis.map_or(0, |last| last as usize - '0' as usize + 1);
     let wanted = match right {
         Some(word) => axis_names(word, word.replace("...", "").len() + rank_of_rest, &equation)?,
-        // Unless it is said: `...`, then what occurs once, in alphabetical order.
+        // The default output: `...`, then names that occur once, in alphabetical order.
         None => {
             let once =
                 |name: &char| name.is_ascii_alphabetic() && named.iter().filter(|other| *other == name).count() == 1;
@@ -45,10 +45,10 @@ pub(super) fn einsum(node: &mut ImportedNode) -> NodeResult {
         }
     };
     if let Some(name) = wanted.iter().find(|name| !named.contains(name)) {
-        refuse!("`{equation}` yields an axis `{name}` that no operand has");
+        refuse!("output axis `{name}` of `{equation}` must be an axis of an operand");
     }
     let mut terms = terms.into_iter();
-    let Some(mut term) = terms.next() else { refuse!("takes at least one input") };
+    let Some(mut term) = terms.next() else { refuse!("at least one input is required") };
     let mut rest: Vec<Term> = terms.collect();
     while !rest.is_empty() {
         let next = rest.remove(0);
@@ -60,13 +60,13 @@ pub(super) fn einsum(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.transpose(term.x, &order)?])
 }
 
-/// Names of the axes of `...`, the first one first: they are counted from the end, as broadcasting does.
+/// Names of the axes of `...`, first axis first. They count from the end, as in broadcasting.
 fn rest_names(count: usize) -> impl Iterator<Item = char> {
     (0..count).rev().map(|ix| char::from_digit(ix as u32, 10).unwrap_or('9'))
 }
 
 fn axis_names(word: &str, rank: usize, equation: &str) -> Result<Vec<char>, Refusal> {
-    let wrong = || Refusal(format!("`{equation}` does not fit an operand of {rank} axes in `{word}`"));
+    let wrong = || Refusal(format!("`{word}` of `{equation}` does not fit an operand of rank {rank}"));
     let letters = |part: &str| part.chars().all(|c| c.is_ascii_alphabetic());
     let axes: Vec<char> = match word.split_once("...") {
         None => word.chars().collect(),
@@ -81,15 +81,15 @@ fn axis_names(word: &str, rank: usize, equation: &str) -> Result<Vec<char>, Refu
     }
 }
 
-/// Takes the diagonal of axes with the same name.
+/// Takes the diagonal over axes with the same name.
 fn diagonals(node: &mut ImportedNode, mut term: Term) -> Result<Term, Refusal> {
     while let Some((first, second)) = repeated(&term.axes) {
         let shape = node.shape(term.x);
         let extent = shape[first];
         if shape[second] != extent {
-            refuse!("axes `{}` of {shape} differ", term.axes[first]);
+            refuse!("extents of axes `{}` must be equal, got shape {shape}", term.axes[first]);
         }
-        // Both axes to the front; each step along the diagonal is a row and a column further.
+        // Both axes move to the front; a step along the diagonal is one row and one column.
         let order: Vec<usize> = [first, second]
             .into_iter()
             .chain((0..shape.rank()).filter(|&axis| axis != first && axis != second))
@@ -112,7 +112,7 @@ fn repeated(axes: &[char]) -> Option<(usize, usize)> {
     (0..axes.len()).find_map(pair)
 }
 
-/// Sums the axes that nobody wants.
+/// Sums over axes that are not needed.
 fn summed(node: &mut ImportedNode, term: Term, wanted: &[char]) -> Result<Term, Refusal> {
     let gone: SmallVec<[usize; 4]> = (0..term.axes.len()).filter(|&axis| !wanted.contains(&term.axes[axis])).collect();
     if gone.is_empty() {
@@ -122,12 +122,12 @@ fn summed(node: &mut ImportedNode, term: Term, wanted: &[char]) -> Result<Term, 
     Ok(Term { x, axes: term.axes.into_iter().filter(|name| wanted.contains(name)).collect() })
 }
 
-/// The product of two terms, summed over what only they have.
+/// The product of two terms, contracted over axes that are not needed later.
 fn joined(node: &mut ImportedNode, a: Term, b: Term, later: &[char]) -> Result<Term, Refusal> {
     let both = |name: &char| a.axes.contains(name) && b.axes.contains(name);
     let batch: Vec<char> = a.axes.iter().copied().filter(|name| both(name) && later.contains(name)).collect();
     let inner: Vec<char> = a.axes.iter().copied().filter(|name| both(name) && !later.contains(name)).collect();
-    // What one of them has and nobody wants is summed first.
+    // Axes of one operand that are not needed are summed first.
     let keep: Vec<char> = later.iter().copied().chain(inner.iter().copied()).collect();
     let (a, b) = (summed(node, a, &keep)?, summed(node, b, &keep)?);
     let free = |term: &Term, other: &Term| -> Vec<char> {
@@ -136,7 +136,7 @@ fn joined(node: &mut ImportedNode, a: Term, b: Term, later: &[char]) -> Result<T
     let (rows, columns) = (free(&a, &b), free(&b, &a));
     let extent = |node: &ImportedNode, name: &char| {
         let of = |term: &Term| term.axes.iter().position(|other| other == name).map(|axis| node.shape(term.x)[axis]);
-        // Of two extents one may be 1, which broadcasts.
+        // An extent of 1 broadcasts.
         of(&a).into_iter().chain(of(&b)).max().unwrap_or(1)
     };
     let extents =
@@ -154,7 +154,7 @@ fn joined(node: &mut ImportedNode, a: Term, b: Term, later: &[char]) -> Result<T
     Ok(Term { x, axes: [batch, rows, columns].concat() })
 }
 
-/// A term with its axes in this order and of these extents.
+/// A term with its axes in this order, broadcast to these extents.
 fn arranged(
     node: &mut ImportedNode,
     term: &Term,
@@ -170,10 +170,8 @@ fn order_of(axes: &[char], wanted: &[char]) -> Result<Vec<usize>, Refusal> {
     let place = |name: &char| axes.iter().position(|other| other == name);
     match wanted.iter().map(place).collect::<Option<Vec<usize>>>() {
         Some(order) if order.len() == axes.len() => Ok(order),
-        _ => refuse!(
-            "axes `{}` are not those of `{}`",
-            axes.iter().collect::<String>(),
-            wanted.iter().collect::<String>()
-        ),
+        _ => {
+            refuse!("axes must be `{1}`, got `{0}`", axes.iter().collect::<String>(), wanted.iter().collect::<String>())
+        }
     }
 }

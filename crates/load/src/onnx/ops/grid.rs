@@ -1,4 +1,4 @@
-//! Pictures sampled at places that a grid names, in two or three spatial dimensions.
+//! Images sampled at the positions of a grid, in two or three spatial dimensions.
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
@@ -8,19 +8,19 @@ use types::{DType, Shape, Tensor};
 use crate::common::{NodeResult, Operand, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// The places of an affine transformation: `theta: [n, d, d + 1]` times the places of a picture -> `[n, ..spatial, d]`.
+/// The grid of an affine transformation: `theta: [n, d, d + 1]` times the positions of an image -> `[n, ..spatial, d]`.
 pub(super) fn affine(node: &mut ImportedNode) -> NodeResult {
     let theta = node.input(0)?;
     let size = counts(&node.constant_ints(1, "size")?, "size")?;
     let aligned = node.flag("align_corners")?;
     let Some(spatial) = size.len().checked_sub(2).filter(|spatial| (2..=3).contains(spatial)) else {
-        refuse!("`size` has {} numbers, not 4 or 5", size.len());
+        refuse!("`size` must have 4 or 5 numbers, got {}", size.len());
     };
     let extents = &size[2..];
     if node.shape(theta)[..] != [size[0], spatial, spatial + 1] {
-        refuse!("transformations of shape {} do not fit `size` {size:?}", node.shape(theta));
+        refuse!("`theta` must fit `size`, got shapes {} and {size:?}", node.shape(theta));
     }
-    // A row for each place: its coordinates from -1 to 1, the last axis first, and a 1.
+    // A row per position: its coordinates from -1 to 1, last axis first, and a 1.
     let places: usize = extents.iter().product();
     let shape = Shape::from([places, spatial + 1]);
     node.reserve(DType::F32, &shape)?;
@@ -29,7 +29,7 @@ pub(super) fn affine(node: &mut ImportedNode) -> NodeResult {
         if column == spatial {
             return 1.0f32;
         }
-        // Coordinate `column` belongs to the axis that many from the end.
+        // Coordinate `column` is that of axis `column` from the end.
         for &extent in extents.iter().rev().take(column) {
             place /= extent;
         }
@@ -48,31 +48,31 @@ pub(super) fn affine(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(y, out)?])
 }
 
-/// What a place outside the picture shows.
+/// Value of positions outside the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outside {
     Zeros,
     Border,
-    /// Folded back at the middle of the outermost cells if `aligned`, else at their edge.
+    /// Reflected at the centers of the outermost cells if `aligned`, else at their edges.
     Reflection {
         aligned: bool,
     },
 }
 
-/// Pictures from which cells are taken at places.
+/// Images from which cells are gathered.
 pub(super) struct Sampler {
-    /// `[n * cells, c]`: a row for each cell of each picture.
+    /// `[n * cells, c]`: a row per cell of each image.
     table: Operand,
-    /// Where the picture of each place begins there, as `i64` that broadcasts to the places.
+    /// The first row of the image of each position, as `i64` that broadcasts to the positions.
     starts: Operand,
     extents: SmallVec<[usize; 3]>,
     outside: Outside,
 }
 
-/// One cell along an axis for each place, and how much it weighs.
+/// One cell along an axis for each position, and its weight.
 #[derive(Clone, Copy)]
 pub(super) struct Tap {
-    /// In `f32`, whole.
+    /// Integers as `f32`.
     cell: Operand,
     weight: Option<Operand>,
 }
@@ -84,27 +84,27 @@ pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
     let rank = shape.rank();
     let spatial = rank.saturating_sub(2);
     if !(1..=3).contains(&spatial) || grid_shape.rank() != rank || grid_shape[rank - 1] != spatial {
-        refuse!("a grid of shape {grid_shape} does not sample {shape}");
+        refuse!("the grid must be [n, ..positions, d] for input {shape}, got {grid_shape}");
     }
     if grid_shape[0] != shape[0]
         || shape.elements() == 0
         || node.dtype(x) != DType::F32
         || node.dtype(grid) != DType::F32
     {
-        refuse!("{}{shape} sampled by {}{grid_shape} is not supported", node.dtype(x), node.dtype(grid));
+        refuse!("sampling {}{shape} with grid {}{grid_shape} is not supported", node.dtype(x), node.dtype(grid));
     }
     let aligned = node.flag("align_corners")?;
     let outside = match node.text_or("padding_mode", "zeros") {
         "zeros" => Outside::Zeros,
         "border" => Outside::Border,
         "reflection" => Outside::Reflection { aligned },
-        other => refuse!("attribute `padding_mode` is `{other}`"),
+        other => refuse!("attribute `padding_mode`: `{other}` is not supported"),
     };
     let mode = match node.text_or("mode", "linear") {
         "linear" | "bilinear" => Mode::Linear,
         "nearest" => Mode::Nearest,
         "cubic" | "bicubic" => Mode::Cubic,
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let places: Shape = grid_shape[..rank - 1].into();
     let batch = node.positions(shape[0], 0, places.rank())?;
@@ -123,7 +123,7 @@ pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
 }
 
 impl Sampler {
-    /// Pictures `x: [n, c, ..]`, and for each place the number of its picture.
+    /// Images `x: [n, c, ..]`, and for each position the index of its image.
     pub(super) fn new(
         node: &mut ImportedNode,
         x: Operand,
@@ -141,7 +141,7 @@ impl Sampler {
         Ok(Sampler { table, starts, extents, outside })
     }
 
-    /// `[..places, c]`: for each choice of one tap an axis its cell times its weights, all of them joined.
+    /// `[..positions, c]`: for each combination of one tap per axis, its cell times its weights, joined.
     pub(super) fn sampled(
         &self,
         node: &mut ImportedNode,
@@ -166,10 +166,10 @@ impl Sampler {
                 Some(joined) => node.binary(join, joined, part)?,
             });
         }
-        joined.ok_or_else(|| Refusal("there is nothing to sample".into()))
+        joined.ok_or_else(|| Refusal("the input must have spatial axes".into()))
     }
 
-    /// Coordinates in cells along an axis; `aligned` where -1 and 1 are the middles of the outermost cells.
+    /// Coordinates in cells along an axis. If `aligned`, -1 and 1 are the centers of the outermost cells.
     fn place(&self, node: &mut ImportedNode, grid: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
         let extent = self.extents[axis] as f64;
         // `(x + 1) / 2 * (extent - 1)`, or `((x + 1) * extent - 1) / 2`.
@@ -185,7 +185,7 @@ impl Sampler {
         }
     }
 
-    /// Folds coordinates back at the middle of the outermost cells, or at their edge.
+    /// Reflects coordinates at the centers of the outermost cells, or at their edges.
     fn reflected(&self, node: &mut ImportedNode, at: Operand, axis: usize, aligned: bool) -> Result<Operand, Refusal> {
         let extent = self.extents[axis] as f64;
         let (low, high) = if aligned { (0.0, extent - 1.0) } else { (-0.5, extent - 0.5) };
@@ -195,7 +195,7 @@ impl Sampler {
             return node.binary(Binary::Mul, at, zero);
         }
         let [low, range, twice] = [low, range, 2.0 * range].map(|number| node.number(number, DType::F32));
-        // The way from the lower end, there and back again and again.
+        // Distance from the lower end, modulo the distance there and back.
         let way = node.binary(Binary::Sub, at, low)?;
         let turns = node.binary(Binary::Div, way, twice)?;
         let turns = node.unary(Unary::Floor, turns)?;
@@ -207,12 +207,12 @@ impl Sampler {
         node.binary(Binary::Add, folded, low)
     }
 
-    /// The cells of a choice of taps, `[..places, c]`, times their weights.
+    /// The cells of a combination of taps, `[..positions, c]`, times their weights.
     fn weighted(&self, node: &mut ImportedNode, taps: &[Tap], places: &Shape) -> Result<Operand, Refusal> {
         let (mut indices, mut weight, mut inside) = (Vec::new(), None::<Operand>, None::<Operand>);
         for (axis, tap) in taps.iter().enumerate() {
             let last = self.extents[axis] as f32 - 1.0;
-            // Taps of a place may lie beyond the picture where the place itself does not.
+            // Taps may be outside the image although the position is inside.
             let cell = match self.outside {
                 Outside::Reflection { aligned } => self.reflected(node, tap.cell, axis, aligned)?,
                 _ => tap.cell,
@@ -251,7 +251,7 @@ impl Sampler {
     }
 }
 
-/// How a value between cells is found.
+/// Interpolation.
 #[derive(Clone, Copy)]
 pub(super) enum Mode {
     Nearest,
@@ -260,7 +260,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// The cells along an axis that a coordinate has a part of.
+    /// The cells along an axis that contribute to a coordinate.
     pub(super) fn taps(self, node: &mut ImportedNode, at: Operand) -> Result<Vec<Tap>, Refusal> {
         if let Mode::Nearest = self {
             return Ok(vec![Tap { cell: node.unary(Unary::Round, at)?, weight: None }]);

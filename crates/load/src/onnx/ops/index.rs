@@ -1,4 +1,4 @@
-//! Parts of tensors, and tensors from indices.
+//! Slicing and indexing.
 
 use ir::ops;
 use types::pointwise::{Binary, Compare};
@@ -15,19 +15,19 @@ pub(super) fn gather(node: &mut ImportedNode) -> NodeResult {
     if let Some(known) = node.constant_value(index) {
         let extent = shape[axis] as i64;
         if let Some(outside) = known.to_i64().iter().find(|&&ix| !(-extent..extent).contains(&ix)) {
-            refuse!("index {outside} lies outside axis {axis} of {shape}");
+            refuse!("indices must be within axis {axis} of {shape}, got {outside}");
         }
     }
     Ok(vec![node.apply(ops::Gather { axis }, &[table, index])?])
 }
 
-/// Attributes up to opset 9, operands from then on. Bounds outside the axis are moved to its ends.
+/// Attributes up to opset 9, operands from then on. Bounds are clamped.
 pub(super) fn slice(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
     let list = |name: &str, ix: usize| node.ints_or_input(name, ix, 9);
     let (Some(starts), Some(ends)) = (list("starts", 1)?, list("ends", 2)?) else {
-        refuse!("`starts` or `ends` is missing")
+        refuse!("`starts` and `ends` are required")
     };
     let along = list("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = match node.optional(4) {
@@ -35,7 +35,7 @@ pub(super) fn slice(node: &mut ImportedNode) -> NodeResult {
         None => vec![1; starts.len()],
     };
     if [ends.len(), along.len(), steps.len()] != [starts.len(); 3] {
-        refuse!("`starts`, `ends`, `axes` and `steps` do not have the same length");
+        refuse!("`starts`, `ends`, `axes` and `steps` must have equal lengths");
     }
     let mut slice = ops::Slice::whole(&shape);
     for ix in 0..starts.len() {
@@ -49,7 +49,7 @@ pub(super) fn slice(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply(slice, &[x])?])
 }
 
-/// Lengths are an attribute up to opset 12 and an operand from then on; without them the parts are alike.
+/// Lengths are an attribute up to opset 12 and an operand from then on; if absent, the parts are equal.
 pub(super) fn split(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
@@ -60,26 +60,26 @@ pub(super) fn split(node: &mut ImportedNode) -> NodeResult {
     let lengths = node.ints_or_input("split", 1, last)?;
     let declared = node.int("num_outputs")?;
     if declared.is_some_and(|declared| declared != parts as i64) {
-        refuse!("attribute `num_outputs` does not match {parts} outputs");
+        refuse!("attribute `num_outputs` must be {parts}, the number of outputs");
     }
     let lengths = match lengths {
         Some(lengths) => counts(&lengths, "split")?,
         None => {
             if parts == 0 || (node.opset() < 18 && !shape[axis].is_multiple_of(parts)) {
-                refuse!("axis {axis} of {shape} does not fall into {parts} equal parts");
+                refuse!("axis {axis} of {shape} must be a multiple of {parts}");
             }
-            // The last part takes what is left.
+            // The last part may be shorter.
             let length = shape[axis].div_ceil(parts);
             (0..parts).map(|ix| length.min(shape[axis].saturating_sub(ix * length))).collect()
         }
     };
     if lengths.len() < parts || lengths.iter().fold(0usize, |sum, &length| sum.saturating_add(length)) != shape[axis] {
-        refuse!("parts of {lengths:?} do not make up axis {axis} of {shape}");
+        refuse!("lengths must add up to axis {axis} of {shape}, got {lengths:?}");
     }
     let mut start = 0;
     let mut outputs = Vec::new();
     for (ix, length) in lengths.into_iter().take(parts).enumerate() {
-        // Parts that nobody reads are not cut out; any operand stands in their place.
+        // Unused parts are not sliced; any operand takes their place.
         outputs.push(match node.has_output(ix) && length != shape[axis] {
             true => node.apply(ops::Slice::range(&shape, axis, start, length), &[x])?,
             false => x,
@@ -93,7 +93,7 @@ pub(super) fn one_hot(node: &mut ImportedNode) -> NodeResult {
     let (index, values) = (node.input(0)?, node.input(2)?);
     let depth = node.constant_number(1, "depth")?;
     if !(1.0..=1e12).contains(&depth) || node.shape(values)[..] != [2] {
-        refuse!("`depth` is {depth} and `values` has shape {}, not [2]", node.shape(values));
+        refuse!("`depth` must be >= 0 and `values` must have shape [2], got {depth} and {}", node.shape(values));
     }
     let mut shape = node.shape(index);
     let axis = axis(node.int_or("axis", -1)?, shape.rank() + 1)?;
@@ -109,7 +109,7 @@ pub(super) fn one_hot(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.select(hot, on, off)?])
 }
 
-/// 1 at the first largest element along an axis; before opset 13 everything from `axis` on is one.
+/// 1 at the first largest element along an axis; before opset 13 the axes from `axis` on are flattened.
 pub(super) fn hardmax(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
@@ -135,14 +135,14 @@ pub(super) fn gather_elements(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.elements_along(x, index, axis)?])
 }
 
-/// Indices are vectors along the last axis; behind the axes that they name whole slices follow.
+/// Indices are vectors along the last axis; they select slices of the remaining axes.
 pub(super) fn gather_nd(node: &mut ImportedNode) -> NodeResult {
     let (x, index) = (node.input(0)?, node.input(1)?);
     let (shape, places) = (node.shape(x), node.shape(index));
     let batch = counts(&[node.int_or("batch_dims", 0)?], "batch_dims")?[0];
-    let Some((&named, outer)) = places.split_last() else { refuse!("indices have no dimensions") };
+    let Some((&named, outer)) = places.split_last() else { refuse!("indices must have rank >= 1") };
     if outer.len() < batch || shape.rank() < batch + named || shape[..batch] != places[..batch] {
-        refuse!("indices of shape {places} with {batch} dimensions of batch do not fit {shape}");
+        refuse!("indices of shape {places} with {batch} batch axes do not fit {shape}");
     }
     let mut indices = Vec::new();
     for axis in 0..batch {
@@ -162,17 +162,17 @@ pub(super) fn gather_nd(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.rows(table, flat)?])
 }
 
-/// Turns the first elements of each sequence round; `batch_axis` and `time_axis` are 0 and 1.
+/// Reverses the first elements of each sequence; `batch_axis` and `time_axis` are 0 and 1.
 pub(super) fn reverse_sequence(node: &mut ImportedNode) -> NodeResult {
     let (x, lengths) = (node.input(0)?, node.input(1)?);
     let shape = node.shape(x);
     let time = match (node.int_or("time_axis", 0)?, node.int_or("batch_axis", 1)?) {
         (0, 1) => 0,
         (1, 0) => 1,
-        (time, batch) => refuse!("attributes `time_axis` {time} and `batch_axis` {batch} are not 0 and 1"),
+        (time, batch) => refuse!("attributes `time_axis` and `batch_axis` must be 0 and 1, got {time} and {batch}"),
     };
     if shape.rank() < 2 || node.shape(lengths)[..] != [shape[1 - time]] {
-        refuse!("lengths of shape {} do not fit {shape}", node.shape(lengths));
+        refuse!("lengths must have one element per batch of {shape}, got shape {}", node.shape(lengths));
     }
     let rank = shape.rank();
     let lengths = node.cast(lengths, DType::I64)?;
@@ -187,7 +187,7 @@ pub(super) fn reverse_sequence(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.elements_along(x, index, time)?])
 }
 
-/// The elements that a known condition keeps; without an axis those of the flat tensor.
+/// The elements where a constant condition is true; without an axis those of the flattened tensor.
 pub(super) fn compress(node: &mut ImportedNode) -> NodeResult {
     let mut x = node.input(0)?;
     let condition = node.constant_input(1, "condition")?.to_i64();
@@ -201,13 +201,13 @@ pub(super) fn compress(node: &mut ImportedNode) -> NodeResult {
     };
     let kept: Vec<i64> = (0..).zip(&condition).filter(|(_, keep)| **keep != 0).map(|(ix, _)| ix).collect();
     if kept.last().is_some_and(|&last| node.shape(x)[at] as i64 <= last) {
-        refuse!("the condition is longer than axis {at} of {}", node.shape(x));
+        refuse!("the condition must not be longer than axis {at} of {}", node.shape(x));
     }
     let kept = node.constant(Tensor::vector(kept));
     Ok(vec![node.apply(ops::Gather { axis: at }, &[x, kept])?])
 }
 
-/// Elements are found one after another, the first of equal ones first; there may be a few of them only.
+/// Elements are found one after another, the first of equal ones first, so `k` must be small.
 pub(super) fn top_k(node: &mut ImportedNode) -> NodeResult {
     const MOST: usize = 64;
     node.ignore(&["sorted"]);
@@ -220,7 +220,7 @@ pub(super) fn top_k(node: &mut ImportedNode) -> NodeResult {
     };
     let k = counts(&[k], "k")?[0];
     if shape[at] < k || MOST < k {
-        refuse!("the {k} best of {} are not supported; at most {MOST}, and as many as there are", shape[at]);
+        refuse!("`k` must be at most {MOST} and the extent, got {k} of {}", shape[at]);
     }
     let largest = node.int_or("largest", 1)? != 0;
     let mut line = shape.clone();
@@ -232,7 +232,7 @@ pub(super) fn top_k(node: &mut ImportedNode) -> NodeResult {
     let gone = match (dtype.is_float(), largest) {
         (true, true) => f64::NEG_INFINITY,
         (true, false) => f64::INFINITY,
-        (false, _) => refuse!("the best of {dtype} are not supported"),
+        (false, _) => refuse!("dtype {dtype} is not supported"),
     };
     let gone = node.number(gone, dtype);
     let positions = node.positions(shape[at], at, shape.rank())?;

@@ -1,4 +1,4 @@
-//! Products of matrices, and numbers in fewer bits.
+//! Matrix products, quantization, determinants.
 
 use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
@@ -7,12 +7,12 @@ use types::{DType, Shape};
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// Vectors become matrices of one row or column, which leave the result again.
+/// Vectors become matrices of one row or column, which is removed from the result.
 pub(super) fn mat_mul(node: &mut ImportedNode) -> NodeResult {
     let (a, b) = (node.input(0)?, node.input(1)?);
     let (a_shape, b_shape) = (node.shape(a), node.shape(b));
     if a_shape.rank() == 0 || b_shape.rank() == 0 {
-        refuse!("{a_shape} and {b_shape} are not both vectors or matrices");
+        refuse!("operands must have rank >= 1, got {a_shape} and {b_shape}");
     }
     let row = if a_shape.rank() == 1 { node.reshape(a, Shape::from([1, a_shape[0]]))? } else { a };
     let column = if b_shape.rank() == 1 { node.reshape(b, Shape::from([b_shape[0], 1]))? } else { b };
@@ -29,19 +29,19 @@ pub(super) fn mat_mul(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![y])
 }
 
-/// `alpha A B + beta C`. Transposes and factors of known operands are worked into them.
+/// `alpha A B + beta C`. Transposes and factors of constant operands are folded.
 pub(super) fn gemm(node: &mut ImportedNode) -> NodeResult {
     let (a, b) = (node.input(0)?, node.input(1)?);
     let (alpha, beta) = (node.float_or("alpha", 1.0)?, node.float_or("beta", 1.0)?);
     let (trans_a, trans_b) = (node.flag("transA")?, node.flag("transB")?);
-    // Until opset 7 this allowed `C` to be broadcast.
+    // Up to opset 6 this allows `C` to be broadcast.
     node.ignore(&["broadcast"]);
     if node.shape(a).rank() != 2 || node.shape(b).rank() != 2 {
-        refuse!("{} and {} are not both matrices", node.shape(a), node.shape(b));
+        refuse!("operands must be matrices, got {} and {}", node.shape(a), node.shape(b));
     }
     let (inputs, dtype) = node.widen(&[a, b])?;
     if node.dtype(inputs[0]) != DType::F32 {
-        refuse!("computes in f32, not in {dtype}");
+        refuse!("dtype must be f32, got {dtype}");
     }
     let a = if trans_a { node.transpose(inputs[0], &[1, 0])? } else { inputs[0] };
     let mut b = if trans_b { node.transpose(inputs[1], &[1, 0])? } else { inputs[1] };
@@ -74,7 +74,7 @@ pub(super) fn gemm(node: &mut ImportedNode) -> NodeResult {
         let shape = node.shape(y);
         y = node.binary(Binary::Add, y, c)?;
         if node.shape(y) != shape {
-            refuse!("input 2 of shape {} does not broadcast to {shape}", node.shape(c));
+            refuse!("input 2 must broadcast to {shape}, got {}", node.shape(c));
         }
     }
     Ok(vec![node.cast(y, dtype)?])
@@ -88,21 +88,21 @@ fn scaled(node: &mut ImportedNode, x: Operand, factor: f32) -> Result<Operand, R
     node.apply_folded(ops::Binary(Binary::Mul), &[x, factor])
 }
 
-/// Whether a tensor is the same for each row of a product with so many columns.
+/// Whether a tensor is equal for all rows of a product with `columns` columns.
 fn is_row(shape: &Shape, columns: usize, is_constant: bool) -> bool {
     let rows_are_one = shape.rank() <= 2 && (shape.rank() < 2 || shape[0] == 1);
     let last = shape.last().copied().unwrap_or(1);
     rows_are_one && (last == columns || (last == 1 && is_constant))
 }
 
-/// Such a tensor as a vector.
+/// That tensor as a vector.
 fn row(node: &mut ImportedNode, x: Operand, columns: usize) -> Result<Operand, Refusal> {
     let last = node.shape(x).last().copied().unwrap_or(1);
     let x = node.reshape(x, Shape::from([last]))?;
     if last == columns { Ok(x) } else { node.apply_folded(ops::Expand { shape: Shape::from([columns]) }, &[x]) }
 }
 
-/// Scale and zero point broadcast along one axis, in blocks there, or as they are.
+/// Scale or zero point per tensor, per axis, or per block of an axis.
 fn along_axis(node: &mut ImportedNode, x: Operand, part: Operand) -> Result<Operand, Refusal> {
     let (shape, part_shape) = (node.shape(x), node.shape(part));
     if node.int_or("block_size", 0)? != 0 {
@@ -115,18 +115,18 @@ fn along_axis(node: &mut ImportedNode, x: Operand, part: Operand) -> Result<Oper
             let at = axis(node.int_or("axis", 1)?, shape.rank())?;
             node.aligned(part, at, shape.rank())
         }
-        _ => refuse!("scales of shape {part_shape} without `block_size` are not supported"),
+        _ => refuse!("scales must be a scalar or a vector without `block_size`, got shape {part_shape}"),
     }
 }
 
-/// One number for each block along an axis, repeated for each element.
+/// One number per block along an axis, repeated for each element.
 fn in_blocks(node: &mut ImportedNode, shape: &Shape, part: Operand) -> Result<Operand, Refusal> {
     let at = axis(node.int_or("axis", 1)?, shape.rank())?;
     let block = counts(&[node.int_or("block_size", 0)?], "block_size")?[0];
     let mut blocks = shape.clone();
     blocks[at] = shape[at].div_ceil(block);
     if node.shape(part) != blocks {
-        refuse!("scales of shape {} are not those of blocks of {block} along axis {at} of {shape}", node.shape(part));
+        refuse!("scales must fit blocks of {block} along axis {at} of {shape}, got shape {}", node.shape(part));
     }
     let mut spread = blocks.clone();
     spread.insert(at + 1, 1);
@@ -135,7 +135,7 @@ fn in_blocks(node: &mut ImportedNode, shape: &Shape, part: Operand) -> Result<Op
     let part = node.expand(part, spread)?;
     blocks[at] = blocks[at].saturating_mul(block);
     let part = node.reshape(part, blocks.clone())?;
-    // The last block may hang over.
+    // The last block may be shorter.
     if blocks == *shape { Ok(part) } else { node.apply(ops::Slice::range(&blocks, at, 0, shape[at]), &[part]) }
 }
 
@@ -150,7 +150,7 @@ pub(super) fn dequantize(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![dequantized(node, x, scale, zero)?])
 }
 
-/// `(x - zero) * scale`, both broadcast over `x`.
+/// `(x - zero_point) * scale`, both broadcast over `x`.
 pub(super) fn dequantized(
     node: &mut ImportedNode,
     x: Operand,
@@ -159,9 +159,9 @@ pub(super) fn dequantized(
 ) -> Result<Operand, Refusal> {
     use DType::{I8, I16, I32, U8, U16};
     if !matches!(node.dtype(x), I8 | U8 | I16 | U16 | I32) || node.dtype(scale) != DType::F32 {
-        refuse!("{} with scales of {} is not supported", node.dtype(x), node.dtype(scale));
+        refuse!("input {} with scales {} is not supported", node.dtype(x), node.dtype(scale));
     }
-    // Weights in bytes stay so until it is known whether some kernel multiplies them as they are.
+    // Int8 weights are not folded: passes decide whether an int8 kernel uses them.
     let mut y = match node.constant_value(x).is_some() && matches!(node.dtype(x), I8 | U8) && 1 < node.shape(x).rank() {
         true => node.apply_all(ops::Cast { to: DType::F32 }, &[x])?.swap_remove(0),
         false => node.cast(x, DType::F32)?,
@@ -179,7 +179,7 @@ pub(super) fn quantize(node: &mut ImportedNode) -> NodeResult {
     let declared = if node.int_or("output_dtype", 0)? == 0 { None } else { node.dtype_attribute("output_dtype")? };
     let dtype = node.optional(2).map(|zero| node.dtype(zero)).or(declared).unwrap_or(DType::U8);
     if declared.is_some_and(|declared| declared != dtype) {
-        refuse!("attribute `output_dtype` is not {dtype}, the zero point's dtype");
+        refuse!("attribute `output_dtype` must be {dtype}, the dtype of the zero point");
     }
     let scale = along_axis(node, x, scale)?;
     let zero = match node.optional(2) {
@@ -189,7 +189,7 @@ pub(super) fn quantize(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![quantized(node, x, scale, zero, dtype)?])
 }
 
-/// `x / scale` rounded, moved by the zero point, and within what `dtype` holds; scale and zero broadcast over `x`.
+/// `x / scale` rounded, plus the zero point, saturated to `dtype`; scale and zero point broadcast over `x`.
 pub(super) fn quantized(
     node: &mut ImportedNode,
     x: Operand,
@@ -202,10 +202,10 @@ pub(super) fn quantized(
         DType::U8 => (0.0, 255.0),
         DType::I16 => (-32_768.0, 32_767.0),
         DType::U16 => (0.0, 65_535.0),
-        other => refuse!("quantizing to {other} is not supported"),
+        other => refuse!("quantization to {other} is not supported"),
     };
     if node.dtype(x) != DType::F32 || node.dtype(scale) != DType::F32 {
-        refuse!("{} with scales of {} is not supported", node.dtype(x), node.dtype(scale));
+        refuse!("input {} with scales {} is not supported", node.dtype(x), node.dtype(scale));
     }
     let mut y = node.binary(Binary::Div, x, scale)?;
     y = node.unary(Unary::Round, y)?;
@@ -217,14 +217,14 @@ pub(super) fn quantized(
     node.cast(y, dtype)
 }
 
-/// The determinant of small matrices, by its first row.
+/// The determinant of small matrices, by expansion along the first row.
 pub(super) fn det(node: &mut ImportedNode) -> NodeResult {
     const LARGEST: usize = 4;
     let x = node.input(0)?;
     let shape = node.shape(x);
-    let &[ref outer @ .., rows, columns] = &shape[..] else { refuse!("input {shape} is no matrix") };
+    let &[ref outer @ .., rows, columns] = &shape[..] else { refuse!("input must have rank >= 2, got {shape}") };
     if rows != columns || rows == 0 || LARGEST < rows {
-        refuse!("matrices of {rows} by {columns} are not supported; square ones up to {LARGEST} by {LARGEST} are");
+        refuse!("matrices must be square and at most {LARGEST} x {LARGEST}, got {rows} x {columns}");
     }
     let outer = Shape::from(outer);
     let mut cells = Vec::new();
@@ -240,7 +240,7 @@ pub(super) fn det(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![minor(node, &cells, columns, 0, &all)?])
 }
 
-/// The determinant of the rows from `row` on and some columns.
+/// The determinant of the rows from `row` on and of some columns.
 fn minor(
     node: &mut ImportedNode,
     cells: &[Operand],
@@ -265,5 +265,5 @@ fn minor(
             Some(sum) => node.binary(Binary::Add, sum, part)?,
         });
     }
-    sum.ok_or_else(|| Refusal("a matrix has columns".into()))
+    sum.ok_or_else(|| Refusal("matrices must not be empty".into()))
 }

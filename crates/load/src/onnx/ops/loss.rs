@@ -1,4 +1,4 @@
-//! What training ends with, which exporters sometimes leave in.
+//! Losses, which some exporters leave in the model.
 
 use ir::Refusal;
 use ir::ops::{Gather, ReduceKind, Softmax};
@@ -8,17 +8,17 @@ use types::{DType, Shape};
 use crate::common::{NodeResult, Operand, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// `x: [n, c, d..]` of logarithms, `target: [n, d..]` and weights `[c]`.
+/// `x: [n, c, d..]` of log probabilities, `target: [n, d..]` and weights `[c]`.
 pub(super) fn negative_log_likelihood(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     Ok(vec![loss(node, x)?])
 }
 
-/// The same behind a softmax over the classes, whose logarithms are the second output.
+/// The same after a log softmax over the classes, which is the second output.
 pub(super) fn softmax_cross_entropy(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     if node.shape(x).rank() < 2 {
-        refuse!("input {} has no classes", node.shape(x));
+        refuse!("input must have a class axis, got {}", node.shape(x));
     }
     let logs = node.apply_f32(Softmax { axis: 1, log: true }, &[x])?;
     Ok(vec![loss(node, logs)?, logs])
@@ -27,19 +27,19 @@ pub(super) fn softmax_cross_entropy(node: &mut ImportedNode) -> NodeResult {
 fn loss(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
     let target = node.input(1)?;
     let (shape, dtype) = (node.shape(x), node.dtype(x));
-    let &[n, classes, ref inner @ ..] = &shape[..] else { refuse!("input {shape} has no classes") };
+    let &[n, classes, ref inner @ ..] = &shape[..] else { refuse!("input must have a class axis, got {shape}") };
     let lines: Shape = [n].into_iter().chain(inner.iter().copied()).collect();
     if node.shape(target) != lines {
-        refuse!("targets of shape {} are not {lines}", node.shape(target));
+        refuse!("targets must have shape {lines}, got {}", node.shape(target));
     }
     let chosen = node.picked(x, target, 1)?;
     let chosen = node.reshape(chosen, lines.clone())?;
     let mut losses = node.unary(Unary::Neg, chosen)?;
-    // What each line counts.
+    // The weight of each target.
     let mut weight = None;
     if let Some(weights) = node.optional(2) {
         if node.shape(weights)[..] != [classes] {
-            refuse!("weights of shape {} are not [{classes}]", node.shape(weights));
+            refuse!("weights must have shape [{classes}], got {}", node.shape(weights));
         }
         let index = node.clipped(target, classes)?;
         weight = Some(node.apply(Gather { axis: 0 }, &[weights, index])?);
@@ -65,6 +65,6 @@ fn loss(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
             let weight = node.reduce(ReduceKind::Sum, weight, all, false)?;
             node.binary(Binary::Div, sum, weight)
         }
-        (other, _) => refuse!("attribute `reduction` is `{other}`"),
+        (other, _) => refuse!("attribute `reduction`: `{other}` is not supported"),
     }
 }

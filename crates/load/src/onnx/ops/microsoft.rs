@@ -1,5 +1,5 @@
-//! Operators of domain `com.microsoft` that ONNX Runtime's quantizer writes: each is numbers from bytes, an operator, and
-//! bytes from numbers, by definition. Source: onnxruntime, docs/ContribOperators.md.
+//! Operators of domain `com.microsoft` that the quantizer of ONNX Runtime writes: each is defined as dequantize, an operator
+//! on floats, and quantize. Source: onnxruntime, docs/ContribOperators.md.
 
 use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
@@ -9,14 +9,14 @@ use super::{linear, pool};
 use crate::common::{NodeResult, Operand, axis, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// The numbers of the bytes that input `at` is; the two behind it are its scale and its zero point, one number each.
+/// Dequantizes input `at`; the next two inputs are its scale and zero point, one number each.
 fn numbers(node: &mut ImportedNode, at: usize) -> Result<Operand, Refusal> {
     let x = node.input(at)?;
     let (scale, zero) = parameters(node, at + 1)?;
     linear::dequantized(node, x, scale, zero)
 }
 
-/// The bytes of numbers by the scale that is input `at` and the zero point behind it; without one, of the dtype of input
+/// Quantizes with the scale in input `at` and the zero point in the next one; without a zero point to the dtype of input
 /// `like`.
 fn bytes(node: &mut ImportedNode, y: Operand, at: usize, like: usize) -> NodeResult {
     let (scale, zero) = parameters(node, at)?;
@@ -38,7 +38,7 @@ fn parameters(node: &mut ImportedNode, at: usize) -> Result<(Operand, Option<Ope
 fn number(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
     match node.shape(x).elements() {
         1 => node.reshape(x, Shape::scalar()),
-        count => refuse!("a scale or zero point of {count} numbers is not supported here; one is"),
+        count => refuse!("scale and zero point must have 1 element, got {count}"),
     }
 }
 
@@ -73,14 +73,14 @@ pub(super) fn sigmoid(node: &mut ImportedNode) -> NodeResult {
     each(node, Unary::Sigmoid)
 }
 
-/// `x, x_scale, x_zero, y_scale, y_zero`; as in the default domain's version that attribute `opset` names.
+/// `x, x_scale, x_zero, y_scale, y_zero`; attribute `opset` is the version of `Softmax`.
 pub(super) fn softmax(node: &mut ImportedNode) -> NodeResult {
     let x = numbers(node, 0)?;
     let rank = node.shape(x).rank();
     let is_one_axis = 13 <= node.int_or("opset", 13)?;
     let at = axis(node.int_or("axis", -1)?, rank)?;
     if !is_one_axis && at + 1 != rank {
-        refuse!("a softmax of several axes is not supported here");
+        refuse!("softmax over several axes is not supported");
     }
     let y = node.apply(ops::Softmax { axis: at, log: false }, &[x])?;
     bytes(node, y, 3, 0)
@@ -109,16 +109,16 @@ pub(super) fn average(node: &mut ImportedNode) -> NodeResult {
     bytes(node, y, 3, 0)
 }
 
-/// `y_scale, y_zero`, then for each part itself, its scale and its zero point.
+/// `y_scale, y_zero`, then per part its tensor, scale and zero point.
 pub(super) fn concat(node: &mut ImportedNode) -> NodeResult {
     let Some(at) = node.int("axis")? else { refuse!("attribute `axis` is missing") };
     let count = node.all_inputs()?.len();
     if count < 5 || count % 3 != 2 {
-        refuse!("takes a scale and a zero point, and three inputs for each part");
+        refuse!("inputs must be a scale, a zero point, and three per part");
     }
     let parts: Vec<Operand> = (2..count).step_by(3).map(|part| numbers(node, part)).collect::<Result<_, _>>()?;
     let axis = axis(at, node.shape(parts[0]).rank())?;
-    // Parts become bytes of the common scale before they are put side by side.
+    // Parts are requantized to the common scale before concatenation.
     let parts: Vec<Operand> =
         parts.into_iter().map(|part| Ok(bytes(node, part, 0, 2)?.swap_remove(0))).collect::<Result<_, Refusal>>()?;
     match parts[..] {
@@ -127,17 +127,17 @@ pub(super) fn concat(node: &mut ImportedNode) -> NodeResult {
     }
 }
 
-/// `a, a_scale, a_zero, b, b_scale, b_zero`, perhaps `c` in `i32` by the scale of the products, `y_scale` and `y_zero`;
-/// without those the result is numbers.
+/// `a, a_scale, a_zero, b, b_scale, b_zero`, optionally `c` in `i32` with the scale of the products, `y_scale` and `y_zero`;
+/// without those the result is float.
 pub(super) fn gemm(node: &mut ImportedNode) -> NodeResult {
     let alpha = node.float_or("alpha", 1.0)?;
     let (trans_a, trans_b) = (node.flag("transA")?, node.flag("transB")?);
     let a = numbers(node, 0)?;
     let b = node.input(3)?;
     if node.shape(a).rank() != 2 || node.shape(b).rank() != 2 {
-        refuse!("{} and {} are not both matrices", node.shape(a), node.shape(b));
+        refuse!("operands must be matrices, got {} and {}", node.shape(a), node.shape(b));
     }
-    // A scale for each column of the result.
+    // A scale per column of the result.
     let columns = node.shape(b)[usize::from(!trans_b)];
     let b_scale = node.input(4)?;
     let across = |node: &mut ImportedNode, part: Operand| -> Result<Operand, Refusal> {
@@ -145,7 +145,7 @@ pub(super) fn gemm(node: &mut ImportedNode) -> NodeResult {
             (1, _) => node.reshape(part, Shape::scalar()),
             (count, true) if count == columns => node.reshape(part, Shape::from([columns, 1])),
             (count, false) if count == columns => node.reshape(part, Shape::from([columns])),
-            (count, _) => refuse!("{count} scales or zero points for {columns} columns are not supported"),
+            (count, _) => refuse!("scales and zero points must have 1 or {columns} elements, got {count}"),
         }
     };
     let b_along = across(node, b_scale)?;

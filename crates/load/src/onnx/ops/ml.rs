@@ -1,4 +1,4 @@
-//! Operators of the domain `ai.onnx.ml` that are about numbers.
+//! Numeric operators of domain `ai.onnx.ml`.
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
@@ -8,16 +8,16 @@ use types::{DType, Shape, Tensor};
 use crate::common::{NodeResult, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// Elements along the last axis, by index; a vector counts as a matrix of one row.
+/// Elements along the last axis by index; a vector is a matrix of one row.
 pub(super) fn array_feature_extractor(node: &mut ImportedNode) -> NodeResult {
     let (x, index) = (node.input(0)?, node.input(1)?);
     let mut shape = node.shape(x);
     let count = node.shape(index).elements();
-    let Some(last) = shape.rank().checked_sub(1) else { refuse!("input {shape} has no axis") };
+    let Some(last) = shape.rank().checked_sub(1) else { refuse!("input must have rank >= 1, got {shape}") };
     if let Some(known) = node.constant_value(index)
         && let Some(outside) = known.to_i64().iter().find(|&&ix| !(0..shape[last] as i64).contains(&ix))
     {
-        refuse!("index {outside} lies outside axis {last} of {shape}");
+        refuse!("indices must be within axis {last} of {shape}, got {outside}");
     }
     let index = node.reshape(index, Shape::from([count]))?;
     let y = node.apply(ops::Gather { axis: last }, &[x, index])?;
@@ -28,7 +28,7 @@ pub(super) fn array_feature_extractor(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(y, shape)?])
 }
 
-/// 1 where a threshold is exceeded, else 0.
+/// 1 above a threshold, else 0.
 pub(super) fn binarizer(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let dtype = node.dtype(x);
@@ -38,7 +38,7 @@ pub(super) fn binarizer(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.cast(exceeds, dtype)?])
 }
 
-/// For each number the value that stands beside it in a table, or a default.
+/// Maps each number by a table of keys and values, with a default.
 pub(super) fn label_encoder(node: &mut ImportedNode) -> NodeResult {
     for name in ["keys_strings", "values_strings", "classes_strings"] {
         if node.texts(name)?.is_some() {
@@ -57,17 +57,21 @@ pub(super) fn label_encoder(node: &mut ImportedNode) -> NodeResult {
     };
     let (count, shape) = (keys.elements(), node.shape(x));
     if values.elements() != count || default.elements() != 1 || default.dtype() != values.dtype() || count == 0 {
-        refuse!("{count} keys and {} values of {} with a default do not fit", values.elements(), values.dtype());
+        refuse!(
+            "keys, values and default must fit, got {count} keys and {} values of {}",
+            values.elements(),
+            values.dtype()
+        );
     }
     if keys.dtype() != node.dtype(x) {
-        refuse!("keys of {} do not name elements of {}", keys.dtype(), node.dtype(x));
+        refuse!("keys must have the dtype of the input, got {} and {}", keys.dtype(), node.dtype(x));
     }
     let mut sorted = keys.to_f64();
     sorted.sort_by(f64::total_cmp);
     if sorted.iter().any(|key| key.is_nan()) || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-        refuse!("keys that are not numbers or that occur twice are not supported");
+        refuse!("keys must be distinct and not NaN");
     }
-    // A column for each key, and a last one that wins where no key does.
+    // A column per key, and a last one for the default.
     let mut column = shape.clone();
     column.push(1);
     let x = node.reshape(x, column)?;
@@ -87,7 +91,7 @@ pub(super) fn label_encoder(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.rows(table, which)?])
 }
 
-/// Keys or values, in whichever attribute they stand.
+/// Keys or values, from the attribute that has them.
 fn list(node: &ImportedNode, [tensor, floats, ints]: [&str; 3]) -> Result<Tensor, Refusal> {
     if let Some(tensor) = node.tensor_attribute(tensor)? {
         return Ok(tensor);
@@ -97,6 +101,6 @@ fn list(node: &ImportedNode, [tensor, floats, ints]: [&str; 3]) -> Result<Tensor
     }
     match node.ints(ints)? {
         Some(ints) => Ok(Tensor::vector(ints)),
-        None => refuse!("there is no attribute `{tensor}`, `{floats}` or `{ints}`"),
+        None => refuse!("attribute `{tensor}`, `{floats}` or `{ints}` is required"),
     }
 }

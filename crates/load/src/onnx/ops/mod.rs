@@ -1,7 +1,7 @@
-//! The operators by theme, and the tables that find them: one for the default domain, and one for each other that is known.
+//! ONNX operators by theme, and the tables that find them, one per supported domain.
 //!
-//! A new operator is one function and one row. A function reads operands and attributes off its [`ImportedNode`], as the opset
-//! at hand defines them, applies ops, and yields the node's outputs. What it cannot express it refuses with a reason.
+//! A new operator is one function and one row. A function reads operands and attributes from its [`ImportedNode`] as the
+//! opset defines them, applies ops, and returns the outputs of the node, or refuses the node with a reason.
 
 mod boxes;
 mod constant;
@@ -35,10 +35,10 @@ mod window;
 use super::node::{Entry, ImportedNode};
 use crate::common::NodeResult;
 
-/// Translates one node, which takes and yields tensors.
+/// Translates one node with tensors as operands and outputs.
 type Translate = fn(&mut ImportedNode) -> NodeResult;
 
-/// Translates one node, which may also take and yield sequences and optionals.
+/// Translates one node that may also have sequences and optionals.
 type TranslateEntries = fn(&mut ImportedNode) -> NodeResult<Entry>;
 
 /// The function of an operator.
@@ -49,7 +49,7 @@ pub(super) enum Row {
 }
 
 impl Row {
-    /// What the node yields.
+    /// The outputs of the node.
     pub(super) fn translate(self, node: &mut ImportedNode) -> NodeResult<Entry> {
         match self {
             Row::Entries(function) => function(node),
@@ -61,8 +61,8 @@ impl Row {
     }
 }
 
-/// Whether there are operators of a domain; the default one is empty.
-pub(super) fn knows_domain(domain: &str) -> bool {
+/// Whether a domain has supported operators; the default one is empty.
+pub(super) fn supports_domain(domain: &str) -> bool {
     !table(domain).is_empty()
 }
 
@@ -89,7 +89,7 @@ fn found<F: Copy>(table: &[(&str, F)], op_type: &str) -> Option<F> {
     Some(table[ix].1)
 }
 
-/// Of the default domain, what is about more than tensors.
+/// Operators of the default domain with sequences or optionals.
 const ENTRIES: &[(&str, TranslateEntries)] = &[
     ("ConcatFromSequence", sequence::concat),
     ("Identity", sequence::identity),
@@ -115,7 +115,7 @@ const ML: &[(&str, Translate)] = &[
 const TRAINING: &[(&str, Translate)] =
     &[("Adagrad", optimizer::adagrad), ("Adam", optimizer::adam), ("Momentum", optimizer::momentum)];
 
-/// What ONNX Runtime's quantizer writes.
+/// Operators that the quantizer of ONNX Runtime writes.
 const MICROSOFT: &[(&str, Translate)] = &[
     ("DequantizeLinear", linear::dequantize),
     ("QGemm", microsoft::gemm),
@@ -130,7 +130,7 @@ const MICROSOFT: &[(&str, Translate)] = &[
     ("QuantizeLinear", linear::quantize),
 ];
 
-// One row an operator, sorted. `If`, `Loop`, `Scan` and `SequenceMap` are the walk's own.
+// A row per operator, sorted. `If`, `Loop`, `Scan` and `SequenceMap` are in `translate`.
 #[rustfmt::skip]
 const TABLE: &[(&str, Translate)] = &[
     ("Abs", pointwise::abs),
@@ -307,9 +307,9 @@ mod tests {
     #[test]
     fn tables_are_sorted() {
         for table in [TABLE, ML, TRAINING, MICROSOFT] {
-            assert!(table.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by halves");
+            assert!(table.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by bisection");
         }
-        assert!(ENTRIES.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by halves");
+        assert!(ENTRIES.is_sorted_by(|a, b| a.0 < b.0), "tables are searched by bisection");
         assert!(find("", "Conv").is_some());
         assert!(find("", "conv").is_none());
         assert!(find("ai.onnx.ml", "Conv").is_none());

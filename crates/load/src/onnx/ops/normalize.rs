@@ -1,4 +1,4 @@
-//! Normalisations and softmax.
+//! Normalization and softmax.
 
 use ir::Refusal;
 use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
@@ -16,7 +16,7 @@ pub(super) fn log_softmax(node: &mut ImportedNode) -> NodeResult {
     exponentials(node, true)
 }
 
-/// Before opset 13 everything from `axis` on sums to one together.
+/// Before opset 13 the axes from `axis` on are flattened.
 fn exponentials(node: &mut ImportedNode, log: bool) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
@@ -26,7 +26,7 @@ fn exponentials(node: &mut ImportedNode, log: bool) -> NodeResult {
     }
     let axis = flat_axis(node, &shape)?;
     let tail = &shape[axis..];
-    // One long dimension needs no reshaping.
+    // A single long axis needs no reshape.
     if let Some(long) = (0..tail.len()).find(|&ix| (0..tail.len()).all(|other| other == ix || tail[other] == 1)) {
         return Ok(vec![node.apply_f32(Softmax { axis: axis + long, log }, &[x])?]);
     }
@@ -36,7 +36,7 @@ fn exponentials(node: &mut ImportedNode, log: bool) -> NodeResult {
     Ok(vec![node.reshape(y, shape)?])
 }
 
-/// The axis at which opsets before 13 cut a tensor into a matrix; it may be the rank.
+/// The axis at which opsets before 13 flatten a tensor to a matrix; it may be the rank.
 pub(super) fn flat_axis(node: &ImportedNode, shape: &Shape) -> Result<usize, Refusal> {
     match node.int_or("axis", 1)? {
         at if at == shape.rank() as i64 => Ok(shape.rank()),
@@ -49,7 +49,7 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["is_test"]);
     let momentum = node.float_or("momentum", 0.9)?;
     if node.int_or("spatial", 1)? != 1 {
-        refuse!("attribute `spatial` is 0: statistics for each cell are not supported");
+        refuse!("attribute `spatial` must be 1: statistics per cell are not supported");
     }
     let inputs: Vec<Operand> = (0..5).map(|ix| node.input(ix)).collect::<Result<_, _>>()?;
     if node.flag("training_mode")? {
@@ -61,13 +61,13 @@ pub(super) fn batch(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply_f32(BatchNorm { epsilon }, &inputs)?])
 }
 
-/// Normalised by the batch's own mean and variance, which then move those of the file a little.
+/// Normalization by the mean and variance of the batch, and the updated running statistics.
 fn batch_in_training(node: &mut ImportedNode, inputs: &[Operand], epsilon: f32, momentum: f32) -> NodeResult {
     let dtypes: Vec<_> = inputs.iter().map(|&input| node.dtype(input)).collect();
     let (inputs, _) = node.widen(inputs)?;
     let shape = node.shape(inputs[0]);
     if shape.rank() < 2 || shape.elements() == 0 {
-        refuse!("input {shape} has no channels");
+        refuse!("input must have a channel axis, got {shape}");
     }
     let axes = (0..shape.rank()).filter(|&axis| axis != 1).collect();
     let Standard { y, mean, variance, .. } = node.standardize(inputs[0], axes, epsilon)?;
@@ -92,7 +92,7 @@ pub(super) fn lrn(node: &mut ImportedNode) -> NodeResult {
     let Some(size) = node.int("size")? else { refuse!("attribute `size` is missing") };
     let size = match size {
         1..=65_536 => size as usize,
-        _ => refuse!("attribute `size` is {size}"),
+        _ => refuse!("attribute `size`: {size} is not supported"),
     };
     Ok(vec![node.apply_f32(Lrn { size, alpha, beta, bias }, &[node.input(0)?])?])
 }
@@ -108,7 +108,7 @@ pub(super) fn instance(node: &mut ImportedNode) -> NodeResult {
 pub(super) fn layer(node: &mut ImportedNode) -> NodeResult {
     let (x, scale) = (node.input(0)?, node.input(1)?);
     let epsilon = node.float_or("epsilon", 1e-5)?;
-    // The statistics' dtype; here they have the input's.
+    // The dtype of the statistics, which is that of the input here.
     node.ignore(&["stash_type"]);
     let rank = node.shape(x).rank();
     let first = axis(node.int_or("axis", -1)?, rank)?;
@@ -123,7 +123,7 @@ pub(super) fn layer(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.cast(y, dtype)?, mean, inverse])
 }
 
-/// Scale and shift are given for each group before opset 21, for each channel from then on.
+/// Scale and shift are per group before opset 21, per channel from then on.
 pub(super) fn group(node: &mut ImportedNode) -> NodeResult {
     let (x, scale, shift) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let epsilon = node.float_or("epsilon", 1e-5)?;
@@ -132,7 +132,7 @@ pub(super) fn group(node: &mut ImportedNode) -> NodeResult {
     let Some(groups) = node.int("num_groups")? else { refuse!("attribute `num_groups` is missing") };
     let groups = counts(&[groups], "num_groups")?[0];
     if shape.rank() < 2 || groups == 0 || !shape[1].is_multiple_of(groups) || shape.elements() == 0 {
-        refuse!("input {shape} does not fall into {groups} groups of channels");
+        refuse!("channels must be a multiple of {groups} groups, got input {shape}");
     }
     let grouped = Shape::from([shape[0], groups, shape.elements() / shape[0] / groups]);
     let x = node.reshape(x, grouped)?;
@@ -150,7 +150,7 @@ pub(super) fn mean_variance(node: &mut ImportedNode) -> NodeResult {
     let rank = node.shape(x).rank();
     let list = node.ints("axes")?.unwrap_or_else(|| vec![0, 2, 3]);
     let axes = axes(&list, rank)?;
-    // The root of the variance plus this, in ONNX's own definition.
+    // ONNX adds this to the standard deviation.
     let dtype = node.dtype(x);
     let mean = node.reduce(ReduceKind::Mean, x, axes.clone(), true)?;
     let centred = node.binary(Binary::Sub, x, mean)?;
@@ -167,7 +167,7 @@ pub(super) fn lp(node: &mut ImportedNode) -> NodeResult {
     let kind = match node.int_or("p", 2)? {
         1 => ReduceKind::L1,
         2 => ReduceKind::L2,
-        p => refuse!("attribute `p` is {p}; 1 and 2 are supported"),
+        p => refuse!("attribute `p` must be 1 or 2, got {p}"),
     };
     let axis = axis(node.int_or("axis", -1)?, node.shape(x).rank())?;
     let norm = node.reduce(kind, x, [axis].into_iter().collect(), true)?;

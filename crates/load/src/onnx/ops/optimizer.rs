@@ -1,5 +1,4 @@
-//! Steps of optimizers, of the domain `ai.onnx.preview.training`: plain arithmetic on parameters, gradients and what is
-//! remembered of earlier steps.
+//! Optimizer steps of domain `ai.onnx.preview.training`: arithmetic on parameters, gradients and optimizer state.
 
 use ir::Refusal;
 use types::pointwise::{Binary, Compare, Unary};
@@ -8,24 +7,24 @@ use types::{DType, Shape};
 use crate::common::{NodeResult, Operand, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// The inputs: rate, number of the step, then all parameters, all gradients, and lists of what is remembered.
+/// The inputs: learning rate, step, then all parameters, all gradients, and the lists of optimizer state.
 struct Step {
     rate: Operand,
     count: Operand,
-    /// For each parameter itself, its gradient with the regularization's, and what is remembered of it.
+    /// Per parameter its value, its gradient with that of the regularization, and its state.
     parameters: Vec<Vec<Operand>>,
 }
 
-/// Reads the inputs, of which each parameter has so many.
+/// Reads the inputs, `each` per parameter.
 fn step(node: &mut ImportedNode, each: usize) -> Result<Step, Refusal> {
     let inputs = node.all_inputs()?;
     let count = inputs.len().saturating_sub(2) / each;
     if count == 0 || inputs.len() != 2 + each * count {
-        refuse!("{} inputs are not two and {each} for each parameter", inputs.len());
+        refuse!("inputs must be two and {each} per parameter, got {}", inputs.len());
     }
     let dtype = node.dtype(inputs[2]);
     if !matches!(dtype, DType::F32 | DType::F64) {
-        refuse!("parameters of {dtype} are not supported, only f32 and f64 are");
+        refuse!("parameters must be f32 or f64, got {dtype}");
     }
     let rate = node.reshape(inputs[0], Shape::scalar())?;
     let rate = node.cast(rate, dtype)?;
@@ -37,7 +36,7 @@ fn step(node: &mut ImportedNode, each: usize) -> Result<Step, Refusal> {
         let mut parameter: Vec<Operand> = (0..each).map(|list| inputs[2 + list * count + ix]).collect();
         let shape = node.shape(parameter[0]);
         if parameter.iter().any(|&operand| node.shape(operand) != shape || node.dtype(operand) != dtype) {
-            refuse!("parameter {ix} of {dtype}{shape} has a gradient or a memory of another type");
+            refuse!("gradient and state of parameter {ix} must be {dtype}{shape}");
         }
         let decay = scaled(node, parameter[0], norm)?;
         parameter[1] = node.binary(Binary::Add, decay, parameter[1])?;
@@ -62,7 +61,7 @@ fn mixed(node: &mut ImportedNode, [a, b]: [f32; 2], [x, y]: [Operand; 2]) -> Res
     node.binary(Binary::Add, x, y)
 }
 
-/// Lists of what each parameter yields, one behind the other.
+/// The outputs: all parameters, then each list of state.
 fn joined(yielded: &[Vec<Operand>]) -> NodeResult {
     let each = yielded.first().map_or(0, Vec::len);
     Ok((0..each).flat_map(|list| yielded.iter().map(move |parameter| parameter[list])).collect())
@@ -77,7 +76,7 @@ pub(super) fn adagrad(node: &mut ImportedNode) -> NodeResult {
     let rate = node.binary(Binary::Div, step.rate, slower)?;
     let mut yielded = Vec::new();
     for parameter in step.parameters {
-        let [x, g, h] = parameter[..] else { refuse!("a parameter has three inputs") };
+        let [x, g, h] = parameter[..] else { refuse!("three inputs per parameter are required") };
         let squares = node.binary(Binary::Mul, g, g)?;
         let h = node.binary(Binary::Add, h, squares)?;
         let root = node.unary(Unary::Sqrt, h)?;
@@ -96,7 +95,7 @@ pub(super) fn adam(node: &mut ImportedNode) -> NodeResult {
     let norm_post = node.float_or("norm_coefficient_post", 0.0)?;
     let step = step(node, 4)?;
     let dtype = node.dtype(step.rate);
-    // Means that began at 0 are too small in the first steps; step 0 is taken as it is.
+    // Bias correction of the running means; step 0 has none.
     let gone = |node: &mut ImportedNode, factor: f32| {
         let factor = node.number(f64::from(factor), dtype);
         let power = node.binary(Binary::Pow, factor, step.count)?;
@@ -111,7 +110,7 @@ pub(super) fn adam(node: &mut ImportedNode) -> NodeResult {
     let rate = node.select(is_later, corrected, step.rate)?;
     let mut yielded = Vec::new();
     for parameter in step.parameters {
-        let [x, g, v, h] = parameter[..] else { refuse!("a parameter has four inputs") };
+        let [x, g, v, h] = parameter[..] else { refuse!("four inputs per parameter are required") };
         let v = mixed(node, [alpha, 1.0 - alpha], [v, g])?;
         let squares = node.binary(Binary::Mul, g, g)?;
         let h = mixed(node, [beta, 1.0 - beta], [h, squares])?;
@@ -125,25 +124,25 @@ pub(super) fn adam(node: &mut ImportedNode) -> NodeResult {
     joined(&yielded)
 }
 
-/// Gradients with a memory `v`, which Nesterov's way looks one step ahead.
+/// Gradient descent with momentum `v`, standard or Nesterov.
 pub(super) fn momentum(node: &mut ImportedNode) -> NodeResult {
     let (Some(alpha), Some(beta)) = (node.float("alpha")?, node.float("beta")?) else {
-        refuse!("attribute `alpha` or `beta` is missing")
+        refuse!("attributes `alpha` and `beta` are required")
     };
     let is_nesterov = match node.text_or("mode", "") {
         "standard" => false,
         "nesterov" => true,
-        other => refuse!("attribute `mode` is `{other}`, not `standard` or `nesterov`"),
+        other => refuse!("attribute `mode` must be `standard` or `nesterov`, got `{other}`"),
     };
     let step = step(node, 3)?;
     let dtype = node.dtype(step.rate);
-    // The first gradient counts as a whole.
+    // The first gradient has weight 1.
     let is_later = is_later(node, step.count)?;
     let (later, first) = (node.number(f64::from(beta), dtype), node.number(1.0, dtype));
     let beta = node.select(is_later, later, first)?;
     let mut yielded = Vec::new();
     for parameter in step.parameters {
-        let [x, g, v] = parameter[..] else { refuse!("a parameter has three inputs") };
+        let [x, g, v] = parameter[..] else { refuse!("three inputs per parameter are required") };
         let v = scaled(node, v, alpha)?;
         let part = node.binary(Binary::Mul, beta, g)?;
         let v = node.binary(Binary::Add, v, part)?;
@@ -157,7 +156,7 @@ pub(super) fn momentum(node: &mut ImportedNode) -> NodeResult {
     joined(&yielded)
 }
 
-/// Whether this is not step 0.
+/// Whether the step is not 0.
 fn is_later(node: &mut ImportedNode, count: Operand) -> Result<Operand, Refusal> {
     let zero = node.number(0.0, node.dtype(count));
     node.compare(Compare::Greater, count, zero)

@@ -1,4 +1,4 @@
-//! Functions of one, two or many elements.
+//! Pointwise functions.
 
 use ir::Refusal;
 use types::pointwise::{Binary, Compare, Unary};
@@ -40,7 +40,7 @@ pub(super) fn gelu(node: &mut ImportedNode) -> NodeResult {
     let function = match node.text_or("approximate", "none") {
         "none" => Unary::Gelu,
         "tanh" => Unary::GeluTanh,
-        other => refuse!("attribute `approximate` is `{other}`, not `none` or `tanh`"),
+        other => refuse!("attribute `approximate` must be `none` or `tanh`, got `{other}`"),
     };
     one(node, function)
 }
@@ -77,7 +77,7 @@ pub(super) fn thresholded_relu(node: &mut ImportedNode) -> NodeResult {
     one(node, Unary::ThresholdedRelu { alpha })
 }
 
-/// Limits are attributes before opset 11 and operands from then on; open sides are infinite.
+/// Limits are attributes before opset 11 and operands from then on; absent ones are infinite.
 pub(super) fn clip(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     if node.opset() < 11 {
@@ -85,7 +85,7 @@ pub(super) fn clip(node: &mut ImportedNode) -> NodeResult {
         let max = node.float_or("max", f32::INFINITY)?;
         return one(node, Unary::Clip { min, max });
     }
-    // Integers and f64 do not go through the function's f32 limits.
+    // Limits of the fused function are f32; integers and f64 use minimum and maximum.
     let narrow = matches!(node.dtype(x), DType::F32 | DType::F16 | DType::Bf16);
     let limit = |ix: usize, open: f32| match node.optional(ix) {
         None => Some(open),
@@ -133,7 +133,7 @@ compare! {
     equal Equal, greater Greater, greater_or_equal GreaterOrEqual, less Less, less_or_equal LessOrEqual,
 }
 
-/// Two operands, the second one aligned as opsets before 7 say it: from `axis` on instead of from the right.
+/// Two operands; before opset 7 the second one is aligned from `axis` on instead of from the right.
 fn pair(node: &mut ImportedNode) -> Result<(Operand, Operand), Refusal> {
     let (a, b) = (node.input(0)?, node.input(1)?);
     if 7 <= node.opset() {
@@ -143,13 +143,17 @@ fn pair(node: &mut ImportedNode) -> Result<(Operand, Operand), Refusal> {
     let at = node.int("axis")?;
     let (rank, b_rank) = (node.shape(a).rank(), node.shape(b).rank());
     if !broadcasts && node.shape(a) != node.shape(b) {
-        refuse!("operands have shapes {} and {}, and attribute `broadcast` is not set", node.shape(a), node.shape(b));
+        refuse!(
+            "operands must have equal shapes without attribute `broadcast`, got {} and {}",
+            node.shape(a),
+            node.shape(b)
+        );
     }
     match at {
         Some(at) if broadcasts && 0 < b_rank && b_rank <= rank => {
             let first = axis(at, rank)?;
             if rank < first + b_rank {
-                refuse!("attribute `axis` is {at}, which does not fit shapes {} and {}", node.shape(a), node.shape(b));
+                refuse!("attribute `axis`: {at} does not fit shapes {} and {}", node.shape(a), node.shape(b));
             }
             let b = node.aligned(b, first + b_rank - 1, rank)?;
             Ok((a, b))
@@ -158,7 +162,7 @@ fn pair(node: &mut ImportedNode) -> Result<(Operand, Operand), Refusal> {
     }
 }
 
-/// The exponent may have another dtype than the base; the result has the base's.
+/// The exponent may have another dtype than the base; the result has that of the base.
 pub(super) fn pow(node: &mut ImportedNode) -> NodeResult {
     let (a, b) = pair(node)?;
     let (base, exponent) = (node.dtype(a), node.dtype(b));
@@ -171,7 +175,7 @@ pub(super) fn pow(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.binary(Binary::Pow, a, b)?])
 }
 
-/// Before opset 7 one slope a channel; from then on broadcast from the right.
+/// Before opset 7 one slope per channel; from then on broadcast from the right.
 pub(super) fn prelu(node: &mut ImportedNode) -> NodeResult {
     let (x, mut slope) = (node.input(0)?, node.input(1)?);
     let (rank, slope_shape) = (node.shape(x).rank(), node.shape(slope));
@@ -191,7 +195,7 @@ pub(super) fn bit_shift(node: &mut ImportedNode) -> NodeResult {
     let function = match node.text_or("direction", "") {
         "LEFT" => Binary::ShiftLeft,
         "RIGHT" => Binary::ShiftRight,
-        other => refuse!("attribute `direction` is `{other}`, not `LEFT` or `RIGHT`"),
+        other => refuse!("attribute `direction` must be `LEFT` or `RIGHT`, got `{other}`"),
     };
     let (a, b) = (node.input(0)?, node.input(1)?);
     Ok(vec![node.binary(function, a, b)?])

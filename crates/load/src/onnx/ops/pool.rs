@@ -1,4 +1,4 @@
-//! Windows reduced to one element each.
+//! Pooling.
 
 use ir::ops::{Pool, PoolKind, ReduceKind};
 use ir::{Refusal, ops};
@@ -13,7 +13,7 @@ use crate::onnx::node::ImportedNode;
 fn pool(node: &ImportedNode, kind: PoolKind) -> Result<Pool, Refusal> {
     let x = node.shape(node.input(0)?);
     if x.rank() < 3 {
-        refuse!("input {x} has no spatial dimensions");
+        refuse!("input must have spatial axes, got {x}");
     }
     let window = Window::read(node, None)?;
     let pad = window.pads(&x[2..])?;
@@ -27,9 +27,9 @@ pub(super) fn max(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let dtype = node.dtype(x);
     let is_byte = matches!(dtype, DType::I8 | DType::U8);
-    // Bytes go through f32 without loss, but a window in the padding only has no byte to stand for it.
+    // f32 represents int8 exactly, but the maximum of a window of padding only has no int8 value.
     if is_byte && (0..pool.kernel.len()).any(|axis| pool.pad[axis].iter().any(|&pad| pool.kernel[axis] <= pad)) {
-        refuse!("the padding is as wide as the window, which has no meaning for {dtype}");
+        refuse!("padding must be smaller than the window for {dtype}");
     }
     let x = match dtype {
         DType::F16 | DType::Bf16 | DType::I8 | DType::U8 => node.cast(x, DType::F32)?,
@@ -44,9 +44,9 @@ pub(super) fn max(node: &mut ImportedNode) -> NodeResult {
     Ok(yielded)
 }
 
-/// Where the largest cell of each window stands in the flat tensor, the first of equal ones; planes by rows or by columns.
+/// Position in the flattened tensor of the first largest cell of each window; planes in row-major or column-major order.
 ///
-/// All cells of each window are gathered side by side.
+/// All cells of each window are gathered next to each other.
 fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_major: bool) -> Result<Operand, Refusal> {
     let shape = node.shape(x);
     let (planes, extents, windows) = (&shape[..2], &shape[2..], &out[2..]);
@@ -58,7 +58,7 @@ fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_maj
     for axis in 0..extents.len() {
         near.push(cells_of_windows(pool, axis, extents[axis], windows[axis])?);
     }
-    // The cell that a tap of a window reads, as a number: row by row, or column by column.
+    // The flat index of the cell that a tap of a window reads, in row-major or column-major order.
     let numbered = |at: usize, row_major: bool| {
         let (mut tap, mut window, mut sum, mut stride) = (at / count, at % count, 0, 1);
         let mut cell: SmallVec<[usize; 3]> = SmallVec::new();
@@ -79,7 +79,7 @@ fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_maj
     let flat = node.reshape(x, Shape::from([planes[0], planes[1], cells]))?;
     let side_by_side = node.apply(ops::Gather { axis: 2 }, &[flat, index])?;
     let best = node.apply(ops::ArgExtreme { axis: 2, keep: false, max: true, last: false }, &[side_by_side])?;
-    // Row `best` of the table, in the window's column.
+    // Row `best` of the table, in the column of the window.
     let width = node.number(count as f64, DType::I64);
     let rows = node.binary(Binary::Mul, best, width)?;
     let columns = node.positions(count, 2, 3)?;
@@ -92,8 +92,8 @@ fn places(node: &mut ImportedNode, x: Operand, pool: &Pool, out: &Shape, row_maj
     node.reshape(place, out.clone())
 }
 
-/// For each window along an axis the cells that its taps read. A tap in the padding reads the cell of the window that is
-/// next to it, which changes nothing: that cell stands there already, and stays the first of its kind.
+/// The cells along an axis that the taps of each window read. A tap in the padding reads the nearest cell of the window:
+/// the window contains that cell already, so its first maximum does not change.
 fn cells_of_windows(pool: &Pool, axis: usize, extent: usize, windows: usize) -> Result<Vec<usize>, Refusal> {
     let (kernel, stride, dilation) = (pool.kernel[axis], pool.stride[axis], pool.dilation[axis]);
     let mut cells = Vec::new();
@@ -102,7 +102,7 @@ fn cells_of_windows(pool: &Pool, axis: usize, extent: usize, windows: usize) -> 
         let read = |tap: usize| reach(tap).checked_sub(pool.pad[axis][0]).filter(|&cell| cell < extent);
         let inside: Vec<usize> = (0..kernel).filter_map(read).collect();
         let (Some(&first), Some(&last)) = (inside.first(), inside.last()) else {
-            refuse!("a window lies in the padding as a whole, where nothing has a place");
+            refuse!("windows must not be inside the padding");
         };
         let is_before = |tap: usize| reach(tap) < pool.pad[axis][0];
         cells.extend((0..kernel).map(|tap| read(tap).unwrap_or(if is_before(tap) { first } else { last })));
@@ -110,7 +110,7 @@ fn cells_of_windows(pool: &Pool, axis: usize, extent: usize, windows: usize) -> 
     Ok(cells)
 }
 
-/// The attributes of an average.
+/// An average pool.
 pub(super) fn average_of(node: &mut ImportedNode) -> Result<Pool, Refusal> {
     let kind = if node.flag("count_include_pad")? { PoolKind::MeanWithPadding } else { PoolKind::Mean };
     pool(node, kind)
@@ -122,7 +122,7 @@ pub(super) fn average(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply_f32(pool, &[x])?])
 }
 
-/// The p-norm of each window: the root of the mean of powers, times the window's cells.
+/// The p-norm of each window: the root of the mean of powers times the number of cells.
 pub(super) fn lp(node: &mut ImportedNode) -> NodeResult {
     let p = if node.opset() < 2 { node.float_or("p", 2.0)? } else { node.int_or("p", 2)? as f32 };
     let pool = pool(node, PoolKind::MeanWithPadding)?;
@@ -145,7 +145,7 @@ fn global(node: &mut ImportedNode, kind: ReduceKind) -> NodeResult {
     let x = node.input(0)?;
     let rank = node.shape(x).rank();
     if rank < 2 {
-        refuse!("input {} has no channels", node.shape(x));
+        refuse!("input must have a channel axis, got {}", node.shape(x));
     }
     let axes: SmallVec<[usize; 4]> = (2..rank).collect();
     Ok(vec![node.reduce(kind, x, axes, true)?])
@@ -163,6 +163,6 @@ pub(super) fn global_lp(node: &mut ImportedNode) -> NodeResult {
     match node.int_or("p", 2)? {
         1 => global(node, ReduceKind::L1),
         2 => global(node, ReduceKind::L2),
-        p => refuse!("attribute `p` is {p}; 1 and 2 are supported"),
+        p => refuse!("attribute `p` must be 1 or 2, got {p}"),
     }
 }

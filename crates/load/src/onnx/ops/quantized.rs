@@ -1,7 +1,6 @@
-//! Products of whole numbers in 8 bits. `QLinear..` is what it is by definition: numbers by their scales, an operator, and
-//! its results by theirs; passes find the products of whole numbers in it. Operators that give sums in `i32` compute them
-//! exactly: with a known right factor as they are, else in `f32`, which holds sums of 256 such products, and longer sums are
-//! parts that are added in `i32`.
+//! Int8 operators. `QLinear..` follow their definition: dequantize, an operator on floats, quantize; passes match int8
+//! products in it. Operators with `i32` results are exact: a constant right operand gives an int8 product; otherwise `f32`
+//! products, which are exact for sums of 256 terms, with longer sums split and added in `i32`.
 
 use ir::{Refusal, ops};
 use types::pointwise::{Binary, Unary};
@@ -11,13 +10,13 @@ use super::{conv, linear};
 use crate::common::{NodeResult, Operand, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// Products of two numbers of at most 255 whose sum is less than 2^24.
+/// Terms of a sum of products of two numbers up to 255 that stays below 2^24.
 const EXACT_TERMS: usize = 256;
 
-/// Numbers without their zero point, in `f32`. A zero point for each row or column is along axis `at`.
+/// Int8 minus its zero point, in `f32`. Zero points per row or column are along axis `at`.
 fn centred(node: &mut ImportedNode, x: Operand, zero: Option<Operand>, at: usize) -> Result<Operand, Refusal> {
     if !matches!(node.dtype(x), DType::I8 | DType::U8) {
-        refuse!("numbers of {} are not supported; i8 and u8 are", node.dtype(x));
+        refuse!("dtype must be i8 or u8, got {}", node.dtype(x));
     }
     let wide = node.cast(x, DType::F32)?;
     let Some(zero) = zero else { return Ok(wide) };
@@ -26,7 +25,7 @@ fn centred(node: &mut ImportedNode, x: Operand, zero: Option<Operand>, at: usize
     node.binary(Binary::Sub, wide, zero)
 }
 
-/// One number, or one for each index of an axis.
+/// One number, or one per index of an axis.
 fn along(node: &mut ImportedNode, part: Operand, at: usize, rank: usize) -> Result<Operand, Refusal> {
     match node.shape(part).elements() {
         1 => node.reshape(part, Shape::scalar()),
@@ -35,11 +34,11 @@ fn along(node: &mut ImportedNode, part: Operand, at: usize, rank: usize) -> Resu
     }
 }
 
-/// The product of matrices of whole numbers in `f32`, as `i32`.
+/// The product of integer matrices stored as `f32`, as `i32`.
 fn exact_product(node: &mut ImportedNode, a: Operand, b: Operand) -> Result<Operand, Refusal> {
     let (a_shape, b_shape) = (node.shape(a), node.shape(b));
     if a_shape.rank() < 2 || b_shape.rank() < 2 {
-        refuse!("{a_shape} and {b_shape} are not both matrices");
+        refuse!("operands must be matrices, got {a_shape} and {b_shape}");
     }
     let terms = a_shape[a_shape.rank() - 1];
     let mut sum = None;
@@ -53,10 +52,10 @@ fn exact_product(node: &mut ImportedNode, a: Operand, b: Operand) -> Result<Oper
         let part = node.apply(ops::MatMul::default(), &[left, right])?;
         sum = Some(added(node, sum, part)?);
     }
-    sum.ok_or_else(|| Refusal("there is nothing to multiply".into()))
+    sum.ok_or_else(|| Refusal("the contracted axis must not be empty".into()))
 }
 
-/// One more part of an exact sum.
+/// Adds a partial sum.
 fn added(node: &mut ImportedNode, sum: Option<Operand>, part: Operand) -> Result<Operand, Refusal> {
     let part = node.cast(part, DType::I32)?;
     match sum {
@@ -65,7 +64,7 @@ fn added(node: &mut ImportedNode, sum: Option<Operand>, part: Operand) -> Result
     }
 }
 
-/// A known right factor is multiplied as it is; what is subtracted from the left one is known, or comes with the run.
+/// An int8 product with a constant right operand. The zero point of the left operand is constant or a run-time input.
 pub(super) fn mat_mul_integer(node: &mut ImportedNode) -> NodeResult {
     let (a, b) = (node.input(0)?, node.input(1)?);
     let (a_rank, b_rank) = (node.shape(a).rank(), node.shape(b).rank());
@@ -82,7 +81,7 @@ pub(super) fn mat_mul_integer(node: &mut ImportedNode) -> NodeResult {
         if let Some(zero) = zero {
             return Ok(vec![node.apply(ops::MatMul { zero, ..ops::MatMul::default() }, &[a, b])?]);
         }
-        let zero = a_zero.ok_or_else(|| Refusal("it has a zero point".into()))?;
+        let zero = a_zero.ok_or_else(|| Refusal("the left zero point is required".into()))?;
         if node.shape(zero).elements() == 1 {
             let y = node.apply(ops::MatMul::default(), &[a, b])?;
             let zero = node.reshape(zero, Shape::scalar())?;
@@ -97,7 +96,7 @@ pub(super) fn mat_mul_integer(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![exact_product(node, a, b)?])
 }
 
-/// A known matrix without its zero points, where its numbers are `i8` then, and the sum of each of its columns.
+/// A constant matrix minus its zero points if that fits `i8`, and the sum of each column.
 fn signed_matrix(node: &mut ImportedNode, b: Operand, zero: Option<Operand>) -> Option<(Tensor, Tensor)> {
     let shape = node.shape(b);
     let &[_, columns] = &shape[..] else { return None };
@@ -129,7 +128,7 @@ pub(super) fn q_linear_mat_mul(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![quantized_along(node, y, [6, 7], a_at)?])
 }
 
-/// A tensor with the scale and the zero point that are these inputs, one number or one for each index of an axis.
+/// Dequantizes input with scale and zero point, per tensor or per index of an axis.
 fn dequantized_along(
     node: &mut ImportedNode,
     x: Operand,
@@ -143,7 +142,7 @@ fn dequantized_along(
     linear::dequantized(node, x, scale, Some(zero))
 }
 
-/// The reverse.
+/// The inverse: quantizes.
 fn quantized_along(
     node: &mut ImportedNode,
     x: Operand,
@@ -157,7 +156,7 @@ fn quantized_along(
     linear::quantized(node, x, scale, Some(zero), dtype)
 }
 
-/// A convolution of whole numbers in `f32`, as `i32`. Padding is the zero point, which is 0 here.
+/// A convolution of integers stored as `f32`, as `i32`. Padding is the zero point, which is 0 here.
 fn exact_convolution(node: &mut ImportedNode, x: Operand, weight: Operand) -> Result<Operand, Refusal> {
     let (shape, weight_shape) = (node.shape(x), node.shape(weight));
     let conv = conv::read(node, &shape, &weight_shape)?;
@@ -169,7 +168,7 @@ fn exact_convolution(node: &mut ImportedNode, x: Operand, weight: Operand) -> Re
     }
     let step = EXACT_TERMS.checked_div(cells).unwrap_or(0);
     if conv.groups != 1 || step == 0 {
-        refuse!("sums of {channels} channels times {cells} cells in {} groups are not supported", conv.groups);
+        refuse!("sums over {channels} channels x {cells} cells in {} groups are not supported", conv.groups);
     }
     let mut sum = None;
     for start in (0..channels).step_by(step) {
@@ -179,7 +178,7 @@ fn exact_convolution(node: &mut ImportedNode, x: Operand, weight: Operand) -> Re
         let y = node.apply(conv.clone(), &[part, part_weight])?;
         sum = Some(added(node, sum, y)?);
     }
-    sum.ok_or_else(|| Refusal("there is nothing to sum".into()))
+    sum.ok_or_else(|| Refusal("the input must have channels".into()))
 }
 
 pub(super) fn conv_integer(node: &mut ImportedNode) -> NodeResult {
@@ -190,7 +189,7 @@ pub(super) fn conv_integer(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![exact_convolution(node, x, weight)?])
 }
 
-/// `x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero` and a bias in `i32`, whose scale is that of the sums.
+/// `x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero` and a bias in `i32` with the scale of the sums.
 pub(super) fn q_linear_conv(node: &mut ImportedNode) -> NodeResult {
     let (x, weight) = (node.input(0)?, node.input(3)?);
     let conv = conv::read(node, &node.shape(x), &node.shape(weight))?;
@@ -207,11 +206,11 @@ pub(super) fn q_linear_conv(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![quantized_along(node, y, [6, 7], 1)?])
 }
 
-/// To `u8` by the range of the numbers, which is made to contain 0: `y`, its scale and its zero point.
+/// Quantizes to `u8` by the range of the input, extended to contain 0: `y`, its scale and its zero point.
 pub(super) fn dynamic_quantize(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     if node.dtype(x) != DType::F32 {
-        refuse!("input of {} is not supported; f32 is", node.dtype(x));
+        refuse!("input must be f32, got {}", node.dtype(x));
     }
     let all = || (0..node.shape(x).rank()).collect();
     let (axes, axes_again) = (all(), all());
@@ -222,7 +221,7 @@ pub(super) fn dynamic_quantize(node: &mut ImportedNode) -> NodeResult {
     let high = node.binary(Binary::Max, high, zero)?;
     let range = node.binary(Binary::Sub, high, low)?;
     let scale = node.binary(Binary::Div, range, steps)?;
-    // Nothing but zeros: any scale does.
+    // All zeros: any scale is valid.
     let is_zero = node.compare(types::pointwise::Compare::Equal, scale, zero)?;
     let divisor = node.select(is_zero, one, scale)?;
     let start = node.binary(Binary::Div, low, divisor)?;

@@ -18,7 +18,7 @@ pub(super) fn lstm(node: &mut ImportedNode) -> NodeResult {
 }
 
 pub(super) fn gru(node: &mut ImportedNode) -> NodeResult {
-    // Before opset 3 there was only one way.
+    // Before opset 3 there was one definition only.
     let reset = if node.flag("linear_before_reset")? { Reset::AfterProduct } else { Reset::BeforeProduct };
     let activation = activations(node, [Unary::Sigmoid, Unary::Tanh])?;
     recurrent(node, Cell::Gru { activation, reset })
@@ -29,19 +29,19 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
     recurrent(node, Cell::Rnn { activation })
 }
 
-/// The functions of a direction; those of two directions must be the same. `activation_alpha` and `activation_beta` stay
-/// unread, so that they are refused.
+/// The activations of a direction; those of two directions must be equal. `activation_alpha` and `activation_beta` are not
+/// read, so that they are refused.
 fn activations<const N: usize>(node: &ImportedNode, usual: [Unary; N]) -> Result<[Unary; N], Refusal> {
     let Some(names) = node.texts("activations")? else { return Ok(usual) };
     let functions: Vec<Unary> = names.iter().map(|name| activation(name)).collect::<Result<_, _>>()?;
     let (first, rest) = functions.split_at(functions.len().min(N));
     match first.try_into() {
         Ok(first) if rest.is_empty() || rest == first => Ok(first),
-        _ => refuse!("`activations` {names:?} are not {N} functions, the same for all directions"),
+        _ => refuse!("`activations` must be {N} functions, equal for all directions, got {names:?}"),
     }
 }
 
-/// A function by its name, with ONNX's usual parameters. Names differ in case between exporters.
+/// An activation by name, with ONNX's default parameters. Exporters differ in case.
 fn activation(name: &str) -> Result<Unary, Refusal> {
     Ok(match name.to_ascii_lowercase().as_str() {
         "elu" => Unary::Elu { alpha: 1.0 },
@@ -63,17 +63,17 @@ fn recurrent(node: &mut ImportedNode, cell: Cell) -> NodeResult {
         "forward" => Direction::Forward,
         "reverse" => Direction::Reverse,
         "bidirectional" => Direction::Bidirectional,
-        other => refuse!("direction `{other}` does not exist"),
+        other => refuse!("attribute `direction` must be `forward`, `reverse` or `bidirectional`, got `{other}`"),
     };
     if node.float("clip")?.is_some() {
         refuse!("`clip` is not supported");
     }
     let batch_first = node.flag("layout")?;
-    // Until opset 7 a hint that the outputs are wanted; they always are there.
+    // A hint up to opset 6 that outputs are used.
     node.ignore(&["output_sequence"]);
     let (required, dtype) = node.widen(&[node.input(0)?, node.input(1)?, node.input(2)?])?;
     if node.dtype(required[0]) != DType::F32 {
-        refuse!("computes in f32, not in {dtype}");
+        refuse!("dtype must be f32, got {dtype}");
     }
     let (x, w, r) = (batch_second(node, required[0], batch_first)?, required[1], required[2]);
     check_lengths(node, x, r)?;
@@ -107,7 +107,7 @@ fn widened(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
     Ok(node.widen(&[x])?.0[0])
 }
 
-/// An operand whose first two dimensions change places where the batch is the first of them.
+/// An operand with its first two axes exchanged if the batch is first.
 fn batch_second(node: &mut ImportedNode, x: Operand, batch_first: bool) -> Result<Operand, Refusal> {
     match batch_first && node.shape(x).rank() == 3 {
         true => node.transpose(x, &[1, 0, 2]),
@@ -115,13 +115,13 @@ fn batch_second(node: &mut ImportedNode, x: Operand, batch_first: bool) -> Resul
     }
 }
 
-/// Refuses units that are not those of the weights, and sequences that do not all have the full length.
+/// Checks that the number of units matches the weights and that all sequences have full length.
 fn check_lengths(node: &ImportedNode, x: Operand, r: Operand) -> Result<(), Refusal> {
     let units = node.shape(r).last().copied().unwrap_or_default() as i64;
     if let Some(declared) = node.int("hidden_size")?
         && declared != units
     {
-        refuse!("`hidden_size` is {declared} where the recurrent weights have {units} units");
+        refuse!("`hidden_size` must be {units} as in the recurrent weights, got {declared}");
     }
     if node.optional(4).is_none() {
         return Ok(());
@@ -130,7 +130,7 @@ fn check_lengths(node: &ImportedNode, x: Operand, r: Operand) -> Result<(), Refu
     let seq = node.shape(x).first().copied().unwrap_or_default();
     match lengths.iter().all(|&length| length == seq as i64) {
         true => Ok(()),
-        false => refuse!("`sequence_lens` {lengths:?} are not all {seq}; pad the outputs instead"),
+        false => refuse!("`sequence_lens` must all be {seq}, got {lengths:?}; pad the outputs instead"),
     }
 }
 
@@ -139,7 +139,7 @@ fn biases(node: &mut ImportedNode) -> Result<Option<[Operand; 2]>, Refusal> {
     let Some(b) = node.optional(3) else { return Ok(None) };
     let b = widened(node, b)?;
     let shape = node.shape(b);
-    let &[_, columns] = &shape[..] else { refuse!("biases of shape {shape} do not have two dimensions") };
+    let &[_, columns] = &shape[..] else { refuse!("biases must have rank 2, got {shape}") };
     let half = columns / 2;
     let input = node.apply_folded(ops::Slice::range(&shape, 1, 0, half), &[b])?;
     let recurrent = node.apply_folded(ops::Slice::range(&shape, 1, half, columns - half), &[b])?;

@@ -1,4 +1,4 @@
-//! One element from many along axes.
+//! Reductions.
 
 use ir::ops::{ArgExtreme, ReduceKind};
 
@@ -18,7 +18,7 @@ reduce! {
     sum_square SumSquare,
 }
 
-/// Axes are an attribute up to opset 17 (`ReduceSum` 12), an operand from then on. None at all means all of them.
+/// Axes are an attribute up to opset 17 (`ReduceSum` 12), an operand from then on. If absent, all axes.
 fn reduce(node: &mut ImportedNode, kind: ReduceKind) -> NodeResult {
     let x = node.input(0)?;
     let rank = node.shape(x).rank();

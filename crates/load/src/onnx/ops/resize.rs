@@ -1,4 +1,4 @@
-//! Interpolation to other extents.
+//! Resize and Upsample.
 
 use ir::Refusal;
 use ir::ops::{Coordinates, Resize, ResizeMode, Rounding};
@@ -38,14 +38,14 @@ pub(super) fn resize(node: &mut ImportedNode) -> NodeResult {
         "asymmetric" => Coordinates::Asymmetric,
         "align_corners" => Coordinates::AlignCorners,
         "tf_crop_and_resize" => Coordinates::Region(regions(node, &shape)?),
-        other => refuse!("attribute `coordinate_transformation_mode` is `{other}`, which is not supported"),
+        other => refuse!("attribute `coordinate_transformation_mode`: `{other}` is not supported"),
     };
     let rounding = match node.text_or("nearest_mode", "round_prefer_floor") {
         "round_prefer_floor" => Rounding::HalfDown,
         "round_prefer_ceil" => Rounding::HalfUp,
         "floor" => Rounding::Floor,
         "ceil" => Rounding::Ceil,
-        other => refuse!("attribute `nearest_mode` is `{other}`"),
+        other => refuse!("attribute `nearest_mode`: `{other}` is not supported"),
     };
     let a = node.float_or("cubic_coeff_a", -0.75)?;
     let exclude_outside = node.flag("exclude_outside")?;
@@ -53,10 +53,10 @@ pub(super) fn resize(node: &mut ImportedNode) -> NodeResult {
         "nearest" => ResizeMode::Nearest(rounding),
         "linear" => ResizeMode::Linear,
         "cubic" => ResizeMode::Cubic { a, exclude_outside },
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     if exclude_outside && mode == ResizeMode::Linear {
-        refuse!("attribute `exclude_outside` is supported for cubic interpolation only");
+        refuse!("attribute `exclude_outside` requires cubic interpolation");
     }
     let beyond = node.float_or("extrapolation_value", 0.0)?;
     let target = target(node, &shape)?;
@@ -66,12 +66,12 @@ pub(super) fn resize(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![extrapolated(node, y, &resize, &shape, beyond)?])
 }
 
-/// The parts of all axes that are resized, from operand 1: first where they begin, then where they end.
+/// The resized regions of all axes, from operand 1: all starts, then all ends.
 fn regions(node: &ImportedNode, shape: &Shape) -> Result<SmallVec<[[f32; 2]; 4]>, Refusal> {
     let along = axes_of(node, shape)?;
     let ends = constant_floats(node, 1, "roi")?;
     if ends.len() != 2 * along.len() {
-        refuse!("`roi` has {} numbers, not two for each of {} axes", ends.len(), along.len());
+        refuse!("`roi` must have two numbers per axis, got {} for {} axes", ends.len(), along.len());
     }
     let mut parts = SmallVec::from_elem([0.0, 1.0], shape.rank());
     for (ix, &axis) in along.iter().enumerate() {
@@ -80,7 +80,7 @@ fn regions(node: &ImportedNode, shape: &Shape) -> Result<SmallVec<[[f32; 2]; 4]>
     Ok(parts)
 }
 
-/// Puts a number wherever the coordinate along some axis lies outside the tensor.
+/// Writes a constant at positions whose coordinate along some axis is outside the tensor.
 fn extrapolated(
     node: &mut ImportedNode,
     y: Operand,
@@ -107,7 +107,7 @@ fn extrapolated(
     Ok(y)
 }
 
-/// The axes that scales, sizes and regions are about.
+/// The axes of scales, sizes and regions.
 fn axes_of(node: &ImportedNode, shape: &Shape) -> Result<SmallVec<[usize; 4]>, Refusal> {
     match node.ints("axes")? {
         Some(list) => list.iter().map(|&item| axis(item, shape.rank())).collect(),
@@ -115,22 +115,22 @@ fn axes_of(node: &ImportedNode, shape: &Shape) -> Result<SmallVec<[usize; 4]>, R
     }
 }
 
-/// Where a resize leads.
+/// The extents and scales of a resize.
 struct Target {
     shape: Shape,
     scale: SmallVec<[f32; 4]>,
 }
 
-/// Reads scales or sizes, for all axes or for some.
+/// Reads scales or sizes, for all or some axes.
 fn target(node: &ImportedNode, shape: &Shape) -> Result<Target, Refusal> {
     let along = axes_of(node, shape)?;
     let policy = node.text_or("keep_aspect_ratio_policy", "stretch");
     let mut target = Target { shape: shape.clone(), scale: SmallVec::from_elem(1.0, shape.rank()) };
-    // An operand without elements is one left out.
+    // An empty operand is absent.
     let given = |ix: usize| node.optional(ix).is_some_and(|operand| node.shape(operand).elements() != 0);
-    let fits = |count: usize, what: &str| match count == along.len() {
+    let fits = |count: usize, name: &str| match count == along.len() {
         true => Ok(()),
-        false => Err(Refusal(format!("`{what}` has {count} numbers for {} axes", along.len()))),
+        false => Err(Refusal(format!("`{name}` must have one number per axis, got {count} for {} axes", along.len()))),
     };
     if given(3) {
         let sizes = counts(&node.constant_ints(3, "sizes")?, "sizes")?;
@@ -140,7 +140,7 @@ fn target(node: &ImportedNode, shape: &Shape) -> Result<Target, Refusal> {
             "stretch" => None,
             "not_larger" => ratios().reduce(f32::min),
             "not_smaller" => ratios().reduce(f32::max),
-            other => refuse!("attribute `keep_aspect_ratio_policy` is `{other}`"),
+            other => refuse!("attribute `keep_aspect_ratio_policy`: `{other}` is not supported"),
         };
         for ((&axis, &size), ratio) in along.iter().zip(&sizes).zip(ratios()) {
             target.scale[axis] = common.unwrap_or(ratio);
@@ -150,7 +150,7 @@ fn target(node: &ImportedNode, shape: &Shape) -> Result<Target, Refusal> {
         return Ok(target);
     }
     if !given(2) {
-        refuse!("neither `scales` nor `sizes` are given");
+        refuse!("`scales` or `sizes` is required");
     }
     let scales = constant_floats(node, 2, "scales")?;
     fits(scales.len(), "scales")?;
@@ -165,21 +165,21 @@ fn scaled(extent: usize, scale: f32) -> usize {
     (extent as f64 * f64::from(scale)).floor() as usize
 }
 
-fn constant_floats(node: &ImportedNode, ix: usize, what: &str) -> Result<Vec<f32>, Refusal> {
-    Ok(node.constant_input(ix, what)?.to_f64().into_iter().map(|scale| scale as f32).collect())
+fn constant_floats(node: &ImportedNode, ix: usize, name: &str) -> Result<Vec<f32>, Refusal> {
+    Ok(node.constant_input(ix, name)?.to_f64().into_iter().map(|scale| scale as f32).collect())
 }
 
-/// The one way of opset 10 and before.
+/// Opset 10 and before.
 fn asymmetric(node: &mut ImportedNode, scale: &[f32]) -> NodeResult {
     let x = node.input(0)?;
     let mode = match node.text_or("mode", "nearest") {
         "nearest" => ResizeMode::Nearest(Rounding::Floor),
         "linear" | "bilinear" => ResizeMode::Linear,
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let shape = node.shape(x);
     if scale.len() != shape.rank() {
-        refuse!("`scales` has {} numbers for {} axes", scale.len(), shape.rank());
+        refuse!("`scales` must have one number per axis, got {} for {} axes", scale.len(), shape.rank());
     }
     let out = shape.iter().zip(scale).map(|(&extent, &scale)| scaled(extent, scale)).collect();
     let coordinates = Coordinates::Asymmetric;
@@ -190,7 +190,7 @@ fn asymmetric(node: &mut ImportedNode, scale: &[f32]) -> NodeResult {
 fn resized(node: &mut ImportedNode, x: Operand, resize: &Resize) -> Result<Operand, Refusal> {
     let shape = node.shape(x);
     if resize.scale.iter().any(|scale| !scale.is_finite()) {
-        refuse!("`scales` are {:?}", resize.scale);
+        refuse!("`scales` must be positive, got {:?}", resize.scale);
     }
     if (0..shape.rank()).all(|axis| resize.keeps(axis, shape[axis])) {
         return Ok(x);

@@ -1,4 +1,4 @@
-//! Sums from the first element on.
+//! Cumulative sums.
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
@@ -7,7 +7,7 @@ use types::pointwise::Binary;
 use crate::common::{NodeResult, Operand, axis};
 use crate::onnx::node::ImportedNode;
 
-/// `x` moved by some places along an axis, zeros in front.
+/// `x` shifted along an axis, with zeros in front.
 fn moved(node: &mut ImportedNode, x: Operand, axis: usize, places: usize) -> Result<Operand, Refusal> {
     let shape = node.shape(x);
     let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], shape.rank());
@@ -17,7 +17,7 @@ fn moved(node: &mut ImportedNode, x: Operand, axis: usize, places: usize) -> Res
     node.apply(ops::Slice::range(&wide, axis, 0, shape[axis]), &[padded])
 }
 
-/// By doubling: sums of 2 neighbours, then of 4, up to all.
+/// By doubling: sums of 2 neighbors, then of 4, up to all.
 pub(super) fn cum_sum(node: &mut ImportedNode) -> NodeResult {
     let mut x = node.input(0)?;
     let at = axis(node.constant_number(1, "axis")? as i64, node.shape(x).rank())?;

@@ -1,7 +1,7 @@
-//! Elements written to places that are known: each element of the result is taken from the data or from an update.
+//! Scatter with constant indices: each element of the result is gathered from the data or from an update.
 //!
-//! The places decide at load time where each element comes from. Where several updates have one place they come in layers,
-//! each of which has one at most.
+//! The source of each element is computed while loading. Several updates of one position are applied in layers with at most
+//! one update per position.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::window::Window;
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// What becomes of an element and its update.
+/// Combines an element and its update; `None` replaces the element.
 fn reduction(node: &ImportedNode) -> Result<Option<Binary>, Refusal> {
     Ok(match node.text_or("reduction", "none") {
         "none" => None,
@@ -21,27 +21,30 @@ fn reduction(node: &ImportedNode) -> Result<Option<Binary>, Refusal> {
         "mul" => Some(Binary::Mul),
         "max" => Some(Binary::Max),
         "min" => Some(Binary::Min),
-        other => refuse!("attribute `reduction` is `{other}`"),
+        other => refuse!("attribute `reduction`: `{other}` is not supported"),
     })
 }
 
-/// An index that counts from the end where it is negative.
+/// An index; negative ones count from the end.
 fn counted(index: i64, extent: usize) -> Result<usize, Refusal> {
     let counted = if index < 0 { index.saturating_add(extent as i64) } else { index };
     match usize::try_from(counted) {
         Ok(counted) if counted < extent => Ok(counted),
-        _ => refuse!("index {index} lies outside an axis of {extent}"),
+        _ => refuse!("indices must be within an axis of {extent}, got {index}"),
     }
 }
 
-/// `data[.., index[i], ..]` becomes `updates[i]`, the index used along one axis.
+/// `data[.., index[i], ..] = updates[i]`, indexed along one axis.
 pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
     let (data, updates) = (node.input(0)?, node.input(2)?);
     let (shape, places) = (node.shape(data), node.shape(node.input(1)?));
     let axis = axis(node.int_or("axis", 0)?, shape.rank())?;
     let index = node.constant_ints(1, "indices")?;
     if node.shape(updates) != places || places.rank() != shape.rank() {
-        refuse!("updates {} and indices {places} do not fit {shape}", node.shape(updates));
+        refuse!(
+            "updates and indices must have equal shapes of the rank of {shape}, got {} and {places}",
+            node.shape(updates)
+        );
     }
     let (from_strides, to_strides) = (strides(&places), strides(&shape));
     let mut writes = Vec::new();
@@ -51,7 +54,7 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
             let place = update / from_strides[at] % places[at];
             let place = if at == axis { counted(index, shape[axis])? } else { place };
             if shape[at] <= place {
-                refuse!("indices {places} do not fit {shape}");
+                refuse!("indices of shape {places} do not fit {shape}");
             }
             to += place * to_strides[at];
         }
@@ -61,19 +64,19 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
     written(node, data, updates, &writes, reduction)
 }
 
-/// Indices are vectors along the last axis; behind the axes that they name whole slices are written.
+/// Indices are vectors along the last axis; they select slices of the remaining axes.
 pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
     let (data, updates) = (node.input(0)?, node.input(2)?);
     let (shape, places) = (node.shape(data), node.shape(node.input(1)?));
     let index = node.constant_ints(1, "indices")?;
-    let Some((&named, outer)) = places.split_last() else { refuse!("indices have no dimensions") };
+    let Some((&named, outer)) = places.split_last() else { refuse!("indices must have rank >= 1") };
     if shape.rank() < named {
-        refuse!("indices of {named} numbers for {shape}");
+        refuse!("indices must have at most as many numbers as {shape} has axes, got {named}");
     }
     let inner = &shape[named..];
     let want: Shape = outer.iter().chain(inner).copied().collect();
     if node.shape(updates) != want {
-        refuse!("updates of shape {} are not {want}", node.shape(updates));
+        refuse!("updates must have shape {want}, got {}", node.shape(updates));
     }
     let (slice, to_strides) = (inner.iter().product::<usize>(), strides(&shape));
     let mut writes = Vec::new();
@@ -88,7 +91,7 @@ pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
     written(node, data, updates, &writes, reduction)
 }
 
-/// Cells written to where a pool found them, zeros elsewhere. A shape that is larger than the pool's gets zeros behind.
+/// Writes cells to the positions where a max pool found them, zeros elsewhere. A larger requested shape is zero-padded.
 pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let (shape, dtype) = (node.shape(x), node.dtype(x));
@@ -103,7 +106,7 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
         let covered = shape[axis + 2].saturating_sub(1).saturating_mul(window.stride[axis]);
         let Some(extent) = covered.saturating_add(window.kernel[axis]).checked_sub(pads[axis][0] + pads[axis][1])
         else {
-            refuse!("the padding {pads:?} is larger than what the window covers");
+            refuse!("padding must be smaller than the window, got {pads:?}");
         };
         out.push(extent);
     }
@@ -114,7 +117,7 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
         .enumerate()
         .map(|(update, &to)| Ok((usize::try_from(to).ok().filter(|&to| to < size).ok_or(to)?, update)))
         .collect::<Result<_, i64>>()
-        .map_err(|to| Refusal(format!("index {to} lies outside {out}")))?;
+        .map_err(|to| Refusal(format!("indices must be within {out}, got {to}")))?;
     let zeros = node.constant(Tensor::full(out.clone(), 0.0f32).cast(dtype));
     let y = written(node, zeros, x, &writes, None)?;
     let wanted = match node.optional(2) {
@@ -122,7 +125,7 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
         Some(_) => counts(&node.constant_ints(2, "output_shape")?, "output_shape")?.into_iter().collect(),
     };
     if wanted.rank() != out.rank() || wanted.iter().zip(out.iter()).any(|(wanted, extent)| wanted < extent) {
-        refuse!("`output_shape` {wanted} does not hold {out}");
+        refuse!("`output_shape` must be at least {out}, got {wanted}");
     }
     if wanted == out {
         return Ok(y);
@@ -131,7 +134,7 @@ pub(super) fn max_unpool(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.apply(ops::Pad { mode: ops::PadMode::Constant(0.0), pad }, &y)?])
 }
 
-/// Data with pairs of a place there and an update, both flat.
+/// Applies pairs of a position and an update, both flat.
 fn written(
     node: &mut ImportedNode,
     data: Operand,
@@ -141,7 +144,7 @@ fn written(
 ) -> NodeResult {
     let shape = node.shape(data);
     let size = shape.elements();
-    // Updates by place; without a reduction the last one counts.
+    // Updates by position; without a reduction the last one wins.
     let mut by_place: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &(to, update) in writes {
         let updates = by_place.entry(to).or_default();
@@ -155,12 +158,12 @@ fn written(
         return Ok(vec![data]);
     }
     if 256 < layers {
-        refuse!("{layers} updates have the same place");
+        refuse!("{layers} updates of one position are not supported");
     }
     let updates = node.reshape(updates, Shape::from([node.shape(updates).elements()]))?;
     let mut flat = node.reshape(data, Shape::from([size]))?;
     for layer in 0..layers {
-        // Data, then updates, as one table; a place without an update in this layer keeps what it has.
+        // Data, then updates, as one table; positions without an update in this layer keep their element.
         let table = node.apply(ops::Concat { axis: 0 }, &[flat, updates])?;
         node.reserve(DType::I64, &shape)?;
         let from = Tensor::from_fn(Shape::from([size]), |to| {

@@ -1,4 +1,4 @@
-//! Sequences and optionals: what they hold is known while loading, and only their tensors reach the graph.
+//! Sequences and optionals, resolved while loading: only their tensors reach the graph.
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
@@ -7,13 +7,13 @@ use types::{Shape, Tensor};
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
 use crate::onnx::node::{Entry, ImportedNode};
 
-/// A tensor is cut into so many parts at most.
+/// Most parts of a split tensor.
 const PARTS_MAX: usize = 4096;
 
-/// Tensors of a sequence have one dtype.
+/// Checks that all tensors of a sequence have one dtype.
 fn sequence(node: &ImportedNode, list: Vec<Operand>) -> NodeResult<Entry> {
     if let Some(pair) = list.windows(2).find(|pair| node.dtype(pair[0]) != node.dtype(pair[1])) {
-        refuse!("a sequence does not hold both {} and {}", node.dtype(pair[0]), node.dtype(pair[1]));
+        refuse!("tensors of a sequence must have one dtype, got {} and {}", node.dtype(pair[0]), node.dtype(pair[1]));
     }
     Ok(vec![Entry::Sequence(list)])
 }
@@ -28,17 +28,17 @@ pub(super) fn empty(node: &mut ImportedNode) -> NodeResult<Entry> {
     Ok(vec![Entry::Sequence(Vec::new())])
 }
 
-/// A known position among `count`; negative ones count from the end.
+/// A constant position among `count`; negative ones count from the end.
 fn position(node: &ImportedNode, ix: usize, length: usize, count: usize) -> Result<usize, Refusal> {
     let at = node.constant_number(ix, "position")? as i64;
     let counted = if at < 0 { at.saturating_add(length as i64) } else { at };
     match usize::try_from(counted) {
         Ok(counted) if counted < count => Ok(counted),
-        _ => refuse!("position {at} does not exist in a sequence of {length}"),
+        _ => refuse!("position must be within a sequence of {length}, got {at}"),
     }
 }
 
-/// In front of a position, or behind all others.
+/// Inserts before a position, or at the end.
 pub(super) fn insert(node: &mut ImportedNode) -> NodeResult<Entry> {
     let (mut list, x) = (node.sequence(0)?, node.input(1)?);
     let at = match node.entry(2) {
@@ -52,7 +52,7 @@ pub(super) fn insert(node: &mut ImportedNode) -> NodeResult<Entry> {
 pub(super) fn erase(node: &mut ImportedNode) -> NodeResult<Entry> {
     let mut list = node.sequence(0)?;
     let at = match node.entry(1) {
-        None if list.is_empty() => refuse!("there is nothing to erase in a sequence of 0"),
+        None if list.is_empty() => refuse!("the sequence must not be empty"),
         None => list.len() - 1,
         Some(_) => position(node, 1, list.len(), list.len())?,
     };
@@ -71,7 +71,7 @@ pub(super) fn length(node: &mut ImportedNode) -> NodeResult<Entry> {
     Ok(vec![Entry::Operand(node.constant(Tensor::scalar(length as i64)))])
 }
 
-/// Parts of the lengths that are given; of one length, the last one shorter; or slices, whose axis goes on demand.
+/// Parts of given lengths, or of one length with the last one shorter, or slices, whose axis is removed on request.
 pub(super) fn split(node: &mut ImportedNode) -> NodeResult<Entry> {
     let x = node.input(0)?;
     let shape = node.shape(x);
@@ -80,7 +80,7 @@ pub(super) fn split(node: &mut ImportedNode) -> NodeResult<Entry> {
     let extent = shape[axis];
     let alike = |length: usize| -> Result<SmallVec<[usize; 4]>, Refusal> {
         if length == 0 || PARTS_MAX < extent.div_ceil(length) {
-            refuse!("axis {axis} of {shape} does not fall into at most {PARTS_MAX} parts of {length}");
+            refuse!("axis {axis} of {shape} must give at most {PARTS_MAX} parts of {length}");
         }
         Ok((0..extent.div_ceil(length)).map(|part| length.min(extent - part * length)).collect())
     };
@@ -92,7 +92,7 @@ pub(super) fn split(node: &mut ImportedNode) -> NodeResult<Entry> {
         }
     };
     if lengths.iter().fold(0usize, |sum, &length| sum.saturating_add(length)) != extent {
-        refuse!("parts of {lengths:?} do not make up axis {axis} of {shape}");
+        refuse!("lengths must add up to axis {axis} of {shape}, got {lengths:?}");
     }
     let (mut start, mut list) = (0, Vec::new());
     for length in lengths {
@@ -107,17 +107,17 @@ pub(super) fn split(node: &mut ImportedNode) -> NodeResult<Entry> {
     sequence(node, list)
 }
 
-/// Joined along an axis that all of them have, or along a new one.
+/// Concatenates along an axis, or stacks along a new one.
 pub(super) fn concat(node: &mut ImportedNode) -> NodeResult<Entry> {
     let mut list = node.sequence(0)?;
-    let Some(&first) = list.first() else { refuse!("there is nothing to join in a sequence of 0") };
+    let Some(&first) = list.first() else { refuse!("the sequence must not be empty") };
     let Some(along) = node.int("axis")? else { refuse!("attribute `axis` is missing") };
     let is_new = node.flag("new_axis")?;
     let shape = node.shape(first);
     let axis = axis(along, shape.rank() + usize::from(is_new))?;
     if is_new {
         if let Some(other) = list.iter().map(|&x| node.shape(x)).find(|other| *other != shape) {
-            refuse!("{shape} and {other} do not join along a new axis");
+            refuse!("tensors to stack must have equal shapes, got {shape} and {other}");
         }
         let mut slice: Shape = shape;
         slice.insert(axis, 1);
@@ -136,9 +136,9 @@ pub(super) fn identity(node: &mut ImportedNode) -> NodeResult<Entry> {
     }
 }
 
-/// Its element, or nothing.
+/// An optional with the operand as its element, or empty.
 pub(super) fn optional(node: &mut ImportedNode) -> NodeResult<Entry> {
-    // The type of what is not there.
+    // The element type of an empty optional.
     node.ignore(&["type"]);
     Ok(vec![node.entry(0).cloned().unwrap_or(Entry::Nothing)])
 }
@@ -146,12 +146,12 @@ pub(super) fn optional(node: &mut ImportedNode) -> NodeResult<Entry> {
 pub(super) fn optional_get_element(node: &mut ImportedNode) -> NodeResult<Entry> {
     match node.entry(0) {
         None => refuse!("input 0 is missing"),
-        Some(Entry::Nothing) => refuse!("the optional holds nothing"),
+        Some(Entry::Nothing) => refuse!("the optional must not be empty"),
         Some(entry) => Ok(vec![entry.clone()]),
     }
 }
 
-/// Whatever is known to be there has its element.
+/// A tensor or sequence counts as an optional with an element.
 pub(super) fn optional_has_element(node: &mut ImportedNode) -> NodeResult<Entry> {
     let has_element = !matches!(node.entry(0), None | Some(Entry::Nothing));
     Ok(vec![Entry::Operand(node.constant(Tensor::scalar(has_element)))])

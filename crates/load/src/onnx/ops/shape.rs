@@ -1,4 +1,4 @@
-//! The same elements under other extents, joined, repeated or moved.
+//! Shapes, concatenation, padding and other moves of elements.
 
 use ir::{Refusal, ops};
 use smallvec::SmallVec;
@@ -19,7 +19,7 @@ pub(super) fn reshape(node: &mut ImportedNode) -> NodeResult {
         out.push(match extent {
             0 if keeps_zero => 0,
             0 if ix < shape.rank() => shape[ix],
-            0 => refuse!("`shape` copies dimension {ix} of {shape}, which does not exist"),
+            0 => refuse!("`shape` copies axis {ix}, which must be within {shape}"),
             -1 if open.is_none() => {
                 open = Some(ix);
                 1
@@ -30,7 +30,7 @@ pub(super) fn reshape(node: &mut ImportedNode) -> NodeResult {
     if let Some(open) = open {
         let rest = out.elements();
         if rest == 0 || !shape.elements().is_multiple_of(rest) {
-            refuse!("{shape} does not become {wanted:?}: no extent fits for -1");
+            refuse!("{shape} cannot be reshaped to {wanted:?}: no extent fits for -1");
         }
         out[open] = shape.elements() / rest;
     }
@@ -54,7 +54,7 @@ pub(super) fn squeeze(node: &mut ImportedNode) -> NodeResult {
         None => (0..shape.rank()).filter(|&axis| shape[axis] == 1).collect(),
     };
     if let Some(axis) = axes.iter().find(|&&axis| shape[axis] != 1) {
-        refuse!("axis {axis} of {shape} is not 1 and cannot be squeezed");
+        refuse!("axis {axis} must have extent 1 to be squeezed, got {shape}");
     }
     let out = (0..shape.rank()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
     Ok(vec![node.reshape(x, out)?])
@@ -84,20 +84,20 @@ pub(super) fn transpose(node: &mut ImportedNode) -> NodeResult {
 pub(super) fn expand(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let wanted: Shape = counts(&node.constant_ints(1, "shape")?, "shape")?.into_iter().collect();
-    // The wanted shape may itself be broadcast to the operand's.
+    // The requested shape is broadcast with that of the operand.
     let out = broadcast(&node.shape(x), &wanted).map_err(|error| Refusal(error.to_string()))?;
     Ok(vec![node.expand(x, out)?])
 }
 
 pub(super) fn tile(node: &mut ImportedNode) -> NodeResult {
     if node.opset() < 6 {
-        refuse!("the form before opset 6 is not supported");
+        refuse!("`Tile` before opset 6 is not supported");
     }
     let x = node.input(0)?;
     let shape = node.shape(x);
     let repeats = counts(&node.constant_ints(1, "repeats")?, "repeats")?;
     if repeats.len() != shape.rank() {
-        refuse!("`repeats` has {} numbers for {} axes", repeats.len(), shape.rank());
+        refuse!("`repeats` must have one number per axis, got {} for {} axes", repeats.len(), shape.rank());
     }
     Ok(vec![node.tiled(x, &repeats)?])
 }
@@ -113,7 +113,7 @@ pub(super) fn concat(node: &mut ImportedNode) -> NodeResult {
     }
 }
 
-/// Attributes up to opset 10 (`paddings` in opset 1), operands from then on, axes from opset 18 on.
+/// Attributes up to opset 10 (`paddings` in opset 1), operands from then on; `axes` from opset 18 on.
 pub(super) fn pad(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let rank = node.shape(x).rank();
@@ -129,17 +129,17 @@ pub(super) fn pad(node: &mut ImportedNode) -> NodeResult {
         None => (0..rank).collect(),
     };
     if list.len() != 2 * along.len() {
-        refuse!("`{name}` has {} numbers, not two for each of {} axes", list.len(), along.len());
+        refuse!("`{name}` must have two numbers per axis, got {} for {} axes", list.len(), along.len());
     }
     if let Some(item) = list.iter().find(|item| item.unsigned_abs() > 1 << 40) {
-        refuse!("`{name}` has the number {item}");
+        refuse!("`{name}`: {item} is not supported");
     }
     let mode = match node.text_or("mode", "constant") {
         "constant" => ops::PadMode::Constant(value),
         "edge" => ops::PadMode::Edge,
         "reflect" => ops::PadMode::Reflect,
         "wrap" => ops::PadMode::Wrap,
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], rank);
     for (ix, &axis) in along.iter().enumerate() {
@@ -165,11 +165,11 @@ pub(super) fn size(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.constant(Tensor::scalar(elements as i64))])
 }
 
-/// A block that is at least 1.
+/// Attribute `blocksize`, which must be >= 1.
 fn block(node: &ImportedNode) -> Result<usize, Refusal> {
     match node.int("blocksize")? {
         Some(block @ 1..=0x1_0000) => Ok(block as usize),
-        Some(block) => refuse!("attribute `blocksize` is {block}"),
+        Some(block) => refuse!("attribute `blocksize`: {block} is not supported"),
         None => refuse!("attribute `blocksize` is missing"),
     }
 }
@@ -179,7 +179,7 @@ pub(super) fn depth_to_space(node: &mut ImportedNode) -> NodeResult {
     let depth_first = match node.text_or("mode", "DCR") {
         "DCR" => false,
         "CRD" => true,
-        other => refuse!("attribute `mode` is `{other}`, not `DCR` or `CRD`"),
+        other => refuse!("attribute `mode` must be `DCR` or `CRD`, got `{other}`"),
     };
     Ok(vec![node.depth_to_space(x, block, depth_first)?])
 }
@@ -189,7 +189,7 @@ pub(super) fn space_to_depth(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.space_to_depth(x, block)?])
 }
 
-/// Cuts or fills up each axis to its extent, as much at both ends; what is odd at the end.
+/// Crops or pads each axis to its extent, equally at both ends; an odd element is at the end.
 pub(super) fn center_crop_pad(node: &mut ImportedNode) -> NodeResult {
     let mut x = node.input(0)?;
     let rank = node.shape(x).rank();
@@ -199,7 +199,7 @@ pub(super) fn center_crop_pad(node: &mut ImportedNode) -> NodeResult {
         Some(list) => list.iter().map(|&item| axis(item, rank)).collect::<Result<_, _>>()?,
     };
     if along.len() != wanted.len() {
-        refuse!("`shape` has {} numbers for {} axes", wanted.len(), along.len());
+        refuse!("`shape` must have one number per axis, got {} for {} axes", wanted.len(), along.len());
     }
     let mut pad: SmallVec<[[isize; 2]; 4]> = SmallVec::from_elem([0, 0], rank);
     for (&axis, &wanted) in along.iter().zip(&wanted) {

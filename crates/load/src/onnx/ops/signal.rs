@@ -1,4 +1,4 @@
-//! Windows, spectra and their filters: constants, and products with matrices of sines and cosines.
+//! Window functions, Fourier transforms and mel filters: constants, and products with matrices of sines and cosines.
 
 use std::f64::consts::PI;
 
@@ -8,7 +8,7 @@ use types::{DType, Shape, Tensor};
 use crate::common::{NodeResult, Operand, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// `sum of terms[k] cos(2 pi k n / N)`, `N` one less where the window is not periodic.
+/// `sum of terms[k] cos(2 pi k n / N)`, with `N` less by one if the window is not periodic.
 fn window(node: &mut ImportedNode, terms: &[f64]) -> NodeResult {
     let size = counts(&[node.constant_number(0, "size")? as i64], "size")?[0];
     let periodic = node.int_or("periodic", 1)? != 0;
@@ -34,12 +34,12 @@ pub(super) fn blackman(node: &mut ImportedNode) -> NodeResult {
     window(node, &[0.42, -0.5, 0.08])
 }
 
-/// `x: [.., n, .., 1 or 2]`, the last axis real and imaginary parts -> `[.., k, .., 2]`, over one axis.
+/// `x: [.., n, .., 1 or 2]`, with real and imaginary parts along the last axis -> `[.., k, .., 2]`, over one axis.
 pub(super) fn dft(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
     if shape.rank() < 2 || !matches!(shape[shape.rank() - 1], 1 | 2) || node.dtype(x) != DType::F32 {
-        refuse!("input {}{shape} has no last axis of real and imaginary parts in f32", node.dtype(x));
+        refuse!("input must be f32 with a last axis of extent 1 or 2, got {}{shape}", node.dtype(x));
     }
     let at = match node.opset() < 20 {
         true => node.int_or("axis", 1)?,
@@ -48,7 +48,7 @@ pub(super) fn dft(node: &mut ImportedNode) -> NodeResult {
     };
     let (at, last) = (axis(at, shape.rank())?, shape.rank() - 1);
     if at == last {
-        refuse!("the axis is that of real and imaginary parts");
+        refuse!("the axis must not be that of real and imaginary parts");
     }
     let (inverse, one_sided) = (node.flag("inverse")?, node.flag("onesided")?);
     let length = match node.optional(1) {
@@ -56,13 +56,13 @@ pub(super) fn dft(node: &mut ImportedNode) -> NodeResult {
         None => shape[at],
     };
     if length == 0 || (inverse && one_sided) {
-        refuse!("a transform of length {length}, inverse and one-sided");
+        refuse!("an inverse one-sided transform, or one of length {length}, is not supported");
     }
     let bins = if one_sided { length / 2 + 1 } else { length };
     Ok(vec![transform(node, x, at, [length, bins], inverse)?])
 }
 
-/// Brings the axis and the parts to the end, multiplies with `[2 n, 2 k]` and goes back.
+/// Moves the axis and the parts to the end, multiplies by `[2 n, 2 k]` and moves them back.
 fn transform(
     node: &mut ImportedNode,
     x: Operand,
@@ -73,7 +73,7 @@ fn transform(
     let shape = node.shape(x);
     let (rank, parts) = (shape.rank(), shape[shape.rank() - 1]);
     let order: Vec<usize> = (0..rank - 1).filter(|&axis| axis != at).chain([at, rank - 1]).collect();
-    // More elements than the transform has are left out; fewer are filled up with zeros, which add nothing.
+    // Elements beyond the length of the transform are dropped; missing ones are zero.
     let used = shape[at].min(length);
     let x = match used == shape[at] {
         true => x,
@@ -87,7 +87,7 @@ fn transform(
     node.reserve(DType::F32, &matrix_shape)?;
     let sign = if inverse { 1.0 } else { -1.0 };
     let scale = if inverse { 1.0 / length as f64 } else { 1.0 };
-    // A row for each part of each element, a column for each part of each result.
+    // A row per part of each element, a column per part of each result.
     let matrix = Tensor::from_fn(matrix_shape, |place| {
         let (row, column) = (place / (bins * 2), place % (bins * 2));
         let angle = sign * 2.0 * PI * ((row / parts) * (column / 2) % length) as f64 / length as f64;
@@ -108,25 +108,25 @@ fn transform(
     node.transpose(y, &back)
 }
 
-/// Frames of a signal `[batch, n]` or `[batch, n, 1]` under a window, each transformed: `[batch, frames, k, 2]`.
+/// Windowed frames of a signal `[batch, n]` or `[batch, n, 1]`, each transformed: `[batch, frames, k, 2]`.
 pub(super) fn stft(node: &mut ImportedNode) -> NodeResult {
     let signal = node.input(0)?;
     let shape = node.shape(signal);
     let (batch, samples) = match shape[..] {
         [batch, samples] | [batch, samples, 1] => (batch, samples),
-        _ => refuse!("a signal of shape {shape} is not supported; [batch, samples, 1] is"),
+        _ => refuse!("the signal must be [batch, samples, 1], got {shape}"),
     };
     if node.dtype(signal) != DType::F32 {
-        refuse!("computes in f32, not in {}", node.dtype(signal));
+        refuse!("dtype must be f32, got {}", node.dtype(signal));
     }
     let step = counts(&[node.constant_number(1, "frame_step")? as i64], "frame_step")?[0];
     let length = match (node.optional(3), node.optional(2)) {
         (Some(_), _) => counts(&[node.constant_number(3, "frame_length")? as i64], "frame_length")?[0],
         (None, Some(window)) => node.shape(window).elements(),
-        (None, None) => refuse!("neither a window nor `frame_length` is given"),
+        (None, None) => refuse!("a window or `frame_length` is required"),
     };
     let Some(room) = samples.checked_sub(length).filter(|_| step != 0 && length != 0) else {
-        refuse!("frames of {length} by steps of {step} do not fit {samples} samples");
+        refuse!("frames of {length} with step {step} do not fit {samples} samples");
     };
     let frames = room / step + 1;
     let places = Shape::from([frames, length]);
@@ -143,9 +143,9 @@ pub(super) fn stft(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![transform(node, x, 2, [length, bins], false)?])
 }
 
-/// Triangles between frequencies that are evenly spread on the mel scale, `[bins of the spectrum, bands]`.
+/// Triangular filters between frequencies at equal distances on the mel scale, `[bins of the spectrum, filters]`.
 pub(super) fn mel_weights(node: &mut ImportedNode) -> NodeResult {
-    let number = |ix: usize, what: &str| node.constant_number(ix, what);
+    let number = |ix: usize, name: &str| node.constant_number(ix, name);
     let (bands, length, rate) = (number(0, "num_mel_bins")?, number(1, "dft_length")?, number(2, "sample_rate")?);
     let (low, high) = (number(3, "lower_edge_hertz")?, number(4, "upper_edge_hertz")?);
     let dtype = node.dtype_attribute("output_datatype")?.unwrap_or(DType::F32);

@@ -1,4 +1,4 @@
-//! Texts whose words are numbers.
+//! TF-IDF of texts whose words are integers.
 
 use ir::ops::ReduceKind;
 use ir::{Refusal, ops};
@@ -9,8 +9,8 @@ use types::{DType, Shape, Tensor};
 use crate::common::{NodeResult, Operand, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// `x: [words]` or `[n, words]`, integers -> `f32` with a column for each group of words (n-gram) that is looked for: how
-/// often it occurs, with up to so many words left out between two of its own.
+/// `x: [words]` or `[n, words]`, integers -> `f32` with a column per n-gram: the number of its occurrences, with up to
+/// `max_skip_count` words skipped between its words.
 pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
     if node.texts("pool_strings")?.is_some() {
         refuse!("attribute `pool_strings`: strings are not supported");
@@ -18,7 +18,7 @@ pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let shape = node.shape(x);
     if !matches!(shape.rank(), 1 | 2) || !matches!(node.dtype(x), DType::I32 | DType::I64) {
-        refuse!("{}{shape} is no row of words", node.dtype(x));
+        refuse!("input must be integer words, [words] or [n, words], got {}{shape}", node.dtype(x));
     }
     let list = |name: &str| match node.ints(name)? {
         Some(list) => Ok(list),
@@ -37,7 +37,7 @@ pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
     let groups = groups(&pool, &starts, shortest, longest)?;
     if shortest == 0 || longest < shortest || starts.len() < longest || columns.len() != groups.count {
         refuse!(
-            "groups of {shortest} to {longest} words do not fit {} indexes and {} counts",
+            "n-grams of {shortest} to {longest} words do not fit {} indexes and {} counts",
             columns.len(),
             starts.len()
         );
@@ -46,19 +46,19 @@ pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
     let mut sorted = columns.clone();
     sorted.sort_unstable();
     if sorted.windows(2).any(|pair| pair[0] == pair[1]) || 1 << 24 < width || 64 < skips {
-        refuse!("{} groups in {width} columns, up to {skips} words left out, are not supported", columns.len());
+        refuse!("{} n-grams in {width} columns with up to {skips} skipped words are not supported", columns.len());
     }
-    // By the operator's text weights belong to groups, by its definition to columns.
+    // The operator's text assigns weights to n-grams, its reference implementation to columns.
     if weights.is_some() && !columns.iter().copied().eq(0..columns.len()) {
-        refuse!("attribute `weights` is supported only where each group has the column of its own number");
+        refuse!("attribute `weights` requires each n-gram in the column of its index");
     }
     let (rows, words) = if shape.rank() == 2 { (shape[0], shape[1]) } else { (1, shape[0]) };
     let x = node.reshape(x, Shape::from([rows, 1, words]))?;
-    // The numbers of all groups, length by length, and where each stands in the result.
+    // The counts of all n-grams by length, and their columns in the result.
     let (mut parts, mut places) = (Vec::new(), Vec::new());
     for (length, ids, items) in groups.by_length {
         let mut sum = None;
-        // A single word has nothing between its words.
+        // A single word has no skips.
         let steps = if length == 1 { 1 } else { skips + 1 };
         for step in 1..=steps {
             let Some(begins) = words.checked_sub(step * (length - 1)).filter(|&begins| 0 < begins) else { continue };
@@ -73,7 +73,7 @@ pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
             places.extend(ids.iter().map(|&id| columns[id]));
         }
     }
-    // What was not counted is 0, which stands behind all others.
+    // Columns without an n-gram are 0, the last entry.
     let zeros = Shape::from([rows, 1]);
     node.reserve(DType::F32, &Shape::from([rows.max(1), width]))?;
     parts.push(node.constant(Tensor::full(zeros, 0.0f32)));
@@ -89,27 +89,27 @@ pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(y, out)?])
 }
 
-/// The groups of words that are looked for.
+/// The n-grams of one model.
 struct Groups {
-    /// How many there are, those of other lengths included.
+    /// Number of n-grams, those of other lengths included.
     count: usize,
-    /// For each length the numbers of the groups and their words, one group behind the other.
+    /// Per length, the indices of the n-grams and their concatenated words.
     by_length: Vec<(usize, Vec<usize>, Vec<i64>)>,
 }
 
-/// The pool holds all groups of one word, then all of two; `starts` tells where each length begins.
+/// The pool has all n-grams of one word, then all of two; `starts` has the first position of each length.
 fn groups(pool: &[i64], starts: &[usize], shortest: usize, longest: usize) -> Result<Groups, Refusal> {
     let mut groups = Groups { count: 0, by_length: Vec::new() };
     for (ix, &start) in starts.iter().enumerate() {
         let (length, end) = (ix + 1, starts.get(ix + 1).copied().unwrap_or(pool.len()));
         let Some(items) = pool.get(start..end).filter(|items| items.len().is_multiple_of(length)) else {
-            refuse!("attribute `ngram_counts` does not cut {} words into groups", pool.len());
+            refuse!("attribute `ngram_counts` must split {} words into n-grams", pool.len());
         };
         let count = items.len() / length;
         let mut sorted: Vec<&[i64]> = items.chunks_exact(length).collect();
         sorted.sort_unstable();
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            refuse!("attribute `pool_int64s` has a group of {length} words twice");
+            refuse!("attribute `pool_int64s` must have distinct n-grams, got one of {length} words twice");
         }
         if (shortest..=longest).contains(&length) && count != 0 {
             groups.by_length.push((length, (groups.count..groups.count + count).collect(), items.to_vec()));
@@ -119,7 +119,7 @@ fn groups(pool: &[i64], starts: &[usize], shortest: usize, longest: usize) -> Re
     Ok(groups)
 }
 
-/// `[rows, groups]`: at how many places each group of so many words begins, of which each stands `step` behind the last.
+/// `[rows, n-grams]`: the number of positions where each n-gram begins, with words at distance `step`.
 fn occurrences(
     node: &mut ImportedNode,
     x: Operand,
@@ -139,12 +139,12 @@ fn occurrences(
             Some(all) => node.binary(Binary::And, all, same)?,
         });
     }
-    let Some(all) = all else { refuse!("a group has words") };
+    let Some(all) = all else { refuse!("n-grams must have at least one word") };
     let hot = node.cast(all, DType::F32)?;
     node.reduce(ReduceKind::Sum, hot, smallvec![2], false)
 }
 
-/// Counts, whether there are any, or counts with weights.
+/// Counts, their signs, or weighted counts.
 fn weighted(
     node: &mut ImportedNode,
     counted: Operand,
@@ -160,11 +160,11 @@ fn weighted(
             let is_there = node.compare(Compare::Greater, counted, zero)?;
             node.cast(is_there, DType::F32)?
         }
-        other => refuse!("attribute `mode` is `{other}`"),
+        other => refuse!("attribute `mode`: `{other}` is not supported"),
     };
     let Some(weights) = weights else { return Ok(found) };
     if weights.len() != width {
-        refuse!("attribute `weights` has {} numbers for {width} columns", weights.len());
+        refuse!("attribute `weights` must have {width} numbers, got {}", weights.len());
     }
     let weights = node.constant_of_file(Tensor::vector(weights));
     node.binary(Binary::Mul, found, weights)

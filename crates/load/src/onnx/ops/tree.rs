@@ -1,8 +1,7 @@
-//! Ensembles of decision trees: all conditions are decided at once, and a product tells which leaves are reached.
+//! Ensembles of decision trees: all conditions are evaluated at once, and a matrix product selects the leaves.
 //!
-//! A leaf is reached where every condition on the way to it came out as the way wants it. With 1 for what holds and 0 for
-//! what does not, the conditions of the way that are to hold, minus those that are not to, sum up to how many are to hold
-//! exactly there.
+//! A leaf is selected if every condition on its path has the required outcome. With 1 for true and 0 for false, the sum of
+//! the conditions required to be true minus those required to be false equals the number of the former only then.
 
 use ir::ops::ReduceKind;
 use ir::{Refusal, ops};
@@ -13,19 +12,19 @@ use types::{DType, Shape, Tensor};
 use crate::common::{NodeResult, Operand, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// How a feature is compared with a split, by the numbers that files have for it.
+/// Comparisons of a feature with a split, by their number in the file.
 const MODES: [&str; 7] = ["<=", "<", ">=", ">", "==", "!=", "in"];
 
-/// What the attributes say of the nodes, an entry each.
+/// The attributes of the nodes, an entry per node.
 struct Nodes {
     features: Vec<usize>,
     modes: Vec<usize>,
     splits: Tensor,
-    /// Whether what is missing (NaN) counts as if the condition held.
+    /// Whether a missing value (NaN) satisfies the condition.
     missing: Vec<bool>,
-    /// Which node or leaf follows where the condition holds, and where it does not.
+    /// The node or leaf that follows if the condition is true, and if it is false.
     next: Vec<[Next; 2]>,
-    /// Of nodes that ask whether a feature is among some numbers, those numbers.
+    /// The member lists of nodes with set membership conditions.
     members: Vec<Vec<f64>>,
 }
 
@@ -35,28 +34,28 @@ enum Next {
     Leaf(usize),
 }
 
-/// The way to a leaf: nodes, and whether their condition is to hold.
+/// The path to a leaf: nodes, and the required outcomes of their conditions.
 struct Way {
     leaf: usize,
     conditions: Vec<(usize, bool)>,
 }
 
-/// `x: [n, features]` -> `[n, targets]`: the weights of the leaves that are reached, summed for each target.
+/// `x: [n, features]` -> `[n, targets]`: the weights of the selected leaves, summed per target.
 pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
     let x = node.input(0)?;
     let (shape, dtype) = (node.shape(x), node.dtype(x));
-    let &[rows, features] = &shape[..] else { refuse!("input {shape} is not a matrix") };
+    let &[rows, features] = &shape[..] else { refuse!("input must be a matrix, got {shape}") };
     if !matches!(dtype, DType::F32 | DType::F64) {
-        refuse!("features of {dtype} are not supported, only f32 and f64 are");
+        refuse!("features must be f32 or f64, got {dtype}");
     }
     node.ignore(&["nodes_hitrates"]);
     if node.int_or("post_transform", 0)? != 0 {
-        refuse!("attribute `post_transform` is not 0, which is not supported");
+        refuse!("attribute `post_transform` must be 0");
     }
     let is_mean = match node.int_or("aggregate_function", 1)? {
         0 => true,
         1 => false,
-        other => refuse!("attribute `aggregate_function` is {other}; 0 (mean) and 1 (sum) are supported"),
+        other => refuse!("attribute `aggregate_function` must be 0 (mean) or 1 (sum), got {other}"),
     };
     let nodes = Nodes::read(node, features)?;
     let roots = indices(node, "tree_roots", nodes.next.len())?;
@@ -64,14 +63,19 @@ pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
     let leaf_targets = indices(node, "leaf_targetids", targets)?;
     let Some(weights) = node.tensor_attribute("leaf_weights")? else { refuse!("attribute `leaf_weights` is missing") };
     if weights.elements() != leaf_targets.len() || weights.dtype() != dtype {
-        refuse!("{} weights of {} for {} leaves", weights.elements(), weights.dtype(), leaf_targets.len());
+        refuse!(
+            "leaf weights must have the dtype of the input and one element per leaf, got {} of {} for {} leaves",
+            weights.elements(),
+            weights.dtype(),
+            leaf_targets.len()
+        );
     }
     if targets == 0 || weights.to_f64().iter().any(|weight| !weight.is_finite()) {
-        refuse!("{targets} targets, or weights that are not finite, are not supported");
+        refuse!("leaf weights must be finite and targets few, got {targets} targets");
     }
     let ways = nodes.ways(&roots, leaf_targets.len())?;
     let decided = nodes.decided(node, x)?;
-    // Which nodes stand on the way to which leaf.
+    // The nodes on the path to each leaf.
     let (height, width) = (nodes.next.len(), ways.len());
     for extents in [[height, width], [width, targets]] {
         node.reserve(DType::F64, &Shape::from(extents))?;
@@ -88,7 +92,7 @@ pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
     let met = node.apply(ops::MatMul::default(), &[decided, signs])?;
     let wanted = node.constant(Tensor::vector(wanted));
     let is_reached = node.compare(Compare::Equal, met, wanted)?;
-    // A leaf's weight stands in its target's column.
+    // The weight of a leaf is in the column of its target.
     let share = if is_mean { 1.0 / roots.len() as f64 } else { 1.0 };
     let numbers = weights.to_f64();
     let table = Tensor::from_fn(Shape::from([width, targets]), |at| {
@@ -101,11 +105,11 @@ pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
     Ok(vec![node.reshape(y, Shape::from([rows, targets]))?])
 }
 
-/// A list of numbers below a count.
+/// An attribute with numbers below a count.
 fn indices(node: &ImportedNode, name: &str, count: usize) -> Result<Vec<usize>, Refusal> {
     let Some(list) = node.ints(name)? else { refuse!("attribute `{name}` is missing") };
     match list.iter().find(|&&item| usize::try_from(item).map_or(true, |item| count <= item)) {
-        Some(item) => refuse!("attribute `{name}` has the number {item}, of {count}"),
+        Some(item) => refuse!("attribute `{name}` must have numbers in 0..{count}, got {item}"),
         None => Ok(list.into_iter().map(|item| item as usize).collect()),
     }
 }
@@ -126,7 +130,7 @@ impl Nodes {
             let pair = |(&id, &is_leaf): (&usize, &usize)| match is_leaf {
                 0 if id < count => Ok(Next::Node(id)),
                 1 if id < leaves.len() => Ok(Next::Leaf(id)),
-                _ => refuse!("there is no node or leaf {id}"),
+                _ => refuse!("node and leaf ids must exist, got {id}"),
             };
             ids.iter().zip(&kinds).map(pair).collect()
         };
@@ -138,33 +142,33 @@ impl Nodes {
         };
         let modes: Vec<usize> = modes.iter().map(|&mode| usize::try_from(mode).unwrap_or(usize::MAX)).collect();
         if let Some(mode) = modes.iter().find(|&&mode| MODES.len() <= mode) {
-            refuse!("attribute `nodes_modes` has the number {mode}");
+            refuse!("attribute `nodes_modes`: {mode} is not supported");
         }
         let lengths = [splits.elements(), features.len(), holds.len(), fails.len(), missing.len()];
         if lengths != [count; 5] || count == 0 {
-            refuse!("the attributes are about {lengths:?} nodes, not about {count}");
+            refuse!("attributes of nodes must have {count} entries, got {lengths:?}");
         }
-        // Lists of members stand one behind the other, each with NaN behind it.
+        // Member lists are concatenated, each terminated by NaN.
         let members = node.tensor_attribute("membership_values")?.map(|tensor| tensor.to_f64()).unwrap_or_default();
         let members: Vec<Vec<f64>> =
             members.split_inclusive(|number| number.is_nan()).map(|list| list.to_vec()).collect();
         let asking = modes.iter().filter(|&&mode| MODES[mode] == "in").count();
         if members.len() != asking || members.iter().any(|list| list.last().is_none_or(|last| !last.is_nan())) {
-            refuse!("attribute `membership_values` does not have a list for each of {asking} nodes");
+            refuse!("attribute `membership_values` must have a list for each of {asking} nodes");
         }
         let members = members.into_iter().map(|list| list[..list.len() - 1].to_vec()).collect();
         let next = holds.into_iter().zip(fails).map(|(holds, fails)| [holds, fails]).collect();
         Ok(Nodes { features, modes, splits, missing, next, members })
     }
 
-    /// The ways from the roots to all leaves. Each node and each leaf is on one tree, once.
+    /// The paths from the roots to all leaves. Each node and each leaf must be in one tree, once.
     fn ways(&self, roots: &[usize], leaves: usize) -> Result<Vec<Way>, Refusal> {
         let mut ways = Vec::new();
         let (mut seen_nodes, mut seen_leaves) = (vec![false; self.next.len()], vec![false; leaves]);
-        // A way is copied at each of its nodes: trees are not deep.
+        // A path is copied at each of its nodes: trees are shallow.
         const DEPTH_MAX: usize = 1000;
         for &root in roots {
-            // A tree that is one leaf has a node whose ways both lead there.
+            // A tree of one leaf has a node with that leaf for both outcomes.
             let mut open = vec![(Next::Node(root), Vec::new())];
             if let [Next::Leaf(a), Next::Leaf(b)] = self.next[root]
                 && a == b
@@ -178,7 +182,7 @@ impl Nodes {
                     Next::Leaf(leaf) => &mut seen_leaves[leaf],
                 };
                 if std::mem::replace(seen, true) || DEPTH_MAX < conditions.len() {
-                    refuse!("its nodes are not trees");
+                    refuse!("the nodes must form trees");
                 }
                 match next {
                     Next::Leaf(leaf) => ways.push(Way { leaf, conditions }),
@@ -192,10 +196,10 @@ impl Nodes {
                 }
             }
         }
-        if ways.is_empty() { refuse!("there is no tree") } else { Ok(ways) }
+        if ways.is_empty() { refuse!("at least one tree is required") } else { Ok(ways) }
     }
 
-    /// `[n, nodes]`: 1 where a node's condition holds, in `f32`.
+    /// `[n, nodes]`: 1 if the condition of a node is true, in `f32`.
     fn decided(&self, node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
         let (count, rows) = (self.next.len(), node.shape(x)[0]);
         let features = node.constant(Tensor::vector(self.features.iter().map(|&feature| feature as i64).collect()));
@@ -225,7 +229,7 @@ impl Nodes {
                 }
             });
         }
-        let Some(mut decided) = decided else { refuse!("there are no nodes") };
+        let Some(mut decided) = decided else { refuse!("at least one node is required") };
         if self.missing.contains(&true) {
             let equal = node.compare(Compare::Equal, asked, asked)?;
             let is_missing = node.unary(Unary::Not, equal)?;
@@ -237,7 +241,7 @@ impl Nodes {
         node.reshape(decided, Shape::from([rows, count]))
     }
 
-    /// Whether a feature is among a node's numbers; of nodes that do not ask for it, nothing.
+    /// Whether a feature is a member of a node's list; undefined for other nodes.
     fn is_member(&self, node: &mut ImportedNode, asked: Operand, rows: usize) -> Result<Operand, Refusal> {
         let (count, dtype) = (self.next.len(), node.dtype(asked));
         let longest = self.members.iter().map(Vec::len).max().unwrap_or(0).max(1);

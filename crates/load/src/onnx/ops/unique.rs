@@ -1,4 +1,4 @@
-//! Elements or slices, each once.
+//! Distinct elements or slices.
 
 use std::cmp::Ordering;
 
@@ -8,8 +8,8 @@ use types::{DType, Shape, Tensor};
 use crate::common::{NodeResult, axis, refuse};
 use crate::onnx::node::ImportedNode;
 
-/// What is known, each slice along an axis once, without one each element of the flat tensor; then where each stands first,
-/// which of them each slice is, and how often it occurs. In increasing order, or as they come.
+/// The distinct slices of a constant along an axis, or its distinct elements without one; then their first positions, the
+/// index of each slice among them, and their counts. In increasing order, or in order of occurrence.
 pub(super) fn unique(node: &mut ImportedNode) -> NodeResult {
     node.constant_for_shape(0, "X")?;
     let mut x = node.input(0)?;
@@ -29,9 +29,11 @@ pub(super) fn unique(node: &mut ImportedNode) -> NodeResult {
     }
     let order: Vec<usize> = [at].into_iter().chain((0..shape.rank()).filter(|&axis| axis != at)).collect();
     let rows = node.transpose(x, &order)?;
-    let Some(rows) = node.constant_value(rows) else { refuse!("`X` is too large to be searched while loading") };
+    let Some(rows) = node.constant_value(rows) else {
+        refuse!("`X` must be a constant that is small enough to search while loading")
+    };
     let width = rows.elements() / slices;
-    // Integers keep all their digits; of floating-point numbers -0 is 0.
+    // Integers compare exactly; -0.0 equals 0.0.
     let (integers, floats) = match rows.dtype().is_float() {
         true => (Vec::new(), rows.to_f64().into_iter().map(|number| number + 0.0).collect()),
         false => (rows.to_i64(), Vec::new()),
@@ -46,7 +48,7 @@ pub(super) fn unique(node: &mut ImportedNode) -> NodeResult {
     };
     let mut sorted: Vec<usize> = (0..slices).collect();
     sorted.sort_by(|&a, &b| compare(a, b));
-    // Equal ones stand together, the first of them in front.
+    // Equal slices are adjacent, the first one in front.
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for slice in sorted {
         match groups.last_mut().filter(|group| compare(group[0], slice).is_eq()) {

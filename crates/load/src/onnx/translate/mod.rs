@@ -1,4 +1,4 @@
-//! The walk over the model's nodes: names become operands, and all that cannot be translated is told at once.
+//! Translates node by node: names become operands, and all unsupported nodes are collected into one error.
 
 mod unroll;
 
@@ -15,7 +15,7 @@ use super::{LoadError, Options, ops, tensor};
 use crate::UnsupportedNode;
 use crate::common::{Builder, Operand, refuse};
 
-/// The newest opset of the default domain that the operators know.
+/// The newest supported opset of the default domain.
 const OPSET_NEWEST: i64 = 22;
 
 /// Translates a model.
@@ -34,14 +34,14 @@ pub(super) fn translate(
         external,
         unsupported: Vec::new(),
         depth: 0,
-        turns: 0,
+        iterations: 0,
     };
-    // Since IR 4 inputs and initializers exclude each other; before, every initializer was also an input.
+    // Before IR version 4, every initializer was also listed as an input.
     let initializers: BTreeSet<&str> = graph.initializers.iter().map(|tensor| tensor.name).collect();
     let infos: Vec<_> = graph.inputs.iter().filter(|info| !initializers.contains(info.name)).collect();
     let inputs = match bind(&infos, options) {
         Ok(inputs) => inputs,
-        // A model that has no translation anyway had better say so first.
+        // Unsupported operators are reported first: choosing shapes would not help.
         Err(error) => return Err(walk.unknown_operators(graph).unwrap_or(error)),
     };
     for input in inputs {
@@ -59,19 +59,19 @@ pub(super) fn translate(
     for (info, entry) in graph.outputs.iter().zip(outputs) {
         let operand = match entry {
             Entry::Operand(operand) => operand,
-            Entry::Refused => unreachable!("what is refused is in the list of unsupported nodes"),
+            Entry::Refused => unreachable!("refused nodes are in the list of unsupported nodes"),
             Entry::Sequence(_) | Entry::Nothing => {
                 let reason = format!("must be a tensor, got {}", entry.kind());
                 return Err(LoadError::Output { output: info.name.to_string(), reason });
             }
         };
         if named.iter().any(|(name, _)| name == info.name) {
-            return Err(malformed(format!("two outputs are named `{}`", info.name)));
+            return Err(malformed(format!("output names must be distinct, got `{}` twice", info.name)));
         }
         named.push((info.name.to_string(), walk.builder.value(operand)));
     }
     if named.is_empty() {
-        return Err(malformed("the graph has no outputs".to_string()));
+        return Err(malformed("the graph must have at least one output".to_string()));
     }
     walk.builder.graph.set_outputs(named);
     Ok(walk.builder.graph)
@@ -88,8 +88,8 @@ struct Walk<'a> {
     external: Option<&'a dyn ExternalData>,
     unsupported: Vec<UnsupportedNode>,
     depth: usize,
-    /// Turns of loops so far.
-    turns: usize,
+    /// Loop iterations unrolled so far.
+    iterations: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -100,7 +100,7 @@ impl<'a> Walk<'a> {
         }
         for proto in &graph.initializers {
             let tensor = tensor::read(proto, self.external).map_err(|problem| problem.of(proto.name))?;
-            // Learned numbers may be stored in bytes.
+            // Weights may be stored as int8.
             let in_bytes = matches!(tensor.dtype(), DType::I8 | DType::U8) && 1 < tensor.shape().rank();
             let is_learned = tensor.dtype().is_float() || in_bytes;
             let operand = self.builder.add_constant(proto.name, tensor, is_learned);
@@ -116,12 +116,12 @@ impl<'a> Walk<'a> {
         self.defined.push(name);
         match self.names.insert(name, entry) {
             None => Ok(()),
-            Some(_) => Err(malformed(format!("`{name}` is defined twice"))),
+            Some(_) => Err(malformed(format!("names must be distinct, got `{name}` twice"))),
         }
     }
 
     fn lookup(&self, name: &str, reader: &str) -> Result<Entry, LoadError> {
-        let missing = || malformed(format!("{reader} reads `{name}`, which nothing in front of it yields"));
+        let missing = || malformed(format!("{reader} reads `{name}`, which is not defined before it"));
         self.names.get(name).cloned().ok_or_else(missing)
     }
 
@@ -142,7 +142,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What a node yields, or none if it has no translation or reads what has none.
+    /// The outputs of a node; `None` if it is not supported or reads an output that is not.
     fn outputs(
         &mut self,
         ix: usize,
@@ -153,7 +153,7 @@ impl<'a> Walk<'a> {
             Ok(function) => function,
             Err(refusal) => return Ok(self.refuse(ix, node, refusal)),
         };
-        // Why it is not known was told at the node that was refused.
+        // The node that was refused has reported the reason.
         if inputs.iter().flatten().any(|input| matches!(input, Entry::Refused)) {
             return Ok(None);
         }
@@ -188,7 +188,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Gives what a node made the name that the file has for it; what only passed through keeps its own.
+    /// Names the values that a node created as in the file; values that it passed through keep their names.
     fn rename(&mut self, name: &str, operand: Operand, values_before: usize, constants_before: usize) {
         use types::EntityId;
         match operand {
@@ -202,7 +202,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes a node that has no translation.
+    /// Records an unsupported node.
     fn refuse<T>(&mut self, ix: usize, node: &Node, refusal: Refusal) -> Option<T> {
         let domain = if is_default_domain(node.domain) { String::new() } else { format!("{}.", node.domain) };
         self.unsupported.push(UnsupportedNode {
@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
         None
     }
 
-    /// The version of the operator set that a node is of; 0 where the model imports none.
+    /// The operator set version of a node; 0 if the model imports none for its domain.
     fn version(&self, node: &Node) -> i64 {
         match is_default_domain(node.domain) {
             true => self.opset,
@@ -231,11 +231,11 @@ impl<'a> Walk<'a> {
             ("", "SequenceMap") => return Ok(Function::SequenceMap),
             _ => {}
         }
-        if !ops::knows_domain(domain) {
+        if !ops::supports_domain(domain) {
             refuse!("operators of domain `{domain}` are not supported");
         }
         if self.version(node) == 0 {
-            refuse!("the model does not say which version of domain `{domain}` it uses");
+            refuse!("the model must import a version of domain `{domain}`");
         }
         match ops::find(domain, node.op_type) {
             Some(row) => Ok(Function::Row(row)),
@@ -243,7 +243,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// All nodes whose operator is not known, as an error.
+    /// An error with all nodes whose operator is not supported.
     fn unknown_operators(mut self, graph: &model::Graph) -> Option<LoadError> {
         for (ix, node) in graph.nodes.iter().enumerate() {
             if let Err(refusal) = self.function(node) {
@@ -270,10 +270,10 @@ fn is_default_domain(domain: &str) -> bool {
 fn default_opset(model: &Model) -> Result<i64, LoadError> {
     let version = match model.opsets.iter().find(|opset| is_default_domain(opset.domain)) {
         Some(opset) => opset.version,
-        // Before IR 3 there was one operator set only.
+        // Before IR version 3 there was one operator set only.
         None if model.ir_version < 3 => 1,
         None if model.graph.nodes.iter().all(|node| !is_default_domain(node.domain)) => 1,
-        None => return Err(malformed("the model does not say which operator set it uses".to_string())),
+        None => return Err(malformed("the model must import an operator set".to_string())),
     };
     match (1..=OPSET_NEWEST).contains(&version) {
         true => Ok(version),
