@@ -1,4 +1,4 @@
-//! Executables for aarch64, run by an emulator: they give what those for this machine give, in the memory that was planned.
+//! Executables for aarch64 in an emulator: same results as those for this machine, within the planned memory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,27 +10,24 @@ use crate::environment;
 use crate::executables::{compile, folder, output_of, text};
 use crate::support::skip;
 
-/// What runs an executable for aarch64, and the runner that they are made of.
+/// The emulator for aarch64, and the runner of its executables.
 struct Emulator {
     words: Vec<String>,
     runner: String,
 }
 
 impl Emulator {
-    /// As `cargo xtask test --aarch64` names them, or none after saying that `test` is skipped.
+    /// The ones that `cargo xtask test --aarch64` passes; `None` after recording that `test` is skipped.
     fn named(test: &str) -> Option<Emulator> {
         let named = (environment("PRESTOW_AARCH64_EMULATOR"), environment("PRESTOW_AARCH64_RUNNER"));
         let (Some(emulator), Some(runner)) = named else {
-            skip(
-                test,
-                "no emulator of aarch64 is named; `cargo xtask test --aarch64` has one, or says what is missing",
-            );
+            skip(test, "an emulator of aarch64 is required; run `cargo xtask test --aarch64`");
             return None;
         };
         Some(Emulator { words: emulator.split_whitespace().map(String::from).collect(), runner })
     }
 
-    /// What an executable prints.
+    /// The standard output of an executable.
     fn run(&self, exe: &Path, words: &[&str]) -> String {
         let done = output_of(Command::new(&self.words[0]).args(&self.words[1..]).arg(exe).args(words));
         assert!(done.status.success(), "{words:?}: {}{}", text(&done.stderr), text(&done.stdout));
@@ -39,10 +36,9 @@ impl Emulator {
 }
 
 #[test]
-fn networks_for_aarch64_give_what_they_give_here() {
-    let Some(emulator) = Emulator::named("networks_for_aarch64_give_what_they_give_here") else { return };
-    // A half is rounded after each step, in other places where sums come in another order; and a byte next to the one that
-    // is right is some hundredth of the largest result.
+fn aarch64_networks_match_this_machine() {
+    let Some(emulator) = Emulator::named("aarch64_networks_match_this_machine") else { return };
+    // Half precision rounds after each step, and int8 may be off by one, about 1/100 of the largest result.
     let f32s = |want: f64, _: f64| 1e-4 + 1e-3 * want.abs();
     let halves = |_: f64, largest: f64| 0.02 * largest;
     let bytes = |_: f64, largest: f64| 0.02 * largest;
@@ -62,8 +58,8 @@ fn check(emulator: &Emulator, name: &str, model: &[&str], near: impl Fn(f64, f64
     let words = [model, &["--target", "cpu:aarch64", "--runner", &emulator.runner]].concat();
     let exe_there = compile(&there, &words);
 
-    let said = emulator.run(&exe_there, &["--threads", "2"]);
-    assert!(said.contains("cpu (neon), 2 threads") && said.contains("equal"), "{name}: {said}");
+    let output = emulator.run(&exe_there, &["--threads", "2"]);
+    assert!(output.contains("cpu (neon), 2 threads") && output.contains("equal"), "{name}: {output}");
     let memory: serde_json::Value =
         serde_json::from_str(&emulator.run(&exe_there, &["memory", "--actual", "--json"])).expect("it is JSON");
     assert_eq!(
@@ -95,7 +91,7 @@ fn check(emulator: &Emulator, name: &str, model: &[&str], near: impl Fn(f64, f64
     }
 }
 
-/// The tensors of a folder, in order of their names.
+/// The tensors of a folder, sorted by name.
 fn outputs(folder: &Path) -> Vec<Tensor> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("one").path()).collect();

@@ -18,7 +18,7 @@ use types::{DType, Tensor};
 
 use crate::executables::folder;
 use crate::gpu::{NO_COMPILER, build};
-use crate::halves::{HALVES, assert_near};
+use crate::half_precision::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
 fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError> {
@@ -505,7 +505,7 @@ fn small_network(name: &str, shape: &[usize]) -> (String, Graph) {
 
 /// A transformer, and so many random graphs.
 fn small_graphs(count: u64) -> Vec<(String, Graph)> {
-    let random = (0..count).map(|seed| (format!("random {seed}"), crate::passes_keep::random_graph(seed)));
+    let random = (0..count).map(|seed| (format!("random {seed}"), crate::pass_results::random_graph(seed)));
     [("transformer".to_string(), crate::transformers::transformer(2))].into_iter().chain(random).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Damaged images are refused, never run and never a panic; plans that are well-formed but wrong are refused too.
+//! Damaged images and invalid plans are refused without a panic.
 
 use ir::ops::Conv;
 use ir::{Graph, Op};
@@ -10,7 +10,7 @@ use types::{Bytes, DType, Random, Scope, Shape, Tensor};
 
 use crate::support::{compiled, effort};
 
-/// A small image: a convolution, so that there are weights, steps and a workspace.
+/// A small image with a convolution: weights, steps and a workspace.
 fn small() -> (Plan, Vec<u8>) {
     let mut graph = Graph::new("small");
     let x = graph.add_input("x", DType::F32, Shape::from([1, 3, 8, 8]));
@@ -38,10 +38,10 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn every_flipped_bit_of_what_is_read_is_refused() {
+fn every_flipped_bit_is_refused() {
     let (plan, constants) = small();
     let file = file(&plan, &constants);
-    // The runner and the padding are not the image's.
+    // The runner and the padding are not part of the image.
     let first_plan_byte = 4096;
     let plan_end = first_plan_byte + postcard_len(&file);
     let constants_start = plan_end.next_multiple_of(4096);
@@ -52,14 +52,14 @@ fn every_flipped_bit_of_what_is_read_is_refused() {
     }
 }
 
-/// The plan's length as the trailer has it.
+/// The length of the plan, from the trailer.
 fn postcard_len(file: &[u8]) -> usize {
     let at = file.len() - 80 + 24;
     u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes")) as usize
 }
 
 #[test]
-fn another_version_and_no_image_are_told_apart() {
+fn other_version_and_missing_image_differ() {
     let (plan, constants) = small();
     let mut file = file(&plan, &constants);
     let at = file.len() - 80 + 8;
@@ -68,7 +68,7 @@ fn another_version_and_no_image_are_told_apart() {
     assert_eq!(image::read(b"\x7fELF and nothing else"), Err(ImageError::NoTrailer));
 }
 
-/// Plans that decode but were tampered with: the check or `open` refuses them, or they run without a panic.
+/// Modified plans that decode: the check or `open` refuses them, or they run without a panic.
 #[test]
 fn tampered_plans_are_refused_or_harmless() {
     let (plan, constants) = small();
@@ -107,7 +107,7 @@ fn tampered_plans_are_refused_or_harmless() {
 }
 
 #[test]
-fn plans_that_do_not_go_together_are_refused() {
+fn plans_of_different_models_are_refused() {
     let (plan, constants) = small();
     let write = |plans: &[Plan]| image::write(&mut Vec::new(), b"runner", plans, &constants).map_err(|e| e.to_string());
     assert_eq!(write(&[]), Err("there is none".into()));

@@ -1,4 +1,4 @@
-//! Executables as people use them: compile, run, measure, read the JSON; and the answers on real pictures.
+//! Executables end to end: compile, run, measure, JSON output, and classification of photographs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use weights::npy;
 
 use crate::support::{data, difference, root};
 
-/// A program that `cargo xtask test` built beside this test.
+/// A program that `cargo xtask test` built next to this test.
 pub(crate) fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("this test has a file");
     let path = own.parent().and_then(Path::parent).expect("tests lie in target/release/deps").join(name);
@@ -24,7 +24,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A folder of one test's own.
+/// A new folder for one test.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let path = program("prestow").with_file_name("test-executables").join(name);
     let _ = std::fs::remove_dir_all(&path);
@@ -47,7 +47,7 @@ pub(crate) fn json(exe: &Path, words: &[&str]) -> Json {
 }
 
 #[test]
-fn an_executable_keeps_the_contract_of_its_commands() {
+fn executable_commands_keep_their_contract() {
     let folder = folder("contract");
     let exe = compile(&folder, &["lenet", "--batch", "2"]);
 
@@ -97,7 +97,7 @@ fn an_executable_keeps_the_contract_of_its_commands() {
 }
 
 #[test]
-fn the_same_input_gives_the_same_executable() {
+fn executables_are_reproducible() {
     let folder = folder("same");
     let first = std::fs::read(compile(&folder, &["lenet"])).expect("readable");
     let second = std::fs::read(compile(&folder, &["lenet"])).expect("readable");
@@ -107,16 +107,16 @@ fn the_same_input_gives_the_same_executable() {
 }
 
 #[test]
-fn bad_use_is_refused_and_leaves_nothing_behind() {
+fn bad_use_is_refused_and_writes_no_files() {
     let folder = folder("bad");
     std::fs::write(folder.join("text.onnx"), "this is no model").expect("writable");
     std::fs::write(folder.join("text.png"), "this is no picture").expect("writable");
     let exe = folder.join("none");
-    let refused = |words: &[&str], says: &str| {
+    let refused = |words: &[&str], expected: &str| {
         let done = output_of(Command::new(program("prestow")).args(words).arg("-o").arg(&exe).current_dir(&folder));
-        let said = text(&done.stderr);
-        assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
-        assert!(said.starts_with("error: ") && said.contains(says), "{words:?} says {said}");
+        let stderr = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{words:?}: {stderr}");
         assert!(!exe.exists(), "{words:?} left a file");
     };
     refused(&["compile", "resnet51"], "resnet51");
@@ -131,11 +131,11 @@ fn bad_use_is_refused_and_leaves_nothing_behind() {
     refused(&["compile", "lenet", "--weights", "text.png"], "text.png");
 
     let exe = compile(&folder, &["lenet"]);
-    let refused = |words: &[&str], says: &str| {
+    let refused = |words: &[&str], expected: &str| {
         let done = output_of(Command::new(&exe).args(words).current_dir(&folder));
-        let said = text(&done.stderr);
-        assert_eq!(done.status.code(), Some(2), "{words:?}: {said}");
-        assert!(said.starts_with("error: ") && said.contains(says), "{words:?} says {said}");
+        let stderr = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{words:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{words:?}: {stderr}");
     };
     let wrong = types::Tensor::vector(vec![1.0f32]);
     std::fs::write(folder.join("wrong.npy"), npy::write(&wrong)).expect("writable");
@@ -154,7 +154,7 @@ fn bad_use_is_refused_and_leaves_nothing_behind() {
     refused(&["profile", "--csv", "x"], "--csv");
 }
 
-/// Compiles a trained network with further flags and returns its five best classes for a picture of the public data.
+/// Compiles a trained network with more flags and returns its five best classes for an image of the public data.
 pub(crate) fn top(test: &str, model: &str, flags: &[&str], file: &str, image: &str) -> Option<Vec<(String, f64)>> {
     let image = data(test, &format!("images/{image}"))?;
     data(test, file)?;
@@ -165,7 +165,7 @@ pub(crate) fn top(test: &str, model: &str, flags: &[&str], file: &str, image: &s
     Some(found["top"].as_array()?.iter().map(row).collect())
 }
 
-/// The best classes are those named, with those probabilities to 0.01.
+/// Checks the best classes and their probabilities, to 0.01.
 fn expect_top(test: &str, model: &str, file: &str, image: &str, want: &[(&str, f64)]) {
     let Some(got) = top(test, model, &[], file, image) else { return };
     for ((label, score), (want_label, want_score)) in got.iter().zip(want) {
@@ -178,13 +178,13 @@ pub(crate) const SQUEEZENET: &str = "models/squeezenet11_imagenet_hwio.pkl";
 const EFFICIENTNET: &str = "models/efficientnet-lite0-57934424.pth";
 
 #[test]
-fn squeezenet_knows_a_cat() {
+fn squeezenet_classifies_a_cat() {
     let want = [("tabby", 0.355), ("Egyptian cat", 0.353), ("tiger cat", 0.289)];
     expect_top("executables::squeezenet_knows_a_cat", "squeezenet1.1", SQUEEZENET, "chelsea.png", &want);
 }
 
 #[test]
-fn squeezenet_knows_coffee() {
+fn squeezenet_classifies_coffee() {
     expect_top(
         "executables::squeezenet_knows_coffee",
         "squeezenet1.1",
@@ -195,24 +195,24 @@ fn squeezenet_knows_coffee() {
 }
 
 #[test]
-fn efficientnet_knows_a_cat() {
+fn efficientnet_classifies_a_cat() {
     let want = [("tiger cat", 0.417), ("Egyptian cat", 0.327), ("tabby", 0.173)];
     expect_top("executables::efficientnet_knows_a_cat", "efficientnet_lite0", EFFICIENTNET, "chelsea.png", &want);
 }
 
 #[test]
-fn efficientnet_knows_coffee() {
+fn efficientnet_classifies_coffee() {
     let test = "executables::efficientnet_knows_coffee";
     expect_top(test, "efficientnet_lite0", EFFICIENTNET, "coffee.png", &[("espresso", 0.951)]);
 }
 
 #[test]
-fn minilm_knows_what_sentences_mean() {
+fn minilm_embeds_sentences() {
     let test = "executables::minilm_knows_what_sentences_mean";
     if data(test, "models/all-minilm-l6-v2/model.safetensors").is_none() {
         return;
     }
-    // Three sentences, padded to 32 tokens, and their embeddings by transformers 4.57 and torch.
+    // Three sentences, padded to 32 tokens, and their embeddings from transformers 4.57 and PyTorch.
     let known = |name: &str| root().join(format!("tests/data/minilm/{name}.npy"));
     let array =
         |path: &Path| npy::read(&std::fs::read(path).expect("it is there")).expect("it is an npy file").to_f64();
@@ -264,20 +264,20 @@ fn several_batches_share_an_arena_and_the_weights() {
 }
 
 #[test]
-fn weights_are_packed_for_as_many_pictures_as_read_them() {
+fn weights_are_packed_for_the_batch() {
     let folder = folder("pictures");
     let size = |batches: &str| {
         std::fs::metadata(compile(&folder, &["squeezenet1_1", "--batch", batches])).expect("it was written").len()
     };
     let (one, eight) = (size("1"), size("8"));
-    // Larger tiles of Winograd's algorithm have more weights, which few pictures are not worth.
+    // Larger Winograd tiles have more weights, which do not pay off for small batches.
     assert!(one + 1_000_000 < eight, "{one} bytes for one picture, {eight} for eight");
-    // What is compiled for both has those of the smaller one, once.
+    // Compiled for both batches, the executable has those of the smaller one, once.
     assert!(size("8,1") < one + 100_000);
 }
 
 #[test]
-fn a_budget_is_kept_or_the_smallest_arena_is_named() {
+fn budget_is_kept_or_the_smallest_arena_is_reported() {
     let folder = folder("budget");
     let logits = |exe: &Path, name: &str| {
         let out = folder.join(name);
@@ -298,16 +298,16 @@ fn a_budget_is_kept_or_the_smallest_arena_is_named() {
         let words = ["compile", "lenet", "--budget", budget, "-o", "none"];
         output_of(Command::new(program("prestow")).args(words).current_dir(&folder))
     };
-    for (budget, says) in [("1KiB", "the smallest arena found is"), ("a lot", "`a lot` is not a number of bytes")] {
+    for (budget, expected) in [("1KiB", "the smallest arena found is"), ("a lot", "`a lot` is not a number of bytes")] {
         let done = prestow(budget);
         assert_eq!(done.status.code(), Some(2));
-        assert!(text(&done.stderr).contains(says), "{}", text(&done.stderr));
+        assert!(text(&done.stderr).contains(expected), "{}", text(&done.stderr));
     }
     assert!(!folder.join("none").exists());
 }
 
 #[test]
-fn layers_are_measured_once_and_the_file_decides() {
+fn tuning_file_replaces_measurements() {
     let folder = folder("tune");
     let cache = folder.join("tuned.tsv");
     let tuned = |name: &str| {
@@ -319,18 +319,18 @@ fn layers_are_measured_once_and_the_file_decides() {
         let report: Json = serde_json::from_slice(&done.stdout).expect("--json prints JSON");
         (std::fs::read(&exe).expect("it was written"), report["tuned"].clone(), text(&done.stderr))
     };
-    let (first, report, said) = tuned("first");
+    let (first, report, stderr) = tuned("first");
     let layers = report["layers"].as_u64().expect("a number");
     assert!(3 <= layers && report["measured"] == layers, "{report}");
-    assert_eq!(said.lines().filter(|line| line.starts_with("tuning ")).count() as u64, layers);
+    assert_eq!(stderr.lines().filter(|line| line.starts_with("tuning ")).count() as u64, layers);
     let rows = std::fs::read_to_string(&cache).expect("it was written");
     assert_eq!(rows.lines().filter(|line| !line.starts_with('#')).count() as u64, layers);
 
-    // The same file, the same bytes, and nothing is measured.
-    let (again, report, said) = tuned("again");
-    assert_eq!((first == again, &report["measured"], &said[..]), (true, &Json::from(0), ""));
+    // With the same file: the same bytes, without measuring.
+    let (again, report, stderr) = tuned("again");
+    assert_eq!((first == again, &report["measured"], &stderr[..]), (true, &Json::from(0), ""));
 
-    // What the file says is done.
+    // Choices in the file are used.
     let outputs: Vec<String> = ["direct", "winograd-2", "winograd-6"]
         .map(|algorithm| {
             let line = |line: &str| match line.split('\t').collect::<Vec<_>>()[..] {
@@ -345,7 +345,7 @@ fn layers_are_measured_once_and_the_file_decides() {
             let profile = json(&exe, &["profile", "--warmup", "0", "--iters", "1"]);
             let steps = profile["steps"].as_array().expect("a list");
             let winograd = steps.iter().filter(|step| step["kernel"] == "winograd").count() as u64;
-            // squeezenet1_1 has each of its shapes twice.
+            // squeezenet1_1 has two layers of each shape.
             assert_eq!(winograd, if algorithm == "direct" { 0 } else { 2 * layers }, "{algorithm}");
             let out = folder.join(format!("{algorithm}.out"));
             let done = output_of(Command::new(&exe).arg("run").arg("--output-dir").arg(&out));
@@ -362,7 +362,7 @@ fn layers_are_measured_once_and_the_file_decides() {
 }
 
 #[test]
-fn the_placer_answers_on_its_own() {
+fn arena_command_places_and_checks_problems() {
     let folder = folder("arena");
     let table = root().join("crates/arena/tests/data/A.1048576.csv");
     let table = table.to_str().expect("the path is UTF-8");
@@ -376,7 +376,7 @@ fn the_placer_answers_on_its_own() {
     let report: Json = serde_json::from_slice(&done.stdout).expect("--json prints JSON");
     assert_eq!(report["height_bytes"], 1_048_576);
     assert_eq!(report["state"], "optimal_by_bound");
-    // What was written is the same problem with every offset decided; as fixed offsets they are accepted.
+    // The output is the same problem with all offsets; they are accepted as fixed offsets.
     let placed = placed.to_str().expect("the path is UTF-8");
     let again = place(&[placed, "--budget", "0"]);
     let report: Json = serde_json::from_slice(&again.stdout).expect("--json prints JSON");
@@ -393,10 +393,10 @@ fn the_placer_answers_on_its_own() {
     let clash = "id,lower,upper,size,offset\nleft wing,0,5,10,0\nright wing,2,4,10,5\n";
     std::fs::write(folder.join("clash.csv"), clash).expect("writable");
     let both = "`left wing` and `right wing`";
-    for (words, says) in [(["bad.csv"], "upper"), (["missing.csv"], "missing.csv"), (["clash.csv"], both)] {
+    for (words, expected) in [(["bad.csv"], "upper"), (["missing.csv"], "missing.csv"), (["clash.csv"], both)] {
         let done = place(&words);
         assert_eq!(done.status.code(), Some(2), "{words:?}");
-        assert!(text(&done.stderr).contains(says), "{words:?} says {}", text(&done.stderr));
+        assert!(text(&done.stderr).contains(expected), "{words:?} expected {}", text(&done.stderr));
     }
 }
 
@@ -429,7 +429,7 @@ fn help_and_version_are_commands() {
 }
 
 #[test]
-fn a_symbol_of_mxnet_becomes_an_executable() {
+fn mxnet_symbol_compiles_to_an_executable() {
     let folder = folder("mxnet");
     let file = |name: &str| format!("tests/data/mxnet/mnist_cnn{name}");
     let exe = compile(

@@ -19,7 +19,7 @@ use weights::npy;
 
 use crate::executables::{folder, program, text};
 use crate::gpu_cudnn::{by_cudnn, convolutions};
-use crate::halves::assert_near;
+use crate::half_precision::assert_near;
 use crate::support::{root, skip};
 
 /// The facts of a GPU.
@@ -308,7 +308,7 @@ fn a_run_asks_the_driver_for_what_was_planned() {
         ("squeezenet-bf16", network("squeezenet1.1", &[1, 3, 64, 64]), DType::Bf16),
         ("transformer", crate::transformers::transformer(2), DType::F32),
         ("transformer-f16", crate::transformers::transformer(2), DType::F16),
-        ("random", crate::passes_keep::random_graph(3), DType::F32),
+        ("random", crate::pass_results::random_graph(3), DType::F32),
         ("recurrent", recurrent(), DType::F32),
         ("recurrent-bf16", recurrent(), DType::Bf16),
     ];
@@ -341,7 +341,7 @@ fn a_run_on_mocks_is_clean_under_sanitizers() {
     let test = "gpu::a_run_on_mocks_is_clean_under_sanitizers";
     let cublas = Some((MathMode::Strict, Bytes(4096)));
     let cases = [
-        ("random", crate::passes_keep::random_graph(3), How::default()),
+        ("random", crate::pass_results::random_graph(3), How::default()),
         ("recurrent", recurrent(), How { dtype: DType::F16, ..How::default() }),
         ("convolutions", convolutions(), with_cudnn(Some(b"code".to_vec()))),
         ("transformer", crate::transformers::transformer(1), How { cublas, dtype: DType::Bf16, ..How::default() }),
@@ -438,7 +438,7 @@ fn what_a_gpu_used_is_what_was_planned() {
 #[test]
 fn whatever_a_driver_refuses_is_told_and_given_back() {
     let test = "gpu::whatever_a_driver_refuses_is_told_and_given_back";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-faults", graph, How::default()) else { return };
     let calls = [
         "cuDriverGetVersion",
@@ -618,7 +618,7 @@ fn networks_are_checked_with_cudnn() {
 #[test]
 fn without_a_driver_that_is_said() {
     let test = "gpu::without_a_driver_that_is_said";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-none", graph, How { code: None, ..How::default() }) else { return };
     let said = |path: &Path, words: &[&str]| {
         let out =
@@ -643,7 +643,7 @@ fn without_a_driver_that_is_said() {
 #[test]
 fn facts_are_recorded_and_compiled_for() {
     let test = "gpu::facts_are_recorded_and_compiled_for";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-facts", graph, with_cudnn(None)) else { return };
     let file = mocked.folder.join("mock.json");
     let prestow = |words: &[&str], variables: &[(&str, &str)]| {

@@ -13,7 +13,7 @@ use types::{Bytes, DType, Scope, Shape, Tensor};
 
 use crate::executables::{folder, program, text};
 use crate::gpu::{How, Mocked, NO_COMPILER, build_mock, expected_trace, network, system_has_wheels, without_libraries};
-use crate::halves::{HALVES, assert_near};
+use crate::half_precision::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
 /// So much has each product beside its operands.

@@ -17,7 +17,7 @@ use crate::gpu::{
     H200, How, Mocked, NO_COMPILER, build_cudnn, expected_trace, network, system_has_wheels, with_cudnn,
     without_libraries,
 };
-use crate::halves::{HALVES, assert_near};
+use crate::half_precision::{HALVES, assert_near};
 use crate::support::{difference, root, skip};
 
 /// Convolutions of all kinds whose epilogues cuDNN has, and some that it has not.

@@ -45,7 +45,7 @@ fn is_written(mocked: &Mocked) -> bool {
 #[test]
 fn each_call_of_a_run_may_fail() {
     let test = "gpu_faults::each_call_of_a_run_may_fail";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-each-fault", graph, How::default()) else { return };
     let want = ir::evaluate(&mocked.graph, &mocked.inputs).expect("it verifies");
     let folder = mocked.folder.to_str().expect("it is text");
@@ -86,7 +86,7 @@ fn each_call_of_a_run_may_fail() {
 #[test]
 fn each_call_of_a_measurement_may_fail() {
     let test = "gpu_faults::each_call_of_a_measurement_may_fail";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-each-measured", graph, How::default()) else { return };
     let words = ["memory", "--actual", "--json"];
     let mut told = 0;
@@ -118,7 +118,7 @@ fn each_call_of_a_measurement_may_fail() {
 #[test]
 fn each_call_of_a_bench_may_fail() {
     let test = "gpu_faults::each_call_of_a_bench_may_fail";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-each-timed", graph, How::default()) else { return };
     let words = ["bench", "--warmup", "0", "--iters", "2", "--json"];
     let (calls, mut told) = (calls(&mocked, &words), 0);
@@ -144,7 +144,7 @@ fn each_call_of_a_bench_may_fail() {
 #[test]
 fn a_gpu_that_is_busy_or_lost_is_called_so() {
     let test = "gpu_faults::a_gpu_that_is_busy_or_lost_is_called_so";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-lost", graph, How::default()) else { return };
     let fails = |fault: &str, says: &[&str]| {
         remove(&mocked);
@@ -201,7 +201,7 @@ fn a_gpu_that_is_busy_or_lost_is_called_so() {
 #[test]
 fn what_spoils_a_record_is_named() {
     let test = "gpu_faults::what_spoils_a_record_is_named";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-spoilt", graph, How::default()) else { return };
     let fails = |fault: &str, says: &str| {
         let out = mocked.run(&[("PRESTOW_MOCK_FAIL", fault)]);
@@ -221,7 +221,7 @@ fn what_spoils_a_record_is_named() {
 #[test]
 fn nobody_waits_for_a_gpu_that_is_lost() {
     let test = "gpu_faults::nobody_waits_for_a_gpu_that_is_lost";
-    let graph = crate::passes_keep::random_graph(5);
+    let graph = crate::pass_results::random_graph(5);
     let Some(mocked) = Mocked::new(test, "gpu-gone", graph, How::default()) else { return };
     let mut ended = 0;
     for words in [

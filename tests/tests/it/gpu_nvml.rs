@@ -14,7 +14,7 @@ const RESERVED: u64 = 5 << 20;
 
 /// An executable with an NVML beside its driver, or none after saying that `test` is skipped.
 fn mocked(test: &str, name: &str) -> Option<Mocked> {
-    let mocked = Mocked::new(test, name, crate::passes_keep::random_graph(5), How::default())?;
+    let mocked = Mocked::new(test, name, crate::pass_results::random_graph(5), How::default())?;
     if !build_mock(Library::Nvml, &mocked.folder) {
         skip(test, NO_COMPILER);
         return None;

@@ -23,7 +23,7 @@ fn several_executables_share_a_gpu() {
     if let Some(folder) = crate::environment(SHARED) {
         return run_shared(Path::new(&folder));
     }
-    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let graphs = [crate::pass_results::random_graph(5), network("lenet", &[1, 1, 28, 28])];
     let how = || How { code: Some(b"code".to_vec()), ..How::default() };
     let [first, second] = [(0, "gpu-shared"), (1, "gpu-shared-second")]
         .map(|(ix, name)| Mocked::new(test, name, graphs[ix].clone(), how()));
@@ -111,7 +111,7 @@ fn run_shared(folder: &Path) {
         }
     };
     let others = inputs(&folders[1], second.plan());
-    let graphs = [crate::passes_keep::random_graph(5), network("lenet", &[1, 1, 28, 28])];
+    let graphs = [crate::pass_results::random_graph(5), network("lenet", &[1, 1, 28, 28])];
     let want =
         [(&graphs[0], &own), (&graphs[1], &others)].map(|(graph, inputs)| ir::evaluate(graph, inputs).expect("ok"));
     let right = |got: &[Tensor], want: &[Tensor]| {

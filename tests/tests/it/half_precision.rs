@@ -1,5 +1,5 @@
-//! Executables that store `f16` or `bf16` between kernels: random graphs and a transformer against the definition of the
-//! graph with its rounding, networks and real pictures against `f32`.
+//! Half precision (`f16`, `bf16`) between kernels: random graphs and a transformer against the evaluated rounded graph,
+//! networks and photographs against `f32`.
 
 use cases::judge::{inputs, step};
 use compiler::{Compiled, Model, compile};
@@ -13,7 +13,7 @@ use crate::{executables, passes_keep, transformers};
 
 pub(crate) const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
 
-/// A graph as it is compiled, and its plan.
+/// The graph after conversion to half precision, and its plan.
 fn compiled(graph: Graph, dtype: DType) -> (Graph, Compiled) {
     let (mut rounded, target) = (graph.clone(), CpuTarget { dtype, ..CpuTarget::new() });
     let model = Model { graph, preprocess: None, labels: Vec::new() };
@@ -25,7 +25,7 @@ fn compiled(graph: Graph, dtype: DType) -> (Graph, Compiled) {
     (rounded, compiled.expect("it compiles"))
 }
 
-/// Results on 1, 2 and 3 threads, which agree in every bit and touch what is planned.
+/// The results, which must be bit-identical on 1, 2 and 3 threads and pass the audit.
 fn run(name: &str, compiled: &Compiled, inputs: &[Tensor]) -> Vec<Tensor> {
     let results = [1, 2, 3].map(|threads| open(compiled, threads).run_tensors(inputs).expect("the inputs fit"));
     let [one, two, three] =
@@ -38,7 +38,7 @@ fn run(name: &str, compiled: &Compiled, inputs: &[Tensor]) -> Vec<Tensor> {
     two
 }
 
-/// The most by which results differ from others, in parts of the largest one.
+/// The largest difference, relative to the largest result.
 pub(crate) fn assert_near(name: &str, got: &[Tensor], want: &[Tensor], parts: f64) {
     for (got, want) in got.iter().zip(want) {
         let largest = want.to_f64().into_iter().filter(|item| item.is_finite()).fold(1e-3f64, |a, b| a.max(b.abs()));
@@ -47,7 +47,7 @@ pub(crate) fn assert_near(name: &str, got: &[Tensor], want: &[Tensor], parts: f6
 }
 
 #[test]
-fn random_graphs_keep_what_their_rounded_graphs_compute() {
+fn random_graphs_match_their_rounded_definition() {
     let mut stored = 0;
     for seed in 0..40 {
         for dtype in HALVES {
@@ -59,7 +59,7 @@ fn random_graphs_keep_what_their_rounded_graphs_compute() {
             stored += usize::from(0 < halves);
             let want = evaluate(&rounded, &inputs).expect("the graph verifies");
             let got = run(&name, &compiled, &inputs);
-            // Where sums round to the other neighbour, what follows does so too.
+            // A sum that rounds to the other neighbor changes all values computed from it.
             assert_near(&name, &got, &want, 4.0 * step(dtype));
             assert_near(&name, &got, &plain, 8.0 * step(dtype));
         }
@@ -68,7 +68,7 @@ fn random_graphs_keep_what_their_rounded_graphs_compute() {
 }
 
 #[test]
-fn a_transformer_keeps_its_results() {
+fn transformer_matches_its_rounded_definition() {
     for dtype in HALVES {
         let graph = transformers::transformer(3);
         let inputs = inputs(&graph, 4);
@@ -82,7 +82,7 @@ fn a_transformer_keeps_its_results() {
     }
 }
 
-/// An executable's first output on made-up input.
+/// The first output of an executable on synthetic input, and its arena size.
 fn result(folder: &std::path::Path, words: &[&str]) -> (Tensor, u64) {
     let exe = executables::compile(folder, words);
     let out =
@@ -98,7 +98,7 @@ fn result(folder: &std::path::Path, words: &[&str]) -> (Tensor, u64) {
 }
 
 #[test]
-fn networks_take_half_the_memory_and_nearly_the_same_results() {
+fn networks_need_half_the_memory_with_similar_results() {
     for (model, shape, most) in [
         ("squeezenet1.1", "input=1x3x64x64", 0.75),
         ("mobilenet_v2", "input=1x3x64x64", 0.75),
@@ -116,7 +116,7 @@ fn networks_take_half_the_memory_and_nearly_the_same_results() {
 }
 
 #[test]
-fn a_cat_is_a_cat_in_halves() {
+fn half_precision_classifies_a_cat() {
     let probabilities = |dtype: &str| {
         let flags = ["--dtype", dtype];
         executables::top("halves::a_cat_is_a_cat_in_halves", "squeezenet1.1", &flags, SQUEEZENET, "chelsea.png")
@@ -132,9 +132,9 @@ fn a_cat_is_a_cat_in_halves() {
 }
 
 #[test]
-fn what_halves_cannot_do_is_refused() {
+fn unsupported_half_precision_requests_are_refused() {
     let folder = folder("halves-refused");
-    for (words, says) in [
+    for (words, expected) in [
         (&["compile", "lenet", "--dtype", "i8"][..], "f32, f16, bf16"),
         (&["compile", "lenet", "--dtype", "f32,f16"], "what-if"),
         (&["compile", "lenet", "--target", "cuda:sm_90", "--dtype", "f16", "--tune"], "--tune"),
@@ -144,6 +144,10 @@ fn what_halves_cannot_do_is_refused() {
     ] {
         let out =
             output_of(std::process::Command::new(executables::program("prestow")).args(words).current_dir(&folder));
-        assert!(out.status.code() == Some(2) && text(&out.stderr).contains(says), "{words:?}: {}", text(&out.stderr));
+        assert!(
+            out.status.code() == Some(2) && text(&out.stderr).contains(expected),
+            "{words:?}: {}",
+            text(&out.stderr)
+        );
     }
 }

@@ -1,10 +1,10 @@
-//! Everything together: operators through the compiler and the runtime against their definitions, networks against
-//! onnxruntime's recorded results, executables against the commands' contract, damaged files against clear refusals.
+//! End-to-end tests: operators through compiler and runtime against their definitions, networks against recorded results of
+//! other runtimes, executables and their commands, damaged files, and GPUs by mocks.
 
 mod aarch64;
 mod conformance;
 mod cuda;
-mod damage;
+mod damaged_images;
 mod executables;
 mod gpu;
 mod gpu_ceilings;
@@ -18,11 +18,11 @@ mod gpu_peers;
 mod gpu_shared;
 mod gpu_tools;
 mod gpu_tune;
-mod halves;
+mod half_precision;
 mod mxnet;
 mod onnxruntime;
 mod operators;
-mod passes_keep;
+mod pass_results;
 mod quantized;
 mod reference;
 mod report;
@@ -32,7 +32,7 @@ mod support;
 mod tf32;
 mod transformers;
 
-/// A variable of the environment. Tests are the edge where it is read.
+/// An environment variable.
 #[expect(clippy::disallowed_methods, reason = "switches of the test run")]
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()

@@ -1,4 +1,4 @@
-//! MXNet's files and operators against what MXNet 1.9.1 computed, by the definitions and by executables.
+//! MXNet files and operators against results of MXNet 1.9.1, with the evaluator and with compiled plans.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn network(name: &str, shapes: &[(&str, &Shape)]) -> Graph {
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Compares what the definitions and the executable make of a graph with the wanted outputs.
+/// Compares evaluated and compiled results of a graph with the expected outputs.
 fn check(name: &str, graph: &Graph, inputs: &[Tensor], want: &[Tensor], relative: f64, absolute: f64) {
     let mut results = vec![("eval", evaluate(graph, inputs).unwrap_or_else(|error| panic!("{name}: {error}")))];
     let compiled = compiled(graph.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -45,7 +45,7 @@ fn check(name: &str, graph: &Graph, inputs: &[Tensor], want: &[Tensor], relative
 }
 
 #[test]
-fn networks_give_what_mxnet_gives() {
+fn networks_match_mxnet() {
     for (name, tolerance) in [("mnist_cnn", 1e-4), ("mini_resnet_v1", 1e-4), ("mini_densenet", 1e-4)] {
         let [input, want] =
             ["input", "output"].map(|what| npy::read(&file(&format!("{name}_{what}.npy"))).expect("recorded by NumPy"));
@@ -55,9 +55,9 @@ fn networks_give_what_mxnet_gives() {
     }
 }
 
-/// Networks of gluon's model zoo as MXNet exports them now, one of each family, where MXNet is at hand.
+/// One network per family of the Gluon model zoo, exported now, if MXNet is installed.
 #[test]
-fn fresh_networks_give_what_mxnet_gives() {
+fn fresh_exports_match_mxnet() {
     const NETWORKS: [&str; 9] = [
         "densenet121",
         "inceptionv3",
@@ -71,7 +71,7 @@ fn fresh_networks_give_what_mxnet_gives() {
     ];
     let python = root().join("data/mxnet/bin/python");
     if !python.exists() {
-        skip("fresh_networks_give_what_mxnet_gives", "MXNet is missing; run `cargo xtask fetch --with-mxnet`");
+        skip("fresh_exports_match_mxnet", "MXNet is missing; run `cargo xtask fetch --with-mxnet`");
         return;
     }
     let folder = std::env::temp_dir().join(format!("prestow-mxnet-{}", std::process::id()));
@@ -89,7 +89,7 @@ fn fresh_networks_give_what_mxnet_gives() {
         let options = mxnet::Options { batch: None, shapes };
         let graph = mxnet::load(&read(format!("{name}-symbol.json")), arrays, &options)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        // The same network as the zoo has it, with the parameters that gluon saves.
+        // The same network built by the zoo, with the parameters that Gluon saves.
         let params = format!("{name}.params");
         let saved = weights::read(&params, &read(params.clone())).unwrap_or_else(|error| panic!("{error}"));
         let mut saved = zoo::Named::new(saved);
@@ -100,7 +100,7 @@ fn fresh_networks_give_what_mxnet_gives() {
         for (source, graph) in [("its export", graph), ("the zoo", ours)] {
             let compiled = compiled(graph).unwrap_or_else(|error| panic!("{name} of {source}: {error}"));
             let got = open(&compiled, 2).run_tensors(std::slice::from_ref(&input)).expect("the input fits");
-            // Some hundred layers deep, by other algorithms.
+            // Hundreds of layers, computed by other algorithms.
             assert_eq!(difference(&got[0], &want, 1e-3, 1e-3 * largest), None, "{name} of {source}");
         }
     }
@@ -109,7 +109,7 @@ fn fresh_networks_give_what_mxnet_gives() {
 
 /// Sockeye's unrolled translation network: LSTM cells, attention, sequences of different lengths.
 #[test]
-fn a_translation_network_gives_what_mxnet_gives() {
+fn translation_network_matches_mxnet() {
     let reference = arrays("seq2seq_tiny_ref.npz");
     let (source, target) = (&reference["source"], &reference["target"]);
     let graph = network("seq2seq_tiny", &[("source", source.shape()), ("target", target.shape())]);
@@ -129,9 +129,9 @@ fn symbol(op: &str, attributes: &Value, inputs: &[String], outputs: usize) -> Ve
         .into_bytes()
 }
 
-/// Every recorded operator, with all inputs given at run time and with all but the first one as parameters.
+/// Every recorded operator, with run-time inputs only, and with all inputs but the first as parameters.
 #[test]
-fn operators_give_what_mxnet_gives() {
+fn operators_match_mxnet() {
     let cases: Vec<Value> = serde_json::from_slice(&file("op_cases.json")).expect("the list is JSON");
     let recorded = arrays("op_cases.npz");
     let mut count = 0;
@@ -144,7 +144,7 @@ fn operators_give_what_mxnet_gives() {
             .iter()
             .map(|name| name.as_str().expect("a name").into())
             .collect();
-        // Auxiliary states are inputs that are recorded apart.
+        // Auxiliary states are recorded separately.
         let tensor = |input: &String| {
             let found = recorded.get(&format!("{name}/in/{input}"));
             let found = found.or_else(|| recorded.get(&format!("{name}/aux_before/{input}")));
@@ -160,7 +160,7 @@ fn operators_give_what_mxnet_gives() {
                 let tensor = tensor(input);
                 match parameters && ix != 0 {
                     true => drop(arrays.insert(input.clone(), tensor)),
-                    // What inference does not read must not be called an input.
+                    // An operand that inference does not read is not an input.
                     false if is_label(text("op"), ix) => {}
                     false => drop(shapes.insert(input.clone(), tensor.shape().clone())),
                 }
@@ -176,7 +176,7 @@ fn operators_give_what_mxnet_gives() {
     assert_eq!(count, 2 * 102, "a case is missing");
 }
 
-/// Labels of what training ends with, which have no part in inference.
+/// Labels of losses, which inference does not read.
 fn is_label(op: &str, ix: usize) -> bool {
     ix == 1 && (op.ends_with("Output") || op == "Softmax")
 }
@@ -188,7 +188,7 @@ fn refusal(symbol: &str, arrays: BTreeMap<String, Tensor>, shapes: &[(&str, Shap
 }
 
 #[test]
-fn what_cannot_be_translated_is_told_at_once() {
+fn all_unsupported_nodes_are_listed() {
     let symbol = r#"{"nodes": [
         {"op": "null", "name": "data", "inputs": []},
         {"op": "Custom", "name": "own", "attrs": {"op_type": "mine"}, "inputs": [[0, 0, 0]]},
@@ -200,15 +200,15 @@ fn what_cannot_be_translated_is_told_at_once() {
     let shape = Shape::from([2, 3]);
     assert_eq!(
         refusal(symbol, BTreeMap::new(), &[("data", shape.clone())]),
-        "node `own` (operator `Custom`): it has no definition outside MXNet\n\
+        "node `own` (operator `Custom`): the operator has no definition outside MXNet\n\
          node `roi` (operator `ROIPooling`): the operator is not supported\n\
-         node `wrong` (operator `clip`): attribute `a_min` is `x`, not a number\n\
+         node `wrong` (operator `clip`): attribute `a_min` must be a number, got `x`\n\
          node `more` (operator `relu`): attribute `shade` (`blue`) is not supported"
     );
 }
 
 #[test]
-fn variables_that_are_not_known_are_told_at_once() {
+fn all_variables_without_shape_are_listed() {
     let symbol = r#"{"nodes": [
         {"op": "null", "name": "data", "attrs": {"__shape__": "(0, 3)"}, "inputs": []},
         {"op": "null", "name": "fc_weight", "inputs": []},
@@ -246,7 +246,7 @@ fn variables_that_are_not_known_are_told_at_once() {
     let array = refusal(symbol, arrays(), &[("data", shape.clone()), ("fc_bias", Shape::from([4]))]);
     assert_eq!(array, "a shape is given for `fc_bias`, which is an array of the params file and not an input");
 
-    // The batch fills what the file leaves open.
+    // The batch replaces dynamic extents of the file.
     let options = mxnet::Options { batch: Some(2), shapes: BTreeMap::new() };
     let graph = mxnet::load(symbol.as_bytes(), arrays(), &options).expect("all is known");
     assert_eq!(graph.ty(graph.inputs()[0]).shape, shape);

@@ -1,5 +1,4 @@
-//! Files run by onnxruntime and by us: what we write of the zoo's networks, and networks that people have, at several
-//! sizes.
+//! Comparison with ONNX Runtime: networks of the zoo exported to ONNX, and published networks at several sizes.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,17 +12,17 @@ use zoo::Seeded;
 
 use crate::support::{compiled, data, difference, effort, open, root, skip};
 
-/// Networks of fewer parameters are run each time, all of them where more effort is asked for (`PRESTOW_FUZZ=2`).
+/// Networks with fewer parameters run always, all of them with `PRESTOW_FUZZ=2`.
 const SMALL: u64 = 9_000_000;
 
-/// onnxruntime, and a folder for what it reads and writes.
+/// ONNX Runtime, and the folder of its inputs and outputs.
 struct Peer {
     python: PathBuf,
     folder: PathBuf,
 }
 
 impl Peer {
-    /// None after saying that `test` is skipped.
+    /// `None` after recording that `test` is skipped.
     fn new(test: &str) -> Option<Peer> {
         let python = root().join("target/peers/bin/python");
         if !python.exists() {
@@ -35,14 +34,14 @@ impl Peer {
         Some(Peer { python, folder })
     }
 
-    /// Runs a file there and its graph here, and compares each output, relative to its largest value. `fixed` are inputs
-    /// of the file that the graph has not.
+    /// Runs a file in ONNX Runtime and its graph here, and compares each output relative to its largest value. `fixed` are
+    /// inputs of the file that are constants of the graph.
     fn compare(&self, name: &str, file: &[u8], graph: Graph, fixed: &[(&str, Tensor)]) {
         let write = |file: String, bytes: &[u8]| {
             std::fs::write(self.folder.join(file), bytes).expect("the folder is writable");
         };
         write("net.onnx".into(), file);
-        // Ids of words are small; a second sentence and a mask are 0 or 1.
+        // Token ids are small; segment ids and masks are 0 or 1.
         let small = |tensor: Tensor| match tensor.as_slice::<i64>() {
             Some(items) => Tensor::from_fn(tensor.shape().clone(), |at| items[at] % 2),
             None => tensor,
@@ -60,9 +59,9 @@ impl Peer {
         for (ix, ours) in ours.iter().enumerate() {
             let theirs = std::fs::read(self.folder.join(format!("net_output{ix}.npy"))).expect("it was written");
             let theirs: Tensor = npy::read(&theirs).expect("NumPy wrote it");
-            // Scores that are all but 0 everywhere say no more than that.
+            // Scores that are almost 0 everywhere are compared absolutely.
             let largest = theirs.to_f64().into_iter().fold(1e-3f64, |largest, item| largest.max(item.abs()));
-            // Some hundred layers deep, by other algorithms.
+            // Hundreds of layers, computed by other algorithms.
             assert_eq!(difference(ours, &theirs, 1e-3, 1e-3 * largest), None, "{name}: output {ix}");
         }
     }
@@ -70,14 +69,14 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // What is left behind harms nobody.
+        // Files that cannot be removed do no harm.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 #[test]
-fn onnxruntime_runs_what_is_exported() {
-    let Some(peer) = Peer::new("onnxruntime_runs_what_is_exported") else { return };
+fn exports_match_onnxruntime() {
+    let Some(peer) = Peer::new("exports_match_onnxruntime") else { return };
     for spec in zoo::list().iter().filter(|spec| 1 < effort() || spec.parameters < SMALL || spec.name == "sockeye") {
         let graph = zoo::build(spec.name, 1, &mut Seeded(3), &zoo::Options::default());
         let graph = graph.expect("it is on the list").graph;
@@ -87,7 +86,7 @@ fn onnxruntime_runs_what_is_exported() {
 }
 
 #[test]
-fn networks_that_people_have_run_at_several_sizes() {
+fn published_networks_match_onnxruntime_at_several_sizes() {
     const TEST: &str = "networks_that_people_have_run_at_several_sizes";
     let Some(peer) = Peer::new(TEST) else { return };
     let run = |path: &str, shapes: &[(&str, &[usize])], fixed: &[(&str, i64)]| {
@@ -112,7 +111,7 @@ fn networks_that_people_have_run_at_several_sizes() {
     for steps in [1, 7, 100] {
         run("silero/silero_vad_16k_sequence", &[("input", &[steps, 576])], &[]);
     }
-    // The file's only `If` asks for the sampling rate.
+    // The only `If` of the file depends on the sampling rate.
     for (rate, samples) in [(16_000, 576), (8_000, 288)] {
         let shapes: [(&str, &[usize]); 2] = [("input", &[2, samples]), ("state", &[2, 2, 128])];
         run("silero/silero_vad_op18_ifless", &shapes, &[("sr", rate)]);

@@ -1,7 +1,6 @@
-//! Every operator through the whole compiler and the runtime, against its definition: the same cases for every executor.
+//! Every operator through compiler and runtime, against its definition, with the cases of `prestow-cases`.
 //!
-//! Each case runs on 1, 2 and 3 threads, which must agree bit by bit, and under observation: what is written is what was
-//! planned, nothing is allocated, nothing outside is touched.
+//! Results must be bit-identical on 1, 2 and 3 threads, and each run must pass the audit.
 
 use cases::Case;
 use cases::judge::inputs;
@@ -11,8 +10,9 @@ use types::Tensor;
 
 use crate::support::{compiled, difference, open, try_open};
 
-/// Relative and absolute difference allowed: sums of some hundred products of numbers below 1, in f32 against f64.
+/// Relative tolerance: sums of some hundred products of numbers below 1, in f32 against f64.
 const RELATIVE: f64 = 2e-5;
+/// Absolute tolerance.
 const ABSOLUTE: f64 = 2e-5;
 
 fn check(case: &Case) {
@@ -44,48 +44,48 @@ fn check_all(cases: &[Case]) {
 }
 
 #[test]
-fn pointwise_functions_keep_to_their_definitions() {
+fn pointwise_functions_match_their_definitions() {
     check_all(&cases::pointwise::all());
 }
 
 #[test]
-fn bytes_are_what_they_stand_for() {
+fn quantized_operators_match_their_definitions() {
     check_all(&cases::bytes::all());
 }
 
 #[test]
-fn convolutions_keep_to_their_definition() {
+fn convolutions_match_their_definition() {
     check_all(&cases::windows::convolutions());
 }
 
 #[test]
-fn windows_and_reductions_keep_to_their_definitions() {
+fn pools_and_reductions_match_their_definitions() {
     check_all(&cases::reductions::all());
 }
 
 #[test]
-fn moves_keep_to_their_definitions() {
+fn moves_match_their_definitions() {
     check_all(&cases::moves::all());
 }
 
 #[test]
-fn products_keep_to_their_definition() {
+fn matrix_products_match_their_definition() {
     check_all(&cases::products::all());
 }
 
 #[test]
-fn recurrent_networks_keep_to_their_definition() {
+fn recurrent_networks_match_their_definition() {
     check_all(&cases::recurrent::all());
 }
 
 #[test]
-fn transformers_keep_to_their_definitions() {
+fn transformer_operators_match_their_definitions() {
     check_all(&cases::transformers::all());
 }
 
-/// The counter is of the whole process, and other tests allocate; so a run is counted until one was alone.
+/// The counter is global and other tests allocate, so runs repeat until one sees no allocation.
 #[test]
-fn a_run_allocates_nothing() {
+fn run_does_not_allocate() {
     assert!(heap::is_counting());
     let case = cases::windows::convolutions().into_iter().find(|case| case.name == "deep conv").expect("it is there");
     let compiled = compiled(case.graph.clone()).expect("it compiles");
@@ -97,5 +97,5 @@ fn a_run_allocates_nothing() {
         session.run().expect("processors do not fail");
         before == heap::allocations()
     });
-    assert!(alone, "10000 runs, each with an allocation by somebody");
+    assert!(alone, "10000 runs, each with an allocation in the process");
 }

@@ -1,4 +1,4 @@
-//! Passes keep what a graph computes, and the text form is the graph.
+//! Passes preserve the results of a graph; the text form round-trips.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use types::{Bytes, DType, Random, Scope, Shape, Tensor, pointwise};
 
 use crate::support::{compiled, difference, open};
 
-/// A random network of convolutions, norms, sums, concatenations, pointwise functions and moves.
+/// A random network of convolutions, normalizations, sums, concatenations, pointwise functions and moves.
 pub(crate) fn random_graph(seed: u64) -> Graph {
     let mut random = Random::new(seed);
     let mut graph = Graph::new(&format!("random {seed}"));
@@ -65,7 +65,7 @@ pub(crate) fn random_graph(seed: u64) -> Graph {
 }
 
 #[test]
-fn every_pass_keeps_what_random_graphs_compute() {
+fn every_pass_preserves_results_of_random_graphs() {
     for seed in 0..60 {
         let graph = random_graph(seed);
         let inputs = inputs(&graph, seed);
@@ -73,7 +73,7 @@ fn every_pass_keeps_what_random_graphs_compute() {
         passes::run(graph, |pass, graph| {
             let got = evaluate(graph, &inputs).expect("verified by the pipeline");
             for (got, want) in got.iter().zip(&want) {
-                // Folding weights together rounds differently; values are of size 1 to 100.
+                // Folded weights round differently; values are between 1 and 100.
                 let difference = difference(got, want, 1e-4, 1e-4);
                 assert_eq!(difference, None, "seed {seed}, after {pass}");
             }
@@ -83,14 +83,14 @@ fn every_pass_keeps_what_random_graphs_compute() {
 }
 
 #[test]
-fn random_graphs_run_as_they_evaluate_and_use_what_was_planned() {
+fn random_graphs_match_the_evaluator_and_their_plan() {
     for seed in 0..60 {
         let graph = random_graph(seed);
         let inputs = inputs(&graph, seed);
         let want = evaluate(&graph, &inputs).expect("the graph verifies");
         let compiled = compiled(graph).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(compiled.plan.arena.certificate.lower_bound <= compiled.plan.arena.size());
-        // A bound over all orders that the buffers stay below is none, and is left out of the plan.
+        // A bound over all orders that exceeds the placed buffers is invalid and not part of the plan.
         assert!(Bytes(0) < compiled.plan.order.lower_bound, "seed {seed}: {}", plan::dump(&compiled.plan));
         let mut session = open(&compiled, 2);
         let got = session.run_tensors(&inputs).expect("the inputs fit");
@@ -104,7 +104,7 @@ fn random_graphs_run_as_they_evaluate_and_use_what_was_planned() {
 }
 
 #[test]
-fn the_text_form_parses_back_after_every_pass() {
+fn text_form_round_trips_after_every_pass() {
     for seed in 0..20 {
         passes::run(random_graph(seed), |pass, graph| {
             let tensors: BTreeMap<u64, Arc<Tensor>> = graph
@@ -124,7 +124,7 @@ fn the_text_form_parses_back_after_every_pass() {
 }
 
 #[test]
-fn the_same_graph_gives_the_same_bytes() {
+fn compilation_is_reproducible() {
     let image = || {
         let compiled = compiled(random_graph(4)).expect("it compiles");
         let mut file = Vec::new();
@@ -136,7 +136,7 @@ fn the_same_graph_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_dense_block_concatenates_without_a_copy() {
+fn dense_block_concatenates_without_a_copy() {
     let mut graph = Graph::new("dense");
     let mut features = vec![graph.add_input("x", DType::F32, Shape::from([1, 4, 8, 8]))];
     let relu = |graph: &mut Graph, x, name: &str| {

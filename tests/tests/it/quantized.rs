@@ -1,5 +1,5 @@
-//! Models that are quantised in the file: what ONNX Runtime's quantizer wrote, against what ONNX Runtime computes; random
-//! graphs against the definition, before and after products of bytes were found in them.
+//! Quantized models: files from ONNX Runtime's quantizer against results of ONNX Runtime; random graphs against their
+//! definition, before and after matching of int8 products.
 
 use compiler::{CompileError, Compiled, Model, compile};
 use ir::ops::{Binary, Cast, Concat, Conv, Epilogue, MatMul, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
@@ -12,7 +12,7 @@ use weights::npy;
 
 use crate::support::{difference, open, root, try_open};
 
-/// A graph as its kernels compute it, and its plan.
+/// A graph after matching of int8 products, and its plan.
 fn compiled(graph: Graph) -> (Graph, Compiled) {
     let mut found = graph.clone();
     let model = Model { graph, preprocess: None, labels: Vec::new() };
@@ -24,8 +24,8 @@ fn compiled(graph: Graph) -> (Graph, Compiled) {
     (found, compiled.expect("it compiles"))
 }
 
-/// The products of bytes in a graph.
-fn of_bytes(graph: &Graph) -> usize {
+/// Number of int8 products in a graph.
+fn int8_products(graph: &Graph) -> usize {
     let is_byte = |value: ValueId| matches!(graph.ty(value).dtype, DType::U8 | DType::I8);
     let product = |op: &Op| matches!(op, Op::Conv(_) | Op::MatMul(_));
     graph.nodes().values().filter(|node| product(&node.op) && node.inputs[..2].iter().all(|&x| is_byte(x))).count()
@@ -36,33 +36,33 @@ fn array(path: &str) -> Tensor {
 }
 
 #[test]
-fn files_of_a_quantizer_give_its_runtimes_results() {
+fn quantized_files_match_onnxruntime() {
     let pictures = array("tests/data/mxnet/mini_resnet_v1_input.npy");
     let elements = 2 * 3 * 64 * 64;
     let pictures = Tensor::new(Shape::from([2, 3, 64, 64]), pictures.as_slice::<f32>().unwrap()[..elements].to_vec());
     let pictures = pictures.expect("two of them");
-    // The first convolution has three channels, which do not fill a word of four bytes, and what is quantised by the
-    // range of a run's numbers is so for products of matrices alone.
+    // The first convolution has three channels, which do not fill a group of four int8; dynamic quantization is supported
+    // for matrix products only.
     for (name, products) in [("u8", 8), ("i8", 8), ("operators", 8), ("dynamic", 0)] {
         let name = format!("quantized_{name}");
         let file = std::fs::read(root().join(format!("tests/data/onnxruntime/{name}.onnx"))).expect("it is checked in");
         let graph =
             onnx::load(&file, None, &onnx::Options::default()).unwrap_or_else(|error| panic!("{name}: {error}"));
         let (found, compiled) = compiled(graph);
-        assert!(products <= of_bytes(&found), "{name}: {} products of bytes", of_bytes(&found));
+        assert!(products <= int8_products(&found), "{name}: {} products of bytes", int8_products(&found));
         let got = open(&compiled, 2).run_tensors(std::slice::from_ref(&pictures)).expect("the input fits");
         let want = array(&format!("tests/data/onnxruntime/{name}.npy"));
-        // A whole number next to the one that is right is some hundredth of the largest result.
+        // An int8 value that is off by one is about 1/100 of the largest result.
         let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
         assert_eq!(difference(&got[0], &want, 0.0, 0.02 * largest), None, "{name}");
     }
 }
 
-/// A graph under construction, in the nodes that a loader makes of `QuantizeLinear` and `DequantizeLinear`.
+/// A graph under construction, with the nodes that the loader makes of `QuantizeLinear` and `DequantizeLinear`.
 struct Net {
     graph: Graph,
     random: Random,
-    /// Of what is quantised.
+    /// The dtype of quantized values.
     dtype: DType,
 }
 
@@ -76,7 +76,7 @@ impl Net {
         self.graph.add_constant("number", Tensor::scalar(number))
     }
 
-    /// Numbers as bytes by a scale, and as numbers again.
+    /// Quantizes and dequantizes with a scale.
     fn rounded(&mut self, x: ValueId, scale: f32) -> ValueId {
         let (low, high) = if self.dtype == DType::U8 { (0.0, 255.0) } else { (-128.0, 127.0) };
         let zero = (low + self.random.below(200) as f64) as f32;
@@ -95,7 +95,7 @@ impl Net {
         self.add(Binary(Function2::Mul), &[centred, scale])
     }
 
-    /// Weights of bytes with a scale for each index of an axis.
+    /// Int8 weights with a scale per index of an axis.
     fn weight(&mut self, shape: &[usize], axis: usize) -> ValueId {
         let terms: usize = shape.iter().product::<usize>() / shape[axis];
         let random = &mut self.random;
@@ -120,7 +120,7 @@ impl Net {
     }
 }
 
-/// Convolutions of several kinds, a sum, a maximum, a mean and a product of matrices, with bytes between all of them.
+/// Convolutions of several kinds, a sum, max and average pools and a matrix product, with int8 between them.
 fn network(seed: u64, dtype: DType) -> Graph {
     let mut net = Net { graph: Graph::new("quantised"), random: Random::new(seed), dtype };
     let x = net.graph.add_input("x", DType::F32, Shape::from([2, 3, 12, 14]));
@@ -153,20 +153,20 @@ fn network(seed: u64, dtype: DType) -> Graph {
 }
 
 #[test]
-fn random_networks_keep_to_their_definition() {
+fn random_networks_match_their_definition() {
     for (seed, dtype) in [(1, DType::U8), (2, DType::I8), (3, DType::U8), (4, DType::I8)] {
         let graph = network(seed, dtype);
         let mut random = Random::new(seed + 50);
         let x = [Tensor::from_fn(Shape::from([2, 3, 12, 14]), |_| random.uniform(-1.5, 1.5))];
         let (found, compiled) = compiled(graph.clone());
-        // The stem too, whose channels are planes.
-        assert_eq!(of_bytes(&found), 6, "{dtype}");
+        // Including the stem, whose channels are planes.
+        assert_eq!(int8_products(&found), 6, "{dtype}");
         let results = [1, 2, 3].map(|threads| open(&compiled, threads).run_tensors(&x).expect("the input fits"));
         let bytes = results.each_ref().map(|results| results.iter().map(Tensor::to_le_bytes).collect::<Vec<_>>());
         assert!(bytes[0] == bytes[1] && bytes[0] == bytes[2], "other bits on other numbers of threads");
         let audit = runtime::audit::audit(&mut open(&compiled, 2), &[x[0].to_le_bytes()]).expect("the host sees it");
         assert!(audit.is_equal(), "{audit:?}");
-        // Sums are exact, so only what is as near to one whole number as to another may go to either; that is a scale.
+        // Sums are exact, so only ties may round differently, by one scale.
         for (what, graph) in [("as it came", &graph), ("as it is computed", &found)] {
             let want = evaluate(graph, &x).expect("it is computed");
             for (got, want) in results[0].iter().zip(&want) {
@@ -179,8 +179,8 @@ fn random_networks_keep_to_their_definition() {
     }
 }
 
-/// As SqueezeNet's: two convolutions whose results are bytes of different scales side by side, quantised anew, and the largest
-/// of each window, the last of which hang over the border.
+/// The fire module of SqueezeNet: two convolutions with int8 results of different scales, concatenated and requantized, and
+/// a max pool whose last windows exceed the border.
 fn fire(seed: u64, dtype: DType) -> Graph {
     let mut net = Net { graph: Graph::new("fire"), random: Random::new(seed), dtype };
     let x = net.graph.add_input("x", DType::F32, Shape::from([2, 16, 12, 14]));
@@ -201,14 +201,14 @@ fn fire(seed: u64, dtype: DType) -> Graph {
 }
 
 #[test]
-fn what_is_joined_and_pooled_stays_bytes() {
+fn concatenation_and_pooling_stay_int8() {
     for (seed, dtype) in [(1, DType::U8), (2, DType::I8)] {
         let graph = fire(seed, dtype);
         let (found, compiled) = compiled(graph.clone());
         let moves = found.nodes().values().filter(|node| matches!(node.op, Op::Concat(_) | Op::Pool(_)));
         let dtypes: Vec<DType> = moves.map(|node| found.ty(node.outputs[0]).dtype).collect();
-        // With a sign they were: products take bytes without.
-        assert_eq!((dtypes, of_bytes(&found)), (vec![DType::U8; 2], 3), "{dtype}");
+        // Only signed values are requantized: products read u8.
+        assert_eq!((dtypes, int8_products(&found)), (vec![DType::U8; 2], 3), "{dtype}");
         let mut random = Random::new(seed + 50);
         let x = [Tensor::from_fn(Shape::from([2, 16, 12, 14]), |_| random.uniform(-1.5, 1.5))];
         let got = open(&compiled, 2).run_tensors(&x).expect("the input fits");
@@ -221,7 +221,7 @@ fn what_is_joined_and_pooled_stays_bytes() {
 }
 
 #[test]
-fn what_a_run_quantises_is_multiplied_as_bytes() {
+fn dynamically_quantized_operands_use_int8_products() {
     let mut graph = Graph::new("dynamic");
     let mut random = Random::new(8);
     let x = graph.add_input("x", DType::U8, Shape::from([5, 300]));
@@ -240,7 +240,7 @@ fn what_a_run_quantises_is_multiplied_as_bytes() {
     graph.set_outputs(vec![("y".into(), y)]);
     let x = [Tensor::from_fn(Shape::from([5, 300]), |_| random.bits() as u8), Tensor::scalar(131.0f64).cast(DType::U8)];
     let (found, compiled) = compiled(graph.clone());
-    assert_eq!(of_bytes(&found), 1);
+    assert_eq!(int8_products(&found), 1);
     assert!(
         found
             .nodes()
@@ -253,7 +253,7 @@ fn what_a_run_quantises_is_multiplied_as_bytes() {
 }
 
 #[test]
-fn a_budget_below_what_bytes_need_is_refused() {
+fn budget_below_the_int8_minimum_is_refused() {
     let model = || Model { graph: network(1, DType::U8), preprocess: None, labels: Vec::new() };
     let arena = compile(model(), &CpuTarget::new(), None, |_, _| {}).expect("it compiles").plan.arena.size();
     assert!(compile(model(), &CpuTarget::new(), Some(arena), |_, _| {}).is_ok());
@@ -263,7 +263,7 @@ fn a_budget_below_what_bytes_need_is_refused() {
 }
 
 /// Compiles, runs and compares with the definition.
-fn check(what: &str, graph: Graph, inputs: &[Tensor], absolute: f64) {
+fn check(name: &str, graph: Graph, inputs: &[Tensor], absolute: f64) {
     let (_, compiled) = compiled(graph.clone());
     let got = open(&compiled, 2).run_tensors(inputs).unwrap_or_else(|error| panic!("{what}: {error}"));
     let want = evaluate(&graph, inputs).expect("it is computed");
@@ -273,12 +273,12 @@ fn check(what: &str, graph: Graph, inputs: &[Tensor], absolute: f64) {
 }
 
 #[test]
-fn what_stands_around_products_of_bytes_does_not_matter() {
+fn int8_products_match_in_any_context() {
     let mut random = Random::new(9);
     let mut bytes = |shape: &[usize]| Tensor::from_fn(Shape::from(shape), |_| random.bits() as u8);
     let signed = |tensor: Tensor| tensor.cast(DType::I8);
 
-    // Sums of two products are no residual.
+    // The sum of two products is not a residual.
     let mut graph = Graph::new("sum");
     let a = graph.add_input("a", DType::U8, Shape::from([3, 8]));
     let [left, right] = ["left", "right"].map(|name| graph.add_weight(name, signed(bytes(&[8, 5]))));
@@ -289,7 +289,7 @@ fn what_stands_around_products_of_bytes_does_not_matter() {
     graph.set_outputs(vec![("y".into(), y)]);
     check("a sum of products", graph, &[bytes(&[3, 8])], 0.0);
 
-    // Bytes may begin anywhere.
+    // Int8 operands may have any alignment.
     let mut net = Net { graph: Graph::new("part"), random: Random::new(10), dtype: DType::U8 };
     let q = net.graph.add_input("q", DType::U8, Shape::from([1, 13]));
     let (zero, scale) = (net.number(100.0), net.number(0.02));
@@ -300,7 +300,7 @@ fn what_stands_around_products_of_bytes_does_not_matter() {
     net.graph.set_outputs(vec![("y".into(), y)]);
     check("a part", net.graph, &[bytes(&[1, 13])], 1e-4);
 
-    // A bias that comes with the run is for numbers.
+    // A dynamic bias requires a float product.
     let mut net = Net { graph: Graph::new("bias"), random: Random::new(11), dtype: DType::U8 };
     let x = net.graph.add_input("x", DType::F32, Shape::from([1, 8, 5, 5]));
     let bias = net.graph.add_input("bias", DType::F32, Shape::from([16]));
@@ -317,7 +317,7 @@ fn what_stands_around_products_of_bytes_does_not_matter() {
 }
 
 #[test]
-fn operands_at_odd_places_are_refused_or_taken() {
+fn operands_at_unaligned_offsets_are_refused_or_accepted() {
     let (_, whole) = compiled(network(1, DType::U8));
     let x = [Tensor::from_fn(Shape::from([2, 3, 12, 14]), |at| at as f32 / 500.0)];
     let mut refused = 0;

@@ -1,4 +1,4 @@
-//! Whole networks of other origin against what onnxruntime computed (`tests/peers/onnxruntime_reference.py`).
+//! Published networks against results of ONNX Runtime (`tests/peers/onnxruntime_reference.py`).
 
 use ir::{Graph, Op, ops::Softmax};
 use load::onnx;
@@ -38,19 +38,19 @@ fn reference(name: &str) -> Tensor {
     npy::read(&std::fs::read(path).expect("recorded results are checked in")).expect("they are npy files")
 }
 
-/// Runs a graph on the reference's input and compares with the first output, relative to the largest value.
+/// Runs a graph on the reference input and compares the first output, relative to the largest value.
 fn check(name: &str, graph: Graph, tolerance: f64) {
     let input = uniform(7, "input", &graph.ty(graph.inputs()[0]).shape.clone(), -1.0, 1.0);
     let compiled = compiled(graph).unwrap_or_else(|error| panic!("{name}: {error}"));
     let got = open(&compiled, 2).run_tensors(&[input]).expect("the input fits");
     let want = reference(name);
-    // Probabilities near zero are compared on the scale of one per cent.
+    // Probabilities near zero are compared on a scale of 0.01.
     let largest = want.to_f64().into_iter().fold(0.01f64, |largest, item| largest.max(item.abs()));
     let got = got[0].clone().reshape(want.shape().clone()).expect("as many elements");
     assert_eq!(difference(&got, &want, 0.0, tolerance * largest), None, "{name}");
 }
 
-/// The model file with each `ConstantOfShape` replaced by an initializer of seeded weights, as the script does it.
+/// The model file with each `ConstantOfShape` replaced by an initializer of seeded weights, as in the script.
 fn reweighted(model: &[u8]) -> Vec<u8> {
     let mut parts = Vec::new();
     let model = model::fields(model);
@@ -81,8 +81,8 @@ fn reweighted(model: &[u8]) -> Vec<u8> {
         .0
 }
 
-/// A light network with seeded weights and its softmax's input for output: with the weights in the file every
-/// convolution could be wrong unseen, and a softmax saturates.
+/// A light network with seeded weights and the input of its softmax as output: the weights in the file would hide wrong
+/// convolutions, and a softmax saturates.
 fn check_light(name: &str) {
     let test = format!("reference::{name}");
     let Some(path) = data(&test, &format!("onnx-test-data/light/{name}.onnx")) else { return };
@@ -117,19 +117,21 @@ light!(
     light_zfnet512
 );
 
-/// Two thirds of a GB of weights and the slowest of all: kept in a test of its own.
+/// The slowest network, with 2/3 GB of weights: a test of its own.
 #[test]
 fn light_vgg19() {
     check_light("light_vgg19");
 }
 
-/// As PyTorch's exporter leaves it (`tests/peers/torch_export.py`): shape arithmetic and `Pad` before each convolution,
-/// normalisations apart. The weights of the checkpoint take the place of the graph's other inputs.
+/// As PyTorch exports it (`tests/peers/torch_export.py`): shape arithmetic and `Pad` before each convolution, separate batch
+/// normalization. The weights of the checkpoint replace the other inputs of the graph.
 #[test]
-fn efficientnet_as_it_is_exported() {
+fn efficientnet_exported_by_pytorch() {
     let name = "efficientnet_lite0";
     let checkpoint = "efficientnet-lite0-57934424.pth";
-    let Some(path) = data("reference::efficientnet_as_it_is_exported", &format!("models/{checkpoint}")) else { return };
+    let Some(path) = data("reference::efficientnet_exported_by_pytorch", &format!("models/{checkpoint}")) else {
+        return;
+    };
     let file = std::fs::read(root().join(format!("tests/data/onnxruntime/{name}.onnx"))).expect("it is checked in");
     let weights = weights::read(checkpoint, &std::fs::read(path).expect("the file is there"));
     let weights = weights.expect("it is a checkpoint");
@@ -183,7 +185,7 @@ fn check_all_outputs(name: &str, bytes: &[u8], options: &onnx::Options, toleranc
     }
 }
 
-/// Networks whose files are checked in beside the results.
+/// Networks whose files are checked in with the results.
 fn check_recurrent(name: &str) {
     let path = root().join("tests/data/onnxruntime").join(format!("{name}.onnx"));
     let bytes = std::fs::read(path).expect("the network is checked in");

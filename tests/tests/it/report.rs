@@ -1,4 +1,4 @@
-//! The memory report as people use it: every form written by an executable, plans compared, batches tried, old profiles read.
+//! Memory reports end to end: all formats of an executable, comparison of plans, what-if batches, old profiles.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,14 +7,14 @@ use serde_json::Value as Json;
 
 use crate::executables::{compile, folder, json, output_of, program, text};
 
-/// What `prestow` says in a folder, with its exit code.
+/// Exit code and output of `prestow` in a folder.
 fn prestow(folder: &Path, words: &[&str]) -> (Option<i32>, String) {
     let done = output_of(Command::new(program("prestow")).args(words).current_dir(folder));
     (done.status.code(), text(&done.stdout) + &text(&done.stderr))
 }
 
 #[test]
-fn an_executable_writes_every_form() {
+fn executable_writes_every_format() {
     let folder = folder("report-forms");
     let exe = compile(&folder, &["squeezenet1.1"]);
     let forms = [
@@ -52,7 +52,7 @@ fn an_executable_writes_every_form() {
 }
 
 #[test]
-fn the_plan_tells_what_lies_where_and_what_was_refused() {
+fn report_lists_buffers_and_refused_sharing() {
     let exe = compile(&folder("report-values"), &["densenet121"]);
     let report = json(&exe, &["memory", "--actual"]);
     let planned = &report["planned"];
@@ -83,48 +83,48 @@ fn plans_are_compared() {
     let report = folder.join("a.json");
     std::fs::write(&report, output_of(Command::new(&a).args(["memory", "--json"])).stdout).expect("writable");
 
-    let (code, said) = prestow(&folder, &["diff", "model", "a.json"]);
-    assert_eq!(code, Some(0), "a report is what its executable says: {said}");
-    let (code, said) = prestow(&folder, &["diff", "b", "b", "--batch", "4"]);
-    assert!(code == Some(0) && said.contains("do not differ"), "{said}");
-    let (code, said) = prestow(&folder, &["diff", "a.json", "b", "--json"]);
-    assert_eq!(code, Some(0), "the first batch of several is planned as if it were alone: {said}");
+    let (code, output) = prestow(&folder, &["diff", "model", "a.json"]);
+    assert_eq!(code, Some(0), "a report equals that of its executable: {output}");
+    let (code, output) = prestow(&folder, &["diff", "b", "b", "--batch", "4"]);
+    assert!(code == Some(0) && output.contains("do not differ"), "{output}");
+    let (code, output) = prestow(&folder, &["diff", "a.json", "b", "--json"]);
+    assert_eq!(code, Some(0), "the first batch of several is planned as if it were alone: {output}");
     compile(&folder, &["lenet", "--batch", "4"]);
-    let (code, said) = prestow(&folder, &["diff", "a.json", "model", "--html", "d.html", "--json"]);
-    assert_eq!(code, Some(1), "{said}");
-    let (code, said) = prestow(&folder, &["diff", "a.json"]);
-    assert!(code == Some(2) && said.contains("<B>"), "{said}");
-    let (code, said) = prestow(&folder, &["diff", "missing", "a.json"]);
-    assert!(code == Some(2) && said.contains("`missing`"), "{said}");
+    let (code, output) = prestow(&folder, &["diff", "a.json", "model", "--html", "d.html", "--json"]);
+    assert_eq!(code, Some(1), "{output}");
+    let (code, output) = prestow(&folder, &["diff", "a.json"]);
+    assert!(code == Some(2) && output.contains("<B>"), "{output}");
+    let (code, output) = prestow(&folder, &["diff", "missing", "a.json"]);
+    assert!(code == Some(2) && output.contains("`missing`"), "{output}");
 }
 
 #[test]
-fn batches_are_tried_until_the_largest_that_fits_is_known() {
+fn what_if_finds_the_largest_batch_that_fits() {
     let folder = folder("report-what-if");
     let words = ["what-if", "lenet", "--batch", "1,8", "--fits", "500KiB", "--json"];
-    let (code, said) = prestow(&folder, &words);
-    let answer: Json = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    let (code, output) = prestow(&folder, &words);
+    let answer: Json = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
     let largest = answer["largest"][0]["batch"].as_u64().expect("some fit");
-    assert!(code == Some(1) && answer["largest"][0]["is_largest"] == true && (1..8).contains(&largest), "{said}");
+    assert!(code == Some(1) && answer["largest"][0]["is_largest"] == true && (1..8).contains(&largest), "{output}");
     for variant in answer["variants"].as_array().unwrap() {
         assert_eq!(variant["fits"].as_bool().unwrap(), variant["batch"].as_u64().unwrap() <= largest);
     }
-    // Each is what compiling says.
+    // Each row equals the result of compiling.
     let exe = compile(&folder, &["lenet", "--batch", "8"]);
     let arena = &json(&exe, &["memory"])["planned"]["arena_bytes"];
     let variants = answer["variants"].as_array().unwrap();
     assert_eq!(&variants.iter().find(|row| row["batch"] == 8).unwrap()["arena_bytes"], arena);
 
-    // Each dtype by itself: halves fit more.
+    // Per dtype: half precision fits larger batches.
     let words = ["what-if", "lenet", "--batch", "1,8", "--dtype", "f32,bf16", "--fits", "500KiB", "--json"];
-    let (code, said) = prestow(&folder, &words);
-    let both: Json = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
-    assert!(code == Some(1) && both["largest"][0] == answer["largest"][0], "{said}");
-    assert!(largest < both["largest"][1]["batch"].as_u64().expect("some fit"), "{said}");
+    let (code, output) = prestow(&folder, &words);
+    let both: Json = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
+    assert!(code == Some(1) && both["largest"][0] == answer["largest"][0], "{output}");
+    assert!(largest < both["largest"][1]["batch"].as_u64().expect("some fit"), "{output}");
 
     let files = ["--html", "w.html", "--csv", "w.csv", "--svg", "w.svg"];
-    let (code, said) = prestow(&folder, &[&["what-if", "lenet", "--batch", "2,1"], &files[..]].concat());
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = prestow(&folder, &[&["what-if", "lenet", "--batch", "2,1"], &files[..]].concat());
+    assert_eq!(code, Some(0), "{output}");
     assert!(files.iter().filter(|file| file.starts_with('w')).all(|file| folder.join(file).exists()));
     let refused = [
         (&["what-if", "lenet", "--batch", "1", "--dtype", "f32,i8"][..], "`i8` is not supported"),
@@ -133,9 +133,9 @@ fn batches_are_tried_until_the_largest_that_fits_is_known() {
         (&["what-if", "lenet", "--batch", "1", "-o", "x"], "-o"),
         (&["what-if", "resnet51", "--batch", "1"], "resnet51"),
     ];
-    for (words, says) in refused {
-        let (code, said) = prestow(&folder, words);
-        assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
+    for (words, expected) in refused {
+        let (code, output) = prestow(&folder, words);
+        assert!(code == Some(2) && output.contains(expected), "{words:?}: {output}");
     }
 }
 
@@ -146,17 +146,18 @@ fn old_profiles_are_read() {
     std::fs::write(folder.join("log"), log).expect("writable");
     std::fs::write(folder.join("old.csv"), "in_arg:w,1.5\ndata_entry:x_oedge0,2\n").expect("writable");
     std::fs::write(folder.join("g.toml"), "[layer]\nW = [\"in_arg\"]\n").expect("writable");
-    let (code, said) = prestow(&folder, &["profile", "analysis", "log", "old.csv"]);
-    assert!(code == Some(0) && said.contains("Attention Layer") && said.contains("Weights"), "{said}");
-    let (code, said) = prestow(&folder, &["profile", "entries", "old.csv", "--groups", "g.toml", "--expected", "4MiB"]);
-    assert!(code == Some(0) && said.contains("Untrackable") && said.contains("Others = 2.00 MiB"), "{said}");
-    let (code, said) = prestow(&folder, &["profile", "import", "log", "--html", "log.html", "--csv", "log.csv"]);
-    assert!(code == Some(0) && folder.join("log.html").exists(), "{said}");
-    let (code, said) = prestow(&folder, &["profile", "import", "log.csv", "--fits", "12KiB"]);
-    assert!(code == Some(0) && said.contains("yes: 12.00 KiB"), "{said}");
+    let (code, output) = prestow(&folder, &["profile", "analysis", "log", "old.csv"]);
+    assert!(code == Some(0) && output.contains("Attention Layer") && output.contains("Weights"), "{output}");
+    let (code, output) =
+        prestow(&folder, &["profile", "entries", "old.csv", "--groups", "g.toml", "--expected", "4MiB"]);
+    assert!(code == Some(0) && output.contains("Untrackable") && output.contains("Others = 2.00 MiB"), "{output}");
+    let (code, output) = prestow(&folder, &["profile", "import", "log", "--html", "log.html", "--csv", "log.csv"]);
+    assert!(code == Some(0) && folder.join("log.html").exists(), "{output}");
+    let (code, output) = prestow(&folder, &["profile", "import", "log.csv", "--fits", "12KiB"]);
+    assert!(code == Some(0) && output.contains("yes: 12.00 KiB"), "{output}");
     std::fs::write(folder.join("none"), "nothing of the kind").expect("writable");
-    let (code, said) = prestow(&folder, &["profile", "import", "none"]);
-    assert!(code == Some(2) && said.contains("`none`") && said.contains("MXNet"), "{said}");
+    let (code, output) = prestow(&folder, &["profile", "import", "none"]);
+    assert!(code == Some(2) && output.contains("`none`") && output.contains("MXNet"), "{output}");
 }
 
 #[test]
@@ -166,8 +167,8 @@ fn time_and_memory_are_one_trace() {
     let trace = folder.join("t.json");
     let words = ["profile", "--warmup", "1", "--iters", "3", "--top", "2", "--trace", trace.to_str().expect("UTF-8")];
     let done = output_of(Command::new(&exe).args(words));
-    let said = text(&done.stdout);
-    assert!(done.status.success() && said.contains("faster steps") && said.contains("GB/s"), "{said}");
+    let output = text(&done.stdout);
+    assert!(done.status.success() && output.contains("faster steps") && output.contains("GB/s"), "{output}");
     let trace: Json = serde_json::from_slice(&std::fs::read(trace).expect("it was written")).expect("JSON");
     let events = trace["traceEvents"].as_array().unwrap();
     let steps: Vec<&Json> = events.iter().filter(|event| event["cat"] == "step").collect();

@@ -1,5 +1,5 @@
-//! Stripes: the same results in less memory. A split graph computes the same bits; its kernels, which may be others than the
-//! whole graph's, round in another order.
+//! Stripes: the same results in less memory. A split graph is equal bit by bit; its kernels may differ from those of the
+//! whole graph and round in another order.
 
 use cases::judge::inputs;
 use ir::ops::*;
@@ -9,7 +9,7 @@ use types::{Bytes, DType, Random, Scope, Shape, Tensor, pointwise};
 
 use crate::support::{compiled, compiled_within, open};
 
-/// A random network of windows, sums, joined channels and pointwise functions: all of it local along rows.
+/// A random network of convolutions, pools, sums, concatenations and pointwise functions, all local along rows.
 fn local_graph(seed: u64) -> Graph {
     let mut random = Random::new(seed);
     let mut graph = Graph::new(&format!("local {seed}"));
@@ -42,7 +42,7 @@ fn local_graph(seed: u64) -> Graph {
                 graph.add1(op.into(), &[x, w], scope).expect("the window fits")
             }
             3 => {
-                // A residual around a convolution: the sum needs fewer rows of `x` than the convolution does.
+                // A residual around a convolution: the sum needs fewer rows of `x` than the convolution.
                 let w = weight(&mut graph, &[channels, channels, 3, 3]);
                 let y = graph.add1(Conv::square(1, 1).into(), &[x, w], scope.child("conv")).expect("it fits");
                 graph.add1(Binary(pointwise::Binary::Add).into(), &[x, y], scope).expect("same shapes")
@@ -81,7 +81,7 @@ fn bits(tensors: &[Tensor]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn splitting_keeps_every_bit() {
+fn split_graph_is_bit_identical() {
     let mut regions = 0;
     for seed in 0..40 {
         let graph = local_graph(seed);
@@ -102,7 +102,7 @@ fn splitting_keeps_every_bit() {
     assert!(100 < regions, "only {regions} graphs could be split");
 }
 
-/// Whether numbers differ by no more than 1e-5 of the largest.
+/// Whether elements differ by at most 1e-5 of the largest.
 fn close(got: &[Tensor], want: &[Tensor]) -> bool {
     got.iter().zip(want).all(|(got, want)| {
         let (got, want) = (got.to_f64(), want.to_f64());
@@ -112,7 +112,7 @@ fn close(got: &[Tensor], want: &[Tensor]) -> bool {
 }
 
 #[test]
-fn a_budget_is_kept_and_changes_no_more_than_rounding() {
+fn budget_is_kept_and_changes_rounding_only() {
     let mut fits = 0;
     for seed in 0..40 {
         let graph = local_graph(seed);
@@ -139,9 +139,9 @@ fn a_budget_is_kept_and_changes_no_more_than_rounding() {
     assert!(40 < fits, "only {fits} budgets were met");
 }
 
-/// What is not local, or crosses a region's border, is no region.
+/// Nodes that are not local, or that cross the region's border.
 #[test]
-fn refuses_what_is_no_region() {
+fn invalid_regions_are_refused() {
     let mut graph = Graph::new("no region");
     let x = graph.add_input("x", DType::F32, Shape::from([1, 2, 8, 8]));
     let relu = |graph: &mut Graph, x: ValueId, name: &str| {

@@ -1,4 +1,4 @@
-//! What tests share: compiling in process, comparing, saying aloud what is skipped.
+//! Helpers of the tests: compiling in process, comparing, recording skipped tests.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use types::{Bytes, Tensor};
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The folder of the workspace.
+/// The workspace's folder.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lie in the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in the workspace").to_path_buf()
 }
 
-/// A file of the public data, or none after saying that `test` is skipped.
+/// A file of the public data; `None` after recording that `test` is skipped.
 pub(crate) fn data(test: &str, name: &str) -> Option<PathBuf> {
     let path = root().join("data").join(name);
     if path.exists() {
@@ -40,7 +40,7 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
-/// How many times the usual count random cases are tried: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
+/// Factor for the number of random cases: `PRESTOW_FUZZ=50 cargo test ...` for a long run.
 #[expect(clippy::disallowed_methods, reason = "a switch of the test run")]
 pub(crate) fn effort() -> usize {
     std::env::var("PRESTOW_FUZZ").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
@@ -51,7 +51,7 @@ pub(crate) fn compiled(graph: Graph) -> Result<Compiled, compiler::CompileError>
     compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), None, |_, _| {})
 }
 
-/// Compiles a graph for this machine's processor within a budget for the arena.
+/// Compiles a graph for this machine's processor with an arena budget.
 pub(crate) fn compiled_within(graph: Graph, budget: Bytes) -> Result<Compiled, compiler::CompileError> {
     compile(Model { graph, preprocess: None, labels: Vec::new() }, &CpuTarget::new(), Some(budget), |_, _| {})
 }
@@ -66,7 +66,7 @@ pub(crate) fn try_open(compiled: &Compiled, threads: usize) -> Result<Session, r
     runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads })
 }
 
-/// Where two tensors differ by more than `relative` of the wanted value plus `absolute`; NaN equals NaN.
+/// The first difference of more than `relative` times the expected value plus `absolute`; NaN equals NaN.
 pub(crate) fn difference(got: &Tensor, want: &Tensor, relative: f64, absolute: f64) -> Option<String> {
     if (got.dtype(), got.shape()) != (want.dtype(), want.shape()) {
         return Some(format!("{}{} not {}{}", got.dtype(), got.shape(), want.dtype(), want.shape()));

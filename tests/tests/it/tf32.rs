@@ -1,5 +1,5 @@
-//! Operands of `f32` rounded to eleven bits for tensor cores (TF32): emitted kernels behind the shim against the definition,
-//! whole executables on the driver without a GPU, and the command line.
+//! TF32, `f32` operands rounded to eleven bits for tensor cores: emitted kernels in the shim against the definition, whole
+//! executables on the mock driver, and the command line.
 
 use cases::forms::{has_activation, is_product, of_eleven_bits, to_eleven_bits, with_known};
 use cases::judge::{Allowed, ELEVEN_BITS, TOLERANCE, Verdict, inputs};
@@ -13,14 +13,14 @@ use types::{Bytes, DType, Scope, Shape, Tensor};
 use crate::cuda::{Run, SANITIZERS, cases, check_resources, run_given, target};
 use crate::executables::{folder, program, text};
 use crate::gpu::{How, Mocked, expected_trace, network, without_libraries};
-use crate::halves::assert_near;
+use crate::half_precision::assert_near;
 use crate::support::{difference, root};
 
 fn rounding() -> CudaTarget {
     target(DType::F32).rounding()
 }
 
-/// Products and convolutions of `f32`, one a graph, some cut into large tiles.
+/// Products and convolutions of `f32`, one per graph, some with large tiles.
 fn products() -> Vec<(String, Graph)> {
     let (all, _) = cases();
     let graphs: Vec<(String, Graph)> = all.into_iter().filter(|(_, graph)| is_product(graph)).collect();
@@ -28,9 +28,9 @@ fn products() -> Vec<(String, Graph)> {
     graphs
 }
 
-/// What eleven bits hold is multiplied as it is: results are those of the definition, as nearly as those of `f32` kernels.
+/// Operands that fit eleven bits are not rounded: results match the definition as closely as those of `f32` kernels.
 #[test]
-fn what_eleven_bits_hold_is_multiplied_exactly() {
+fn operands_of_eleven_bits_are_exact() {
     let test = "tf32::what_eleven_bits_hold_is_multiplied_exactly";
     let graphs: Vec<(String, Graph)> =
         products().into_iter().map(|(name, graph)| (name, with_known(&graph, of_eleven_bits))).collect();
@@ -46,12 +46,11 @@ fn what_eleven_bits_hold_is_multiplied_exactly() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), graphs.len(), wrong.join("\n"));
 }
 
-/// Other operands are rounded, and results are off by no more than that can make of them: a step of the sum of the terms'
-/// sizes.
+/// Other operands are rounded; the error is at most one step of the sum of the terms' magnitudes.
 #[test]
-fn rounded_operands_are_off_by_a_step_at_most() {
+fn rounding_error_is_at_most_one_step() {
     let test = "tf32::rounded_operands_are_off_by_a_step_at_most";
-    // What follows a sum may make more of a difference than it is.
+    // An epilogue may amplify a difference.
     let graphs: Vec<(String, Graph)> = products().into_iter().filter(|(_, graph)| !has_activation(graph)).collect();
     let given: Vec<Vec<Tensor>> = graphs.iter().map(|(_, graph)| inputs(graph, 5)).collect();
     let Some(runs) = run_given(test, "tf32-rounded", &graphs, given, &rounding(), &["-O2"]) else { return };
@@ -66,13 +65,13 @@ fn rounded_operands_are_off_by_a_step_at_most() {
     assert!(graphs.len() / 2 < off, "operands are rounded: of {off} in {}", graphs.len());
 }
 
-/// Every rounding, by a product with one.
+/// All roundings, by a product with 1.
 #[test]
-fn numbers_are_rounded_as_they_are_defined() {
+fn rounding_matches_its_definition() {
     let test = "tf32::numbers_are_rounded_as_they_are_defined";
     let numbers = (0..8192).map(|ix| {
         let size = 2f64.powi(ix / 32 - 128);
-        // Between two of eleven bits, and a little beside the middle.
+        // Between two numbers of eleven bits, and next to the midpoint.
         let part = [
             1.0,
             1.0 + ELEVEN_BITS / 2.0,
@@ -99,21 +98,21 @@ fn numbers_are_rounded_as_they_are_defined() {
     }
 }
 
-/// NVIDIA's compiler takes the same source, with numbers in registers.
+/// NVRTC compiles the same source without spilling.
 #[test]
 fn kernels_compile_without_spills() {
     let Some(compiler) = crate::cuda::compiler("tf32::kernels_compile_without_spills") else { return };
     check_resources(&compiler, products(), &rounding(), &CudaTarget::ARCHITECTURES);
 }
 
-/// Whole executables: emitted kernels, and libraries told to do the same.
+/// Whole executables: emitted kernels, and libraries in TF32 mode.
 #[test]
-fn networks_are_near_those_of_a_processor() {
+fn networks_match_the_processor_within_tolerance() {
     let test = "tf32::networks_are_near_those_of_a_processor";
     let graphs = [
         ("resnet18", network("resnet18", &[1, 3, 40, 48])),
         ("transformer", crate::transformers::transformer(2)),
-        ("random", crate::passes_keep::random_graph(3)),
+        ("random", crate::pass_results::random_graph(3)),
     ];
     for (name, graph) in graphs {
         for libraries in [false, true] {
@@ -128,14 +127,14 @@ fn networks_are_near_those_of_a_processor() {
             assert_eq!(mocked.trace(), expected_trace(&mocked.plan), "{case}");
             let processor = crate::support::compiled(graph.clone()).expect("processors have kernels for it");
             let want = crate::support::open(&processor, 2).run_tensors(&mocked.inputs).expect("the inputs fit");
-            // As for halves of as many bits, of which less is rounded.
+            // As for `f16`, which has as many bits but rounds more values.
             assert_near(&case, &mocked.outputs(), &want, 8.0 * ELEVEN_BITS);
         }
     }
 }
 
 #[test]
-fn the_command_line_takes_it_for_gpus() {
+fn command_line_accepts_tf32_for_gpus() {
     let test = "tf32::the_command_line_takes_it_for_gpus";
     let folder = folder("tf32-compile");
     let compile = |name: &str, words: &[&str]| {
@@ -144,9 +143,9 @@ fn the_command_line_takes_it_for_gpus() {
         let out = command.arg("-o").arg(folder.join(name)).output().expect("it is built");
         (out.status.code(), text(&out.stdout) + &text(&out.stderr))
     };
-    let refused = |words: &[&str], says: &str| {
-        let (code, said) = compile("refused", words);
-        assert!(code == Some(2) && said.contains(says), "{words:?}: {said}");
+    let refused = |words: &[&str], expected: &str| {
+        let (code, output) = compile("refused", words);
+        assert!(code == Some(2) && output.contains(expected), "{words:?}: {output}");
     };
     refused(&["--dtype", "tf32"], "--dtype tf32 needs a GPU");
     refused(&["--dtype", "tf16"], "there are f32, tf32, f16, bf16");
@@ -154,14 +153,14 @@ fn the_command_line_takes_it_for_gpus() {
     if crate::cuda::compiler(test).is_none() {
         return;
     }
-    let (code, said) = compile("tf32", &["--target", "cuda:sm_90", "--dtype", "tf32", "--cublas"]);
-    assert!(code == Some(0) && said.contains("lenet for cuda:sm_90+tf32"), "{said}");
+    let (code, output) = compile("tf32", &["--target", "cuda:sm_90", "--dtype", "tf32", "--cublas"]);
+    assert!(code == Some(0) && output.contains("lenet for cuda:sm_90+tf32"), "{output}");
     let image = runtime::ImageFile::open(&folder.join("tf32")).expect("it is an image");
     let works = image.plans[0].steps.iter().filter_map(|step| cuda::StepCode::from_code(&step.code));
     let products: Vec<MathMode> = works
         .filter_map(|work| if let cuda::StepCode::Cublas(product) = work { Some(product.math) } else { None })
         .collect();
-    assert_eq!(products, [MathMode::Tf32; 3], "libraries are told as well");
+    assert_eq!(products, [MathMode::Tf32; 3], "libraries use TF32 as well");
     assert_eq!(rounding().name(), "cuda:sm_90+tf32");
     let mut what_if = without_libraries(&program("prestow"));
     what_if.args(["what-if", "lenet", "--batch", "1", "--target", "cuda:sm_90", "--dtype", "f32,tf32", "--json"]);

@@ -1,5 +1,4 @@
-//! A small transformer, spelled as exporters do, through the whole compiler: each idiom is one step, and results are those
-//! of the graph as it was.
+//! A small transformer in the nodes that exporters write: each pattern becomes one step, with unchanged results.
 
 use cases::judge::inputs;
 use ir::ops::*;
@@ -14,7 +13,7 @@ const WIDTH: usize = 40;
 const HEADS: usize = 5;
 const HIDDEN: usize = 72;
 
-/// Adds nodes, naming them by number.
+/// Adds nodes with numbered names.
 struct Builder {
     graph: Graph,
     random: Random,
@@ -36,7 +35,7 @@ impl Builder {
         self.node(Binary(function), &[a, b])
     }
 
-    /// A function of a value and a number.
+    /// A function of a value and a scalar.
     fn with(&mut self, function: Function2, x: ValueId, number: f32) -> ValueId {
         let number = self.graph.add_constant("number", Tensor::scalar(number));
         self.two(function, x, number)
@@ -95,7 +94,7 @@ impl Builder {
     }
 }
 
-/// Two layers on a batch, with a mask for each picture of the batch.
+/// Two layers on a batch, with a mask per element of the batch.
 pub(crate) fn transformer(batch: usize) -> Graph {
     let mut builder = Builder { graph: Graph::new("transformer"), random: Random::new(8) };
     let x = builder.graph.add_input("x", DType::F32, Shape::from([batch, TOKENS, WIDTH]));
@@ -109,14 +108,14 @@ pub(crate) fn transformer(batch: usize) -> Graph {
 }
 
 #[test]
-fn each_idiom_of_a_transformer_is_one_step() {
+fn patterns_of_a_transformer_become_one_step_each() {
     for batch in [1, 3] {
         let graph = transformer(batch);
         let inputs = inputs(&graph, 4);
         let want = evaluate(&graph, &inputs).expect("it verifies");
         let compiled = compiled(graph).expect("it compiles");
         let steps = |kernel: &str| compiled.plan.steps.iter().filter(|step| step.kernel == kernel).count();
-        // Two layers: six products each, and the mask's own function.
+        // Two layers: six products each, and the function of the mask.
         let counts = ["matmul", "attention", "layer_norm", "chain"].map(steps);
         assert_eq!(counts, [12, 2, 4, 1], "{}", plan::dump(&compiled.plan));
         assert_eq!(compiled.plan.steps.len(), 19, "{}", plan::dump(&compiled.plan));
@@ -124,7 +123,7 @@ fn each_idiom_of_a_transformer_is_one_step() {
         for threads in 1..=3 {
             let mut session = open(&compiled, threads);
             let got = session.run_tensors(&inputs).expect("the inputs fit");
-            // Sums of up to 72 products, through two layers that are normalised.
+            // Sums of up to 72 products, through two layers with normalization.
             assert_eq!(difference(&got[0], &want[0], 1e-4, 1e-4), None, "batch {batch}");
             let bytes = got[0].to_le_bytes();
             assert!(first.get_or_insert_with(|| bytes.clone()) == &bytes, "the same bits on {threads} threads");
