@@ -324,7 +324,7 @@ fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     for (ix, (name, content)) in entries.iter().enumerate() {
         // NumPy and PyTorch store; `savez_compressed` deflates.
         let methods = [zip::CompressionMethod::Deflated, zip::CompressionMethod::Stored];
-        let options = zip::write::FileOptions::default().compression_method(methods[ix % 2]);
+        let options = zip::write::SimpleFileOptions::default().compression_method(methods[ix % 2]);
         writer.start_file(*name, options).unwrap();
         writer.write_all(content).unwrap();
     }

@@ -60,7 +60,7 @@ impl Dump {
             })
             .collect();
         let path = self.directory.join("tensors.safetensors");
-        let written = views.and_then(|views| safetensors::serialize(views, &None));
+        let written = views.and_then(|views| safetensors::serialize(views, None));
         let file = written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
         fs::write(&path, file).map_err(|error| failed(&path, error))
     }

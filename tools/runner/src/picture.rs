@@ -1,6 +1,13 @@
 //! Pictures: PNG and JPEG files to pixels, and pixels to a model's input.
 
+use std::io::Cursor;
+
 use types::{ChannelOrder, Filter, Preprocess};
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::errors::DecodeErrors;
 
 /// Interleaved 8-bit RGB.
 pub(crate) struct Picture {
@@ -25,31 +32,34 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
 
 fn decode_png(bytes: &[u8]) -> Result<Picture, String> {
     let damaged = |error: png::DecodingError| format!("the PNG picture cannot be read: {error}");
-    let mut decoder = png::Decoder::new(bytes);
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
     // Palettes and low depths become 8-bit samples, 16-bit ones lose their low byte.
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(damaged)?;
     let (width, height) = reader.info().size();
     check_size(width.into(), height.into())?;
-    let mut samples = vec![0; reader.output_buffer_size()];
+    let mut samples = vec![0; reader.output_buffer_size().ok_or("the PNG image is too large")?];
     let frame = reader.next_frame(&mut samples).map_err(damaged)?;
     let channels = frame.color_type.samples();
     to_rgb(width as usize, height as usize, channels, &samples[..frame.buffer_size()])
 }
 
 fn decode_jpeg(bytes: &[u8]) -> Result<Picture, String> {
-    let damaged = |error: jpeg_decoder::Error| format!("the JPEG picture cannot be read: {error}");
-    let mut decoder = jpeg_decoder::Decoder::new(bytes);
-    decoder.read_info().map_err(damaged)?;
-    let info = decoder.info().ok_or("the JPEG picture has no size")?;
-    check_size(info.width.into(), info.height.into())?;
-    let samples = decoder.decode().map_err(damaged)?;
-    let channels = match info.pixel_format {
-        jpeg_decoder::PixelFormat::L8 => 1,
-        jpeg_decoder::PixelFormat::RGB24 => 3,
-        other => return Err(format!("JPEG pixels of kind {other:?} are not supported; save the picture as RGB")),
+    let damaged = |error: DecodeErrors| format!("the JPEG image cannot be read: {error}");
+    // The limits of the decoder are below ours in one dimension only.
+    let options = DecoderOptions::default().set_max_width(usize::MAX).set_max_height(usize::MAX).set_strict_mode(true);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(damaged)?;
+    let (width, height) = decoder.dimensions().ok_or("the JPEG image has no size")?;
+    check_size(width as u64, height as u64)?;
+    let (output, channels) = match decoder.input_colorspace() {
+        Some(ColorSpace::Luma) => (ColorSpace::Luma, 1),
+        Some(ColorSpace::YCbCr | ColorSpace::RGB) => (ColorSpace::RGB, 3),
+        other => return Err(format!("JPEG colors must be RGB or gray, got {other:?}; save the image as RGB")),
     };
-    to_rgb(info.width.into(), info.height.into(), channels, &samples)
+    decoder.set_options(options.jpeg_set_out_colorspace(output));
+    let samples = decoder.decode().map_err(damaged)?;
+    to_rgb(width, height, channels, &samples)
 }
 
 fn check_size(width: u64, height: u64) -> Result<(), String> {

@@ -265,7 +265,7 @@ fn all_unsupported_nodes_are_listed_at_once() {
         refusal(&model),
         "node `encoder/align` (operator `Bernoulli`, opset 20): the operator is not supported\n\
          node `StringSplit_2` (operator `StringSplit`, opset 20): the operator is not supported\n\
-         node `Gelu_3` (operator `Gelu`, opset 20): attribute `approximate` is `fast`, not `none` or `tanh`\n\
+         node `Gelu_3` (operator `Gelu`, opset 20): attribute `approximate` must be `none` or `tanh`, got `fast`\n\
          node `Fused_4` (operator `com.example.Fused`): operators of domain `com.example` are not supported\n\
          node `Relu_5` (operator `Relu`, opset 20): attribute `slope` is not supported"
     );
