@@ -9,7 +9,7 @@ use types::{DType, Tensor};
 
 use crate::executables::{SQUEEZENET, folder, output_of, text};
 use crate::support::{difference, open};
-use crate::{executables, passes_keep, transformers};
+use crate::{executables, pass_results, transformers};
 
 pub(crate) const HALVES: [DType; 2] = [DType::F16, DType::Bf16];
 
@@ -51,7 +51,7 @@ fn random_graphs_match_their_rounded_definition() {
     let mut stored = 0;
     for seed in 0..40 {
         for dtype in HALVES {
-            let graph = passes_keep::random_graph(seed);
+            let graph = pass_results::random_graph(seed);
             let (name, inputs) = (format!("{dtype}, seed {seed}"), inputs(&graph, seed));
             let plain = evaluate(&graph, &inputs).expect("the graph verifies");
             let (rounded, compiled) = compiled(graph, dtype);

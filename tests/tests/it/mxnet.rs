@@ -48,7 +48,7 @@ fn check(name: &str, graph: &Graph, inputs: &[Tensor], want: &[Tensor], relative
 fn networks_match_mxnet() {
     for (name, tolerance) in [("mnist_cnn", 1e-4), ("mini_resnet_v1", 1e-4), ("mini_densenet", 1e-4)] {
         let [input, want] =
-            ["input", "output"].map(|what| npy::read(&file(&format!("{name}_{what}.npy"))).expect("recorded by NumPy"));
+            ["input", "output"].map(|port| npy::read(&file(&format!("{name}_{port}.npy"))).expect("recorded by NumPy"));
         let graph = network(name, &[("data", input.shape())]);
         let largest = want.to_f64().into_iter().fold(0.0f64, |largest, item| largest.max(item.abs()));
         check(name, &graph, &[input], &[want], tolerance, tolerance * largest);
@@ -82,7 +82,7 @@ fn fresh_exports_match_mxnet() {
     let read = |name: String| std::fs::read(folder.join(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     for name in NETWORKS {
         let [input, want] =
-            ["input", "output"].map(|what| npy::read(&read(format!("{name}_{what}.npy"))).expect("npy"));
+            ["input", "output"].map(|port| npy::read(&read(format!("{name}_{port}.npy"))).expect("npy"));
         let params = format!("{name}-0000.params");
         let arrays = weights::read(&params, &read(params.clone())).unwrap_or_else(|error| panic!("{error}"));
         let shapes = BTreeMap::from([("data".to_string(), input.shape().clone())]);

@@ -170,10 +170,10 @@ fn random_networks_match_their_definition() {
         for (what, graph) in [("as it came", &graph), ("as it is computed", &found)] {
             let want = evaluate(graph, &x).expect("it is computed");
             for (got, want) in results[0].iter().zip(&want) {
-                assert_eq!(difference(got, want, 0.0, 0.0401), None, "{seed}, {dtype}, {what}");
+                assert_eq!(difference(got, want, 0.0, 0.0401), None, "{seed}, {dtype}, {name}");
                 let pairs = got.to_f64().into_iter().zip(want.to_f64());
                 let others = pairs.filter(|(got, want)| 0.001 < (got - want).abs()).count();
-                assert!(others <= 2 + got.elements() / 50, "{seed}, {dtype}, {what}: {others} of {}", got.elements());
+                assert!(others <= 2 + got.elements() / 50, "{seed}, {dtype}, {name}: {others} of {}", got.elements());
             }
         }
     }
@@ -265,10 +265,10 @@ fn budget_below_the_int8_minimum_is_refused() {
 /// Compiles, runs and compares with the definition.
 fn check(name: &str, graph: Graph, inputs: &[Tensor], absolute: f64) {
     let (_, compiled) = compiled(graph.clone());
-    let got = open(&compiled, 2).run_tensors(inputs).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let got = open(&compiled, 2).run_tensors(inputs).unwrap_or_else(|error| panic!("{name}: {error}"));
     let want = evaluate(&graph, inputs).expect("it is computed");
     for (got, want) in got.iter().zip(&want) {
-        assert_eq!(difference(got, want, 1e-5, absolute), None, "{what}");
+        assert_eq!(difference(got, want, 1e-5, absolute), None, "{name}");
     }
 }
 
