@@ -1,5 +1,4 @@
 //! How long networks take to compile, and to run once compiled.
-#![expect(missing_docs, reason = "`criterion_group!` makes a public function without any")]
 
 use std::hint::black_box;
 use std::sync::Arc;

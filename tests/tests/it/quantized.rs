@@ -167,7 +167,7 @@ fn random_networks_match_their_definition() {
         let audit = runtime::audit::audit(&mut open(&compiled, 2), &[x[0].to_le_bytes()]).expect("the host sees it");
         assert!(audit.is_equal(), "{audit:?}");
         // Sums are exact, so only ties may round differently, by one scale.
-        for (what, graph) in [("as it came", &graph), ("as it is computed", &found)] {
+        for (name, graph) in [("original", &graph), ("int8", &found)] {
             let want = evaluate(graph, &x).expect("it is computed");
             for (got, want) in results[0].iter().zip(&want) {
                 assert_eq!(difference(got, want, 0.0, 0.0401), None, "{seed}, {dtype}, {name}");
