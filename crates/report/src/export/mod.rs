@@ -1,6 +1,7 @@
-//! Exports: the report in the forms that other programs read. One form a file; each is a function of the [`Report`].
+//! Exports to the formats of other programs, one file per format; each is a function of the [`Report`].
 //!
-//! Whatever shows the peak adds up to arena and constants, byte for byte; whatever shows lives has every buffer once.
+//! Formats that show the peak add up to arena and constants, byte for byte; formats that show live ranges contain each
+//! buffer once.
 
 mod collapsed;
 pub(crate) mod mxnet;
@@ -17,17 +18,17 @@ use crate::Report;
 use crate::view::Measure;
 
 impl Report {
-    /// MXNet's CSV with five columns: what is held at the peak.
+    /// MXNet's five-column CSV of the memory at the peak.
     pub fn mxnet_csv(&self) -> String {
         mxnet::csv(self)
     }
 
-    /// The older CSV of tag and MiB, without a header: what is held at the peak.
+    /// The older CSV of tag and MiB, without a header, of the memory at the peak.
     pub fn two_column_csv(&self) -> String {
         two_column::csv(self)
     }
 
-    /// The analysis that TBD's script writes: bytes and tags by keyword, at the peak.
+    /// The analysis of TBD's script: bytes and tags by keyword at the peak.
     pub fn tbd_analysis(&self) -> String {
         tbd::analysis(self)
     }
@@ -42,18 +43,18 @@ impl Report {
         pickle::encode(&snapshot::snapshot(self))
     }
 
-    /// A trace for Chrome and Perfetto: a counter for each role and a slice for each buffer's life. With the time of each
-    /// step it is one of time and memory; without, a step lasts a millisecond.
+    /// A trace for Chrome and Perfetto: a counter per role and a slice per buffer. With `times` it shows steps as they
+    /// ran; without, a step lasts a millisecond.
     pub fn trace_json(&self, times: Option<&[StepTime]>) -> String {
         trace::trace(self, times)
     }
 
-    /// Stacks of scopes with an amount each, as flame graph programs read them.
+    /// Stacks of scopes with an amount each, for flame graph programs.
     pub fn collapsed(&self, measure: Measure) -> String {
         collapsed::collapsed(self, measure)
     }
 
-    /// A gzipped profile for pprof, of bytes at the peak and of bytes times steps.
+    /// A gzipped pprof profile of bytes at the peak and byte-steps.
     pub fn pprof(&self) -> Vec<u8> {
         pprof::profile(self)
     }

@@ -1,16 +1,16 @@
-//! MXNet's CSV with five columns, its names in MXNet's grammar: a scope that ends with a colon, then what it is, then whose.
+//! MXNet's five-column CSV with names in MXNet's grammar: scope, colon, kind, owner.
 
 use std::fmt::Write;
 
 use crate::Report;
 use crate::model::{BufferRow, Item, ItemKind, items};
 
-/// The columns.
+/// The header line.
 pub(crate) const HEADER: &str = r#""Attribute Name","Requested Size","Device","Actual Size","Reuse?""#;
-/// What the process holds besides, as MXNet calls it.
+/// MXNet's name for the rest of the process.
 pub(crate) const RESIDUAL: &str = "nvml_amend";
 
-/// The name of an item as MXNet writes it.
+/// The name of an item in MXNet's grammar.
 pub(crate) fn tag(item: &Item) -> String {
     if let Some(foreign) = &item.foreign {
         return foreign.clone();
@@ -33,7 +33,7 @@ pub(crate) fn tag(item: &Item) -> String {
     }
 }
 
-/// One row an item at the peak, sorted by name; what the process holds besides is the last row, where it was measured.
+/// One row per item at the peak, sorted by name; the last row is the rest of the process, if measured.
 pub(crate) fn csv(report: &Report) -> String {
     let mut rows: Vec<(String, u64, u64, bool)> =
         items(report).iter().map(|item| (tag(item), item.bytes, item.padded_bytes, is_reused(report, item))).collect();
@@ -48,7 +48,7 @@ pub(crate) fn csv(report: &Report) -> String {
     text
 }
 
-/// Whether an earlier buffer lay on some of the bytes.
+/// Whether an earlier buffer used some of the bytes.
 fn is_reused(report: &Report, item: &Item) -> bool {
     let ItemKind::Buffer(ix) = item.kind else { return false };
     let buffers = &report.planned.buffers;

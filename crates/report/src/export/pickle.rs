@@ -1,8 +1,8 @@
-//! Python's pickle, protocol 2, of JSON values: what every viewer of PyTorch's snapshots reads.
+//! Python's pickle, protocol 2, of JSON values: the subset that viewers of PyTorch's snapshots read.
 
 use serde_json::Value;
 
-/// The most items that are appended at once: decoders in browsers put them all on their stack.
+/// Most items appended at once; decoders in browsers put them all on the stack.
 const BATCH: usize = 1000;
 
 /// The pickle of a value.
@@ -28,7 +28,7 @@ fn put(out: &mut Vec<u8>, value: &Value) {
                 out.extend_from_slice(&long.to_le_bytes());
             }
             None => match number.as_u64() {
-                // One byte more, so that the highest bit is no sign.
+                // One byte more, so that the highest bit is not a sign.
                 Some(long) => {
                     out.extend_from_slice(&[0x8a, 9]);
                     out.extend_from_slice(&long.to_le_bytes());

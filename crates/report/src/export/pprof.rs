@@ -1,4 +1,4 @@
-//! pprof: a gzipped protocol buffer, `perftools.profiles.Profile` of google/pprof's `profile.proto`.
+//! pprof: a gzipped protocol buffer, message `perftools.profiles.Profile` of google/pprof's `profile.proto`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use crate::Report;
 use crate::view::{Measure, stacks};
 
-/// The profile: a sample for each stack of scopes with its bytes at the peak and its bytes times steps.
+/// A sample per stack of scopes, with its bytes at the peak and its byte-steps.
 pub(crate) fn profile(report: &Report) -> Vec<u8> {
     let mut strings = Strings::default();
     strings.ix("");
@@ -26,7 +26,7 @@ pub(crate) fn profile(report: &Report) -> Vec<u8> {
         value_type.number(2, strings.ix(unit));
         profile.message(1, &value_type);
     }
-    // Functions and locations are one to one: frames have names and nothing else.
+    // Functions and locations correspond one to one: a frame has only a name.
     let mut frames = Strings::default();
     for (path, values) in &samples {
         let mut sample = Message::default();
@@ -64,7 +64,7 @@ pub(crate) fn profile(report: &Report) -> Vec<u8> {
     written.expect("memory is writable")
 }
 
-/// Texts that are stored once.
+/// Strings, each stored once.
 #[derive(Default)]
 struct Strings {
     list: Vec<String>,
@@ -83,7 +83,7 @@ impl Strings {
     }
 }
 
-/// A protocol buffer's message.
+/// A protocol buffer message.
 #[derive(Default)]
 struct Message(Vec<u8>);
 

@@ -1,20 +1,20 @@
-//! PyTorch's memory snapshot, as `memory_viz` reads it: the arena and the constants are segments, offsets are addresses, and
-//! every buffer is allocated and freed in the order of the steps. Scopes are its stack frames.
+//! PyTorch's memory snapshot for `memory_viz`: arena and constants are segments, offsets are addresses, buffers are
+//! allocated and freed in the order of the steps, and scopes are stack frames.
 
 use serde_json::{Value, json};
 
 use crate::Report;
 use crate::model::BufferRow;
 
-/// Where the arena lies; an address is never zero.
+/// Address of the arena; addresses must not be zero.
 const ARENA_AT: u64 = 1 << 20;
 
-/// The snapshot. What is alive at the last step stays allocated, as do the constants.
+/// The snapshot. Constants and buffers that are alive at the last step stay allocated.
 pub(crate) fn snapshot(report: &Report) -> Value {
     let planned = &report.planned;
     let constants_at = (ARENA_AT + planned.arena_bytes).next_multiple_of(1 << 20) + (1 << 20);
     let mut events = Vec::new();
-    // The first viewers of this form break where no event is of the category `unknown`.
+    // Early viewers fail unless some event has the category `unknown`.
     let smallest = planned.alignment_bytes.min(planned.arena_bytes).max(1);
     let nothing = [frame("nothing: some viewers need an event of the category `unknown`")];
     allocate(&mut events, ARENA_AT, smallest, 0, "unknown", "nothing", &nothing);
@@ -98,7 +98,7 @@ fn block(address: u64, size: u64, requested: u64, state: &str, frames: &[Value])
     json!({ "address": address, "size": size, "requested_size": requested, "state": state, "frames": frames })
 }
 
-/// Bytes that nothing has, so that blocks tile their segment.
+/// Unused bytes, so that blocks tile their segment.
 fn gap(blocks: &mut Vec<Value>, address: u64, size: u64) {
     if 0 < size {
         blocks.push(block(address, size, 0, "inactive", &[]));
@@ -125,7 +125,7 @@ fn buffer_frames(buffer: &BufferRow) -> Vec<Value> {
     frames(&buffer.scope, &held.unwrap_or_else(|| buffer.tag.clone()))
 }
 
-/// The innermost first: the name, then the scope part by part outwards.
+/// Stack frames, innermost first: the name, then the parts of the scope outwards.
 fn frames(scope: &str, name: &str) -> Vec<Value> {
     let parts: Vec<&str> = scope.split('/').filter(|part| !part.is_empty()).collect();
     let outer = (1..=parts.len()).rev().map(|depth| frame(&parts[..depth].join("/")));

@@ -1,11 +1,11 @@
-//! TBD's analysis: a JSON object of keyword to total bytes and the tags that were counted, as its script writes it from a log.
+//! TBD's analysis: a JSON object from keyword to total bytes and tags, as TBD's script writes it.
 
 use serde_json::{Map, Value, json};
 
 use crate::Report;
 use crate::model::{Item, ItemKind, items};
 
-/// The keywords of TBD's script in its order, of which the first that stands in a tag counts it, and what it calls them.
+/// The keywords of TBD's script, in its order, with its names for them. The first keyword in a tag counts.
 const KEYWORDS: [(&str, &str); 35] = [
     ("in_arg", "Weights"),
     ("arg_grad", "Weight Gradients"),
@@ -44,20 +44,20 @@ const KEYWORDS: [(&str, &str); 35] = [
     ("untagged", "Unknown"),
 ];
 
-/// What counts tags with no other keyword.
+/// The keyword that counts tags without another keyword.
 const UNCLEAR: &str = "warning!,ctx_source_unclear";
 
-/// The keyword that counts a tag in brackets, and its name; none for a tag that the script does not know.
+/// The keyword that counts a tag in brackets, and its name; `None` for a tag unknown to the script.
 pub(crate) fn keyword(tag: &str) -> Option<(&'static str, &'static str)> {
     let found = KEYWORDS.iter().find(|(word, _)| tag.contains(word)).copied();
     found.or_else(|| tag.contains(UNCLEAR).then_some((UNCLEAR, "Unknown")))
 }
 
-/// The analysis of what is held at the peak. Of another program's log it is the analysis of every allocation.
+/// The analysis of the memory at the peak; of an imported log, the analysis of every allocation.
 pub(crate) fn analysis(report: &Report) -> String {
     let mut rows: Vec<(String, f64, Vec<String>)> = Vec::new();
     for (tag, bytes) in tags(report) {
-        // What the script has no word for it only warns about; here it keeps its bytes.
+        // The script only warns about unknown tags; here their bytes are kept.
         let word = keyword(&tag).map_or("forward_features", |(word, _)| word);
         let tag = format!("{tag}.\n");
         match rows.iter_mut().find(|(known, ..)| known == word) {

@@ -1,27 +1,27 @@
-//! Chrome's trace JSON, which Perfetto reads too: steps as slices, a counter for each role, a slice for each buffer's life.
+//! Chrome's trace JSON, which Perfetto reads too: steps as slices, a counter per role, a slice per buffer.
 
 use serde_json::{Value, json};
 
 use crate::Report;
 use crate::model::BufferRow;
 
-/// When a step ran.
+/// The time of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTime {
-    /// When it began, in microseconds since the run did.
+    /// Start in microseconds since the start of the run.
     pub start_us: f64,
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub us: f64,
 }
 
-/// The process of the steps.
+/// Process id of the steps.
 const STEPS: u32 = 1;
-/// The process of the counters.
+/// Process id of the counters.
 const LIVE: u32 = 2;
-/// The process of the buffers.
+/// Process id of the buffers.
 const BUFFERS: u32 = 3;
 
-/// The trace. Slices of one thread must nest, so each buffer takes the first lane that is free.
+/// The trace. Slices of one thread must nest, so each buffer takes the first free lane.
 pub(crate) fn trace(report: &Report, times: Option<&[StepTime]>) -> String {
     let planned = &report.planned;
     let steps = report.step_count() as usize;
@@ -47,7 +47,7 @@ pub(crate) fn trace(report: &Report, times: Option<&[StepTime]>) -> String {
         }));
     }
     for step in 0..steps as u32 {
-        // All keys at each time: a counter keeps its value until the next.
+        // All keys at each time: a counter keeps its value until its next event.
         let live = |(role, live): (&String, &Vec<u64>)| (role.clone(), json!(live[step as usize]));
         for (role, bytes) in planned.timeline.iter().map(live) {
             events.push(json!({

@@ -1,11 +1,11 @@
-//! The older CSV: a tag and MiB a line, neither header nor quotes.
+//! The older CSV: a tag and MiB per line, without header and quotes.
 
 use std::fmt::Write;
 
 use crate::Report;
 use crate::model::{Item, ItemKind, items};
 
-/// One line an item at the peak. MiB are written in full, so that times 2^20 they are the bytes.
+/// One line per item at the peak. MiB have all digits, so that times 2^20 they are the exact bytes.
 pub(crate) fn csv(report: &Report) -> String {
     let mut lines: Vec<(String, u64)> = items(report).iter().map(|item| (tag(item), item.padded_bytes)).collect();
     lines.sort();

@@ -1,7 +1,7 @@
-//! Imports: profiles that other programs wrote become [`Report`]s, so that the views serve them too.
+//! Imports: profiles of other programs become [`Report`]s, so that all views work on them.
 //!
-//! Such a profile knows names and sizes, and neither places nor ends of lives: its allocations are laid one behind the other
-//! and stay to the end. Roles come from the words of the names, which is all there is.
+//! Such a profile has names and sizes, but neither offsets nor ends of live ranges: its allocations are placed one
+//! after the other and live until the end. Roles are inferred from keywords in the names.
 
 mod mxnet;
 mod tbd;
@@ -15,7 +15,7 @@ use crate::model::{
     AtPeak, BoundsRow, BufferRow, FORMAT, Origin, Planned, Report, StepRow, Unnamed, VERSION, WhyKind, finish, timeline,
 };
 
-/// Why a file is not a profile.
+/// A file is not a valid profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError(String);
 
@@ -27,12 +27,13 @@ impl std::fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-/// Reads a profile of MXNet (either CSV) or TBD (a log), told apart by what stands in it; `name` is what it is called.
+/// Reads a profile of MXNet (either CSV) or TBD (a log); the format is detected from the contents. `name` becomes the
+/// name of the report.
 ///
 /// # Errors
-/// What is wrong with it, with the line. Never panics, whatever the bytes, and takes memory in proportion to them.
+/// The invalid line and the reason. Never panics, and uses memory in proportion to the input.
 pub fn import(name: &str, bytes: &[u8]) -> Result<Report, ImportError> {
-    // Logs hold whatever the program printed.
+    // Logs contain arbitrary program output.
     let text = String::from_utf8_lossy(bytes);
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
     if first.replace('"', "").trim() == HEADER.replace('"', "") {
@@ -51,7 +52,7 @@ pub fn import(name: &str, bytes: &[u8]) -> Result<Report, ImportError> {
     ))
 }
 
-/// An allocation of a foreign profile.
+/// An allocation of an imported profile.
 struct Row {
     tag: String,
     scope: String,
@@ -60,16 +61,16 @@ struct Row {
     actual: u64,
 }
 
-/// Whether a profile tells an order.
+/// Whether a profile has an order of allocations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// What was held at one time.
+    /// The memory held at one time.
     Snapshot,
-    /// One allocation after the other.
+    /// Allocations in order.
     Sequence,
 }
 
-/// The report of allocations that lie one behind the other.
+/// The report of allocations placed one after the other.
 fn report(
     origin: Origin,
     name: &str,
@@ -154,7 +155,7 @@ fn report(
     })
 }
 
-/// What a name's words say that its bytes are for.
+/// The role that the keywords of a name imply.
 fn role(tag: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| tag.contains(word));
     let role = if has(&["optimizer_state", "optimizer_weight_update", "optimizer_grad_update"]) {
@@ -183,7 +184,7 @@ fn role(tag: &str) -> &'static str {
     role.name()
 }
 
-/// A name's parts that are not words of the grammar, as a path.
+/// The parts of a name that are not keywords, as a path.
 fn scope(tag: &str) -> String {
     const WORDS: [&str; 13] = [
         "in_arg",

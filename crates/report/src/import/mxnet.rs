@@ -1,10 +1,10 @@
-//! MXNet's CSV with five columns.
+//! MXNet's five-column CSV.
 
 use super::{ImportError, Kind, Row, role, scope};
 use crate::export::mxnet::RESIDUAL;
 use crate::model::{Origin, Report, Unnamed};
 
-/// Reads it; the header is known to be there. Rows that MXNet made up for what it could not name stay nameless.
+/// Reads the CSV, whose header was already recognized. Rows that MXNet adds for unattributed memory keep no name.
 pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     let mut rows = Vec::new();
     let mut unnamed = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
         };
         let (requested, actual) = (size(requested, "Requested Size")?, size(actual, "Actual Size")?);
         if tag.starts_with(RESIDUAL) {
-            // MXNet subtracts without a sign; what wrapped was negative.
+            // MXNet subtracts unsigned numbers: a wrapped difference was negative.
             let what = format!("device {device}: used by the process and not by the pool");
             unnamed.push(Unnamed { what, bytes: actual as i64 });
             continue;
@@ -35,7 +35,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     super::report(Origin::MxnetCsv, name, Kind::Snapshot, rows.into_iter().map(row).collect(), unnamed)
 }
 
-/// The fields of a line: quoted or not, a quote inside doubled. None where a quote stays open.
+/// The fields of a line, optionally quoted, with quotes doubled inside. `None` if a quote is not closed.
 fn fields(line: &str) -> Option<Vec<String>> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

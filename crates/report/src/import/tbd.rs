@@ -1,14 +1,14 @@
-//! TBD's log: lines `[mem] Allocate N bytes GPU memory (TAG).` among whatever else a program printed.
+//! TBD's log: lines `[mem] Allocate N bytes GPU memory (TAG).` among other output of a program.
 
 use super::{ImportError, Kind, Row, role, scope};
 use crate::model::{Origin, Report, Unnamed};
 
-/// Whether a line tells of an allocation, in the form with bytes or in the one with MB.
+/// Whether a line reports an allocation, in bytes or in MB.
 pub(super) fn is_allocation(line: &str) -> bool {
     parse(line).is_some()
 }
 
-/// Reads it. Releases have neither size nor tag there: they are counted and nothing else.
+/// Reads the log. Releases have neither size nor tag, so they are only counted.
 pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     let mut rows = Vec::new();
     let mut released = 0u64;
@@ -25,7 +25,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     super::report(Origin::TbdLog, name, Kind::Sequence, rows, unnamed)
 }
 
-/// The bytes and the tag of an allocation; the bytes are none where they are too many.
+/// Bytes and tag of an allocation; `None` for the bytes if they overflow.
 fn parse(line: &str) -> Option<(Option<u64>, &str)> {
     let (_, rest) = line.split_once("Allocate ")?;
     let (number, rest) = rest.split_once(' ')?;

@@ -1,9 +1,9 @@
-//! The older CSV: `tag,MiB` a line.
+//! The older CSV: `tag,MiB` per line.
 
 use super::{ImportError, Kind, Row, role, scope};
 use crate::model::{Origin, Report};
 
-/// Reads it. The tag that says that an allocation is none of the model's is left out, as its scripts do.
+/// Reads the CSV. As in the original scripts, the tag of allocations outside the model is skipped.
 pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     let mut rows = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {

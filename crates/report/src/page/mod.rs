@@ -1,7 +1,7 @@
-//! [`Page`]: one HTML file with everything in it, that needs no network and no server.
+//! [`Page`]: one self-contained HTML file that needs neither network nor server.
 //!
-//! The numbers are the report's JSON with bars and flame graphs worked out; the scripts beside this file draw them. The
-//! packing map is one canvas, so that ten thousand buffers stay fluid.
+//! The data are the report's JSON with bars and flame graphs precomputed; the scripts next to this file draw them. The
+//! packing map is one canvas, so that ten thousand buffers remain interactive.
 
 use serde::Serialize;
 
@@ -20,22 +20,22 @@ const SCRIPTS: [&str; 7] = [
     include_str!("page.js"),
 ];
 
-/// A page of a report, with whatever else there is to show.
+/// The contents of a page: a report and optional further parts.
 #[derive(Clone, Copy)]
 pub struct Page<'a> {
     /// The report.
     pub report: &'a Report,
-    /// What its bars are made of.
+    /// Options of the bars and flame graphs.
     pub options: &'a Options,
-    /// Where the time of a run goes.
+    /// Time by step.
     pub steps: Option<&'a StepsReport>,
-    /// How the report differs from another.
+    /// Differences to another report.
     pub diff: Option<&'a Diff>,
     /// Plans for other batches.
     pub what_if: Option<&'a WhatIf>,
 }
 
-/// What the scripts read.
+/// The data for the scripts.
 #[derive(Serialize)]
 struct Data<'a> {
     report: &'a Report,
@@ -48,7 +48,7 @@ struct Data<'a> {
     styles: Vec<Look>,
 }
 
-/// The look of a role.
+/// The style of a role.
 #[derive(Serialize)]
 struct Look {
     name: &'static str,
@@ -63,7 +63,7 @@ impl<'a> Page<'a> {
         Page { report, options, steps: None, diff: None, what_if: None }
     }
 
-    /// The file.
+    /// The HTML file.
     pub fn html(&self) -> String {
         let styles = STYLES.iter().map(|(name, style)| Look {
             name,
@@ -82,7 +82,7 @@ impl<'a> Page<'a> {
             styles: styles.collect(),
         };
         let data = serde_json::to_string(&data).expect("a page's data has no maps with other keys than strings");
-        // Nothing in the data may end the element that it stands in.
+        // The data must not close its own element.
         let data = data.replace('<', "\\u003c");
         let title: String = self.report.model.chars().filter(|c| !matches!(c, '<' | '>' | '&')).collect();
         let mut page = String::with_capacity(HTML.len() + data.len() + (1 << 17));

@@ -1,4 +1,4 @@
-//! [`Description`]: what an executable is.
+//! [`Description`]: summary of an executable.
 
 use std::fmt::Write;
 
@@ -6,48 +6,48 @@ use plan::{Plan, Port, image::FORMAT_VERSION};
 use serde::Serialize;
 use types::Bytes;
 
-/// What `describe` prints.
+/// The output of `describe`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Description {
     /// The model's name.
     pub model: String,
-    /// What it was compiled for.
+    /// The target.
     pub target: String,
-    /// The first extent of its inputs.
+    /// The first extent of the inputs.
     pub batch: u64,
-    /// The batches that there are plans for.
+    /// All batch sizes with a plan.
     pub batches: Vec<u64>,
-    /// The size of the one arena that serves whichever of them runs.
+    /// Size of the arena, which all batch sizes share.
     pub arena_bytes: u64,
-    /// What it reads.
+    /// The inputs.
     pub inputs: Vec<PortReport>,
-    /// What it yields.
+    /// The outputs.
     pub outputs: Vec<PortReport>,
-    /// Kernel calls of a run.
+    /// Kernel calls per run.
     pub steps: usize,
-    /// Elements of its learned weights.
+    /// Number of weights.
     pub parameters: u64,
-    /// Arithmetic operations of a run; a multiply-add counts as two.
+    /// Arithmetic operations per run; a multiply-add counts as two.
     pub flops: u64,
-    /// The libraries that it needs, beside a driver.
+    /// Required libraries other than the driver.
     pub libraries: Vec<String>,
-    /// The version of the plan's format.
+    /// Version of the plan format.
     pub format_version: u32,
 }
 
 /// An input or output.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PortReport {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The dtype of its elements.
+    /// The dtype.
     pub dtype: String,
-    /// Its extents.
+    /// The extents.
     pub shape: Vec<usize>,
 }
 
 impl Description {
-    /// Of a plan that is alone in its executable.
+    /// The description of an executable's only plan.
     pub fn new(plan: &Plan) -> Description {
         let ports = |ports: &[Port]| {
             let report = |port: &Port| PortReport {

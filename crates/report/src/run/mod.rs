@@ -1,5 +1,5 @@
-//! Reports of runs rather than of memory: what an executable is (`describe`), how long runs take (`bench`), and where the
-//! time goes (`steps`).
+//! Reports that are not about memory: the summary of an executable (`describe`), latency (`bench`), and time by step
+//! (`steps`).
 
 mod bench;
 mod describe;

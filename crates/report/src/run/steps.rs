@@ -1,4 +1,4 @@
-//! [`StepsReport`]: where the time of a run goes, step by step.
+//! [`StepsReport`]: time of a run by step, with roofline fractions.
 
 use plan::{Operand, Place, Plan};
 use serde::Serialize;
@@ -7,66 +7,66 @@ use types::Bytes;
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepReport {
-    /// The node it serves.
+    /// The node's scope.
     pub scope: String,
     /// The kernel's name.
     pub kernel: String,
-    /// What the kernel does, for eyes.
+    /// A readable description of the kernel.
     pub label: String,
-    /// The shortest time, in milliseconds.
+    /// Shortest time in milliseconds.
     pub ms: f64,
-    /// Its part of the sum of all steps' times, from 0 to 1.
+    /// Fraction of the total time, from 0 to 1.
     pub share: f64,
-    /// Arithmetic operations, of the direct algorithm whatever the kernel does; a multiply-add counts as two.
+    /// Arithmetic operations of the direct algorithm, whatever the kernel uses; a multiply-add counts as two.
     pub flops: u64,
-    /// Billions of them a second.
+    /// Billions of operations per second.
     pub gflop_per_s: f64,
-    /// The part of the most that the vector units do, from 0 to 1; above where a kernel does with fewer operations.
+    /// Fraction of peak arithmetic, from 0 to 1; above 1 if the kernel needs fewer operations than the direct
+    /// algorithm.
     pub of_peak: f64,
     /// Bytes of its operands in the arena.
     pub arena_bytes: u64,
     /// Bytes of its constants.
     pub constant_bytes: u64,
-    /// Billions of both a second.
+    /// Billions of bytes per second, arena and constants.
     pub gb_per_s: f64,
-    /// The part of the most that memory moves, from 0 to 1; above where operands are still in caches.
+    /// Fraction of memory bandwidth, from 0 to 1; above 1 if operands are in caches.
     pub of_bandwidth: f64,
 }
 
-/// What the machine does at most, measured beside the steps.
+/// Peak rates of the machine, measured along with the steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
-    /// Operations a second of the vector units.
+    /// Arithmetic operations per second of the vector units.
     pub flop_per_s: f64,
-    /// Bytes a second that memory moves.
+    /// Bytes per second of main memory.
     pub bytes_per_s: f64,
 }
 
-/// A number as a part of a peak, 0 where that is not known.
+/// `of` as a fraction of `peak`; 0 if the peak is unknown.
 fn part(of: f64, peak: f64) -> f64 {
     if 0.0 < peak { of / peak } else { 0.0 }
 }
 
-/// What `profile` prints.
+/// The output of `profile`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsReport {
     /// The steps in order.
     pub steps: Vec<StepReport>,
-    /// The sum of their times, in milliseconds.
+    /// Total time in milliseconds.
     pub ms: f64,
-    /// The most that the vector units of all threads do, in billions of operations a second, measured beside the steps; 0
-    /// where that is not known, as of a GPU.
+    /// Peak arithmetic of all threads in billions of operations per second; 0 if unknown, as on a GPU.
     pub peak_gflop_per_s: f64,
-    /// The most that memory moves when all threads copy, in billions of bytes a second, read and written.
+    /// Bandwidth of a copy by all threads in billions of bytes per second, read and written.
     pub peak_gb_per_s: f64,
-    /// Runs of which the shortest times are taken, step by step.
+    /// Number of runs; times are the shortest per step.
     pub iters: usize,
     /// Threads that computed.
     pub threads: usize,
 }
 
 impl StepsReport {
-    /// From the shortest seconds of each step of a plan, and what the machine does at most.
+    /// Creates a report from the shortest seconds of each step and the peak rates.
     pub fn new(plan: &Plan, seconds: &[f64], peaks: Peaks, iters: usize, threads: usize) -> StepsReport {
         let all: f64 = seconds.iter().sum();
         let steps = plan.steps.iter().zip(seconds).map(|(step, &seconds)| {
@@ -102,7 +102,7 @@ impl StepsReport {
         }
     }
 
-    /// The report as tables: the slowest steps, then each kernel's sum.
+    /// Tables of the slowest steps and of the sum of each kernel.
     pub fn text(&self, slowest: usize) -> String {
         let mut text = format!(
             "{:>9} {:>6} {:>9} {:>6} {:>9} {:>7} {:>6}  {:>5} {:<17} step\n",
@@ -155,7 +155,7 @@ impl StepsReport {
         text
     }
 
-    /// Each kernel's name, milliseconds and operations, those with most time first.
+    /// Name, milliseconds and operations of each kernel, most time first.
     fn kernels(&self) -> Vec<(&str, f64, u64)> {
         let mut kernels: Vec<(&str, f64, u64)> = Vec::new();
         for step in &self.steps {

@@ -1,4 +1,4 @@
-//! Planned against actual: buffer by buffer, and what the process holds besides, each with how it is known.
+//! The comparison of planned and actual memory: buffer by buffer, and the rest of the process, each with its source.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::terminal::{fit, wrap};
 use crate::Report;
 use crate::model::{BufferRow, UnavailableItem, Verdict};
 
-/// Buffers whose verdict is not `equal` in full, the rest in a count, then the process item by item.
+/// Buffers whose verdict is not `equal` in full, a count of the others, then the process item by item.
 pub(crate) fn text(report: &Report, options: &Options) -> String {
     let Some(measured) = &report.measured else {
         return "actual       not measured; --actual runs the plan under observation\n".into();
@@ -57,7 +57,7 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
         }
     }
     if !actual.device_processes.is_empty() || !actual.device_untold.is_empty() {
-        // They lie within each other, so that there is no sum.
+        // These figures overlap, so they have no sum.
         let _ = writeln!(text, "  on the device, as its management counts processes:");
     }
     for row in &actual.device_processes {

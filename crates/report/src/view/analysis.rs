@@ -1,4 +1,4 @@
-//! [`Analysis`]: bytes and counts by TBD's keywords, and the sums that its script prints.
+//! [`Analysis`]: bytes and counts by TBD's keywords, with the sums of TBD's script.
 
 use std::fmt::Write;
 
@@ -10,29 +10,29 @@ use crate::export::tbd;
 /// Sums by keyword.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
-    /// What was analysed.
+    /// Name of the analyzed model.
     pub name: String,
-    /// The keywords, those with most bytes first.
+    /// The keywords, largest first.
     pub rows: Vec<Row>,
-    /// Tags that the script has no word for.
+    /// Tags that contain none of the keywords.
     pub unknown_tags: Vec<String>,
 }
 
 /// One keyword's sum.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What stands in the tags.
+    /// The keyword in the tags.
     pub keyword: String,
-    /// What TBD calls it.
+    /// TBD's name of the keyword.
     pub name: String,
-    /// How many bytes.
+    /// Sum of bytes.
     pub bytes: u64,
-    /// How many tags.
+    /// Number of tags.
     pub count: usize,
 }
 
 impl Analysis {
-    /// Of a report.
+    /// Analyzes a report.
     pub fn new(report: &Report) -> Analysis {
         let mut analysis = Analysis { name: report.model.clone(), rows: Vec::new(), unknown_tags: Vec::new() };
         for (tag, bytes) in tbd::tags(report) {
@@ -52,7 +52,7 @@ impl Analysis {
         analysis
     }
 
-    /// The rows, then the sums of weights, forward results and what is unknown, which add up to all.
+    /// The rows, then the sums of weights, forward results and unknown tags, which add up to the total.
     pub fn text(&self) -> String {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let mut text = format!("{}\n", self.name);

@@ -1,5 +1,5 @@
-//! [`Bars`]: two bars of the same bytes, one by layer and one by what they are for. Every byte stands once in each, padding,
-//! holes and what the process holds besides included, so that each adds up to the whole.
+//! [`Bars`]: two bars of the same bytes, by layer and by purpose. Each byte is counted once in each bar, including
+//! padding, holes and the rest of the process, so that each bar adds up to the total.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,10 +16,10 @@ use crate::Report;
 use crate::export::mxnet;
 use crate::model::{Item, ItemKind, items};
 
-/// How much of a scope makes a layer.
+/// Number of scope parts that identify a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// As little as gives a handful of layers.
+    /// The least depth that gives several layers.
     Auto,
     /// This many parts.
     Parts(usize),
@@ -28,30 +28,30 @@ pub enum Depth {
 /// Two bars.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bars {
-    /// What each adds up to.
+    /// Sum of each bar.
     pub total_bytes: i64,
-    /// By layer, or by the groups' categories.
+    /// By layer, or by the categories of the groups.
     pub by_layer: Vec<Bar>,
-    /// By role, or by the groups' categories.
+    /// By role, or by the categories of the groups.
     pub by_role: Vec<Bar>,
-    /// How many parts of a scope make a layer.
+    /// Number of scope parts that identify a layer.
     pub depth: usize,
 }
 
-/// A part of a bar.
+/// A segment of a bar.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bar {
     /// Its name.
     pub name: String,
-    /// Its bytes; negative only for what is not trackable, where more was named than expected.
+    /// Its bytes; negative only for untrackable memory, if more was attributed than expected.
     pub bytes: i64,
-    /// The role whose colour it has; empty for layers.
+    /// The role that selects its color; empty for layers.
     #[serde(skip)]
     style: String,
 }
 
 impl Bars {
-    /// Of a report's peak.
+    /// The bars at the peak of a report.
     pub fn new(report: &Report, options: &Options) -> Bars {
         let items = items(report);
         let groups = options.groups.as_ref();
@@ -73,7 +73,7 @@ impl Bars {
         bars
     }
 
-    /// The name of the part that an item is in.
+    /// Name of the segment that contains an item.
     pub(crate) fn name_of(&self, item: &Item, options: &Options, is_layer: bool) -> String {
         category_of(item, options, self.depth, is_layer).0
     }
@@ -85,7 +85,7 @@ impl Bars {
         self.total_bytes += bytes;
     }
 
-    /// Both as tables with bars of characters.
+    /// Both bars as tables with bars of characters.
     pub(crate) fn text(&self, width: usize) -> String {
         let mut text = String::new();
         for (title, rows) in [("by layer", &self.by_layer), ("by role", &self.by_role)] {
@@ -112,7 +112,7 @@ impl Bars {
         text
     }
 
-    /// Both beside each other, as the ancestor drew them.
+    /// Both bars next to each other, as in the original plots.
     pub(crate) fn svg(&self, model: &str) -> String {
         let mut svg = Svg::new(760.0, 560.0);
         svg.text(20.0, 28.0, "title", &format!("{}: {} at the peak", fit(model, 60), signed(self.total_bytes)));
@@ -130,7 +130,7 @@ impl Bars {
                 let share = percent(row.bytes, self.total_bytes);
                 let text = format!("{} {} ({share:.1} %)", row.name, signed(row.bytes));
                 svg.rect([x, y, 120.0, height], style, &text, Amount::Bytes(row.bytes.into()));
-                // A label stands beside its part; those of the thinnest parts are left to the pointer.
+                // Labels are next to their segments; those of the thinnest segments appear on hover only.
                 let middle = y + height / 2.0 + 4.0;
                 if 3.0 <= height && label_end <= middle - 9.0 {
                     svg.text(x + 128.0, middle, "small", &fit(&text, 38));
@@ -143,12 +143,12 @@ impl Bars {
     }
 }
 
-/// The most rows of a table; the rest is summed up.
+/// Most rows of a table; the others are summed up.
 const ROWS_MAX: usize = 24;
-/// Looks that neighbouring layers take in turn.
+/// Styles that neighboring layers cycle through.
 const LAYER_STYLES: [&str; 6] = ["activation", "input", "weight", "workspace", "output", "state"];
 
-/// Padding, holes and the like come last.
+/// Sort key that puts padding, holes and similar segments last.
 fn special(bar: &Bar) -> usize {
     match &bar.style[..] {
         "" | "padding" | "hole" => usize::from(bar.name == OTHERS) + 2 * usize::from(!bar.style.is_empty()),
@@ -156,7 +156,7 @@ fn special(bar: &Bar) -> usize {
     }
 }
 
-/// How many parts of a scope make a layer.
+/// Number of scope parts that identify a layer.
 fn depth(items: &[Item], options: &Options) -> usize {
     match options.depth {
         Depth::Parts(parts) => parts.max(1),
@@ -164,7 +164,7 @@ fn depth(items: &[Item], options: &Options) -> usize {
     }
 }
 
-/// The name and the look of the part of a bar that an item is in.
+/// Name and style of the segment that contains an item.
 fn category_of(item: &Item, options: &Options, depth: usize, is_layer: bool) -> (String, String) {
     let none = Groups::default();
     let Groups { layer, data_structure } = options.groups.as_ref().unwrap_or(&none);
@@ -184,7 +184,7 @@ fn category(groups: &[super::groups::Group], item: &Item) -> (String, String) {
     (found.unwrap_or(OTHERS).to_string(), String::new())
 }
 
-/// Bytes by category, each item's padding under `padding`.
+/// Bytes by category; the padding of all items is one category, `padding`.
 fn sum(items: &[Item], category: impl Fn(&Item) -> (String, String)) -> Vec<Bar> {
     let mut sums: BTreeMap<(String, String), i64> = BTreeMap::new();
     for item in items {
@@ -198,13 +198,13 @@ fn sum(items: &[Item], category: impl Fn(&Item) -> (String, String)) -> Vec<Bar>
     bars.map(|((name, style), bytes)| Bar { name, bytes, style }).collect()
 }
 
-/// The first parts of a scope.
+/// The first `depth` parts of a scope.
 fn layer_of(scope: &str, depth: usize) -> String {
     let parts: Vec<&str> = scope.split('/').filter(|part| !part.is_empty()).take(depth).collect();
     if parts.is_empty() { "(no layer)".into() } else { parts.join("/") }
 }
 
-/// The least depth at which there is a handful of layers, or beyond which there are no more.
+/// The least depth with several layers, or beyond which the number of layers does not grow.
 fn auto_depth(items: &[Item]) -> usize {
     let count = |depth: usize| {
         let mut layers: Vec<String> = items.iter().map(|item| layer_of(&item.scope, depth)).collect();
@@ -221,7 +221,7 @@ fn auto_depth(items: &[Item]) -> usize {
     best
 }
 
-/// Bytes with a sign.
+/// A signed number of bytes.
 pub(crate) fn signed(bytes: i64) -> String {
     let sign = if bytes < 0 { "-" } else { "" };
     format!("{sign}{}", Bytes(bytes.unsigned_abs()))

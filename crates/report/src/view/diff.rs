@@ -1,4 +1,4 @@
-//! [`Diff`]: what one plan does otherwise than another.
+//! [`Diff`]: the differences between two plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,54 +11,54 @@ use super::terminal::{fit, pad};
 use crate::Report;
 use crate::model::{BufferRow, items};
 
-/// The differences from `a` to `b`. Buffers are paired by their tags, those with the same tag in order.
+/// The differences from `a` to `b`. Buffers are paired by tag, equal tags in order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
-    /// What the first is.
+    /// The first plan.
     pub a: Side,
-    /// What the second is.
+    /// The second plan.
     pub b: Side,
-    /// Bytes at the peak by tag, where they differ; the largest differences first.
+    /// Bytes at the peak by tag where they differ, largest differences first.
     pub tags: Vec<TagDelta>,
-    /// Buffers that only `b` has.
+    /// Buffers only in `b`.
     pub new: Vec<TagSize>,
-    /// Buffers that only `a` has.
+    /// Buffers only in `a`.
     pub gone: Vec<TagSize>,
-    /// Buffers of both that lie elsewhere, live otherwise or have another size.
+    /// Buffers of both with another offset, live range or size.
     pub moved: Vec<MovedBuffer>,
-    /// Values that share bytes in `b` and not in `a`, with how.
+    /// Values that share bytes in `b` but not in `a`, with the kind of sharing.
     pub aliases_gained: Vec<String>,
-    /// Values that share bytes in `a` and not in `b`, with how.
+    /// Values that share bytes in `a` but not in `b`, with the kind of sharing.
     pub aliases_lost: Vec<String>,
 }
 
-/// One of the two.
+/// One of the two plans.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
-    /// The model and what it was compiled for.
+    /// Model and target.
     pub name: String,
-    /// The arena.
+    /// Size of the arena.
     pub arena_bytes: u64,
-    /// The largest sum of live buffers.
+    /// Largest sum of live buffers.
     pub lower_bound_bytes: u64,
-    /// The constants.
+    /// Size of the constants.
     pub weights_bytes: u64,
     /// The step of the peak.
     pub peak_step: u32,
-    /// How many steps there are.
+    /// Number of steps.
     pub steps: usize,
-    /// How many buffers there are.
+    /// Number of buffers.
     pub buffers: usize,
 }
 
 /// Bytes at the peak under one tag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TagDelta {
-    /// Name and role.
+    /// Scope and role.
     pub tag: String,
-    /// In the first.
+    /// Bytes in `a`.
     pub a_bytes: u64,
-    /// In the second.
+    /// Bytes in `b`.
     pub b_bytes: u64,
 }
 
@@ -68,7 +68,7 @@ impl TagDelta {
     }
 }
 
-/// A buffer that only one of them has.
+/// A buffer of only one of the plans.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TagSize {
     /// Its tag.
@@ -77,19 +77,19 @@ pub struct TagSize {
     pub bytes: u64,
 }
 
-/// A buffer that both have.
+/// A buffer of both plans.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MovedBuffer {
     /// Its tag.
     pub tag: String,
-    /// Offset, size, first and last step in the first.
+    /// Offset, size, first and last step in `a`.
     pub a: [u64; 4],
-    /// The same in the second.
+    /// The same in `b`.
     pub b: [u64; 4],
 }
 
 impl Diff {
-    /// Of two reports.
+    /// Compares two reports.
     pub fn new(a: &Report, b: &Report) -> Diff {
         let (pairs, gone, new) = pair(&a.planned.buffers, &b.planned.buffers);
         let moved = pairs.into_iter().filter_map(|(a, b)| {
@@ -111,7 +111,7 @@ impl Diff {
         }
     }
 
-    /// Whether nothing differs.
+    /// Whether there is no difference.
     pub fn is_same(&self) -> bool {
         let sizes = |side: &Side| (side.arena_bytes, side.lower_bound_bytes, side.weights_bytes, side.steps);
         sizes(&self.a) == sizes(&self.b)
@@ -123,7 +123,7 @@ impl Diff {
             && self.aliases_lost.is_empty()
     }
 
-    /// The differences for the terminal.
+    /// Text for a terminal.
     pub fn text(&self, width: usize, rows: usize) -> String {
         let (a, b) = (&self.a, &self.b);
         let mut text =
@@ -194,7 +194,8 @@ fn side(report: &Report) -> Side {
     }
 }
 
-/// Bytes at the peak by tag, holes and padding as tags of their own, so that the deltas add up to that of the whole.
+/// Bytes at the peak by tag. Holes and padding have tags of their own, so that the differences add up to that of the
+/// arena.
 fn tags(a: &Report, b: &Report) -> Vec<TagDelta> {
     let mut sums: BTreeMap<String, [u64; 2]> = BTreeMap::new();
     for (which, report) in [a, b].into_iter().enumerate() {
@@ -213,7 +214,7 @@ fn tags(a: &Report, b: &Report) -> Vec<TagDelta> {
 
 type Pairs<'a> = Vec<(&'a BufferRow, &'a BufferRow)>;
 
-/// Buffers of both, those that only the first has, those that only the second has.
+/// Buffers of both, only of the first, only of the second.
 fn pair<'a>(a: &'a [BufferRow], b: &'a [BufferRow]) -> (Pairs<'a>, Vec<TagSize>, Vec<TagSize>) {
     let by_tag = |buffers: &'a [BufferRow]| {
         let mut map: BTreeMap<&str, Vec<&BufferRow>> = BTreeMap::new();
@@ -239,7 +240,7 @@ fn pair<'a>(a: &'a [BufferRow], b: &'a [BufferRow]) -> (Pairs<'a>, Vec<TagSize>,
     (pairs, only_a, only_b)
 }
 
-/// Values that lie in bytes that were not made for them, with how they came there.
+/// Values in memory of another value, with the kind of sharing.
 fn aliases(report: &Report) -> BTreeSet<String> {
     let values = report.planned.buffers.iter().flat_map(|buffer| &buffer.values);
     let shared = values.filter(|value| value.sharing != "own");

@@ -1,4 +1,4 @@
-//! [`Flame`]: bytes by scope as a tree, by the peak or by how long they are held.
+//! [`Flame`]: bytes by scope as a tree, at the peak or weighted by lifetime.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,17 +12,17 @@ use super::terminal::{bar, fit, pad, percent};
 use crate::Report;
 use crate::model::{ItemKind, items, spans};
 
-/// What a flame graph measures.
+/// The quantity of a flame graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Bytes at the peak step.
     PeakBytes,
-    /// Bytes times the steps for which they are held.
+    /// Size times lifetime in steps.
     ByteSteps,
 }
 
 impl Measure {
-    /// By its name on the command line.
+    /// The measure with a name of the command line.
     pub fn named(word: &str) -> Option<Measure> {
         match word {
             "peak" => Some(Measure::PeakBytes),
@@ -36,14 +36,14 @@ impl Measure {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flame {
     children: BTreeMap<String, Flame>,
-    /// Of this scope itself and all below.
+    /// Sum of this scope and all scopes below.
     total: u128,
     /// Whether leaves below are counted in byte-steps.
     is_byte_steps: bool,
 }
 
 impl Flame {
-    /// Of a report.
+    /// The tree of a report.
     pub fn new(report: &Report, measure: Measure) -> Flame {
         let mut root = Flame { is_byte_steps: measure == Measure::ByteSteps, ..Flame::default() };
         stacks(report, measure).iter().for_each(|(path, amount)| root.add(path, *amount));
@@ -57,12 +57,12 @@ impl Flame {
         }
     }
 
-    /// The sum of everything.
+    /// The total sum.
     pub fn total(&self) -> u128 {
         self.total
     }
 
-    /// Children with the most first.
+    /// Children, largest first.
     fn ordered(&self) -> Vec<(&String, &Flame)> {
         let mut children: Vec<_> = self.children.iter().collect();
         children.sort_by(|a, b| b.1.total.cmp(&a.1.total).then_with(|| a.0.cmp(b.0)));
@@ -76,7 +76,7 @@ impl Flame {
         }
     }
 
-    /// An indented tree; parts below a hundredth are left out.
+    /// An indented tree without entries below one percent.
     pub(crate) fn text(&self, width: usize, rows: usize) -> String {
         let what = if self.is_byte_steps { "bytes times steps held" } else { "bytes at the peak" };
         let mut text = format!("by scope     {what}: {}\n", self.amount(self.total));
@@ -101,7 +101,7 @@ impl Flame {
         }
     }
 
-    /// Boxes upon boxes, the whole at the bottom.
+    /// Stacked boxes with the total at the bottom.
     pub(crate) fn svg(&self, model: &str) -> String {
         let levels = self.depth() as f64;
         let (left, top, width, row) = (10.0, 44.0, 980.0, 20.0);
@@ -118,7 +118,7 @@ impl Flame {
     }
 }
 
-/// As `{"total": bytes, "children": [["name", ..], ..]}`, the largest first.
+/// `{"total": bytes, "children": [["name", ..], ..]}`, largest first.
 impl Serialize for Flame {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut tree = serializer.serialize_struct("Flame", 2)?;
@@ -162,7 +162,7 @@ impl Boxes<'_> {
     }
 }
 
-/// Every byte under its path: the parts of its scope, then its role.
+/// All bytes by path: the parts of the scope, then the role.
 pub(crate) fn stacks(report: &Report, measure: Measure) -> Vec<(Vec<String>, u128)> {
     let mut sums: BTreeMap<Vec<String>, u128> = BTreeMap::new();
     let mut add = |scope: &str, role: &str, amount: u128| {
@@ -177,7 +177,7 @@ pub(crate) fn stacks(report: &Report, measure: Measure) -> Vec<(Vec<String>, u12
     for item in items(report) {
         let times = match (measure, item.kind) {
             (Measure::PeakBytes, _) => 1,
-            // What the arena holds changes from step to step and is added up below.
+            // The contents of the arena change from step to step and are added below.
             (Measure::ByteSteps, ItemKind::Buffer(_) | ItemKind::Free) => continue,
             (Measure::ByteSteps, _) => steps,
         };

@@ -1,4 +1,4 @@
-//! [`Groups`]: categories by keywords, as people used them with MXNet's profiler, from a TOML file.
+//! [`Groups`]: categories by keywords from a TOML file, as MXNet's memory profiler had them.
 //!
 //! ```toml
 //! [layer]
@@ -9,8 +9,8 @@
 //! Workspace = ["workspace", "temp_space"]
 //! ```
 //!
-//! Categories are tried in the order of the file and the first that matches takes the bytes: none are counted twice. A
-//! keyword matches where it stands anywhere in the tag as MXNet would write it, or in the tag as we do.
+//! Categories are tried in the order of the file, and the first match takes the bytes, so that no byte is counted
+//! twice. A keyword matches anywhere in the tag in MXNet's notation or in ours.
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -29,11 +29,11 @@ pub struct Groups {
 pub struct Group {
     /// Its name.
     pub name: String,
-    /// What a tag must contain one of.
+    /// Keywords, one of which a tag must contain.
     pub keywords: Vec<String>,
 }
 
-/// Why a text is not a file of groups.
+/// A text is not a valid file of groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupsError(String);
 
@@ -45,16 +45,16 @@ impl std::fmt::Display for GroupsError {
 
 impl std::error::Error for GroupsError {}
 
-/// What the rest is called.
+/// Category of unmatched bytes.
 pub(crate) const OTHERS: &str = "Others";
-/// What is expected and has no name.
+/// Category of expected bytes without a tag.
 pub(crate) const UNTRACKABLE: &str = "Untrackable";
 
 impl Groups {
-    /// Reads a file's text.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The line that is invalid, and the reason.
     pub fn parse(text: &str) -> Result<Groups, GroupsError> {
         let file: File = basic_toml::from_str(text).map_err(|error| GroupsError(error.to_string()))?;
         let groups = Groups { layer: file.layer.0, data_structure: file.data_structure.0 };
@@ -69,7 +69,7 @@ impl Groups {
     }
 }
 
-/// The first category that has a keyword in one of the tags.
+/// The first category with a keyword in one of the tags.
 pub(crate) fn first_match<'a>(groups: &'a [Group], tags: &[&str]) -> Option<&'a str> {
     let hits = |group: &&Group| group.keywords.iter().any(|word| tags.iter().any(|tag| tag.contains(&word[..])));
     groups.iter().find(hits).map(|group| &group.name[..])
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_groups_is_refused() {
+    fn invalid_group_file_is_refused() {
         for text in
             ["layer = 3", "[lair]\n", "[layer]\nA = \"x\"", "[layer]\nOthers = [\"x\"]", "[layer]\nA=[\"\"]", "["]
         {

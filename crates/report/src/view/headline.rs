@@ -1,4 +1,4 @@
-//! The headline: arena, bounds, certificate, weights, what the process used; and [`Fit`], whether that is little enough.
+//! The headline (arena, bounds, certificate, weights, process) and [`Fit`], whether a model fits in a memory.
 
 use std::fmt::Write;
 
@@ -52,7 +52,7 @@ pub(crate) fn text(report: &Report) -> String {
     text
 }
 
-/// The headline of another program's profile.
+/// The headline of an imported profile.
 fn foreign(report: &Report) -> String {
     let planned = &report.planned;
     let what = match report.origin {
@@ -77,31 +77,31 @@ fn foreign(report: &Report) -> String {
     text
 }
 
-/// Whether a model fits a memory.
+/// Whether a model fits in a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fit {
-    /// The memory.
+    /// Size of the memory.
     pub capacity_bytes: u64,
-    /// What is needed: arena, weights and, where it was measured, the rest of the process.
+    /// Required bytes: arena, weights and, if measured, the rest of the process.
     pub need_bytes: u64,
-    /// Of it, the rest of the process.
+    /// The part of `need_bytes` that is the rest of the process.
     pub residual_bytes: Option<i64>,
 }
 
 impl Fit {
-    /// Asks of a report whether it fits.
+    /// Compares a report with a capacity.
     pub fn new(report: &Report, capacity: u64) -> Fit {
         let residual_bytes = report.residual_bytes();
         let need_bytes = report.planned_bytes().saturating_add_signed(residual_bytes.unwrap_or(0));
         Fit { capacity_bytes: capacity, need_bytes, residual_bytes }
     }
 
-    /// The answer.
+    /// Whether the model fits.
     pub fn fits(&self) -> bool {
         self.need_bytes <= self.capacity_bytes
     }
 
-    /// The answer as a sentence.
+    /// The result as a sentence.
     pub fn text(&self) -> String {
         let rest = match self.residual_bytes {
             Some(bytes) => format!(", of which {} outside the plan", Bytes(bytes.max(0).unsigned_abs())),

@@ -1,4 +1,5 @@
-//! The packing map: steps across, offsets up, one rectangle a buffer; what no buffer covers is a hole.
+//! The packing map: steps from left to right, offsets from bottom to top, one rectangle per buffer; uncovered space is
+//! free.
 
 use std::fmt::Write;
 
@@ -12,7 +13,7 @@ use crate::model::BufferRow;
 
 const ROWS: usize = 20;
 
-/// A raster of letters; each stands for what lies in the middle of its cell.
+/// A raster of letters, each for the buffer at the center of its cell.
 pub(crate) fn text(report: &Report, width: usize) -> String {
     let planned = &report.planned;
     let steps = report.step_count() as usize;
@@ -21,7 +22,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     let mut cells = vec![vec!['.'; columns.len()]; ROWS];
     let step_of = |column: usize| ((columns[column].start + columns[column].end - 1) / 2) as u32;
     let row_of = |level: u64| -> usize {
-        // The first row whose middle is at or above a level.
+        // The first row whose center is at or above a level.
         let twice = u128::from(level) * 2 * ROWS as u128;
         (twice.div_ceil(u128::from(top)) as usize).saturating_sub(1).div_ceil(2)
     };
@@ -49,7 +50,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     text
 }
 
-/// The roles of buffers, in their order.
+/// The roles of the buffers, in stacking order.
 fn roles(report: &Report) -> Vec<String> {
     let mut roles: Vec<String> = report.planned.buffers.iter().map(|buffer| buffer.role.clone()).collect();
     roles.sort_by_key(|role| (rank(role), role.clone()));
@@ -57,7 +58,7 @@ fn roles(report: &Report) -> Vec<String> {
     roles
 }
 
-/// One rectangle a buffer on a hatched ground; each tells its card when it is pointed at.
+/// One rectangle per buffer on a hatched background; each shows its details on hover.
 pub(crate) fn svg(report: &Report) -> String {
     let planned = &report.planned;
     let steps = f64::from(report.step_count());
@@ -73,7 +74,7 @@ pub(crate) fn svg(report: &Report) -> String {
         let y = top + height * (1.0 - (buffer.offset + buffer.bytes) as f64 / most);
         let card = card(ix, buffer);
         svg.rect([x, y, wide, high], &buffer.role, &card, Amount::Bytes(buffer.bytes.into()));
-        // About six units a character.
+        // About six units per character.
         let name = fit(&buffer.scope, (wide / 6.0) as usize);
         if 12.0 <= high && 30.0 <= wide {
             svg.text(x + 3.0, y + high.min(40.0) / 2.0 + 4.0, "small on", &name);
@@ -96,7 +97,7 @@ pub(crate) fn svg(report: &Report) -> String {
     svg.finish()
 }
 
-/// A buffer in a few lines.
+/// Details of a buffer in a few lines.
 fn card(ix: usize, buffer: &BufferRow) -> String {
     let mut card = format!(
         "buffer {ix}: {}\n{} bytes (+{} padding) at {}\nsteps {} to {}",

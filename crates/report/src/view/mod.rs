@@ -1,6 +1,6 @@
-//! Views of a [`Report`](crate::Report): each a small struct with its numbers, a text for terminals, and a picture.
+//! Views of a [`Report`](crate::Report): each a small struct with its numbers, a text for terminals and a picture.
 //!
-//! Texts are at most as wide as they are told. Pictures are SVG files that stand alone. The interactive page is in `page`.
+//! Text never exceeds the requested width. Pictures are self-contained SVG files. The interactive page is in `page`.
 
 mod actual;
 mod analysis;
@@ -30,31 +30,31 @@ pub use what_if::{Largest, Variant, WhatIf};
 
 use crate::Report;
 
-/// One of the views, as the command line names them.
+/// A view, as named on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// Arena, bounds, weights, process.
     Headline,
-    /// By layer and by role.
+    /// Bytes by layer and by role.
     Bars,
-    /// The largest at the peak, and why they are alive.
+    /// The largest buffers at the peak, and why they are alive.
     Top,
     /// Live bytes over the steps.
     Timeline,
-    /// Steps across, offsets up.
+    /// The packing map: steps across, offsets up.
     Map,
-    /// By scope.
+    /// Bytes by scope.
     Flame,
-    /// Planned against used.
+    /// Planned and actual memory.
     Actual,
 }
 
 impl View {
-    /// All of them, in the order in which a whole report shows them.
+    /// All views in the order of a full report.
     pub const ALL: [View; 7] =
         [View::Headline, View::Bars, View::Top, View::Timeline, View::Map, View::Flame, View::Actual];
 
-    /// The name on the command line.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             View::Headline => "headline",
@@ -67,10 +67,10 @@ impl View {
         }
     }
 
-    /// The views of a list such as `bars,top`, or `all`.
+    /// Parses a list such as `bars,top`, or `all`.
     ///
     /// # Errors
-    /// A name that is none, with those that are.
+    /// An unknown name, with the known ones.
     pub fn list(words: &str) -> Result<Vec<View>, String> {
         if words == "all" {
             return Ok(View::ALL.to_vec());
@@ -82,20 +82,20 @@ impl View {
     }
 }
 
-/// What the views are asked for.
+/// Options of the views.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Columns of the terminal.
     pub width: usize,
     /// Rows of a table.
     pub rows: usize,
-    /// How much of a scope makes a layer.
+    /// Number of scope parts that identify a layer.
     pub depth: Depth,
-    /// Keywords that make the bars' categories instead.
+    /// Keywords that define the categories of the bars.
     pub groups: Option<Groups>,
-    /// What the whole was found to be by other means.
+    /// The total that was measured by other means.
     pub expected: Option<u64>,
-    /// What flame graphs measure.
+    /// The quantity of flame graphs.
     pub measure: Measure,
 }
 
@@ -106,12 +106,12 @@ impl Default for Options {
 }
 
 impl Report {
-    /// For each category its sum and its largest entries.
+    /// The sum and the largest entries of each category.
     pub fn entries(&self, options: &Options) -> String {
         pprint::text(self, options)
     }
 
-    /// A view for the terminal.
+    /// A view as text for a terminal.
     pub fn text(&self, view: View, options: &Options) -> String {
         match view {
             View::Headline => headline::text(self),
@@ -124,7 +124,7 @@ impl Report {
         }
     }
 
-    /// A view as an SVG file, where it has a picture.
+    /// A view as an SVG file; `None` if it has no picture.
     pub fn svg(&self, view: View, options: &Options) -> Option<String> {
         match view {
             View::Bars => Some(Bars::new(self, options).svg(&self.model)),

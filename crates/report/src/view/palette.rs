@@ -1,38 +1,38 @@
-//! [`Style`]: how a role looks. Colours are those of Okabe and Ito, which people who see colours differently can tell apart;
-//! each role has a pattern and a letter of its own beside, so that colour is never the only sign.
+//! [`Style`]: color, pattern and letter of a role. The colors are those of Okabe and Ito, which remain distinct with
+//! color vision deficiency. Each role also has a pattern and a letter, so that color is never the only distinction.
 
-/// How something looks.
+/// The appearance of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     /// Its colour, as `#rrggbb`.
     pub(crate) color: &'static str,
-    /// What is drawn over it.
+    /// The pattern over the color.
     pub(crate) pattern: Pattern,
-    /// What stands for it in pictures made of characters.
+    /// The letter in pictures made of characters.
     pub(crate) letter: char,
 }
 
-/// What is drawn over a colour.
+/// A pattern over a color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// Nothing.
+    /// No pattern.
     Plain,
-    /// Lines up to the right.
+    /// Diagonal lines, rising to the right.
     Rising,
-    /// Lines down to the right.
+    /// Diagonal lines, falling to the right.
     Falling,
-    /// Both.
+    /// Both diagonals.
     Crossed,
-    /// Level lines.
+    /// Horizontal lines.
     Level,
-    /// Upright lines.
+    /// Vertical lines.
     Upright,
     /// Dots.
     Dotted,
 }
 
 impl Pattern {
-    /// Its name in pictures.
+    /// Its identifier in pictures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Pattern::Plain => "plain",
@@ -46,7 +46,7 @@ impl Pattern {
     }
 }
 
-/// Every role and category with its style, in the order in which they are stacked.
+/// Every role and category with its style, in stacking order.
 pub(crate) const STYLES: [(&str, Style); 15] = [
     ("weight", Style { color: "#009e73", pattern: Pattern::Plain, letter: 'W' }),
     ("constant", Style { color: "#56b4e9", pattern: Pattern::Dotted, letter: 'C' }),
@@ -65,13 +65,13 @@ pub(crate) const STYLES: [(&str, Style); 15] = [
     ("untrackable", Style { color: "#bbbbbb", pattern: Pattern::Rising, letter: 'U' }),
 ];
 
-/// The style of a role or category; that of `unknown` for a name that is none.
+/// The style of a role or category; that of `unknown` for other names.
 pub(crate) fn style(role: &str) -> Style {
     let found = STYLES.iter().find(|(name, _)| *name == role.to_ascii_lowercase());
     found.map_or(STYLES[10].1, |(_, style)| *style)
 }
 
-/// Where a role stands in a stack.
+/// Position of a role in a stack.
 pub(crate) fn rank(role: &str) -> usize {
     STYLES.iter().position(|(name, _)| *name == role).unwrap_or(10)
 }

@@ -1,4 +1,5 @@
-//! For each category its sum and its largest entries, as the ancestor printed them: first by layer, then by what they are for.
+//! The sum and the largest entries of each category, in the format of MXNet's memory profiler: by layer, then by data
+//! structure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,10 +1,10 @@
-//! [`Svg`]: a picture as text. Standing alone, in light and dark, with the patterns of `palette`.
+//! [`Svg`]: a self-contained picture in light and dark mode, with the patterns of `palette`.
 
 use std::fmt::{self, Write};
 
 use super::palette::{Pattern, STYLES, style};
 
-/// A picture that grows.
+/// A picture under construction.
 pub(crate) struct Svg {
     width: f64,
     height: f64,
@@ -19,14 +19,14 @@ text.end{text-anchor:end}text.mid{text-anchor:middle}.paper{fill:#fff}.axis{stro
 @media(prefers-color-scheme:dark){text{fill:#eee}.paper{fill:#16181c}.axis{stroke:#999}.actual{stroke:#fff}\
 .peak{stroke:#ff6b6b}text.on{fill:#111}}text.on{fill:#111}";
 
-/// What a shape stands for; written at it exactly, so that pictures can be added up.
+/// The quantity that a shape represents, written as an attribute, so that pictures can be added up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
-    /// Nothing that is counted.
+    /// No quantity.
     None,
-    /// Bytes, as `data-bytes`; negative only for what is not trackable.
+    /// Bytes, as `data-bytes`; negative only for untrackable memory.
     Bytes(i128),
-    /// Bytes times the steps for which they are held, as `data-byte-steps`.
+    /// Size times lifetime in steps, as `data-byte-steps`.
     ByteSteps(u128),
 }
 
@@ -46,7 +46,7 @@ impl Svg {
         Svg { width, height, body: String::new() }
     }
 
-    /// A rectangle filled as a role is, with a text that shows when it is pointed at.
+    /// A rectangle in the style of a role, with a text on hover.
     pub(crate) fn rect(&mut self, [x, y, width, height]: [f64; 4], role: &str, title: &str, amount: Amount) {
         let style = style(role);
         let size = format!("x=\"{x:.2}\" y=\"{y:.2}\" width=\"{width:.2}\" height=\"{height:.2}\"");
@@ -62,7 +62,7 @@ impl Svg {
         self.body.push_str("</g>\n");
     }
 
-    /// A text with classes: `small`, `title`, `end`, `mid`, `on` (on a coloured ground).
+    /// A text with classes: `small`, `title`, `end`, `mid`, `on` (on a colored background).
     pub(crate) fn text(&mut self, x: f64, y: f64, class: &str, text: &str) {
         let _ = writeln!(self.body, "<text x=\"{x:.2}\" y=\"{y:.2}\" class=\"{class}\">{}</text>", escape(text));
     }
@@ -73,7 +73,7 @@ impl Svg {
         let _ = writeln!(self.body, "<polyline class=\"{class}\" points=\"{}\"/>", points.join(" "));
     }
 
-    /// A closed shape filled as a role is.
+    /// A closed shape in the style of a role.
     pub(crate) fn area(&mut self, points: &[(f64, f64)], role: &str, amount: Amount) {
         let style = style(role);
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
@@ -90,7 +90,7 @@ impl Svg {
         self.body.push_str("</g>\n");
     }
 
-    /// A row of the roles that a picture shows, at a height.
+    /// A legend of roles at height `y`.
     pub(crate) fn legend(&mut self, x: f64, y: f64, roles: &[String]) {
         let mut at = x;
         for role in roles {
@@ -100,7 +100,7 @@ impl Svg {
         }
     }
 
-    /// The file.
+    /// The complete file.
     pub(crate) fn finish(self) -> String {
         let (width, height) = (self.width, self.height);
         let mut defs = String::new();
@@ -133,7 +133,7 @@ fn pattern(pattern: Pattern) -> String {
     format!("<pattern id=\"{name}\" width=\"8\" height=\"8\" patternUnits=\"userSpaceOnUse\">{marks}</pattern>")
 }
 
-/// Text as XML has it.
+/// Escapes text for XML.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -142,7 +142,7 @@ pub(crate) fn escape(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // No other control character may stand in XML.
+            // XML allows no other control characters.
             c if c.is_control() && c != '\n' && c != '\t' => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }

@@ -1,8 +1,8 @@
-//! Text for terminals: cut, padded, with bars of characters. Widths are counted in characters.
+//! Text for terminals: truncation, padding, bars of characters. Widths are in characters.
 
 use std::ops::Range;
 
-/// At most `width` characters; what is cut from the middle leaves `..`, so that both ends of a path stay.
+/// Shortens to `width` characters. The middle is replaced by `..`, so that both ends of a path remain.
 pub(crate) fn fit(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
@@ -18,19 +18,19 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     format!("{start}..{end}")
 }
 
-/// Cut or filled with spaces to exactly `width` characters.
+/// Truncates or pads to exactly `width` characters.
 pub(crate) fn pad(text: &str, width: usize) -> String {
     let text = fit(text, width);
     let missing = width - text.chars().count();
     text + &" ".repeat(missing)
 }
 
-/// A bar of `part` of `whole` in at most `width` characters.
+/// A bar for `part` of `whole` in at most `width` characters.
 pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
     "#".repeat(scale(part, whole, width))
 }
 
-/// `part` of `whole` scaled to `width`; something never vanishes, and never is more than all.
+/// `part` of `whole` scaled to `width`; at least 1 if `part` is not 0, and at most `width`.
 pub(crate) fn scale(part: u64, whole: u64, width: usize) -> usize {
     let scaled = (part as f64 / whole.max(1) as f64 * width as f64).round() as usize;
     scaled.max(usize::from(0 < part)).min(width)
@@ -41,7 +41,7 @@ pub(crate) fn percent(part: i64, whole: i64) -> f64 {
     100.0 * part as f64 / (whole as f64).abs().max(1.0)
 }
 
-/// Words in lines of at most `width` characters, those after the first indented.
+/// Wraps words at `width` characters; lines after the first are indented.
 pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
     let words = text.trim_start();
     let mut lines = vec![" ".repeat(text.len() - words.len())];
@@ -59,7 +59,7 @@ pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
     lines.join("\n")
 }
 
-/// The steps that each column of a picture stands for: a few columns a step where there is room, else some steps a column.
+/// The steps of each column of a picture: several columns per step if there is room, else several steps per column.
 pub(crate) fn columns(steps: usize, width: usize) -> Vec<Range<usize>> {
     let room = width.saturating_sub(14).clamp(8, 200);
     let columns = room.min(steps * (room / steps.max(1)).clamp(1, 6)).max(1);
@@ -70,7 +70,7 @@ pub(crate) fn columns(steps: usize, width: usize) -> Vec<Range<usize>> {
     (0..columns).map(range).collect()
 }
 
-/// A line with a mark under the first column that stands for a step, its text on the side where there is room.
+/// A line with a mark under the first column of a step; its text is on the side with more room.
 pub(crate) fn mark(columns: &[Range<usize>], step: u32, width: usize) -> String {
     let at = 13 + columns.iter().position(|steps| steps.contains(&(step as usize))).unwrap_or(0);
     let (before, text) = (at - 1, format!("peak, step {step}"));
@@ -80,7 +80,7 @@ pub(crate) fn mark(columns: &[Range<usize>], step: u32, width: usize) -> String 
     }
 }
 
-/// Entries beside each other, in lines of at most `width` characters that are all indented.
+/// Entries in rows of at most `width` characters, all indented.
 pub(crate) fn list(entries: &[String], width: usize, indent: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for entry in entries {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_long_loses_its_middle() {
+    fn long_text_loses_its_middle() {
         assert_eq!(fit("layer1/0/conv1", 14), "layer1/0/conv1");
         assert_eq!(fit("encoder/layer/0/attention", 14), "enco..ttention");
         assert_eq!(pad("ab", 4), "ab  ");

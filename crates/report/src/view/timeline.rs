@@ -1,4 +1,4 @@
-//! Live bytes over the steps, stacked by role, with the peak marked and what was written beside.
+//! Live bytes over the steps, stacked by role, with the peak marked and the written bytes, if measured.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::svg::{Amount, Svg};
 use super::terminal::{columns, fit, list, mark};
 use crate::Report;
 
-/// The roles of a timeline from the bottom to the top, without holes.
+/// The roles from bottom to top, without free space.
 fn stacked(report: &Report) -> Vec<(&str, &[u64])> {
     let mut roles: Vec<(&str, &[u64])> = report
         .planned
@@ -23,7 +23,7 @@ fn stacked(report: &Report) -> Vec<(&str, &[u64])> {
     roles
 }
 
-/// What was written by each step, where that was measured.
+/// Bytes written by each step, if measured.
 fn actual(report: &Report) -> Option<&[u64]> {
     let live = &report.measured.as_ref()?.actual.live_written_bytes;
     (live.len() == report.planned.steps.len()).then_some(&live[..])
@@ -31,7 +31,7 @@ fn actual(report: &Report) -> Option<&[u64]> {
 
 const ROWS: usize = 12;
 
-/// Columns of letters; each column is the step with the most bytes among those it stands for.
+/// Columns of letters; each column is the step with the most bytes among its steps.
 pub(crate) fn text(report: &Report, width: usize) -> String {
     let planned = &report.planned;
     let steps = report.step_count() as usize;
@@ -39,7 +39,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     let roles = stacked(report);
     let actual = actual(report);
     let live = |step: usize| roles.iter().map(|(_, live)| live[step]).sum::<u64>();
-    // The step with the most bytes, and of equals the peak's own.
+    // The step with the most bytes; the peak step among equals.
     let highest = |steps: &Range<usize>| {
         let most = steps.clone().max_by_key(|&step| (live(step), step == planned.peak_step as usize));
         most.unwrap_or(steps.start)
@@ -48,7 +48,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     let top = planned.arena_bytes.max(1);
     let mut text = format!("live bytes   over {steps} steps, {} a row\n", Bytes(top.div_ceil(ROWS as u64)));
     for row in (0..ROWS).rev() {
-        // A row shows what lies at its middle.
+        // A row shows the buffer at its center.
         let level = ((2 * row + 1) as u128 * u128::from(top) / (2 * ROWS) as u128) as u64;
         let label = match row + 1 {
             ROWS => format!("{:>11}", Bytes(top).to_string()),
@@ -62,7 +62,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
                     below += live[step];
                     level < below
                 });
-                // What lies above what was written is small.
+                // Letters above the written bytes are lowercase.
                 let is_written = actual.is_none_or(|actual| level < actual[step]);
                 let letter = |letter: char| if is_written { letter } else { letter.to_ascii_lowercase() };
                 at.map_or(' ', |(role, _)| letter(style(role).letter))

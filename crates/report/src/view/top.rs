@@ -1,4 +1,4 @@
-//! The largest buffers at the peak: what they hold, where they lie, how long, and why they are alive then.
+//! The largest buffers at the peak: contents, offset, live range, and the reason why they are alive.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use super::terminal::{fit, wrap};
 use crate::Report;
 use crate::model::{BufferRow, ConstantRow, Origin, spans, type_text};
 
-/// A table of two or more lines an entry.
+/// A table of at least two lines per entry.
 pub(crate) fn text(report: &Report, options: &Options) -> String {
     let planned = &report.planned;
     let step = planned.peak_step;
@@ -51,7 +51,7 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
     text
 }
 
-/// The largest constants, which are held all the time: as packed, and as the model has them.
+/// The largest constants, which are always resident: packed size and size in the model.
 fn constants(report: &Report, options: &Options, text: &mut String) {
     let mut rows: Vec<&ConstantRow> = report.planned.constants.iter().collect();
     if rows.is_empty() {
@@ -70,7 +70,7 @@ fn constants(report: &Report, options: &Options, text: &mut String) {
     }
 }
 
-/// What lies in a buffer at a step.
+/// The contents of a buffer at a step.
 fn holds(buffer: &BufferRow, step: u32, width: usize) -> String {
     let now: Vec<_> =
         spans(buffer).into_iter().filter(|span| (span.first_step..=span.last_step).contains(&step)).collect();

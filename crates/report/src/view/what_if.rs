@@ -1,4 +1,4 @@
-//! [`WhatIf`]: the same model planned for several batches and dtypes, each exactly.
+//! [`WhatIf`]: one model planned for several batches and dtypes.
 
 use std::fmt::Write;
 
@@ -10,60 +10,60 @@ use super::terminal::bar;
 use crate::Report;
 use crate::model::{proof_name, proof_text};
 
-/// Plans beside each other.
+/// Plans for comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhatIf {
     /// The model.
     pub model: String,
-    /// What it was planned for.
+    /// The target.
     pub target: String,
-    /// What each is asked to fit.
+    /// The capacity that each plan is compared with.
     pub capacity_bytes: Option<u64>,
     /// The plans, by dtype and batch.
     pub variants: Vec<Variant>,
-    /// What fits, for each dtype.
+    /// The largest batch that fits, per dtype.
     pub largest: Vec<Largest>,
 }
 
 /// The largest batch of one dtype.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Largest {
-    /// What is stored between kernels.
+    /// The storage dtype between kernels.
     pub dtype: String,
-    /// The largest batch that fits, where a capacity is given and one does.
+    /// The largest batch that fits, if a capacity is given and one fits.
     pub batch: Option<u64>,
-    /// Whether the next larger batch is known not to fit, so that there is no larger one; memory grows with the batch.
+    /// Whether the next batch is proved not to fit. Memory grows with the batch.
     pub is_largest: bool,
 }
 
 /// One plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Variant {
-    /// The batch.
+    /// Batch size.
     pub batch: u64,
-    /// What is stored between kernels.
+    /// The storage dtype between kernels.
     pub dtype: String,
-    /// The arena.
+    /// Size of the arena.
     pub arena_bytes: u64,
-    /// The largest sum of live buffers.
+    /// Largest sum of live buffers.
     pub lower_bound_bytes: u64,
-    /// How the arena is proved minimal; see [`Planned::state`](crate::Planned::state).
+    /// The proof that the arena is minimal; see [`Planned::state`](crate::Planned::state).
     #[serde(serialize_with = "proof_name::serialize")]
     pub state: Option<Proof>,
-    /// No placement is smaller.
+    /// Best lower bound of the arena.
     pub least_bytes: u64,
-    /// The constants.
+    /// Size of the constants.
     pub weights_bytes: u64,
     /// Arena and constants.
     pub total_bytes: u64,
-    /// Whether that fits, where a capacity is given.
+    /// Whether they fit, if a capacity is given.
     pub fits: Option<bool>,
-    /// Whether it was asked for, or was planned on the way to the largest batch.
+    /// Whether the batch was requested; otherwise it was planned during the search for the largest one.
     pub asked: bool,
 }
 
 impl Variant {
-    /// Of a plan's report.
+    /// The variant of a plan's report.
     pub fn new(report: &Report, dtype: &str, capacity: Option<u64>, asked: bool) -> Variant {
         let planned = &report.planned;
         let total_bytes = report.planned_bytes();
@@ -83,7 +83,7 @@ impl Variant {
 }
 
 impl WhatIf {
-    /// Whether something that was asked for does not fit.
+    /// Whether every requested variant fits.
     pub fn all_fit(&self) -> bool {
         self.variants.iter().all(|variant| !variant.asked || variant.fits != Some(false))
     }
@@ -138,7 +138,7 @@ impl WhatIf {
         text
     }
 
-    /// One row a plan.
+    /// One row per plan.
     pub fn csv(&self) -> String {
         let mut text =
             String::from("batch,dtype,arena_bytes,lower_bound_bytes,least_bytes,weights_bytes,total_bytes,fits\n");
