@@ -1,8 +1,8 @@
-//! [`FloatType`] and [`MathMode`]: how the operands of what a library does are stored, and how its sums may be computed.
+//! [`FloatType`] and [`MathMode`]: storage and arithmetic of library calls.
 
 use serde::{Deserialize, Serialize};
 
-/// How the numbers of operands are stored. Sums are of `f32`.
+/// The data type of operands. Accumulators are `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "their names say it")]
 pub enum FloatType {
@@ -12,7 +12,7 @@ pub enum FloatType {
 }
 
 impl FloatType {
-    /// The bytes of one.
+    /// Bytes per element.
     pub fn size(self) -> usize {
         match self {
             FloatType::F32 => 4,
@@ -21,19 +21,19 @@ impl FloatType {
     }
 }
 
-/// How sums of products of `f32` may be computed. Products of halves are exact in an `f32`, wherever they are computed.
+/// The permitted arithmetic for `f32` operands. Products of half-precision operands are always exact in `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MathMode {
-    /// As sums of products of `f32`, by whatever algorithm.
+    /// `f32` products and sums, by any algorithm.
     Strict,
-    /// As sums in their definition's own terms: neither Winograd's algorithm nor spectra, nor other detours.
+    /// `f32` products and sums of the definition: neither Winograd's algorithm nor FFT.
     Exact,
-    /// Operands may be rounded to eleven bits on the way into a tensor core (TF32).
+    /// Tensor cores may round operands to eleven bits (TF32).
     Tf32,
 }
 
 impl MathMode {
-    /// What it is called, for people and machines.
+    /// The name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             MathMode::Strict => "strict",

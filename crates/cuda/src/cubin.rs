@@ -1,41 +1,41 @@
-//! [`Cubin`]: machine code for one architecture, and what its functions take of a multiprocessor.
+//! [`Cubin`]: machine code for one architecture, and the resources that its functions need.
 
 /// Machine code for one architecture, an ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cubin {
-    /// The architecture, as `sm_90`.
+    /// The architecture, such as `sm_90`.
     pub arch: String,
     /// The file.
     pub bytes: Vec<u8>,
 }
 
-/// What a function takes.
+/// Resources of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelResources {
     /// Its name.
     pub name: String,
-    /// Registers of each thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of memory of each thread beside them: frames of calls, arrays with indices at run time, and what is spilled.
+    /// Bytes of local memory per thread: call frames, dynamically indexed arrays, spilled registers.
     pub stack: u32,
-    /// Bytes that a thread's code writes because registers had no room for them, and reads again.
+    /// Bytes of spill stores and of spill loads.
     pub spilled: [u32; 2],
-    /// Bytes of shared memory of each block.
+    /// Bytes of shared memory per block.
     pub shared: u32,
 }
 
 impl KernelResources {
-    /// What each function takes, by name, by what the assembler says with `-v`.
+    /// Parses the assembler's output with `-v`. Sorted by name.
     pub(crate) fn parse(log: &str) -> Vec<KernelResources> {
         let mut all: Vec<KernelResources> = Vec::new();
-        // What it calls of NVIDIA's own functions is told behind a function.
+        // The properties of NVIDIA's internal functions follow those of the function that calls them.
         let mut is_own = false;
         for line in log.lines() {
             if let Some((_, rest)) = line.split_once("Compiling entry function '") {
                 let name = rest.split('\'').next().unwrap_or_default().to_string();
                 all.push(KernelResources { name, ..KernelResources::default() });
             }
-            // A number in front of its noun.
+            // The number before a noun.
             let number = |noun: &str| -> Option<u32> { line.split(noun).next()?.rsplit_once(' ')?.1.parse().ok() };
             let Some(own) = all.last_mut() else { continue };
             if let Some((_, name)) = line.split_once("Function properties for ") {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_assembler_says_is_read() {
+    fn resources_are_parsed_from_assembler_output() {
         let log = "\
 k.cu(1): warning #177-D: variable \"X\" was declared but never referenced
 ptxas info    : 104 bytes gmem

@@ -1,9 +1,8 @@
-//! What is asked of a driver while something runs, by its profiling interface, CUPTI: every allocation and release that
-//! anybody in the process asks for, libraries included, also those that are over before free memory can be asked for. What
-//! a driver takes for itself is none of them.
+//! Allocations and releases by the process during a run, recorded by CUPTI, the driver's profiling interface. They include those
+//! of libraries and short-lived ones, but not the driver's internal ones.
 //!
-//! CUPTI comes with a toolkit and not with the driver. It takes memory of its own while it records, so that whoever asks for
-//! free memory does so before.
+//! CUPTI comes with a toolkit and not with the driver. It allocates memory while it records, so free memory must be queried
+//! before.
 
 use std::ffi::{CStr, c_char};
 use std::sync::Mutex;
@@ -14,12 +13,12 @@ use cuda_sys::cupti as sys;
 use crate::library::function;
 use crate::{LibraryNotFound, LibraryPaths, library};
 
-/// The oldest interface whose records are known, as CUPTI counts: that of CUDA 13.
+/// The oldest supported interface in CUPTI's notation: that of CUDA 13.
 const VERSION_MIN: u32 = 130_000;
-/// Numbers of 64 bits in a buffer for records: 64 KiB.
+/// 64-bit words per buffer for records: 64 KiB.
 const BUFFER: usize = 8192;
 
-/// What CUPTI could not do.
+/// Error of CUPTI.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum CuptiError {
@@ -37,21 +36,21 @@ pub enum CuptiError {
     Failed { what: &'static str, why: String },
 }
 
-/// Something that a driver was asked to do with memory.
+/// An allocation or release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryEvent {
-    /// So many bytes were allocated.
+    /// An allocation of this size.
     Allocated(MemoryKind, u64),
-    /// So many bytes were given back.
+    /// A release of this size.
     Released(MemoryKind, u64),
 }
 
-/// Whose memory it is.
+/// The kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// The GPU's, or memory that may move there.
+    /// Device or managed memory.
     Device,
-    /// The host's, which is pinned where a driver gives it.
+    /// Host memory.
     Host,
 }
 
@@ -65,20 +64,20 @@ impl MemoryKind {
     }
 }
 
-/// A buffer that CUPTI filled: where it is, and how many of its bytes are records. It is freed when this goes.
+/// A buffer with records: its address, and the bytes in use. Freed on drop.
 struct Filled {
     start: usize,
     valid: usize,
 }
 
-/// Buffers that are full, or were asked back.
+/// Completed buffers.
 static FILLED: Mutex<Vec<Filled>> = Mutex::new(Vec::new());
-/// CUPTI has one list of records for a process.
+/// CUPTI has one list of records per process.
 static RECORDING: AtomicBool = AtomicBool::new(false);
 
-/// All that is allocated from its start to its end.
+/// A recording of allocations.
 pub struct Recording {
-    /// For good: its threads may go on behind us.
+    /// Never freed: CUPTI's threads may outlive the recording.
     table: &'static sys::Cupti,
     disable: unsafe extern "C" fn(sys::CUpti_ActivityKind) -> sys::CUptiResult,
     flush: unsafe extern "C" fn(u32) -> sys::CUptiResult,
@@ -87,18 +86,18 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Finds CUPTI and begins.
+    /// Loads CUPTI and starts recording.
     ///
     /// # Errors
-    /// It is nowhere or too old, something is recorded already, or the platform does not let it.
+    /// CUPTI is not found, is too old, or refuses; or there is another recording.
     pub fn start(places: &LibraryPaths) -> Result<Recording, CuptiError> {
         let library = library::table(places, &["libcupti.so.13"], "--cupti")?;
-        // SAFETY: the library is CUPTI by its name, whose functions have the types that its headers say.
+        // SAFETY: the library has CUPTI's name, and the table has the types of its headers.
         let table = unsafe { sys::Cupti::from_library(library) };
         let table = table.map_err(|error| CuptiError::Failed { what: "its start", why: error.to_string() })?;
         let table: &'static sys::Cupti = Box::leak(Box::new(table));
         let (mut version, ask) = (0, function!(table, cuptiGetVersion, CuptiError));
-        // SAFETY: the number can be written.
+        // SAFETY: the pointer is valid.
         check(table, "its start", unsafe { ask(&mut version) })?;
         if version < VERSION_MIN {
             return Err(CuptiError::TooOld(version));
@@ -107,7 +106,7 @@ impl Recording {
             function!(table, cuptiActivityRegisterCallbacks, CuptiError),
             function!(table, cuptiActivityEnable, CuptiError),
         );
-        // What the end needs has to be there before the beginning.
+        // The functions of `finish` must exist before recording starts.
         let disable = function!(table, cuptiActivityDisable, CuptiError);
         let flush = function!(table, cuptiActivityFlushAll, CuptiError);
         let next = function!(table, cuptiActivityGetNextRecord, CuptiError);
@@ -116,20 +115,20 @@ impl Recording {
             return Err(CuptiError::Busy);
         }
         let recording = Recording { table, disable, flush, next, dropped };
-        // SAFETY: both functions are there for good, and take CUPTI's threads.
+        // SAFETY: both functions are static and thread-safe.
         check(table, "its start", unsafe { register(Some(requested), Some(completed)) })?;
         let kind = sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2;
-        // SAFETY: it takes a number.
+        // SAFETY: the argument is a plain value.
         check(table, "recording", unsafe { enable(kind) })?;
         Ok(recording)
     }
 
-    /// Ends it; what happened, in order.
+    /// Stops recording. Returns the events in order.
     ///
     /// # Errors
-    /// CUPTI does not tell, or not all.
+    /// CUPTI fails, or dropped records.
     pub fn finish(self) -> Result<Vec<MemoryEvent>, CuptiError> {
-        // First, so that nothing is recorded behind what is flushed.
+        // Disabled first, so that no record follows the flush.
         self.disable()?;
         self.flush()?;
         let mut events = Vec::new();
@@ -137,7 +136,7 @@ impl Recording {
             self.read(&filled, &mut events)?;
         }
         let mut count = 0;
-        // SAFETY: the number can be written. Without a context it is about the buffers of all of them.
+        // SAFETY: the pointer is valid. A null context means all contexts.
         check(self.table, "counting what it dropped", unsafe { (self.dropped)(std::ptr::null_mut(), 0, &mut count) })?;
         match count {
             0 => Ok(events),
@@ -145,21 +144,21 @@ impl Recording {
         }
     }
 
-    /// Adds what a buffer tells.
+    /// Adds the events of a buffer.
     fn read(&self, filled: &Filled, events: &mut Vec<MemoryEvent>) -> Result<(), CuptiError> {
         let mut record: *mut sys::CUpti_Activity = std::ptr::null_mut();
         loop {
-            // SAFETY: the buffer is one of ours with so many bytes of records, and the position can be written.
+            // SAFETY: `requested` allocated the buffer, `valid` of its bytes are records, and the pointer is valid.
             let status = unsafe { (self.next)(filled.start as *mut u8, filled.valid, &mut record) };
             if status == sys::CUptiResult::CUPTI_ERROR_MAX_LIMIT_REACHED {
                 return Ok(());
             }
             check(self.table, "reading what it recorded", status)?;
-            // SAFETY: CUPTI gives records that lie in the buffer whole, each with its kind in front.
+            // SAFETY: CUPTI returns complete records inside of the buffer, which begin with their kind.
             if unsafe { (*record).kind } != sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2 {
                 continue;
             }
-            // SAFETY: records of this kind are so long, since the version that was asked for.
+            // SAFETY: records of this kind have this type since `VERSION_MIN`.
             let memory = unsafe { record.cast::<sys::CUpti_ActivityMemory4>().read_unaligned() };
             let side = MemoryKind::of(memory.memoryKind);
             use sys::CUpti_ActivityMemoryOperationType as Did;
@@ -176,21 +175,21 @@ impl Recording {
     }
 
     fn disable(&self) -> Result<(), CuptiError> {
-        // SAFETY: it takes a number.
+        // SAFETY: the argument is a plain value.
         let status = unsafe { (self.disable)(sys::CUpti_ActivityKind::CUPTI_ACTIVITY_KIND_MEMORY2) };
         check(self.table, "ending the record", status)
     }
 
-    /// Has what was recorded given back.
+    /// Requests all buffers.
     fn flush(&self) -> Result<(), CuptiError> {
-        // SAFETY: it takes a number, here `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: what is not full is given back too.
+        // SAFETY: the argument is a plain value, `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: partial buffers are returned too.
         check(self.table, "giving what it recorded", unsafe { (self.flush)(1) })
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // What could be said of a failure helps nobody any more, and what is still to come is nobody's.
+        // Failures have no remedy here, and the remaining records are discarded.
         let _ = self.disable();
         let _ = self.flush();
         drop(taken());
@@ -205,24 +204,24 @@ fn taken() -> Vec<Filled> {
 impl Drop for Filled {
     fn drop(&mut self) {
         let numbers = std::ptr::slice_from_raw_parts_mut(self.start as *mut u64, BUFFER);
-        // SAFETY: `requested` made it of so many numbers, and CUPTI gave it back.
+        // SAFETY: `requested` allocated it with this length, and CUPTI returned it.
         drop(unsafe { Box::from_raw(numbers) });
     }
 }
 
-/// Gives CUPTI an empty buffer, which is ours again when it is `completed`.
+/// CUPTI's callback for an empty buffer. `completed` returns it.
 unsafe extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records_max: *mut usize) {
     let numbers: Box<[u64]> = vec![0; BUFFER].into();
-    // SAFETY: CUPTI gives places that can be written.
+    // SAFETY: CUPTI passes valid pointers.
     unsafe {
         *buffer = Box::into_raw(numbers).cast();
         *size = BUFFER * size_of::<u64>();
-        // As many as fit.
+        // No limit.
         *records_max = 0;
     }
 }
 
-/// Takes a buffer back.
+/// CUPTI's callback for a filled buffer.
 unsafe extern "C" fn completed(_: sys::CUcontext, _: u32, buffer: *mut u8, _: usize, valid: usize) {
     if buffer.is_null() {
         return;
@@ -231,19 +230,19 @@ unsafe extern "C" fn completed(_: sys::CUcontext, _: u32, buffer: *mut u8, _: us
     FILLED.lock().unwrap_or_else(|broken| broken.into_inner()).push(filled);
 }
 
-/// Makes a reason of a status.
+/// Converts a status to an error.
 fn check(table: &sys::Cupti, what: &'static str, status: sys::CUptiResult) -> Result<(), CuptiError> {
     if status == sys::CUptiResult::CUPTI_SUCCESS {
         return Ok(());
     }
     let mut text: *const c_char = std::ptr::null();
     if let Ok(result_text) = &table.cuptiGetResultString {
-        // SAFETY: the place can be written; the text is there for good.
+        // SAFETY: the pointer is valid; the text is static.
         let _ = unsafe { result_text(status, &mut text) };
     }
     let why = match text.is_null() {
         true => format!("status {}", status.0),
-        // SAFETY: it ends with a zero.
+        // SAFETY: the text ends with a zero.
         false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
     };
     Err(CuptiError::Failed { what, why })

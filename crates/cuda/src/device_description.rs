@@ -1,45 +1,44 @@
-//! [`DeviceDescription`]: what is known of a GPU, as a file: recorded from one, or copied from its data sheet.
+//! [`DeviceDescription`]: the properties of a GPU as a file, measured on the GPU or copied from its data sheet.
 //!
-//! Such a file stands for a GPU where there is none. NVIDIA's libraries plan for what it says, and plans are held against
-//! its memory.
+//! NVIDIA's libraries plan for such a description on machines without the GPU, and plans are checked against its memory.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a file of facts says first.
+/// The value of `format` in such files.
 const FORMAT: &str = "prestow-target";
 
-/// What is known of a GPU.
+/// The properties of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceDescription {
     format: String,
-    /// The architecture, as NVRTC calls it: `sm_90`.
+    /// The architecture in NVRTC's notation: `sm_90`.
     pub arch: String,
-    /// Where the facts are from.
+    /// The origin of the values.
     pub source: DescriptionSource,
-    /// The versions that were there, by the libraries' names.
+    /// Library versions by name.
     pub libraries: BTreeMap<String, String>,
-    /// What was measured beside an arena; nothing where nobody measured.
+    /// Device memory outside of an arena. `None` if not measured.
     pub measured: Option<MeasuredMemory>,
-    /// What the device is.
+    /// The device's properties.
     pub device: DeviceProperties,
 }
 
-/// Where facts are from.
+/// The origin of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DescriptionSource {
-    /// A driver said them.
+    /// Queried from a driver.
     #[serde(rename = "recorded from the device")]
     Recorded,
-    /// Somebody read them.
+    /// Copied from a data sheet.
     #[serde(rename = "from the data sheet, not recorded")]
     DataSheet,
 }
 
 impl DescriptionSource {
-    /// In words.
+    /// Its text in files and reports.
     pub fn text(self) -> &'static str {
         match self {
             DescriptionSource::Recorded => "recorded from the device",
@@ -48,28 +47,28 @@ impl DescriptionSource {
     }
 }
 
-/// What of a device's memory no plan decides, in bytes.
+/// Device memory that no plan determines, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredMemory {
-    /// What was not free once there was a context: the context's own, and what others held at the time.
+    /// Used memory after the context was created: the context's own, and that of other processes at the time.
     pub context_bytes: u64,
-    /// What a handle of cuDNN took.
+    /// Memory of a cuDNN handle.
     pub cudnn_bytes: Option<u64>,
-    /// What a handle of cuBLASLt took.
+    /// Memory of a cuBLASLt handle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cublas_bytes: Option<u64>,
 }
 
-/// The properties of a device, under the names by which cuDNN takes them where there is no device.
+/// The properties of a device, under the names that cuDNN's deviceless mode expects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names are cuDNN's")]
 pub struct DeviceProperties {
     pub device_name: String,
-    /// As 900 for 9.0.
+    /// 900 for 9.0.
     pub device_ver: u32,
-    /// As 13000 for CUDA 13.0.
+    /// 13000 for CUDA 13.0.
     pub driver_ver: u32,
     pub multi_processor_count: u32,
     /// In bytes.
@@ -97,37 +96,37 @@ pub struct DeviceProperties {
     pub is_tcc_driver: u32,
     pub pci_device_id: u32,
     pub cuda_device_id: u32,
-    /// What else a library wants to know, under its name.
+    /// Additional properties for a library, by name.
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
 }
 
-/// Why a text is no facts.
+/// Error of a text that is no device description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
-    /// It does not say what it has to.
+    /// A field is missing, unknown or of another type.
     #[error("{0}")]
     Text(String),
-    /// It is JSON of something else.
+    /// The file has another format.
     #[error("it is no file of facts: `format` is `{0}`, not `{FORMAT}`")]
     Format(String),
-    /// Two facts contradict each other.
+    /// Architecture and compute capability contradict each other.
     #[error("`arch` is `{arch}`, and `deviceVer` {version} is `{own}`")]
     Arch {
-        /// What it says.
+        /// The architecture in the file.
         arch: String,
-        /// The device's version.
+        /// The compute capability times 100.
         version: u32,
-        /// What that would be.
+        /// The architecture of that compute capability.
         own: String,
     },
-    /// A device without something that every device has.
+    /// A property that must be positive is 0.
     #[error("the fact `{0}` is 0")]
     Zero(&'static str),
 }
 
 impl DeviceDescription {
-    /// DeviceDescription of a device.
+    /// A description of a device.
     pub fn new(source: DescriptionSource, device: DeviceProperties) -> DeviceDescription {
         let (format, arch) = (FORMAT.to_string(), device.arch());
         DeviceDescription { format, arch, source, libraries: BTreeMap::new(), measured: None, device }
@@ -136,7 +135,7 @@ impl DeviceDescription {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// A fact that is missing, by its name; facts that cannot be.
+    /// A field is missing or has an invalid value.
     pub fn parse(text: &str) -> Result<DeviceDescription, DescriptionError> {
         let facts: DeviceDescription = serde_json::from_str(text).map_err(|error| {
             let text = error.to_string();
@@ -170,12 +169,12 @@ impl DeviceDescription {
 }
 
 impl DeviceProperties {
-    /// The architecture, as NVRTC calls it.
+    /// The architecture in NVRTC's notation.
     pub fn arch(&self) -> String {
         format!("sm_{}", self.device_ver / 10)
     }
 
-    /// As cuDNN takes them.
+    /// JSON in cuDNN's format.
     pub fn json(&self) -> String {
         serde_json::to_string(self).expect("properties are plain data")
     }
@@ -188,7 +187,7 @@ mod tests {
     const H200: &str = include_str!("../../../targets/cuda-sm_90-h200.json");
 
     #[test]
-    fn the_repositorys_file_says_that_it_was_not_recorded() {
+    fn file_of_the_repository_is_from_a_data_sheet() {
         let facts = DeviceDescription::parse(H200).expect("it is whole");
         assert_eq!((&facts.arch[..], facts.source, &facts.measured), ("sm_90", DescriptionSource::DataSheet, &None));
         assert_eq!(facts.text(), H200, "it is written as we write it");
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_that_is_missing_or_cannot_be_is_named() {
+    fn missing_or_invalid_fields_are_named() {
         let refused = |from: &str, to: &str| {
             assert!(H200.contains(from), "{from}");
             DeviceDescription::parse(&H200.replacen(from, to, 1)).expect_err("something is wrong").to_string()

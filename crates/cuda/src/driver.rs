@@ -1,5 +1,5 @@
-//! A GPU through its driver: owners of a context with a stream, of memory, of modules and of graphs. Nothing is left behind
-//! when they go, also where something failed in between.
+//! Owners of the driver's objects: a context with a stream, memory, modules, CUDA graphs. Each frees its object on drop, also
+//! after failures.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::{
     cublas, cudnn, nvml,
 };
 
-/// The oldest driver that takes machine code of the compiler that we use, as the driver counts: CUDA 13.0.
+/// The oldest supported driver, in the driver's notation: CUDA 13.0.
 const VERSION_MIN: i32 = 13_000;
 
-/// What a GPU could not do.
+/// Error of the driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum DriverError {
@@ -98,13 +98,13 @@ pub enum DriverError {
     Failed { what: &'static str, why: String },
 }
 
-/// The driver's words for its error.
+/// The driver's text for an error.
 fn reason(error: result::DriverError) -> String {
     let text = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
     text.unwrap_or_else(|| format!("error {:?}", error.0))
 }
 
-/// Makes an error of ours of the driver's, by what it means for whoever gets it.
+/// Converts a driver error, classified by the remedy. `what` is the failed operation.
 pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> DriverError {
     use sys::cudaError_enum as Code;
     move |error| {
@@ -122,7 +122,7 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> Driv
             Code::CUDA_ERROR_OUT_OF_MEMORY => DriverError::Full { what, why },
             Code::CUDA_ERROR_DEVICE_UNAVAILABLE => DriverError::Busy { what, why },
             Code::CUDA_ERROR_SYSTEM_NOT_READY => DriverError::NotReady { what, why },
-            // As the driver's documentation has it, a context that has seen one of these is of no use any more.
+            // According to the driver's documentation, these errors corrupt the context.
             Code::CUDA_ERROR_ECC_UNCORRECTABLE
             | Code::CUDA_ERROR_NVLINK_UNCORRECTABLE
             | Code::CUDA_ERROR_CONTAINED
@@ -138,7 +138,7 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> Driv
             | Code::CUDA_ERROR_LAUNCH_FAILED
             | Code::CUDA_ERROR_MPS_CLIENT_TERMINATED
             | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED => DriverError::Lost { what, why },
-            // So a device may answer that fell off its bus, too.
+            // A device that fell off the bus may report this as well.
             Code::CUDA_ERROR_UNKNOWN => {
                 DriverError::Failed { what, why: format!("{why}; look for `Xid` in the system's log") }
             }
@@ -147,35 +147,35 @@ pub(crate) fn failed(what: &'static str) -> impl Fn(result::DriverError) -> Driv
     }
 }
 
-/// A GPU that is opened: its context, and a stream on which everything happens in order.
+/// An open GPU: its primary context, and the stream of all work.
 pub struct Gpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
     name: String,
     arch: String,
-    /// The driver's, as it counts.
+    /// The driver's version in its notation.
     version: i32,
 }
 
-// SAFETY: the driver's handles may be used from any thread, as long as the context is current there: every function below
-// makes it so first.
+// SAFETY: the driver's handles may be used from any thread on which the context is current, and every function below makes it
+// current first.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; the driver takes calls for one stream from several threads.
+// SAFETY: as above; the driver accepts calls for one stream from several threads.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// Opens a GPU by its number.
+    /// Opens a GPU by its ordinal.
     ///
     /// # Errors
-    /// No driver, one that is too old, no such GPU, or one that does not answer.
+    /// There is no driver or no such GPU, the driver is too old, or it fails.
     pub fn open(ordinal: usize) -> Result<Arc<Gpu>, DriverError> {
-        // SAFETY: it asks the system's loader.
+        // SAFETY: the call only queries the system's loader.
         if !unsafe { sys::is_culib_present() } {
             return Err(DriverError::NoDriver);
         }
         let mut version = 0;
-        // SAFETY: the number can be written. This is the one function that every driver has.
+        // SAFETY: the pointer is valid. Every driver has this function.
         unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
         if version < VERSION_MIN {
             return Err(DriverError::TooOld(version));
@@ -190,7 +190,7 @@ impl Gpu {
         let device = result::device::get(number).map_err(failed("being opened"))?;
         let name = result::device::get_name(device).map_err(failed("being asked for its name"))?;
         let attribute = |attribute| {
-            // SAFETY: the device is one that the driver gave.
+            // SAFETY: the driver returned the device.
             unsafe { result::device::get_attribute(device, attribute) }.map_err(failed("being asked what it is"))
         };
         use sys::CUdevice_attribute_enum::{
@@ -198,7 +198,7 @@ impl Gpu {
             CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
         };
         let arch = format!("sm_{}{}", attribute(MAJOR)?, attribute(MINOR)?);
-        // SAFETY: the device is one that the driver gave; `Gpu` releases the context.
+        // SAFETY: the driver returned the device; `Gpu` releases the context.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(failed("making a context"))?;
         let mut gpu = Gpu { device, context, stream: std::ptr::null_mut(), name, arch, version };
         gpu.enter()?;
@@ -209,48 +209,48 @@ impl Gpu {
 
     /// Makes the context current for this thread.
     pub(crate) fn enter(&self) -> Result<(), DriverError> {
-        // SAFETY: the context is alive as long as we are.
+        // SAFETY: `self` keeps the context alive.
         unsafe { result::ctx::set_current(self.context) }.map_err(failed("taking up its context"))
     }
 
-    /// The stream, for libraries that work on it.
+    /// The stream, for libraries.
     pub(crate) fn stream(&self) -> sys::CUstream {
         self.stream
     }
 
-    /// What it is called.
+    /// The device's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its architecture, as `sm_90`.
+    /// The architecture, such as `sm_90`.
     pub fn arch(&self) -> &str {
         &self.arch
     }
 
-    /// Bytes that are free, and bytes in all.
+    /// Free and total bytes of memory.
     ///
     /// # Errors
-    /// The GPU does not answer.
+    /// The driver fails.
     pub fn memory(&self) -> Result<(usize, usize), DriverError> {
         self.enter()?;
         result::mem_get_info().map_err(failed("being asked for its memory"))
     }
 
-    /// Where it is on the PCI bus, `0000:01:00.0` for one, by which NVIDIA's other libraries find it.
+    /// The PCI bus id, such as `0000:01:00.0`, which identifies the GPU for other libraries.
     ///
     /// # Errors
-    /// The GPU does not answer.
+    /// The driver fails.
     pub fn bus(&self) -> Result<String, DriverError> {
         let mut text = [0; 32];
-        // SAFETY: there is room for as many bytes as are said, of which the last goes on to be a zero.
+        // SAFETY: the buffer has the given length, and its last byte stays zero.
         let status = unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr(), text.len() as i32 - 1, self.device) };
         status.result().map_err(failed("being asked where it is"))?;
-        // SAFETY: the last byte is a zero.
+        // SAFETY: the text ends with a zero.
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// Who holds its memory beside us, in words, as far as NVML tells.
+    /// Text with the other processes that hold memory, according to NVML.
     fn holders(&self) -> String {
         let told = self.bus().map_err(|error| error.to_string()).and_then(|bus| {
             let usage = nvml::usage(&LibraryPaths::default(), &bus);
@@ -259,21 +259,21 @@ impl Gpu {
         told.unwrap_or_else(|why| format!("who holds the rest is not told: {why}"))
     }
 
-    /// What there is to know of it, for machines without it.
+    /// Queries the device description.
     ///
     /// # Errors
-    /// The GPU does not answer.
+    /// The driver fails.
     pub fn describe(&self) -> Result<DeviceDescription, DriverError> {
         use sys::CUdevice_attribute_enum as Is;
         let number = |attribute| {
-            // SAFETY: the device is one that the driver gave.
+            // SAFETY: the driver returned the device.
             let value = unsafe { result::device::get_attribute(self.device, attribute) };
             Ok(u32::try_from(value.map_err(failed("being asked what it is"))?).unwrap_or_default())
         };
         let mut version = 0;
-        // SAFETY: the number can be written.
+        // SAFETY: the pointer is valid.
         unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed("being asked for its version"))?;
-        // SAFETY: the device is one that the driver gave.
+        // SAFETY: the driver returned the device.
         let total = unsafe { result::device::total_mem(self.device) }.map_err(failed("being asked for its memory"))?;
         let device = DeviceProperties {
             device_name: self.name.clone(),
@@ -318,20 +318,20 @@ impl Gpu {
         Ok(facts)
     }
 
-    /// Waits until everything is done.
+    /// Waits until all enqueued work is complete.
     ///
     /// # Errors
-    /// What failed in the meantime.
+    /// The work or the driver failed.
     pub fn finish(&self) -> Result<(), DriverError> {
         self.enter()?;
-        // SAFETY: the stream is alive as long as we are.
+        // SAFETY: `self` keeps the stream alive.
         unsafe { result::stream::synchronize(self.stream) }.map_err(failed("running kernels"))
     }
 }
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // What could be said of a failure helps nobody any more.
+        // A failure has no remedy.
         if self.enter().is_ok() && !self.stream.is_null() {
             // SAFETY: the stream is ours.
             let _ = unsafe { result::stream::destroy(self.stream) };
@@ -365,17 +365,17 @@ impl DeviceMemory {
         if free < size {
             return Err(full(free));
         }
-        // SAFETY: the context is current; `DeviceMemory` frees it. Something has an address, so there is a byte at least.
+        // SAFETY: the context is current; `DeviceMemory` frees the block. An allocation needs at least one byte.
         let start = unsafe { result::malloc_sync(size.max(1)) };
         let start = start.map_err(|error| match error.0 {
-            // Others may have been faster.
+            // Other processes may have allocated since the query.
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => full(gpu.memory().map_or(free, |(free, _)| free)),
             _ => failed("giving memory")(error),
         })?;
         Ok(DeviceMemory { gpu: gpu.clone(), start, size })
     }
 
-    /// How many bytes.
+    /// Its size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -384,54 +384,54 @@ impl DeviceMemory {
         &self.gpu
     }
 
-    /// Where a place of it is, for the GPU.
+    /// The device address of an offset.
     ///
     /// # Panics
-    /// A place outside.
+    /// The offset is outside of the block.
     pub fn address(&self, place: usize) -> u64 {
         assert!(place <= self.size, "it lies in the block");
         self.start + place as u64
     }
 
-    // Bytes come and go on our stream. The driver's copies without a stream are in its default stream, which ours does not
-    // wait for, and a copy to the GPU may return there before its bytes have come: a kernel would read what lay there before.
-    // Where another thread records, nobody may use that stream either.
+    // Copies use this GPU's own stream. Copies without a stream use the default stream, which does not synchronize with it: they
+    // may return before the bytes arrive, and a kernel would read old bytes. They are also invalid while another thread
+    // captures.
 
-    /// Writes bytes from a place on, behind all that was begun before, and waits for that.
+    /// Writes bytes at an offset after all enqueued work, and waits for completion.
     ///
     /// # Errors
-    /// What failed.
+    /// The driver fails.
     ///
     /// # Panics
-    /// Bytes outside.
+    /// The range is outside of the block.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), DriverError> {
         assert!(offset <= self.size && bytes.len() <= self.size - offset, "they lie in the block");
         if bytes.is_empty() {
             return Ok(());
         }
         self.gpu.enter()?;
-        // SAFETY: the bytes lie in the block (asserted), which is ours. The caller's are there until the stream is done; a GPU
-        // that cannot say that it is reads no more.
+        // SAFETY: the range is inside of the block (asserted), which `self` owns. The caller's bytes live until `finish` returns;
+        // if it fails, the context is lost and nothing reads them.
         unsafe { result::memcpy_htod_async(self.start + offset as u64, bytes, self.gpu.stream) }
             .map_err(failed("taking bytes"))?;
         self.gpu.finish()
     }
 
-    /// Reads bytes from a place on, behind all that was begun before, and waits for that.
+    /// Reads bytes at an offset after all enqueued work, and waits for completion.
     ///
     /// # Errors
-    /// What failed.
+    /// The driver fails.
     ///
     /// # Panics
-    /// Bytes outside.
+    /// The range is outside of the block.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), DriverError> {
         assert!(offset <= self.size && bytes.len() <= self.size - offset, "they lie in the block");
         if bytes.is_empty() {
             return Ok(());
         }
         self.gpu.enter()?;
-        // SAFETY: the bytes lie in the block (asserted), which is ours. The caller's are there until the stream is done; a GPU
-        // that cannot say that it is writes no more.
+        // SAFETY: the range is inside of the block (asserted), which `self` owns. The caller's bytes live until `finish` returns;
+        // if it fails, the context is lost and nothing writes them.
         unsafe { result::memcpy_dtoh_async(bytes, self.start + offset as u64, self.gpu.stream) }
             .map_err(failed("giving bytes"))?;
         self.gpu.finish()
@@ -441,19 +441,19 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
-            // SAFETY: the block is ours.
+            // SAFETY: `self` owns the block.
             let _ = unsafe { result::free_sync(self.start) };
         }
     }
 }
 
-/// Machine code on a GPU.
+/// Machine code that is loaded on a GPU.
 pub struct Module {
     gpu: Arc<Gpu>,
     module: sys::CUmodule,
 }
 
-// SAFETY: as for `Gpu`, whose context every function makes current.
+// SAFETY: as for `Gpu`: every function makes its context current.
 unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
@@ -462,13 +462,13 @@ impl Module {
     /// Loads a cubin.
     ///
     /// # Errors
-    /// One for another architecture, or one that the driver refuses.
+    /// The cubin is for another architecture, or the driver refuses it.
     pub fn load(gpu: &Arc<Gpu>, cubin: &[u8]) -> Result<Module, DriverError> {
         gpu.enter()?;
-        // SAFETY: the driver reads a file whose header says how long it is; plans carry whole files with checksums.
+        // SAFETY: the ELF header gives the length that the driver reads; plans carry complete files with checksums.
         let module = unsafe { result::module::load_data(cubin.as_ptr().cast()) }.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU => {
-                // What is for the first of a generation runs on all of it.
+                // Code for the first architecture of a generation runs on all of it.
                 let code = format!("{}0", &gpu.arch[..gpu.arch.len() - 1]);
                 DriverError::Arch { name: gpu.name.clone(), arch: gpu.arch.clone(), code }
             }
@@ -483,13 +483,13 @@ impl Module {
         Ok(Module { gpu: gpu.clone(), module })
     }
 
-    /// A kernel with its arguments, pointers to places in a block of memory, ready to be launched.
+    /// Prepares the launch of a kernel whose arguments are offsets in a block of memory.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no kernel of that name.
     ///
     /// # Panics
-    /// LibraryPaths outside the block.
+    /// An offset is outside of the block.
     pub fn call(
         self: &Arc<Module>,
         launch: &Launch,
@@ -500,7 +500,7 @@ impl Module {
         let missing = || DriverError::NoKernel(launch.entry.clone());
         let name = CString::new(launch.entry.as_str()).map_err(|_| missing())?;
         self.gpu.enter()?;
-        // SAFETY: the module is alive.
+        // SAFETY: `self` keeps the module alive.
         let function = unsafe { result::module::get_function(self.module, name) }.map_err(|_| missing())?;
         let Launch { grid, block, repeat, .. } = launch;
         let addresses = places.iter().map(|&place| memory.start + place as u64).collect();
@@ -512,27 +512,27 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
-            // SAFETY: the module is ours.
+            // SAFETY: `self` owns the module.
             let _ = unsafe { result::module::unload(self.module) };
         }
     }
 }
 
-/// What is done as one: a kernel of ours, or a library's work.
+/// A unit of device work: a kernel, or a library call.
 pub enum DeviceCall {
     /// A kernel.
     Kernel(KernelCall),
-    /// A plan of cuDNN's.
+    /// A cuDNN plan.
     Cudnn(cudnn::Execution),
-    /// A product of cuBLASLt's.
+    /// A cuBLASLt product.
     Cublas(cublas::Execution),
 }
 
 impl DeviceCall {
-    /// Launches it, behind all that was begun before.
+    /// Enqueues it on the GPU's stream.
     ///
     /// # Errors
-    /// The driver or the library refuses it.
+    /// The driver or the library fails.
     pub fn launch(&self) -> Result<(), DriverError> {
         match self {
             DeviceCall::Kernel(call) => call.launch(),
@@ -545,7 +545,7 @@ impl DeviceCall {
 /// A kernel with its arguments.
 pub struct KernelCall {
     module: Arc<Module>,
-    /// Where the arguments point.
+    /// Keeps the arguments' block alive.
     _memory: Arc<DeviceMemory>,
     function: sys::CUfunction,
     grid: [u32; 3],
@@ -560,11 +560,10 @@ unsafe impl Send for KernelCall {}
 unsafe impl Sync for KernelCall {}
 
 impl KernelCall {
-    /// Launches it, as many times as it wants, behind all that was begun before. Allocates nothing for up to fifteen
-    /// pointers.
+    /// Enqueues all launches on the GPU's stream. Allocates nothing for up to fifteen pointers.
     ///
     /// # Errors
-    /// The driver refuses it.
+    /// The driver refuses the operation.
     pub fn launch(&self) -> Result<(), DriverError> {
         let gpu = &self.module.gpu;
         gpu.enter()?;
@@ -587,9 +586,9 @@ impl KernelCall {
             if self.repeat.is_some() {
                 arguments[count - 1] = std::ptr::from_ref(&number).cast_mut().cast();
             }
-            // SAFETY: the function is of a module that is alive, and the arguments are read before the driver returns. They
-            // point into a block of the GPU's own memory, which is alive as well; a kernel that leaves it can harm what else
-            // is there, and nothing of this process's: it was given no address of that.
+            // SAFETY: module and memory are alive, and the driver reads the arguments before it returns. They point into a
+            // block of device memory. A kernel that leaves the block can corrupt other device memory, but no host memory:
+            // it receives no host address.
             unsafe { result::launch_kernel(self.function, (x, y, z), (a, b, c), 0, gpu.stream, arguments) }
                 .map_err(failed("launching a kernel"))?;
         }
@@ -597,7 +596,7 @@ impl KernelCall {
     }
 }
 
-/// Launches that were recorded and are launched as one.
+/// A CUDA graph: captured work that is launched as one.
 pub struct CudaGraph {
     gpu: Arc<Gpu>,
     graph: sys::CUgraph,
@@ -605,58 +604,58 @@ pub struct CudaGraph {
     calls: Vec<DeviceCall>,
 }
 
-// SAFETY: as for `Gpu`, whose context every function makes current.
+// SAFETY: as for `Gpu`: every function makes its context current.
 unsafe impl Send for CudaGraph {}
 
 impl CudaGraph {
-    /// Records calls in order. They go on to be alive as long as the graph.
+    /// Captures calls in order. The graph keeps them alive.
     ///
     /// # Errors
-    /// The driver refuses something.
+    /// A call fails, or the driver refuses the capture.
     pub fn capture(gpu: &Arc<Gpu>, calls: Vec<DeviceCall>) -> Result<CudaGraph, DriverError> {
         gpu.enter()?;
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is alive, and nobody else uses it meanwhile: whoever has the `Gpu` records first.
+        // SAFETY: the stream is alive. Captures happen while a plan is opened, before the stream is used otherwise.
         unsafe { result::stream::begin_capture(gpu.stream, mode) }.map_err(failed("beginning a record"))?;
         let launched = calls.iter().try_for_each(DeviceCall::launch);
-        // SAFETY: the stream is alive. A record is ended also where a launch failed.
+        // SAFETY: the stream is alive. A capture must be ended after a failed launch too.
         let ended = unsafe { result::stream::end_capture(gpu.stream) }.map_err(failed("ending a record"));
         let graph = ended.as_ref().copied().unwrap_or(std::ptr::null_mut());
-        let mut recorded = CudaGraph { gpu: gpu.clone(), graph, exec: std::ptr::null_mut(), calls };
-        // A refused launch comes first: it is why the driver has no record at the end.
+        let mut captured = CudaGraph { gpu: gpu.clone(), graph, exec: std::ptr::null_mut(), calls };
+        // A failed launch is reported first: it is the reason for an invalid capture.
         launched?;
         ended?;
         let mut exec = std::ptr::null_mut();
-        // SAFETY: the graph is ours, and the handle can be written.
-        unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, recorded.graph, 0) }
+        // SAFETY: `captured` owns the graph, and the pointer is valid.
+        unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, captured.graph, 0) }
             .result()
             .map_err(failed("preparing a record"))?;
-        recorded.exec = exec;
-        Ok(recorded)
+        captured.exec = exec;
+        Ok(captured)
     }
 
-    /// What it records.
+    /// The captured calls.
     pub fn calls(&self) -> &[DeviceCall] {
         &self.calls
     }
 
-    /// Launches it on another's stream, behind all that was begun there before.
+    /// Enqueues it on an external stream.
     ///
     /// # Errors
-    /// The driver refuses it.
+    /// The driver refuses the operation.
     pub fn launch_on(&self, stream: ExternalStream) -> Result<(), DriverError> {
         self.gpu.enter()?;
-        // SAFETY: the graph is alive, and so is what the calls point to; of the stream its maker promised what is needed.
+        // SAFETY: graph, code and memory are alive; `ExternalStream::new` states the contract of the stream.
         unsafe { result::graph::launch(self.exec, stream.raw()) }.map_err(failed("launching a record"))
     }
 
-    /// Launches it, behind all that was begun before.
+    /// Enqueues it on the GPU's stream.
     ///
     /// # Errors
-    /// The driver refuses it.
+    /// The driver refuses the operation.
     pub fn launch(&self) -> Result<(), DriverError> {
         self.gpu.enter()?;
-        // SAFETY: graph and stream are alive, and so is what the calls point to.
+        // SAFETY: graph, stream, code and memory are alive.
         unsafe { result::graph::launch(self.exec, self.gpu.stream) }.map_err(failed("launching a record"))
     }
 }
@@ -667,11 +666,11 @@ impl Drop for CudaGraph {
             return;
         }
         if !self.exec.is_null() {
-            // SAFETY: it is ours.
+            // SAFETY: `self` owns it.
             let _ = unsafe { result::graph::exec_destroy(self.exec) };
         }
         if !self.graph.is_null() {
-            // SAFETY: it is ours.
+            // SAFETY: `self` owns it.
             let _ = unsafe { result::graph::destroy(self.graph) };
         }
     }

@@ -1,4 +1,4 @@
-//! [`Timer`]: how long the GPU takes, by its own clock; and the events it is made of, which mark how far a stream is.
+//! [`Timer`] measures GPU time by the GPU's clock, with a pair of events.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use cudarc::driver::{result, sys};
 
 use crate::driver::{DriverError, Gpu, failed};
 
-/// A mark in the stream's order.
+/// A CUDA event on the GPU's stream.
 pub(crate) struct Event {
     gpu: Arc<Gpu>,
     event: sys::CUevent,
 }
 
-// SAFETY: as for `Gpu`, whose context every function makes current.
+// SAFETY: as for `Gpu`: every function makes its context current.
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// One with a time.
+    /// Creates an event with timing.
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Event, DriverError> {
         gpu.enter()?;
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
@@ -26,14 +26,14 @@ impl Event {
         Ok(Event { gpu: gpu.clone(), event })
     }
 
-    /// Marks the end of all that was begun before.
+    /// Records the event after all work enqueued so far.
     pub(crate) fn record(&self) -> Result<(), DriverError> {
         self.gpu.enter()?;
-        // SAFETY: event and stream are alive, and of one context.
+        // SAFETY: event and stream are alive and of the same context.
         unsafe { result::event::record(self.event, self.gpu.stream()) }.map_err(failed("recording an event"))
     }
 
-    /// Waits until the GPU has come to the mark.
+    /// Waits until the GPU reaches the event.
     pub(crate) fn wait(&self) -> Result<(), DriverError> {
         self.gpu.enter()?;
         // SAFETY: the event is alive.
@@ -44,38 +44,38 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
-            // SAFETY: the event is ours.
+            // SAFETY: this struct owns the event.
             let _ = unsafe { result::event::destroy(self.event) };
         }
     }
 }
 
-/// Two events around what is measured.
+/// A pair of events around measured work.
 pub struct Timer {
     start: Event,
     end: Event,
 }
 
 impl Timer {
-    /// One for the GPU's stream.
+    /// Creates a timer for the GPU's stream.
     ///
     /// # Errors
-    /// The driver refuses it.
+    /// The driver refuses an event.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Timer, DriverError> {
         Ok(Timer { start: Event::new(gpu)?, end: Event::new(gpu)? })
     }
 
-    /// Does what begins work on the stream, waits until it is done, and says how many seconds the GPU took for it. The GPU's
-    /// clock counts half microseconds. Allocates nothing.
+    /// Calls `work`, which enqueues work on the stream, and waits for it. Returns the GPU's time in seconds, with a resolution of
+    /// half a microsecond. Allocates nothing.
     ///
     /// # Errors
-    /// What `work` says, and what failed meanwhile.
+    /// `work` or the driver fails.
     pub fn seconds(&self, work: impl FnOnce() -> Result<(), DriverError>) -> Result<f64, DriverError> {
         self.start.record()?;
         work()?;
         self.end.record()?;
         self.end.wait()?;
-        // SAFETY: both events are alive, have times, and were recorded on one stream.
+        // SAFETY: both events are alive, have timing, and were recorded on the same stream.
         let ms = unsafe { result::event::elapsed(self.start.event, self.end.event) };
         Ok(f64::from(ms.map_err(failed("being asked for a time"))?) / 1e3)
     }

@@ -1,23 +1,22 @@
-//! Streams and memory that are somebody else's, for programs that work on the same GPU by other means.
+//! External streams and buffers: those of a caller that uses the same GPU by other means.
 //!
-//! The driver has one primary context a device, which whoever asks for it shares. So another library's buffers are ours to
-//! read, and its streams ours to launch on; what has to be promised for that is promised where one is made.
+//! All users of a device share its primary context, so plans can run on a caller's stream and between a caller's buffers. The
+//! constructors are unsafe and state what the caller must guarantee.
 
 use cudarc::driver::{result, sys};
 
 use crate::driver::{DeviceMemory, DriverError, failed};
 
-/// The context that a thread has, which it has again when this goes: for those who are called by others that use a GPU, this
-/// one or another.
+/// Restores the thread's current context on drop, for libraries whose callers use a GPU too.
 #[derive(Debug)]
 pub struct ContextGuard(Option<sys::CUcontext>);
 
 impl ContextGuard {
-    /// That of this thread; none where it has none, or where there is no driver.
+    /// Saves the current context of this thread, if there are a driver and a context.
     pub fn save() -> ContextGuard {
-        // SAFETY: it asks the system's loader.
+        // SAFETY: the call only queries the system's loader.
         let is_there = unsafe { sys::is_culib_present() };
-        // A driver that nobody started yet has no context for anybody.
+        // Before the driver's initialization there is no context.
         ContextGuard(is_there.then(|| result::ctx::get_current().ok().flatten().unwrap_or(std::ptr::null_mut())))
     }
 }
@@ -25,23 +24,23 @@ impl ContextGuard {
 impl Drop for ContextGuard {
     fn drop(&mut self) {
         if let Some(context) = self.0 {
-            // SAFETY: the thread had it, and whoever gave it that keeps it alive. What could be said of a failure helps nobody.
+            // SAFETY: the context was current on this thread, so its owner keeps it alive. A failure has no remedy here.
             let _ = unsafe { result::ctx::set_current(context) };
         }
     }
 }
 
-/// A stream that somebody else keeps.
+/// A stream that the caller owns.
 #[derive(Clone, Copy, Debug)]
 pub struct ExternalStream(sys::CUstream);
 
 impl ExternalStream {
-    /// A stream by the driver's handle.
+    /// A stream by its driver handle.
     ///
     /// # Safety
-    /// The stream is of the device's primary context and alive until what was begun on it is done, and so is whatever began
-    /// it, whose code and memory the GPU uses. What works on one arena is begun on one stream only, or on another when the
-    /// first is done: nothing else keeps runs apart.
+    /// `stream` must belong to the device's primary context. The stream, and the session that enqueues work on it, must outlive
+    /// that work. Runs of one arena must be enqueued on one stream, or on another one only after the first is synchronized:
+    /// nothing else orders them.
     pub unsafe fn new(stream: *mut std::ffi::c_void) -> ExternalStream {
         ExternalStream(stream.cast())
     }
@@ -51,7 +50,7 @@ impl ExternalStream {
     }
 }
 
-/// DeviceMemory of a GPU that somebody else keeps.
+/// Device memory that the caller owns.
 #[derive(Clone, Copy, Debug)]
 pub struct ExternalBuffer {
     start: sys::CUdeviceptr,
@@ -59,29 +58,29 @@ pub struct ExternalBuffer {
 }
 
 impl ExternalBuffer {
-    /// So many bytes from an address on.
+    /// `size` bytes from an address.
     ///
     /// # Safety
-    /// They are memory of the device, alive until what was begun with them is done, and nobody writes them, nor reads them
-    /// where they are written, until then, apart from what is begun on the same stream.
+    /// The range must be device memory that outlives the work that uses it. Until that work is complete, only work on the same
+    /// stream may write the range, or read it if the work writes it.
     pub unsafe fn new(start: u64, size: usize) -> ExternalBuffer {
         ExternalBuffer { start, size }
     }
 
-    /// How many bytes.
+    /// Its size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 }
 
 impl DeviceMemory {
-    /// Begins to take all bytes of another's memory to a place.
+    /// Enqueues a copy of an external buffer to an offset of this block.
     ///
     /// # Errors
-    /// The driver refuses it.
+    /// The driver refuses the copy.
     ///
     /// # Panics
-    /// Bytes outside.
+    /// The range is outside of the block.
     pub fn copy_from_external(
         &self,
         place: usize,
@@ -90,18 +89,18 @@ impl DeviceMemory {
     ) -> Result<(), DriverError> {
         let address = self.range(place, other.size);
         self.gpu().enter()?;
-        // SAFETY: the bytes lie in the block; of the other's memory and the stream their makers promised what is needed.
+        // SAFETY: `range` checked the destination; the constructors' contracts cover buffer and stream.
         unsafe { result::memcpy_dtod_async(address, other.start, other.size, stream.raw()) }
             .map_err(failed("taking bytes"))
     }
 
-    /// Begins to give bytes from a place on, as many as another's memory has.
+    /// Enqueues a copy from an offset of this block, of the external buffer's size.
     ///
     /// # Errors
-    /// The driver refuses it.
+    /// The driver refuses the copy.
     ///
     /// # Panics
-    /// Bytes outside.
+    /// The range is outside of the block.
     pub fn copy_to_external(
         &self,
         place: usize,
@@ -110,12 +109,12 @@ impl DeviceMemory {
     ) -> Result<(), DriverError> {
         let address = self.range(place, other.size);
         self.gpu().enter()?;
-        // SAFETY: as above.
+        // SAFETY: as in `copy_from_external`.
         unsafe { result::memcpy_dtod_async(other.start, address, other.size, stream.raw()) }
             .map_err(failed("giving bytes"))
     }
 
-    /// The address of bytes that lie in the block.
+    /// The address of a range of the block.
     fn range(&self, place: usize, size: usize) -> u64 {
         assert!(place <= self.size() && size <= self.size() - place, "they lie in the block");
         self.address(place)

@@ -1,10 +1,9 @@
-//! CUDA kernels without a graph: how they are launched, and how CUDA C becomes machine code on a machine without a GPU.
+//! NVIDIA's driver and libraries behind safe owners: compiling CUDA C without a GPU, loading and launching kernels, cuDNN,
+//! cuBLASLt, NVML and CUPTI. Knows no graph.
 //!
-//! [`StepCode`] is what a step does, as plans carry it: a [`Launch`] says which function is called and for how many threads, a
-//! [`cudnn::CudnnPlan`] what cuDNN decided where there was no GPU, and a [`cublas::Product`] what cuBLASLt is to do.
-//! [`nvrtc::Compiler`] finds NVIDIA's runtime compiler where pip or a toolkit put it, gives a [`Cubin`], and tells what its
-//! functions take ([`KernelResources`]). [`driver`] has the owners of what a GPU lends, [`Timer`] its clock, [`nvml`] tells who holds its memory,
-//! [`cupti`] what is asked of a driver, and [`DeviceDescription`] are what is known of a GPU that is not here.
+//! [`StepCode`] is the encoding of a step in a plan: a kernel [`Launch`], a [`cudnn::CudnnPlan`], or a [`cublas::Product`].
+//! [`nvrtc::Compiler`] makes a [`Cubin`] from CUDA C. [`driver`] owns contexts, memory, modules and CUDA graphs; [`Timer`] measures.
+//! [`nvml`] reports memory by process, [`cupti`] records allocations. A [`DeviceDescription`] replaces a GPU at compile time.
 //!
 //! ```
 //! use prestow_cuda::{Launch, StepCode};
@@ -40,39 +39,39 @@ pub use external::{ContextGuard, ExternalBuffer, ExternalStream};
 pub use library::{LibraryNotFound, LibraryPaths};
 pub use staging::STAGING_CHUNK_BYTES;
 
-/// What a step of a plan for a GPU does, as the bytes that plans carry.
+/// The code of a step in a plan for a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StepCode {
-    /// A function of the plan's own code.
+    /// An emitted kernel.
     Launch(Launch),
-    /// A plan of cuDNN's.
+    /// A cuDNN plan.
     Cudnn(cudnn::CudnnPlan),
-    /// A product of cuBLASLt's.
+    /// A cuBLASLt product.
     Cublas(cublas::Product),
 }
 
 impl StepCode {
-    /// The bytes that plans carry.
+    /// Encodes it for a plan.
     pub fn code(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("work is plain data")
     }
 
-    /// What such bytes say; none where they are no work.
+    /// Decodes it. `None` if the bytes are invalid.
     pub fn from_code(code: &[u8]) -> Option<StepCode> {
         postcard::from_bytes(code).ok()
     }
 }
 
-/// How a function is launched. Its parameters are pointers: to a step's inputs, then to its outputs, then to its workspace.
+/// The launch of a kernel. Its parameters are pointers to the step's inputs, outputs and workspace, in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Its name.
+    /// The function's name.
     pub entry: String,
     /// Blocks along each axis.
     pub grid: [u32; 3],
-    /// Threads of a block along each axis.
+    /// Threads per block along each axis.
     pub block: [u32; 3],
-    /// So many times, one after the other, with the number of the launch, from 0 on, as one more parameter of 64 bits. Once
-    /// and without it where there is none.
+    /// Number of launches in sequence. The index of the launch is then an additional 64-bit parameter. `None`: one launch
+    /// without that parameter.
     pub repeat: Option<u32>,
 }

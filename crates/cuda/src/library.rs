@@ -1,34 +1,33 @@
-//! Where NVIDIA's libraries are: in folders of the environment, in a toolkit, among Python's packages, or where the system
-//! looks. Python is not run for that.
+//! Search for NVIDIA's libraries: folders of the environment, a CUDA toolkit, Python packages, the system's loader. Python is
+//! not run.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
 
-/// Where a system has Python's packages that belong to no environment, in Python's order.
+/// Prefixes of the system's Python packages, in Python's order.
 const SYSTEM: [&str; 2] = ["/usr/local", "/usr"];
 
-/// Where to look for NVIDIA's libraries, before the system is asked: in the order of the fields. What somebody named comes
-/// before what is guessed.
+/// Folders that are searched for NVIDIA's libraries before the system's loader, in the order of the fields: explicit settings
+/// come before guesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LibraryPaths {
     /// Folders with libraries.
     pub folders: Vec<PathBuf>,
     /// The root of a CUDA toolkit.
     pub toolkit: Option<PathBuf>,
-    /// Roots of the packages of Python environments that were named, `site-packages`.
+    /// `site-packages` of active Python environments.
     pub packages: Vec<PathBuf>,
-    /// Folders that the system's loader was told of.
+    /// Folders of `LD_LIBRARY_PATH`.
     pub loader: Vec<PathBuf>,
-    /// Roots of packages of Pythons that nobody named: of those in `PATH`, the user's and the system's.
+    /// `site-packages` of other Pythons: those in `PATH`, the user's and the system's.
     pub site: Vec<PathBuf>,
 }
 
 impl LibraryPaths {
-    /// What an environment names, by its variables: `PRESTOW_CUDA_LIBS`, `CUDA_HOME`, `VIRTUAL_ENV` (or `CONDA_PREFIX`) and
-    /// `LD_LIBRARY_PATH`; and where Pythons have packages that are not named: the environments of those in `PATH`, which is
-    /// how many containers have theirs, `PYTHONUSERBASE` or `~/.local`, `/usr/local` and `/usr`.
+    /// Reads the variables `PRESTOW_CUDA_LIBS`, `CUDA_HOME`, `VIRTUAL_ENV` (or `CONDA_PREFIX`) and `LD_LIBRARY_PATH`. Adds the
+    /// packages of each `python3` in `PATH` (common in containers), of `PYTHONUSERBASE` or `~/.local`, of `/usr/local` and `/usr`.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> LibraryPaths {
         LibraryPaths::beside(variable, &SYSTEM.map(PathBuf::from))
     }
@@ -42,7 +41,7 @@ impl LibraryPaths {
         let first = |name: &str| paths(name).into_iter().next();
         let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(first);
         let user = first("PYTHONUSERBASE").or_else(|| first("HOME").map(|home| home.join(".local")));
-        // A system's own Python sees the user's packages first.
+        // The user's and the system's packages have their own position in the search order.
         let own = |root: &PathBuf| !system.contains(root) && user.as_ref() != Some(root);
         let commands =
             paths("PATH").into_iter().filter(|folder| folder.is_absolute() && folder.join("python3").exists());
@@ -57,20 +56,20 @@ impl LibraryPaths {
         }
     }
 
-    /// With the packages of one more Python environment, which come first.
+    /// Adds the packages of one more Python environment at the front.
     #[must_use]
     pub fn with_environment(mut self, root: &Path) -> LibraryPaths {
         self.packages.splice(0..0, packages(root));
         self
     }
 
-    /// The folders to look in.
+    /// All folders in search order.
     fn all(&self) -> Vec<PathBuf> {
         let wheels = |roots: &[PathBuf]| roots.iter().flat_map(|root| wheels(root)).collect::<Vec<_>>();
         [self.named(), wheels(&self.packages), self.loader.clone(), wheels(&self.site)].concat()
     }
 
-    /// The same for whoever reads it: packages by their roots.
+    /// The same for error messages: packages by their roots.
     pub(crate) fn told(&self) -> Vec<PathBuf> {
         let wheels = |roots: &[PathBuf]| roots.iter().map(|root| root.join("nvidia/*/lib")).collect::<Vec<_>>();
         [self.named(), wheels(&self.packages), self.loader.clone(), wheels(&self.site)].concat()
@@ -83,21 +82,21 @@ impl LibraryPaths {
     }
 }
 
-/// The folders of Python's packages below a root; those of later versions first.
+/// The folders of Python packages below a root, later versions first.
 fn packages(root: &Path) -> Vec<PathBuf> {
     let versions = entries(&root.join("lib"));
     let versions = versions
         .iter()
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
-    // Debian has its own packages apart from others'.
+    // Debian installs its own packages in `dist-packages`.
     let mut folders: Vec<PathBuf> =
         versions.rev().flat_map(|path| ["site-packages", "dist-packages"].map(|kind| path.join(kind))).collect();
     folders.retain(|folder| folder.is_dir());
     folders
 }
 
-/// The folders of NVIDIA's wheels among packages: those for CUDA 13 share one (`nvidia/cu13/lib`), those for 12 have one each
-/// (`nvidia/cublas/lib`), as cuDNN's have for both. A later toolkit's shared one comes first.
+/// The library folders of NVIDIA's wheels among packages. Wheels for CUDA 13 share one (`nvidia/cu13/lib`); those for CUDA 12,
+/// and cuDNN's, have one each (`nvidia/cublas/lib`). The shared folder of the latest toolkit comes first.
 fn wheels(root: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = entries(&root.join("nvidia")).iter().map(|path| path.join("lib")).collect();
     folders.retain(|folder| folder.is_dir());
@@ -110,7 +109,7 @@ fn wheels(root: &Path) -> Vec<PathBuf> {
     [shared, own].concat()
 }
 
-/// What lies in a folder, by name; nothing where there is none.
+/// The entries of a folder, sorted by name. Empty if there is no folder.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -118,7 +117,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A library that is not there.
+/// A library was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot load {name}: it is not {}where the system looks; install it with `cargo xtask fetch {fetch}`, or name its \
@@ -126,44 +125,43 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     .tried.iter().map(|path| format!("in {}, nor ", path.display())).collect::<String>()
 )]
 pub struct LibraryNotFound {
-    /// Its name.
+    /// The library's name.
     pub name: String,
-    /// What brings it.
+    /// The option of `cargo xtask fetch` that installs it.
     pub fetch: &'static str,
-    /// The folders that were looked in.
+    /// The folders that were searched.
     pub tried: Vec<PathBuf>,
 }
 
-/// A library by the names that it may have: from the first folder that has one of the files, or from where the system
-/// looks.
+/// Opens a library by its possible names, from the first folder that has it, or by the system's loader.
 fn open(places: &LibraryPaths, names: &[&str], flags: i32, fetch: &'static str) -> Result<Library, LibraryNotFound> {
     let folders = places.all();
     let candidates = folders.iter().flat_map(|folder| {
         let fits = |path: &&PathBuf| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(names[0]));
         entries(folder).iter().find(fits).cloned()
     });
-    // What the system finds by itself comes last.
+    // The system's loader comes last.
     let mut paths = candidates.chain(names.iter().map(PathBuf::from));
     let found = paths.find_map(|path| {
-        // SAFETY: NVIDIA's libraries run no code at their loading that asks anything of the process.
+        // SAFETY: the initializers of NVIDIA's libraries have no requirements on the process.
         unsafe { Library::open(Some(path), RTLD_NOW | flags) }.ok()
     });
     drop(paths);
     found.ok_or_else(|| LibraryNotFound { name: names[0].to_string(), fetch, tried: places.told() })
 }
 
-/// Loads a library into the process for good, so that whoever asks the system for it by its name finds it.
+/// Loads a library permanently and globally, so that later lookups by its name find it.
 ///
 /// # Errors
-/// It is nowhere.
+/// The library is not found.
 pub(crate) fn load(places: &LibraryPaths, names: &[&str], fetch: &'static str) -> Result<(), LibraryNotFound> {
     open(places, names, RTLD_GLOBAL, fetch).map(std::mem::forget)
 }
 
-/// A library whose functions only its table sees.
+/// Loads a library for a function table, without exporting its symbols.
 ///
 /// # Errors
-/// It is nowhere.
+/// The library is not found.
 pub(crate) fn table(
     places: &LibraryPaths,
     names: &[&str],
@@ -172,7 +170,7 @@ pub(crate) fn table(
     open(places, names, RTLD_LOCAL, fetch).map(Into::into)
 }
 
-/// A function of a table as bindgen writes it; or an error by which one is missing.
+/// A function of a bindgen table, or an error with the name of the missing function.
 macro_rules! function {
     ($table:expr, $name:ident, $error:ident) => {
         *$table.$name.as_ref().map_err(|_| $error::Lacks(stringify!($name)))?
@@ -180,7 +178,7 @@ macro_rules! function {
 }
 pub(crate) use function;
 
-/// A version as a library tells it, 91900, as people write it, 9.19.0.
+/// Formats a library's version number: 91900 as 9.19.0.
 pub(crate) fn dotted(version: usize) -> String {
     format!("{}.{}.{}", version / 10_000, version % 10_000 / 100, version % 100)
 }
@@ -189,7 +187,7 @@ pub(crate) fn dotted(version: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Folders below one of this test's own, made here.
+    /// Creates folders below a root.
     fn made(root: &Path, folders: &[&str]) -> Vec<PathBuf> {
         let folders: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
         folders.iter().for_each(|folder| std::fs::create_dir_all(folder).expect("the folder is ours"));
@@ -197,24 +195,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_comes_before_what_is_found() {
+    fn explicit_folders_come_before_guesses() {
         let root = std::env::temp_dir().join(format!("prestow-places-{}", std::process::id()));
         let wheels = made(
             &root,
             &[
-                // Of an environment, for CUDA 13.
+                // An environment's, for CUDA 13.
                 "venv/lib/python3.12/site-packages/nvidia/cu13/lib",
                 "venv/lib/python3.12/site-packages/nvidia/cudnn/lib",
-                // Of the user, for CUDA 12, and for two versions of Python.
+                // The user's, for CUDA 12, for two versions of Python.
                 "home/.local/lib/python3.12/site-packages/nvidia/cublas/lib",
                 "home/.local/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib",
                 "home/.local/lib/python3.11/site-packages/nvidia/cu13/lib",
-                // Of the system.
+                // The system's.
                 "usr/local/lib/python3.11/dist-packages/nvidia/cudnn/lib",
                 "usr/lib/python3/dist-packages/nvidia/cu13/lib",
             ],
         );
-        // No libraries, no packages, no Python.
+        // Folders without libraries, packages or Python.
         made(
             &root,
             &["venv/lib/python3.12/site-packages/nvidia/cudnn/include", "venv/lib/other/site-packages/nvidia/cu13/lib"],
@@ -234,7 +232,7 @@ mod tests {
         let want = [&named, &wheels[..2], &[root.join("loader")], &wheels[2..]].concat();
         assert_eq!(places.all(), want);
 
-        // All of it is told of what is nowhere.
+        // The error of a missing library names every folder.
         let error = open(&places, &["libnonesuch.so.1"], RTLD_LOCAL, "--nvrtc").expect_err("there is none");
         let said = error.to_string();
         for folder in ["first", "toolkit/lib64", "loader", "venv/lib/python3.12/site-packages/nvidia/*/lib"] {
@@ -244,8 +242,8 @@ mod tests {
             assert!(said.contains(&format!("in {}/nvidia/*/lib, nor ", root.join(folder).display())), "{said}");
         }
 
-        // What nobody named but is the `python3` of a shell, before the user's. A folder without that command is none, and
-        // what is looked in anyway has its own turn.
+        // Packages of a `python3` in `PATH` come before the user's. Folders without `python3` are skipped, and the system's keep
+        // their own position.
         made(&root, &["venv/bin", "usr/bin", "toolkit/bin"]);
         for python in ["venv/bin/python3", "usr/bin/python3"] {
             std::fs::write(root.join(python), "").expect("the folder is ours");
@@ -258,7 +256,7 @@ mod tests {
         let places = LibraryPaths::beside(variable, &[root.join("usr/local"), root.join("usr")]);
         assert_eq!(places.all(), wheels);
 
-        // Another base for the user's, and an environment of conda's.
+        // `PYTHONUSERBASE` and a conda environment.
         let variable = |name: &str| match name {
             "PYTHONUSERBASE" => join(&["venv"]),
             "HOME" | "CONDA_PREFIX" => join(&["home/.local"]),

@@ -1,6 +1,5 @@
-//! What a GPU's management library, NVML, says of its memory: who holds how much of it. It comes with the driver, counts
-//! whole processes, and tells no more than the platform lets it: in a container or a virtual machine it may list no process,
-//! or others' by numbers of theirs.
+//! GPU memory by process, from NVIDIA's management library NVML, which comes with the driver. Containers and virtual machines
+//! may hide processes or have other process ids.
 
 use std::ffi::{CStr, CString};
 
@@ -9,10 +8,10 @@ use cuda_sys::nvml as sys;
 use crate::library::function;
 use crate::{LibraryPaths, library};
 
-/// So often the list of processes is asked for where it grows in between.
+/// Attempts to list processes while the list grows.
 const ATTEMPTS: usize = 4;
 
-/// What NVML could not do.
+/// Error of NVML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum NvmlError {
@@ -24,44 +23,44 @@ pub enum NvmlError {
     Failed { what: &'static str, why: String },
 }
 
-/// What NVML says of a GPU, each part of which it may refuse.
+/// Memory usage of a GPU. Each part may be unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The driver's version, as `580.65.06`.
+    /// The driver's version, such as `580.65.06`.
     pub driver: Result<String, NvmlError>,
     /// The GPU's memory.
     pub memory: Result<MemoryTotals, NvmlError>,
-    /// Who computes on it.
+    /// The processes with a compute context.
     pub processes: Result<Vec<Process>, NvmlError>,
 }
 
 /// A GPU's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryTotals {
-    /// All of it.
+    /// All memory.
     pub total: u64,
-    /// What the driver and the GPU keep for themselves.
+    /// Reserved by driver and GPU.
     pub reserved: u64,
-    /// What processes hold.
+    /// Held by processes.
     pub used: u64,
-    /// What is free.
+    /// Free.
     pub free: u64,
 }
 
 /// A process that computes on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number, as the machine counts that NVML looks at.
+    /// The process id in the namespace that NVML sees.
     pub pid: u32,
-    /// All that it holds, its context and its libraries included; none where the platform does not tell.
+    /// Its memory, including context and libraries. `None` if the platform hides it.
     pub bytes: Option<u64>,
 }
 
 impl Usage {
-    /// What a process holds, or why that is not told.
+    /// The memory of a process.
     ///
     /// # Errors
-    /// The platform hides it.
+    /// The reason if it is unavailable.
     pub fn of(&self, pid: u32) -> Result<u64, String> {
         let processes = self.processes.as_ref().map_err(NvmlError::to_string)?;
         match processes.iter().find(|process| process.pid == pid) {
@@ -78,7 +77,7 @@ impl Usage {
         }
     }
 
-    /// Who holds memory beside one process, for a message: those that hold most first.
+    /// Text with the other processes that hold memory, largest first.
     pub fn holders_beside(&self, own: u32) -> String {
         let processes = match &self.processes {
             Ok(processes) => processes,
@@ -96,7 +95,7 @@ impl Usage {
     }
 }
 
-/// NVML, which is shut down when it goes.
+/// An initialized NVML, shut down on drop.
 struct Nvml {
     table: sys::Nvml,
 }
@@ -104,15 +103,15 @@ struct Nvml {
 impl Nvml {
     fn start(places: &LibraryPaths) -> Result<Nvml, NvmlError> {
         let library = library::table(places, &["libnvidia-ml.so.1"], "").map_err(|_| NvmlError::NotFound)?;
-        // SAFETY: the library is NVML by its name, whose functions have the types that its headers say.
+        // SAFETY: the library has NVML's name, and the table has the types of its headers.
         let table = unsafe { sys::Nvml::from_library(library) };
         let table = table.map_err(|error| NvmlError::Failed { what: "its start", why: error.to_string() })?;
         let init = function!(table, nvmlInit_v2, NvmlError);
-        // SAFETY: it takes nothing, and may be called again.
+        // SAFETY: the function has no arguments and may be called repeatedly.
         let status = unsafe { init() };
         match status {
             sys::nvmlReturn_enum::NVML_SUCCESS => Ok(Nvml { table }),
-            // What was not begun is not ended.
+            // A failed initialization must not be shut down.
             _ => Err(NvmlError::Failed { what: "its start", why: text(&table, status) }),
         }
     }
@@ -127,9 +126,9 @@ impl Nvml {
     fn driver(&self) -> Result<String, NvmlError> {
         let mut text = [0; 81];
         let version = function!(self.table, nvmlSystemGetDriverVersion, NvmlError);
-        // SAFETY: there is room for as many bytes as are said, of which the last goes on to be a zero.
+        // SAFETY: the buffer has the given length, and its last byte stays zero.
         self.check("telling the driver", unsafe { version(text.as_mut_ptr(), text.len() as u32 - 1) })?;
-        // SAFETY: the last byte is a zero.
+        // SAFETY: the text ends with a zero.
         Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
@@ -137,17 +136,17 @@ impl Nvml {
         let (what, by_bus) = ("finding the GPU", function!(self.table, nvmlDeviceGetHandleByPciBusId_v2, NvmlError));
         let bus = CString::new(bus).map_err(|error| NvmlError::Failed { what, why: error.to_string() })?;
         let mut device = std::ptr::null_mut();
-        // SAFETY: the text ends with a zero, and the handle can be written.
+        // SAFETY: the text ends with a zero, and the pointer is valid.
         self.check(what, unsafe { by_bus(bus.as_ptr(), &mut device) })?;
         Ok(device)
     }
 
     fn memory(&self, device: sys::nvmlDevice_t) -> Result<MemoryTotals, NvmlError> {
-        // As the header's NVML_STRUCT_VERSION makes it.
+        // NVML_STRUCT_VERSION in the header.
         let version = size_of::<sys::nvmlMemory_v2_t>() as u32 | 2 << 24;
         let mut memory = sys::nvmlMemory_v2_t { version, total: 0, reserved: 0, free: 0, used: 0 };
         let info = function!(self.table, nvmlDeviceGetMemoryInfo_v2, NvmlError);
-        // SAFETY: the handle is NVML's, and the figures can be written, of the size that their version says.
+        // SAFETY: NVML returned the handle, and the struct has the size of its version.
         self.check("telling the GPU's memory", unsafe { info(device, &mut memory) })?;
         let sys::nvmlMemory_v2_t { total, reserved, used, free, .. } = memory;
         Ok(MemoryTotals { total, reserved, used, free })
@@ -159,13 +158,13 @@ impl Nvml {
         let (mut infos, mut status) = (vec![none; 64], sys::nvmlReturn_enum::NVML_SUCCESS);
         for _ in 0..ATTEMPTS {
             let mut count = infos.len() as u32;
-            // SAFETY: the handle is NVML's, there is room for as many processes as are said, and the count can be written.
+            // SAFETY: NVML returned the handle, the buffer has `count` elements, and the pointer is valid.
             status = unsafe { list(device, &mut count, infos.as_mut_ptr()) };
             if status != sys::nvmlReturn_enum::NVML_ERROR_INSUFFICIENT_SIZE {
                 infos.truncate(count as usize);
                 break;
             }
-            // Some may begin in the meantime.
+            // More processes may start before the next attempt.
             infos.resize(count as usize + 64, none);
         }
         self.check("listing processes", status)?;
@@ -181,25 +180,25 @@ impl Nvml {
 impl Drop for Nvml {
     fn drop(&mut self) {
         if let Ok(shutdown) = &self.table.nvmlShutdown {
-            // SAFETY: it was begun once. What could be said of a failure helps nobody any more.
+            // SAFETY: `start` initialized NVML once. A failure has no remedy.
             let _ = unsafe { shutdown() };
         }
     }
 }
 
-/// A status in NVML's words.
+/// NVML's text for a status.
 fn text(table: &sys::Nvml, status: sys::nvmlReturn_t) -> String {
     match &table.nvmlErrorString {
-        // SAFETY: it gives a text that is there as long as the library.
+        // SAFETY: the text lives as long as the library.
         Ok(text) => unsafe { CStr::from_ptr(text(status)) }.to_string_lossy().into_owned(),
         Err(_) => format!("status {}", status.0),
     }
 }
 
-/// Asks NVML about the GPU at a place of the PCI bus, `0000:01:00.0` for one.
+/// Queries the memory usage of the GPU with a PCI bus id, such as `0000:01:00.0`.
 ///
 /// # Errors
-/// There is no NVML, or it knows no such GPU.
+/// NVML or the GPU is not found.
 pub fn usage(places: &LibraryPaths, bus: &str) -> Result<Usage, NvmlError> {
     let nvml = Nvml::start(places)?;
     let device = nvml.device(bus)?;
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_holds_is_told_or_why_it_is_not() {
+    fn usage_of_a_process_or_the_reason_is_reported() {
         let usage = usage_of(&[(7, Some(500)), (8, None), (9, Some(600))]);
         assert_eq!(usage.of(7), Ok(500));
         assert!(usage.of(8).expect_err("it is hidden").contains("does not let it tell"));
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_comes_first() {
+    fn largest_holder_comes_first() {
         let usage = usage_of(&[(7, Some(5)), (9, Some(6))]);
         assert_eq!(usage.holders_beside(1), "process 9 holds 6, process 7 holds 5");
         assert_eq!(usage.holders_beside(9), "process 7 holds 5");

@@ -1,4 +1,4 @@
-//! [`Compiler`]: CUDA C to machine code by NVRTC, NVIDIA's compiler as a library. It needs no GPU and no driver.
+//! [`Compiler`]: CUDA C to machine code by NVRTC, NVIDIA's run-time compiler. Needs neither GPU nor driver.
 
 use std::ffi::CString;
 
@@ -7,39 +7,39 @@ use cudarc::nvrtc::{result, sys};
 use crate::library::load;
 use crate::{Cubin, KernelResources, LibraryNotFound, LibraryPaths};
 
-/// The oldest version whose functions are all there, and whose code the drivers that we run on take.
+/// The oldest version with all needed functions, whose code the supported drivers accept.
 const VERSION_MIN: (i32, i32) = (12, 0);
 
-/// Why there is no machine code.
+/// Error of NVRTC.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvrtcError {
-    /// NVRTC is not there.
+    /// NVRTC is not found.
     #[error(transparent)]
     NotFound(#[from] LibraryNotFound),
-    /// NVRTC lacks what we ask of it.
+    /// NVRTC lacks functions.
     #[error("NVRTC {version} is too old; {}.{} or later is needed, which `cargo xtask fetch --nvrtc` brings", VERSION_MIN.0, VERSION_MIN.1)]
     TooOld {
         /// Its version.
         version: String,
     },
-    /// NVRTC does not know an architecture.
+    /// NVRTC does not support the architecture.
     #[error(
         "NVRTC {version} has no code for {arch}, but for {}; install a later version (`cargo xtask fetch --nvrtc`), or compile \
          for one of these",
         .known.join(", ")
     )]
     Arch {
-        /// Which.
+        /// The requested architecture.
         arch: String,
         /// NVRTC's version.
         version: String,
-        /// Those it knows.
+        /// The supported architectures.
         known: Vec<String>,
     },
-    /// NVRTC failed at something that cannot fail, or its memory is full.
+    /// NVRTC failed unexpectedly.
     #[error("NVRTC: {0}")]
     Failed(String),
-    /// The source is not CUDA C: a bug of whoever wrote it.
+    /// The source does not compile: a bug of the code generator.
     #[error("internal error: the emitted kernels do not compile:\n{0}")]
     Source(String),
 }
@@ -49,28 +49,28 @@ pub enum NvrtcError {
 pub struct Compiler(());
 
 impl Compiler {
-    /// Finds NVRTC.
+    /// Loads NVRTC.
     ///
     /// # Errors
-    /// It is nowhere, and which folders were looked in; or it is too old.
+    /// NVRTC is not found or too old.
     pub fn find(places: &LibraryPaths) -> Result<Compiler, NvrtcError> {
-        // NVRTC opens this one by its name when it compiles; where it lies beside NVRTC that works without us.
+        // NVRTC opens this library by name when it compiles. If it is in NVRTC's folder, preloading is not needed.
         let _ = load(places, &["libnvrtc-builtins.so"], "--nvrtc");
         load(places, &["libnvrtc.so", "libnvrtc.so.13"], "--nvrtc")?;
-        // SAFETY: it asks the system's loader for the library that was loaded above.
+        // SAFETY: the call only queries the system's loader for the library loaded above.
         if !unsafe { sys::is_culib_present() } {
             let tried = places.told();
             return Err(LibraryNotFound { name: "libnvrtc.so".into(), fetch: "--nvrtc", tried }.into());
         }
         let compiler = Compiler(());
-        // Before anything else is asked: what an older version lacks, its table would panic at.
+        // Checked first: the table panics at functions that an older version lacks.
         match compiler.numbers()? < VERSION_MIN {
             true => Err(NvrtcError::TooOld { version: compiler.version()? }),
             false => Ok(compiler),
         }
     }
 
-    /// NVRTC's version, as `13.0`.
+    /// NVRTC's version, such as `13.0`.
     ///
     /// # Errors
     /// NVRTC fails.
@@ -80,21 +80,21 @@ impl Compiler {
 
     fn numbers(self) -> Result<(i32, i32), NvrtcError> {
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: both numbers can be written.
+        // SAFETY: both pointers are valid.
         unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().map_err(failed)?;
         Ok((major, minor))
     }
 
-    /// The architectures that it has code for, as `sm_90`.
+    /// The supported architectures, such as `sm_90`.
     ///
     /// # Errors
     /// NVRTC fails.
     pub fn architectures(self) -> Result<Vec<String>, NvrtcError> {
         let mut count = 0;
-        // SAFETY: the number can be written.
+        // SAFETY: the pointer is valid.
         unsafe { sys::nvrtcGetNumSupportedArchs(&mut count) }.result().map_err(failed)?;
         let mut numbers = vec![0; usize::try_from(count).unwrap_or_default()];
-        // SAFETY: there is room for as many as NVRTC said.
+        // SAFETY: the buffer has the length that NVRTC returned.
         unsafe { sys::nvrtcGetSupportedArchs(numbers.as_mut_ptr()) }.result().map_err(failed)?;
         Ok(numbers.into_iter().map(|number| format!("sm_{number}")).collect())
     }
@@ -102,21 +102,21 @@ impl Compiler {
     /// Compiles a source without includes for an architecture.
     ///
     /// # Errors
-    /// An architecture that NVRTC does not know; a source that is not CUDA C, with NVRTC's messages.
+    /// The architecture is not supported, or the source does not compile.
     pub fn compile(self, source: &str, arch: &str) -> Result<Cubin, NvrtcError> {
         self.compile_with(source, arch, None).map(|(cubin, _)| cubin)
     }
 
-    /// The same, with what each function takes.
+    /// Compiles and returns the resources of each function.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Compiler::compile`].
     pub fn measure(self, source: &str, arch: &str) -> Result<(Cubin, Vec<KernelResources>), NvrtcError> {
         let (cubin, log) = self.compile_with(source, arch, Some("--ptxas-options=-v"))?;
         Ok((cubin, KernelResources::parse(&log)))
     }
 
-    /// Machine code, and what NVRTC says meanwhile.
+    /// Machine code and NVRTC's log.
     fn compile_with(self, source: &str, arch: &str, more: Option<&str>) -> Result<(Cubin, String), NvrtcError> {
         let known = self.architectures()?;
         if !known.iter().any(|other| other == arch) {
@@ -130,7 +130,7 @@ impl Compiler {
         let compiled = unsafe { result::compile_program(program.0, &options) };
         // SAFETY: the program is alive.
         let log = unsafe { result::get_program_log(program.0) }.unwrap_or_default();
-        // Of some architectures a C character has a sign.
+        // `c_char` is signed on some architectures.
         let log: Vec<u8> = log.into_iter().flat_map(std::ffi::c_char::to_ne_bytes).collect();
         let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
         compiled.map_err(|error| NvrtcError::Source(format!("{error:?}\n{log}")))?;
@@ -138,7 +138,7 @@ impl Compiler {
         // SAFETY: the program is alive and compiled.
         unsafe { sys::nvrtcGetCUBINSize(program.0, &mut size) }.result().map_err(failed)?;
         let mut bytes = vec![0u8; size];
-        // SAFETY: there is room for as many bytes as NVRTC said.
+        // SAFETY: the buffer has the length that NVRTC returned.
         unsafe { sys::nvrtcGetCUBIN(program.0, bytes.as_mut_ptr().cast()) }.result().map_err(failed)?;
         Ok((Cubin { arch: arch.into(), bytes }, log))
     }
@@ -148,12 +148,12 @@ fn failed(error: result::NvrtcError) -> NvrtcError {
     NvrtcError::Failed(format!("{error:?}"))
 }
 
-/// A program of NVRTC's, which goes when we go.
+/// An NVRTC program, destroyed on drop.
 struct Program(sys::nvrtcProgram);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: the program is alive, and nobody else has it. What could be said of a failure helps nobody.
+        // SAFETY: this struct owns the program. A failure has no remedy.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }

@@ -1,7 +1,7 @@
-//! [`DeviceMemory::upload`]: many bytes to a GPU through pinned memory of the host.
+//! [`DeviceMemory::upload`]: large copies to a GPU through pinned host memory.
 //!
-//! The GPU reads pinned memory by itself. There is a bounded piece of it, in two halves: while the GPU takes one, the other is
-//! filled, and it is filled again only when the event behind its copy is reached.
+//! Two pinned staging buffers alternate: while the GPU copies one, the host fills the other. A buffer is refilled after the event
+//! that follows its copy.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use cudarc::driver::{result, sys};
 use crate::driver::{DeviceMemory, DriverError, Gpu, failed};
 use crate::event::Event;
 
-/// The bytes of a half: some tens of microseconds of a bus, so that what it costs to begin a copy is small beside it.
+/// Size of each of the two staging buffers: large enough (tens of microseconds over PCIe) to amortize the start of a copy.
 pub const STAGING_CHUNK_BYTES: usize = 1 << 20;
 
 impl DeviceMemory {
-    /// Writes bytes from a place on, as [`DeviceMemory::write`] does, through pinned memory of two [`STAGING_CHUNK_BYTES`]s at most, which is given
-    /// back at the end. Where the system gives none, as where a limit is on what a process may pin, it is what `write` does.
+    /// Writes bytes like [`DeviceMemory::write`], through at most two pinned buffers of [`STAGING_CHUNK_BYTES`]. If the system
+    /// refuses pinned memory, for instance because of a limit, it is the same as `write`.
     ///
     /// # Errors
-    /// What failed.
+    /// The driver fails.
     ///
     /// # Panics
-    /// Bytes outside.
+    /// The range is outside of the block.
     pub fn upload(&self, offset: usize, bytes: &[u8]) -> Result<(), DriverError> {
         assert!(offset <= self.size() && bytes.len() <= self.size() - offset, "they lie in the block");
         if bytes.is_empty() {
@@ -30,7 +30,7 @@ impl DeviceMemory {
         let Some(mut staging) = Staging::new(self.gpu(), bytes.len().min(2 * STAGING_CHUNK_BYTES))? else {
             return self.write(offset, bytes);
         };
-        // What was begun before may work on these bytes.
+        // Earlier work may still use these bytes.
         self.gpu().finish()?;
         let sides = [0, 1].into_iter().cycle();
         let starts = (offset..).step_by(STAGING_CHUNK_BYTES);
@@ -41,25 +41,25 @@ impl DeviceMemory {
     }
 }
 
-/// Pinned memory, and how far the GPU has read it.
+/// Pinned memory with the state of its copies.
 struct Staging {
     gpu: Arc<Gpu>,
     pinned: *mut u8,
     size: usize,
-    /// Behind the last copy out of each half.
+    /// Follows the last copy from each buffer.
     read: [Event; 2],
-    /// Whether a copy out of each half was begun.
+    /// Whether a copy from each buffer was enqueued.
     is_used: [bool; 2],
-    /// Whether a copy may still be on its way.
+    /// Whether a copy may be in flight.
     is_read: bool,
 }
 
 impl Staging {
-    /// So many bytes, or none where the system gives none.
+    /// Pins `size` bytes. `None` if the system refuses.
     fn new(gpu: &Arc<Gpu>, size: usize) -> Result<Option<Staging>, DriverError> {
         use sys::cudaError_enum as Code;
         let read = [Event::new(gpu)?, Event::new(gpu)?];
-        // SAFETY: the context is current (`Event::new`), and `Staging` frees the memory. It is written before it is read.
+        // SAFETY: `Event::new` made the context current, and `Staging` frees the memory. It is written before it is read.
         let pinned = match unsafe { result::malloc_host(size, 0) } {
             Ok(pinned) => pinned.cast(),
             Err(error) => {
@@ -75,7 +75,7 @@ impl Staging {
         Ok(Some(Staging { gpu: gpu.clone(), pinned, size, read, is_used: [false; 2], is_read: false }))
     }
 
-    /// Fills a half, when it is free, and begins to copy it to an address.
+    /// Waits until a buffer is free, fills it and enqueues its copy to an address.
     fn copy(&mut self, side: usize, part: &[u8], to: sys::CUdeviceptr) -> Result<(), DriverError> {
         let start = side * STAGING_CHUNK_BYTES;
         assert!(part.len() <= STAGING_CHUNK_BYTES, "it fits into a half");
@@ -84,24 +84,23 @@ impl Staging {
             self.read[side].wait()?;
         }
         self.gpu.enter()?;
-        // SAFETY: the bytes lie in the pinned memory (asserted), which is ours; the GPU does not read them: no copy was begun
-        // out of this half, or the event behind the last one is reached. `part` is the caller's, who cannot have a reference
-        // into what the driver gave.
+        // SAFETY: the range is inside of the pinned memory (asserted), which this struct owns. The GPU does not read it: no copy
+        // from this buffer was enqueued, or its event was waited for. `part` cannot alias memory of the driver's.
         let half = unsafe {
             let half = self.pinned.add(start);
             half.copy_from_nonoverlapping(part.as_ptr(), part.len());
             std::slice::from_raw_parts(half, part.len())
         };
         self.is_read = true;
-        // SAFETY: the address is `upload`'s, of as many bytes that lie in a block. The half stays as it is until the event
-        // behind this copy is reached, and is there until the stream is done (`finish`, `drop`).
+        // SAFETY: `upload` checked the destination's range. The buffer is not changed before the event that follows this copy,
+        // and not freed before the stream is synchronized (`finish`, `drop`).
         unsafe { result::memcpy_htod_async(to, half, self.gpu.stream()) }.map_err(failed("taking bytes"))?;
         self.read[side].record()?;
         self.is_used[side] = true;
         Ok(())
     }
 
-    /// Waits for all copies, and gives the memory back.
+    /// Waits for all copies and frees the memory.
     fn finish(mut self) -> Result<(), DriverError> {
         self.gpu.finish()?;
         self.is_read = false;
@@ -111,12 +110,12 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Where something failed, copies may be on their way; a GPU that cannot say that they are done reads no more.
+        // After a failure copies may be in flight. If synchronizing fails too, the context is lost and nothing reads any more.
         if self.is_read {
             let _ = self.gpu.finish();
         }
         if self.gpu.enter().is_ok() {
-            // SAFETY: the memory is ours, and nobody reads it any more.
+            // SAFETY: this struct owns the memory, and no copy is in flight.
             let _ = unsafe { result::free_host(self.pinned.cast()) };
         }
     }

@@ -1,8 +1,8 @@
 //! [`Execution`]: a product with its addresses and its algorithm, on a GPU's stream.
 //!
-//! cuBLASLt's matrices lie column by column. What lies row by row is the transposed matrix there, and the transposed
-//! result is the product of the transposed factors in the other order: the first factor is our right one. A bias has then
-//! one number for each of a result's rows, as cuBLASLt wants it.
+//! cuBLASLt's matrices are column-major, so it sees our row-major matrices transposed. The transposed result is the product of
+//! the transposed operands in reverse order: cuBLASLt's first operand is our right one. The bias then has one element per row
+//! of its result, as cuBLASLt requires.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use sys::{
     cublasLtReductionScheme_t as Reduction, cudaDataType_t as Data,
 };
 
-/// So many of the algorithms that cuBLASLt likes best are looked at.
+/// The number of algorithms that are requested from the heuristic.
 const ALGORITHMS: usize = 8;
-/// An address is said to be a multiple of no more than this, which cuBLASLt takes for granted otherwise.
+/// The largest declared alignment, which is cuBLASLt's default.
 const ALIGNMENT_MAX: u64 = 256;
 
-/// cuBLASLt on a GPU. What it does happens on the GPU's stream.
+/// cuBLASLt on a GPU. Its work is enqueued on the GPU's stream.
 pub struct Handle {
     library: Arc<CublasLtLibrary>,
     raw: sys::cublasLtHandle_t,
     gpu: Arc<Gpu>,
 }
 
-// SAFETY: a handle may be used from any thread, by one at a time: what we hand out is used through `Execution::launch`,
-// whose callers launch on one stream and so one after the other.
+// SAFETY: a handle may be used from any thread, by one at a time. It is used only by `Execution::launch`, whose callers enqueue
+// on one stream and so do not overlap.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -46,15 +46,15 @@ fn entered(what: &'static str) -> impl Fn(DriverError) -> CublasError {
 }
 
 impl Handle {
-    /// Finds cuBLASLt and opens it.
+    /// Loads cuBLASLt and creates a handle.
     ///
     /// # Errors
-    /// It is nowhere, of another major version, or does not work with the driver.
+    /// cuBLASLt is not found, has another major version, or fails with this driver.
     pub fn new(places: &LibraryPaths, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CublasError> {
         let library = CublasLtLibrary::find(places)?;
         gpu.enter().map_err(entered("its start"))?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the handle can be written, and a context is current.
+        // SAFETY: the pointer is valid, and the context is current.
         library.check(unsafe { (library.create)(&mut raw) }).map_err(failed("its start"))?;
         Ok(Arc::new(Handle { library, raw, gpu: gpu.clone() }))
     }
@@ -68,13 +68,13 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
-            // SAFETY: the handle is ours. What could be said of a failure helps nobody any more.
+            // SAFETY: this struct owns the handle. A failure has no remedy.
             let _ = unsafe { (self.library.destroy)(self.raw) };
         }
     }
 }
 
-/// The names of an object's attributes, by which it is known what the object is.
+/// The attribute names of a kind of object. They determine its setter and destructor.
 trait Attribute: Sized {
     type Raw: Copy;
     fn setter(library: &CublasLtLibrary) -> unsafe extern "C" fn(Self::Raw, Self, *const c_void, usize) -> Status;
@@ -102,30 +102,30 @@ attribute!(Is of cublasLtMatmulDesc_t: desc_set, desc_destroy);
 attribute!(Lies of cublasLtMatrixLayout_t: layout_set, layout_destroy);
 attribute!(Wish of cublasLtMatmulPreference_t: preference_set, preference_destroy);
 
-/// An object of cuBLASLt's.
+/// A cuBLASLt object, destroyed on drop.
 struct Object<Name: Attribute> {
     library: Arc<CublasLtLibrary>,
     raw: Name::Raw,
 }
 
-/// What a product does.
+/// The operation of a product.
 type Description = Object<Is>;
-/// How a matrix lies, column by column, or several at one distance.
+/// The layout of a column-major matrix, or of a strided batch.
 type Matrix = Object<Lies>;
-/// What is wanted of an algorithm.
+/// The constraints of the heuristic.
 type Preference = Object<Wish>;
 
 impl<Name: Attribute> Object<Name> {
     fn set<T: Copy>(&mut self, name: Name, value: T) -> Result<(), String> {
         let set = Name::setter(&self.library);
-        // SAFETY: the object is alive, and there are as many bytes as are said, which are copied.
+        // SAFETY: the object is alive, and cuBLASLt copies `size_of::<T>()` bytes.
         self.library.check(unsafe { set(self.raw, name, (&raw const value).cast(), size_of::<T>()) })
     }
 }
 
 impl<Name: Attribute> Drop for Object<Name> {
     fn drop(&mut self) {
-        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
+        // SAFETY: this struct owns the object. A failure has no remedy.
         let _ = unsafe { Name::destructor(&self.library)(self.raw) };
     }
 }
@@ -133,14 +133,14 @@ impl<Name: Attribute> Drop for Object<Name> {
 impl Description {
     fn new(library: &Arc<CublasLtLibrary>, compute: Compute) -> Result<Description, String> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer can be written.
+        // SAFETY: the pointer is valid.
         library.check(unsafe { (library.desc_create)(&mut raw, compute, Data::CUDA_R_32F) })?;
         Ok(Object { library: library.clone(), raw })
     }
 }
 
 impl Matrix {
-    /// `rows` are neighbours; of `count` matrices each begins `step` elements behind the one before.
+    /// Elements of a column are adjacent; each of `count` matrices starts `step` elements after the previous one.
     fn new(
         library: &Arc<CublasLtLibrary>,
         number: FloatType,
@@ -155,7 +155,7 @@ impl Matrix {
             FloatType::Bf16 => Data::CUDA_R_16BF,
         };
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer can be written.
+        // SAFETY: the pointer is valid.
         let status =
             unsafe { (library.layout_create)(&mut raw, data, u64::from(rows), u64::from(columns), i64::from(rows)) };
         library.check(status)?;
@@ -173,26 +173,26 @@ impl Matrix {
 impl Preference {
     fn new(library: &Arc<CublasLtLibrary>) -> Result<Preference, String> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer can be written.
+        // SAFETY: the pointer is valid.
         library.check(unsafe { (library.preference_create)(&mut raw) })?;
         Ok(Object { library: library.clone(), raw })
     }
 }
 
-/// Where a product's operands are, for the GPU.
+/// The device addresses of a product's operands.
 struct Addresses {
     left: u64,
     right: u64,
     bias: Option<u64>,
-    /// What is added: the residual, or the result, of which nothing is then read.
+    /// The residual. Without one, the result, which is then not read.
     added: u64,
     result: u64,
     workspace: u64,
 }
 
-/// A product with its addresses and the algorithm that computes it.
+/// A product with its addresses and its algorithm.
 pub struct Execution {
-    // They go in this order: what a handle made goes before it.
+    // Dropped in this order: the handle must be last.
     description: Description,
     left: Matrix,
     right: Matrix,
@@ -200,30 +200,30 @@ pub struct Execution {
     handle: Arc<Handle>,
     algorithm: sys::cublasLtMatmulAlgo_t,
     at: Addresses,
-    /// How much of what is added: all of the residual, or nothing.
+    /// The factor of `added`: 1 with a residual, 0 without.
     beta: f32,
     workspace: u64,
-    /// Of the workspace, what the algorithm uses.
+    /// The part of the workspace that the algorithm uses.
     wanted: u64,
-    /// How many there are.
+    /// The number of algorithms within the workspace.
     algorithms: usize,
-    /// Where the operands are.
+    /// Keeps the operands' block alive.
     _memory: Arc<DeviceMemory>,
 }
 
-// SAFETY: cuBLASLt's objects are plain memory of the host's and belong to no thread.
+// SAFETY: cuBLASLt's objects are plain host memory without thread affinity.
 unsafe impl Send for Execution {}
-// SAFETY: nothing changes them any more: a launch reads them.
+// SAFETY: objects are only read after construction.
 unsafe impl Sync for Execution {}
 
 impl Execution {
-    /// Chooses the algorithm of a product whose operands begin at `places` of a block, and its workspace at one more.
+    /// Chooses the algorithm of a product. `places` are the offsets of its operands in a block, `workspace` that of its workspace.
     ///
     /// # Errors
-    /// cuBLASLt has no algorithm for it within the workspace, or fails.
+    /// cuBLASLt has no algorithm within the workspace, or fails.
     ///
     /// # Panics
-    /// LibraryPaths outside, or not as many as the product has operands.
+    /// An offset is outside of the block, or the number of offsets differs from that of the operands.
     pub fn new(
         handle: &Arc<Handle>,
         product: &Product,
@@ -271,7 +271,7 @@ impl Execution {
             reserved: [0; 4],
         };
         let (mut found, mut found_count) = ([NONE; ALGORITHMS], 0);
-        // SAFETY: all objects are alive, there is room for as many results as are said, and their number can be written.
+        // SAFETY: all objects are alive, the buffer has `ALGORITHMS` elements, and the count's pointer is valid.
         let status = unsafe {
             (library.heuristic)(
                 handle.raw,
@@ -321,33 +321,33 @@ impl Execution {
         })
     }
 
-    /// How many algorithms there are within the workspace.
+    /// The number of algorithms within the workspace.
     pub fn algorithms(&self) -> usize {
         self.algorithms
     }
 
-    /// The bytes of workspace that were planned.
+    /// The planned bytes of workspace.
     pub fn workspace(&self) -> u64 {
         self.workspace
     }
 
-    /// Of these, the bytes that the algorithm uses.
+    /// The bytes of workspace that the algorithm uses.
     pub fn wanted(&self) -> u64 {
         self.wanted
     }
 
-    /// Begins it, behind all that was begun before.
+    /// Enqueues it on the GPU's stream.
     ///
     /// # Errors
-    /// cuBLASLt or the driver refuses it.
+    /// cuBLASLt or the driver fails.
     pub fn launch(&self) -> Result<(), DriverError> {
         let Handle { library, raw, gpu } = &*self.handle;
         gpu.enter()?;
         let (alpha, at) = (1.0f32, &self.at);
         let pointer = |address: u64| address as *mut c_void;
-        // SAFETY: handle and objects are alive, and the two factors of sums are read before it returns. The addresses lie in
-        // a block of the GPU's own memory, which is alive as well; an algorithm that leaves it can harm what else is there,
-        // and nothing of this process's: it was given no address of that.
+        // SAFETY: handle and objects are alive, and `alpha` and `beta` are read before the call returns. The addresses point into
+        // a live block of device memory. An algorithm that leaves the block can corrupt other device memory, but no host memory:
+        // it receives no other host address.
         let status = unsafe {
             (library.matmul)(
                 *raw,
@@ -374,14 +374,14 @@ impl Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        // What cuBLASLt loaded for the product goes with it, and that is the context's.
+        // cuBLASLt unloads code of the product, which requires its context.
         let _ = self.handle.gpu.enter();
     }
 }
 
-/// What is computed, and what becomes of sums.
+/// The arithmetic and the epilogue of a product.
 fn describe(library: &Arc<CublasLtLibrary>, product: &Product, at: &Addresses) -> Result<Description, String> {
-    // Products of halves are exact in an f32, wherever they are computed.
+    // Products of half-precision operands are exact in f32.
     let compute = match (product.factors, product.math) {
         (FloatType::F32, MathMode::Tf32) => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
         (FloatType::F32, MathMode::Exact) => Compute::CUBLAS_COMPUTE_32F_PEDANTIC,
@@ -403,12 +403,12 @@ fn describe(library: &Arc<CublasLtLibrary>, product: &Product, at: &Addresses) -
     Ok(description)
 }
 
-/// An algorithm within the workspace, for where the operands are.
+/// The constraints of workspace and alignment.
 fn prefer(library: &Arc<CublasLtLibrary>, product: &Product, at: &Addresses) -> Result<Preference, String> {
     let mut preference = Preference::new(library)?;
     preference.set(Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, product.workspace)?;
     if product.result != FloatType::F32 {
-        // Sums that are computed in parts are joined before they are rounded.
+        // Split-K must reduce partial sums before it rounds them.
         let schemes = Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
         preference.set(Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes)?;
     }
@@ -423,7 +423,7 @@ fn prefer(library: &Arc<CublasLtLibrary>, product: &Product, at: &Addresses) -> 
     Ok(preference)
 }
 
-/// The power of two that an address is a multiple of.
+/// The alignment of an address, at most [`ALIGNMENT_MAX`].
 fn alignment(address: u64) -> u32 {
     1 << (address | ALIGNMENT_MAX).trailing_zeros()
 }
@@ -433,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_tell_what_they_are_multiples_of() {
+    fn alignment_is_the_largest_power_of_two_up_to_the_limit() {
         assert_eq!([0, 4, 6, 48, 256, 3 << 20].map(alignment), [256, 4, 2, 16, 256, 256]);
     }
 }

@@ -1,8 +1,8 @@
-//! cuBLASLt: products of matrices, one at a time or many at one distance, with what is done to their sums.
+//! cuBLASLt: matrix products, single or strided batches, with an epilogue.
 //!
-//! A [`Product`] is what a step's plan says of it, which takes no library to write. A [`Handle`] is cuBLASLt on a GPU, and
-//! an [`Execution`] a product with its addresses. Which algorithm computes it is decided there once, within the workspace
-//! that was planned: cuBLASLt is asked about a device and not about its facts.
+//! A [`Product`] is the description in a plan; making one needs no library. A [`Handle`] is cuBLASLt on a GPU, an [`Execution`] a
+//! product with its addresses. The algorithm is chosen when a plan is opened, within the planned workspace, because cuBLASLt's
+//! heuristic needs the device itself.
 
 mod execution;
 
@@ -18,52 +18,52 @@ pub use execution::{Execution, Handle};
 use crate::library::function;
 use crate::{FloatType, LibraryNotFound, LibraryPaths, MathMode, library};
 
-/// The major version whose functions and numbers are known.
+/// The supported major version.
 const MAJOR: usize = 13;
 
-/// `count` products of `left: [rows, terms]` with `right: [terms, columns]`, row by row, as plans carry them.
+/// `count` row-major products of `left: [rows, terms]` with `right: [terms, columns]`, as encoded in plans.
 ///
-/// The step's operands are in this order: left, right, the bias `[columns]`, the residual like the result, the result. The
-/// bias and the residual have the result's numbers, and the residual may be the result's own bytes. Sums are of `f32`.
+/// The step's operands are, in this order: left, right, the bias `[columns]`, the residual with the result's shape, the result.
+/// Bias and residual have the result's data type; the residual may alias the result. Accumulators are `f32`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Product {
-    /// How both factors are stored.
+    /// The data type of both operands.
     pub factors: FloatType,
-    /// How results are stored: like the factors, or as `f32`.
+    /// The data type of results: that of the operands, or `f32`.
     pub result: FloatType,
-    /// How sums of products of `f32` may be computed.
+    /// The permitted arithmetic.
     pub math: MathMode,
-    /// How many products.
+    /// The number of products.
     pub count: u32,
-    /// Rows of a left factor and of a result.
+    /// Rows of a left operand and of a result.
     pub rows: u32,
-    /// Columns of a right factor and of a result.
+    /// Columns of a right operand and of a result.
     pub columns: u32,
-    /// Columns of a left factor, rows of a right one.
+    /// Columns of a left operand, rows of a right one.
     pub terms: u32,
-    /// Elements from one left factor to the next; none where all products have the same.
+    /// Elements from one left operand to the next; 0 if all products share it.
     pub left_step: u64,
-    /// The same of right factors. Results lie one behind the other.
+    /// The same for right operands. Results are contiguous.
     pub right_step: u64,
-    /// A vector is added to each row.
+    /// Whether a vector is added to each row.
     pub bias: bool,
-    /// A matrix is added to each result.
+    /// Whether a matrix is added to each result.
     pub residual: bool,
-    /// What becomes of a sum then.
+    /// The activation at the end of the epilogue.
     pub activation: Option<Activation>,
-    /// The bytes that an algorithm may use beside the operands: the step's workspace.
+    /// The bytes of the step's workspace.
     pub workspace: u64,
-    /// Which of the algorithms that cuBLASLt names for it within its workspace, in the library's order; its first one where
-    /// there are not as many.
+    /// Index of the algorithm among those of cuBLASLt's heuristic that fit into the workspace. If it is out of range, the first
+    /// one is used.
     pub algorithm: u32,
 }
 
-/// The functions that cuBLASLt has behind a product.
+/// The activations of cuBLASLt's epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Activation {
-    /// What is below zero becomes zero.
+    /// ReLU.
     Relu,
-    /// GELU by its formula with a hyperbolic tangent.
+    /// GELU in its tanh approximation.
     GeluTanh,
 }
 
@@ -73,7 +73,7 @@ impl Product {
         3 + usize::from(self.bias) + usize::from(self.residual)
     }
 
-    /// The bytes of each operand, the result included; none where they cannot be counted.
+    /// The bytes of each operand, the result included. `None` on overflow.
     pub fn sizes(&self) -> Option<Vec<u64>> {
         let Product { factors, result, count, rows, columns, terms, .. } = *self;
         let last = u64::from(count.checked_sub(1)?);
@@ -102,7 +102,7 @@ impl fmt::Display for Product {
     }
 }
 
-/// What cuBLASLt could not do.
+/// Error of cuBLASLt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum CublasError {
@@ -131,7 +131,7 @@ pub enum CublasError {
 
 type Status = sys::cublasStatus_t;
 
-/// cuBLASLt, loaded into the process for good.
+/// cuBLASLt, loaded permanently.
 pub struct CublasLtLibrary {
     version: usize,
     create: unsafe extern "C" fn(*mut sys::cublasLtHandle_t) -> Status,
@@ -195,18 +195,18 @@ pub struct CublasLtLibrary {
 }
 
 impl CublasLtLibrary {
-    /// Finds cuBLASLt.
+    /// Loads cuBLASLt.
     ///
     /// # Errors
-    /// It is nowhere, or of another major version.
+    /// cuBLASLt is not found, or has another major version.
     pub fn find(places: &LibraryPaths) -> Result<Arc<CublasLtLibrary>, CublasError> {
         let library = library::table(places, &["libcublasLt.so.13"], "--cublas")?;
-        // SAFETY: the library is cuBLASLt by its name, whose functions have the types that its headers say.
+        // SAFETY: the library has cuBLASLt's name, and the table has the types of its headers.
         let table = unsafe { sys::CublasLt::from_library(library) };
         let table = table.map_err(|error| CublasError::Failed { what: "its start", why: error.to_string() })?;
         let version = function!(table, cublasLtGetVersion, CublasError);
         let cublas = CublasLtLibrary {
-            // SAFETY: it only says a number.
+            // SAFETY: the function only returns a number.
             version: unsafe { version() },
             create: function!(table, cublasLtCreate, CublasError),
             destroy: function!(table, cublasLtDestroy, CublasError),
@@ -223,7 +223,7 @@ impl CublasLtLibrary {
             heuristic: function!(table, cublasLtMatmulAlgoGetHeuristic, CublasError),
             matmul: function!(table, cublasLtMatmul, CublasError),
         };
-        // The functions go on to be there: the library stays for as long as the process does.
+        // The library is never unloaded, so the functions stay valid.
         std::mem::forget(table);
         let (version, major) = (cublas.version(), cublas.version / 10_000);
         match major == MAJOR {
@@ -232,17 +232,17 @@ impl CublasLtLibrary {
         }
     }
 
-    /// Its version, as `13.1.0`.
+    /// Its version, such as `13.1.0`.
     pub fn version(&self) -> String {
         library::dotted(self.version)
     }
 
-    /// Makes a reason of a status.
+    /// Converts a status to a text.
     fn check(&self, status: Status) -> Result<(), String> {
         if status == Status::CUBLAS_STATUS_SUCCESS {
             return Ok(());
         }
-        // SAFETY: it gives a text that is there for good.
+        // SAFETY: the text is static.
         let name = unsafe { CStr::from_ptr((self.status_name)(status)) };
         Err(name.to_string_lossy().into_owned())
     }
@@ -270,7 +270,7 @@ mod tests {
     };
 
     #[test]
-    fn operands_have_the_bytes_that_a_product_reads_and_writes() {
+    fn sizes_of_operands_follow_from_the_product() {
         let sizes = vec![3 * 55 * 2, 77 * 2, 7 * 4, 3 * 35 * 4, 3 * 35 * 4];
         assert_eq!((PRODUCT.operands(), PRODUCT.sizes()), (5, Some(sizes)));
         let plain = Product { bias: false, residual: false, count: 1, ..PRODUCT };

@@ -1,4 +1,4 @@
-//! [`Descriptor`]: an object of cuDNN's graph API, which goes when we go.
+//! [`Descriptor`]: an object of cuDNN's graph API, destroyed on drop.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use super::CudnnLibrary;
 use sys::cudnnBackendAttributeType_t as Type;
 pub(super) use sys::{cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind};
 
-/// An object of some kind. Values are set, then it is finalized; from then on it is only read.
+/// An object of a kind. Attributes are set before `finalize`; afterwards it is only read.
 pub(super) struct Descriptor {
     library: Arc<CudnnLibrary>,
     raw: sys::cudnnBackendDescriptor_t,
-    /// The objects that it refers to.
+    /// Keeps the referenced objects alive.
     _kept: Vec<Arc<Descriptor>>,
 }
 
-// SAFETY: cuDNN's objects belong to no thread.
+// SAFETY: cuDNN's objects have no thread affinity.
 unsafe impl Send for Descriptor {}
-// SAFETY: what changes one asks for it alone (`&mut`); cuDNN reads finalized ones from several threads.
+// SAFETY: changes require `&mut`; cuDNN reads finalized objects from several threads.
 unsafe impl Sync for Descriptor {}
 
-/// A value that an attribute can have.
+/// The type of an attribute's value.
 pub(super) trait Value: Copy {
-    /// What cuDNN calls its type.
+    /// cuDNN's name of the type.
     const TYPE: Type;
 }
 
@@ -52,23 +52,23 @@ values! {
 impl Descriptor {
     pub(super) fn new(library: &Arc<CudnnLibrary>, kind: Kind) -> Result<Descriptor, String> {
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer can be written.
+        // SAFETY: the pointer is valid.
         library.check(unsafe { (library.create_descriptor)(kind, &mut raw) })?;
         Ok(Descriptor { library: library.clone(), raw, _kept: Vec::new() })
     }
 
     pub(super) fn set<T: Value>(&mut self, name: Name, values: &[T]) -> Result<(), String> {
-        // SAFETY: there are as many values as are said, of the type that is said; cuDNN copies them.
+        // SAFETY: count and type match the slice; cuDNN copies the values.
         self.library.check(unsafe {
             (self.library.set_attribute)(self.raw, name, T::TYPE, values.len() as i64, values.as_ptr().cast())
         })
     }
 
-    /// Refers to finalized objects, which go on to be alive as long as this one.
+    /// References finalized objects and keeps them alive.
     pub(super) fn refer(&mut self, name: Name, others: &[&Arc<Descriptor>]) -> Result<(), String> {
         let raw: Vec<sys::cudnnBackendDescriptor_t> = others.iter().map(|other| other.raw).collect();
         let ty = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
-        // SAFETY: there are as many handles as are said, each of an object that is alive.
+        // SAFETY: the count matches, and each object is alive.
         self.library.check(unsafe {
             (self.library.set_attribute)(self.raw, name, ty, raw.len() as i64, raw.as_ptr().cast())
         })?;
@@ -79,7 +79,7 @@ impl Descriptor {
     /// Sets the handle of cuDNN on a GPU.
     pub(super) fn set_handle(&mut self, name: Name, handle: sys::cudnnHandle_t) -> Result<(), String> {
         let (ty, handle) = (Type::CUDNN_TYPE_HANDLE, [handle]);
-        // SAFETY: there is one handle, of the type that is said.
+        // SAFETY: there is one handle of this type.
         self.library.check(unsafe { (self.library.set_attribute)(self.raw, name, ty, 1, handle.as_ptr().cast()) })
     }
 
@@ -89,10 +89,10 @@ impl Descriptor {
         Ok(Arc::new(self))
     }
 
-    /// Values of an attribute, up to `capacity` of them; those that cuDNN does not give are `empty`.
+    /// The values of an attribute, at most `capacity`. `empty` initializes the buffer.
     pub(super) fn values<T: Value>(&self, name: Name, capacity: usize, empty: T) -> Result<Vec<T>, String> {
         let (mut values, mut count) = (vec![empty; capacity], 0);
-        // SAFETY: there is room for as many values as are said, of the type that is said, and the count can be written.
+        // SAFETY: capacity and type match the buffer, and the count's pointer is valid.
         self.library.check(unsafe {
             let room = values.as_mut_ptr().cast();
             (self.library.get_attribute)(self.raw, name, T::TYPE, capacity as i64, &mut count, room)
@@ -113,17 +113,17 @@ impl Descriptor {
         String::from_utf8(bytes[..end].to_vec()).map_err(|error| error.to_string())
     }
 
-    /// How many values an attribute has.
+    /// The number of an attribute's values.
     fn count(&self, name: Name, ty: Type) -> Result<usize, String> {
         let mut count = 0;
         let get = self.library.get_attribute;
-        // SAFETY: room for none is asked for, and the count can be written.
+        // SAFETY: a null buffer is valid with capacity 0, and the count's pointer is valid.
         let status = unsafe { get(self.raw, name, ty, 0, &mut count, std::ptr::null_mut()) };
         self.library.check(status)?;
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
-    /// The objects of an attribute, all of them or one.
+    /// The objects of an attribute: all, or one.
     pub(super) fn others(&self, name: Name, kind: Kind, all: bool) -> Result<Vec<Descriptor>, String> {
         let ty = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
         let count = if all { self.count(name, ty)? } else { 1 };
@@ -132,7 +132,7 @@ impl Descriptor {
         let mut others = others?;
         let mut raw: Vec<sys::cudnnBackendDescriptor_t> = others.iter().map(|other| other.raw).collect();
         let mut given = 0;
-        // SAFETY: there are as many objects as are said, each alive; cuDNN fills them and gives the same handles back.
+        // SAFETY: the count matches, and each object is alive; cuDNN fills them and returns the same handles.
         self.library.check(unsafe {
             (self.library.get_attribute)(self.raw, name, ty, count as i64, &mut given, raw.as_mut_ptr().cast())
         })?;
@@ -147,12 +147,12 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: the object is ours. What could be said of a failure helps nobody any more.
+        // SAFETY: this struct owns the object. A failure has no remedy.
         let _ = unsafe { (self.library.destroy_descriptor)(self.raw) };
     }
 }
 
-/// A text as an attribute has it: its bytes, and a zero.
+/// A text as an attribute's value: its bytes and a zero.
 pub(super) fn bytes(text: &str) -> Vec<u8> {
     const _: () = assert!(size_of::<c_char>() == 1);
     text.bytes().chain([0]).collect()

@@ -1,4 +1,4 @@
-//! [`Execution`]: what cuDNN planned, with addresses, on a GPU's stream.
+//! [`Execution`]: a cuDNN plan with addresses, on a GPU's stream.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use super::{CudnnError, CudnnLibrary, CudnnPlan};
 use crate::LibraryPaths;
 use crate::driver::{DeviceMemory, DriverError, Gpu};
 
-/// cuDNN on a GPU. What it does happens on the GPU's stream.
+/// cuDNN on a GPU. Its work is enqueued on the GPU's stream.
 pub struct Handle {
     library: Arc<CudnnLibrary>,
     raw: sys::cudnnHandle_t,
     gpu: Arc<Gpu>,
 }
 
-// SAFETY: a handle may be used from any thread, by one at a time: what we hand out is used through `Execution::launch`,
-// whose callers launch on one stream and so one after the other.
+// SAFETY: a handle may be used from any thread, by one at a time. It is used only by `Execution::launch`, whose callers enqueue
+// on one stream and so do not overlap.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -28,20 +28,20 @@ fn failed(what: &'static str) -> impl Fn(String) -> CudnnError {
 }
 
 impl Handle {
-    /// Finds cuDNN and opens it.
+    /// Loads cuDNN and creates a handle.
     ///
     /// # Errors
-    /// It is nowhere, or does not work with the driver.
+    /// cuDNN is not found, or fails with this driver.
     pub fn new(places: &LibraryPaths, gpu: &Arc<Gpu>) -> Result<Arc<Handle>, CudnnError> {
         let library = CudnnLibrary::find(places)?;
         let entered = |error: DriverError| CudnnError::Failed { what: "its start", why: error.to_string() };
         gpu.enter().map_err(entered)?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the handle can be written, and a context is current.
+        // SAFETY: the pointer is valid, and the context is current.
         library.check(unsafe { (library.create)(&mut raw) }).map_err(failed("its start"))?;
         let handle = Handle { library, raw, gpu: gpu.clone() };
         let library = &handle.library;
-        // SAFETY: both handles are alive. Streams are the driver's in either library.
+        // SAFETY: handle and stream are alive. cuDNN's streams are the driver's.
         library.check(unsafe { (library.set_stream)(raw, gpu.stream().cast()) }).map_err(failed("taking a stream"))?;
         Ok(Arc::new(handle))
     }
@@ -55,30 +55,30 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.gpu.enter().is_ok() {
-            // SAFETY: the handle is ours. What could be said of a failure helps nobody any more.
+            // SAFETY: this struct owns the handle. A failure has no remedy.
             let _ = unsafe { (self.library.destroy)(self.raw) };
         }
     }
 }
 
-/// A plan of cuDNN's with its operands.
+/// A cuDNN plan with its operands.
 pub struct Execution {
-    // They go in this order: what was read with a handle goes before it.
+    // Dropped in this order: the handle must be last.
     pack: Arc<Descriptor>,
     plan: Arc<Descriptor>,
     handle: Arc<Handle>,
-    /// Where the operands are.
+    /// Keeps the operands' block alive.
     _memory: Arc<DeviceMemory>,
 }
 
 impl Execution {
-    /// Reads a plan; its operands begin at `places` of a block, and its workspace at one more.
+    /// Loads a plan. `places` are the offsets of its operands in a block, `workspace` that of its workspace.
     ///
     /// # Errors
-    /// A plan that this cuDNN does not take, or not on this GPU, or that wants more workspace here.
+    /// cuDNN rejects the plan on this GPU, or needs more workspace here.
     ///
     /// # Panics
-    /// LibraryPaths outside.
+    /// An offset is outside of the block.
     pub fn new(
         handle: &Arc<Handle>,
         planned: &CudnnPlan,
@@ -123,16 +123,15 @@ impl Execution {
         Ok(Execution { pack, plan, handle: handle.clone(), _memory: memory.clone() })
     }
 
-    /// Begins it, behind all that was begun before.
+    /// Enqueues it on the GPU's stream.
     ///
     /// # Errors
-    /// cuDNN or the driver refuses it.
+    /// cuDNN or the driver fails.
     pub fn launch(&self) -> Result<(), DriverError> {
         let library = &self.handle.library;
         self.handle.gpu.enter()?;
-        // SAFETY: handle, plan and pack are alive. The addresses lie in a block of the GPU's own memory, which is alive as
-        // well; a plan that leaves it can harm what else is there, and nothing of this process's: it was given no address
-        // of that.
+        // SAFETY: handle, plan and pack are alive. The addresses point into a live block of device memory. A plan that leaves the
+        // block can corrupt other device memory, but no host memory: it receives no host address.
         let status = unsafe { (library.execute)(self.handle.raw, self.plan.raw(), self.pack.raw()) };
         library.check(status).map_err(|why| DriverError::Failed { what: "a step of cuDNN's", why })
     }
@@ -140,7 +139,7 @@ impl Execution {
 
 impl Drop for Execution {
     fn drop(&mut self) {
-        // What cuDNN loaded for the plan goes with it, and that is the context's.
+        // cuDNN unloads code of the plan, which requires its context.
         let _ = self.handle.gpu.enter();
     }
 }

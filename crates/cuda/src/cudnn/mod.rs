@@ -1,10 +1,10 @@
-//! cuDNN by its graph API: what it decides is asked for where there is no GPU, and done where there is one.
+//! cuDNN by its graph API: planning without a GPU, execution on one.
 //!
 //! A [`Planner`] has the facts of a GPU and asks for a convolution's engine, its workspace and its plan, which is text and
 //! part of ours ([`CudnnPlan`]). A [`Handle`] is cuDNN on a GPU, and an [`Execution`] such a plan with its addresses.
 //!
-//! Engines that compile when a plan is made, or need another library, are left out: what is planned does not depend on
-//! whether there is a driver, and runs with cuDNN alone.
+//! Engines with run-time compilation, and those that need another library, are excluded. So plans do not depend on the presence
+//! of a driver, and need only cuDNN at run time.
 
 mod descriptor;
 mod execution;
@@ -22,25 +22,24 @@ pub use planner::{Convolution, EngineChoice, Planner, TensorLayout};
 use crate::library::function;
 use crate::{DeviceProperties, LibraryNotFound, LibraryPaths, library};
 
-/// The oldest version whose plans are text, as cuDNN counts: 9.11.
+/// The oldest version that serializes plans, in cuDNN's notation: 9.11.
 const VERSION_MIN: usize = 91_100;
 
-/// What cuDNN decided for a step.
+/// A serialized cuDNN plan of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CudnnPlan {
-    /// The version that decided.
+    /// The version of cuDNN that made it.
     pub version: String,
-    /// The engine, as cuDNN counts those of a kind of graph.
+    /// cuDNN's global index of the engine.
     pub engine: i64,
-    /// The bytes that it wants beside its operands.
+    /// The bytes of workspace.
     pub workspace: u64,
-    /// The plan as cuDNN writes it. Its tensors have as identifiers the positions of the step's operands, inputs before
-    /// the output, from 1 on.
+    /// cuDNN's serialization. Tensor identifiers are the positions of the step's operands from 1, inputs before the output.
     pub json: String,
 }
 
-/// The facts that a plan is bound to: cuDNN 9.19 takes it where these are the same, the driver's version among them, and
-/// looks at no others.
+/// The properties that must be equal on the device that loads a plan. cuDNN 9.19 checks these, the driver's version among them,
+/// and no others.
 const BOUND: [&str; 12] = [
     "deviceVer",
     "driverVer",
@@ -57,19 +56,19 @@ const BOUND: [&str; 12] = [
 ];
 
 impl CudnnPlan {
-    /// The version of CUDA whose driver it is for, as `13.0`; none where the text does not tell.
+    /// The CUDA version of the driver that it is for, such as `13.0`. `None` if the text has none.
     pub fn driver(&self) -> Option<String> {
         let version = self.profile()["driverVer"].as_u64()?;
         Some(format!("{}.{}", version / 1000, version % 1000 / 10))
     }
 
-    /// What the text tells of the device.
+    /// The device properties in the text.
     fn profile(&self) -> serde_json::Value {
         let mut text: serde_json::Value = serde_json::from_str(&self.json).unwrap_or_default();
         text.get_mut("GPUProfile").map(serde_json::Value::take).unwrap_or_default()
     }
 
-    /// In what a device differs from the one that it was planned for; nothing where the text does not tell.
+    /// The differences between a device and the one that it was planned for. Empty if the text has no properties.
     fn differences(&self, here: &DeviceProperties) -> Vec<String> {
         let (was, is) = (self.profile(), serde_json::to_value(here).expect("properties are plain data"));
         let other = BOUND.into_iter().filter(|fact| !was[fact].is_null() && was[fact] != is[fact]);
@@ -77,7 +76,7 @@ impl CudnnPlan {
     }
 }
 
-/// What cuDNN could not do.
+/// Error of cuDNN.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum CudnnError {
@@ -105,7 +104,7 @@ pub enum CudnnError {
 
 type Status = sys::cudnnStatus_t;
 
-/// cuDNN, loaded into the process for good.
+/// cuDNN, loaded permanently.
 pub struct CudnnLibrary {
     version: usize,
     create: unsafe extern "C" fn(*mut sys::cudnnHandle_t) -> Status,
@@ -140,20 +139,20 @@ pub struct CudnnLibrary {
 }
 
 impl CudnnLibrary {
-    /// Finds cuDNN.
+    /// Loads cuDNN.
     ///
     /// # Errors
-    /// It is nowhere, or too old.
+    /// cuDNN is not found or too old.
     pub fn find(places: &LibraryPaths) -> Result<Arc<CudnnLibrary>, CudnnError> {
         let library = library::table(places, &["libcudnn.so.9"], "--cudnn")?;
-        // It opens this one by its name whatever is asked of it, and ends the process where that does not work.
+        // cuDNN opens cuBLASLt by name in any case, and ends the process if that fails.
         library::load(places, &["libcublasLt.so", "libcublasLt.so.13"], "--cudnn")?;
-        // SAFETY: the library is cuDNN by its name, whose functions have the types that its headers say.
+        // SAFETY: the library has cuDNN's name, and the table has the types of its headers.
         let table = unsafe { sys::Cudnn::from_library(library) };
         let table = table.map_err(|error| CudnnError::Failed { what: "its start", why: error.to_string() })?;
         let version = function!(table, cudnnGetVersion, CudnnError);
         let cudnn = CudnnLibrary {
-            // SAFETY: it only says a number.
+            // SAFETY: the function only returns a number.
             version: unsafe { version() },
             create: function!(table, cudnnCreate, CudnnError),
             destroy: function!(table, cudnnDestroy, CudnnError),
@@ -167,7 +166,7 @@ impl CudnnLibrary {
             get_attribute: function!(table, cudnnBackendGetAttribute, CudnnError),
             execute: function!(table, cudnnBackendExecute, CudnnError),
         };
-        // The functions go on to be there: the library stays for as long as the process does.
+        // The library is never unloaded, so the functions stay valid.
         std::mem::forget(table);
         match VERSION_MIN <= cudnn.version {
             true => Ok(Arc::new(cudnn)),
@@ -175,22 +174,22 @@ impl CudnnLibrary {
         }
     }
 
-    /// Its version, as `9.19.0`.
+    /// Its version, such as `9.19.0`.
     pub fn version(&self) -> String {
         library::dotted(self.version)
     }
 
-    /// Makes a reason of a status.
+    /// Converts a status to a text.
     fn check(&self, status: Status) -> Result<(), String> {
         if status == Status::CUDNN_STATUS_SUCCESS {
             return Ok(());
         }
-        // SAFETY: it gives a text that is there for good.
+        // SAFETY: the text is static.
         let name = unsafe { CStr::from_ptr((self.status_text)(status)) }.to_string_lossy().into_owned();
         let mut text = [0; 1024];
-        // SAFETY: there is room for as many bytes as are said, and for a zero behind them.
+        // SAFETY: the buffer has the given length, and one byte more.
         unsafe { (self.last_error)(text.as_mut_ptr(), text.len() - 1) };
-        // SAFETY: the last byte is a zero, which cuDNN was not told of.
+        // SAFETY: the last byte is zero, because cuDNN does not write it.
         let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
         let text = text.trim().lines().next().unwrap_or_default().to_string();
         Err(if text.is_empty() { name } else { format!("{name}: {text}") })
@@ -202,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_tells_in_what_a_device_differs() {
+    fn differences_between_devices_are_named() {
         let here = crate::DeviceDescription::parse(include_str!("../../../../targets/cuda-sm_90-h200.json"))
             .expect("it is whole");
         let planned = |profile: &DeviceProperties| {
@@ -211,7 +210,7 @@ mod tests {
         };
         let here = here.device;
         assert!(planned(&here).differences(&here).is_empty());
-        // Clocks and memory are another's on each board, and nothing to cuDNN.
+        // cuDNN ignores clocks and memory, which differ between boards.
         let board =
             DeviceProperties { sm_clock_rate_khz: 1, total_global_mem: 1, device_name: "other".into(), ..here.clone() };
         assert!(planned(&board).differences(&here).is_empty());

@@ -1,4 +1,4 @@
-//! [`Planner`]: a convolution's engine, workspace and plan, by the facts of a GPU and without it.
+//! [`Planner`]: a convolution's engine, workspace and plan for a device description, without the GPU.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,22 +12,22 @@ use super::descriptor::{Descriptor, Kind, Name, bytes};
 use super::{CudnnError, CudnnLibrary, CudnnPlan};
 use crate::{DeviceProperties, FloatType, LibraryPaths, MathMode};
 
-/// How the elements of a convolution's operands lie.
+/// The layout of a convolution's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TensorLayout {
-    /// As the extents are listed.
+    /// Row-major in the order of the extents.
     Listed,
-    /// Channels are neighbours: `[n, h, w, c]`, and weights `[k, r, s, c / groups]`.
+    /// Channels are innermost: `[n, h, w, c]`, and weights `[k, r, s, c / groups]`.
     ChannelsLast,
 }
 
-/// A convolution of `x: [n, c, h, w]` with `weight: [k, c / groups, r, s]`, and what is added to its sums. Its operands are
-/// in this order: `x`, `weight`, the bias, the residual, the output.
+/// A convolution of `x: [n, c, h, w]` with `weight: [k, c / groups, r, s]`, and its epilogue. Its operands are, in this order:
+/// `x`, `weight`, the bias, the residual, the output.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Convolution {
-    /// How all operands are stored.
+    /// The data type of all operands.
     pub number: FloatType,
-    /// How they lie.
+    /// Their layout.
     pub order: TensorLayout,
     /// The input's extents.
     pub x: [usize; 4],
@@ -35,42 +35,42 @@ pub struct Convolution {
     pub weight: [usize; 4],
     /// The output's extents.
     pub out: [usize; 4],
-    /// Steps of the window.
+    /// Strides of the window.
     pub stride: [usize; 2],
-    /// Distances between its cells.
+    /// Dilation of the window.
     pub dilation: [usize; 2],
-    /// Zeros in front of each spatial dimension.
+    /// Padding at the start of each spatial axis.
     pub front: [usize; 2],
-    /// Zeros behind.
+    /// Padding at the end.
     pub back: [usize; 2],
-    /// A vector `[k]` is added.
+    /// Whether a vector `[k]` is added.
     pub bias: bool,
-    /// A tensor like the output is added.
+    /// Whether a tensor of the output's shape is added.
     pub residual: bool,
-    /// What is below zero becomes zero.
+    /// Whether ReLU follows.
     pub relu: bool,
 }
 
-/// Which of the engines that are for us is taken.
+/// The choice among valid engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EngineChoice {
-    /// The fastest one: the one that is preferred, or else as cuDNN models it.
+    /// The measured fastest, or else the first one of cuDNN's heuristic.
     Fastest,
-    /// The one with the least workspace.
+    /// The least workspace.
     Smallest,
 }
 
-/// A convolution, which engine is taken for it, and the most workspace that may have.
+/// A convolution, the choice of engine, and the most workspace.
 type Question = (Convolution, EngineChoice, u64);
 
-/// cuDNN with the facts of a GPU.
+/// cuDNN with a device description.
 pub struct Planner {
     library: Arc<CudnnLibrary>,
     device: Arc<Descriptor>,
     math: MathMode,
-    /// What was asked before: kernels are compared more than once.
+    /// Cache of earlier results: kernels are compared several times.
     known: RefCell<BTreeMap<Question, Result<CudnnPlan, String>>>,
-    /// What somebody measured to be the fastest.
+    /// The measured fastest plans.
     preferred: RefCell<BTreeMap<Convolution, CudnnPlan>>,
 }
 
@@ -78,10 +78,10 @@ use sys::cudnnBackendBehaviorNote_t as Behavior;
 use sys::cudnnBackendNumericalNote_t as Numerics;
 
 impl Planner {
-    /// Finds cuDNN and tells it the facts.
+    /// Loads cuDNN and passes it the device description.
     ///
     /// # Errors
-    /// It is nowhere, or does not take them.
+    /// cuDNN is not found, or rejects the description.
     pub fn new(places: &LibraryPaths, device: &DeviceProperties, math: MathMode) -> Result<Planner, CudnnError> {
         let library = CudnnLibrary::find(places)?;
         let facts = || {
@@ -98,10 +98,10 @@ impl Planner {
         self.library.version()
     }
 
-    /// A plan with no more workspace than so many bytes.
+    /// A plan with at most `workspace_max` bytes of workspace.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for the absence of a plan.
     pub fn convolution(
         &self,
         problem: &Convolution,
@@ -122,12 +122,12 @@ impl Planner {
         found
     }
 
-    /// How sums may be computed.
+    /// The permitted arithmetic.
     pub fn math(&self) -> MathMode {
         self.math
     }
 
-    /// The convolution that a plan was made for here.
+    /// The convolution that this planner made a plan for.
     pub fn problem_of(&self, planned: &CudnnPlan) -> Option<Convolution> {
         let known = self.known.borrow();
         let own =
@@ -137,11 +137,10 @@ impl Planner {
         })
     }
 
-    /// Plans of all engines that are for us and want no more workspace than so many bytes, in cuDNN's order, `most` of them
-    /// at most.
+    /// The plans of valid engines with at most `workspace_max` bytes of workspace, in cuDNN's order, at most `most`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for the absence of a plan.
     pub fn candidates(&self, problem: &Convolution, workspace_max: u64, most: usize) -> Result<Vec<CudnnPlan>, String> {
         let mut all: Vec<CudnnPlan> = Vec::new();
         self.each(problem, workspace_max, |planned| {
@@ -153,7 +152,7 @@ impl Planner {
         Ok(all)
     }
 
-    /// From now on this plan is the fastest one for a convolution, wherever its workspace may be had.
+    /// Prefers a plan for a convolution wherever its workspace fits.
     pub fn prefer(&self, problem: Convolution, planned: CudnnPlan) {
         self.preferred.borrow_mut().insert(problem, planned);
     }
@@ -170,10 +169,10 @@ impl Planner {
         Ok(best.expect("there is one where that is no error"))
     }
 
-    /// Visits the plans of engines that are for us, in cuDNN's order.
+    /// Visits the plans of valid engines, in cuDNN's order.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for the absence of a plan.
     fn each(
         &self,
         problem: &Convolution,
@@ -189,7 +188,7 @@ impl Planner {
             ask.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&graph])?;
             ask.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
             ask.refer(Name::CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, &[&self.device])?;
-            // A kind of graph that a mode knows nothing of is not an error of ours.
+            // A mode may not support the kind of graph.
             let Ok(ask) = ask.finalize() else { continue };
             let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
             for config in ask.others(name, kind, true)? {
@@ -214,7 +213,7 @@ impl Planner {
         Err(format!("of cuDNN's engines for it {}", reasons.join(", ")))
     }
 
-    /// The plan of an engine's configuration, or why we do not take it.
+    /// The plan of an engine configuration, or the reason for rejecting it.
     fn judge(
         &self,
         config: Arc<Descriptor>,
@@ -245,7 +244,7 @@ impl Planner {
         Ok(if self.reads(&planned) { Ok(planned) } else { Err("are not read back from their text") })
     }
 
-    /// Whether a plan's text is taken for the GPU, as it will be there.
+    /// Whether cuDNN loads the plan's text for the device, as it must at run time.
     fn reads(&self, planned: &CudnnPlan) -> bool {
         let read = || {
             let mut plan = self.new_object(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
@@ -261,11 +260,11 @@ impl Planner {
         Descriptor::new(&self.library, kind)
     }
 
-    /// The convolution as cuDNN's graph: sums, then the residual, the bias and zero in the order of its own fused engines.
+    /// cuDNN's operation graph: convolution, residual, bias, ReLU, in the order of cuDNN's fused engines.
     fn graph(&self, problem: &Convolution) -> Result<Arc<Descriptor>, String> {
         let Convolution { x, weight, out, bias, residual, relu, .. } = problem;
         let operand = |id: i64, extents: &[usize; 4]| self.tensor(id, extents, problem.number, problem.order);
-        // Identifiers: of operands their positions, behind them those of what is nowhere in memory.
+        // Identifiers: operands have their positions, virtual tensors the numbers after them.
         let last = 3 + i64::from(*bias) + i64::from(*residual);
         let mut between = last;
         let (mut vectors, mut fused) = (Vec::new(), Vec::new());
@@ -314,13 +313,13 @@ impl Planner {
         };
         let mut tensor = self.described(id, extents, order)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[number])?;
-        // An operand may be a part of a buffer, which begins at any of its elements.
+        // An operand may start at any element of a buffer.
         tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[bytes])?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[false])?;
         tensor.finalize()
     }
 
-    /// What is nowhere in memory: numbers as they are computed.
+    /// A virtual tensor: an intermediate value without memory.
     fn between(&self, id: i64, extents: &[usize; 4], order: TensorLayout) -> Result<Arc<Descriptor>, String> {
         let mut tensor = self.described(id, extents, order)?;
         tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?;
@@ -398,7 +397,7 @@ impl fmt::Debug for Planner {
     }
 }
 
-/// Why an engine is not for us, by what cuDNN notes of it.
+/// The reason for rejecting an engine, by cuDNN's notes. `None` if it is valid.
 fn refused(behavior: &[Behavior], numerics: &[Numerics], math: MathMode, number: FloatType) -> Option<&'static str> {
     const COMPILED: &[Behavior] = &[Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION];
     const OTHERS: &[Behavior] = &[
@@ -414,7 +413,7 @@ fn refused(behavior: &[Behavior], numerics: &[Numerics], math: MathMode, number:
     const INDIRECT: &[Numerics] = &[Numerics::CUDNN_NUMERICAL_NOTE_FFT, Numerics::CUDNN_NUMERICAL_NOTE_WINOGRAD];
     let behaves = |notes: &[Behavior]| behavior.iter().any(|note| notes.contains(note));
     let counts = |notes: &[Numerics]| numerics.iter().any(|note| notes.contains(note));
-    // Tensor cores multiply halves exactly.
+    // Tensor cores multiply half-precision operands exactly.
     let (rounds, halves) = (math == MathMode::Tf32 && number == FloatType::F32, number != FloatType::F32);
     match () {
         () if behaves(COMPILED) => Some("compile at run time"),
@@ -450,7 +449,7 @@ mod tests {
         assert_eq!(of(&compiled, &[], MathMode::Tf32), Some("compile at run time"));
         let any_order = [Numerics::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC];
         assert_eq!(of(&[], &any_order, MathMode::Tf32), Some("add in any order"));
-        // A note of a version to come does not matter.
+        // Unknown notes of later versions are ignored.
         assert_eq!(of(&[Behavior(77)], &[Numerics(77)], MathMode::Exact), None);
     }
 }
