@@ -38,9 +38,8 @@ mod simd;
 mod table;
 mod threads;
 
-pub use conv::depthwise_planar::DepthwiseConv;
 pub use conv::inverted_bottleneck::{Front, InvertedBottleneck};
-pub use conv::planar::Conv;
+pub use conv::row_major::Conv;
 pub use conv::transpose::ConvTranspose;
 pub use conv::winograd::Winograd;
 pub use conv::{ConvBlocked, DepthwiseBlocked, Window};
@@ -66,5 +65,5 @@ pub use ops::softmax::Softmax;
 pub use ops::{Pool2d, Pool2dKind};
 pub use peak_probe::peak_flops_probe;
 pub use simd::{Isa, Level, StorageType};
-pub use table::Kernel;
+pub use table::{Kernel, KernelKind};
 pub use threads::Pool;

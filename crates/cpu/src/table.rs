@@ -14,6 +14,18 @@ macro_rules! kernels {
             $($kernel(crate::$kernel)),*
         }
 
+        /// The kernels without their parameters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "each variant is documented at its struct")]
+        pub enum KernelKind {
+            $($kernel),*
+        }
+
+        impl KernelKind {
+            /// All of them, in the order of the table.
+            pub const ALL: &[KernelKind] = &[$(KernelKind::$kernel),*];
+        }
+
         impl Kernel {
             /// The name in plans and reports.
             pub fn name(&self) -> &'static str {
@@ -75,7 +87,6 @@ kernels! {
     Conv,
     ConvTranspose,
     Copy,
-    DepthwiseConv,
     Elementwise,
     Fill,
     Gather,

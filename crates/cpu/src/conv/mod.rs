@@ -1,11 +1,10 @@
 //! Convolution kernels and the geometry of windows.
 
 pub(crate) mod depthwise;
-pub(crate) mod depthwise_planar;
 pub(crate) mod direct;
 pub(crate) mod geometry;
 pub(crate) mod inverted_bottleneck;
-pub(crate) mod planar;
+pub(crate) mod row_major;
 pub(crate) mod transpose;
 pub(crate) mod winograd;
 

@@ -4,10 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::planar::{COLUMNS, ROWS, Rows, multiply};
-use crate::gemm::weight_panels::{Panels, Weights};
+use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, Row, Start, Tile};
+use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
-use crate::simd::vector::{Vector, with_vector};
+use crate::simd::StorageType;
+use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
@@ -32,22 +33,33 @@ pub struct ConvTranspose {
     pub epilogue: Epilogue,
 }
 
+/// Rows of the product that a task computes: two tiles of AVX2 or NEON, one of AVX-512.
+const ROWS_OF_TASK: usize = 12;
+/// And its columns.
+const COLUMNS_OF_TASK: usize = 256;
 /// Elements of a band of output rows, one task's, if a row has no more.
 const BAND: usize = 1 << 12;
 
 impl ConvTranspose {
     /// Weights `[in_channels, out_channels / groups, ..kernel]` as the kernel reads them: for each group the matrix of
-    /// output channel x kernel cell by input channel, in panels of 12 rows.
+    /// output channel x kernel cell by input channel.
     ///
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
-        self.panels().pack(weights)
+        let (m, k) = self.product();
+        assert_eq!(weights.len(), self.groups * m * k, "the weights have the kernel's shape");
+        let mut packed = vec![0.0; weights.len()];
+        packed.chunks_exact_mut(k.max(1)).enumerate().for_each(|(row, cells)| self.pack_row(weights, row, cells));
+        packed
     }
 
-    fn panels(&self) -> Panels {
+    /// A row of the matrices, counted over all groups.
+    fn pack_row(&self, weights: &[f32], row: usize, cells: &mut [f32]) {
         let (m, k) = self.product();
-        Panels { groups: self.groups, m, k, row_stride: 1, k_stride: m }
+        let (group, row) = (row / m, row % m);
+        let source = weights[group * k * m + row..].iter().step_by(m);
+        cells.iter_mut().zip(source).for_each(|(cell, weight)| *cell = *weight);
     }
 
     /// Rows (output channel x kernel cell) and terms (input channels) of one group's product.
@@ -68,13 +80,13 @@ impl KernelFn for ConvTranspose {
         let x = product(&[*batch, *in_channels, window.output[0], window.output[1]]);
         let output = product(&[*batch, *out_channels, window.input[0], window.input[1]]);
         let m = product(&[out_channels / groups, window.kernel[0], window.kernel[1]]);
-        let elements = Panels::elements(*groups, m, Some(in_channels / groups));
-        // The patches of one picture: the product's rows, padded strips of its pixels, and a strip of packed input.
-        let columns = window.output_plane().checked_next_multiple_of(COLUMNS);
+        let elements = m.and_then(|m| product(&[*groups, m, in_channels / groups]));
+        // The product of one image, and its input with rows of whole vectors.
+        let columns = window.output_plane().checked_next_multiple_of(LANES);
         let spread = m.zip(columns).and_then(|(m, columns)| product(&[m, columns]));
         let packed = columns.and_then(|columns| product(&[in_channels / groups, columns]));
         let patches = spread.zip(packed).and_then(|(spread, packed)| spread.checked_add(packed));
-        let (weights, workspace) = self.weights.elements(elements, patches);
+        let (weights, workspace) = self.weights.elements([elements; 2], patches);
         let empty = x == Some(0) || output == Some(0);
         let mut inputs = vec![x, weights];
         epilogue.check_unscaled()?;
@@ -91,8 +103,7 @@ impl KernelFn for ConvTranspose {
         let scratch: &mut [f32] = elements_mut(workspace);
         let (m, k) = self.product();
         let pixels = self.window.output_plane();
-        let (strips, panels) = (pixels.div_ceil(COLUMNS), m.div_ceil(ROWS));
-        let columns = strips * COLUMNS;
+        let columns = pixels.next_multiple_of(LANES);
         let group_channels = self.out_channels / self.groups;
         let plane = self.window.input_plane();
         if out.is_empty() {
@@ -107,34 +118,23 @@ impl KernelFn for ConvTranspose {
         }
         let (spread, scratch) = scratch.split_at_mut(m * columns);
         let (packed, own) = scratch.split_at_mut(k * columns);
-        let weights = self.panels().ready(self.weights, weights, own, pool);
+        let weights = match self.weights {
+            Weights::Packed => weights,
+            Weights::Dynamic => {
+                for_each_chunk(pool, own, k, &|row, cells| self.pack_row(weights, row, cells));
+                &*own
+            }
+        };
+        assert_eq!(weights.len(), self.groups * m * k, "the weights have their size");
         for image in 0..self.batch {
             for group in 0..self.groups {
                 let source = &x[(image * self.in_channels + group * k) * pixels..][..k * pixels];
-                for_each_chunk(pool, packed, (k * COLUMNS).max(1), &|strip, cells| {
-                    let first = strip * COLUMNS;
-                    let run = COLUMNS.min(pixels - first);
-                    for (p, cells) in cells.chunks_exact_mut(COLUMNS).enumerate() {
-                        cells[..run].copy_from_slice(&source[p * pixels + first..][..run]);
-                        cells[run..].fill(0.0);
-                    }
+                for_each_chunk(pool, packed, columns, &|row, cells| {
+                    cells[..pixels].copy_from_slice(&source[row * pixels..][..pixels]);
+                    cells[pixels..].fill(0.0);
                 });
-                let shared = SharedMut::new(spread);
-                let panel_elements = ROWS * k;
-                pool.run(panels * strips, &|task| {
-                    let (panel, strip) = (task / strips, task % strips);
-                    let rows = ROWS.min(m - panel * ROWS);
-                    let start = (group * panels + panel) * panel_elements;
-                    let left = Rows { items: weights, start, row_stride: 1, k_stride: ROWS };
-                    let mut tile = [[0.0; COLUMNS]; ROWS];
-                    let cells = &packed[strip * k * COLUMNS..(strip + 1) * k * COLUMNS];
-                    multiply(pool.isa(), rows, k, left, cells, &mut tile);
-                    for (row, items) in tile.iter().enumerate().take(rows) {
-                        let at = (panel * ROWS + row) * columns + strip * COLUMNS;
-                        // SAFETY: a tile's rows and columns are its own: no other task of this job has them.
-                        unsafe { shared.part(at, COLUMNS) }.copy_from_slice(items);
-                    }
-                });
+                let (weights, packed) = (&weights[group * m * k..][..m * k], &*packed);
+                multiply(weights, packed, [m, k, columns], &SharedMut::new(&mut *spread), pool);
                 let spread = &*spread;
                 let first = (image * self.out_channels + group * group_channels) * plane;
                 let cells = SharedMut::new(&mut out[first..first + group_channels * plane]);
@@ -157,6 +157,42 @@ impl KernelFn for ConvTranspose {
             }
         }
     }
+}
+
+/// The product of `[m, k]` and `[k, columns]`, row-major, of whole vectors of columns.
+fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'_, f32>, pool: &Pool) {
+    assert_eq!([a.len(), b.len(), out.len()], [m * k, k * columns, m * columns], "the matrices have their sizes");
+    let chunks = columns.div_ceil(COLUMNS_OF_TASK);
+    pool.run(m.div_ceil(ROWS_OF_TASK) * chunks, &|task| {
+        let (row, column) = (task / chunks * ROWS_OF_TASK, task % chunks * COLUMNS_OF_TASK);
+        let count = ROWS_OF_TASK.min(m - row);
+        let rows: [Row; ROWS_OF_TASK] = std::array::from_fn(|ix| Row { x: ix * k, out: ix * columns });
+        let width = COLUMNS_OF_TASK.min(columns - column);
+        let (turns, rest) = (width / (2 * LANES), width % (2 * LANES) / LANES);
+        let tiles = [(column, 2, turns), (column + turns * 2 * LANES, 1, rest)];
+        for (column, vectors, turns) in tiles.into_iter().filter(|&(_, _, turns)| turns != 0) {
+            let tile = Tile {
+                factors: StorageType::F32,
+                x: a[row * k..].as_ptr().cast(),
+                weights: b[column..].as_ptr().cast(),
+                weight_stride: columns,
+                result: StorageType::F32,
+                out: out.start().wrapping_add(row * columns + column).cast(),
+                rows: &rows[..count],
+                vectors,
+                vector_stride: LANES,
+                nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: k }],
+                start: Start::Zero,
+                residual: None,
+                limits: None,
+                ahead: Ahead::NOTHING,
+                again: Again { turns, x: 0, weights: 2 * LANES, out: 2 * LANES },
+            };
+            // SAFETY: the rows and columns are in the matrices, whose sizes are asserted above, and in the result they are
+            // this task's own.
+            unsafe { tile::multiply(pool.isa(), &tile) };
+        }
+    });
 }
 
 /// Sums what each kernel cell spread into the rows of a plane from `top` on, cell by cell in order.

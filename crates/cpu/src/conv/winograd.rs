@@ -61,7 +61,7 @@ pub struct Winograd {
     /// What happens to each result.
     pub epilogue: Epilogue,
     /// Elements of transformed input at most; those of one block of tiles are the least there is.
-    pub scratch: usize,
+    pub workspace_max: usize,
 }
 
 /// How the tiles of all pictures, in one row, are cut.
@@ -77,7 +77,7 @@ struct Cut {
 
 impl Winograd {
     /// Elements of transformed input where memory does not matter: 2 MB.
-    pub const SCRATCH: usize = 1 << 19;
+    pub const WORKSPACE_MAX: usize = 1 << 19;
 
     /// Weights `[out_channels, in_channels, 3, 3]` as the kernel reads them: panels of 32 output channels (the last may
     /// have 16, and is filled up with zeros); in each panel for each place of the transformed tile and input channel its
@@ -175,7 +175,7 @@ impl Winograd {
         let even = |whole: usize, most: usize| whole.div_ceil(whole.div_ceil(most).max(1)).max(1);
         let block = even(count, ROWS);
         let blocks = count.div_ceil(block);
-        let fit = |tiles: usize| self.scratch / tiles.saturating_mul(self.values()).max(1);
+        let fit = |tiles: usize| self.workspace_max / tiles.saturating_mul(self.values()).max(1);
         let sums = SUMS / (self.side() * self.side() * PANEL * block);
         let tasks = blocks * self.out_lanes().div_ceil(PANEL) / TASKS;
         let chunk = even(blocks, sums.min(fit(block)).min(tasks).max(1));

@@ -3,9 +3,8 @@
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
 pub(crate) mod epilogue;
-pub(crate) mod planar;
 pub(crate) mod tile;
-pub(crate) mod weight_panels;
+pub(crate) mod weights;
 
 pub use self::epilogue::Epilogue;
-pub use self::weight_panels::Weights;
+pub use self::weights::Weights;

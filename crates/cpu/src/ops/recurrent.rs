@@ -19,7 +19,7 @@ use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
 use crate::gemm::tile::{Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
-use crate::gemm::weight_panels::Weights;
+use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::math;
 use crate::simd::vector::{LANES, Vector, with_vector};

@@ -2,10 +2,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
     ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
-    DepthwiseConv, Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, Instruction,
-    InvertedBottleneck, Kernel, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind,
-    PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, StorageType, Weights, Window,
-    Winograd,
+    Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, Instruction, InvertedBottleneck, Kernel,
+    KernelKind, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, PoolBlocked,
+    Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, StorageType, Weights, Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -141,29 +140,22 @@ fn weights(random: &mut Random) -> Weights {
     pick(random, &[Weights::Packed, Weights::Dynamic])
 }
 
+/// A kernel with parameters of all kinds; the table of kernels has an arm each.
 fn kernel(random: &mut Random) -> Kernel {
     let small = |random: &mut Random| random.below(5) as usize;
-    match random.below(25) {
-        0 => Conv {
+    match pick(random, KernelKind::ALL) {
+        KernelKind::Conv => Conv {
             batch: small(random),
             in_channels: number(random),
             out_channels: number(random),
-            groups: pick(random, &[1, 1, 1, 2, 0]),
+            groups: pick(random, &[1, 1, 1, 2, 3, 0]),
             window: window(random),
             weights: weights(random),
             epilogue: epilogue(random),
-            scratch: pick(random, &[0, 1, 100, Conv::SCRATCH, usize::MAX]),
+            workspace_max: pick(random, &[0, 1, 100, Conv::WORKSPACE_MAX, usize::MAX]),
         }
         .into(),
-        1 => DepthwiseConv {
-            batch: small(random),
-            channels: number(random),
-            multiplier: number(random),
-            window: window(random),
-            epilogue: epilogue(random),
-        }
-        .into(),
-        2 => ConvTranspose {
+        KernelKind::ConvTranspose => ConvTranspose {
             batch: small(random),
             in_channels: number(random),
             out_channels: number(random),
@@ -173,7 +165,7 @@ fn kernel(random: &mut Random) -> Kernel {
             epilogue: epilogue(random),
         }
         .into(),
-        3 => {
+        KernelKind::MatMul => {
             let (batch, factors) = (list(random), pick(random, &StorageType::ALL));
             MatMul {
                 a_strides: strides(random, &batch),
@@ -190,20 +182,22 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        4 => {
+        KernelKind::Pool2d => {
             let pad_end = [small(random), number(random)];
             let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
             Pool2d { kind: pick(random, &kinds), planes: number(random), window: window(random) }.into()
         }
-        5 => {
+        KernelKind::Reduce => {
             let shape = list(random);
             let reduced = (0..shape.len() + usize::from(random.below(20) == 0)).map(|_| random.below(2) == 0).collect();
             let function = pick(random, &[ReduceFn::Sum, ReduceFn::Mean, ReduceFn::LogSumExp, ReduceFn::Max]);
             Reduce { function, dtype: pick(random, &DType::ALL), shape, reduced }.into()
         }
-        6 => Softmax { outer: number(random), axis: number(random), inner: number(random), log: random.below(2) == 0 }
-            .into(),
-        7 => Lrn {
+        KernelKind::Softmax => {
+            Softmax { outer: number(random), axis: number(random), inner: number(random), log: random.below(2) == 0 }
+                .into()
+        }
+        KernelKind::Lrn => Lrn {
             batch: number(random),
             channels: number(random),
             inner: number(random),
@@ -213,8 +207,8 @@ fn kernel(random: &mut Random) -> Kernel {
             bias: 0.0,
         }
         .into(),
-        8 => chain(random).into(),
-        9 => {
+        KernelKind::Chain => chain(random).into(),
+        KernelKind::Elementwise => {
             let shape = list(random);
             let functions = [
                 ElementwiseFn::Unary(Unary::Clip { min: 1.0, max: -1.0 }),
@@ -226,13 +220,15 @@ fn kernel(random: &mut Random) -> Kernel {
             let strides = (0..1 + random.below(3)).map(|_| strides(random, &shape)).collect();
             Elementwise { function: pick(random, &functions), dtype: pick(random, &DType::ALL), shape, strides }.into()
         }
-        10 => {
+        KernelKind::Copy => {
             let element_size = pick(random, &[1, 2, 4, 8, 3, 0]);
             let [in_offset, out_offset] = [0, 1].map(|_| pick(random, &[0, 0, 2, usize::MAX]));
             Copy { element_size, in_offset, out_offset, ..copy(random) }.into()
         }
-        11 => Fill { elements: number(random), element_size: pick(random, &[1, 2, 4, 8, 16]), pattern: [1; 8] }.into(),
-        12 => Gather {
+        KernelKind::Fill => {
+            Fill { elements: number(random), element_size: pick(random, &[1, 2, 4, 8, 16]), pattern: [1; 8] }.into()
+        }
+        KernelKind::Gather => Gather {
             outer: number(random),
             axis: number(random),
             inner_bytes: number(random),
@@ -240,7 +236,7 @@ fn kernel(random: &mut Random) -> Kernel {
             wide: random.below(2) == 0,
         }
         .into(),
-        13 => {
+        KernelKind::Resize => {
             let shape = list(random);
             let taps = shape.iter().map(|_| {
                 let taps = random.below(7) as usize;
@@ -252,13 +248,13 @@ fn kernel(random: &mut Random) -> Kernel {
             });
             Resize { taps: taps.collect(), shape }.into()
         }
-        14 => {
+        KernelKind::Remap => {
             let shape = list(random);
             let table = |random: &mut Random| (0..random.below(5)).map(|_| random.below(4) as u32).collect();
             let tables = shape.iter().map(|_| table(random)).collect();
             Remap { element_size: pick(random, &[1, 2, 4, 8, 5]), shape, tables }.into()
         }
-        15 => Reorder {
+        KernelKind::Reorder => Reorder {
             batch: small(random),
             channels: number(random),
             plane: number(random),
@@ -266,7 +262,7 @@ fn kernel(random: &mut Random) -> Kernel {
             stored: pick(random, &StorageType::ALL),
         }
         .into(),
-        16 => {
+        KernelKind::DepthwiseBlocked => {
             let stored = pick(random, &StorageType::ALL);
             DepthwiseBlocked {
                 batch: small(random),
@@ -279,7 +275,7 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        17 => {
+        KernelKind::PoolBlocked => {
             let pad_end = [small(random), number(random)];
             let kinds = [Pool2dKind::Max, Pool2dKind::Mean, Pool2dKind::MeanWithPadding { pad_end }];
             PoolBlocked {
@@ -291,7 +287,7 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        20 => {
+        KernelKind::InvertedBottleneck => {
             let (channels, behind) = (number(random), window(random));
             let front = (random.below(2) == 0).then(|| Front {
                 window: match random.below(3) {
@@ -314,7 +310,7 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        21 => {
+        KernelKind::Recurrent => {
             let cells = [
                 Cell::LSTM,
                 Cell::Lstm { activation: [Unary::Relu, Unary::Tanh, Unary::Exp], peepholes: true },
@@ -332,7 +328,7 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        18 => {
+        KernelKind::ConvBlocked => {
             let factors = pick(random, &StorageType::ALL);
             ConvBlocked {
                 batch: small(random),
@@ -349,7 +345,7 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        19 => {
+        KernelKind::Winograd => {
             let geometry = window(random);
             let three = Window { kernel: [3, 3], stride: [1, 1], dilation: [1, 1], ..geometry };
             Winograd {
@@ -359,11 +355,11 @@ fn kernel(random: &mut Random) -> Kernel {
                 window: if random.below(9) == 0 { geometry } else { three },
                 tile: pick(random, &[2, 4, 6, 4, 3, 0, usize::MAX]),
                 epilogue: epilogue(random),
-                scratch: pick(random, &[0, 1, 10_000, Winograd::SCRATCH, usize::MAX]),
+                workspace_max: pick(random, &[0, 1, 10_000, Winograd::WORKSPACE_MAX, usize::MAX]),
             }
             .into()
         }
-        22 => LayerNorm {
+        KernelKind::LayerNorm => LayerNorm {
             rows: number(random),
             columns: number(random),
             epsilon: 1e-5,
@@ -372,7 +368,7 @@ fn kernel(random: &mut Random) -> Kernel {
             stored: pick(random, &StorageType::ALL),
         }
         .into(),
-        23 => {
+        KernelKind::Attention => {
             let strides = |random: &mut Random| HeadStrides {
                 batch: number(random),
                 head: number(random),
@@ -394,7 +390,7 @@ fn kernel(random: &mut Random) -> Kernel {
             }
             .into()
         }
-        _ => ArgExtreme {
+        KernelKind::ArgExtreme => ArgExtreme {
             outer: number(random),
             axis: number(random),
             inner: number(random),

@@ -116,7 +116,7 @@ fn random_kernel(random: &mut Random) -> Winograd {
             residual: below(2) == 0,
             activation: activations[below(4)].iter().copied().collect(),
         },
-        scratch: [0, 5_000, 50_000, Winograd::SCRATCH][below(4)],
+        workspace_max: [0, 5_000, 50_000, Winograd::WORKSPACE_MAX][below(4)],
     }
 }
 
@@ -151,7 +151,7 @@ fn many_channels_stay_within_the_documented_error() {
                 window: three_by_three([14, 14], [14, 14], [1, 1]),
                 tile,
                 epilogue: Epilogue::default(),
-                scratch: Winograd::SCRATCH,
+                workspace_max: Winograd::WORKSPACE_MAX,
             };
             let case = Case::new(kernel, &mut random);
             let error = case.error(&case.run(&pool, f32::NAN, 0.0, false));
@@ -172,7 +172,7 @@ fn winograd_keeps_nan_within_its_tile() {
             window: three_by_three([24, 24], [24, 24], [1, 1]),
             tile,
             epilogue: Epilogue { activation: [Unary::Relu].into_iter().collect(), ..Epilogue::default() },
-            scratch: 0,
+            workspace_max: 0,
         };
         let mut case = Case::new(kernel, &mut random);
         let whole = case.run(&Pool::new(1), 0.0, 0.0, false);

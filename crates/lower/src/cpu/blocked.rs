@@ -305,7 +305,7 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
         window: *window,
         tile,
         epilogue: epilogue.clone(),
-        scratch: cpu::Winograd::SCRATCH.min((scratch.0 / 4) as usize),
+        workspace_max: cpu::Winograd::WORKSPACE_MAX.min((scratch.0 / 4) as usize),
     };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes().ok()?;
     (sizes.workspace <= scratch.0).then_some(kernel)

@@ -57,10 +57,6 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let label = label(&window, out, &suffix(&conv.epilogue));
     let (channels, epilogue) = (x[1], epilogue(&conv.epilogue));
-    if conv.groups == channels && weight[1] == 1 && channels != 0 {
-        let kernel = cpu::DepthwiseConv { batch: x[0], channels, multiplier: out[1] / channels, window, epilogue };
-        return Ok(call(kernel, label, node.values()));
-    }
     let kernel = cpu::Conv {
         batch: x[0],
         in_channels: channels,
@@ -69,7 +65,7 @@ pub(super) fn conv(node: &View, conv: &Conv) -> Result<Call, String> {
         window,
         weights: node.weights(),
         epilogue,
-        scratch: cpu::Conv::SCRATCH.min((node.scratch.0 / 4) as usize),
+        workspace_max: cpu::Conv::WORKSPACE_MAX.min((node.scratch.0 / 4) as usize),
     };
     let packing = kernel.clone();
     let inputs = node.with_weights(move |items| packing.pack(items));
