@@ -35,8 +35,10 @@ use types::pointwise::Unary;
 pub(crate) use self::stage::Stage;
 use self::walk::{Region, Run, Walk, cells_by_cover, covering_cell};
 use crate::conv::Window;
-use crate::gemm::epilogue::{self, Epilogue};
-use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::gemm::epilogue::Epilogue;
+use crate::gemm::finish;
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{self, Again, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
@@ -657,7 +659,7 @@ impl Job<'_> {
                 let residual = tile.residual.map(|residual| residual.add(start));
                 let (x, out, ahead) = (tile.x.add(base.x), tile.out.add(start), ahead.share(tile.nests, again.turns));
                 let tile = Tile { x, out, rows, residual, ahead, again, ..tile };
-                epilogue::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
+                finish::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
             }
         }
     }
@@ -692,7 +694,7 @@ impl Job<'_> {
                 let (x, out) = (tile.x.add(place.x), tile.out.add(start));
                 let (rows, ahead) = (&rows[..count], ahead.share(tile.nests, 1));
                 let tile = Tile { x, out, rows, residual, ahead, ..*tile };
-                epilogue::multiply_wanted(self.isa, &tile, self.functions, wanted);
+                finish::multiply_wanted(self.isa, &tile, self.functions, wanted);
             }
         }
     }

@@ -27,8 +27,10 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
+use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{self, Again, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -540,7 +542,7 @@ impl Job<'_> {
                 };
                 // SAFETY: the caller's promise. All taps of a block's pixels are elements of its channels: the copy has
                 // padding and a tile more, and a tile of the input itself ends with its pixels.
-                unsafe { tile::multiply(self.isa, &tile) };
+                unsafe { dispatch::multiply(self.isa, &tile) };
             };
             if 0 < turns {
                 call(pixels.start, 2, turns);

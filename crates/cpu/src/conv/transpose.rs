@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::conv::Window;
+use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, Row, Start, Tile};
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{Again, Loop, Nest, Row, Start, Tile};
 use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::StorageType;
@@ -190,7 +192,7 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
             };
             // SAFETY: the rows and columns are in the matrices, whose sizes are asserted above, and in the result they are
             // this task's own.
-            unsafe { tile::multiply(pool.isa(), &tile) };
+            unsafe { dispatch::multiply(pool.isa(), &tile) };
         }
     });
 }

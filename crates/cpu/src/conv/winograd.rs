@@ -24,8 +24,10 @@ use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
 use crate::conv::Window;
+use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{Again, Loop, Nest, ROWS, Row, Start, Tile};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
@@ -346,7 +348,7 @@ impl Job<'_> {
             };
             // SAFETY: each of the rows has a value for every input channel at each place, a row of weights for each of these,
             // and `width` sums, all within the slices that have the sizes of so many tiles. The sums are ours.
-            unsafe { tile::multiply(self.isa, &tile) };
+            unsafe { dispatch::multiply(self.isa, &tile) };
         };
         if tiles.len() <= block {
             let height = tiles.len();

@@ -110,7 +110,7 @@ macro_rules! add_step {
 /// The sums of a tile whose rows lie `step` words apart; of bytes their bits.
 ///
 /// # Safety
-/// As [`crate::gemm::tile::multiply`]; the unit is available and `row_step` gave the step.
+/// As [`crate::gemm::dispatch::multiply`]; the unit is available and `row_step` gave the step.
 pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
     let depth = tile.nests[0].depth;
     assert!(tile.rows.len() <= rows_in_line_max(depth), "so many rows have registers");

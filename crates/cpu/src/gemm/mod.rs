@@ -1,10 +1,20 @@
-//! Matrix products on registers: the microkernel, its dispatch by instruction set, and the epilogue.
+//! Matrix products on registers.
+//!
+//! Imports go in one direction: `finish` -> `dispatch` -> `microkernel`, `amx` -> `operands`, `prefetch` -> `tile`.
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod amx;
+mod amx;
+pub(crate) mod dispatch;
 pub(crate) mod epilogue;
+pub(crate) mod finish;
+mod microkernel;
+mod operands;
+pub(crate) mod prefetch;
 pub(crate) mod tile;
 pub(crate) mod weights;
 
 pub use self::epilogue::Epilogue;
 pub use self::weights::Weights;
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use types::HeadOrder;
 
-use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, Row, Start, Tile};
+use crate::gemm::dispatch;
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{self, Again, Loop, Nest, Row, Start, Tile};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::ops::matmul::transpose;
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -293,7 +295,7 @@ impl Group<'_> {
                     };
                     // SAFETY: queries have `width` elements (asserted), transposed keys have `depth` rows of `padded`,
                     // and scores have a row of `KEYS` per query, which is at least `padded`.
-                    unsafe { tile::multiply(isa, &tile) };
+                    unsafe { dispatch::multiply(isa, &tile) };
                 }
             }
         }
@@ -346,7 +348,7 @@ impl Group<'_> {
                 };
                 // SAFETY: a row has a score for each key of the block, there are as many rows of values, each with
                 // `vectors` full vectors, and the results are this task's part of the output, or a local buffer.
-                unsafe { tile::multiply(self.isa, &tile) };
+                unsafe { dispatch::multiply(self.isa, &tile) };
                 if !whole {
                     for (query, row) in panel.zip(&beside) {
                         self.results(query, columns.clone()).copy_from_slice(&row[..columns.len()]);

@@ -18,8 +18,10 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
-use crate::gemm::epilogue::{self, Epilogue};
-use crate::gemm::tile::{self, Again, Ahead, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::gemm::epilogue::Epilogue;
+use crate::gemm::finish;
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{self, Again, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, storage};
@@ -510,7 +512,7 @@ impl<'a> Product<'a> {
             }
             // SAFETY: rows of `a` and the block have all terms (guaranteed by the caller), and the tile is within the
             // output (asserted), whose length matches bias and residual (asserted in `run`).
-            unsafe { epilogue::multiply(isa, &tile, functions) };
+            unsafe { finish::multiply(isa, &tile, functions) };
             return;
         }
         // The last vectors are wider than the output: such tiles are computed in a local buffer.
@@ -532,7 +534,7 @@ impl<'a> Product<'a> {
                 let tile =
                     Tile { rows: &rows[..count], out: cells.as_mut_ptr().cast(), result: StorageType::F32, ..tile };
                 // SAFETY: as above; the results go to `cells`.
-                unsafe { epilogue::multiply(isa, &tile, functions) };
+                unsafe { finish::multiply(isa, &tile, functions) };
                 for (row, cells) in cells.iter().enumerate().take(count) {
                     // SAFETY: the tile belongs to this task.
                     let results = unsafe { self.out.part((start + row * n) * size, columns * size) };

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
-use crate::gemm::tile::{Again, Ahead, Loop, Nest, ROWS, Row, Start, Tile, multiply, rows_max};
+use crate::gemm::dispatch::multiply;
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{Again, Loop, Nest, ROWS, Row, Start, Tile, rows_max};
 use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::math;

@@ -1,10 +1,10 @@
 //! [`Ahead`]: the lines of memory that tiles ask for before others need them.
 
-use super::{Nest, Word};
+use crate::gemm::operands::Word;
 use crate::simd::vector::Vector;
 
 /// Words of a line of the caches, and terms of a step.
-pub(super) const LINE: usize = 16;
+pub(crate) const LINE: usize = 16;
 
 /// Memory that tiles ask for while they compute, for those that follow: few lines at a time, since a core waits for few. A
 /// tile asks at each *step*, sixteen terms of its sums or what is left of a nest's depth.
@@ -30,13 +30,6 @@ impl Ahead {
     /// The steps of a nest of so many turns in all.
     pub(crate) fn steps(turns: usize, depth: usize) -> usize {
         turns * depth.div_ceil(LINE)
-    }
-
-    /// What so many turns of a tile over these nests ask for; this is then what is left.
-    pub(crate) fn share(&mut self, nests: &[Nest], again: usize) -> Ahead {
-        let turns = |nest: &Nest| nest.loops.iter().map(|each| each.turns).product();
-        let steps: usize = nests.iter().map(|nest| Ahead::steps(turns(nest), nest.depth)).sum();
-        self.portion(steps * again)
     }
 
     /// What so many steps ask for; this is then what is left.

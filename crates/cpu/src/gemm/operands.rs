@@ -3,16 +3,18 @@
 
 use types::{bf16, f16};
 
-use super::Word;
 use crate::simd::vector::{LANES, Portable, Vector};
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
-pub(super) use self::neon::{DotBytes, Each};
+pub(crate) use self::neon::{DotBytes, Each};
+
+/// What is multiplied: an `f32`, two halves, or four bytes. It may lie anywhere.
+pub(crate) type Word = [u8; 4];
 
 /// What words hold and how they are multiplied, in one family of instructions.
-pub(super) trait Factors<V: Vector> {
+pub(crate) trait Factors<V: Vector> {
     /// A word of `x` beside all lanes, the weights of sixteen lanes, and their sums.
     type Item: Copy;
     type Weights: Copy;
@@ -135,7 +137,7 @@ widened!(f16, splat_f16, load_f16);
 
 /// Pairs of `bf16` that the processor multiplies and adds in one instruction.
 #[cfg(target_arch = "x86_64")]
-pub(super) struct Dot;
+pub(crate) struct Dot;
 
 #[cfg(target_arch = "x86_64")]
 impl Factors<crate::simd::vector::x86::Avx512> for Dot {
@@ -178,7 +180,7 @@ impl Factors<crate::simd::vector::x86::Avx512> for Dot {
 }
 
 /// Four bytes of `x` by four with a sign. Sums are whole numbers, exact in `i32`, and lanes have their bits.
-pub(super) struct Bytes;
+pub(crate) struct Bytes;
 
 impl Factors<Portable> for Bytes {
     type Item = [u8; 4];

@@ -2,8 +2,11 @@
 
 use types::{bf16, f16};
 
-use super::factors::{Bytes, DotBytes, Each, Factors};
-use super::{ANYWHERE, Item, Part, Row, Tile, part};
+use super::{ByRows, Part, Parts};
+use crate::gemm::microkernel::{ANYWHERE, part};
+use crate::gemm::operands::{Bytes, DotBytes, Each, Factors};
+use crate::gemm::tile::{Row, Tile};
+use crate::simd::storage::Item;
 use crate::simd::vector::neon::Neon;
 
 // Never inlined: each is compiled on its own, so that its sums get all registers.
@@ -33,18 +36,21 @@ macro_rules! by_rows {
 }
 
 // Few rows have several partial sums: four multiplications are begun in two cycles or less, and each takes four.
-pub(super) const F32: [Part; 6] = by_rows!(neon Each<f32> => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+const F32: &[Part] = &by_rows!(neon Each<f32> => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
 macro_rules! halves {
     ($half:ty => $item:ty) => {
         by_rows!(neon Each<$half> => $item: 1 of 2 2 of 2 3 of 1 4 of 1)
     };
 }
-pub(super) const BF16: [Part; 4] = halves!(bf16 => bf16);
-pub(super) const BF16_TO_F32: [Part; 4] = halves!(bf16 => f32);
-pub(super) const F16: [Part; 4] = halves!(f16 => f16);
-pub(super) const F16_TO_F32: [Part; 4] = halves!(f16 => f32);
+const BF16: &[Part] = &halves!(bf16 => bf16);
+const BF16_TO_F32: &[Part] = &halves!(bf16 => f32);
+const F16: &[Part] = &halves!(f16 => f16);
+const F16_TO_F32: &[Part] = &halves!(f16 => f32);
 
 // Eight registers of sums for each row.
-pub(super) const BYTES: [Part; 2] = by_rows!(neon Bytes => f32: 1 of 1 2 of 1);
-pub(super) const DOT_BYTES: [Part; 4] = by_rows!(dot DotBytes => f32: 1 of 4 2 of 2 3 of 1 4 of 1);
+const BYTES: &[Part] = &by_rows!(neon Bytes => f32: 1 of 1 2 of 1);
+const DOT_BYTES: &[Part] = &by_rows!(dot DotBytes => f32: 1 of 4 2 of 2 3 of 1 4 of 1);
+
+pub(super) const NEON_PARTS: Parts =
+    Parts { bytes_dot: ByRows::narrow(DOT_BYTES), ..Parts::narrow(F32, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES) };

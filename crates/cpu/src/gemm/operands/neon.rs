@@ -9,7 +9,7 @@ use crate::simd::vector::Vector;
 use crate::simd::vector::neon::{DotWeights, DotWord, Int32Lanes, Items, Neon, WideInt32Lanes, WideWeights, WideWord};
 
 /// Numbers of a type, each item of a word by itself.
-pub(in crate::gemm::tile) struct Each<T>(PhantomData<T>);
+pub(crate) struct Each<T>(PhantomData<T>);
 
 impl Factors<Neon> for Each<f32> {
     type Item = Items;
@@ -139,7 +139,7 @@ impl Factors<Neon> for Bytes {
 
 /// Four bytes by four with a sign in one instruction. It has both with a sign or both without: `x - 128` has one, and 128
 /// times the sum of the weights is the same for all rows.
-pub(in crate::gemm::tile) struct DotBytes;
+pub(crate) struct DotBytes;
 
 impl Factors<Neon> for DotBytes {
     type Item = DotWord;

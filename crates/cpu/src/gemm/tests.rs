@@ -1,4 +1,12 @@
-use super::*;
+use types::{bf16, f16};
+
+use super::dispatch::sums_by;
+use super::finish::multiply_by;
+use super::prefetch::Ahead;
+use super::tile::*;
+use crate::simd::dot_method::DotMethod;
+use crate::simd::vector::LANES;
+use crate::simd::{Isa, StorageType};
 
 #[test]
 fn every_family_and_height_sums_its_nests() {

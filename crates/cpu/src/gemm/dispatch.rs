@@ -1,0 +1,236 @@
+//! [`multiply`] and [`sums`]: which functions compute a tile, by instruction set, storage types and method.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::amx;
+use crate::gemm::prefetch::Ahead;
+use crate::gemm::tile::{Beside, ROWS, ROWS_IN_LINE, Row, Start, Tile};
+use crate::simd::dot_method::DotMethod;
+use crate::simd::vector::LANES;
+use crate::simd::{Isa, StorageType};
+
+/// A function for some rows of a tile and some of its vectors, from the one given on.
+type Part = unsafe fn(&Tile, &[Row], usize);
+
+/// The functions for one vector and for two, each for 1, 2, ... rows. Without those for two, vectors are computed one by one.
+#[derive(Clone, Copy)]
+struct ByRows {
+    one: &'static [Part],
+    two: Option<&'static [Part]>,
+}
+
+impl ByRows {
+    const fn narrow(one: &'static [Part]) -> ByRows {
+        ByRows { one, two: None }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    const fn wide(one: &'static [Part], two: &'static [Part]) -> ByRows {
+        ByRows { one, two: Some(two) }
+    }
+}
+
+/// The functions of an instruction set, by operands and results; results are `f32` or like the operands.
+struct Parts {
+    f32: ByRows,
+    /// For rows that read at one distance: that of a vector, and any other.
+    f32_by_distance: Option<[ByRows; 2]>,
+    bf16: ByRows,
+    bf16_to_f32: ByRows,
+    f16: ByRows,
+    f16_to_f32: ByRows,
+    bytes: ByRows,
+    /// By instructions that multiply whole words, [`DotMethod`].
+    bf16_dot: ByRows,
+    bf16_dot_to_f32: ByRows,
+    bytes_dot: ByRows,
+}
+
+impl Parts {
+    /// Functions for one vector, without instructions that multiply words.
+    const fn narrow(
+        f32: &'static [Part],
+        bf16: &'static [Part],
+        bf16_to_f32: &'static [Part],
+        f16: &'static [Part],
+        f16_to_f32: &'static [Part],
+        bytes: &'static [Part],
+    ) -> Parts {
+        Parts {
+            f32: ByRows::narrow(f32),
+            f32_by_distance: None,
+            bf16: ByRows::narrow(bf16),
+            bf16_to_f32: ByRows::narrow(bf16_to_f32),
+            f16: ByRows::narrow(f16),
+            f16_to_f32: ByRows::narrow(f16_to_f32),
+            bytes: ByRows::narrow(bytes),
+            bf16_dot: ByRows::narrow(bf16),
+            bf16_dot_to_f32: ByRows::narrow(bf16_to_f32),
+            bytes_dot: ByRows::narrow(bytes),
+        }
+    }
+
+    fn of(isa: Isa) -> &'static Parts {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => &x86::AVX512_PARTS,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => &x86::AVX2_PARTS,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => &aarch64::NEON_PARTS,
+            _ => &portable::PORTABLE_PARTS,
+        }
+    }
+
+    fn select(&self, method: DotMethod, tile: &Tile) -> ByRows {
+        let is_half = tile.result.is_half();
+        match (tile.factors, method) {
+            (StorageType::F32, _) => match self.f32_by_distance {
+                None => self.f32,
+                Some([line, even]) => match distance(tile.rows) {
+                    Some(LANES) => line,
+                    Some(_) => even,
+                    None => self.f32,
+                },
+            },
+            (StorageType::Bf16, DotMethod::Widened) => {
+                if is_half {
+                    self.bf16
+                } else {
+                    self.bf16_to_f32
+                }
+            }
+            (StorageType::Bf16, _) => {
+                if is_half {
+                    self.bf16_dot
+                } else {
+                    self.bf16_dot_to_f32
+                }
+            }
+            (StorageType::F16, _) => {
+                if is_half {
+                    self.f16
+                } else {
+                    self.f16_to_f32
+                }
+            }
+            (StorageType::U8 | StorageType::I8, DotMethod::Widened) => self.bytes,
+            (StorageType::U8 | StorageType::I8, _) => self.bytes_dot,
+        }
+    }
+}
+
+/// Computes a tile by the vector unit.
+///
+/// # Panics
+/// No row, more than [`ROWS`], or another number of vectors than 1 and 2.
+///
+/// # Safety
+/// The processor has the instruction set (a pool's it has). Every element that the formula of [`Tile`] reads in any repeat can
+/// be read, and every one that it writes can be written; no other task uses those written meanwhile.
+#[inline]
+pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
+    let method = if tile.factors == StorageType::F32 { DotMethod::Widened } else { DotMethod::of(isa, tile.factors) };
+    // SAFETY: the caller's promise.
+    unsafe { multiply_by(isa, method, tile) }
+}
+
+/// # Safety
+/// As [`multiply`]; the processor has the method.
+#[inline]
+pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
+    assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
+    assert!(tile.again.turns != 0, "a tile is computed");
+    assert!([StorageType::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
+    assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
+    if tile.factors.is_byte() {
+        assert_eq!(
+            (tile.factors, tile.result),
+            (StorageType::U8, StorageType::F32),
+            "sums of bytes are written as they are"
+        );
+        let is_plain =
+            tile.residual.is_none() && tile.limits.is_none() && matches!(tile.start, Start::Zero | Start::Whole(_));
+        assert!(is_plain, "and nothing happens to them");
+    }
+    let parts = Parts::of(isa).select(method, tile);
+    // SAFETY: the caller's promise; each number of rows has its function.
+    unsafe {
+        match (tile.vectors, parts.two) {
+            (2, Some(two)) => in_parts(tile, 2, two),
+            _ => in_parts(tile, 1, parts.one),
+        }
+    }
+}
+
+/// The sums of a tile of halves or bytes, as they are; the tile's `out` is not used. It has one turn.
+///
+/// # Safety
+/// As [`multiply`].
+pub(crate) unsafe fn sums(isa: Isa, tile: &Tile, sums: &mut Beside) {
+    // SAFETY: the caller's promise.
+    unsafe { sums_by(isa, DotMethod::of(isa, tile.factors), tile, sums) }
+}
+
+/// # Safety
+/// As [`multiply_by`].
+pub(super) unsafe fn sums_by(isa: Isa, way: DotMethod, tile: &Tile, sums: &mut Beside) {
+    assert_eq!(tile.again.turns, 1, "there is room for one turn");
+    #[cfg(target_arch = "x86_64")]
+    if way == DotMethod::Matrix
+        && let Some(step) = amx::row_step(tile)
+    {
+        // SAFETY: the caller's promise.
+        return unsafe { amx::sums(tile, step, sums) };
+    }
+    let rows: [Row; ROWS] =
+        std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
+    let tile = Tile {
+        result: StorageType::F32,
+        out: sums.start().cast(),
+        rows: &rows[..tile.rows.len()],
+        vector_stride: ROWS_IN_LINE * LANES,
+        residual: None,
+        limits: None,
+        ..*tile
+    };
+    // SAFETY: the caller's promise; the sums have room beside.
+    unsafe { multiply_by(isa, way, &tile) };
+}
+
+/// Words from what a row reads to what the next one reads, if all lie at one distance.
+fn distance(rows: &[Row]) -> Option<usize> {
+    let distance = |pair: &[Row]| pair[1].x.wrapping_sub(pair[0].x);
+    let first = rows.get(..2).map_or(LANES, distance);
+    rows.windows(2).all(|pair| distance(pair) == first).then_some(first)
+}
+
+/// Takes a tile by so many vectors at a time, each in parts of nearly as many rows.
+///
+/// # Safety
+/// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, of which the tile has a multiple.
+unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
+    if tile.vectors == vectors && tile.rows.len() <= parts.len() {
+        // SAFETY: the caller's promise.
+        return unsafe { parts[tile.rows.len() - 1](tile, tile.rows, 0) };
+    }
+    let count = tile.rows.len().div_ceil(parts.len());
+    let mut tile = *tile;
+    for vector in (0..tile.vectors).step_by(vectors) {
+        let mut rest = tile.rows;
+        for part in 0..count {
+            let rows;
+            (rows, rest) = rest.split_at(rest.len().div_ceil(count - part));
+            // All turns of a part: what it takes to begin is much beside so few rows.
+            // SAFETY: the caller's promise.
+            unsafe { parts[rows.len() - 1](&tile, rows, vector) };
+            // The first part asked for all of it.
+            tile.ahead = Ahead::NOTHING;
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The functions of [`part`] for the portable vectors, by rows of one vector.
+
+use types::{bf16, f16};
+
+use super::{Part, Parts};
+use crate::gemm::microkernel::{ANYWHERE, part};
+use crate::gemm::operands::{Bytes, Factors};
+use crate::gemm::tile::{Row, Tile};
+use crate::simd::storage::Item;
+use crate::simd::vector::Portable;
+
+/// # Safety
+/// As [`super::multiply`].
+unsafe fn portable<F: Factors<Portable>, T: Item, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { part::<Portable, F, T, R, 1, 1, ANYWHERE>(tile, rows, vector) }
+}
+
+macro_rules! portable_by_rows {
+    ($factors:ty => $item:ty) => {
+        [
+            portable::<$factors, $item, 1>,
+            portable::<$factors, $item, 2>,
+            portable::<$factors, $item, 3>,
+            portable::<$factors, $item, 4>,
+        ]
+    };
+}
+
+const F32: &[Part] = &portable_by_rows!(f32 => f32);
+const BYTES: &[Part] = &portable_by_rows!(Bytes => f32);
+const BF16: &[Part] = &portable_by_rows!(bf16 => bf16);
+const BF16_TO_F32: &[Part] = &portable_by_rows!(bf16 => f32);
+const F16: &[Part] = &portable_by_rows!(f16 => f16);
+const F16_TO_F32: &[Part] = &portable_by_rows!(f16 => f32);
+
+pub(super) const PORTABLE_PARTS: Parts = Parts::narrow(F32, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES);

@@ -1,0 +1,118 @@
+//! The functions of [`super::part`] for the families of x86-64, by rows and vectors.
+
+use types::{bf16, f16};
+
+use super::{ByRows, Part, Parts};
+use crate::gemm::microkernel::{ANYWHERE, EVENLY, part};
+use crate::gemm::operands::{Bytes, Dot, Factors};
+use crate::gemm::tile::{Row, Tile};
+use crate::simd::storage::{AtOnce, Item};
+use crate::simd::vector::LANES;
+use crate::simd::vector::x86::{Avx2, Avx512};
+
+// Never inlined: each is compiled on its own, so that its sums get all registers.
+macro_rules! family {
+    ($name:ident, $vector:ty, $features:literal) => {
+        /// # Safety
+        /// As [`super::multiply`], and the processor has the family's features.
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        unsafe fn $name<
+            F: Factors<$vector>,
+            T: Item,
+            const R: usize,
+            const N: usize,
+            const U: usize,
+            const S: usize,
+        >(
+            tile: &Tile,
+            rows: &[Row],
+            vector: usize,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { part::<$vector, F, T, R, N, U, S>(tile, rows, vector) }
+        }
+    };
+}
+family!(avx512, Avx512, "avx512f,avx2,fma,f16c");
+family!(dot, Avx512, "avx512f,avx512bf16,avx2,fma,f16c");
+family!(vnni, Avx512, "avx512f,avx512vnni,avx2,fma,f16c");
+family!(avx2, Avx2, "avx2,fma,f16c");
+
+macro_rules! by_rows {
+    ($family:ident $factors:ty => $item:ty, $step:expr, $vectors:literal: $($rows:literal of $partial:literal)*) => {
+        [$($family::<$factors, $item, $rows, $vectors, $partial, { $step }>),*]
+    };
+}
+
+// Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
+macro_rules! wide {
+    ($family:ident $factors:ty => $item:ty, $step:expr) => {
+        by_rows!($family $factors => $item, $step, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+    };
+}
+macro_rules! narrow {
+    ($family:ident $factors:ty => $item:ty, $step:expr) => {
+        by_rows!($family $factors => $item, $step, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+    };
+}
+const AVX512: &[Part] = &wide!(avx512 f32 => f32, ANYWHERE);
+const AVX512_NARROW: &[Part] = &narrow!(avx512 f32 => f32, ANYWHERE);
+const AVX512_LINE: &[Part] = &wide!(avx512 f32 => f32, LANES);
+const AVX512_LINE_NARROW: &[Part] = &narrow!(avx512 f32 => f32, LANES);
+const AVX512_EVEN: &[Part] = &wide!(avx512 f32 => f32, EVENLY);
+const AVX512_EVEN_NARROW: &[Part] = &narrow!(avx512 f32 => f32, EVENLY);
+const AVX2: &[Part] = &by_rows!(avx2 f32 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+
+const DOT: &[Part] = &wide!(dot Dot => AtOnce, ANYWHERE);
+const DOT_NARROW: &[Part] = &narrow!(dot Dot => AtOnce, ANYWHERE);
+const DOT_TO_F32: &[Part] = &wide!(dot Dot => f32, ANYWHERE);
+const DOT_NARROW_TO_F32: &[Part] = &narrow!(dot Dot => f32, ANYWHERE);
+
+const BYTES: &[Part] = &wide!(vnni Bytes => f32, ANYWHERE);
+const BYTES_NARROW: &[Part] = &narrow!(vnni Bytes => f32, ANYWHERE);
+// Four registers of sums for each vector, each term of them widened anew.
+const AVX2_BYTES: &[Part] = &by_rows!(avx2 Bytes => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+
+// Widened halves have two sums for each vector.
+macro_rules! widened {
+    ($factors:ty => $item:ty) => {
+        by_rows!(avx512 $factors => $item, ANYWHERE, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
+    };
+}
+macro_rules! widened_narrow {
+    ($factors:ty => $item:ty) => {
+        by_rows!(avx512 $factors => $item, ANYWHERE, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
+    };
+}
+const AVX512_BF16: &[Part] = &widened!(bf16 => bf16);
+const AVX512_BF16_TO_F32: &[Part] = &widened!(bf16 => f32);
+const AVX512_BF16_NARROW: &[Part] = &widened_narrow!(bf16 => bf16);
+const AVX512_BF16_NARROW_TO_F32: &[Part] = &widened_narrow!(bf16 => f32);
+const AVX512_F16: &[Part] = &widened!(f16 => f16);
+const AVX512_F16_TO_F32: &[Part] = &widened!(f16 => f32);
+const AVX512_F16_NARROW: &[Part] = &widened_narrow!(f16 => f16);
+const AVX512_F16_NARROW_TO_F32: &[Part] = &widened_narrow!(f16 => f32);
+const AVX2_BF16: &[Part] = &by_rows!(avx2 bf16 => bf16, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX2_BF16_TO_F32: &[Part] = &by_rows!(avx2 bf16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX2_F16: &[Part] = &by_rows!(avx2 f16 => f16, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX2_F16_TO_F32: &[Part] = &by_rows!(avx2 f16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+
+pub(super) const AVX512_PARTS: Parts = Parts {
+    f32: ByRows::wide(AVX512_NARROW, AVX512),
+    f32_by_distance: Some([
+        ByRows::wide(AVX512_LINE_NARROW, AVX512_LINE),
+        ByRows::wide(AVX512_EVEN_NARROW, AVX512_EVEN),
+    ]),
+    bf16: ByRows::wide(AVX512_BF16_NARROW, AVX512_BF16),
+    bf16_to_f32: ByRows::wide(AVX512_BF16_NARROW_TO_F32, AVX512_BF16_TO_F32),
+    f16: ByRows::wide(AVX512_F16_NARROW, AVX512_F16),
+    f16_to_f32: ByRows::wide(AVX512_F16_NARROW_TO_F32, AVX512_F16_TO_F32),
+    bytes: ByRows::narrow(AVX2_BYTES),
+    bf16_dot: ByRows::wide(DOT_NARROW, DOT),
+    bf16_dot_to_f32: ByRows::wide(DOT_NARROW_TO_F32, DOT_TO_F32),
+    bytes_dot: ByRows::wide(BYTES_NARROW, BYTES),
+};
+
+pub(super) const AVX2_PARTS: Parts =
+    Parts::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES);

@@ -1,0 +1,207 @@
+//! [`multiply`]: a tile with its epilogue: the sums, and what is made of them.
+
+use types::pointwise::Unary;
+
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::amx;
+use crate::gemm::dispatch;
+use crate::gemm::epilogue::Epilogue;
+use crate::gemm::tile::{Beside, ROWS_IN_LINE, Row, Start, Tile};
+use crate::simd::dot_method::DotMethod;
+use crate::simd::storage::{Item, with_item, with_rounding};
+use crate::simd::vector::{LANES, Vector, with_vector};
+use crate::simd::{Isa, StorageType, math};
+
+/// Rows whose results are neighbours, on average, from which on functions are applied where they lie.
+const RUN_MIN: usize = 4;
+
+/// Computes a tile, whose results may be of any type, and applies functions to them before they are rounded.
+///
+/// # Safety
+/// As [`dispatch::multiply`].
+pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
+    let is_plain = !tile.factors.is_byte();
+    if is_plain && functions.is_empty() && [StorageType::F32, tile.factors].contains(&tile.result) {
+        // SAFETY: the caller's promise.
+        return unsafe { multiply_plain(isa, tile) };
+    }
+    if 1 < tile.again.turns {
+        // SAFETY: the caller's promise, of each turn.
+        return unsafe { tile.turns().for_each(|tile| multiply(isa, &tile, functions)) };
+    }
+    let runs = || tile.rows.chunk_by(|row, next| row.out + LANES == next.out);
+    // Functions of single vectors would cost more to be called than to be computed. Sums that go on do so where they lie.
+    let in_place = matches!(tile.start, Start::Output) || runs().count() * RUN_MIN <= tile.rows.len();
+    if is_plain && tile.result == StorageType::F32 && in_place {
+        // SAFETY: the caller's promise; the results are the tile's own.
+        return unsafe {
+            multiply_plain(isa, tile);
+            for run in runs() {
+                for vector in 0..tile.vectors {
+                    let start = tile.out.cast::<f32>().add(run[0].out + vector * tile.vector_stride);
+                    apply(isa, functions, std::slice::from_raw_parts_mut(start, run.len() * LANES));
+                }
+            }
+        };
+    }
+    let mut beside = Beside::new();
+    if !is_plain {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            dispatch::sums(isa, tile, &mut beside);
+            finish_sums(isa, tile, functions, &mut beside, 0);
+        };
+    }
+    let rows: [Row; ROWS_IN_LINE] =
+        std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
+    let sums = Tile {
+        result: StorageType::F32,
+        out: beside.start().cast(),
+        rows: &rows[..tile.rows.len()],
+        vector_stride: ROWS_IN_LINE * LANES,
+        residual: None,
+        limits: None,
+        ..*tile
+    };
+    // SAFETY: the caller's promise; the sums have room in `beside`.
+    unsafe { multiply_plain(isa, &sums) };
+    // SAFETY: the caller's promise.
+    unsafe { finish_sums(isa, tile, functions, &mut beside, 0) };
+}
+
+/// Computes a tile without functions, whose results are `f32` or like the operands.
+///
+/// # Safety
+/// As [`dispatch::multiply`].
+unsafe fn multiply_plain(isa: Isa, tile: &Tile) {
+    let method = if tile.factors == StorageType::F32 { DotMethod::Widened } else { DotMethod::of(isa, tile.factors) };
+    // SAFETY: the caller's promise.
+    unsafe { multiply_by(isa, method, tile) }
+}
+
+/// # Safety
+/// As [`dispatch::multiply`]; the processor has the method.
+#[inline]
+pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
+    #[cfg(target_arch = "x86_64")]
+    if method == DotMethod::Matrix
+        && let Some(step) = amx::row_step(tile)
+    {
+        for tile in tile.turns() {
+            let mut sums = Beside::new();
+            // SAFETY: the caller's promise.
+            unsafe {
+                amx::sums(&tile, step, &mut sums);
+                finish_sums(isa, &tile, &[], &mut sums, 0);
+            }
+        }
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { dispatch::multiply_by(isa, method, tile) }
+}
+
+/// Computes those rows of a tile of halves or bytes that are wanted, a bit for each: the others stand where they stand so
+/// that all lie at one distance.
+///
+/// # Safety
+/// As [`dispatch::multiply`]; nothing is written for rows that nobody wants. The tile has one turn.
+pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary], wanted: u32) {
+    let mut beside = Beside::new();
+    // SAFETY: the caller's promise.
+    unsafe { dispatch::sums(isa, tile, &mut beside) };
+    let mut row = 0;
+    while row < tile.rows.len() {
+        let run = (wanted >> row).trailing_ones() as usize;
+        if run == 0 {
+            row += 1;
+            continue;
+        }
+        let rows = &tile.rows[row..tile.rows.len().min(row + run)];
+        // SAFETY: the caller's promise; every row has its sums.
+        unsafe { finish_sums(isa, &Tile { rows, ..*tile }, functions, &mut beside, row) };
+        row += run;
+    }
+}
+
+/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside`, from some row on: scale and bias of whole
+/// numbers, residual, limits, functions, and the results.
+///
+/// # Safety
+/// As [`dispatch::multiply`], for a tile of one turn; `beside` has a sum for each row and vector.
+pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside, from: usize) {
+    match tile.result {
+        StorageType::Bf16 => with_rounding!(isa, finish(
+            tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
+        )),
+        stored => with_item!(stored, T => with_vector!(isa, finish<T>(
+            tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
+        ))),
+    }
+}
+
+fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
+    functions.iter().for_each(|&function| math::apply(isa, function, items));
+}
+
+/// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold and that the sums are there.
+#[inline(always)]
+fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize) {
+    let limits = tile.limits.unwrap_or(Epilogue::UNLIMITED);
+    let (is_limited, low, high) = (limits != Epilogue::UNLIMITED, V::splat(limits[0]), V::splat(limits[1]));
+    for vector in 0..tile.vectors {
+        // SAFETY: the caller's promise: a sum for each row and vector.
+        let sums = unsafe { &mut beside.rows(vector, from + tile.rows.len())[from..] };
+        let place = |row: &Row| row.out + vector * tile.vector_stride;
+        // SAFETY: there is a number for each channel of the tile.
+        let of_vector = |numbers: *const f32| unsafe { V::load(numbers.add(vector * LANES)) };
+        let whole = match tile.start {
+            Start::Whole(whole) => Some((of_vector(whole.start.cast()), whole.scale.map(of_vector), whole.bias)),
+            _ => None,
+        };
+        if let Some((start, None, _)) = whole {
+            for (sum, row) in sums.iter().zip(tile.rows) {
+                // SAFETY: the results are the tile's own; sums of bytes lie like `f32`.
+                unsafe { V::read(sum).add_i32(start).store(tile.out.cast::<f32>().add(place(row))) };
+            }
+            continue;
+        }
+        let whole =
+            whole.map(|(start, scale, bias)| (start, scale.unwrap_or(V::zero()), bias.map_or(V::zero(), of_vector)));
+        if let (Some((start, scale, bias)), None, false, []) = (whole, tile.residual, is_limited, functions) {
+            // What bytes between products need, with nothing to decide.
+            for (sum, row) in sums.iter().zip(tile.rows) {
+                let lanes = V::read(sum).add_i32(start).i32_to_f32().mul_add(scale, bias);
+                // SAFETY: the results are the tile's own.
+                unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) };
+            }
+            continue;
+        }
+        for (sum, row) in sums.iter_mut().zip(tile.rows) {
+            let mut lanes = V::read(sum);
+            if let Some((start, scale, bias)) = whole {
+                lanes = lanes.add_i32(start).i32_to_f32().mul_add(scale, bias);
+            }
+            if let Some(residual) = tile.residual {
+                // SAFETY: the residual has an element for each result.
+                lanes = lanes.add(unsafe { T::load(residual.cast::<T>().add(place(row))) });
+            }
+            if is_limited {
+                lanes = lanes.at_least(low).at_most(high);
+            }
+            match functions.is_empty() {
+                // SAFETY: the results are the tile's own.
+                true => unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) },
+                false => lanes.write(sum),
+            }
+        }
+        if functions.is_empty() {
+            continue;
+        }
+        apply(V::ISA, functions, sums.as_flattened_mut());
+        for (sum, row) in sums.iter().zip(tile.rows) {
+            // SAFETY: the results are the tile's own.
+            unsafe { T::store(V::read(sum), tile.out.cast::<T>().add(place(row))) };
+        }
+    }
+}

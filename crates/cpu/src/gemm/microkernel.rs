@@ -1,0 +1,278 @@
+//! [`part`]: the innermost loops, over some rows and vectors of a tile.
+//!
+//! No sum may leave its register in the innermost loop. Check a change in the functions `avx512`, `avx2` and `neon` of
+//! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none of them moves a vector to or from the stack.
+
+use crate::gemm::operands::Factors;
+use crate::gemm::prefetch::LINE;
+use crate::gemm::tile::{Again, ROWS, Row, Start, Tile, Word};
+use crate::simd::storage::Item;
+use crate::simd::vector::{LANES, Vector};
+
+/// So many rows of weights are asked for before they are needed: as many as a high tile takes while memory answers. Hardware
+/// foresees the same, but not beyond a page, and a page is 32 rows.
+const AHEAD: usize = 24;
+
+/// For [`part`]: its rows read anywhere, or all at one distance. Otherwise the distance is the number itself.
+pub(crate) const ANYWHERE: usize = usize::MAX;
+pub(crate) const EVENLY: usize = usize::MAX - 1;
+
+/// R rows of N vectors of a tile, from `vector` on, with U partial sums each. Rows read at S words from each other,
+/// [`EVENLY`] or [`ANYWHERE`]: addresses of fourteen take more registers than there are, and are loaded for each term.
+///
+/// # Safety
+/// As [`multiply`]; the rows read at that distance.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
+pub(crate) unsafe fn part<
+    V: Vector,
+    F: Factors<V>,
+    T: Item,
+    const R: usize,
+    const N: usize,
+    const U: usize,
+    const S: usize,
+>(
+    tile: &Tile,
+    rows: &[Row],
+    vector: usize,
+) {
+    let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
+    let width = tile.weight_stride;
+    // One vector for all rows, zeros or not: zeros in each register first would be as many instructions more.
+    let start = match tile.start {
+        Start::Bias(bias) => bias,
+        Start::Zero | Start::Output | Start::Whole(_) => ZEROS.as_ptr(),
+    };
+    let begins_with_output = matches!(tile.start, Start::Output);
+    let (mut tile_x, mut tile_weights, mut tile_out) = (tile.x, tile.weights, 0);
+    let mut ahead = tile.ahead;
+    for _ in 0..tile.again.turns {
+        // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
+        // `vector` on.
+        unsafe {
+            let weights = tile_weights.add(vector * LANES);
+            let begin: [F::Sum; N] = std::array::from_fn(|v| F::sum(V::load(start.add((vector + v) * LANES))));
+            let mut sums = [begin; R];
+            let mut partial = [[[F::sum(V::zero()); N]; R]; U];
+            let mut common = [F::Common::default(); N];
+            if begins_with_output {
+                let out: *const f32 = tile.out.cast_const().cast::<f32>().add(tile_out + vector * tile.vector_stride);
+                for r in 0..R {
+                    for v in 0..N {
+                        sums[r][v] = F::sum(V::load(out.add(rows[r].out + v * tile.vector_stride)));
+                    }
+                }
+            }
+            // What the sums meet at the end comes meanwhile: the residual, whose place the results often take.
+            if let Some(residual) = tile.residual {
+                let residual = residual.cast::<T>().wrapping_add(tile_out + vector * tile.vector_stride);
+                for r in 0..R {
+                    for v in 0..N {
+                        V::prefetch(residual.wrapping_add(rows[r].out + v * tile.vector_stride));
+                    }
+                }
+            }
+            let first = tile_x.add(rows[0].x);
+            let distance = if R == 1 { 0 } else { rows[R.min(2) - 1].x.wrapping_sub(rows[0].x) };
+            let x: [*const Word; R] = std::array::from_fn(|r| match S {
+                ANYWHERE | EVENLY => tile_x.add(rows[r].x),
+                _ => first.wrapping_add(r * S),
+            });
+            for nest in tile.nests {
+                let [outer, middle, inner] = nest.loops;
+                for turn in 0..outer.turns {
+                    for turn_2 in 0..middle.turns {
+                        let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
+                        let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
+                        for _ in 0..inner.turns {
+                            let (mut at, mut weights) = (shift, weights.add(place));
+                            // What the next turn reads of each row is far from this, and nobody else foresees it.
+                            // Few terms are no time for that, and neighbours are foreseen.
+                            if 1 < inner.turns && inner.x != nest.depth && LINE <= nest.depth {
+                                for r in 0..R {
+                                    V::prefetch(x[r].wrapping_add(shift + inner.x));
+                                }
+                            }
+                            // Every third row has an address; to the two behind it there is one distance.
+                            let mut thirds: [*const Word; ROWS.div_ceil(3)] = std::array::from_fn(|ix| {
+                                first.wrapping_add((3 * ix).wrapping_mul(distance)).wrapping_add(shift)
+                            });
+                            let mut rest = nest.depth;
+                            while rest != 0 {
+                                let depth = rest.min(LINE);
+                                rest -= depth;
+                                ahead.step::<V>();
+                                // High tiles take one term a turn: with a second loop their sums would change registers.
+                                if 1 < U {
+                                    for _ in 0..depth / U {
+                                        for u in 0..U {
+                                            let weights = weights.add(u * width);
+                                            partial[u] =
+                                                term::<V, F, R, N>(partial[u], &mut common, x, at + u, weights);
+                                        }
+                                        (at, weights) = (at + U, weights.wrapping_add(U * width));
+                                    }
+                                }
+                                for _ in 0..if 1 < U { depth % U } else { depth } {
+                                    for v in 0..N {
+                                        V::prefetch(
+                                            weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES),
+                                        );
+                                    }
+                                    if S == EVENLY && U == 1 {
+                                        let x: [*const Word; R] = std::array::from_fn(|r| {
+                                            thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance))
+                                        });
+                                        sums = term::<V, F, R, N>(sums, &mut common, x, 0, weights);
+                                        thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
+                                    } else {
+                                        sums = term::<V, F, R, N>(sums, &mut common, x, at, weights);
+                                        at = opaque(at + 1);
+                                    }
+                                    weights = weights.wrapping_add(width);
+                                }
+                            }
+                            (shift, place) = (shift + inner.x, place + inner.weights);
+                        }
+                    }
+                }
+            }
+            if 1 < U {
+                for r in 0..R {
+                    for v in 0..N {
+                        for u in 0..U {
+                            sums[r][v] = F::add(sums[r][v], partial[u][r][v]);
+                        }
+                    }
+                }
+            }
+            let mut results = [[V::zero(); N]; R];
+            for r in 0..R {
+                for v in 0..N {
+                    results[r][v] = F::lanes(sums[r][v], common[v]);
+                }
+            }
+            finish::<V, T, R, N>(tile, rows, tile_out + vector * tile.vector_stride, results);
+        }
+        let Again { x, weights, out, .. } = tile.again;
+        (tile_x, tile_weights) = (tile_x.wrapping_add(x), tile_weights.wrapping_add(weights));
+        tile_out += out;
+    }
+}
+
+/// What sums of nothing begin with.
+static ZEROS: [f32; 2 * LANES] = [0.0; 2 * LANES];
+
+/// Adds the residual, limits and writes the results of a part, whose first vector lies so many elements from the tile's output.
+///
+/// # Safety
+/// As [`multiply`]; `T` is the tile's type of results.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "only plain indices leave each result in a register")]
+unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(
+    tile: &Tile,
+    rows: &[Row; R],
+    first: usize,
+    mut results: [[V; N]; R],
+) {
+    let stride = tile.vector_stride;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Some(residual) = tile.residual {
+            let residual: *const T = residual.cast::<T>().add(first);
+            for r in 0..R {
+                for v in 0..N {
+                    results[r][v] = results[r][v].add(T::load(residual.add(rows[r].out + v * stride)));
+                }
+            }
+        }
+        if let Some([low, high]) = tile.limits {
+            let low = V::splat(low);
+            for r in 0..R {
+                for v in 0..N {
+                    results[r][v] = results[r][v].at_least(low);
+                }
+            }
+            if high < f32::INFINITY {
+                let high = V::splat(high);
+                for r in 0..R {
+                    for v in 0..N {
+                        results[r][v] = results[r][v].at_most(high);
+                    }
+                }
+            }
+        }
+        let out: *mut T = tile.out.cast::<T>().add(first);
+        for r in 0..R {
+            for v in 0..N {
+                T::store(results[r][v], out.add(rows[r].out + v * stride));
+            }
+        }
+    }
+}
+
+/// The same number, of which the compiler knows nothing. It would keep an address for each row, more than there are
+/// registers, and go on with each whenever a loop begins anew; so it adds one number to fourteen places that stay.
+#[inline(always)]
+fn opaque(number: usize) -> usize {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    {
+        let same: usize;
+        // SAFETY: a comment is no instruction, so the register keeps its number.
+        unsafe {
+            std::arch::asm!("/* {0} */", inlateout(reg) number => same, options(pure, nomem, nostack, preserves_flags));
+        }
+        same
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    number
+}
+
+/// The same place, of which the compiler knows nothing.
+#[inline(always)]
+#[cfg_attr(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is read through it here")
+)]
+fn opaque_place(place: *const Word) -> *const Word {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    {
+        let same: *const Word;
+        // SAFETY: a comment is no instruction, so the register keeps its place.
+        unsafe {
+            std::arch::asm!("/* {0} */", inlateout(reg) place => same, options(pure, nomem, nostack, preserves_flags));
+        }
+        same
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    place
+}
+
+/// One term more: the word at `at` of each row's `x` by the vectors of weights.
+///
+/// # Safety
+/// Both can be read.
+#[inline(always)]
+unsafe fn term<V: Vector, F: Factors<V>, const R: usize, const N: usize>(
+    mut sums: [[F::Sum; N]; R],
+    common: &mut [F::Common; N],
+    x: [*const Word; R],
+    at: usize,
+    weights: *const Word,
+) -> [[F::Sum; N]; R] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let weights: [F::Weights; N] = std::array::from_fn(|v| F::weights(weights.add(v * LANES)));
+        for v in 0..N {
+            common[v] = F::add_common(common[v], weights[v]);
+        }
+        for r in 0..R {
+            let item = F::item(x[r].add(at));
+            for v in 0..N {
+                sums[r][v] = F::mul_add(item, weights[v], sums[r][v]);
+            }
+        }
+    }
+    sums
+}
