@@ -37,8 +37,8 @@ use self::walk::{Region, Run, Walk, cells_by_cover, covering_cell};
 use crate::conv::Window;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{self, Again, Loop, Nest, ROWS, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{self, Dequant, Init, KLoop, Loop, ROWS, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
@@ -57,7 +57,7 @@ const GATHERED_CHANNELS_MAX: usize = 1 << 30;
 const FEW_WORDS: usize = 4;
 /// Distances in bytes whose multiples compete for places in a first cache.
 const GATHERED_STEP: usize = 2048;
-/// Pixels from which on pictures are large: their weights are small beside them.
+/// Pixels from which on pictures are large: their weights are small accumulators them.
 const PLANE_LARGE: usize = 28 * 28;
 /// Elements of the input that a task of a large picture reads: they stay in a second-level cache for the next panels.
 const INPUT_MAX: usize = 1 << 16;
@@ -336,40 +336,41 @@ impl ConvBlocked {
     }
 
     /// The terms of the outputs of a region.
-    fn nests(&self, window: &Window, panel: Panel, region: &Region) -> [Nest; 2] {
+    fn k_loops(&self, window: &Window, panel: Panel, region: &Region) -> [KLoop; 2] {
         let (ins, plane, pixel) = (self.in_words(), window.input_plane(), self.pixel());
         let width = panel.blocks * LANES;
         let (row_taps, column_taps) = (&region.rows.taps, &region.columns.taps);
-        let nest = |first: usize, blocks: usize, depth: usize| {
-            let mut block = Loop { turns: blocks, x: pixel * plane, weights: window.taps() * depth * width };
+        let k_loop = |first: usize, blocks: usize, depth: usize| {
+            let mut block = Loop { iterations: blocks, x: pixel * plane, weights: window.taps() * depth * width };
             let mut row = Loop {
-                turns: row_taps.len(),
+                iterations: row_taps.len(),
                 x: window.dilation[0] * window.input[1] * pixel,
                 weights: window.kernel[1] * depth * width,
             };
-            let mut column = Loop { turns: column_taps.len(), x: window.dilation[1] * pixel, weights: depth * width };
+            let mut column =
+                Loop { iterations: column_taps.len(), x: window.dilation[1] * pixel, weights: depth * width };
             let cell = row_taps.start * window.kernel[1] + column_taps.start;
             let x = (panel.in_word + first) * plane;
             let weights = panel.weights + (first * window.taps() + cell * depth) * width;
             let mut depth = depth;
             // Where neighbours in a row of the kernel are neighbours in memory too, they need no loop.
             if column.x == depth {
-                (column, depth) = (Loop::ONCE, depth * column.turns);
+                (column, depth) = (Loop::ONCE, depth * column.iterations);
             }
             // Loops of one turn go outwards.
-            if column.turns == 1 {
+            if column.iterations == 1 {
                 (row, column) = (Loop::ONCE, row);
             }
-            if column.turns == 1 {
+            if column.iterations == 1 {
                 (block, column) = (Loop::ONCE, block);
             }
-            Nest { x, weights, loops: [block, row, column], depth }
+            KLoop { x, weights, loops: [block, row, column], depth }
         };
         if self.gathered {
-            return [nest(0, 1, self.depth()), nest(0, 0, 0)];
+            return [k_loop(0, 1, self.depth()), k_loop(0, 0, 0)];
         }
         let rest = ins % pixel;
-        [nest(0, ins / pixel, pixel), nest(ins - rest, usize::from(0 < rest), rest)]
+        [k_loop(0, ins / pixel, pixel), k_loop(ins - rest, usize::from(0 < rest), rest)]
     }
 }
 
@@ -538,17 +539,17 @@ impl Job<'_> {
     /// A panel's channels of some rows of some pictures. Meanwhile the weights of another panel are asked for.
     fn run(&self, panel: Panel, images: Range<usize>, rows: Range<usize>, next: Option<Panel>) {
         let window = &self.window;
-        let mut ahead = self.ahead(next, images.len() * rows.len() * window.output[1]);
-        let ahead = &mut ahead;
+        let mut prefetch = self.prefetch(next, images.len() * rows.len() * window.output[1]);
+        let prefetch = &mut prefetch;
         if self.by_taps {
             let all = |axis: usize| Run { range: 0..window.output[axis], taps: 0..0 };
             let region = |rows: Run, columns: Run| Region { images: images.clone(), rows, columns };
             for (ix, cell) in cells_by_cover(window).enumerate() {
                 let [rows, columns] =
                     [0, 1].map(|axis| Run { range: window.inside(axis, cell[axis]), taps: cell[axis]..cell[axis] + 1 });
-                self.run_region(panel, &region(rows, columns), Pass { first: ix == 0, last: false }, ahead);
+                self.run_region(panel, &region(rows, columns), Pass { first: ix == 0, last: false }, prefetch);
             }
-            self.run_region(panel, &region(all(0), all(1)), Pass { first: false, last: true }, ahead);
+            self.run_region(panel, &region(all(0), all(1)), Pass { first: false, last: true }, prefetch);
             return;
         }
         let mut row = rows.start;
@@ -560,44 +561,44 @@ impl Job<'_> {
                 let columns = Run::new(window, 1, column..window.output[1]);
                 column = columns.range.end;
                 let region = Region { images: images.clone(), rows: row_run.clone(), columns };
-                self.run_region(panel, &region, Pass { first: true, last: true }, ahead);
+                self.run_region(panel, &region, Pass { first: true, last: true }, prefetch);
             }
         }
     }
 
     /// The weights of a panel, to be asked for while so many pixels of another are computed.
-    fn ahead(&self, panel: Option<Panel>, pixels: usize) -> Ahead {
-        let Some(panel) = panel else { return Ahead::NOTHING };
+    fn prefetch(&self, panel: Option<Panel>, pixels: usize) -> Prefetch {
+        let Some(panel) = panel else { return Prefetch::NONE };
         let (conv, taps) = (self.conv, self.window.taps());
         let (words, block) =
             if conv.gathered { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
         // There are fewer, as taps that fall on padding are left out.
-        let steps = pixels.div_ceil(self.rows_max(block)) * Ahead::steps(words.div_ceil(block.max(1)) * taps, block);
-        Ahead::new(self.weights[panel.weights..].as_ptr(), panel.blocks * LANES * words * taps, steps)
+        let steps = pixels.div_ceil(self.rows_max(block)) * Prefetch::steps(words.div_ceil(block.max(1)) * taps, block);
+        Prefetch::new(self.weights[panel.weights..].as_ptr(), panel.blocks * LANES * words * taps, steps)
     }
 
-    /// The most rows of a tile over nests of so many words.
+    /// The most rows of a tile over k_loops of so many words.
     fn rows_max(&self, depth: usize) -> usize {
-        match tile::likes_lines(self.isa, self.conv.factors) {
-            true => tile::rows_in_line_max(depth),
+        match tile::prefers_strided_rows(self.isa, self.conv.factors) {
+            true => tile::strided_rows_max(depth),
             false => tile::rows_max(self.isa),
         }
     }
 
     /// What a panel's sums begin with, or what is added to those of bytes: `shift` before they are scaled.
-    fn start(&self, panel: Panel, shift: &[i32; PANEL]) -> Start {
+    fn start(&self, panel: Panel, shift: &[i32; PANEL]) -> Init {
         let of_panel = |vector: &[f32]| vector[panel.block * LANES..].as_ptr();
         match (self.scale.map(of_panel), self.bias.map(of_panel)) {
-            (Some(scale), bias) => Start::Whole(Whole { start: shift.as_ptr(), scale: Some(scale), bias }),
-            (None, Some(bias)) => Start::Bias(bias),
-            (None, None) => Start::Zero,
+            (Some(scale), bias) => Init::Dequant(Dequant { start: shift.as_ptr(), scale: Some(scale), bias }),
+            (None, Some(bias)) => Init::Bias(bias),
+            (None, None) => Init::Zero,
         }
     }
 
     /// Adds the terms of a region's taps to its outputs.
-    fn run_region(&self, panel: Panel, region: &Region, pass: Pass, ahead: &mut Ahead) {
+    fn run_region(&self, panel: Panel, region: &Region, pass: Pass, prefetch: &mut Prefetch) {
         let (conv, window) = (self.conv, &self.window);
-        let nests = conv.nests(window, panel, region);
+        let k_loops = conv.k_loops(window, panel, region);
         let shift = conv.shift(self.corners, panel, &region.rows.taps, &region.columns.taps);
         let tile = Tile {
             factors: conv.factors,
@@ -609,30 +610,30 @@ impl Job<'_> {
             rows: &[],
             vectors: panel.blocks,
             vector_stride: self.out_plane * LANES,
-            nests: &nests[..if nests[1].depth == 0 { 1 } else { 2 }],
-            start: if pass.first { self.start(panel, &shift) } else { Start::Output },
+            k_loops: &k_loops[..if k_loops[1].depth == 0 { 1 } else { 2 }],
+            init: if pass.first { self.start(panel, &shift) } else { Init::Accumulate },
             // The output may hold it, so it is added before other sums take its place.
             residual: match self.residual {
                 Some(items) if pass.first => Some(items.map_or(self.out.start().cast_const(), <[u8]>::as_ptr)),
                 _ => None,
             },
             limits: if pass.last { self.limits } else { None },
-            ahead: Ahead::NOTHING,
-            again: Again::ONCE,
+            prefetch: Prefetch::NONE,
+            repeat: Repeat::ONCE,
         };
         let mut walk = Walk::new(self, panel, region);
-        let even: [Row; ROWS_IN_LINE] =
+        let even: [Row; STRIDED_ROWS_MAX] =
             std::array::from_fn(|ix| Row { x: ix.wrapping_mul(walk.step.x), out: ix.wrapping_mul(walk.step.out) });
         let mut rest = region.images.len() * region.rows.range.len() * region.columns.range.len();
-        let lines = tile::likes_lines(self.isa, conv.factors);
-        let rows_max = match tile.nests {
-            [nest] => self.rows_max(nest.depth),
+        let lines = tile::prefers_strided_rows(self.isa, conv.factors);
+        let rows_max = match tile.k_loops {
+            [k_loop] => self.rows_max(k_loop.depth),
             _ => tile::rows_max(self.isa),
         };
-        let together = lines && conv.gathered && tile.nests.len() == 1;
+        let together = lines && conv.gathered && tile.k_loops.len() == 1;
         if let Some(positions) = together.then(|| walk.positions(rows_max)).flatten() {
             for image in 0..region.images.len() {
-                self.run_lines_together(&walk, &tile, image, positions, rows_max, ahead);
+                self.run_lines_together(&walk, &tile, image, positions, rows_max, prefetch);
             }
             return;
         }
@@ -641,15 +642,15 @@ impl Job<'_> {
             let heights = tile::heights(next, rows_max);
             let (count, tiles) = if heights[0].1 == 0 { heights[1] } else { heights[0] };
             let mut places = [Row::default(); ROWS];
-            let (base, rows, again) = if count <= walk.line_rest() {
-                let turns = tiles.min(walk.line_rest() / count);
-                let again = Again { turns, x: count * walk.step.x, weights: 0, out: count * walk.step.out };
-                (walk.skip(count * turns), &even[..count], again)
+            let (base, rows, repeat) = if count <= walk.line_rest() {
+                let iterations = tiles.min(walk.line_rest() / count);
+                let repeat = Repeat { iterations, x: count * walk.step.x, weights: 0, out: count * walk.step.out };
+                (walk.skip(count * iterations), &even[..count], repeat)
             } else {
                 places[..count].iter_mut().for_each(|row| *row = walk.skip(1));
-                (Row::default(), &places[..count], Again::ONCE)
+                (Row::default(), &places[..count], Repeat::ONCE)
             };
-            rest -= count * again.turns;
+            rest -= count * repeat.iterations;
             // SAFETY: `run` and `run_rows` compared the slices with their sizes. The region's taps lie in the picture for all
             // its pixels, so every pixel, input channel and tap is an element of `x`; weights, bias and residual have an
             // element for each tap, channel and output of the panel. Its outputs are this task's alone: tasks differ in
@@ -657,8 +658,9 @@ impl Job<'_> {
             unsafe {
                 let start = base.out * conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
-                let (x, out, ahead) = (tile.x.add(base.x), tile.out.add(start), ahead.share(tile.nests, again.turns));
-                let tile = Tile { x, out, rows, residual, ahead, again, ..tile };
+                let (x, out, prefetch) =
+                    (tile.x.add(base.x), tile.out.add(start), prefetch.share(tile.k_loops, repeat.iterations));
+                let tile = Tile { x, out, rows, residual, prefetch, repeat, ..tile };
                 finish::multiply(self.isa, &tile, if pass.last { self.functions } else { &[] });
             }
         }
@@ -672,13 +674,13 @@ impl Job<'_> {
         image: usize,
         positions: usize,
         rows_max: usize,
-        ahead: &mut Ahead,
+        prefetch: &mut Prefetch,
     ) {
         let place = walk.image(image);
         let mut at = 0;
         while let Some((first, count)) = walk.next_positions(at, positions, rows_max) {
             at = first + count;
-            let mut rows = [Row::default(); ROWS_IN_LINE];
+            let mut rows = [Row::default(); STRIDED_ROWS_MAX];
             let mut wanted = 0;
             for (ix, row) in rows[..count].iter_mut().enumerate() {
                 let (line, column) = ((first + ix) / positions, (first + ix) % positions);
@@ -692,8 +694,8 @@ impl Job<'_> {
                 let start = place.out * self.conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
                 let (x, out) = (tile.x.add(place.x), tile.out.add(start));
-                let (rows, ahead) = (&rows[..count], ahead.share(tile.nests, 1));
-                let tile = Tile { x, out, rows, residual, ahead, ..*tile };
+                let (rows, prefetch) = (&rows[..count], prefetch.share(tile.k_loops, 1));
+                let tile = Tile { x, out, rows, residual, prefetch, ..*tile };
                 finish::multiply_wanted(self.isa, &tile, self.functions, wanted);
             }
         }

@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 use crate::conv::Window;
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{self, Again, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{self, Init, KLoop, Loop, ROWS, Repeat, Row, Tile};
 use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -519,10 +519,10 @@ impl Job<'_> {
     ) {
         let terms = weights.len() / count;
         let places: [Row; ROWS] = std::array::from_fn(|row| Row { x: row * terms, out: row * (TILE + STAGED) });
-        let (turns, rest) = (pixels.len() / TILE, pixels.len() % TILE);
+        let (iterations, rest) = (pixels.len() / TILE, pixels.len() % TILE);
         let vectors = rest.div_ceil(LANES);
-        self.each_nests(|nests, weight_stride, is_first| {
-            let call = |pixel: usize, vectors: usize, turns: usize| {
+        self.each_nests(|k_loops, weight_stride, is_first| {
+            let call = |pixel: usize, vectors: usize, iterations: usize| {
                 let tile = Tile {
                     factors: StorageType::F32,
                     x: weights.as_ptr().cast(),
@@ -533,22 +533,22 @@ impl Job<'_> {
                     rows: &places[..count],
                     vectors,
                     vector_stride: LANES,
-                    nests,
-                    start: if is_first { Start::Zero } else { Start::Output },
+                    k_loops,
+                    init: if is_first { Init::Zero } else { Init::Accumulate },
                     residual: None,
                     limits: None,
-                    ahead: Ahead::NOTHING,
-                    again: Again { turns, x: 0, weights: TILE, out: TILE },
+                    prefetch: Prefetch::NONE,
+                    repeat: Repeat { iterations, x: 0, weights: TILE, out: TILE },
                 };
                 // SAFETY: the caller's promise. All taps of a block's pixels are elements of its channels: the copy has
                 // padding and a tile more, and a tile of the input itself ends with its pixels.
                 unsafe { dispatch::multiply(self.isa, &tile) };
             };
-            if 0 < turns {
-                call(pixels.start, 2, turns);
+            if 0 < iterations {
+                call(pixels.start, 2, iterations);
             }
             if 0 < rest {
-                let start = pixels.start + turns * TILE;
+                let start = pixels.start + iterations * TILE;
                 call(self.start_of_rest(start, vectors * LANES), vectors, 1);
             }
         });
@@ -560,11 +560,11 @@ impl Job<'_> {
     }
 
     /// The terms of all outputs, some phases at a time, with the distance of two terms in the source.
-    fn each_nests(&self, mut take: impl FnMut(&[Nest], usize, bool)) {
+    fn each_nests(&self, mut take: impl FnMut(&[KLoop], usize, bool)) {
         let (conv, part) = (self.conv, &self.part);
         let ((ins, ..), pitch, channel_step) = (conv.group(), part.block.pitch, part.channel_step());
         let is_tap_major = conv.is_tap_major();
-        let mut nests = [Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: 0 }; NESTS_MAX];
+        let mut k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: 0 }; NESTS_MAX];
         let weight_stride = if is_tap_major {
             channel_step
         } else if conv.expands_columns() {
@@ -578,26 +578,26 @@ impl Job<'_> {
             let (row_phase, column_phase) = (number / phases[1], number % phases[1]);
             let (row, column) = (conv.phase(0, row_phase), conv.phase(1, column_phase));
             let taps = |x: usize, y: usize| {
-                let row = Loop { turns: row.taps, x: y, weights: row.step * pitch };
-                (row, Loop { turns: column.taps, x, weights: column.step })
+                let row = Loop { iterations: row.taps, x: y, weights: row.step * pitch };
+                (row, Loop { iterations: column.taps, x, weights: column.step })
             };
             let (loops, depth) = if is_tap_major {
                 let (row, column) = taps(ins, column.taps * ins);
-                (if column.turns == 1 { [Loop::ONCE, Loop::ONCE, row] } else { [Loop::ONCE, row, column] }, ins)
+                (if column.iterations == 1 { [Loop::ONCE, Loop::ONCE, row] } else { [Loop::ONCE, row, column] }, ins)
             } else {
                 let (row, _) = taps(1, column.taps);
-                let channel = Loop { turns: ins, x: row.turns * column.taps, weights: channel_step };
+                let channel = Loop { iterations: ins, x: row.iterations * column.taps, weights: channel_step };
                 (
-                    if row.turns == 1 { [Loop::ONCE, Loop::ONCE, channel] } else { [Loop::ONCE, channel, row] },
+                    if row.iterations == 1 { [Loop::ONCE, Loop::ONCE, channel] } else { [Loop::ONCE, channel, row] },
                     column.taps,
                 )
             };
             let copy = row_phase * part.block.copies[1] + column_phase;
             let weights = copy * part.phase_step() + row.start * pitch + column.start;
-            nests[count] = Nest { x, weights, loops, depth };
+            k_loops[count] = KLoop { x, weights, loops, depth };
             (count, x) = (count + 1, x + ins * row.taps * column.taps);
             if count == NESTS_MAX || number + 1 == phases[0] * phases[1] {
-                take(&nests[..count], weight_stride, is_first);
+                take(&k_loops[..count], weight_stride, is_first);
                 (count, is_first) = (0, false);
             }
         }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::conv::Window;
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{Again, Loop, Nest, Row, Start, Tile};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{Init, KLoop, Loop, Repeat, Row, Tile};
 use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::StorageType;
@@ -170,9 +170,9 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
         let count = ROWS_OF_TASK.min(m - row);
         let rows: [Row; ROWS_OF_TASK] = std::array::from_fn(|ix| Row { x: ix * k, out: ix * columns });
         let width = COLUMNS_OF_TASK.min(columns - column);
-        let (turns, rest) = (width / (2 * LANES), width % (2 * LANES) / LANES);
-        let tiles = [(column, 2, turns), (column + turns * 2 * LANES, 1, rest)];
-        for (column, vectors, turns) in tiles.into_iter().filter(|&(_, _, turns)| turns != 0) {
+        let (iterations, rest) = (width / (2 * LANES), width % (2 * LANES) / LANES);
+        let tiles = [(column, 2, iterations), (column + iterations * 2 * LANES, 1, rest)];
+        for (column, vectors, iterations) in tiles.into_iter().filter(|&(_, _, iterations)| iterations != 0) {
             let tile = Tile {
                 factors: StorageType::F32,
                 x: a[row * k..].as_ptr().cast(),
@@ -183,12 +183,12 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
                 rows: &rows[..count],
                 vectors,
                 vector_stride: LANES,
-                nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: k }],
-                start: Start::Zero,
+                k_loops: &[KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: k }],
+                init: Init::Zero,
                 residual: None,
                 limits: None,
-                ahead: Ahead::NOTHING,
-                again: Again { turns, x: 0, weights: 2 * LANES, out: 2 * LANES },
+                prefetch: Prefetch::NONE,
+                repeat: Repeat { iterations, x: 0, weights: 2 * LANES, out: 2 * LANES },
             };
             // SAFETY: the rows and columns are in the matrices, whose sizes are asserted above, and in the result they are
             // this task's own.

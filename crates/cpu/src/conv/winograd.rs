@@ -26,8 +26,8 @@ use types::pointwise::Unary;
 use crate::conv::Window;
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{Again, Loop, Nest, ROWS, Row, Start, Tile};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{Init, KLoop, Loop, ROWS, Repeat, Row, Tile};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
@@ -309,26 +309,26 @@ impl Job<'_> {
         let first = panel * PANEL;
         let width = PANEL.min(kernel.out_lanes() - first);
         let weights = &self.weights[first * channels * places..][..width * channels * places];
-        let mut ahead = next.map_or(Ahead::NOTHING, |next| {
+        let mut prefetch = next.map_or(Prefetch::NONE, |next| {
             let weights = &self.weights[next * PANEL * channels * places..];
             let steps = places * tiles.len().div_ceil(block) * channels.div_ceil(LANES);
-            Ahead::new(weights.as_ptr().cast(), weights.len().min(PANEL * channels * places), steps)
+            Prefetch::new(weights.as_ptr().cast(), weights.len().min(PANEL * channels * places), steps)
         });
         let mut sums = Sums([MaybeUninit::uninit(); SUMS]);
         let sums: &mut [MaybeUninit<f32>] = &mut sums.0[..places * tiles.len() * width];
         let rows: [Row; ROWS] = std::array::from_fn(|r| Row { x: r * LANES, out: r * width });
         // A block of tiles, at one place or at one after the other; or several blocks at one place, by which its weights stay
         // near.
-        let mut product = |place: usize, first: usize, height: usize, again: Again| {
+        let mut product = |place: usize, first: usize, height: usize, repeat: Repeat| {
             // In front of each other lie the places of a block of input channels.
             let (row, whole, rest) = (height * LANES, channels / LANES, channels % LANES);
-            let step = Loop { turns: whole, x: places * row, weights: LANES * width };
-            let nest = |x, weights, step, depth| Nest { x, weights, loops: [Loop::ONCE, Loop::ONCE, step], depth };
-            let nests = [
-                nest(place * row, place * channels * width, step, LANES),
-                nest((whole * places + place) * row, (place * channels + whole * LANES) * width, Loop::ONCE, rest),
+            let step = Loop { iterations: whole, x: places * row, weights: LANES * width };
+            let k_loop = |x, weights, step, depth| KLoop { x, weights, loops: [Loop::ONCE, Loop::ONCE, step], depth };
+            let k_loops = [
+                k_loop(place * row, place * channels * width, step, LANES),
+                k_loop((whole * places + place) * row, (place * channels + whole * LANES) * width, Loop::ONCE, rest),
             ];
-            let nests = &nests[..if rest == 0 { 1 } else { 2 }];
+            let k_loops = &k_loops[..if rest == 0 { 1 } else { 2 }];
             let tile = Tile {
                 factors: StorageType::F32,
                 x: values[first * kernel.values()..].as_ptr().cast(),
@@ -339,12 +339,12 @@ impl Job<'_> {
                 rows: &rows[..height],
                 vectors: width / LANES,
                 vector_stride: LANES,
-                nests,
-                start: Start::Zero,
+                k_loops,
+                init: Init::Zero,
                 residual: None,
                 limits: None,
-                ahead: ahead.share(nests, again.turns),
-                again,
+                prefetch: prefetch.share(k_loops, repeat.iterations),
+                repeat,
             };
             // SAFETY: each of the rows has a value for every input channel at each place, a row of weights for each of these,
             // and `width` sums, all within the slices that have the sizes of so many tiles. The sums are ours.
@@ -352,15 +352,16 @@ impl Job<'_> {
         };
         if tiles.len() <= block {
             let height = tiles.len();
-            let again = Again { turns: places, x: height * LANES, weights: channels * width, out: height * width };
-            product(0, 0, height, again);
+            let repeat =
+                Repeat { iterations: places, x: height * LANES, weights: channels * width, out: height * width };
+            product(0, 0, height, repeat);
         } else {
             let (blocks, rest) = (tiles.len() / block, tiles.len() % block);
             for place in 0..places {
-                let again = Again { turns: blocks, x: block * kernel.values(), weights: 0, out: block * width };
-                product(place, 0, block, again);
+                let repeat = Repeat { iterations: blocks, x: block * kernel.values(), weights: 0, out: block * width };
+                product(place, 0, block, repeat);
                 if rest != 0 {
-                    product(place, blocks * block, rest, Again::ONCE);
+                    product(place, blocks * block, rest, Repeat::ONCE);
                 }
             }
         }

@@ -16,7 +16,7 @@
 
 use std::arch::asm;
 
-use crate::gemm::tile::{Beside, ROWS_IN_LINE, Start, Tile, rows_in_line_max, words_of_a_step};
+use crate::gemm::tile::{Accumulators, Init, STRIDED_ROWS_MAX, Tile, strided_rows_max, words_per_step};
 use crate::simd::StorageType;
 use crate::simd::amx_unit::{WORDS, configure};
 use crate::simd::vector::LANES;
@@ -24,12 +24,12 @@ use crate::simd::vector::x86::Avx512;
 
 /// The distance of a tile's rows, in words, if it is one for the matrix unit.
 pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
-    let [nest] = tile.nests else { return None };
+    let [k_loop] = tile.k_loops else { return None };
     let words = matches!(tile.factors, StorageType::Bf16 | StorageType::U8);
     // Few words are multiplied by the vector unit before this one has answered.
-    let all: usize = nest.depth * nest.loops.iter().map(|each| each.turns).product::<usize>();
-    let is_worth_it = words_of_a_step(nest.depth).is_some() || WORDS < all;
-    let possible = words && is_worth_it && nest.depth != 0 && !matches!(tile.start, Start::Output);
+    let all: usize = k_loop.depth * k_loop.loops.iter().map(|each| each.iterations).product::<usize>();
+    let is_worth_it = words_per_step(k_loop.depth).is_some() || WORDS < all;
+    let possible = words && is_worth_it && k_loop.depth != 0 && !matches!(tile.init, Init::Accumulate);
     let step = |pair: &[crate::gemm::tile::Row]| pair[1].x.wrapping_sub(pair[0].x).cast_signed();
     let first = tile.rows.get(..2).map_or(0, step);
     (possible && tile.rows.windows(2).all(|pair| step(pair) == first)).then_some(first)
@@ -111,12 +111,12 @@ macro_rules! add_step {
 ///
 /// # Safety
 /// As [`crate::gemm::dispatch::multiply`]; the unit is available and `row_step` gave the step.
-pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
-    let depth = tile.nests[0].depth;
-    assert!(tile.rows.len() <= rows_in_line_max(depth), "so many rows have registers");
+pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Accumulators) {
+    let depth = tile.k_loops[0].depth;
+    assert!(tile.rows.len() <= strided_rows_max(depth), "so many rows have registers");
     // SAFETY: the caller's promise.
     unsafe {
-        match (words_of_a_step(depth), tile.factors == StorageType::U8) {
+        match (words_per_step(depth), tile.factors == StorageType::U8) {
             (Some(words), true) => sums_of_equal_steps::<true>(tile, words, step, sums),
             (Some(words), false) => sums_of_equal_steps::<false>(tile, words, step, sums),
             (None, _) => sums_of_words(tile, step, sums),
@@ -128,8 +128,8 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Beside) {
 ///
 /// # Safety
 /// As [`sums`].
-unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: &mut Beside) {
-    let (nest, count, vectors) = (&tile.nests[0], tile.rows.len(), tile.vectors);
+unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step: isize, sums: &mut Accumulators) {
+    let (k_loop, count, vectors) = (&tile.k_loops[0], tile.rows.len(), tile.vectors);
     let both = WORDS < count;
     let rows = if both { count.div_ceil(2) } else { count };
     configure(rows, count - rows, words, 0);
@@ -139,8 +139,8 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
         // The same row for all pixels, or none; registers without a row are not to be touched.
         macro_rules! begin {
             ($register:literal, $from:literal) => {
-                match tile.start {
-                    Start::Bias(bias) => asm!(
+                match tile.init {
+                    Init::Bias(bias) => asm!(
                         concat!("tileloadd ", $register, ", [{} + {} + ", $from, "]"),
                         in(reg) bias, in(reg) 0usize, options(nostack, preserves_flags, readonly),
                     ),
@@ -160,15 +160,15 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
         }
         let x = tile.x.add(tile.rows[0].x);
         let second = step.wrapping_mul(rows as isize);
-        let (mut ahead, [outer, middle, inner]) = (tile.ahead, nest.loops);
-        for turn in 0..outer.turns {
-            for turn_2 in 0..middle.turns {
-                let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
-                let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
-                for _ in 0..inner.turns {
+        let (mut prefetch, [outer, middle, inner]) = (tile.prefetch, k_loop.loops);
+        for turn in 0..outer.iterations {
+            for turn_2 in 0..middle.iterations {
+                let mut shift = k_loop.x + turn * outer.x + turn_2 * middle.x;
+                let mut place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights;
+                for _ in 0..inner.iterations {
                     let (mut x, mut weights) = (x.wrapping_add(shift), tile.weights.add(place));
-                    for _ in 0..nest.depth / words {
-                        ahead.step::<Avx512>();
+                    for _ in 0..k_loop.depth / words {
+                        prefetch.step::<Avx512>();
                         let more = x.wrapping_offset(second);
                         match BYTES {
                             true => add_step!("tdpbusd", both, vectors, x, more, weights, x_step, weight_step),
@@ -184,13 +184,13 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
         let row = 4 * LANES;
         asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) row, options(nostack, preserves_flags));
         if vectors == 2 {
-            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS_IN_LINE), in(reg) row, options(nostack, preserves_flags));
+            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(STRIDED_ROWS_MAX), in(reg) row, options(nostack, preserves_flags));
         }
         if both {
             let to = to.add(rows);
             asm!("tilestored [{} + {}], tmm2", in(reg) to, in(reg) row, options(nostack, preserves_flags));
             if vectors == 2 {
-                asm!("tilestored [{} + {}], tmm3", in(reg) to.add(ROWS_IN_LINE), in(reg) row, options(nostack, preserves_flags));
+                asm!("tilestored [{} + {}], tmm3", in(reg) to.add(STRIDED_ROWS_MAX), in(reg) row, options(nostack, preserves_flags));
             }
         }
     }
@@ -200,15 +200,15 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
 ///
 /// # Safety
 /// As [`sums`].
-unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
-    let nest = &tile.nests[0];
+unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Accumulators) {
+    let k_loop = &tile.k_loops[0];
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
-    let (full, rest) = (nest.depth / WORDS, nest.depth % WORDS);
+    let (full, rest) = (k_loop.depth / WORDS, k_loop.depth % WORDS);
     let bytes = tile.factors == StorageType::U8;
     configure(rows, 0, WORDS, rest);
     let zeros = [0.0f32; 2 * LANES];
-    let start: *const f32 = match tile.start {
-        Start::Bias(bias) => bias,
+    let start: *const f32 = match tile.init {
+        Init::Bias(bias) => bias,
         _ => zeros.as_ptr(),
     };
     let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
@@ -222,15 +222,15 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
             asm!("tileloadd tmm1, [{} + {} + 64]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
         }
         let x = tile.x.add(tile.rows[0].x);
-        let (mut ahead, [outer, middle, inner]) = (tile.ahead, nest.loops);
-        for turn in 0..outer.turns {
-            for turn_2 in 0..middle.turns {
-                let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
-                let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
-                for _ in 0..inner.turns {
+        let (mut prefetch, [outer, middle, inner]) = (tile.prefetch, k_loop.loops);
+        for turn in 0..outer.iterations {
+            for turn_2 in 0..middle.iterations {
+                let mut shift = k_loop.x + turn * outer.x + turn_2 * middle.x;
+                let mut place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights;
+                for _ in 0..inner.iterations {
                     let (mut x, mut weights) = (x.add(shift), tile.weights.add(place));
                     for _ in 0..full {
-                        ahead.step::<Avx512>();
+                        prefetch.step::<Avx512>();
                         match bytes {
                             true => {
                                 add_words!("tdpbusd": "tmm2", "tmm4", "tmm5", vectors, x, weights, x_step, weight_step)
@@ -241,7 +241,7 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
                         }
                         (x, weights) = (x.wrapping_add(WORDS), weights.wrapping_add(WORDS * tile.weight_stride));
                     }
-                    ahead.step::<Avx512>();
+                    prefetch.step::<Avx512>();
                     match bytes {
                         true => {
                             add_words!("tdpbusd": "tmm3", "tmm6", "tmm7", vectors, x, weights, x_step, weight_step)
@@ -257,7 +257,7 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Beside) {
         let to = sums.start();
         asm!("tilestored [{} + {}], tmm0", in(reg) to, in(reg) 4 * LANES, options(nostack, preserves_flags));
         if vectors == 2 {
-            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(ROWS_IN_LINE), in(reg) 4 * LANES, options(nostack, preserves_flags));
+            asm!("tilestored [{} + {}], tmm1", in(reg) to.add(STRIDED_ROWS_MAX), in(reg) 4 * LANES, options(nostack, preserves_flags));
         }
     }
 }

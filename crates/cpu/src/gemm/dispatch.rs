@@ -8,35 +8,35 @@ mod x86;
 
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::amx;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{Beside, ROWS, ROWS_IN_LINE, Row, Start, Tile};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{Accumulators, Init, ROWS, Row, STRIDED_ROWS_MAX, Tile};
 use crate::simd::dot_method::DotMethod;
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
 
 /// A function for some rows of a tile and some of its vectors, from the one given on.
-type Part = unsafe fn(&Tile, &[Row], usize);
+type Microkernel = unsafe fn(&Tile, &[Row], usize);
 
 /// The functions for one vector and for two, each for 1, 2, ... rows. Without those for two, vectors are computed one by one.
 #[derive(Clone, Copy)]
 struct ByRows {
-    one: &'static [Part],
-    two: Option<&'static [Part]>,
+    one: &'static [Microkernel],
+    two: Option<&'static [Microkernel]>,
 }
 
 impl ByRows {
-    const fn narrow(one: &'static [Part]) -> ByRows {
+    const fn narrow(one: &'static [Microkernel]) -> ByRows {
         ByRows { one, two: None }
     }
 
     #[cfg(target_arch = "x86_64")]
-    const fn wide(one: &'static [Part], two: &'static [Part]) -> ByRows {
+    const fn wide(one: &'static [Microkernel], two: &'static [Microkernel]) -> ByRows {
         ByRows { one, two: Some(two) }
     }
 }
 
 /// The functions of an instruction set, by operands and results; results are `f32` or like the operands.
-struct Parts {
+struct MicrokernelTable {
     f32: ByRows,
     /// For rows that read at one distance: that of a vector, and any other.
     f32_by_distance: Option<[ByRows; 2]>,
@@ -51,17 +51,17 @@ struct Parts {
     bytes_dot: ByRows,
 }
 
-impl Parts {
+impl MicrokernelTable {
     /// Functions for one vector, without instructions that multiply words.
     const fn narrow(
-        f32: &'static [Part],
-        bf16: &'static [Part],
-        bf16_to_f32: &'static [Part],
-        f16: &'static [Part],
-        f16_to_f32: &'static [Part],
-        bytes: &'static [Part],
-    ) -> Parts {
-        Parts {
+        f32: &'static [Microkernel],
+        bf16: &'static [Microkernel],
+        bf16_to_f32: &'static [Microkernel],
+        f16: &'static [Microkernel],
+        f16_to_f32: &'static [Microkernel],
+        bytes: &'static [Microkernel],
+    ) -> MicrokernelTable {
+        MicrokernelTable {
             f32: ByRows::narrow(f32),
             f32_by_distance: None,
             bf16: ByRows::narrow(bf16),
@@ -75,7 +75,7 @@ impl Parts {
         }
     }
 
-    fn of(isa: Isa) -> &'static Parts {
+    fn of(isa: Isa) -> &'static MicrokernelTable {
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => &x86::AVX512_PARTS,
@@ -145,9 +145,9 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 #[inline]
 pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
-    assert!(tile.again.turns != 0, "a tile is computed");
+    assert!(tile.repeat.iterations != 0, "a tile is computed");
     assert!([StorageType::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
-    assert!(!tile.result.is_half() || !matches!(tile.start, Start::Output), "sums go on as they were");
+    assert!(!tile.result.is_half() || !matches!(tile.init, Init::Accumulate), "sums go on as they were");
     if tile.factors.is_byte() {
         assert_eq!(
             (tile.factors, tile.result),
@@ -155,10 +155,10 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
             "sums of bytes are written as they are"
         );
         let is_plain =
-            tile.residual.is_none() && tile.limits.is_none() && matches!(tile.start, Start::Zero | Start::Whole(_));
+            tile.residual.is_none() && tile.limits.is_none() && matches!(tile.init, Init::Zero | Init::Dequant(_));
         assert!(is_plain, "and nothing happens to them");
     }
-    let parts = Parts::of(isa).select(method, tile);
+    let parts = MicrokernelTable::of(isa).select(method, tile);
     // SAFETY: the caller's promise; each number of rows has its function.
     unsafe {
         match (tile.vectors, parts.two) {
@@ -172,15 +172,15 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
 ///
 /// # Safety
 /// As [`multiply`].
-pub(crate) unsafe fn sums(isa: Isa, tile: &Tile, sums: &mut Beside) {
+pub(crate) unsafe fn sums(isa: Isa, tile: &Tile, sums: &mut Accumulators) {
     // SAFETY: the caller's promise.
     unsafe { sums_by(isa, DotMethod::of(isa, tile.factors), tile, sums) }
 }
 
 /// # Safety
 /// As [`multiply_by`].
-pub(super) unsafe fn sums_by(isa: Isa, way: DotMethod, tile: &Tile, sums: &mut Beside) {
-    assert_eq!(tile.again.turns, 1, "there is room for one turn");
+pub(super) unsafe fn sums_by(isa: Isa, way: DotMethod, tile: &Tile, sums: &mut Accumulators) {
+    assert_eq!(tile.repeat.iterations, 1, "there is room for one turn");
     #[cfg(target_arch = "x86_64")]
     if way == DotMethod::Matrix
         && let Some(step) = amx::row_step(tile)
@@ -194,12 +194,12 @@ pub(super) unsafe fn sums_by(isa: Isa, way: DotMethod, tile: &Tile, sums: &mut B
         result: StorageType::F32,
         out: sums.start().cast(),
         rows: &rows[..tile.rows.len()],
-        vector_stride: ROWS_IN_LINE * LANES,
+        vector_stride: STRIDED_ROWS_MAX * LANES,
         residual: None,
         limits: None,
         ..*tile
     };
-    // SAFETY: the caller's promise; the sums have room beside.
+    // SAFETY: the caller's promise; the sums have room accumulators.
     unsafe { multiply_by(isa, way, &tile) };
 }
 
@@ -214,7 +214,7 @@ fn distance(rows: &[Row]) -> Option<usize> {
 ///
 /// # Safety
 /// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, of which the tile has a multiple.
-unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
+unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Microkernel]) {
     if tile.vectors == vectors && tile.rows.len() <= parts.len() {
         // SAFETY: the caller's promise.
         return unsafe { parts[tile.rows.len() - 1](tile, tile.rows, 0) };
@@ -226,11 +226,11 @@ unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Part]) {
         for part in 0..count {
             let rows;
             (rows, rest) = rest.split_at(rest.len().div_ceil(count - part));
-            // All turns of a part: what it takes to begin is much beside so few rows.
+            // All iterations of a part: what it takes to begin is much accumulators so few rows.
             // SAFETY: the caller's promise.
             unsafe { parts[rows.len() - 1](&tile, rows, vector) };
             // The first part asked for all of it.
-            tile.ahead = Ahead::NOTHING;
+            tile.prefetch = Prefetch::NONE;
         }
     }
 }

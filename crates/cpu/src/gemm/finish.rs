@@ -6,7 +6,7 @@ use types::pointwise::Unary;
 use crate::gemm::amx;
 use crate::gemm::dispatch;
 use crate::gemm::epilogue::Epilogue;
-use crate::gemm::tile::{Beside, ROWS_IN_LINE, Row, Start, Tile};
+use crate::gemm::tile::{Accumulators, Init, Row, STRIDED_ROWS_MAX, Tile};
 use crate::simd::dot_method::DotMethod;
 use crate::simd::storage::{Item, with_item, with_rounding};
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -25,13 +25,13 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
         // SAFETY: the caller's promise.
         return unsafe { multiply_plain(isa, tile) };
     }
-    if 1 < tile.again.turns {
+    if 1 < tile.repeat.iterations {
         // SAFETY: the caller's promise, of each turn.
-        return unsafe { tile.turns().for_each(|tile| multiply(isa, &tile, functions)) };
+        return unsafe { tile.iterations().for_each(|tile| multiply(isa, &tile, functions)) };
     }
     let runs = || tile.rows.chunk_by(|row, next| row.out + LANES == next.out);
     // Functions of single vectors would cost more to be called than to be computed. Sums that go on do so where they lie.
-    let in_place = matches!(tile.start, Start::Output) || runs().count() * RUN_MIN <= tile.rows.len();
+    let in_place = matches!(tile.init, Init::Accumulate) || runs().count() * RUN_MIN <= tile.rows.len();
     if is_plain && tile.result == StorageType::F32 && in_place {
         // SAFETY: the caller's promise; the results are the tile's own.
         return unsafe {
@@ -44,29 +44,29 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
             }
         };
     }
-    let mut beside = Beside::new();
+    let mut accumulators = Accumulators::new();
     if !is_plain {
         // SAFETY: the caller's promise.
         return unsafe {
-            dispatch::sums(isa, tile, &mut beside);
-            finish_sums(isa, tile, functions, &mut beside, 0);
+            dispatch::sums(isa, tile, &mut accumulators);
+            finish_sums(isa, tile, functions, &mut accumulators, 0);
         };
     }
-    let rows: [Row; ROWS_IN_LINE] =
+    let rows: [Row; STRIDED_ROWS_MAX] =
         std::array::from_fn(|ix| Row { x: tile.rows.get(ix).map_or(0, |row| row.x), out: ix * LANES });
     let sums = Tile {
         result: StorageType::F32,
-        out: beside.start().cast(),
+        out: accumulators.start().cast(),
         rows: &rows[..tile.rows.len()],
-        vector_stride: ROWS_IN_LINE * LANES,
+        vector_stride: STRIDED_ROWS_MAX * LANES,
         residual: None,
         limits: None,
         ..*tile
     };
-    // SAFETY: the caller's promise; the sums have room in `beside`.
+    // SAFETY: the caller's promise; the sums have room in `accumulators`.
     unsafe { multiply_plain(isa, &sums) };
     // SAFETY: the caller's promise.
-    unsafe { finish_sums(isa, tile, functions, &mut beside, 0) };
+    unsafe { finish_sums(isa, tile, functions, &mut accumulators, 0) };
 }
 
 /// Computes a tile without functions, whose results are `f32` or like the operands.
@@ -87,8 +87,8 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     if method == DotMethod::Matrix
         && let Some(step) = amx::row_step(tile)
     {
-        for tile in tile.turns() {
-            let mut sums = Beside::new();
+        for tile in tile.iterations() {
+            let mut sums = Accumulators::new();
             // SAFETY: the caller's promise.
             unsafe {
                 amx::sums(&tile, step, &mut sums);
@@ -107,9 +107,9 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
 /// # Safety
 /// As [`dispatch::multiply`]; nothing is written for rows that nobody wants. The tile has one turn.
 pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary], wanted: u32) {
-    let mut beside = Beside::new();
+    let mut accumulators = Accumulators::new();
     // SAFETY: the caller's promise.
-    unsafe { dispatch::sums(isa, tile, &mut beside) };
+    unsafe { dispatch::sums(isa, tile, &mut accumulators) };
     let mut row = 0;
     while row < tile.rows.len() {
         let run = (wanted >> row).trailing_ones() as usize;
@@ -119,23 +119,29 @@ pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary],
         }
         let rows = &tile.rows[row..tile.rows.len().min(row + run)];
         // SAFETY: the caller's promise; every row has its sums.
-        unsafe { finish_sums(isa, &Tile { rows, ..*tile }, functions, &mut beside, row) };
+        unsafe { finish_sums(isa, &Tile { rows, ..*tile }, functions, &mut accumulators, row) };
         row += run;
     }
 }
 
-/// What becomes of a tile's sums, those of vector `v` and row `r` in `beside`, from some row on: scale and bias of whole
+/// What becomes of a tile's sums, those of vector `v` and row `r` in `accumulators`, from some row on: scale and bias of whole
 /// numbers, residual, limits, functions, and the results.
 ///
 /// # Safety
-/// As [`dispatch::multiply`], for a tile of one turn; `beside` has a sum for each row and vector.
-pub(crate) unsafe fn finish_sums(isa: Isa, tile: &Tile, functions: &[Unary], beside: &mut Beside, from: usize) {
+/// As [`dispatch::multiply`], for a tile of one turn; `accumulators` has a sum for each row and vector.
+pub(crate) unsafe fn finish_sums(
+    isa: Isa,
+    tile: &Tile,
+    functions: &[Unary],
+    accumulators: &mut Accumulators,
+    from: usize,
+) {
     match tile.result {
         StorageType::Bf16 => with_rounding!(isa, finish(
-            tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
+            tile: &Tile<'_>, functions: &[Unary], accumulators: &mut Accumulators, from: usize
         )),
         stored => with_item!(stored, T => with_vector!(isa, finish<T>(
-            tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize
+            tile: &Tile<'_>, functions: &[Unary], accumulators: &mut Accumulators, from: usize
         ))),
     }
 }
@@ -146,17 +152,17 @@ fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
 
 /// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold and that the sums are there.
 #[inline(always)]
-fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], beside: &mut Beside, from: usize) {
+fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators: &mut Accumulators, from: usize) {
     let limits = tile.limits.unwrap_or(Epilogue::UNLIMITED);
     let (is_limited, low, high) = (limits != Epilogue::UNLIMITED, V::splat(limits[0]), V::splat(limits[1]));
     for vector in 0..tile.vectors {
         // SAFETY: the caller's promise: a sum for each row and vector.
-        let sums = unsafe { &mut beside.rows(vector, from + tile.rows.len())[from..] };
+        let sums = unsafe { &mut accumulators.rows(vector, from + tile.rows.len())[from..] };
         let place = |row: &Row| row.out + vector * tile.vector_stride;
         // SAFETY: there is a number for each channel of the tile.
         let of_vector = |numbers: *const f32| unsafe { V::load(numbers.add(vector * LANES)) };
-        let whole = match tile.start {
-            Start::Whole(whole) => Some((of_vector(whole.start.cast()), whole.scale.map(of_vector), whole.bias)),
+        let whole = match tile.init {
+            Init::Dequant(whole) => Some((of_vector(whole.start.cast()), whole.scale.map(of_vector), whole.bias)),
             _ => None,
         };
         if let Some((start, None, _)) = whole {

@@ -3,9 +3,9 @@
 //! No sum may leave its register in the innermost loop. Check a change in the functions `avx512`, `avx2` and `neon` of
 //! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none of them moves a vector to or from the stack.
 
-use crate::gemm::operands::Factors;
+use crate::gemm::operands::Operands;
 use crate::gemm::prefetch::LINE;
-use crate::gemm::tile::{Again, ROWS, Row, Start, Tile, Word};
+use crate::gemm::tile::{Init, ROWS, Repeat, Row, Tile, Word};
 use crate::simd::storage::Item;
 use crate::simd::vector::{LANES, Vector};
 
@@ -26,7 +26,7 @@ pub(crate) const EVENLY: usize = usize::MAX - 1;
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 pub(crate) unsafe fn part<
     V: Vector,
-    F: Factors<V>,
+    F: Operands<V>,
     T: Item,
     const R: usize,
     const N: usize,
@@ -40,14 +40,14 @@ pub(crate) unsafe fn part<
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let width = tile.weight_stride;
     // One vector for all rows, zeros or not: zeros in each register first would be as many instructions more.
-    let start = match tile.start {
-        Start::Bias(bias) => bias,
-        Start::Zero | Start::Output | Start::Whole(_) => ZEROS.as_ptr(),
+    let start = match tile.init {
+        Init::Bias(bias) => bias,
+        Init::Zero | Init::Accumulate | Init::Dequant(_) => ZEROS.as_ptr(),
     };
-    let begins_with_output = matches!(tile.start, Start::Output);
+    let accumulates = matches!(tile.init, Init::Accumulate);
     let (mut tile_x, mut tile_weights, mut tile_out) = (tile.x, tile.weights, 0);
-    let mut ahead = tile.ahead;
-    for _ in 0..tile.again.turns {
+    let mut prefetch = tile.prefetch;
+    for _ in 0..tile.repeat.iterations {
         // SAFETY: the caller's promise. Addresses are those of the formula of `Tile`, for these rows and the vectors from
         // `vector` on.
         unsafe {
@@ -56,7 +56,7 @@ pub(crate) unsafe fn part<
             let mut sums = [begin; R];
             let mut partial = [[[F::sum(V::zero()); N]; R]; U];
             let mut common = [F::Common::default(); N];
-            if begins_with_output {
+            if accumulates {
                 let out: *const f32 = tile.out.cast_const().cast::<f32>().add(tile_out + vector * tile.vector_stride);
                 for r in 0..R {
                     for v in 0..N {
@@ -79,17 +79,17 @@ pub(crate) unsafe fn part<
                 ANYWHERE | EVENLY => tile_x.add(rows[r].x),
                 _ => first.wrapping_add(r * S),
             });
-            for nest in tile.nests {
-                let [outer, middle, inner] = nest.loops;
-                for turn in 0..outer.turns {
-                    for turn_2 in 0..middle.turns {
-                        let mut shift = nest.x + turn * outer.x + turn_2 * middle.x;
-                        let mut place = nest.weights + turn * outer.weights + turn_2 * middle.weights;
-                        for _ in 0..inner.turns {
+            for k_loop in tile.k_loops {
+                let [outer, middle, inner] = k_loop.loops;
+                for turn in 0..outer.iterations {
+                    for turn_2 in 0..middle.iterations {
+                        let mut shift = k_loop.x + turn * outer.x + turn_2 * middle.x;
+                        let mut place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights;
+                        for _ in 0..inner.iterations {
                             let (mut at, mut weights) = (shift, weights.add(place));
                             // What the next turn reads of each row is far from this, and nobody else foresees it.
                             // Few terms are no time for that, and neighbours are foreseen.
-                            if 1 < inner.turns && inner.x != nest.depth && LINE <= nest.depth {
+                            if 1 < inner.iterations && inner.x != k_loop.depth && LINE <= k_loop.depth {
                                 for r in 0..R {
                                     V::prefetch(x[r].wrapping_add(shift + inner.x));
                                 }
@@ -98,11 +98,11 @@ pub(crate) unsafe fn part<
                             let mut thirds: [*const Word; ROWS.div_ceil(3)] = std::array::from_fn(|ix| {
                                 first.wrapping_add((3 * ix).wrapping_mul(distance)).wrapping_add(shift)
                             });
-                            let mut rest = nest.depth;
+                            let mut rest = k_loop.depth;
                             while rest != 0 {
                                 let depth = rest.min(LINE);
                                 rest -= depth;
-                                ahead.step::<V>();
+                                prefetch.step::<V>();
                                 // High tiles take one term a turn: with a second loop their sums would change registers.
                                 if 1 < U {
                                     for _ in 0..depth / U {
@@ -155,7 +155,7 @@ pub(crate) unsafe fn part<
             }
             finish::<V, T, R, N>(tile, rows, tile_out + vector * tile.vector_stride, results);
         }
-        let Again { x, weights, out, .. } = tile.again;
+        let Repeat { x, weights, out, .. } = tile.repeat;
         (tile_x, tile_weights) = (tile_x.wrapping_add(x), tile_weights.wrapping_add(weights));
         tile_out += out;
     }
@@ -254,7 +254,7 @@ fn opaque_place(place: *const Word) -> *const Word {
 /// # Safety
 /// Both can be read.
 #[inline(always)]
-unsafe fn term<V: Vector, F: Factors<V>, const R: usize, const N: usize>(
+unsafe fn term<V: Vector, F: Operands<V>, const R: usize, const N: usize>(
     mut sums: [[F::Sum; N]; R],
     common: &mut [F::Common; N],
     x: [*const Word; R],

@@ -1,4 +1,4 @@
-//! [`Factors`]: a tile's inner loop over `f32`, over halves that are widened, over pairs that the processor multiplies, and
+//! [`Operands`]: a tile's inner loop over `f32`, over halves that are widened, over pairs that the processor multiplies, and
 //! over four bytes at a time.
 
 use types::{bf16, f16};
@@ -14,8 +14,8 @@ pub(crate) use self::neon::{DotBytes, Each};
 pub(crate) type Word = [u8; 4];
 
 /// What words hold and how they are multiplied, in one family of instructions.
-pub(crate) trait Factors<V: Vector> {
-    /// A word of `x` beside all lanes, the weights of sixteen lanes, and their sums.
+pub(crate) trait Operands<V: Vector> {
+    /// A word of `x` accumulators all lanes, the weights of sixteen lanes, and their sums.
     type Item: Copy;
     type Weights: Copy;
     type Sum: Copy;
@@ -48,7 +48,7 @@ pub(crate) trait Factors<V: Vector> {
     fn lanes(sum: Self::Sum, common: Self::Common) -> V;
 }
 
-impl<V: Vector> Factors<V> for f32 {
+impl<V: Vector> Operands<V> for f32 {
     type Item = V;
     type Weights = V;
     type Sum = V;
@@ -87,11 +87,11 @@ impl<V: Vector> Factors<V> for f32 {
     }
 }
 
-/// Halves that are widened: a word's two in turns, by the two weights of eight lanes, so that a lane's sum is that of two
+/// Halves that are widened: a word's two in iterations, by the two weights of eight lanes, so that a lane's sum is that of two
 /// neighbours in the end.
 macro_rules! widened {
     ($half:ident, $splat:ident, $load:ident) => {
-        impl<V: Vector> Factors<V> for $half {
+        impl<V: Vector> Operands<V> for $half {
             type Item = V;
             type Weights = [V; 2];
             type Sum = [V; 2];
@@ -140,7 +140,7 @@ widened!(f16, splat_f16, load_f16);
 pub(crate) struct Dot;
 
 #[cfg(target_arch = "x86_64")]
-impl Factors<crate::simd::vector::x86::Avx512> for Dot {
+impl Operands<crate::simd::vector::x86::Avx512> for Dot {
     type Item = crate::simd::vector::x86::Avx512;
     type Weights = crate::simd::vector::x86::Avx512;
     type Sum = crate::simd::vector::x86::Avx512;
@@ -182,7 +182,7 @@ impl Factors<crate::simd::vector::x86::Avx512> for Dot {
 /// Four bytes of `x` by four with a sign. Sums are whole numbers, exact in `i32`, and lanes have their bits.
 pub(crate) struct Bytes;
 
-impl Factors<Portable> for Bytes {
+impl Operands<Portable> for Bytes {
     type Item = [u8; 4];
     type Weights = [[i8; 4]; LANES];
     type Sum = [i32; LANES];
@@ -224,11 +224,11 @@ impl Factors<Portable> for Bytes {
 
 #[cfg(target_arch = "x86_64")]
 mod x86_bytes {
-    use super::{Bytes, Factors, Word};
+    use super::{Bytes, Operands, Word};
     use crate::simd::vector::x86::{Avx2, Avx512, Int32Lanes256, Int32Lanes512};
 
     /// In one instruction, AVX512-VNNI.
-    impl Factors<Avx512> for Bytes {
+    impl Operands<Avx512> for Bytes {
         type Item = Int32Lanes512;
         type Weights = Int32Lanes512;
         type Sum = Int32Lanes512;
@@ -268,7 +268,7 @@ mod x86_bytes {
     }
 
     /// Widened to two bytes each.
-    impl Factors<Avx2> for Bytes {
+    impl Operands<Avx2> for Bytes {
         type Item = u32;
         type Weights = *const u8;
         type Sum = Int32Lanes256;

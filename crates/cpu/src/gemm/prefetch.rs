@@ -1,4 +1,4 @@
-//! [`Ahead`]: the lines of memory that tiles ask for before others need them.
+//! [`Prefetch`]: the lines of memory that tiles ask for before others need them.
 
 use crate::gemm::operands::Word;
 use crate::simd::vector::Vector;
@@ -7,11 +7,11 @@ use crate::simd::vector::Vector;
 pub(crate) const LINE: usize = 16;
 
 /// Memory that tiles ask for while they compute, for those that follow: few lines at a time, since a core waits for few. A
-/// tile asks at each *step*, sixteen terms of its sums or what is left of a nest's depth.
+/// tile asks at each *step*, sixteen terms of its sums or what is left of a k_loop's depth.
 ///
 /// It goes to the second-level cache. Whatever lies there, or nothing, is not touched.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     at: *const Word,
     /// How many words are left.
     rest: usize,
@@ -19,23 +19,23 @@ pub(crate) struct Ahead {
     lines: usize,
 }
 
-impl Ahead {
-    pub(crate) const NOTHING: Ahead = Ahead { at: std::ptr::null(), rest: 0, lines: 0 };
+impl Prefetch {
+    pub(crate) const NONE: Prefetch = Prefetch { at: std::ptr::null(), rest: 0, lines: 0 };
 
     /// So many words, asked for over so many steps.
-    pub(crate) fn new(at: *const Word, words: usize, steps: usize) -> Ahead {
-        Ahead { at, rest: words, lines: words.div_ceil(LINE).div_ceil(steps.max(1)) }
+    pub(crate) fn new(at: *const Word, words: usize, steps: usize) -> Prefetch {
+        Prefetch { at, rest: words, lines: words.div_ceil(LINE).div_ceil(steps.max(1)) }
     }
 
-    /// The steps of a nest of so many turns in all.
-    pub(crate) fn steps(turns: usize, depth: usize) -> usize {
-        turns * depth.div_ceil(LINE)
+    /// The steps of a k_loop of so many iterations in all.
+    pub(crate) fn steps(iterations: usize, depth: usize) -> usize {
+        iterations * depth.div_ceil(LINE)
     }
 
     /// What so many steps ask for; this is then what is left.
-    pub(crate) fn portion(&mut self, steps: usize) -> Ahead {
+    pub(crate) fn portion(&mut self, steps: usize) -> Prefetch {
         let words = self.rest.min(self.lines * LINE * steps);
-        let share = Ahead { rest: words, ..*self };
+        let share = Prefetch { rest: words, ..*self };
         (self.at, self.rest) = (self.at.wrapping_add(words), self.rest - words);
         share
     }

@@ -1,8 +1,6 @@
-use types::{bf16, f16};
-
 use super::dispatch::sums_by;
 use super::finish::multiply_by;
-use super::prefetch::Ahead;
+use super::prefetch::Prefetch;
 use super::tile::*;
 use crate::simd::dot_method::DotMethod;
 use crate::simd::vector::LANES;
@@ -14,19 +12,19 @@ fn every_family_and_height_sums_its_nests() {
     for isa in Isa::available() {
         let low = [(1, 1), (3, 2), (7, 1), (13, 2), (ROWS, 1), (ROWS, 2)];
         for (count, vectors) in low.into_iter().chain([(15, 1), (16, 2), (17, 1), (23, 2), (32, 1), (32, 2)]) {
-            let fits = |way: &DotMethod| count <= ROWS || *way == DotMethod::Matrix;
-            for way in DotMethod::available(isa, StorageType::Bf16).into_iter().filter(fits) {
-                check_even(isa, count, vectors, way, &mut random);
+            let fits = |method: &DotMethod| count <= ROWS || *method == DotMethod::Matrix;
+            for method in DotMethod::available(isa, StorageType::Bf16).into_iter().filter(fits) {
+                check_even(isa, count, vectors, method, &mut random);
             }
-            for way in DotMethod::available(isa, StorageType::U8).into_iter().filter(fits) {
-                check_bytes(isa, count, vectors, way, &mut random);
+            for method in DotMethod::available(isa, StorageType::U8).into_iter().filter(fits) {
+                check_bytes(isa, count, vectors, method, &mut random);
             }
         }
         for (count, vectors) in (1..=ROWS).flat_map(|count| [(count, 1), (count, 2)]) {
             check(isa, count, vectors, StorageType::F32, DotMethod::Widened, &mut random);
             check(isa, count, vectors, StorageType::F16, DotMethod::Widened, &mut random);
-            for way in DotMethod::available(isa, StorageType::Bf16) {
-                check(isa, count, vectors, StorageType::Bf16, way, &mut random);
+            for method in DotMethod::available(isa, StorageType::Bf16) {
+                check(isa, count, vectors, StorageType::Bf16, method, &mut random);
             }
         }
     }
@@ -37,14 +35,14 @@ fn turns_are_tiles_one_by_one() {
     let mut random = types::Random::new(5);
     for isa in Isa::available() {
         for factors in [StorageType::F32, StorageType::F16, StorageType::Bf16] {
-            for (way, distance) in
-                DotMethod::available(isa, factors).into_iter().flat_map(|way| [(way, LANES), (way, 21)])
+            for (method, distance) in
+                DotMethod::available(isa, factors).into_iter().flat_map(|method| [(method, LANES), (method, 21)])
             {
                 let low = [(1, 2, 19), (3, 1, 19), (9, 2, 19), (ROWS, 1, 8), (ROWS, 2, 16)];
-                let high = [(23, 2, 8), (ROWS_IN_LINE, 1, 16), (ROWS_IN_LINE, 2, 4)];
+                let high = [(23, 2, 8), (STRIDED_ROWS_MAX, 1, 16), (STRIDED_ROWS_MAX, 2, 4)];
                 for (count, vectors, depth) in low.into_iter().chain(high) {
-                    if count <= ROWS || way == DotMethod::Matrix {
-                        check_turns(isa, way, factors, distance, (count, vectors, depth), &mut random);
+                    if count <= ROWS || method == DotMethod::Matrix {
+                        check_turns(isa, method, factors, distance, (count, vectors, depth), &mut random);
                     }
                 }
             }
@@ -54,29 +52,29 @@ fn turns_are_tiles_one_by_one() {
 
 fn check_turns(
     isa: Isa,
-    way: DotMethod,
+    method: DotMethod,
     factors: StorageType,
     distance: usize,
     (count, vectors, depth): (usize, usize, usize),
     random: &mut types::Random,
 ) {
-    let (width, turns) = (LANES * vectors, 4);
-    let again = Again { turns, x: 5, weights: 2 * width, out: count * width };
-    let nests = [Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }];
+    let (width, iterations) = (LANES * vectors, 4);
+    let repeat = Repeat { iterations, x: 5, weights: 2 * width, out: count * width };
+    let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }];
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
     let word = factors.per_word();
-    let (x, _) = stored(factors, numbers(((count - 1) * distance + turns * 5 + depth) * word));
-    let (weights, _) = stored(factors, numbers((depth + 2 * turns) * width * word));
+    let (x, _) = stored(factors, numbers(((count - 1) * distance + iterations * 5 + depth) * word));
+    let (weights, _) = stored(factors, numbers((depth + 2 * iterations) * width * word));
     let bias = numbers(width);
     let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
     for (result, start) in
-        [(factors, Start::Bias(bias.as_ptr())), (StorageType::F32, Start::Output), (StorageType::F32, Start::Zero)]
+        [(factors, Init::Bias(bias.as_ptr())), (StorageType::F32, Init::Accumulate), (StorageType::F32, Init::Zero)]
     {
-        if ROWS < count && matches!(start, Start::Output) {
+        if ROWS < count && matches!(start, Init::Accumulate) {
             continue;
         }
-        let (residual, _) = stored(result, numbers(turns * count * width));
-        let (before, _) = stored(result, numbers(turns * count * width));
+        let (residual, _) = stored(result, numbers(iterations * count * width));
+        let (before, _) = stored(result, numbers(iterations * count * width));
         let (mut together, mut apart) = (before.clone(), before);
         let tile = |out: *mut u8| Tile {
             factors,
@@ -88,19 +86,19 @@ fn check_turns(
             rows: &rows,
             vectors,
             vector_stride: LANES,
-            nests: &nests,
-            start,
+            k_loops: &k_loops,
+            init: start,
             residual: Some(residual.as_ptr()),
             limits: Some([-1.0, 2.0]),
-            ahead: Ahead::new(weights.as_ptr().cast(), depth * width, 3),
-            again,
+            prefetch: Prefetch::new(weights.as_ptr().cast(), depth * width, 3),
+            repeat,
         };
-        // SAFETY: the slices have the lengths that rows, nest and turns ask for.
+        // SAFETY: the slices have the lengths that rows, k_loop and iterations ask for.
         unsafe {
-            multiply_by(isa, way, &tile(together.as_mut_ptr()));
-            tile(apart.as_mut_ptr()).turns().for_each(|tile| multiply_by(isa, way, &tile));
+            multiply_by(isa, method, &tile(together.as_mut_ptr()));
+            tile(apart.as_mut_ptr()).iterations().for_each(|tile| multiply_by(isa, method, &tile));
         }
-        assert!(together == apart, "{isa} {way:?} {factors:?} {count} x {vectors}");
+        assert!(together == apart, "{isa} {method:?} {factors:?} {count} x {vectors}");
     }
 }
 
@@ -112,16 +110,16 @@ fn stored(stored: StorageType, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
     (bytes, rounded)
 }
 
-/// One nest of pairs for rows at one distance, of any depth: what the matrix unit takes.
-fn check_even(isa: Isa, count: usize, vectors: usize, way: DotMethod, random: &mut types::Random) {
-    for depth in [1, 4, 8, 15, 16, 17, 24, 40, 48].into_iter().filter(|&depth| count <= rows_in_line_max(depth)) {
-        let (width, turns, distance) = (LANES * vectors, 3, depth + 5);
-        let loops = [Loop { turns, x: 2, weights: depth * width }, Loop::ONCE, Loop::ONCE];
-        let nests = [Nest { x: 1, weights: 0, loops, depth }];
+/// One k_loop of pairs for rows at one distance, of any depth: what the matrix unit takes.
+fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random: &mut types::Random) {
+    for depth in [1, 4, 8, 15, 16, 17, 24, 40, 48].into_iter().filter(|&depth| count <= strided_rows_max(depth)) {
+        let (width, iterations, distance) = (LANES * vectors, 3, depth + 5);
+        let loops = [Loop { iterations, x: 2, weights: depth * width }, Loop::ONCE, Loop::ONCE];
+        let k_loops = [KLoop { x: 1, weights: 0, loops, depth }];
         let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
-        let words = 1 + (turns - 1) * 2 + (count - 1) * distance + depth;
+        let words = 1 + (iterations - 1) * 2 + (count - 1) * distance + depth;
         let (x_bytes, x) = stored(StorageType::Bf16, numbers(2 * words));
-        let (weight_bytes, weights) = stored(StorageType::Bf16, numbers(2 * turns * depth * width));
+        let (weight_bytes, weights) = stored(StorageType::Bf16, numbers(2 * iterations * depth * width));
         let bias = numbers(width);
         let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
         let mut out = vec![0.0f32; count * width];
@@ -135,39 +133,39 @@ fn check_even(isa: Isa, count: usize, vectors: usize, way: DotMethod, random: &m
             rows: &rows,
             vectors,
             vector_stride: LANES,
-            nests: &nests,
-            start: Start::Bias(bias.as_ptr()),
+            k_loops: &k_loops,
+            init: Init::Bias(bias.as_ptr()),
             residual: None,
             limits: Some([-1.5, 2.0]),
-            ahead: Ahead::NOTHING,
-            again: Again::ONCE,
+            prefetch: Prefetch::NONE,
+            repeat: Repeat::ONCE,
         };
-        // SAFETY: the slices have the lengths that the rows and the nest ask for.
-        unsafe { multiply_by(isa, way, &tile) };
+        // SAFETY: the slices have the lengths that the rows and the k_loop ask for.
+        unsafe { multiply_by(isa, method, &tile) };
         for (at, got) in out.iter().enumerate() {
             let (row, lane) = (at / width, at % width);
             let mut want = f64::from(bias[lane]);
-            for (turn, k, part) in (0..turns).flat_map(|turn| (0..2 * depth).map(move |k| (turn, k / 2, k % 2))) {
+            for (turn, k, part) in (0..iterations).flat_map(|turn| (0..2 * depth).map(move |k| (turn, k / 2, k % 2))) {
                 let item = x[2 * (1 + row * distance + 2 * turn + k) + part];
                 want += f64::from(item) * f64::from(weights[2 * ((turn * depth + k) * width + lane) + part]);
             }
             let want = want.clamp(-1.5, 2.0);
-            assert!((f64::from(*got) - want).abs() < 1e-5, "{isa} {way:?} {count} x {vectors}, depth {depth}");
+            assert!((f64::from(*got) - want).abs() < 1e-5, "{isa} {method:?} {count} x {vectors}, depth {depth}");
         }
     }
 }
 
 /// Sums of bytes, of any depth, for rows at one distance and not: exact.
-fn check_bytes(isa: Isa, count: usize, vectors: usize, way: DotMethod, random: &mut types::Random) {
+fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random: &mut types::Random) {
     for (depth, even) in
         [1, 4, 8, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)])
     {
-        if rows_in_line_max(depth) < count || (!even && ROWS < count) {
+        if strided_rows_max(depth) < count || (!even && ROWS < count) {
             continue;
         }
         let (width, distance) = (LANES * vectors, depth + 5);
-        let loops = [Loop { turns: 2, x: 3, weights: depth * width }, Loop::ONCE, Loop::ONCE];
-        let nests = [Nest { x: 1, weights: 0, loops, depth }];
+        let loops = [Loop { iterations: 2, x: 3, weights: depth * width }, Loop::ONCE, Loop::ONCE];
+        let k_loops = [KLoop { x: 1, weights: 0, loops, depth }];
         // Numbers at their limits would overflow what is too narrow.
         let extreme = random.below(2) == 0;
         let mut byte = || if extreme { random.below(2) as u8 * 255 } else { random.bits() as u8 };
@@ -175,7 +173,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: DotMethod, random: &
         let weights: Vec<[u8; 4]> = (0..2 * depth * width).map(|_| std::array::from_fn(|_| byte() ^ 0x80)).collect();
         let place = |r: usize| if even { r } else { r * r % count };
         let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
-        let mut sums = Beside::new();
+        let mut sums = Accumulators::new();
         let tile = Tile {
             factors: StorageType::U8,
             x: x.as_ptr().cast(),
@@ -186,15 +184,15 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: DotMethod, random: &
             rows: &rows,
             vectors,
             vector_stride: LANES,
-            nests: &nests,
-            start: Start::Zero,
+            k_loops: &k_loops,
+            init: Init::Zero,
             residual: None,
             limits: None,
-            ahead: Ahead::NOTHING,
-            again: Again::ONCE,
+            prefetch: Prefetch::NONE,
+            repeat: Repeat::ONCE,
         };
-        // SAFETY: the slices have the lengths that the rows and the nest ask for.
-        unsafe { sums_by(isa, way, &tile, &mut sums) };
+        // SAFETY: the slices have the lengths that the rows and the k_loop ask for.
+        unsafe { sums_by(isa, method, &tile, &mut sums) };
         for at in 0..count * width {
             let (row, lane) = (at / width, at % width);
             // SAFETY: there is a sum for each row and vector.
@@ -205,19 +203,19 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, way: DotMethod, random: &
                 let weights = weights[(turn * depth + k) * width + lane];
                 want += (0..4).map(|ix| i32::from(items[ix]) * i32::from(weights[ix].cast_signed())).sum::<i32>();
             }
-            assert_eq!(got, want, "{isa} {way:?} {count} x {vectors}, depth {depth}");
+            assert_eq!(got, want, "{isa} {method:?} {count} x {vectors}, depth {depth}");
         }
     }
 }
 
-/// Rows in any order and nests of all kinds against the formula; operands end where their allocations end.
-fn check(isa: Isa, count: usize, vectors: usize, factors: StorageType, way: DotMethod, random: &mut types::Random) {
-    check_rows(isa, &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(), vectors, factors, way, random);
+/// Rows in any order and k_loops of all kinds against the formula; operands end where their allocations end.
+fn check(isa: Isa, count: usize, vectors: usize, factors: StorageType, method: DotMethod, random: &mut types::Random) {
+    check_rows(isa, &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(), vectors, factors, method, random);
     // At one distance, which may be that of pixels in blocks of sixteen.
     for distance in [LANES, 7] {
-        check_rows(isa, &(0..count).map(|r| r * distance).collect::<Vec<_>>(), vectors, factors, way, random);
+        check_rows(isa, &(0..count).map(|r| r * distance).collect::<Vec<_>>(), vectors, factors, method, random);
     }
-    check_rows(isa, &(0..count).rev().map(|r| r * 9).collect::<Vec<_>>(), vectors, factors, way, random);
+    check_rows(isa, &(0..count).rev().map(|r| r * 9).collect::<Vec<_>>(), vectors, factors, method, random);
 }
 
 #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
@@ -226,22 +224,22 @@ fn check_rows(
     places: &[usize],
     vectors: usize,
     factors: StorageType,
-    way: DotMethod,
+    method: DotMethod,
     random: &mut types::Random,
 ) {
     let (count, width, word) = (places.len(), LANES * vectors, factors.per_word());
     let depths = [37, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
-    let (mut nests, mut x_len, mut terms) = (Vec::new(), 0, 0);
+    let (mut k_loops, mut x_len, mut terms) = (Vec::new(), 0, 0);
     for (depth, outer, inner) in depths {
         let loops = [
-            Loop { turns: outer, x: 5, weights: inner * depth * width },
+            Loop { iterations: outer, x: 5, weights: inner * depth * width },
             Loop::ONCE,
-            Loop { turns: inner, x: depth + 2, weights: depth * width },
+            Loop { iterations: inner, x: depth + 2, weights: depth * width },
         ];
-        nests.push(Nest { x: nests.len(), weights: terms * width, loops, depth });
+        k_loops.push(KLoop { x: k_loops.len(), weights: terms * width, loops, depth });
         terms += outer * inner * depth;
         if outer * inner * depth != 0 {
-            x_len = x_len.max(nests.len() + (outer - 1) * 5 + (inner - 1) * (depth + 2) + depth);
+            x_len = x_len.max(k_loops.len() + (outer - 1) * 5 + (inner - 1) * (depth + 2) + depth);
         }
     }
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
@@ -251,10 +249,10 @@ fn check_rows(
     let row = |(r, &x): (usize, &usize)| Row { x, out: (count - 1 - r) * LANES };
     let rows: Vec<Row> = places.iter().enumerate().map(row).collect();
     for (result, start, residual, limits) in [
-        (StorageType::F32, Start::Zero, false, None),
-        (factors, Start::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
-        (factors, Start::Zero, true, None),
-        (StorageType::F32, Start::Output, false, None),
+        (StorageType::F32, Init::Zero, false, None),
+        (factors, Init::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
+        (factors, Init::Zero, true, None),
+        (StorageType::F32, Init::Accumulate, false, None),
     ] {
         let (before_bytes, before) = stored(result, numbers(count * width));
         let mut out = before_bytes.clone();
@@ -268,31 +266,31 @@ fn check_rows(
             rows: &rows,
             vectors,
             vector_stride: count * LANES,
-            nests: &nests,
-            start,
+            k_loops: &k_loops,
+            init: start,
             residual: residual.then_some(before_bytes.as_ptr()),
             limits,
-            ahead: Ahead::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&nests, 1),
-            again: Again::ONCE,
+            prefetch: Prefetch::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&k_loops, 1),
+            repeat: Repeat::ONCE,
         };
-        // SAFETY: the slices have the lengths that the rows and nests ask for.
-        unsafe { multiply_by(isa, way, &tile) };
+        // SAFETY: the slices have the lengths that the rows and k_loops ask for.
+        unsafe { multiply_by(isa, method, &tile) };
         let mut got = vec![0.0; count * width];
         crate::simd::storage::widen(Isa::Portable, result, &out, &mut got);
         for (r, row) in rows.iter().enumerate() {
             for channel in 0..width {
                 let at = row.out + channel / LANES * count * LANES + channel % LANES;
                 let mut want = match start {
-                    Start::Zero | Start::Whole(_) => 0.0,
-                    Start::Bias(_) => f64::from(bias[channel]),
-                    Start::Output => f64::from(before[at]),
+                    Init::Zero | Init::Dequant(_) => 0.0,
+                    Init::Bias(_) => f64::from(bias[channel]),
+                    Init::Accumulate => f64::from(before[at]),
                 };
-                for nest in &nests {
-                    let [outer, _, inner] = nest.loops;
-                    for (a, b) in (0..outer.turns).flat_map(|a| (0..inner.turns).map(move |b| (a, b))) {
-                        for k in 0..nest.depth {
-                            let place = nest.weights + a * outer.weights + b * inner.weights + k * width + channel;
-                            let item = row.x + nest.x + a * outer.x + b * inner.x + k;
+                for k_loop in &k_loops {
+                    let [outer, _, inner] = k_loop.loops;
+                    for (a, b) in (0..outer.iterations).flat_map(|a| (0..inner.iterations).map(move |b| (a, b))) {
+                        for k in 0..k_loop.depth {
+                            let place = k_loop.weights + a * outer.weights + b * inner.weights + k * width + channel;
+                            let item = row.x + k_loop.x + a * outer.x + b * inner.x + k;
                             for part in 0..word {
                                 want += f64::from(x[item * word + part]) * f64::from(weights[place * word + part]);
                             }

@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use types::HeadOrder;
 
 use crate::gemm::dispatch;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{self, Again, Loop, Nest, Row, Start, Tile};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{self, Init, KLoop, Loop, Repeat, Row, Tile};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::ops::matmul::transpose;
 use crate::simd::vector::{LANES, Vector, with_vector};
@@ -138,7 +138,7 @@ impl KernelFn for Attention {
             return;
         }
         let panels = self.queries.div_ceil(tile::ROWS);
-        // As many groups as threads can use, since each group transposes the keys again. Panels are cut per head, so
+        // As many groups as threads can use, since each group transposes the keys repeat. Panels are cut per head, so
         // that the number of groups does not influence any result.
         let wanted = if pool.threads() == 1 { 1 } else { (pool.threads() * TASKS_PER_THREAD).div_ceil(heads) };
         let groups = wanted.min(panels.div_ceil(2)).max(panels.div_ceil(PANELS));
@@ -271,9 +271,9 @@ impl Group<'_> {
                 let x = self.q.get(panel.start * q_stride + first..).unwrap_or_default();
                 // Strips of keys; the last one may be a single vector wide.
                 let whole = padded / STRIP;
-                for (first_strip, turns) in [(0, whole), (whole, 1)] {
+                for (first_strip, iterations) in [(0, whole), (whole, 1)] {
                     let column = first_strip * STRIP;
-                    if turns == 0 || padded <= column {
+                    if iterations == 0 || padded <= column {
                         continue;
                     }
                     let tile = Tile {
@@ -286,12 +286,12 @@ impl Group<'_> {
                         rows: &rows[..panel.len()],
                         vectors: STRIP.min(padded - column) / LANES,
                         vector_stride: LANES,
-                        nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }],
-                        start: if first == 0 { Start::Zero } else { Start::Output },
+                        k_loops: &[KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }],
+                        init: if first == 0 { Init::Zero } else { Init::Accumulate },
                         residual: None,
                         limits: None,
-                        ahead: Ahead::NOTHING,
-                        again: Again { turns, x: 0, weights: STRIP, out: STRIP },
+                        prefetch: Prefetch::NONE,
+                        repeat: Repeat { iterations, x: 0, weights: STRIP, out: STRIP },
                     };
                     // SAFETY: queries have `width` elements (asserted), transposed keys have `depth` rows of `padded`,
                     // and scores have a row of `KEYS` per query, which is at least `padded`.
@@ -305,7 +305,7 @@ impl Group<'_> {
     /// copied to `room`.
     fn values(&mut self, block: Range<usize>, room: &mut [f32], scores: &Scores) {
         let (value_width, stride) = (self.kernel.value_width, self.kernel.strides[2].token);
-        let start = if block.start == 0 { Start::Zero } else { Start::Output };
+        let start = if block.start == 0 { Init::Zero } else { Init::Accumulate };
         let v = self.v.get(block.start * stride..).unwrap_or_default();
         for column in (0..value_width).step_by(STRIP) {
             let columns = column..value_width.min(column + STRIP);
@@ -321,9 +321,9 @@ impl Group<'_> {
             let out_row = if whole { self.out_stride } else { STRIP };
             let rows: [Row; tile::ROWS] = from_fn(|row| Row { x: row * KEYS, out: row.wrapping_mul(out_row) });
             for panel in self.panels.clone() {
-                let mut beside = [[0.0; STRIP]; tile::ROWS];
+                let mut accumulators = [[0.0; STRIP]; tile::ROWS];
                 if !whole && block.start != 0 {
-                    for (query, row) in panel.clone().zip(&mut beside) {
+                    for (query, row) in panel.clone().zip(&mut accumulators) {
                         row[..columns.len()].copy_from_slice(self.results(query, columns.clone()));
                     }
                 }
@@ -335,22 +335,22 @@ impl Group<'_> {
                     weights: weights.as_ptr().cast(),
                     weight_stride,
                     result: StorageType::F32,
-                    out: if whole { results.cast() } else { beside.as_mut_ptr().cast() },
+                    out: if whole { results.cast() } else { accumulators.as_mut_ptr().cast() },
                     rows: &rows[..panel.len()],
                     vectors,
                     vector_stride: LANES,
-                    nests: &[Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: block.len() }],
-                    start,
+                    k_loops: &[KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: block.len() }],
+                    init: start,
                     residual: None,
                     limits: None,
-                    ahead: Ahead::NOTHING,
-                    again: Again::ONCE,
+                    prefetch: Prefetch::NONE,
+                    repeat: Repeat::ONCE,
                 };
                 // SAFETY: a row has a score for each key of the block, there are as many rows of values, each with
                 // `vectors` full vectors, and the results are this task's part of the output, or a local buffer.
                 unsafe { dispatch::multiply(self.isa, &tile) };
                 if !whole {
-                    for (query, row) in panel.zip(&beside) {
+                    for (query, row) in panel.zip(&accumulators) {
                         self.results(query, columns.clone()).copy_from_slice(&row[..columns.len()]);
                     }
                 }

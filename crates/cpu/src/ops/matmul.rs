@@ -20,8 +20,8 @@ use types::pointwise::Unary;
 
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{self, Again, Loop, Nest, ROWS_IN_LINE, Row, Start, Tile, Whole, Word};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{self, Dequant, Init, KLoop, Loop, Repeat, Row, STRIDED_ROWS_MAX, Tile, Word};
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements, input, input_or_in_place, product};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, storage};
@@ -312,7 +312,7 @@ impl MatMul {
     /// Most rows of a panel. Rows whose stride is a multiple of 4 kB map to the same few sets of the L1 cache.
     fn panel_rows(&self, isa: Isa) -> usize {
         match self.k.is_multiple_of(1024) {
-            _ if tile::likes_lines(isa, self.factors) => tile::rows_in_line_max(self.words()),
+            _ if tile::prefers_strided_rows(isa, self.factors) => tile::strided_rows_max(self.words()),
             true => tile::rows_max(isa).min(10),
             false => tile::rows_max(isa),
         }
@@ -352,11 +352,11 @@ struct Place<'a> {
     start: usize,
     /// Rows per tile and number of consecutive tiles of that height.
     rows: &'a [Row],
-    turns: usize,
+    iterations: usize,
     strip: usize,
     /// The range of the inner dimension that is accumulated now, in words.
     terms: Range<usize>,
-    ahead: Ahead,
+    prefetch: Prefetch,
 }
 
 impl<'a> Product<'a> {
@@ -383,14 +383,14 @@ impl<'a> Product<'a> {
         let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
         // Rounded sums, int8 sums and AMX sums cannot be resumed from the output, so the inner dimension is not
         // divided.
-        let whole = self.kernel.factors.is_byte() || tile::likes_lines(isa, self.kernel.factors);
+        let whole = self.kernel.factors.is_byte() || tile::prefers_strided_rows(isa, self.kernel.factors);
         let goes_on = self.kernel.result == StorageType::F32 && !whole;
         let depth = match form {
             _ if !goes_on => k,
             MatMulB::Packed => PACKED_DEPTH,
             MatMulB::Dynamic | MatMulB::Transposed => DEPTH,
         };
-        let rows: [Row; ROWS_IN_LINE] = from_fn(|row| Row { x: row * k, out: row * n });
+        let rows: [Row; STRIDED_ROWS_MAX] = from_fn(|row| Row { x: row * k, out: row * n });
         // The first panels may be one row taller than the others.
         let [(_, tall), (low, _)] = tile::heights(m, self.kernel.panel_rows(isa));
         let mut room = StackBuffer::<{ DEPTH * STRIP }>::new();
@@ -404,8 +404,8 @@ impl<'a> Product<'a> {
                 let size = if asks { terms.len() * block.stride } else { 0 };
                 // The next block follows this one in memory. If only its first panel prefetched, it would stall on
                 // every cache line, so each panel prefetches a part of it.
-                let steps = part.panels.len() * Ahead::steps(1, terms.len());
-                let mut ahead = Ahead::new(block.start.wrapping_add(size), size, steps);
+                let steps = part.panels.len() * Prefetch::steps(1, terms.len());
+                let mut prefetch = Prefetch::new(block.start.wrapping_add(size), size, steps);
                 for panels in
                     [part.panels.start..part.panels.end.min(tall), part.panels.start.max(tall)..part.panels.end]
                 {
@@ -413,15 +413,15 @@ impl<'a> Product<'a> {
                         continue;
                     }
                     let [first, end] = [panels.start, panels.end].map(|panel| panel * low + panel.min(tall));
-                    let turns = panels.len();
+                    let iterations = panels.len();
                     let place = Place {
                         a: &a[first * k..end * k],
                         start: (part.matrix * m + first) * n + strip * STRIP,
-                        rows: &rows[..(end - first) / turns],
-                        turns,
+                        rows: &rows[..(end - first) / iterations],
+                        iterations,
                         strip,
                         terms: terms.clone(),
-                        ahead: ahead.portion(turns * Ahead::steps(1, terms.len())),
+                        prefetch: prefetch.portion(iterations * Prefetch::steps(1, terms.len())),
                     };
                     // SAFETY: `block` has the rows of `terms` for this strip, and the tile belongs to this task alone.
                     unsafe { self.tile(isa, &place, block) };
@@ -474,11 +474,12 @@ impl<'a> Product<'a> {
         let MatMul { n, factors, result, .. } = *self.kernel;
         let (k, size) = (self.kernel.words(), result.size());
         let (column, columns) = (place.strip * STRIP, self.columns(place.strip));
-        let (start, count, turns, vectors) = (place.start, place.rows.len(), place.turns, columns.div_ceil(LANES));
-        let end = (start + (count * turns - 1) * n + columns) * size;
-        assert!(count * turns * k <= place.a.len() && end <= self.out.len(), "a tile fits");
+        let (start, count, iterations, vectors) =
+            (place.start, place.rows.len(), place.iterations, columns.div_ceil(LANES));
+        let end = (start + (count * iterations - 1) * n + columns) * size;
+        assert!(count * iterations * k <= place.a.len() && end <= self.out.len(), "a tile fits");
         let (is_first, is_last) = (place.terms.start == 0, place.terms.end == k);
-        let nests = [Nest { x: place.terms.start, weights: 0, loops: [Loop::ONCE; 3], depth: place.terms.len() }];
+        let k_loops = [KLoop { x: place.terms.start, weights: 0, loops: [Loop::ONCE; 3], depth: place.terms.len() }];
         let limits = self.limits.filter(|_| is_last);
         let functions = if is_last { self.functions } else { &[] };
         let mut tile = Tile {
@@ -492,21 +493,21 @@ impl<'a> Product<'a> {
             rows: place.rows,
             vectors,
             vector_stride: LANES,
-            nests: &nests,
-            start: Start::Output,
+            k_loops: &k_loops,
+            init: Init::Accumulate,
             residual: None,
             limits,
-            ahead: place.ahead,
-            again: Again { turns, x: count * k, weights: 0, out: count * n },
+            prefetch: place.prefetch,
+            repeat: Repeat { iterations, x: count * k, weights: 0, out: count * n },
         };
         let mut whole = WholeStrip::ZERO;
         if factors.is_byte() {
             whole.fill(self, column, columns);
-            tile.start = Start::Whole(whole.start(self.scale.is_some(), self.bias.is_some()));
+            tile.init = Init::Dequant(whole.start(self.scale.is_some(), self.bias.is_some()));
         }
         if columns == vectors * LANES {
             if is_first && !factors.is_byte() {
-                tile.start = self.bias.map_or(Start::Zero, |bias| Start::Bias(bias[column..][..columns].as_ptr()));
+                tile.init = self.bias.map_or(Init::Zero, |bias| Init::Bias(bias[column..][..columns].as_ptr()));
                 let residual = |residual: Option<&[u8]>| residual.map(|residual| residual[start * size..].as_ptr());
                 tile.residual = self.residual.map(|items| residual(items).unwrap_or(tile.out.cast_const()));
             }
@@ -516,7 +517,7 @@ impl<'a> Product<'a> {
             return;
         }
         // The last vectors are wider than the output: such tiles are computed in a local buffer.
-        for (turn, tile) in tile.turns().enumerate() {
+        for (turn, tile) in tile.iterations().enumerate() {
             for first in (0..count).step_by(tile::ROWS) {
                 let (start, count) = (start + (turn * count + first) * n, tile::ROWS.min(count - first));
                 let mut cells = [[0.0; STRIP]; tile::ROWS];
@@ -576,9 +577,9 @@ impl WholeStrip {
         }
     }
 
-    fn start(&self, scaled: bool, biased: bool) -> Whole {
+    fn start(&self, scaled: bool, biased: bool) -> Dequant {
         let (start, scale, bias) = (self.shift.as_ptr(), self.scale.as_ptr(), self.bias.as_ptr());
-        Whole { start, scale: scaled.then_some(scale), bias: biased.then_some(bias) }
+        Dequant { start, scale: scaled.then_some(scale), bias: biased.then_some(bias) }
     }
 }
 

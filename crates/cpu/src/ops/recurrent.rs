@@ -19,8 +19,8 @@ use types::pointwise::Unary;
 use types::recurrent::{Cell, Direction, Reset};
 
 use crate::gemm::dispatch::multiply;
-use crate::gemm::prefetch::Ahead;
-use crate::gemm::tile::{Again, Loop, Nest, ROWS, Row, Start, Tile, rows_max};
+use crate::gemm::prefetch::Prefetch;
+use crate::gemm::tile::{Init, KLoop, Loop, ROWS, Repeat, Row, Tile, rows_max};
 use crate::gemm::weights::Weights;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, product};
 use crate::simd::math;
@@ -277,7 +277,7 @@ impl Walk<'_> {
         for (ix, row) in rows[..n_rows].iter_mut().enumerate() {
             *row = Row { x: ix * units, out: ix * gates * LANES };
         }
-        let nests = [Nest { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: units }];
+        let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth: units }];
         for first in (0..gates).step_by(TILE_GATES) {
             let vectors = (gates - first).min(TILE_GATES);
             let weights = &weight[first * LANES * units..][..vectors * LANES * units];
@@ -291,12 +291,12 @@ impl Walk<'_> {
                 rows: &rows[..n_rows],
                 vectors,
                 vector_stride: LANES,
-                nests: &nests,
-                start: Start::Zero,
+                k_loops: &k_loops,
+                init: Init::Zero,
                 residual: None,
                 limits: None,
-                ahead: Ahead::NOTHING,
-                again: Again::ONCE,
+                prefetch: Prefetch::NONE,
+                repeat: Repeat::ONCE,
             };
             // SAFETY: the processor has the pool's ISA. `x` has `n_rows` rows of `units` elements and the weights have
             // `units` rows of the tile's vectors (both sliced above). The sums, borrowed here, have room for `ROWS`

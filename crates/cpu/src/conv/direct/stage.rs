@@ -29,7 +29,7 @@ impl ConvBlocked {
     /// `x`, weights or bias of another size; other factors and results than `f32`.
     ///
     /// # Safety
-    /// From `to` on the output, and a residual beside it, have the rows' pixels in each block of the panel; nobody else uses
+    /// From `to` on the output, and a residual accumulators it, have the rows' pixels in each block of the panel; nobody else uses
     /// those of the output meanwhile.
     pub(crate) unsafe fn run_rows(&self, stage: &Stage, panel: usize, image: usize, rows: Range<usize>, to: usize) {
         let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;

@@ -2,9 +2,9 @@
 
 use types::{bf16, f16};
 
-use super::{ByRows, Part, Parts};
+use super::{ByRows, Microkernel, MicrokernelTable};
 use crate::gemm::microkernel::{ANYWHERE, part};
-use crate::gemm::operands::{Bytes, DotBytes, Each, Factors};
+use crate::gemm::operands::{Bytes, DotBytes, Each, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::Item;
 use crate::simd::vector::neon::Neon;
@@ -16,7 +16,7 @@ macro_rules! family {
         /// As [`super::multiply`], and the processor has the features.
         #[inline(never)]
         $(#[target_feature(enable = $features)])?
-        unsafe fn $name<F: Factors<Neon>, T: Item, const R: usize, const U: usize>(
+        unsafe fn $name<F: Operands<Neon>, T: Item, const R: usize, const U: usize>(
             tile: &Tile,
             rows: &[Row],
             vector: usize,
@@ -36,21 +36,23 @@ macro_rules! by_rows {
 }
 
 // Few rows have several partial sums: four multiplications are begun in two cycles or less, and each takes four.
-const F32: &[Part] = &by_rows!(neon Each<f32> => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+const F32: &[Microkernel] = &by_rows!(neon Each<f32> => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
 macro_rules! halves {
     ($half:ty => $item:ty) => {
         by_rows!(neon Each<$half> => $item: 1 of 2 2 of 2 3 of 1 4 of 1)
     };
 }
-const BF16: &[Part] = &halves!(bf16 => bf16);
-const BF16_TO_F32: &[Part] = &halves!(bf16 => f32);
-const F16: &[Part] = &halves!(f16 => f16);
-const F16_TO_F32: &[Part] = &halves!(f16 => f32);
+const BF16: &[Microkernel] = &halves!(bf16 => bf16);
+const BF16_TO_F32: &[Microkernel] = &halves!(bf16 => f32);
+const F16: &[Microkernel] = &halves!(f16 => f16);
+const F16_TO_F32: &[Microkernel] = &halves!(f16 => f32);
 
 // Eight registers of sums for each row.
-const BYTES: &[Part] = &by_rows!(neon Bytes => f32: 1 of 1 2 of 1);
-const DOT_BYTES: &[Part] = &by_rows!(dot DotBytes => f32: 1 of 4 2 of 2 3 of 1 4 of 1);
+const BYTES: &[Microkernel] = &by_rows!(neon Bytes => f32: 1 of 1 2 of 1);
+const DOT_BYTES: &[Microkernel] = &by_rows!(dot DotBytes => f32: 1 of 4 2 of 2 3 of 1 4 of 1);
 
-pub(super) const NEON_PARTS: Parts =
-    Parts { bytes_dot: ByRows::narrow(DOT_BYTES), ..Parts::narrow(F32, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES) };
+pub(super) const NEON_PARTS: MicrokernelTable = MicrokernelTable {
+    bytes_dot: ByRows::narrow(DOT_BYTES),
+    ..MicrokernelTable::narrow(F32, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES)
+};

@@ -2,16 +2,16 @@
 
 use types::{bf16, f16};
 
-use super::{Part, Parts};
+use super::{Microkernel, MicrokernelTable};
 use crate::gemm::microkernel::{ANYWHERE, part};
-use crate::gemm::operands::{Bytes, Factors};
+use crate::gemm::operands::{Bytes, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::Item;
 use crate::simd::vector::Portable;
 
 /// # Safety
 /// As [`super::multiply`].
-unsafe fn portable<F: Factors<Portable>, T: Item, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
+unsafe fn portable<F: Operands<Portable>, T: Item, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     // SAFETY: the caller's promise.
     unsafe { part::<Portable, F, T, R, 1, 1, ANYWHERE>(tile, rows, vector) }
 }
@@ -27,11 +27,12 @@ macro_rules! portable_by_rows {
     };
 }
 
-const F32: &[Part] = &portable_by_rows!(f32 => f32);
-const BYTES: &[Part] = &portable_by_rows!(Bytes => f32);
-const BF16: &[Part] = &portable_by_rows!(bf16 => bf16);
-const BF16_TO_F32: &[Part] = &portable_by_rows!(bf16 => f32);
-const F16: &[Part] = &portable_by_rows!(f16 => f16);
-const F16_TO_F32: &[Part] = &portable_by_rows!(f16 => f32);
+const F32: &[Microkernel] = &portable_by_rows!(f32 => f32);
+const BYTES: &[Microkernel] = &portable_by_rows!(Bytes => f32);
+const BF16: &[Microkernel] = &portable_by_rows!(bf16 => bf16);
+const BF16_TO_F32: &[Microkernel] = &portable_by_rows!(bf16 => f32);
+const F16: &[Microkernel] = &portable_by_rows!(f16 => f16);
+const F16_TO_F32: &[Microkernel] = &portable_by_rows!(f16 => f32);
 
-pub(super) const PORTABLE_PARTS: Parts = Parts::narrow(F32, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES);
+pub(super) const PORTABLE_PARTS: MicrokernelTable =
+    MicrokernelTable::narrow(F32, BF16, BF16_TO_F32, F16, F16_TO_F32, BYTES);

@@ -2,9 +2,9 @@
 
 use types::{bf16, f16};
 
-use super::{ByRows, Part, Parts};
+use super::{ByRows, Microkernel, MicrokernelTable};
 use crate::gemm::microkernel::{ANYWHERE, EVENLY, part};
-use crate::gemm::operands::{Bytes, Dot, Factors};
+use crate::gemm::operands::{Bytes, Dot, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::{AtOnce, Item};
 use crate::simd::vector::LANES;
@@ -18,7 +18,7 @@ macro_rules! family {
         #[inline(never)]
         #[target_feature(enable = $features)]
         unsafe fn $name<
-            F: Factors<$vector>,
+            F: Operands<$vector>,
             T: Item,
             const R: usize,
             const N: usize,
@@ -56,23 +56,23 @@ macro_rules! narrow {
         by_rows!($family $factors => $item, $step, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
     };
 }
-const AVX512: &[Part] = &wide!(avx512 f32 => f32, ANYWHERE);
-const AVX512_NARROW: &[Part] = &narrow!(avx512 f32 => f32, ANYWHERE);
-const AVX512_LINE: &[Part] = &wide!(avx512 f32 => f32, LANES);
-const AVX512_LINE_NARROW: &[Part] = &narrow!(avx512 f32 => f32, LANES);
-const AVX512_EVEN: &[Part] = &wide!(avx512 f32 => f32, EVENLY);
-const AVX512_EVEN_NARROW: &[Part] = &narrow!(avx512 f32 => f32, EVENLY);
-const AVX2: &[Part] = &by_rows!(avx2 f32 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
+const AVX512: &[Microkernel] = &wide!(avx512 f32 => f32, ANYWHERE);
+const AVX512_NARROW: &[Microkernel] = &narrow!(avx512 f32 => f32, ANYWHERE);
+const AVX512_LINE: &[Microkernel] = &wide!(avx512 f32 => f32, LANES);
+const AVX512_LINE_NARROW: &[Microkernel] = &narrow!(avx512 f32 => f32, LANES);
+const AVX512_EVEN: &[Microkernel] = &wide!(avx512 f32 => f32, EVENLY);
+const AVX512_EVEN_NARROW: &[Microkernel] = &narrow!(avx512 f32 => f32, EVENLY);
+const AVX2: &[Microkernel] = &by_rows!(avx2 f32 => f32, ANYWHERE, 1: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
-const DOT: &[Part] = &wide!(dot Dot => AtOnce, ANYWHERE);
-const DOT_NARROW: &[Part] = &narrow!(dot Dot => AtOnce, ANYWHERE);
-const DOT_TO_F32: &[Part] = &wide!(dot Dot => f32, ANYWHERE);
-const DOT_NARROW_TO_F32: &[Part] = &narrow!(dot Dot => f32, ANYWHERE);
+const DOT: &[Microkernel] = &wide!(dot Dot => AtOnce, ANYWHERE);
+const DOT_NARROW: &[Microkernel] = &narrow!(dot Dot => AtOnce, ANYWHERE);
+const DOT_TO_F32: &[Microkernel] = &wide!(dot Dot => f32, ANYWHERE);
+const DOT_NARROW_TO_F32: &[Microkernel] = &narrow!(dot Dot => f32, ANYWHERE);
 
-const BYTES: &[Part] = &wide!(vnni Bytes => f32, ANYWHERE);
-const BYTES_NARROW: &[Part] = &narrow!(vnni Bytes => f32, ANYWHERE);
+const BYTES: &[Microkernel] = &wide!(vnni Bytes => f32, ANYWHERE);
+const BYTES_NARROW: &[Microkernel] = &narrow!(vnni Bytes => f32, ANYWHERE);
 // Four registers of sums for each vector, each term of them widened anew.
-const AVX2_BYTES: &[Part] = &by_rows!(avx2 Bytes => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX2_BYTES: &[Microkernel] = &by_rows!(avx2 Bytes => f32, ANYWHERE, 1: 1 of 1 2 of 1);
 
 // Widened halves have two sums for each vector.
 macro_rules! widened {
@@ -85,20 +85,20 @@ macro_rules! widened_narrow {
         by_rows!(avx512 $factors => $item, ANYWHERE, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
     };
 }
-const AVX512_BF16: &[Part] = &widened!(bf16 => bf16);
-const AVX512_BF16_TO_F32: &[Part] = &widened!(bf16 => f32);
-const AVX512_BF16_NARROW: &[Part] = &widened_narrow!(bf16 => bf16);
-const AVX512_BF16_NARROW_TO_F32: &[Part] = &widened_narrow!(bf16 => f32);
-const AVX512_F16: &[Part] = &widened!(f16 => f16);
-const AVX512_F16_TO_F32: &[Part] = &widened!(f16 => f32);
-const AVX512_F16_NARROW: &[Part] = &widened_narrow!(f16 => f16);
-const AVX512_F16_NARROW_TO_F32: &[Part] = &widened_narrow!(f16 => f32);
-const AVX2_BF16: &[Part] = &by_rows!(avx2 bf16 => bf16, ANYWHERE, 1: 1 of 1 2 of 1);
-const AVX2_BF16_TO_F32: &[Part] = &by_rows!(avx2 bf16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
-const AVX2_F16: &[Part] = &by_rows!(avx2 f16 => f16, ANYWHERE, 1: 1 of 1 2 of 1);
-const AVX2_F16_TO_F32: &[Part] = &by_rows!(avx2 f16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX512_BF16: &[Microkernel] = &widened!(bf16 => bf16);
+const AVX512_BF16_TO_F32: &[Microkernel] = &widened!(bf16 => f32);
+const AVX512_BF16_NARROW: &[Microkernel] = &widened_narrow!(bf16 => bf16);
+const AVX512_BF16_NARROW_TO_F32: &[Microkernel] = &widened_narrow!(bf16 => f32);
+const AVX512_F16: &[Microkernel] = &widened!(f16 => f16);
+const AVX512_F16_TO_F32: &[Microkernel] = &widened!(f16 => f32);
+const AVX512_F16_NARROW: &[Microkernel] = &widened_narrow!(f16 => f16);
+const AVX512_F16_NARROW_TO_F32: &[Microkernel] = &widened_narrow!(f16 => f32);
+const AVX2_BF16: &[Microkernel] = &by_rows!(avx2 bf16 => bf16, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX2_BF16_TO_F32: &[Microkernel] = &by_rows!(avx2 bf16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX2_F16: &[Microkernel] = &by_rows!(avx2 f16 => f16, ANYWHERE, 1: 1 of 1 2 of 1);
+const AVX2_F16_TO_F32: &[Microkernel] = &by_rows!(avx2 f16 => f32, ANYWHERE, 1: 1 of 1 2 of 1);
 
-pub(super) const AVX512_PARTS: Parts = Parts {
+pub(super) const AVX512_PARTS: MicrokernelTable = MicrokernelTable {
     f32: ByRows::wide(AVX512_NARROW, AVX512),
     f32_by_distance: Some([
         ByRows::wide(AVX512_LINE_NARROW, AVX512_LINE),
@@ -114,5 +114,5 @@ pub(super) const AVX512_PARTS: Parts = Parts {
     bytes_dot: ByRows::wide(BYTES_NARROW, BYTES),
 };
 
-pub(super) const AVX2_PARTS: Parts =
-    Parts::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES);
+pub(super) const AVX2_PARTS: MicrokernelTable =
+    MicrokernelTable::narrow(AVX2, AVX2_BF16, AVX2_BF16_TO_F32, AVX2_F16, AVX2_F16_TO_F32, AVX2_BYTES);

@@ -1,17 +1,17 @@
-//! [`Factors`] of NEON: a word of `x` stays in one register, of which the processor multiplies one item by all lanes.
+//! [`Operands`] of NEON: a word of `x` stays in one register, of which the processor multiplies one item by all lanes.
 
 use std::marker::PhantomData;
 
 use types::{bf16, f16};
 
-use super::{Bytes, Factors, Word};
+use super::{Bytes, Operands, Word};
 use crate::simd::vector::Vector;
 use crate::simd::vector::neon::{DotWeights, DotWord, Int32Lanes, Items, Neon, WideInt32Lanes, WideWeights, WideWord};
 
 /// Numbers of a type, each item of a word by itself.
 pub(crate) struct Each<T>(PhantomData<T>);
 
-impl Factors<Neon> for Each<f32> {
+impl Operands<Neon> for Each<f32> {
     type Item = Items;
     type Weights = Neon;
     type Sum = Neon;
@@ -53,7 +53,7 @@ impl Factors<Neon> for Each<f32> {
 /// Halves: those at the lower places of all lanes first, then the others, so that a lane has one sum.
 macro_rules! halves {
     ($half:ident, $apart:ident) => {
-        impl Factors<Neon> for Each<$half> {
+        impl Operands<Neon> for Each<$half> {
             type Item = Items;
             type Weights = [Neon; 2];
             type Sum = Neon;
@@ -98,7 +98,7 @@ halves!(bf16, load_bf16_apart);
 halves!(f16, load_f16_apart);
 
 /// Widened to two bytes each.
-impl Factors<Neon> for Bytes {
+impl Operands<Neon> for Bytes {
     type Item = WideWord;
     type Weights = WideWeights;
     type Sum = WideInt32Lanes;
@@ -141,7 +141,7 @@ impl Factors<Neon> for Bytes {
 /// times the sum of the weights is the same for all rows.
 pub(crate) struct DotBytes;
 
-impl Factors<Neon> for DotBytes {
+impl Operands<Neon> for DotBytes {
     type Item = DotWord;
     type Weights = DotWeights;
     type Sum = Int32Lanes;
