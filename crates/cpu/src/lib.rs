@@ -42,7 +42,7 @@ pub use conv::inverted_bottleneck::{Front, InvertedBottleneck};
 pub use conv::row_major::Conv;
 pub use conv::transpose::ConvTranspose;
 pub use conv::winograd::Winograd;
-pub use conv::{ConvBlocked, DepthwiseBlocked, Window};
+pub use conv::{ConvAlgorithm, ConvBlocked, DepthwiseBlocked, ImageLayout, Window};
 pub use gemm::{Epilogue, Weights};
 pub use kernel::{Args, InvalidKernel, KernelFn, Operand, Sizes};
 pub use movement::copy::Copy;

@@ -44,7 +44,7 @@ pub struct DepthwiseBlocked {
     /// How `x` is stored.
     pub stored: StorageType,
     /// What is subtracted from each byte of `x`; padding counts 0 all the same.
-    pub zero: u8,
+    pub zero_point: u8,
     /// How the residual and the results are stored.
     pub result: StorageType,
     /// What happens to each result.
@@ -89,7 +89,7 @@ impl KernelFn for DepthwiseBlocked {
         if of_bytes && BYTE_TAPS_MAX < self.window.taps() {
             return Err(InvalidKernel("sums of so many bytes are not exact"));
         }
-        if self.epilogue.scale != of_bytes || (!of_bytes && self.zero != 0) {
+        if self.epilogue.scale != of_bytes || (!of_bytes && self.zero_point != 0) {
             return Err(InvalidKernel("sums of bytes have a scale, and no others; nor has anything else a zero point"));
         }
         if self.stored != self.result && (self.stored.is_half() || self.epilogue.residual) {
@@ -139,7 +139,7 @@ impl KernelFn for DepthwiseBlocked {
                 let rows = Rows {
                     window,
                     stored: self.stored,
-                    zero: self.zero,
+                    zero_point: self.zero_point,
                     result: self.result,
                     x: x[plane * plane_bytes..][..plane_bytes].as_ptr(),
                     weights: weights[block * taps..][..taps].as_ptr(),
@@ -168,7 +168,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) window: &'a Window,
     /// How pictures are stored, the zero point of those of bytes, and how results are.
     pub(crate) stored: StorageType,
-    pub(crate) zero: u8,
+    pub(crate) zero_point: u8,
     pub(crate) result: StorageType,
     /// The plane that is read; only the rows that the kernel reaches from `rows` need to be there.
     pub(crate) x: *const u8,
@@ -282,7 +282,7 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
             let inside = base <= width && reach <= width - base;
             let (mut source, mut weights) = (x, row_weights);
             let is_byte = T::STORED.is_byte();
-            let zero = V::splat(f32::from(task.zero));
+            let zero = V::splat(f32::from(task.zero_point));
             let mut sums = [if is_byte { V::zero() } else { V::read(&task.bias) }; N];
             for _ in taps.clone() {
                 // SAFETY: the row is one that the kernel's row lies on, and its items are read inside of it alone.

@@ -23,17 +23,21 @@
 //!
 //! A task is a panel of 32 output channels and some rows of pictures. How tasks are cut depends on the shape alone.
 
-mod gather;
-mod stage;
-mod walk;
+mod fused_stage;
+mod pack_input;
+mod pack_weights;
+mod partition;
+mod regions;
+mod zero_point;
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use types::pointwise::Unary;
 
-pub(crate) use self::stage::Stage;
-use self::walk::{Region, Run, Walk, cells_by_cover, covering_cell};
+pub(crate) use self::fused_stage::Stage;
+use self::partition::{PLANE_LARGE, Panel};
+use self::regions::{Region, Run, Walk, cells_by_cover};
 use crate::conv::Window;
 use crate::gemm::epilogue::Epilogue;
 use crate::gemm::finish;
@@ -47,23 +51,31 @@ use crate::threads::shared_slice::SharedMut;
 
 /// Channels of a panel, and of a tile.
 pub(crate) const PANEL: usize = 2 * LANES;
-/// Tasks to aim at: some for each of eight threads.
-const TASKS: usize = 32;
-/// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
-const TERMS_MIN: usize = 1 << 15;
 /// More channels are never gathered.
-const GATHERED_CHANNELS_MAX: usize = 1 << 30;
+const PACKED_CHANNELS_MAX: usize = 1 << 30;
 /// So few words of a gathered pixel are not filled up.
 const FEW_WORDS: usize = 4;
 /// Distances in bytes whose multiples compete for places in a first cache.
-const GATHERED_STEP: usize = 2048;
-/// Pixels from which on pictures are large: their weights are small accumulators them.
-const PLANE_LARGE: usize = 28 * 28;
-/// Elements of the input that a task of a large picture reads: they stay in a second-level cache for the next panels.
-const INPUT_MAX: usize = 1 << 16;
-/// Pictures of fewer pixels, with at least so many channels, are summed tap by tap.
-const PLANE_SMALL: usize = 100;
-const CHANNELS_BY_TAPS: usize = 128;
+const PACKED_STEP: usize = 2048;
+
+/// The layout of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ImageLayout {
+    /// `[batch, channels, rows, columns]`, NCHW.
+    RowMajor,
+    /// Channels in blocks of sixteen, nChw16c.
+    Blocked,
+}
+
+/// How a direct convolution reads its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConvAlgorithm {
+    /// In place. Windows at the border have fewer terms.
+    InPlace,
+    /// From a copy in the workspace with padding, in which all channels of a pixel are neighbours (NHWC): for operands of
+    /// which a block has few words, and instructions that take many at once.
+    Packed,
+}
 
 /// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights; then by the epilogue a bias (with an
 /// element for each lane of the output's blocks) and a residual. Output: `[batch, out_channels, rows, columns]` in blocks
@@ -85,140 +97,27 @@ pub struct ConvBlocked {
     pub groups: usize,
     /// Rows and columns.
     pub window: Window,
-    /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
-    pub input_blocked: bool,
-    /// Whether all channels of a pixel are brought side by side first, with padding, in the workspace: for factors of which
-    /// a block has but a few words, and units that take many at once. They may be row-major before.
-    pub gathered: bool,
+    /// The layout of `x`.
+    pub layout: ImageLayout,
+    /// How tiles read `x`.
+    pub algorithm: ConvAlgorithm,
     /// How `x` and the weights are stored: of `u8`, the weights as `i8`.
-    pub factors: StorageType,
+    pub operands: StorageType,
     /// What is subtracted from each byte of `x`; padding counts 0 all the same.
-    pub zero: u8,
+    pub zero_point: u8,
     /// How the residual and the results are stored.
     pub result: StorageType,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
 
-/// A panel of output channels.
-#[derive(Clone, Copy)]
-struct Panel {
-    /// Its first block of output channels, and how many it has: 2 or 1.
-    block: usize,
-    blocks: usize,
-    /// Where its weights begin.
-    weights: usize,
-    /// The first word of its group's input channels.
-    in_word: usize,
-}
-
-/// How outputs are cut into parts of whole pictures or of rows of one.
-#[derive(Clone, Copy)]
-struct Split {
-    images: usize,
-    rows: usize,
-    /// Parts of the batch, and of a picture's rows.
-    image_parts: usize,
-    row_parts: usize,
-}
-
 impl ConvBlocked {
-    /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group panels of 32
-    /// output channels (the last may have 16, and is filled up with zeros); in each panel for each block of 16 input
-    /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel, for
-    /// gathered ones all of a group. Of halves the weights of two channels are neighbours, of bytes those of four. Where `x`
-    /// has a zero point, there follows what it adds to sums.
-    ///
-    /// # Panics
-    /// Another number of weights.
-    pub fn pack(&self, weights: &[f32]) -> Vec<u8> {
-        let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
-        let (taps, per_word) = (self.window.taps(), self.factors.per_word());
-        let in_block = if self.gathered { self.depth().max(1) * per_word } else { self.in_block() * per_word };
-        assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights have the kernel's shape");
-        let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
-        // Gathered pixels are filled up with words of zeros.
-        let filled = if self.gathered { self.depth() * per_word } else { ins };
-        for group in 0..self.groups {
-            for first in (0..outs).step_by(PANEL) {
-                let width = PANEL.min(outs.next_multiple_of(LANES) - first);
-                for block in (0..filled).step_by(in_block) {
-                    for tap in 0..taps {
-                        for word in (block..filled.min(block + in_block)).step_by(per_word) {
-                            for out in first..first + width {
-                                packed.extend((word..word + per_word).map(|channel| {
-                                    match out < outs && channel < ins {
-                                        true => weights[((group * outs + out) * ins + channel) * taps + tap],
-                                        false => 0.0,
-                                    }
-                                }));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        match self.factors {
-            StorageType::U8 => {
-                let mut bytes = StorageType::I8.bytes(&packed);
-                bytes.extend(self.shifts(weights).into_iter().flat_map(i32::to_le_bytes));
-                bytes
-            }
-            factors => factors.bytes(&packed),
-        }
+    fn is_packed(&self) -> bool {
+        self.algorithm == ConvAlgorithm::Packed
     }
 
-    /// For each corner of the kernel's cells and each lane what the zero point adds to the sum over the cells in front of it,
-    /// in both directions: from four corners follows what it adds to the sum over any rectangle of cells (a summed-area
-    /// table; Crow 1984).
-    fn shifts(&self, weights: &[f32]) -> Vec<i32> {
-        if self.zero == 0 {
-            return Vec::new();
-        }
-        let (ins, taps) = (self.in_channels / self.groups, self.window.taps());
-        let ([rows, columns], lanes) = (self.window.kernel, self.lanes());
-        let mut corners = vec![0; (rows + 1) * (columns + 1) * lanes];
-        for (channel, weights) in weights.chunks_exact((ins * taps).max(1)).enumerate() {
-            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-                let cell = weights.iter().skip(row * columns + column).step_by(taps);
-                let own = -i32::from(self.zero) * cell.map(|&weight| weight as i32).sum::<i32>();
-                let corner = |row: usize, column: usize| (row * (columns + 1) + column) * lanes + channel;
-                corners[corner(row + 1, column + 1)] =
-                    own + corners[corner(row, column + 1)] + corners[corner(row + 1, column)]
-                        - corners[corner(row, column)];
-            }
-        }
-        corners
-    }
-
-    /// Words of [`ConvBlocked::shifts`].
-    fn shift_words(&self) -> Option<usize> {
-        let [rows, columns] = self.window.kernel;
-        match self.zero {
-            0 => Some(0),
-            _ => product(&[rows.checked_add(1)?, columns.checked_add(1)?, self.lanes()]),
-        }
-    }
-
-    /// What the zero point adds to the sums of a panel over a rectangle of the kernel's cells.
-    fn shift(&self, corners: &[Word], panel: Panel, rows: &Range<usize>, columns: &Range<usize>) -> [i32; PANEL] {
-        let mut shift = [0; PANEL];
-        if corners.is_empty() {
-            return shift;
-        }
-        let (width, lanes) = (self.window.kernel[1] + 1, self.lanes());
-        for (row, column, sign) in [
-            (rows.end, columns.end, 1),
-            (rows.start, columns.end, -1),
-            (rows.end, columns.start, -1),
-            (rows.start, columns.start, 1),
-        ] {
-            let corner = &corners[(row * width + column) * lanes + panel.block * LANES..][..panel.blocks * LANES];
-            shift.iter_mut().zip(corners_of(corner)).for_each(|(shift, corner): (&mut i32, i32)| {
-                *shift = shift.wrapping_add(corner.wrapping_mul(sign));
-            });
-        }
-        shift
+    fn reads_blocks(&self) -> bool {
+        self.layout == ImageLayout::Blocked
     }
 
     /// Lanes of the output's blocks.
@@ -228,13 +127,13 @@ impl ConvBlocked {
 
     /// Words of the operand that lie side by side: a block of channels.
     fn in_block(&self) -> usize {
-        if self.input_blocked { LANES / self.factors.per_word() } else { 1 }
+        if self.reads_blocks() { LANES / self.operands.per_word() } else { 1 }
     }
 
     /// Words of a gathered pixel that are multiplied: whole rows of the matrix unit's registers, if need be filled up. Few
     /// words stay as they are, as those of all cells in a row of the kernel are neighbours.
     fn depth(&self) -> usize {
-        match self.in_channels.div_ceil(self.factors.per_word()) {
+        match self.in_channels.div_ceil(self.operands.per_word()) {
             words @ 0..=FEW_WORDS => words,
             words => words.next_multiple_of(LANES),
         }
@@ -243,8 +142,8 @@ impl ConvBlocked {
     /// Words from pixel to pixel of what tiles read. Gathered pixels at a multiple of 4 kB would compete for the same few
     /// places in the first cache.
     fn pixel(&self) -> usize {
-        match self.gathered {
-            true if (4 * self.depth()).is_multiple_of(GATHERED_STEP) => self.depth() + LANES,
+        match self.is_packed() {
+            true if (4 * self.depth()).is_multiple_of(PACKED_STEP) => self.depth() + LANES,
             true => self.depth(),
             false => self.in_block(),
         }
@@ -252,7 +151,7 @@ impl ConvBlocked {
 
     /// Words of a group's input channels.
     fn in_words(&self) -> usize {
-        (self.in_channels / self.groups).div_ceil(self.factors.per_word())
+        (self.in_channels / self.groups).div_ceil(self.operands.per_word())
     }
 
     fn out_blocks(&self) -> usize {
@@ -261,78 +160,18 @@ impl ConvBlocked {
 
     /// Words of a picture.
     fn input_image(&self) -> usize {
-        self.in_channels.div_ceil(self.factors.per_word()).next_multiple_of(self.in_block()) * self.window.input_plane()
+        self.in_channels.div_ceil(self.operands.per_word()).next_multiple_of(self.in_block())
+            * self.window.input_plane()
     }
 
     /// The window over what tiles read; where each output sees the one pixel at its own place, a picture is one column.
     fn geometry(&self) -> Window {
-        let window = if self.gathered { self.padded() } else { self.window };
+        let window = if self.is_packed() { self.padded() } else { self.window };
         let Window { input, output, kernel, stride, pad, .. } = window;
         match kernel == [1, 1] && stride == [1, 1] && pad == [0, 0] && input == output {
             true => Window { input: [input[0] * input[1], 1], output: [output[0] * output[1], 1], ..window },
             false => window,
         }
-    }
-
-    fn panels(&self) -> usize {
-        self.groups * (self.out_channels / self.groups).div_ceil(PANEL)
-    }
-
-    fn panel(&self, number: usize) -> Panel {
-        let (mut ins, outs) = (self.in_words(), self.out_channels / self.groups);
-        if self.gathered {
-            ins = self.depth();
-        }
-        let (group, first) = (number / outs.div_ceil(PANEL), number % outs.div_ceil(PANEL) * PANEL);
-        let channel = group * outs.next_multiple_of(LANES) + first;
-        Panel {
-            block: channel / LANES,
-            blocks: (outs - first).div_ceil(LANES).min(2),
-            weights: channel * ins * self.window.taps(),
-            in_word: group * ins,
-        }
-    }
-
-    fn split(&self) -> Split {
-        let window = self.geometry();
-        let [rows, columns] = window.output;
-        let (plane, pixels) = (rows * columns, rows * columns * self.batch);
-        let terms = self.in_channels / self.groups * window.taps();
-        let parts = TASKS.div_ceil(self.panels());
-        let least = (TERMS_MIN / terms.max(1)).max(8 * ROWS);
-        let most = if plane < PLANE_LARGE {
-            usize::MAX
-        } else {
-            // An output's own share of the input.
-            let share = product(&[self.in_channels / self.groups, window.stride[0], window.stride[1]]);
-            INPUT_MAX / share.unwrap_or(usize::MAX).max(1)
-        };
-        let pixels = (pixels / parts).min(most).max(least);
-        if plane <= pixels || self.by_taps() {
-            let image_parts = self.batch.div_ceil((pixels / plane).max(1));
-            let images = self.batch.div_ceil(image_parts);
-            Split { images, rows, image_parts: self.batch.div_ceil(images), row_parts: 1 }
-        } else {
-            let part = rows.div_ceil(plane.div_ceil(pixels));
-            let part = if columns == 1 { part.next_multiple_of(ROWS) } else { part };
-            Split { images: 1, rows: part, image_parts: self.batch, row_parts: rows.div_ceil(part) }
-        }
-    }
-
-    /// Whether the sums run over the input channels for one cell of the kernel after the other, all outputs each time.
-    ///
-    /// In small pictures the outputs at the border are so many, and those with the same taps so few, that tiles of those
-    /// would be low. The outputs of one tap are nearly the whole picture.
-    fn by_taps(&self) -> bool {
-        let window = &self.window;
-        let padded = [0, 1]
-            .iter()
-            .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
-        [self.factors, self.result] == [StorageType::F32; 2]
-            && window.output_plane() < PLANE_SMALL
-            && CHANNELS_BY_TAPS <= self.in_channels / self.groups
-            && padded
-            && covering_cell(window).is_some()
     }
 
     /// The terms of the outputs of a region.
@@ -366,7 +205,7 @@ impl ConvBlocked {
             }
             KLoop { x, weights, loops: [block, row, column], depth }
         };
-        if self.gathered {
+        if self.is_packed() {
             return [k_loop(0, 1, self.depth()), k_loop(0, 0, 0)];
         }
         let rest = ins % pixel;
@@ -380,10 +219,10 @@ impl KernelFn for ConvBlocked {
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
-        if self.gathered && (self.factors == StorageType::F32 || 1 < *groups) {
+        if self.is_packed() && (self.operands == StorageType::F32 || 1 < *groups) {
             return Err(InvalidKernel("halves and bytes of one group are gathered, and nothing else"));
         }
-        if self.gathered && GATHERED_CHANNELS_MAX < *in_channels {
+        if self.is_packed() && PACKED_CHANNELS_MAX < *in_channels {
             return Err(InvalidKernel("its sizes overflow"));
         }
         if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
@@ -393,39 +232,39 @@ impl KernelFn for ConvBlocked {
         if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
             return Err(InvalidKernel("the groups' channels do not fill their blocks"));
         }
-        let fills = if self.input_blocked { ins % self.factors.per_word() == 0 } else { self.gathered };
-        if self.factors != StorageType::F32 && !fills {
+        let fills = if self.reads_blocks() { ins % self.operands.per_word() == 0 } else { self.is_packed() };
+        if self.operands != StorageType::F32 && !fills {
             return Err(InvalidKernel(
                 "halves come in pairs and bytes by fours, from blocks, or are gathered from planes",
             ));
         }
-        let bytes = self.factors.is_byte();
-        if self.factors == StorageType::I8 || (bytes && self.epilogue.residual) {
+        let bytes = self.operands.is_byte();
+        if self.operands == StorageType::I8 || (bytes && self.epilogue.residual) {
             return Err(InvalidKernel("bytes have no sign, and their sums no residual"));
         }
-        if self.epilogue.scale != bytes || (!bytes && self.zero != 0) {
+        if self.epilogue.scale != bytes || (!bytes && self.zero_point != 0) {
             return Err(InvalidKernel("sums of bytes have a scale, and no others; nor has anything else a zero point"));
         }
         let lanes = product(&[self.out_blocks(), LANES]).ok_or(InvalidKernel("its sizes overflow"))?;
         let bytes_of = |elements: &[usize], stored: StorageType| product(elements)?.checked_mul(stored.size());
         let output = bytes_of(&[*batch, lanes, window.output[0], window.output[1]], self.result);
         let lanes_in =
-            if self.input_blocked { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
+            if self.reads_blocks() { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
         let lanes_in = lanes_in.ok_or(InvalidKernel("its sizes overflow"))?;
-        let x = bytes_of(&[*batch, lanes_in, window.input[0], window.input[1]], self.factors);
-        let ins = if self.gathered { self.depth() * self.factors.per_word() } else { ins };
-        let weights = bytes_of(&[lanes, ins, window.kernel[0], window.kernel[1]], self.factors);
+        let x = bytes_of(&[*batch, lanes_in, window.input[0], window.input[1]], self.operands);
+        let ins = if self.is_packed() { self.depth() * self.operands.per_word() } else { ins };
+        let weights = bytes_of(&[lanes, ins, window.kernel[0], window.kernel[1]], self.operands);
         let shifts = self.shift_words().and_then(|words| words.checked_mul(4));
         let weights = weights.zip(shifts).and_then(|(weights, shifts)| weights.checked_add(shifts));
         let mut inputs = vec![x, weights];
         inputs.extend(self.epilogue.operand_bytes(Some(lanes), output));
-        let gathered = self.gathered_words().and_then(|words| words.checked_mul(4));
+        let gathered = self.packed_words().and_then(|words| words.checked_mul(4));
         Sizes::with_workspace(&inputs, output, gathered, 1)
     }
 
     fn alignment(&self, input: Option<usize>) -> usize {
         match input {
-            Some(0 | 1) => self.factors.size(),
+            Some(0 | 1) => self.operands.size(),
             Some(ix) if ix < self.epilogue.residual_at() => 4,
             _ => self.result.size(),
         }
@@ -449,17 +288,17 @@ impl KernelFn for ConvBlocked {
         }
         let lanes = self.out_blocks() * LANES;
         let shifts = self.shift_words().expect("`sizes` computed it");
-        let words = if self.gathered { self.depth() } else { self.in_words() };
+        let words = if self.is_packed() { self.depth() } else { self.in_words() };
         assert_eq!(weights.len(), lanes * words * self.window.taps() + shifts, "and the weights");
         let (weights, corners) = weights.split_at(weights.len() - shifts);
         assert_eq!(out.len(), self.batch * lanes * self.window.output_plane() * self.result.size(), "and the output");
         assert!([scale, bias].into_iter().flatten().all(|vector| vector.len() == lanes), "and scale and bias");
         assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
 
-        let x: &[Word] = match self.gathered {
+        let x: &[Word] = match self.is_packed() {
             true => {
                 let gathered: &mut [Word] = elements_mut(args.workspace);
-                self.gather(x, gathered, pool);
+                self.pack_input(x, gathered, pool);
                 &*gathered
             }
             false => bytemuck::cast_slice(x),
@@ -503,11 +342,6 @@ impl KernelFn for ConvBlocked {
             job.run(self.panel(panel), images, rows, next);
         });
     }
-}
-
-/// Words that are whole numbers.
-fn corners_of(words: &[Word]) -> impl Iterator<Item = i32> {
-    words.iter().map(|&bytes| i32::from_ne_bytes(bytes))
 }
 
 /// What all tasks of a run know. The slices have the sizes that `sizes` states.
@@ -571,7 +405,7 @@ impl Job<'_> {
         let Some(panel) = panel else { return Prefetch::NONE };
         let (conv, taps) = (self.conv, self.window.taps());
         let (words, block) =
-            if conv.gathered { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
+            if conv.is_packed() { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
         // There are fewer, as taps that fall on padding are left out.
         let steps = pixels.div_ceil(self.rows_max(block)) * Prefetch::steps(words.div_ceil(block.max(1)) * taps, block);
         Prefetch::new(self.weights[panel.weights..].as_ptr(), panel.blocks * LANES * words * taps, steps)
@@ -579,7 +413,7 @@ impl Job<'_> {
 
     /// The most rows of a tile over k_loops of so many words.
     fn rows_max(&self, depth: usize) -> usize {
-        match tile::prefers_strided_rows(self.isa, self.conv.factors) {
+        match tile::prefers_strided_rows(self.isa, self.conv.operands) {
             true => tile::strided_rows_max(depth),
             false => tile::rows_max(self.isa),
         }
@@ -601,7 +435,7 @@ impl Job<'_> {
         let k_loops = conv.k_loops(window, panel, region);
         let shift = conv.shift(self.corners, panel, &region.rows.taps, &region.columns.taps);
         let tile = Tile {
-            factors: conv.factors,
+            operands: conv.operands,
             x: self.x.as_ptr(),
             weights: self.weights.as_ptr(),
             weight_stride: panel.blocks * LANES,
@@ -625,12 +459,12 @@ impl Job<'_> {
         let even: [Row; STRIDED_ROWS_MAX] =
             std::array::from_fn(|ix| Row { x: ix.wrapping_mul(walk.step.x), out: ix.wrapping_mul(walk.step.out) });
         let mut rest = region.images.len() * region.rows.range.len() * region.columns.range.len();
-        let lines = tile::prefers_strided_rows(self.isa, conv.factors);
+        let lines = tile::prefers_strided_rows(self.isa, conv.operands);
         let rows_max = match tile.k_loops {
             [k_loop] => self.rows_max(k_loop.depth),
             _ => tile::rows_max(self.isa),
         };
-        let together = lines && conv.gathered && tile.k_loops.len() == 1;
+        let together = lines && conv.is_packed() && tile.k_loops.len() == 1;
         if let Some(positions) = together.then(|| walk.positions(rows_max)).flatten() {
             for image in 0..region.images.len() {
                 self.run_lines_together(&walk, &tile, image, positions, rows_max, prefetch);

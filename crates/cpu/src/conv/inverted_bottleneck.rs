@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conv::depthwise::Rows;
 use crate::conv::direct::{self, Stage};
+use crate::conv::{ConvAlgorithm, ImageLayout};
 use crate::conv::{ConvBlocked, DepthwiseBlocked, Window};
 use crate::gemm::epilogue::Epilogue;
 use crate::kernel::{Args, InvalidKernel, KernelFn, Sizes, elements_mut, input, input_or_in_place, product};
@@ -36,7 +37,7 @@ pub struct Front {
     /// Rows and columns.
     pub window: Window,
     /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
-    pub input_blocked: bool,
+    pub layout: ImageLayout,
     /// What happens to each result.
     pub epilogue: Epilogue,
 }
@@ -80,9 +81,9 @@ impl InvertedBottleneck {
 
     /// The convolution in front as a kernel of its own, but for its epilogue: it packs the weights.
     pub fn front_kernel(&self) -> Option<ConvBlocked> {
-        self.front.as_ref().map(|Front { window, input_blocked, .. }| ConvBlocked {
+        self.front.as_ref().map(|Front { window, layout, .. }| ConvBlocked {
             in_channels: self.in_channels,
-            input_blocked: *input_blocked,
+            layout: *layout,
             ..self.product(self.batch, *window, self.channels)
         })
     }
@@ -95,7 +96,7 @@ impl InvertedBottleneck {
             channels,
             window,
             stored: StorageType::F32,
-            zero: 0,
+            zero_point: 0,
             result: StorageType::F32,
             epilogue: self.depthwise.clone(),
         }
@@ -119,10 +120,10 @@ impl InvertedBottleneck {
             out_channels,
             groups: 1,
             window,
-            input_blocked: true,
-            gathered: false,
-            factors: StorageType::F32,
-            zero: 0,
+            layout: ImageLayout::Blocked,
+            algorithm: ConvAlgorithm::InPlace,
+            operands: StorageType::F32,
+            zero_point: 0,
             result: StorageType::F32,
             epilogue: Epilogue::default(),
         }
@@ -183,13 +184,13 @@ impl KernelFn for InvertedBottleneck {
         let Window { mut input, output, kernel, .. } = self.window;
         let out = product(&[self.batch, outs, output[0], output[1]]);
         let mut of_front = Vec::new();
-        if let Some(Front { window, input_blocked, epilogue }) = in_front {
+        if let Some(Front { window, layout, epilogue }) = in_front {
             window.check()?;
             if window.output != input {
                 return Err(InvalidKernel("the convolution in front leaves another picture"));
             }
             input = window.input;
-            if !input_blocked {
+            if *layout == ImageLayout::RowMajor {
                 ins = self.in_channels;
             }
             of_front.push(product(&[channels, self.in_channels, window.kernel[0], window.kernel[1]]));
@@ -334,7 +335,7 @@ impl Job<'_> {
         let rows = Rows {
             window: &kernel.window,
             stored: StorageType::F32,
-            zero: 0,
+            zero_point: 0,
             result: StorageType::F32,
             x: x.cast(),
             weights: layer.weights[block * taps * LANES..][..taps * LANES].as_ptr().cast(),

@@ -9,5 +9,5 @@ pub(crate) mod transpose;
 pub(crate) mod winograd;
 
 pub use self::depthwise::DepthwiseBlocked;
-pub use self::direct::ConvBlocked;
+pub use self::direct::{ConvAlgorithm, ConvBlocked, ImageLayout};
 pub use self::geometry::Window;

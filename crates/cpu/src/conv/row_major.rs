@@ -524,7 +524,7 @@ impl Job<'_> {
         self.each_nests(|k_loops, weight_stride, is_first| {
             let call = |pixel: usize, vectors: usize, iterations: usize| {
                 let tile = Tile {
-                    factors: StorageType::F32,
+                    operands: StorageType::F32,
                     x: weights.as_ptr().cast(),
                     weights: source.as_ptr().wrapping_add(pixel).cast(),
                     weight_stride,

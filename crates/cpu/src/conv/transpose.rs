@@ -174,7 +174,7 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
         let tiles = [(column, 2, iterations), (column + iterations * 2 * LANES, 1, rest)];
         for (column, vectors, iterations) in tiles.into_iter().filter(|&(_, _, iterations)| iterations != 0) {
             let tile = Tile {
-                factors: StorageType::F32,
+                operands: StorageType::F32,
                 x: a[row * k..].as_ptr().cast(),
                 weights: b[column..].as_ptr().cast(),
                 weight_stride: columns,

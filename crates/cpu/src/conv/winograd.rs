@@ -330,7 +330,7 @@ impl Job<'_> {
             ];
             let k_loops = &k_loops[..if rest == 0 { 1 } else { 2 }];
             let tile = Tile {
-                factors: StorageType::F32,
+                operands: StorageType::F32,
                 x: values[first * kernel.values()..].as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
                 weight_stride: width,

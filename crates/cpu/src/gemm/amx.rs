@@ -25,7 +25,7 @@ use crate::simd::vector::x86::Avx512;
 /// The distance of a tile's rows, in words, if it is one for the matrix unit.
 pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
     let [k_loop] = tile.k_loops else { return None };
-    let words = matches!(tile.factors, StorageType::Bf16 | StorageType::U8);
+    let words = matches!(tile.operands, StorageType::Bf16 | StorageType::U8);
     // Few words are multiplied by the vector unit before this one has answered.
     let all: usize = k_loop.depth * k_loop.loops.iter().map(|each| each.iterations).product::<usize>();
     let is_worth_it = words_per_step(k_loop.depth).is_some() || WORDS < all;
@@ -116,7 +116,7 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Accumulators) {
     assert!(tile.rows.len() <= strided_rows_max(depth), "so many rows have registers");
     // SAFETY: the caller's promise.
     unsafe {
-        match (words_per_step(depth), tile.factors == StorageType::U8) {
+        match (words_per_step(depth), tile.operands == StorageType::U8) {
             (Some(words), true) => sums_of_equal_steps::<true>(tile, words, step, sums),
             (Some(words), false) => sums_of_equal_steps::<false>(tile, words, step, sums),
             (None, _) => sums_of_words(tile, step, sums),
@@ -204,7 +204,7 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Accumulators) {
     let k_loop = &tile.k_loops[0];
     let (rows, vectors) = (tile.rows.len(), tile.vectors);
     let (full, rest) = (k_loop.depth / WORDS, k_loop.depth % WORDS);
-    let bytes = tile.factors == StorageType::U8;
+    let bytes = tile.operands == StorageType::U8;
     configure(rows, 0, WORDS, rest);
     let zeros = [0.0f32; 2 * LANES];
     let start: *const f32 = match tile.init {

@@ -89,7 +89,7 @@ impl MicrokernelTable {
 
     fn select(&self, method: DotMethod, tile: &Tile) -> ByRows {
         let is_half = tile.result.is_half();
-        match (tile.factors, method) {
+        match (tile.operands, method) {
             (StorageType::F32, _) => match self.f32_by_distance {
                 None => self.f32,
                 Some([line, even]) => match distance(tile.rows) {
@@ -135,7 +135,7 @@ impl MicrokernelTable {
 /// be read, and every one that it writes can be written; no other task uses those written meanwhile.
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
-    let method = if tile.factors == StorageType::F32 { DotMethod::Widened } else { DotMethod::of(isa, tile.factors) };
+    let method = if tile.operands == StorageType::F32 { DotMethod::Widened } else { DotMethod::of(isa, tile.operands) };
     // SAFETY: the caller's promise.
     unsafe { multiply_by(isa, method, tile) }
 }
@@ -146,11 +146,11 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
     assert!(tile.repeat.iterations != 0, "a tile is computed");
-    assert!([StorageType::F32, tile.factors].contains(&tile.result), "results are f32 or like the factors");
+    assert!([StorageType::F32, tile.operands].contains(&tile.result), "results are f32 or like the operands");
     assert!(!tile.result.is_half() || !matches!(tile.init, Init::Accumulate), "sums go on as they were");
-    if tile.factors.is_byte() {
+    if tile.operands.is_byte() {
         assert_eq!(
-            (tile.factors, tile.result),
+            (tile.operands, tile.result),
             (StorageType::U8, StorageType::F32),
             "sums of bytes are written as they are"
         );
@@ -174,7 +174,7 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
 /// As [`multiply`].
 pub(crate) unsafe fn sums(isa: Isa, tile: &Tile, sums: &mut Accumulators) {
     // SAFETY: the caller's promise.
-    unsafe { sums_by(isa, DotMethod::of(isa, tile.factors), tile, sums) }
+    unsafe { sums_by(isa, DotMethod::of(isa, tile.operands), tile, sums) }
 }
 
 /// # Safety

@@ -20,8 +20,8 @@ const RUN_MIN: usize = 4;
 /// # Safety
 /// As [`dispatch::multiply`].
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
-    let is_plain = !tile.factors.is_byte();
-    if is_plain && functions.is_empty() && [StorageType::F32, tile.factors].contains(&tile.result) {
+    let is_plain = !tile.operands.is_byte();
+    if is_plain && functions.is_empty() && [StorageType::F32, tile.operands].contains(&tile.result) {
         // SAFETY: the caller's promise.
         return unsafe { multiply_plain(isa, tile) };
     }
@@ -74,7 +74,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
 /// # Safety
 /// As [`dispatch::multiply`].
 unsafe fn multiply_plain(isa: Isa, tile: &Tile) {
-    let method = if tile.factors == StorageType::F32 { DotMethod::Widened } else { DotMethod::of(isa, tile.factors) };
+    let method = if tile.operands == StorageType::F32 { DotMethod::Widened } else { DotMethod::of(isa, tile.operands) };
     // SAFETY: the caller's promise.
     unsafe { multiply_by(isa, method, tile) }
 }

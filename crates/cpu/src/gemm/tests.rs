@@ -34,15 +34,15 @@ fn every_family_and_height_sums_its_nests() {
 fn turns_are_tiles_one_by_one() {
     let mut random = types::Random::new(5);
     for isa in Isa::available() {
-        for factors in [StorageType::F32, StorageType::F16, StorageType::Bf16] {
+        for operands in [StorageType::F32, StorageType::F16, StorageType::Bf16] {
             for (method, distance) in
-                DotMethod::available(isa, factors).into_iter().flat_map(|method| [(method, LANES), (method, 21)])
+                DotMethod::available(isa, operands).into_iter().flat_map(|method| [(method, LANES), (method, 21)])
             {
                 let low = [(1, 2, 19), (3, 1, 19), (9, 2, 19), (ROWS, 1, 8), (ROWS, 2, 16)];
                 let high = [(23, 2, 8), (STRIDED_ROWS_MAX, 1, 16), (STRIDED_ROWS_MAX, 2, 4)];
                 for (count, vectors, depth) in low.into_iter().chain(high) {
                     if count <= ROWS || method == DotMethod::Matrix {
-                        check_turns(isa, method, factors, distance, (count, vectors, depth), &mut random);
+                        check_turns(isa, method, operands, distance, (count, vectors, depth), &mut random);
                     }
                 }
             }
@@ -53,7 +53,7 @@ fn turns_are_tiles_one_by_one() {
 fn check_turns(
     isa: Isa,
     method: DotMethod,
-    factors: StorageType,
+    operands: StorageType,
     distance: usize,
     (count, vectors, depth): (usize, usize, usize),
     random: &mut types::Random,
@@ -62,13 +62,13 @@ fn check_turns(
     let repeat = Repeat { iterations, x: 5, weights: 2 * width, out: count * width };
     let k_loops = [KLoop { x: 0, weights: 0, loops: [Loop::ONCE; 3], depth }];
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
-    let word = factors.per_word();
-    let (x, _) = stored(factors, numbers(((count - 1) * distance + iterations * 5 + depth) * word));
-    let (weights, _) = stored(factors, numbers((depth + 2 * iterations) * width * word));
+    let word = operands.per_word();
+    let (x, _) = stored(operands, numbers(((count - 1) * distance + iterations * 5 + depth) * word));
+    let (weights, _) = stored(operands, numbers((depth + 2 * iterations) * width * word));
     let bias = numbers(width);
     let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
     for (result, start) in
-        [(factors, Init::Bias(bias.as_ptr())), (StorageType::F32, Init::Accumulate), (StorageType::F32, Init::Zero)]
+        [(operands, Init::Bias(bias.as_ptr())), (StorageType::F32, Init::Accumulate), (StorageType::F32, Init::Zero)]
     {
         if ROWS < count && matches!(start, Init::Accumulate) {
             continue;
@@ -77,7 +77,7 @@ fn check_turns(
         let (before, _) = stored(result, numbers(iterations * count * width));
         let (mut together, mut apart) = (before.clone(), before);
         let tile = |out: *mut u8| Tile {
-            factors,
+            operands,
             x: x.as_ptr().cast(),
             weights: weights.as_ptr().cast(),
             weight_stride: width,
@@ -98,7 +98,7 @@ fn check_turns(
             multiply_by(isa, method, &tile(together.as_mut_ptr()));
             tile(apart.as_mut_ptr()).iterations().for_each(|tile| multiply_by(isa, method, &tile));
         }
-        assert!(together == apart, "{isa} {method:?} {factors:?} {count} x {vectors}");
+        assert!(together == apart, "{isa} {method:?} {operands:?} {count} x {vectors}");
     }
 }
 
@@ -124,7 +124,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random:
         let rows: Vec<Row> = (0..count).map(|r| Row { x: r * distance, out: r * width }).collect();
         let mut out = vec![0.0f32; count * width];
         let tile = Tile {
-            factors: StorageType::Bf16,
+            operands: StorageType::Bf16,
             x: x_bytes.as_ptr().cast(),
             weights: weight_bytes.as_ptr().cast(),
             weight_stride: width,
@@ -175,7 +175,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
         let rows: Vec<Row> = (0..count).map(|r| Row { x: place(r) * distance, out: r * width }).collect();
         let mut sums = Accumulators::new();
         let tile = Tile {
-            factors: StorageType::U8,
+            operands: StorageType::U8,
             x: x.as_ptr().cast(),
             weights: weights.as_ptr().cast(),
             weight_stride: width,
@@ -209,13 +209,13 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
 }
 
 /// Rows in any order and k_loops of all kinds against the formula; operands end where their allocations end.
-fn check(isa: Isa, count: usize, vectors: usize, factors: StorageType, method: DotMethod, random: &mut types::Random) {
-    check_rows(isa, &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(), vectors, factors, method, random);
+fn check(isa: Isa, count: usize, vectors: usize, operands: StorageType, method: DotMethod, random: &mut types::Random) {
+    check_rows(isa, &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(), vectors, operands, method, random);
     // At one distance, which may be that of pixels in blocks of sixteen.
     for distance in [LANES, 7] {
-        check_rows(isa, &(0..count).map(|r| r * distance).collect::<Vec<_>>(), vectors, factors, method, random);
+        check_rows(isa, &(0..count).map(|r| r * distance).collect::<Vec<_>>(), vectors, operands, method, random);
     }
-    check_rows(isa, &(0..count).rev().map(|r| r * 9).collect::<Vec<_>>(), vectors, factors, method, random);
+    check_rows(isa, &(0..count).rev().map(|r| r * 9).collect::<Vec<_>>(), vectors, operands, method, random);
 }
 
 #[expect(clippy::needless_range_loop, reason = "an index of several slices")]
@@ -223,11 +223,11 @@ fn check_rows(
     isa: Isa,
     places: &[usize],
     vectors: usize,
-    factors: StorageType,
+    operands: StorageType,
     method: DotMethod,
     random: &mut types::Random,
 ) {
-    let (count, width, word) = (places.len(), LANES * vectors, factors.per_word());
+    let (count, width, word) = (places.len(), LANES * vectors, operands.per_word());
     let depths = [37, 3, 7, 1, 0, 5].map(|depth| (depth, random.below(3) as usize, random.below(4) as usize));
     let (mut k_loops, mut x_len, mut terms) = (Vec::new(), 0, 0);
     for (depth, outer, inner) in depths {
@@ -243,21 +243,21 @@ fn check_rows(
         }
     }
     let mut numbers = |len: usize| -> Vec<f32> { (0..len).map(|_| random.uniform(-1.0, 1.0)).collect() };
-    let (x_bytes, x) = stored(factors, numbers((x_len + places.iter().max().unwrap_or(&0)) * word));
-    let (weight_bytes, weights) = stored(factors, numbers(terms * width * word));
+    let (x_bytes, x) = stored(operands, numbers((x_len + places.iter().max().unwrap_or(&0)) * word));
+    let (weight_bytes, weights) = stored(operands, numbers(terms * width * word));
     let bias = numbers(width);
     let row = |(r, &x): (usize, &usize)| Row { x, out: (count - 1 - r) * LANES };
     let rows: Vec<Row> = places.iter().enumerate().map(row).collect();
     for (result, start, residual, limits) in [
         (StorageType::F32, Init::Zero, false, None),
-        (factors, Init::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
-        (factors, Init::Zero, true, None),
+        (operands, Init::Bias(bias.as_ptr()), true, Some([-0.5, 0.25])),
+        (operands, Init::Zero, true, None),
         (StorageType::F32, Init::Accumulate, false, None),
     ] {
         let (before_bytes, before) = stored(result, numbers(count * width));
         let mut out = before_bytes.clone();
         let tile = Tile {
-            factors,
+            operands,
             x: x_bytes.as_ptr().cast(),
             weights: weight_bytes.as_ptr().cast(),
             weight_stride: width,
@@ -307,7 +307,7 @@ fn check_rows(
                 let error = (f64::from(got[at]) - want).abs();
                 // Terms are at most 1, and each sum of some is rounded.
                 let sums = 1e-7 * (terms * word) as f64 + 1e-6;
-                assert!(error < sums + rounding, "{isa} {factors:?} {count} x {vectors}, row {r}: {error}");
+                assert!(error < sums + rounding, "{isa} {operands:?} {count} x {vectors}, row {r}: {error}");
             }
         }
     }

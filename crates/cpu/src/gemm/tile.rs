@@ -166,13 +166,13 @@ impl Prefetch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
     /// What the words of `x` and the weights hold.
-    pub(crate) factors: StorageType,
+    pub(crate) operands: StorageType,
     pub(crate) x: *const Word,
     /// A row for each `k`.
     pub(crate) weights: *const Word,
     /// Words from row to row, `16 * vectors` where they are packed.
     pub(crate) weight_stride: usize,
-    /// What the results are rounded to: `f32`, or halves like the factors. The residual has the same type. Of bytes the
+    /// What the results are rounded to: `f32`, or halves like the operands. The residual has the same type. Of bytes the
     /// results are the bits of their sums; [`crate::gemm::epilogue`] makes others of them.
     pub(crate) result: StorageType,
     pub(crate) out: *mut u8,
@@ -215,8 +215,8 @@ impl Tile<'_> {
 }
 
 /// Whether tiles whose rows lie at one distance are faster than higher ones whose rows do not.
-pub(crate) fn prefers_strided_rows(isa: Isa, factors: StorageType) -> bool {
-    DotMethod::of(isa, factors) == DotMethod::Matrix
+pub(crate) fn prefers_strided_rows(isa: Isa, operands: StorageType) -> bool {
+    DotMethod::of(isa, operands) == DotMethod::Matrix
 }
 
 /// How so many rows are cut into as few tiles as there can be, of nearly the same height: two of 9 and 8 rows are faster than

@@ -277,7 +277,7 @@ impl Group<'_> {
                         continue;
                     }
                     let tile = Tile {
-                        factors: StorageType::F32,
+                        operands: StorageType::F32,
                         x: x.as_ptr().cast(),
                         weights: room[column.min(room.len())..].as_ptr().cast(),
                         weight_stride: padded,
@@ -330,7 +330,7 @@ impl Group<'_> {
                 // SAFETY: the results are within the output (asserted).
                 let results = unsafe { self.out.start().add(self.out_start + panel.start * self.out_stride + column) };
                 let tile = Tile {
-                    factors: StorageType::F32,
+                    operands: StorageType::F32,
                     x: scores.rows[panel.start * KEYS..].as_ptr().cast(),
                     weights: weights.as_ptr().cast(),
                     weight_stride,

@@ -84,9 +84,9 @@ pub struct MatMul {
     /// Format of the right operand.
     pub b: MatMulB,
     /// Storage type of both operands; if it is `u8`, the right one is `i8`.
-    pub factors: StorageType,
+    pub operands: StorageType,
     /// Zero point of `a`, which is subtracted from each of its elements.
-    pub zero: u8,
+    pub zero_point: u8,
     /// Storage type of the residual and the results.
     pub result: StorageType,
     /// Arithmetic fused behind the product.
@@ -102,7 +102,7 @@ impl MatMul {
     /// If `b` has another number of elements.
     pub fn pack(&self, b: &[f32]) -> Vec<u8> {
         assert_eq!(b.len(), self.k * self.n, "the matrix has the kernel's shape");
-        let per_word = self.factors.per_word();
+        let per_word = self.operands.per_word();
         let mut packed = vec![0.0; self.k * self.n.next_multiple_of(LANES)];
         for (strip, cells) in packed.chunks_mut((self.k * STRIP).max(1)).enumerate() {
             let columns = STRIP.min(self.n - strip * STRIP);
@@ -114,25 +114,25 @@ impl MatMul {
                 }
             }
         }
-        match self.factors {
+        match self.operands {
             StorageType::U8 => {
                 let mut bytes = StorageType::I8.bytes(&packed);
                 let mut shift = vec![0i32; self.n.next_multiple_of(LANES)];
                 for row in b.chunks_exact(self.n.max(1)) {
                     shift.iter_mut().zip(row).for_each(|(sum, &item)| {
-                        *sum = sum.wrapping_sub(i32::from(self.zero) * item as i32);
+                        *sum = sum.wrapping_sub(i32::from(self.zero_point) * item as i32);
                     });
                 }
                 bytes.extend(shift.into_iter().flat_map(i32::to_le_bytes));
                 bytes
             }
-            factors => factors.bytes(&packed),
+            operands => operands.bytes(&packed),
         }
     }
 
     /// 32-bit words of a row of `a` and of a column of `b`.
     fn words(&self) -> usize {
-        self.k / self.factors.per_word()
+        self.k / self.operands.per_word()
     }
 
     /// One past the highest matrix that strides reach.
@@ -164,18 +164,20 @@ impl KernelFn for MatMul {
         if self.b == MatMulB::Packed && self.b_strides.iter().any(|&stride| stride != 0) {
             return Err(InvalidKernel("the strides of a packed `b` must be 0"));
         }
-        if !self.k.is_multiple_of(self.factors.per_word()) {
+        if !self.k.is_multiple_of(self.operands.per_word()) {
             return Err(InvalidKernel("`k` must fill 32-bit words: even in half precision, a multiple of 4 in int8"));
         }
-        if self.b != MatMulB::Packed && [self.factors, self.result] != [StorageType::F32; 2] {
+        if self.b != MatMulB::Packed && [self.operands, self.result] != [StorageType::F32; 2] {
             return Err(InvalidKernel("`b` must be packed if operands or results are not f32"));
         }
-        let of_bytes = self.factors.is_byte();
-        if self.factors == StorageType::I8 || (of_bytes && self.epilogue.residual) {
+        let of_bytes = self.operands.is_byte();
+        if self.operands == StorageType::I8 || (of_bytes && self.epilogue.residual) {
             return Err(InvalidKernel("int8 operands must be u8, without a residual"));
         }
         let is_bare = self.epilogue == Epilogue::default() && self.result == StorageType::F32;
-        if (of_bytes && !self.epilogue.scale && !is_bare) || (!of_bytes && (self.epilogue.scale || self.zero != 0)) {
+        if (of_bytes && !self.epilogue.scale && !is_bare)
+            || (!of_bytes && (self.epilogue.scale || self.zero_point != 0))
+        {
             return Err(InvalidKernel("the scale must be set for int8 operands with an epilogue, and only for them"));
         }
         let count = product(&self.batch);
@@ -192,7 +194,7 @@ impl KernelFn for MatMul {
         let output = count.and_then(|count| product(&[count, self.m, self.n]));
         let bytes = |elements: Option<usize>, stored: StorageType| elements?.checked_mul(stored.size());
         let output = bytes(output, self.result);
-        let mut inputs = vec![bytes(a, self.factors), bytes(b, self.factors)];
+        let mut inputs = vec![bytes(a, self.operands), bytes(b, self.operands)];
         if of_bytes {
             let shift = self.n.checked_next_multiple_of(LANES).and_then(|lanes| lanes.checked_mul(4));
             inputs[1] = inputs[1].zip(shift).and_then(|(b, shift)| b.checked_add(shift));
@@ -203,7 +205,7 @@ impl KernelFn for MatMul {
 
     fn alignment(&self, input: Option<usize>) -> usize {
         match input {
-            Some(0 | 1) => self.factors.size(),
+            Some(0 | 1) => self.operands.size(),
             Some(ix) if ix < self.epilogue.residual_at() => 4,
             _ => self.result.size(),
         }
@@ -228,14 +230,14 @@ impl KernelFn for MatMul {
         let matrices = out.len() / (self.m * self.n * self.result.size());
         let fits = |have: usize, count: usize| assert_eq!(have, count, "operands have the sizes stated");
         scale.iter().chain(&bias).for_each(|vector| fits(vector.len(), self.n));
-        let shifts = if self.factors.is_byte() { self.n.next_multiple_of(LANES) } else { 0 };
+        let shifts = if self.operands.is_byte() { self.n.next_multiple_of(LANES) } else { 0 };
         let (b, shift) = b.split_at(b.len() - shifts);
         fits(shift.len(), shifts);
         residual.iter().flatten().for_each(|residual| fits(residual.len(), out.len()));
         let (limits, functions) = self.epilogue.limits_and_functions();
         let work = Product { kernel: self, a, b, shift, scale, bias, residual, out, limits, functions };
         let work = &work;
-        if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.factors == StorageType::F32 {
+        if self.m <= FEW_ROWS && self.b == MatMulB::Packed && self.operands == StorageType::F32 {
             let strips = self.n.div_ceil(STRIP);
             let strips_per_task = (FEW_ROWS_BYTES / STRIP / 4 / self.k.max(1)).clamp(1, strips);
             let tasks = strips.div_ceil(strips_per_task);
@@ -312,7 +314,7 @@ impl MatMul {
     /// Most rows of a panel. Rows whose stride is a multiple of 4 kB map to the same few sets of the L1 cache.
     fn panel_rows(&self, isa: Isa) -> usize {
         match self.k.is_multiple_of(1024) {
-            _ if tile::prefers_strided_rows(isa, self.factors) => tile::strided_rows_max(self.words()),
+            _ if tile::prefers_strided_rows(isa, self.operands) => tile::strided_rows_max(self.words()),
             true => tile::rows_max(isa).min(10),
             false => tile::rows_max(isa),
         }
@@ -383,7 +385,7 @@ impl<'a> Product<'a> {
         let (a, b, k) = (self.a(part.matrix), self.b(part.matrix), self.kernel.words());
         // Rounded sums, int8 sums and AMX sums cannot be resumed from the output, so the inner dimension is not
         // divided.
-        let whole = self.kernel.factors.is_byte() || tile::prefers_strided_rows(isa, self.kernel.factors);
+        let whole = self.kernel.operands.is_byte() || tile::prefers_strided_rows(isa, self.kernel.operands);
         let goes_on = self.kernel.result == StorageType::F32 && !whole;
         let depth = match form {
             _ if !goes_on => k,
@@ -471,7 +473,7 @@ impl<'a> Product<'a> {
     /// `block` must have as many rows as `place` has terms, each with the strip's columns padded to full vectors. No
     /// other task may use the tile's part of the output.
     unsafe fn tile(&self, isa: Isa, place: &Place, block: Block) {
-        let MatMul { n, factors, result, .. } = *self.kernel;
+        let MatMul { n, operands, result, .. } = *self.kernel;
         let (k, size) = (self.kernel.words(), result.size());
         let (column, columns) = (place.strip * STRIP, self.columns(place.strip));
         let (start, count, iterations, vectors) =
@@ -483,7 +485,7 @@ impl<'a> Product<'a> {
         let limits = self.limits.filter(|_| is_last);
         let functions = if is_last { self.functions } else { &[] };
         let mut tile = Tile {
-            factors,
+            operands,
             x: place.a.as_ptr(),
             weights: block.start,
             weight_stride: block.stride,
@@ -501,12 +503,12 @@ impl<'a> Product<'a> {
             repeat: Repeat { iterations, x: count * k, weights: 0, out: count * n },
         };
         let mut whole = WholeStrip::ZERO;
-        if factors.is_byte() {
+        if operands.is_byte() {
             whole.fill(self, column, columns);
             tile.init = Init::Dequant(whole.start(self.scale.is_some(), self.bias.is_some()));
         }
         if columns == vectors * LANES {
-            if is_first && !factors.is_byte() {
+            if is_first && !operands.is_byte() {
                 tile.init = self.bias.map_or(Init::Zero, |bias| Init::Bias(bias[column..][..columns].as_ptr()));
                 let residual = |residual: Option<&[u8]>| residual.map(|residual| residual[start * size..].as_ptr());
                 tile.residual = self.residual.map(|items| residual(items).unwrap_or(tile.out.cast_const()));
@@ -526,7 +528,7 @@ impl<'a> Product<'a> {
                     // SAFETY: the tile belongs to this task.
                     let results = unsafe { self.out.part(start * size, columns * size) };
                     match is_first {
-                        _ if factors.is_byte() => {}
+                        _ if operands.is_byte() => {}
                         true => self.begin(isa, start, column, results, &mut cells[..columns]),
                         false => storage::widen(isa, result, results, &mut cells[..columns]),
                     }
@@ -700,16 +702,16 @@ unsafe fn term<V: Vector, const R: usize, const N: usize>(
     width: usize,
     at: usize,
 ) -> [[V; N]; R] {
-    let mut factors = [V::zero(); N];
+    let mut operands = [V::zero(); N];
     for v in 0..N {
         // SAFETY: guaranteed by the caller.
-        factors[v] = unsafe { V::load(cells.as_ptr().add(at * width + v * LANES)) };
+        operands[v] = unsafe { V::load(cells.as_ptr().add(at * width + v * LANES)) };
     }
     for r in 0..R {
         // SAFETY: guaranteed by the caller.
         let item = V::splat(unsafe { *rows[r].get_unchecked(at) });
         for v in 0..N {
-            sums[r][v] = item.mul_add(factors[v], sums[r][v]);
+            sums[r][v] = item.mul_add(operands[v], sums[r][v]);
         }
     }
     sums

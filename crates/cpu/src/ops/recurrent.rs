@@ -282,7 +282,7 @@ impl Walk<'_> {
             let vectors = (gates - first).min(TILE_GATES);
             let weights = &weight[first * LANES * units..][..vectors * LANES * units];
             let tile = Tile {
-                factors: StorageType::F32,
+                operands: StorageType::F32,
                 x: x.as_ptr().cast(),
                 weights: weights.as_ptr().cast(),
                 weight_stride: vectors * LANES,

@@ -2,8 +2,8 @@
 //! lanes of operands hold NaN.
 
 use prestow_cpu::{
-    DepthwiseBlocked, Epilogue, Front, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder, StorageType,
-    Window,
+    DepthwiseBlocked, Epilogue, Front, ImageLayout, InvertedBottleneck, Kernel, Pool, Pool2dKind, PoolBlocked, Reorder,
+    StorageType, Window,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -196,7 +196,7 @@ fn depthwise_matches_its_definition() {
         let stored = pick(&mut random, &StorageType::FRACTIONS);
         let epilogue_of = epilogue.clone();
         let kernel =
-            DepthwiseBlocked { batch, channels, window, stored, zero: 0, result: stored, epilogue: epilogue_of };
+            DepthwiseBlocked { batch, channels, window, stored, zero_point: 0, result: stored, epilogue: epilogue_of };
         let [input_plane, plane] = planes(&window);
         let taps = window.kernel[0] * window.kernel[1];
         let x = rounded(stored, numbers(&mut random, batch * channels * input_plane, wild));
@@ -282,9 +282,13 @@ fn bottleneck_equals_its_three_convolutions() {
             1 => Some((pointwise(window.input), true)),
             input => Some((window, input == 2)),
         };
-        let front = front.map(|(own, input_blocked)| {
+        let front = front.map(|(own, is_blocked)| {
             window = window_over(&mut random, own.output);
-            Front { window: own, input_blocked, epilogue: epilogue(&mut random, false) }
+            Front {
+                window: own,
+                layout: if is_blocked { ImageLayout::Blocked } else { ImageLayout::RowMajor },
+                epilogue: epilogue(&mut random, false),
+            }
         });
         let ins = if front.is_some() { pick(&mut random, &[3, 16, 19, 32]) } else { channels };
         let kernel = InvertedBottleneck {
@@ -303,7 +307,7 @@ fn bottleneck_equals_its_three_convolutions() {
         let wild = random.below(4) == 0;
         let x = numbers(&mut random, batch * ins * read_plane, wild);
         let plain = |items: &[f32]| StorageType::F32.bytes(items);
-        let in_blocks = front.as_ref().is_none_or(|front| front.input_blocked);
+        let in_blocks = front.as_ref().is_none_or(|front| front.layout == ImageLayout::Blocked);
         let mut inputs = vec![plain(&if in_blocks { blocked(&x, ins, read_plane, f32::NAN) } else { x.clone() })];
         let mut want = wide(&x);
         if let (Some(Front { window, epilogue, .. }), Some(own)) = (&kernel.front, kernel.front_kernel()) {

@@ -1,7 +1,8 @@
 //! Int8 products: sums are exact, and their conversion matches the definition, on every ISA.
 
 use prestow_cpu::{
-    ConvBlocked, DepthwiseBlocked, Epilogue, Kernel, MatMul, MatMulB, Pool2dKind, PoolBlocked, StorageType, Window,
+    ConvAlgorithm, ConvBlocked, DepthwiseBlocked, Epilogue, ImageLayout, Kernel, MatMul, MatMulB, Pool2dKind,
+    PoolBlocked, StorageType, Window,
 };
 use types::Random;
 use types::pointwise::Unary;
@@ -84,8 +85,8 @@ fn int8_matmul_is_exact() {
             k,
             n,
             b: MatMulB::Packed,
-            factors: StorageType::U8,
-            zero: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
+            operands: StorageType::U8,
+            zero_point: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
             result,
             epilogue: if bare { Epilogue::default() } else { epilogue(&mut random) },
         };
@@ -97,7 +98,7 @@ fn int8_matmul_is_exact() {
         inputs.extend((!bare).then(|| StorageType::F32.bytes(&scale)));
         inputs.extend(biased.then(|| StorageType::F32.bytes(&bias)));
         let sum = |row: usize, column: usize| -> i64 {
-            let term = |p: usize| (i64::from(a[row * k + p]) - i64::from(kernel.zero)) * b[p * n + column] as i64;
+            let term = |p: usize| (i64::from(a[row * k + p]) - i64::from(kernel.zero_point)) * b[p * n + column] as i64;
             (0..k).map(term).sum()
         };
         let cells = (0..m).flat_map(|row| (0..n).map(move |column| (row, column)));
@@ -125,9 +126,9 @@ fn int8_convolution_is_exact() {
     let mut random = Random::new(32);
     for _ in 0..cases(if cfg!(debug_assertions) { 40 } else { 250 }) {
         let groups = pick(&mut random, &[1, 1, 1, 2, 3]);
-        let input_blocked = 1 < groups || random.below(4) != 0;
+        let is_blocked = 1 < groups || random.below(4) != 0;
         let [ins, outs] = match groups {
-            1 if !input_blocked => [pick(&mut random, &[1, 2, 3, 3, 5, 17]), pick(&mut random, &[7, 16, 40, 64])],
+            1 if !is_blocked => [pick(&mut random, &[1, 2, 3, 3, 5, 17]), pick(&mut random, &[7, 16, 40, 64])],
             1 => [pick(&mut random, &[4, 8, 12, 16, 20, 32, 48, 64]), pick(&mut random, &[1, 7, 16, 24, 32, 40, 64])],
             _ => [pick(&mut random, &[16, 32]), pick(&mut random, &[16, 48])],
         };
@@ -145,10 +146,13 @@ fn int8_convolution_is_exact() {
             out_channels: groups * outs,
             groups,
             window,
-            input_blocked,
-            gathered: !input_blocked || (groups == 1 && random.below(2) == 0),
-            factors: StorageType::U8,
-            zero: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
+            layout: if is_blocked { ImageLayout::Blocked } else { ImageLayout::RowMajor },
+            algorithm: match !is_blocked || (groups == 1 && random.below(2) == 0) {
+                true => ConvAlgorithm::Packed,
+                false => ConvAlgorithm::InPlace,
+            },
+            operands: StorageType::U8,
+            zero_point: pick(&mut random, &[0, 0, 1, 128, 255, 77]),
             result: pick(&mut random, &StorageType::ALL),
             epilogue: epilogue(&mut random),
         };
@@ -162,7 +166,7 @@ fn int8_convolution_is_exact() {
             StorageType::F32.bytes(&lanes)
         };
         // Padding of the last channel block must not be read.
-        let as_read = if input_blocked { blocked_bytes(&x, conv.in_channels, in_plane, 0xa5) } else { x.clone() };
+        let as_read = if is_blocked { blocked_bytes(&x, conv.in_channels, in_plane, 0xa5) } else { x.clone() };
         let mut inputs = vec![as_read, conv.pack(&weights), lanes(&scale)];
         inputs.extend(conv.epilogue.bias.then(|| lanes(&bias)));
         let want = define(&conv, &x, &weights, &scale, &bias);
@@ -194,7 +198,7 @@ fn int8_depthwise_is_exact() {
             channels,
             window: Window { input, output, kernel, stride, dilation, pad },
             stored: StorageType::U8,
-            zero: pick(&mut random, &[0, 1, 128, 255]),
+            zero_point: pick(&mut random, &[0, 1, 128, 255]),
             result: pick(&mut random, &StorageType::ALL),
             epilogue: epilogue(&mut random),
         };
@@ -213,10 +217,10 @@ fn int8_depthwise_is_exact() {
             out_channels: channels,
             groups: channels,
             window: conv.window,
-            input_blocked: true,
-            gathered: false,
-            factors: StorageType::U8,
-            zero: conv.zero,
+            layout: ImageLayout::Blocked,
+            algorithm: ConvAlgorithm::InPlace,
+            operands: StorageType::U8,
+            zero_point: conv.zero_point,
             result: conv.result,
             epilogue: conv.epilogue.clone(),
         };
@@ -267,7 +271,7 @@ fn define(conv: &ConvBlocked, x: &[u8], weights: &[f32], scale: &[f32], bias: &[
                     let (Some(y), Some(column)) = (place(0, oy, ky), place(1, ox, kx)) else { continue };
                     let item = x[(plane * input[0] + y) * input[1] + column];
                     let weight = weights[((out * ins + channel) * kernel[0] + ky) * kernel[1] + kx];
-                    sum += (i64::from(item) - i64::from(conv.zero)) * weight as i64;
+                    sum += (i64::from(item) - i64::from(conv.zero_point)) * weight as i64;
                 }
             }
             want.push(finished(sum, scale[out], conv.epilogue.bias.then(|| bias[out]), &conv.epilogue));
@@ -287,16 +291,16 @@ fn invalid_int8_parameters_are_refused() {
         k: 8,
         n: 5,
         b: MatMulB::Packed,
-        factors: StorageType::U8,
-        zero: 3,
+        operands: StorageType::U8,
+        zero_point: 3,
         result: StorageType::U8,
         epilogue: epilogue.clone(),
     };
     let refused = |kernel: MatMul| Kernel::from(kernel).sizes().is_err();
     assert!(!refused(matmul.clone()));
     assert!(refused(MatMul { k: 6, ..matmul.clone() }));
-    assert!(refused(MatMul { factors: StorageType::I8, ..matmul.clone() }));
-    assert!(refused(MatMul { factors: StorageType::F32, ..matmul.clone() }));
+    assert!(refused(MatMul { operands: StorageType::I8, ..matmul.clone() }));
+    assert!(refused(MatMul { operands: StorageType::F32, ..matmul.clone() }));
     assert!(refused(MatMul { b: MatMulB::Dynamic, ..matmul.clone() }));
     assert!(refused(MatMul { epilogue: Epilogue { residual: true, ..epilogue.clone() }, ..matmul.clone() }));
     assert!(refused(MatMul { epilogue: Epilogue { scale: false, ..epilogue.clone() }, ..matmul.clone() }));

@@ -1,10 +1,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use prestow_cpu::{
-    ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvBlocked, ConvTranspose, Copy, DepthwiseBlocked,
-    Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, Instruction, InvertedBottleneck, Kernel,
-    KernelKind, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d, Pool2dKind, PoolBlocked,
-    Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, StorageType, Weights, Window, Winograd,
+    ArgExtreme, Args, Attention, AxisTaps, Chain, Conv, ConvAlgorithm, ConvBlocked, ConvTranspose, Copy,
+    DepthwiseBlocked, Elementwise, ElementwiseFn, Epilogue, Fill, Front, Gather, HeadStrides, ImageLayout, Instruction,
+    InvertedBottleneck, Kernel, KernelKind, LayerNorm, Lrn, MaskStrides, MatMul, MatMulB, Operand, Pool, Pool2d,
+    Pool2dKind, PoolBlocked, Recurrent, Reduce, ReduceFn, Remap, Reorder, Resize, Sizes, Softmax, StorageType, Weights,
+    Window, Winograd,
 };
 use types::pointwise::{Binary, Compare, Unary};
 use types::recurrent::{Cell, Direction, Reset};
@@ -88,14 +89,14 @@ fn epilogue(random: &mut Random) -> Epilogue {
 }
 
 /// A zero point, mostly where there may be one.
-fn of_bytes(random: &mut Random, factors: StorageType) -> u8 {
-    if factors.is_byte() || random.below(20) == 0 { random.bits() as u8 } else { 0 }
+fn of_bytes(random: &mut Random, operands: StorageType) -> u8 {
+    if operands.is_byte() || random.below(20) == 0 { random.bits() as u8 } else { 0 }
 }
 
-/// An epilogue that mostly fits its factors.
-fn products(random: &mut Random, factors: StorageType) -> Epilogue {
+/// An epilogue that mostly fits its operands.
+fn products(random: &mut Random, operands: StorageType) -> Epilogue {
     let (epilogue, other) = (epilogue(random), random.below(9) == 0);
-    let is_byte = factors.is_byte();
+    let is_byte = operands.is_byte();
     Epilogue { scale: is_byte != other, residual: epilogue.residual && (!is_byte || other), ..epilogue }
 }
 
@@ -166,7 +167,7 @@ fn kernel(random: &mut Random) -> Kernel {
         }
         .into(),
         KernelKind::MatMul => {
-            let (batch, factors) = (list(random), pick(random, &StorageType::ALL));
+            let (batch, operands) = (list(random), pick(random, &StorageType::ALL));
             MatMul {
                 a_strides: strides(random, &batch),
                 b_strides: strides(random, &batch),
@@ -175,10 +176,10 @@ fn kernel(random: &mut Random) -> Kernel {
                 k: number(random),
                 n: number(random),
                 b: pick(random, &[MatMulB::Packed, MatMulB::Dynamic, MatMulB::Transposed]),
-                factors,
-                zero: of_bytes(random, factors),
+                operands,
+                zero_point: of_bytes(random, operands),
                 result: pick(random, &StorageType::ALL),
-                epilogue: products(random, factors),
+                epilogue: products(random, operands),
             }
             .into()
         }
@@ -269,7 +270,7 @@ fn kernel(random: &mut Random) -> Kernel {
                 channels: number(random),
                 window: window(random),
                 stored,
-                zero: of_bytes(random, stored),
+                zero_point: of_bytes(random, stored),
                 result: if random.below(2) == 0 { stored } else { pick(random, &StorageType::ALL) },
                 epilogue: products(random, stored),
             }
@@ -294,7 +295,7 @@ fn kernel(random: &mut Random) -> Kernel {
                     0 => window(random),
                     _ => Window { output: behind.input, ..window(random) },
                 },
-                input_blocked: random.below(2) == 0,
+                layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
                 epilogue: Epilogue { residual: random.below(9) == 0, ..epilogue(random) },
             });
             InvertedBottleneck {
@@ -329,19 +330,19 @@ fn kernel(random: &mut Random) -> Kernel {
             .into()
         }
         KernelKind::ConvBlocked => {
-            let factors = pick(random, &StorageType::ALL);
+            let operands = pick(random, &StorageType::ALL);
             ConvBlocked {
                 batch: small(random),
                 in_channels: number(random),
                 out_channels: number(random),
                 groups: pick(random, &[1, 1, 1, 2, 0]),
                 window: window(random),
-                input_blocked: random.below(2) == 0,
-                gathered: random.below(3) == 0,
-                factors,
-                zero: of_bytes(random, factors),
+                layout: pick(random, &[ImageLayout::RowMajor, ImageLayout::Blocked]),
+                algorithm: pick(random, &[ConvAlgorithm::InPlace, ConvAlgorithm::InPlace, ConvAlgorithm::Packed]),
+                operands,
+                zero_point: of_bytes(random, operands),
                 result: pick(random, &StorageType::ALL),
-                epilogue: products(random, factors),
+                epilogue: products(random, operands),
             }
             .into()
         }

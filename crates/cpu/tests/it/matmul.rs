@@ -19,8 +19,20 @@ fn numbers(random: &mut Random, count: usize) -> Vec<f32> {
 
 fn plain(m: usize, k: usize, n: usize, b: MatMulB) -> MatMul {
     let epilogue = Epilogue::default();
-    let (factors, result) = (StorageType::F32, StorageType::F32);
-    MatMul { batch: vec![], a_strides: vec![], b_strides: vec![], m, k, n, b, factors, zero: 0, result, epilogue }
+    let (operands, result) = (StorageType::F32, StorageType::F32);
+    MatMul {
+        batch: vec![],
+        a_strides: vec![],
+        b_strides: vec![],
+        m,
+        k,
+        n,
+        b,
+        operands,
+        zero_point: 0,
+        result,
+        epilogue,
+    }
 }
 
 struct Case {
@@ -62,19 +74,19 @@ fn case(random: &mut Random) -> Case {
     let activation: SmallVec<[Unary; 2]> = pick(random, &functions).iter().copied().collect();
     let [bias, residual] = [0, 1].map(|_| below(random, 2) == 0);
     let epilogue = Epilogue { scale: false, bias, residual, activation };
-    let factors = match form {
+    let operands = match form {
         MatMulB::Packed if k.is_multiple_of(2) => pick(random, &StorageType::FRACTIONS),
         _ => StorageType::F32,
     };
     let result = if form == MatMulB::Packed { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
-    let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, factors, zero: 0, result, epilogue };
-    let plain = MatMul { b: MatMulB::Dynamic, factors: StorageType::F32, result: StorageType::F32, ..kernel.clone() };
+    let kernel = MatMul { batch, a_strides, b_strides, m, k, n, b: form, operands, zero_point: 0, result, epilogue };
+    let plain = MatMul { b: MatMulB::Dynamic, operands: StorageType::F32, result: StorageType::F32, ..kernel.clone() };
     let sizes = Kernel::from(plain).sizes().unwrap();
     let [a, b] = [0, 1].map(|ix| sizes.inputs[ix] as usize / 4);
     let out = sizes.outputs[0] as usize / 4;
     Case {
-        a: rounded(factors, numbers(random, a)),
-        b: rounded(factors, numbers(random, if form == MatMulB::Packed { k * n } else { b })),
+        a: rounded(operands, numbers(random, a)),
+        b: rounded(operands, numbers(random, if form == MatMulB::Packed { k * n } else { b })),
         bias: numbers(random, n),
         residual: rounded(result, numbers(random, out)),
         kernel,
@@ -120,12 +132,12 @@ impl Case {
     }
 
     fn run(&self, pool: &Pool) -> Vec<f32> {
-        let MatMul { factors, result, ref epilogue, .. } = self.kernel;
+        let MatMul { operands, result, ref epilogue, .. } = self.kernel;
         let b = match self.kernel.b {
             MatMulB::Packed => self.kernel.pack(&self.b),
-            _ => factors.bytes(&self.b),
+            _ => operands.bytes(&self.b),
         };
-        let mut inputs = vec![factors.bytes(&self.a), b];
+        let mut inputs = vec![operands.bytes(&self.a), b];
         inputs.extend(epilogue.bias.then(|| StorageType::F32.bytes(&self.bias)));
         inputs.extend(epilogue.residual.then(|| result.bytes(&self.residual)));
         let kernel = self.kernel.clone().into();

@@ -1,6 +1,6 @@
 //! Kernels whose values have their channels in blocks of sixteen, and what layouts cost.
 
-use cpu::{Pool2dKind, StorageType, Window};
+use cpu::{ConvAlgorithm, ImageLayout, Pool2dKind, StorageType, Window};
 use ir::ops::{Conv, Pool, PoolKind, Reduce, ReduceKind};
 use ir::{Graph, HalfSupport, Node, Op, TensorType, ValueId};
 use types::{Bytes, DType, Layout, Shape};
@@ -64,7 +64,7 @@ fn conv_kernel(
     target: &CpuTarget,
 ) -> Result<ConvKernel, String> {
     let direct = match exact_kernel(graph, node, conv)? {
-        ConvKernel::Direct(direct) if direct.factors != StorageType::F32 => {
+        ConvKernel::Direct(direct) if direct.operands != StorageType::F32 => {
             return Ok(ConvKernel::Direct(gathered(direct, scratch)));
         }
         ConvKernel::Direct(direct) if !target.exact => direct,
@@ -88,12 +88,20 @@ const GATHERED_USES_STRIDED: usize = 512;
 /// each pixel is multiplied often enough to be worth that, and the workspace suffices: sums then run over many words in one
 /// go. Planes are gathered in any case, as nothing else takes them.
 fn gathered(direct: cpu::ConvBlocked, scratch: Bytes) -> cpu::ConvBlocked {
-    let kernel = cpu::ConvBlocked { gathered: true, ..direct.clone() };
+    let kernel = cpu::ConvBlocked { algorithm: ConvAlgorithm::Packed, ..direct.clone() };
     let sizes = cpu::Kernel::from(kernel.clone()).sizes();
     let fits = sizes.is_ok_and(|sizes| sizes.workspace <= scratch.0);
     let least = if direct.window.stride == [1, 1] { GATHERED_USES } else { GATHERED_USES_STRIDED };
     let pays = fits && BLOCK < direct.in_channels && least <= uses(&direct);
-    if pays || !direct.input_blocked { kernel } else { direct }
+    if pays || direct.layout == ImageLayout::RowMajor { kernel } else { direct }
+}
+
+/// The algorithm that reads half precision and int8 in a layout whatever the channels: row-major images must be packed.
+fn required_algorithm(layout: ImageLayout) -> ConvAlgorithm {
+    match layout {
+        ImageLayout::RowMajor => ConvAlgorithm::Packed,
+        ImageLayout::Blocked => ConvAlgorithm::InPlace,
+    }
 }
 
 /// How often a convolution multiplies each number of its input.
@@ -124,16 +132,16 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
     let window = window(x, out, &weight[2..], &conv.stride, &conv.dilation, &conv.pad)?;
     let epilogue = epilogue(&conv.epilogue);
     let stored = |value: ValueId| StorageType::of(graph.ty(value).dtype).ok_or("it is not of floats");
-    let (factors, result) = (stored(node.inputs[0])?, stored(node.outputs[0])?);
+    let (operands, result) = (stored(node.inputs[0])?, stored(node.outputs[0])?);
     if conv.groups == x[1] && weight[1] == 1 && out[1] == x[1] && 1 < x[1] {
-        let (batch, channels, zero) = (x[0], x[1], conv.zero as u8);
-        let kernel = cpu::DepthwiseBlocked { batch, channels, window, stored: factors, zero, result, epilogue };
+        let (batch, channels, zero_point) = (x[0], x[1], conv.zero as u8);
+        let kernel = cpu::DepthwiseBlocked { batch, channels, window, stored: operands, zero_point, result, epilogue };
         return match cpu::Kernel::from(kernel.clone()).sizes() {
             Ok(_) => Ok(ConvKernel::Depthwise(kernel)),
             Err(misfit) => Err(misfit.to_string()),
         };
     }
-    let input_blocked = reads_blocked(graph, node, 0);
+    let layout = if reads_blocked(graph, node, 0) { ImageLayout::Blocked } else { ImageLayout::RowMajor };
     let (batch, in_channels, out_channels, groups) = (x[0], x[1], out[1], conv.groups);
     Ok(ConvKernel::Direct(cpu::ConvBlocked {
         batch,
@@ -141,10 +149,10 @@ fn kernel_of_known(graph: &Graph, node: &Node, conv: &Conv) -> Result<ConvKernel
         out_channels,
         groups,
         window,
-        input_blocked,
-        gathered: false,
-        factors,
-        zero: conv.zero as u8,
+        layout,
+        algorithm: ConvAlgorithm::InPlace,
+        operands,
+        zero_point: conv.zero as u8,
         result,
         epilogue,
     }))
@@ -172,13 +180,13 @@ pub(super) fn convolves_bytes(graph: &Graph, node: &Node, conv: &Conv) -> bool {
     match kernel_of_known(graph, node, conv) {
         Ok(ConvKernel::Direct(direct)) => {
             let epilogue = cpu::Epilogue { scale: true, ..direct.epilogue.clone() };
-            let gathered = !direct.input_blocked;
-            let kernel = cpu::ConvBlocked { factors: StorageType::U8, zero: 1, gathered, epilogue, ..direct };
+            let algorithm = required_algorithm(direct.layout);
+            let kernel = cpu::ConvBlocked { operands: StorageType::U8, zero_point: 1, algorithm, epilogue, ..direct };
             cpu::Kernel::from(kernel).sizes().is_ok()
         }
         Ok(ConvKernel::Depthwise(depthwise)) => {
             let epilogue = cpu::Epilogue { scale: true, ..depthwise.epilogue.clone() };
-            cpu::Kernel::from(cpu::DepthwiseBlocked { stored: StorageType::U8, zero: 1, epilogue, ..depthwise })
+            cpu::Kernel::from(cpu::DepthwiseBlocked { stored: StorageType::U8, zero_point: 1, epilogue, ..depthwise })
                 .sizes()
                 .is_ok()
         }
@@ -207,10 +215,10 @@ pub(super) fn conv_halves(graph: &Graph, node: &Node, conv: &Conv, half: Storage
         }
         Ok(ConvKernel::Direct(direct)) => {
             let to_half = cpu::ConvBlocked { result: half, ..direct };
-            let gathered = !to_half.input_blocked;
-            let of_halves = cpu::ConvBlocked { factors: half, gathered, ..to_half.clone() };
+            let algorithm = required_algorithm(to_half.layout);
+            let of_halves = cpu::ConvBlocked { operands: half, algorithm, ..to_half.clone() };
             // A picture that is used rarely is not worth being rounded and brought together first.
-            let pays = !gathered || GATHERED_USES <= uses(&to_half);
+            let pays = algorithm == ConvAlgorithm::InPlace || GATHERED_USES <= uses(&to_half);
             match (pays && fits(of_halves.into()), fits(to_half.into())) {
                 (true, _) => HalfSupport::Operands([0, 1].into_iter().collect()),
                 (false, true) => HalfSupport::Operands([].into_iter().collect()),
@@ -286,16 +294,16 @@ fn winograd(direct: &cpu::ConvBlocked, tile: usize, scratch: Bytes) -> Option<cp
         out_channels,
         groups,
         window,
-        input_blocked,
-        gathered: _,
-        factors,
-        zero: _,
+        layout,
+        algorithm: _,
+        operands,
+        zero_point: _,
         result,
         epilogue,
     } = direct;
     let is_3x3 = (window.kernel, window.stride, window.dilation) == ([3, 3], [1, 1], [1, 1]);
-    let is_f32 = [*factors, *result] == [StorageType::F32; 2];
-    if !is_3x3 || *groups != 1 || !input_blocked || !is_f32 || epilogue.scale {
+    let is_f32 = [*operands, *result] == [StorageType::F32; 2];
+    if !is_3x3 || *groups != 1 || *layout != ImageLayout::Blocked || !is_f32 || epilogue.scale {
         return None;
     }
     let kernel = cpu::Winograd {

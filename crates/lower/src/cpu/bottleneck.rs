@@ -77,8 +77,11 @@ impl Values {
         };
         let block = |channels: usize| channels.next_multiple_of(BLOCK);
         let mut values: SmallVec<[u64; 4]> = SmallVec::new();
-        if let Some(cpu::Front { window, input_blocked, .. }) = front {
-            values.push(bytes(if *input_blocked { block(*in_channels) } else { *in_channels }, window.input));
+        if let Some(cpu::Front { window, layout, .. }) = front {
+            values.push(bytes(
+                if *layout == cpu::ImageLayout::Blocked { block(*in_channels) } else { *in_channels },
+                window.input,
+            ));
         }
         values.extend([window.input, window.output].map(|plane| bytes(block(*channels), plane)));
         values.push(bytes(block(*out_channels), window.output));
@@ -159,7 +162,7 @@ fn kernel_of(
         picture = conv.infer(&operands).map_err(|refusal| refusal.to_string())?.remove(0).shape;
         in_front = Some(cpu::Front {
             window: window(x, &picture, &weight[0][2..], &conv.stride, &conv.dilation, &conv.pad)?,
-            input_blocked,
+            layout: if input_blocked { cpu::ImageLayout::Blocked } else { cpu::ImageLayout::RowMajor },
             epilogue: epilogue(&conv.epilogue),
         });
     }

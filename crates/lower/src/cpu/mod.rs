@@ -408,8 +408,8 @@ fn matmul(node: &View, product: &ir::ops::MatMul) -> Call {
         k,
         n,
         b: cpu::MatMulB::Dynamic,
-        factors: node.stored(0),
-        zero: product.zero as u8,
+        operands: node.stored(0),
+        zero_point: product.zero as u8,
         // Sums of whole numbers lie like `f32`.
         result: if node.output().dtype == DType::I32 { StorageType::F32 } else { float_of(node.output()) },
         epilogue: epilogue(&product.epilogue),

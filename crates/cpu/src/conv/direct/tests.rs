@@ -53,8 +53,8 @@ fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
         storage::widen(Isa::Portable, stored, &stored.bytes(&items), &mut rounded);
         rounded
     };
-    let mut x = rounded(conv.factors, numbers(conv.batch * conv.in_channels * in_plane));
-    let weights = rounded(conv.factors, numbers(conv.out_channels * ins * window.taps()));
+    let mut x = rounded(conv.operands, numbers(conv.batch * conv.in_channels * in_plane));
+    let weights = rounded(conv.operands, numbers(conv.out_channels * ins * window.taps()));
     let bias = numbers(conv.out_channels);
     let residual = rounded(conv.result, numbers(conv.batch * conv.out_channels * out_plane));
     if strange && !x.is_empty() {
@@ -71,8 +71,8 @@ fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
     };
     let pads = block(&vec![0.0; want.len()], conv.batch, conv.out_channels, out_plane, 1.0);
     let packed = conv.pack(&weights);
-    let x = if conv.input_blocked { block(&x, conv.batch, conv.in_channels, in_plane, f32::NAN) } else { x };
-    let x = conv.factors.bytes(&x);
+    let x = if conv.reads_blocks() { block(&x, conv.batch, conv.in_channels, in_plane, f32::NAN) } else { x };
+    let x = conv.operands.bytes(&x);
     let bias = block(&bias, 1, conv.out_channels, 1, 0.0);
     let residual = conv.result.bytes(&block(&residual, conv.batch, conv.out_channels, out_plane, f32::NAN));
     let kernel = Kernel::from(conv.clone());
@@ -124,9 +124,9 @@ fn random_shapes_agree_with_the_definition() {
     for case in 0..160 {
         let random = &mut random;
         let two = |random: &mut Random, of: &[usize]| [pick(random, of), pick(random, of)];
-        let (input_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 2, 3]));
-        let counts = if input_blocked { [1, 3, 15, 16, 17, 24, 32, 40, 53] } else { [0, 1, 2, 3, 3, 3, 4, 5, 17] };
-        let (in_channels, out_channels) = match (groups, input_blocked) {
+        let (is_blocked, groups) = (random.below(4) != 0, pick(random, &[1, 1, 1, 1, 2, 3]));
+        let counts = if is_blocked { [1, 3, 15, 16, 17, 24, 32, 40, 53] } else { [0, 1, 2, 3, 3, 3, 4, 5, 17] };
+        let (in_channels, out_channels) = match (groups, is_blocked) {
             (1, _) => (pick(random, &counts), pick(random, &[1, 8, 16, 17, 31, 32, 33, 48, 64, 100])),
             (_, true) => (groups * pick(random, &[16, 32]), groups * pick(random, &[16, 32, 48])),
             (_, false) => (groups * pick(random, &[1, 2]), groups * pick(random, &[16, 32, 48])),
@@ -141,24 +141,24 @@ fn random_shapes_agree_with_the_definition() {
         });
         let activations =
             [&[][..], &[Unary::Relu], &[Unary::Clip { min: -0.5, max: 0.5 }, Unary::Silu], &[Unary::HardSwish]];
-        let pairs = if input_blocked { in_channels / groups % 2 == 0 } else { groups == 1 };
-        let factors = if pairs { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
-        let gathered = match (groups, factors, input_blocked) {
+        let pairs = if is_blocked { in_channels / groups % 2 == 0 } else { groups == 1 };
+        let operands = if pairs { pick(random, &StorageType::FRACTIONS) } else { StorageType::F32 };
+        let is_packed = match (groups, operands, is_blocked) {
             (_, StorageType::F32, _) => false,
             (1, _, true) => random.below(2) == 0,
             (groups, _, _) => groups == 1,
         };
         let conv = ConvBlocked {
-            factors,
-            zero: 0,
+            operands,
+            zero_point: 0,
             result: pick(random, &StorageType::FRACTIONS),
             batch: pick(random, &[1, 1, 2, 5]),
             in_channels,
             out_channels,
             groups,
             window: Window { input, output, kernel, stride, dilation, pad },
-            input_blocked,
-            gathered,
+            layout: if is_blocked { ImageLayout::Blocked } else { ImageLayout::RowMajor },
+            algorithm: if is_packed { ConvAlgorithm::Packed } else { ConvAlgorithm::InPlace },
             epilogue: Epilogue {
                 scale: false,
                 bias: random.below(2) == 0,
@@ -186,10 +186,10 @@ fn plain(channels: [usize; 2], input: [usize; 2], kernel: [usize; 2], stride: us
             dilation: [1; 2],
             pad,
         },
-        input_blocked: LANES <= channels[0],
-        gathered: false,
-        factors: StorageType::F32,
-        zero: 0,
+        layout: if LANES <= channels[0] { ImageLayout::Blocked } else { ImageLayout::RowMajor },
+        algorithm: ConvAlgorithm::InPlace,
+        operands: StorageType::F32,
+        zero_point: 0,
         result: StorageType::F32,
         epilogue: Epilogue { bias: true, activation: [Unary::Relu].into_iter().collect(), ..Epilogue::default() },
     }
@@ -220,18 +220,31 @@ fn shapes_of_networks_agree_with_the_definition() {
         plain([3, 64], [60, 60], [7, 7], 2),
         ConvBlocked { batch: 32, ..plain([64, 64], [3, 3], [1, 1], 1) },
         ConvBlocked { batch: 9, ..plain([24, 32], [8, 8], [3, 3], 1) },
-        ConvBlocked { factors: StorageType::Bf16, result: StorageType::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
-        ConvBlocked { factors: StorageType::F16, result: StorageType::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
-        ConvBlocked { factors: StorageType::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
+        ConvBlocked { operands: StorageType::Bf16, result: StorageType::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
+        ConvBlocked { operands: StorageType::F16, result: StorageType::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
+        ConvBlocked { operands: StorageType::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
         // Cells that no output sees the picture with, tap by tap.
         {
             let conv = plain([128, 16], [4, 4], [3, 3], 1);
             ConvBlocked { window: Window { dilation: [4, 4], pad: [4, 4], ..conv.window }, ..conv }
         },
         // Lines that are taken together: at stride 1 and 2, of several pictures.
-        ConvBlocked { factors: StorageType::Bf16, gathered: true, batch: 2, ..plain([128, 64], [7, 7], [3, 3], 1) },
-        ConvBlocked { factors: StorageType::Bf16, gathered: true, ..plain([64, 40], [14, 14], [3, 3], 2) },
-        ConvBlocked { factors: StorageType::Bf16, gathered: true, ..plain([3, 64], [60, 60], [7, 7], 2) },
+        ConvBlocked {
+            operands: StorageType::Bf16,
+            algorithm: ConvAlgorithm::Packed,
+            batch: 2,
+            ..plain([128, 64], [7, 7], [3, 3], 1)
+        },
+        ConvBlocked {
+            operands: StorageType::Bf16,
+            algorithm: ConvAlgorithm::Packed,
+            ..plain([64, 40], [14, 14], [3, 3], 2)
+        },
+        ConvBlocked {
+            operands: StorageType::Bf16,
+            algorithm: ConvAlgorithm::Packed,
+            ..plain([3, 64], [60, 60], [7, 7], 2)
+        },
     ] {
         check(&conv, &mut random, false);
     }

@@ -30,8 +30,8 @@ family!(neon);
 family!(dot "dotprod");
 
 macro_rules! by_rows {
-    ($family:ident $factors:ty => $item:ty: $($rows:literal of $partial:literal)*) => {
-        [$($family::<$factors, $item, $rows, $partial>),*]
+    ($family:ident $operands:ty => $item:ty: $($rows:literal of $partial:literal)*) => {
+        [$($family::<$operands, $item, $rows, $partial>),*]
     };
 }
 

@@ -17,12 +17,12 @@ unsafe fn portable<F: Operands<Portable>, T: Item, const R: usize>(tile: &Tile, 
 }
 
 macro_rules! portable_by_rows {
-    ($factors:ty => $item:ty) => {
+    ($operands:ty => $item:ty) => {
         [
-            portable::<$factors, $item, 1>,
-            portable::<$factors, $item, 2>,
-            portable::<$factors, $item, 3>,
-            portable::<$factors, $item, 4>,
+            portable::<$operands, $item, 1>,
+            portable::<$operands, $item, 2>,
+            portable::<$operands, $item, 3>,
+            portable::<$operands, $item, 4>,
         ]
     };
 }

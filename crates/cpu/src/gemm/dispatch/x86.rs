@@ -40,20 +40,20 @@ family!(vnni, Avx512, "avx512f,avx512vnni,avx2,fma,f16c");
 family!(avx2, Avx2, "avx2,fma,f16c");
 
 macro_rules! by_rows {
-    ($family:ident $factors:ty => $item:ty, $step:expr, $vectors:literal: $($rows:literal of $partial:literal)*) => {
-        [$($family::<$factors, $item, $rows, $vectors, $partial, { $step }>),*]
+    ($family:ident $operands:ty => $item:ty, $step:expr, $vectors:literal: $($rows:literal of $partial:literal)*) => {
+        [$($family::<$operands, $item, $rows, $vectors, $partial, { $step }>),*]
     };
 }
 
 // Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
 macro_rules! wide {
-    ($family:ident $factors:ty => $item:ty, $step:expr) => {
-        by_rows!($family $factors => $item, $step, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+    ($family:ident $operands:ty => $item:ty, $step:expr) => {
+        by_rows!($family $operands => $item, $step, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
     };
 }
 macro_rules! narrow {
-    ($family:ident $factors:ty => $item:ty, $step:expr) => {
-        by_rows!($family $factors => $item, $step, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
+    ($family:ident $operands:ty => $item:ty, $step:expr) => {
+        by_rows!($family $operands => $item, $step, 1: 1 of 4 2 of 4 3 of 2 4 of 2 5 of 2 6 of 2 7 of 2 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
     };
 }
 const AVX512: &[Microkernel] = &wide!(avx512 f32 => f32, ANYWHERE);
@@ -76,13 +76,13 @@ const AVX2_BYTES: &[Microkernel] = &by_rows!(avx2 Bytes => f32, ANYWHERE, 1: 1 o
 
 // Widened halves have two sums for each vector.
 macro_rules! widened {
-    ($factors:ty => $item:ty) => {
-        by_rows!(avx512 $factors => $item, ANYWHERE, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
+    ($operands:ty => $item:ty) => {
+        by_rows!(avx512 $operands => $item, ANYWHERE, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)
     };
 }
 macro_rules! widened_narrow {
-    ($factors:ty => $item:ty) => {
-        by_rows!(avx512 $factors => $item, ANYWHERE, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
+    ($operands:ty => $item:ty) => {
+        by_rows!(avx512 $operands => $item, ANYWHERE, 1: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1)
     };
 }
 const AVX512_BF16: &[Microkernel] = &widened!(bf16 => bf16);

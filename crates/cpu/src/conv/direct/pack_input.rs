@@ -8,10 +8,10 @@ use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
 /// Pixels that a task gathers.
-const GATHERED_PIXELS: usize = 256;
+const PACKED_PIXELS: usize = 256;
 
 impl ConvBlocked {
-    /// The window over a gathered picture, which begins with its padding and ends with the last pixel that is used.
+    /// The window over a packed picture, which begins with its padding and ends with the last pixel that is used.
     pub(super) fn padded(&self) -> Window {
         let Window { output, kernel, stride, dilation, .. } = self.window;
         let reach = |axis: usize| (output[axis].max(1) - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
@@ -19,37 +19,37 @@ impl ConvBlocked {
     }
 
     /// Words of the workspace.
-    pub(super) fn gathered_words(&self) -> Option<usize> {
+    pub(super) fn packed_words(&self) -> Option<usize> {
         let [rows, columns] = self.padded().input;
-        if self.gathered { product(&[self.batch, self.pixel(), rows, columns]) } else { Some(0) }
+        if self.is_packed() { product(&[self.batch, self.pixel(), rows, columns]) } else { Some(0) }
     }
 
     /// Words of a picture that tiles read.
     pub(super) fn read_image(&self) -> usize {
-        if self.gathered { self.pixel() * self.padded().input_plane() } else { self.input_image() }
+        if self.is_packed() { self.pixel() * self.padded().input_plane() } else { self.input_image() }
     }
 
     /// Brings all channels of each pixel side by side, rows with their padding.
-    pub(super) fn gather(&self, x: &[u8], gathered: &mut [Word], pool: &Pool) {
+    pub(super) fn pack_input(&self, x: &[u8], packed: &mut [Word], pool: &Pool) {
         let Window { input, pad, .. } = self.window;
         let ([rows, columns], pixel) = (self.padded().input, self.pixel());
-        if gathered.is_empty() {
+        if packed.is_empty() {
             return;
         }
         let of_picture = pad[1].min(columns)..(pad[1] + input[1]).min(columns);
-        let (line, lines) = (columns * pixel, GATHERED_PIXELS.div_ceil(columns));
-        for_each_chunk(pool, gathered, lines * line, &|number, cells| {
+        let (line, lines) = (columns * pixel, PACKED_PIXELS.div_ceil(columns));
+        for_each_chunk(pool, packed, lines * line, &|number, cells| {
             for (ix, cells) in cells.chunks_exact_mut(line).enumerate() {
                 let (image, row) = ((number * lines + ix) / rows, (number * lines + ix) % rows);
                 // Padding counts as the zero point does; channels that fill up meet weights of 0.
-                cells.fill([self.zero; 4]);
+                cells.fill([self.zero_point; 4]);
                 if let Some(row) = row.checked_sub(pad[0]).filter(|&row| row < input[0]) {
                     let cells = &mut cells[of_picture.start * pixel..of_picture.end * pixel];
-                    match (self.input_blocked, self.factors.per_word()) {
-                        (true, 2) => self.gather_blocks::<8>(x, image, row, cells),
-                        (true, _) => self.gather_blocks::<4>(x, image, row, cells),
-                        (false, 2) => self.gather_planes::<2>(x, image, row, cells),
-                        (false, _) => self.gather_planes::<1>(x, image, row, cells),
+                    match (self.reads_blocks(), self.operands.per_word()) {
+                        (true, 2) => self.pack_blocks::<8>(x, image, row, cells),
+                        (true, _) => self.pack_blocks::<4>(x, image, row, cells),
+                        (false, 2) => self.pack_planes::<2>(x, image, row, cells),
+                        (false, _) => self.pack_planes::<1>(x, image, row, cells),
                     }
                 }
             }
@@ -57,7 +57,7 @@ impl ConvBlocked {
     }
 
     /// Pixels from the first of a row on, whose channels lie in blocks of so many words.
-    fn gather_blocks<const BLOCK: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
+    fn pack_blocks<const BLOCK: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
         let (plane, words) = (self.window.input_plane(), self.in_words());
         let x: &[Word] = bytemuck::cast_slice(x);
         let (x, _) = x[image * self.input_image()..].as_chunks::<BLOCK>();
@@ -74,15 +74,15 @@ impl ConvBlocked {
     }
 
     /// The same where each channel is a plane, of elements of so many bytes.
-    fn gather_planes<const SIZE: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
+    fn pack_planes<const SIZE: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
         let [rows, columns] = self.window.input;
         let (x, _) = x.as_chunks::<SIZE>();
         let line = |channel: usize| &x[((image * self.in_channels + channel) * rows + row) * columns..][..columns];
         for word in 0..self.in_words() {
             // Of a picture that lies behind what is used there is no pixel.
             let Some(cells) = pixels.get_mut(word..) else { continue };
-            let first = word * self.factors.per_word();
-            match self.in_channels.min(first + self.factors.per_word()) - first {
+            let first = word * self.operands.per_word();
+            match self.in_channels.min(first + self.operands.per_word()) - first {
                 1 => interleave([line(first)], cells, self.pixel()),
                 2 => interleave([0, 1].map(|ix| line(first + ix)), cells, self.pixel()),
                 3 => interleave([0, 1, 2].map(|ix| line(first + ix)), cells, self.pixel()),

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Job, Panel};
+use super::Job;
+use super::partition::Panel;
 use crate::conv::Window;
 use crate::gemm::tile::Row;
 use crate::simd::vector::LANES;

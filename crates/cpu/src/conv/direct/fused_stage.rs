@@ -26,14 +26,14 @@ impl ConvBlocked {
     /// to element `to` of the output.
     ///
     /// # Panics
-    /// `x`, weights or bias of another size; other factors and results than `f32`.
+    /// `x`, weights or bias of another size; other operands and results than `f32`.
     ///
     /// # Safety
     /// From `to` on the output, and a residual accumulators it, have the rows' pixels in each block of the panel; nobody else uses
     /// those of the output meanwhile.
     pub(crate) unsafe fn run_rows(&self, stage: &Stage, panel: usize, image: usize, rows: Range<usize>, to: usize) {
         let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;
-        assert_eq!([self.factors, self.result], [StorageType::F32; 2], "a stage is of f32");
+        assert_eq!([self.operands, self.result], [StorageType::F32; 2], "a stage is of f32");
         assert_eq!(x.len(), self.batch * self.input_image(), "x has its size");
         assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "and the weights");
         assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "and the bias");

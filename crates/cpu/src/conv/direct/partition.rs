@@ -1,0 +1,105 @@
+//! How a convolution is divided into tasks.
+
+use super::regions::covering_cell;
+use super::{ConvBlocked, PANEL};
+use crate::gemm::tile::ROWS;
+use crate::kernel::product;
+use crate::simd::StorageType;
+use crate::simd::vector::LANES;
+
+/// Tasks to aim at: some for each of eight threads.
+const TASKS: usize = 32;
+/// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
+const TERMS_MIN: usize = 1 << 15;
+/// Pixels from which on pictures are large: their weights are small accumulators them.
+pub(super) const PLANE_LARGE: usize = 28 * 28;
+/// Elements of the input that a task of a large picture reads: they stay in a second-level cache for the next panels.
+const INPUT_MAX: usize = 1 << 16;
+/// Pictures of fewer pixels, with at least so many channels, are summed tap by tap.
+const PLANE_SMALL: usize = 100;
+const CHANNELS_BY_TAPS: usize = 128;
+
+/// A panel of output channels.
+#[derive(Clone, Copy)]
+pub(super) struct Panel {
+    /// Its first block of output channels, and how many it has: 2 or 1.
+    pub(super) block: usize,
+    pub(super) blocks: usize,
+    /// Where its weights begin.
+    pub(super) weights: usize,
+    /// The first word of its group's input channels.
+    pub(super) in_word: usize,
+}
+
+/// How outputs are cut into parts of whole pictures or of rows of one.
+#[derive(Clone, Copy)]
+pub(super) struct Split {
+    pub(super) images: usize,
+    pub(super) rows: usize,
+    /// Parts of the batch, and of a picture's rows.
+    pub(super) image_parts: usize,
+    pub(super) row_parts: usize,
+}
+
+impl ConvBlocked {
+    pub(super) fn panels(&self) -> usize {
+        self.groups * (self.out_channels / self.groups).div_ceil(PANEL)
+    }
+
+    pub(super) fn panel(&self, number: usize) -> Panel {
+        let (mut ins, outs) = (self.in_words(), self.out_channels / self.groups);
+        if self.is_packed() {
+            ins = self.depth();
+        }
+        let (group, first) = (number / outs.div_ceil(PANEL), number % outs.div_ceil(PANEL) * PANEL);
+        let channel = group * outs.next_multiple_of(LANES) + first;
+        Panel {
+            block: channel / LANES,
+            blocks: (outs - first).div_ceil(LANES).min(2),
+            weights: channel * ins * self.window.taps(),
+            in_word: group * ins,
+        }
+    }
+
+    pub(super) fn split(&self) -> Split {
+        let window = self.geometry();
+        let [rows, columns] = window.output;
+        let (plane, pixels) = (rows * columns, rows * columns * self.batch);
+        let terms = self.in_channels / self.groups * window.taps();
+        let parts = TASKS.div_ceil(self.panels());
+        let least = (TERMS_MIN / terms.max(1)).max(8 * ROWS);
+        let most = if plane < PLANE_LARGE {
+            usize::MAX
+        } else {
+            // An output's own share of the input.
+            let share = product(&[self.in_channels / self.groups, window.stride[0], window.stride[1]]);
+            INPUT_MAX / share.unwrap_or(usize::MAX).max(1)
+        };
+        let pixels = (pixels / parts).min(most).max(least);
+        if plane <= pixels || self.by_taps() {
+            let image_parts = self.batch.div_ceil((pixels / plane).max(1));
+            let images = self.batch.div_ceil(image_parts);
+            Split { images, rows, image_parts: self.batch.div_ceil(images), row_parts: 1 }
+        } else {
+            let part = rows.div_ceil(plane.div_ceil(pixels));
+            let part = if columns == 1 { part.next_multiple_of(ROWS) } else { part };
+            Split { images: 1, rows: part, image_parts: self.batch, row_parts: rows.div_ceil(part) }
+        }
+    }
+
+    /// Whether the sums run over the input channels for one cell of the kernel after the other, all outputs each time.
+    ///
+    /// In small pictures the outputs at the border are so many, and those with the same taps so few, that tiles of those
+    /// would be low. The outputs of one tap are nearly the whole picture.
+    pub(super) fn by_taps(&self) -> bool {
+        let window = &self.window;
+        let padded = [0, 1]
+            .iter()
+            .any(|&axis| (0..window.kernel[axis]).any(|tap| window.inside(axis, tap) != (0..window.output[axis])));
+        [self.operands, self.result] == [StorageType::F32; 2]
+            && window.output_plane() < PLANE_SMALL
+            && CHANNELS_BY_TAPS <= self.in_channels / self.groups
+            && padded
+            && covering_cell(window).is_some()
+    }
+}

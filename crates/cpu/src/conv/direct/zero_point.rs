@@ -1,0 +1,75 @@
+//! What a zero point of the input adds to the sums of a region.
+
+use std::ops::Range;
+
+use super::partition::Panel;
+use super::{ConvBlocked, PANEL};
+use crate::gemm::tile::Word;
+use crate::kernel::product;
+use crate::simd::vector::LANES;
+
+impl ConvBlocked {
+    /// For each corner of the kernel's cells and each lane what the zero point adds to the sum over the cells in front of it,
+    /// in both directions: from four corners follows what it adds to the sum over any rectangle of cells (a summed-area
+    /// table; Crow 1984).
+    pub(super) fn shifts(&self, weights: &[f32]) -> Vec<i32> {
+        if self.zero_point == 0 {
+            return Vec::new();
+        }
+        let (ins, taps) = (self.in_channels / self.groups, self.window.taps());
+        let ([rows, columns], lanes) = (self.window.kernel, self.lanes());
+        let mut corners = vec![0; (rows + 1) * (columns + 1) * lanes];
+        for (channel, weights) in weights.chunks_exact((ins * taps).max(1)).enumerate() {
+            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                let cell = weights.iter().skip(row * columns + column).step_by(taps);
+                let own = -i32::from(self.zero_point) * cell.map(|&weight| weight as i32).sum::<i32>();
+                let corner = |row: usize, column: usize| (row * (columns + 1) + column) * lanes + channel;
+                corners[corner(row + 1, column + 1)] =
+                    own + corners[corner(row, column + 1)] + corners[corner(row + 1, column)]
+                        - corners[corner(row, column)];
+            }
+        }
+        corners
+    }
+
+    /// Words of [`ConvBlocked::shifts`].
+    pub(super) fn shift_words(&self) -> Option<usize> {
+        let [rows, columns] = self.window.kernel;
+        match self.zero_point {
+            0 => Some(0),
+            _ => product(&[rows.checked_add(1)?, columns.checked_add(1)?, self.lanes()]),
+        }
+    }
+
+    /// What the zero point adds to the sums of a panel over a rectangle of the kernel's cells.
+    pub(super) fn shift(
+        &self,
+        corners: &[Word],
+        panel: Panel,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+    ) -> [i32; PANEL] {
+        let mut shift = [0; PANEL];
+        if corners.is_empty() {
+            return shift;
+        }
+        let (width, lanes) = (self.window.kernel[1] + 1, self.lanes());
+        for (row, column, sign) in [
+            (rows.end, columns.end, 1),
+            (rows.start, columns.end, -1),
+            (rows.end, columns.start, -1),
+            (rows.start, columns.start, 1),
+        ] {
+            let corner = &corners[(row * width + column) * lanes + panel.block * LANES..][..panel.blocks * LANES];
+            shift.iter_mut().zip(corners_of(corner)).for_each(|(shift, corner): (&mut i32, i32)| {
+                *shift = shift.wrapping_add(corner.wrapping_mul(sign));
+            });
+        }
+        shift
+    }
+}
+
+/// Words that are whole numbers.
+fn corners_of(words: &[Word]) -> impl Iterator<Item = i32> {
+    words.iter().map(|&bytes| i32::from_ne_bytes(bytes))
+}
