@@ -162,8 +162,8 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     // SAFETY: the caller's promise; each number of rows has its function.
     unsafe {
         match (tile.vectors, parts.two) {
-            (2, Some(two)) => in_parts(tile, 2, two),
-            _ => in_parts(tile, 1, parts.one),
+            (2, Some(two)) => run_in_parts(tile, 2, two),
+            _ => run_in_parts(tile, 1, parts.one),
         }
     }
 }
@@ -214,7 +214,7 @@ fn distance(rows: &[Row]) -> Option<usize> {
 ///
 /// # Safety
 /// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, of which the tile has a multiple.
-unsafe fn in_parts(tile: &Tile, vectors: usize, parts: &[Microkernel]) {
+unsafe fn run_in_parts(tile: &Tile, vectors: usize, parts: &[Microkernel]) {
     if tile.vectors == vectors && tile.rows.len() <= parts.len() {
         // SAFETY: the caller's promise.
         return unsafe { parts[tile.rows.len() - 1](tile, tile.rows, 0) };

@@ -1,10 +1,10 @@
-//! [`part`]: the innermost loops, over some rows and vectors of a tile.
+//! [`compute`]: the innermost loops, over some rows and vectors of a tile.
 //!
 //! No sum may leave its register in the innermost loop. Check a change in the functions `avx512`, `avx2` and `neon` of
 //! `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none of them moves a vector to or from the stack.
 
 use crate::gemm::operands::Operands;
-use crate::gemm::prefetch::LINE;
+use crate::gemm::prefetch::{LINE, Prefetch};
 use crate::gemm::tile::{Init, ROWS, Repeat, Row, Tile, Word};
 use crate::simd::storage::Item;
 use crate::simd::vector::{LANES, Vector};
@@ -13,7 +13,7 @@ use crate::simd::vector::{LANES, Vector};
 /// foresees the same, but not beyond a page, and a page is 32 rows.
 const AHEAD: usize = 24;
 
-/// For [`part`]: its rows read anywhere, or all at one distance. Otherwise the distance is the number itself.
+/// For [`compute`]: its rows read anywhere, or all at one distance. Otherwise the distance is the number itself.
 pub(crate) const ANYWHERE: usize = usize::MAX;
 pub(crate) const EVENLY: usize = usize::MAX - 1;
 
@@ -21,10 +21,10 @@ pub(crate) const EVENLY: usize = usize::MAX - 1;
 /// [`EVENLY`] or [`ANYWHERE`]: addresses of fourteen take more registers than there are, and are loaded for each term.
 ///
 /// # Safety
-/// As [`multiply`]; the rows read at that distance.
+/// As [`crate::gemm::dispatch::multiply`]; the rows read at that distance.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
-pub(crate) unsafe fn part<
+pub(crate) unsafe fn compute<
     V: Vector,
     F: Operands<V>,
     T: Item,
@@ -86,53 +86,19 @@ pub(crate) unsafe fn part<
                         let mut shift = k_loop.x + turn * outer.x + turn_2 * middle.x;
                         let mut place = k_loop.weights + turn * outer.weights + turn_2 * middle.weights;
                         for _ in 0..inner.iterations {
-                            let (mut at, mut weights) = (shift, weights.add(place));
-                            // What the next turn reads of each row is far from this, and nobody else foresees it.
-                            // Few terms are no time for that, and neighbours are foreseen.
+                            // Hardware does not predict where the next iteration reads rows, unless it reads on. Few terms
+                            // take less time than memory.
                             if 1 < inner.iterations && inner.x != k_loop.depth && LINE <= k_loop.depth {
                                 for r in 0..R {
                                     V::prefetch(x[r].wrapping_add(shift + inner.x));
                                 }
                             }
-                            // Every third row has an address; to the two behind it there is one distance.
-                            let mut thirds: [*const Word; ROWS.div_ceil(3)] = std::array::from_fn(|ix| {
-                                first.wrapping_add((3 * ix).wrapping_mul(distance)).wrapping_add(shift)
-                            });
-                            let mut rest = k_loop.depth;
-                            while rest != 0 {
-                                let depth = rest.min(LINE);
-                                rest -= depth;
-                                prefetch.step::<V>();
-                                // High tiles take one term a turn: with a second loop their sums would change registers.
-                                if 1 < U {
-                                    for _ in 0..depth / U {
-                                        for u in 0..U {
-                                            let weights = weights.add(u * width);
-                                            partial[u] =
-                                                term::<V, F, R, N>(partial[u], &mut common, x, at + u, weights);
-                                        }
-                                        (at, weights) = (at + U, weights.wrapping_add(U * width));
-                                    }
-                                }
-                                for _ in 0..if 1 < U { depth % U } else { depth } {
-                                    for v in 0..N {
-                                        V::prefetch(
-                                            weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES),
-                                        );
-                                    }
-                                    if S == EVENLY && U == 1 {
-                                        let x: [*const Word; R] = std::array::from_fn(|r| {
-                                            thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance))
-                                        });
-                                        sums = term::<V, F, R, N>(sums, &mut common, x, 0, weights);
-                                        thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
-                                    } else {
-                                        sums = term::<V, F, R, N>(sums, &mut common, x, at, weights);
-                                        at = opaque(at + 1);
-                                    }
-                                    weights = weights.wrapping_add(width);
-                                }
-                            }
+                            (sums, partial) = sum_terms::<V, F, R, N, U, S>(
+                                Terms { x, distance, shift, weights: weights.add(place), width, depth: k_loop.depth },
+                                (sums, partial),
+                                &mut common,
+                                &mut prefetch,
+                            );
                             (shift, place) = (shift + inner.x, place + inner.weights);
                         }
                     }
@@ -161,13 +127,82 @@ pub(crate) unsafe fn part<
     }
 }
 
+/// Consecutive terms of R rows: where they are, and how many.
+#[derive(Clone, Copy)]
+struct Terms<const R: usize> {
+    /// Each row's operand, and how many words from there the first term is.
+    x: [*const Word; R],
+    /// Words from the first row to the second.
+    distance: usize,
+    shift: usize,
+    /// The first term's weights, and words to those of the next.
+    weights: *const Word,
+    width: usize,
+    depth: usize,
+}
+
+/// Sums of R rows of N vectors.
+type Sums<S, const R: usize, const N: usize> = [[S; N]; R];
+
+/// Adds terms to the sums, or to U partial sums in turn.
+///
+/// # Safety
+/// As [`compute`].
+#[inline(always)]
+unsafe fn sum_terms<V: Vector, F: Operands<V>, const R: usize, const N: usize, const U: usize, const S: usize>(
+    terms: Terms<R>,
+    (mut sums, mut partial): (Sums<F::Sum, R, N>, [Sums<F::Sum, R, N>; U]),
+    common: &mut [F::Common; N],
+    prefetch: &mut Prefetch,
+) -> (Sums<F::Sum, R, N>, [Sums<F::Sum, R, N>; U]) {
+    let Terms { x, distance, shift, mut weights, width, depth: mut rest } = terms;
+    let mut at = shift;
+    // Every third row has an address; the next two rows are one and two distances from it.
+    let mut thirds: [*const Word; ROWS.div_ceil(3)] =
+        std::array::from_fn(|ix| x[0].wrapping_add((3 * ix).wrapping_mul(distance)).wrapping_add(shift));
+    // SAFETY: the caller's promise.
+    unsafe {
+        while rest != 0 {
+            let depth = rest.min(LINE);
+            rest -= depth;
+            prefetch.step::<V>();
+            // High tiles add one term per iteration: a second loop would move their sums to other registers.
+            if 1 < U {
+                for _ in 0..depth / U {
+                    for u in 0..U {
+                        let weights = weights.add(u * width);
+                        partial[u] = term::<V, F, R, N>(partial[u], common, x, at + u, weights);
+                    }
+                    (at, weights) = (at + U, weights.wrapping_add(U * width));
+                }
+            }
+            for _ in 0..if 1 < U { depth % U } else { depth } {
+                for v in 0..N {
+                    V::prefetch(weights.wrapping_add(AHEAD.wrapping_mul(width)).wrapping_add(v * LANES));
+                }
+                if S == EVENLY && U == 1 {
+                    let x: [*const Word; R] =
+                        std::array::from_fn(|r| thirds[r / 3].wrapping_add((r % 3).wrapping_mul(distance)));
+                    sums = term::<V, F, R, N>(sums, common, x, 0, weights);
+                    thirds = thirds.map(|third| opaque_place(third.wrapping_add(1)));
+                } else {
+                    sums = term::<V, F, R, N>(sums, common, x, at, weights);
+                    at = opaque(at + 1);
+                }
+                weights = weights.wrapping_add(width);
+            }
+        }
+    }
+    (sums, partial)
+}
+
 /// What sums of nothing begin with.
 static ZEROS: [f32; 2 * LANES] = [0.0; 2 * LANES];
 
 /// Adds the residual, limits and writes the results of a part, whose first vector lies so many elements from the tile's output.
 ///
 /// # Safety
-/// As [`multiply`]; `T` is the tile's type of results.
+/// As [`crate::gemm::dispatch::multiply`]; `T` is the tile's type of results.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each result in a register")]
 unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(

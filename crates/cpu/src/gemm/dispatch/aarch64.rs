@@ -1,9 +1,9 @@
-//! The functions of [`super::part`] for NEON, by rows of one vector.
+//! The functions of [`compute`] for NEON, by rows of one vector.
 
 use types::{bf16, f16};
 
 use super::{ByRows, Microkernel, MicrokernelTable};
-use crate::gemm::microkernel::{ANYWHERE, part};
+use crate::gemm::microkernel::{ANYWHERE, compute};
 use crate::gemm::operands::{Bytes, DotBytes, Each, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::Item;
@@ -22,7 +22,7 @@ macro_rules! family {
             vector: usize,
         ) {
             // SAFETY: the caller's promise.
-            unsafe { part::<Neon, F, T, R, 1, U, ANYWHERE>(tile, rows, vector) }
+            unsafe { compute::<Neon, F, T, R, 1, U, ANYWHERE>(tile, rows, vector) }
         }
     };
 }

@@ -1,9 +1,9 @@
-//! The functions of [`part`] for the portable vectors, by rows of one vector.
+//! The functions of [`compute`] for the portable vectors, by rows of one vector.
 
 use types::{bf16, f16};
 
 use super::{Microkernel, MicrokernelTable};
-use crate::gemm::microkernel::{ANYWHERE, part};
+use crate::gemm::microkernel::{ANYWHERE, compute};
 use crate::gemm::operands::{Bytes, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::Item;
@@ -13,7 +13,7 @@ use crate::simd::vector::Portable;
 /// As [`super::multiply`].
 unsafe fn portable<F: Operands<Portable>, T: Item, const R: usize>(tile: &Tile, rows: &[Row], vector: usize) {
     // SAFETY: the caller's promise.
-    unsafe { part::<Portable, F, T, R, 1, 1, ANYWHERE>(tile, rows, vector) }
+    unsafe { compute::<Portable, F, T, R, 1, 1, ANYWHERE>(tile, rows, vector) }
 }
 
 macro_rules! portable_by_rows {

@@ -1,9 +1,9 @@
-//! The functions of [`super::part`] for the families of x86-64, by rows and vectors.
+//! The functions of [`compute`] for the families of x86-64, by rows and vectors.
 
 use types::{bf16, f16};
 
 use super::{ByRows, Microkernel, MicrokernelTable};
-use crate::gemm::microkernel::{ANYWHERE, EVENLY, part};
+use crate::gemm::microkernel::{ANYWHERE, EVENLY, compute};
 use crate::gemm::operands::{Bytes, Dot, Operands};
 use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::{AtOnce, Item};
@@ -30,7 +30,7 @@ macro_rules! family {
             vector: usize,
         ) {
             // SAFETY: the caller's promise.
-            unsafe { part::<$vector, F, T, R, N, U, S>(tile, rows, vector) }
+            unsafe { compute::<$vector, F, T, R, N, U, S>(tile, rows, vector) }
         }
     };
 }
