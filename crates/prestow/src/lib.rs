@@ -27,7 +27,7 @@
 //! # Optimization levels
 //!
 //! A workspace's profiles do not apply to programs that depend on its crates. Release builds need no setting: cargo's
-//! default is `opt-level = 3`. Debug builds compute some fifty times slower unless `Cargo.toml` of the dependent has
+//! default is `opt-level = 3`. Debug builds compute many times slower unless `Cargo.toml` of the dependent has
 //!
 //! ```toml
 //! [profile.dev.package."*"]
