@@ -10,17 +10,17 @@ use crate::threads::Pool;
 pub enum Operand<'a> {
     /// Its bytes.
     Bytes(&'a [u8]),
-    /// The bytes of the output of this number, which hold the operand until the kernel writes over it.
+    /// The bytes of the output with this index, which hold the operand until the kernel overwrites it.
     InPlace(usize),
 }
 
-/// What a kernel runs on. Every slice has the size that [`crate::Kernel::sizes`] states.
+/// The memory a kernel runs on. Every slice has the size that [`crate::Kernel::sizes`] states.
 pub struct Args<'a, 'b> {
-    /// What it reads.
+    /// Operands to read.
     pub inputs: &'b [Operand<'a>],
-    /// What it writes.
+    /// Memory to write.
     pub outputs: &'b mut [&'a mut [u8]],
-    /// Scratch; what it holds before is never read.
+    /// Workspace; its initial contents are never read.
     pub workspace: &'a mut [u8],
 }
 
@@ -31,12 +31,12 @@ pub struct Sizes {
     pub inputs: SmallVec<[u64; 8]>,
     /// Of each output.
     pub outputs: SmallVec<[u64; 2]>,
-    /// Of the scratch; a run writes all of it.
+    /// Of the workspace; a run writes all of it.
     pub workspace: u64,
 }
 
 impl Sizes {
-    /// Sizes in elements of `element` bytes, one output and no scratch.
+    /// Sizes in elements of `element` bytes, with one output and no workspace.
     pub(crate) fn new(inputs: &[Option<usize>], output: Option<usize>, element: usize) -> Result<Sizes, InvalidKernel> {
         Sizes::with_workspace(inputs, output, Some(0), element)
     }
@@ -52,9 +52,9 @@ impl Sizes {
             bytes
                 .filter(|&bytes| bytes <= BYTES_MAX)
                 .map(|bytes| bytes as u64)
-                .ok_or(InvalidKernel("its sizes overflow"))
+                .ok_or(InvalidKernel("sizes must not overflow"))
         };
-        // Nothing is computed where nothing is to be written.
+        // An empty output needs no computation.
         let workspace = if output == Some(0) { Some(0) } else { workspace };
         Ok(Sizes {
             inputs: inputs.iter().map(|&elements| bytes(elements)).collect::<Result<_, _>>()?,
@@ -64,7 +64,7 @@ impl Sizes {
     }
 }
 
-/// No slice is larger.
+/// The largest size of a slice.
 const BYTES_MAX: usize = isize::MAX as usize;
 
 /// Parameters that contradict each other.
@@ -72,7 +72,7 @@ const BYTES_MAX: usize = isize::MAX as usize;
 #[error("{0}")]
 pub struct InvalidKernel(pub &'static str);
 
-/// What every kernel says about itself and does.
+/// The contract of a kernel.
 pub trait KernelFn {
     /// The name in plans and reports.
     const NAME: &'static str;
@@ -80,13 +80,13 @@ pub trait KernelFn {
     /// The exact bytes of each operand.
     ///
     /// # Errors
-    /// Parameters that contradict each other. Whatever is accepted, `run` handles without a panic.
+    /// Parameters that contradict each other. `run` must not panic on any that are accepted.
     fn sizes(&self) -> Result<Sizes, InvalidKernel>;
 
-    /// Computes. `args` have the sizes that `sizes` states.
+    /// Computes the outputs. `args` must have the sizes that `sizes` states.
     fn run(&self, args: Args, pool: &Pool);
 
-    /// What the address of an input is a multiple of, or that of outputs and workspace.
+    /// The alignment of an input, or with `None` of outputs and workspace.
     fn alignment(&self, _input: Option<usize>) -> usize {
         4
     }
@@ -102,7 +102,7 @@ pub(crate) fn input<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, '_>, ix: usi
     input_or_in_place(args, ix).unwrap_or_default()
 }
 
-/// The elements of an operand, or none where they are the output's.
+/// The elements of an operand; `None` if it is in place.
 pub(crate) fn input_or_in_place<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, '_>, ix: usize) -> Option<&'a [T]> {
     match args.inputs[ix] {
         Operand::Bytes(bytes) => Some(elements(bytes)),
@@ -110,7 +110,7 @@ pub(crate) fn input_or_in_place<'a, T: bytemuck::AnyBitPattern>(args: &Args<'a, 
     }
 }
 
-/// The product of extents, or none where it overflows; those beside an extent of 0 count too, so that strides fit.
+/// The product of extents, or `None` if it overflows. Extents next to a 0 count too, so that strides fit.
 pub(crate) fn product(extents: &[usize]) -> Option<usize> {
     let product = extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent.max(1)))?;
     Some(if extents.contains(&0) { 0 } else { product })

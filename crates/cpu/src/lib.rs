@@ -1,8 +1,9 @@
-//! CPU kernels: slices in, slices out. No graph, no plan, no model is known here.
+//! CPU kernels: slices in, slices out. This crate has no graph, plan or model.
 //!
 //! A [`Kernel`] is a function with its parameters. [`Kernel::sizes`] says exactly how many bytes each operand has, or
-//! refuses parameters that contradict each other; [`Kernel::run`] on operands of these sizes never fails, never allocates,
-//! and gives the same bits for any number of threads of a [`Pool`]: each element is computed by one task in one order.
+//! refuses parameters that contradict each other; [`Kernel::run`] on operands of these sizes never fails, never
+//! allocates, and gives the same bits for any number of threads of a [`Pool`]: each element is computed by one task in
+//! one order.
 //!
 //! A new kernel is a file and a row in `table.rs`.
 //!

@@ -1,4 +1,4 @@
-//! [`peak_flops_probe`]: what the vector units do at most, to compare kernels with.
+//! [`peak_flops_probe`]: measures the peak FLOPS of the vector units, to compare kernels with.
 
 use std::hint::black_box;
 
@@ -6,8 +6,8 @@ use crate::simd::Isa;
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 
-/// Multiply-adds on registers and nothing else, on every thread. Returns the arithmetic operations that all threads did,
-/// a multiply-add counting as two: some hundred thousand a round and thread.
+/// Runs multiply-adds on registers only, on every thread. Returns the floating-point operations of all threads, two per
+/// multiply-add: some hundred thousand per round and thread.
 pub fn peak_flops_probe(pool: &Pool, rounds: usize) -> u64 {
     pool.run(pool.threads(), &|_| {
         with_vector!(pool.isa(), turns(rounds: usize));
@@ -18,7 +18,7 @@ pub fn peak_flops_probe(pool: &Pool, rounds: usize) -> u64 {
 
 /// Steps of a round.
 const TURNS: usize = 1 << 10;
-/// Sums that hide the latency of one multiply-add and leave registers for its factors.
+/// Sums that hide the latency of a multiply-add and leave registers for its operands.
 const WIDE: usize = 16;
 const NARROW: usize = 6;
 
@@ -35,13 +35,13 @@ fn multiply_add<V: Vector, const SUMS: usize>(rounds: usize) {
     for _ in 0..rounds {
         let (factor, mut sums) = (V::splat(black_box(0.999)), [V::splat(black_box(1.0)); SUMS]);
         for _ in 0..TURNS {
-            // Not by a closure: that would not be compiled for the family.
+            // Not a closure, which would not be compiled for the instruction set.
             for sum in &mut sums {
                 *sum = sum.mul_add(factor, factor);
             }
         }
         for sum in sums {
-            // All lanes, or the registers that nobody asks about would not be multiplied.
+            // All lanes are used, or the compiler would drop registers.
             black_box(sum.to_array());
         }
     }

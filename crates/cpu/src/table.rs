@@ -44,7 +44,7 @@ macro_rules! kernels {
                 }
             }
 
-            /// See [`KernelFn::run`]. Where no output has a byte, nothing is done.
+            /// See [`KernelFn::run`]. Returns at once if all outputs are empty.
             pub fn run(&self, args: Args, pool: &Pool) {
                 if args.outputs.iter().all(|output| output.is_empty()) {
                     return;
@@ -79,8 +79,7 @@ macro_rules! kernels {
     };
 }
 
-// One row a kernel. A plan names kernels by their position here: new rows go to the end, or the plan format's version
-// grows.
+// One row per kernel. Plans store kernels by position: append new rows, or raise the plan format's version.
 kernels! {
     ArgExtreme,
     Chain,

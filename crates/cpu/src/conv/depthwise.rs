@@ -1,4 +1,4 @@
-//! [`DepthwiseBlocked`]: convolution where every channel sees only itself, sixteen channels to a register.
+//! [`DepthwiseBlocked`]: depthwise convolution of channels in blocks of sixteen.
 //!
 //! ```text
 //!   columns of one input row      c0  c1  c2  c3  c4 ...        each is loaded once
@@ -6,7 +6,7 @@
 //!                                   s1 = c1 w0 + c2 w1 + ...    as do the weights of one kernel row
 //! ```
 //!
-//! Rows of the kernel that leave the input are not visited, columns that do are passed over: nothing is added for padding.
+//! Rows and columns of the kernel on padding are skipped.
 
 use std::ops::Range;
 
@@ -23,43 +23,43 @@ use crate::simd::{Isa, StorageType, math};
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Products of bytes whose sum an `f32` holds in any case.
+/// The most int8 products whose sum is always exact in `f32`.
 const BYTE_TAPS_MAX: usize = (1 << 24) / (255 * 128);
 
-/// Convolution of blocked `x: [batch, ceil(channels / 16), rows, columns, 16]` with packed weights, each channel with its
-/// own kernel; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`, and what a
-/// result is before it is rounded.
+/// Convolution of blocked `x: [batch, ceil(channels / 16), rows, columns, 16]` with packed weights, each channel with
+/// its own kernel; then by the epilogue a bias and a residual. The output is blocked. Weights and bias are `f32`;
+/// results are rounded after the epilogue.
 ///
-/// Of bytes, weights are whole numbers, the sums are exact, and a scale makes numbers of them.
+/// Int8: `x` is `u8`, weights are integers, sums are exact, and a scale dequantizes them.
 ///
-/// Refuses: bytes with a sign, sums of bytes without a scale or with a residual, results of another type than `x` in halves.
+/// Refuses: `i8` inputs; int8 without a scale or with a residual; half-precision `x` with results of another type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DepthwiseBlocked {
-    /// Pictures.
+    /// Images.
     pub batch: usize,
-    /// Channels of a picture.
+    /// Channels of an image.
     pub channels: usize,
     /// Rows and columns.
     pub window: Window,
-    /// How `x` is stored.
+    /// Storage type of `x`.
     pub stored: StorageType,
-    /// What is subtracted from each byte of `x`; padding counts 0 all the same.
+    /// Subtracted from each byte of `x`. Padding counts as 0 all the same.
     pub zero_point: u8,
-    /// How the residual and the results are stored.
+    /// Storage type of residual and results.
     pub result: StorageType,
-    /// What happens to each result.
+    /// Applied to each result.
     pub epilogue: Epilogue,
 }
 
 impl DepthwiseBlocked {
-    /// Weights `[channels, ..kernel]` as the kernel reads them: for each block and kernel cell its sixteen side by side,
-    /// those of pads 0.
+    /// Weights `[channels, ..kernel]` in the order in which the kernel reads them: for each block and tap its sixteen,
+    /// 0 in padded lanes.
     ///
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
         let taps = self.window.taps();
-        assert_eq!(weights.len(), self.channels * taps, "the weights have the kernel's shape");
+        assert_eq!(weights.len(), self.channels * taps, "the weights must have the kernel's shape");
         let mut packed = vec![0.0; self.channels.next_multiple_of(LANES) * taps];
         for (channel, cells) in weights.chunks_exact(taps).enumerate() {
             for (tap, &weight) in cells.iter().enumerate() {
@@ -75,7 +75,7 @@ impl KernelFn for DepthwiseBlocked {
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         self.window.check()?;
-        let channels = padded(self.channels).ok_or(InvalidKernel("its sizes overflow"))?;
+        let channels = padded(self.channels).ok_or(InvalidKernel("sizes must not overflow"))?;
         let x = product(&[self.batch, channels, self.window.input[0], self.window.input[1]]);
         let weights = product(&[channels, self.window.kernel[0], self.window.kernel[1]]);
         let output = product(&[self.batch, channels, self.window.output[0], self.window.output[1]]);
@@ -84,16 +84,16 @@ impl KernelFn for DepthwiseBlocked {
         let mut inputs = vec![bytes(x, self.stored), bytes(weights, StorageType::F32)];
         let of_bytes = self.stored.is_byte();
         if self.stored == StorageType::I8 || (of_bytes && self.epilogue.residual) {
-            return Err(InvalidKernel("bytes have no sign, and their sums no residual"));
+            return Err(InvalidKernel("int8 input must be u8 and have no residual"));
         }
         if of_bytes && BYTE_TAPS_MAX < self.window.taps() {
-            return Err(InvalidKernel("sums of so many bytes are not exact"));
+            return Err(InvalidKernel("kernels of u8 input must have so few taps that sums are exact"));
         }
         if self.epilogue.scale != of_bytes || (!of_bytes && self.zero_point != 0) {
-            return Err(InvalidKernel("sums of bytes have a scale, and no others; nor has anything else a zero point"));
+            return Err(InvalidKernel("u8 input requires a scale; only it may have a scale and a zero point"));
         }
         if self.stored != self.result && (self.stored.is_half() || self.epilogue.residual) {
-            return Err(InvalidKernel("results of another type are those of numbers or bytes, and have no residual"));
+            return Err(InvalidKernel("results of another type require f32 or u8 input and no residual"));
         }
         inputs.extend(self.epilogue.operand_bytes(Some(channels), output));
         Sizes::new(&inputs, output, 1)
@@ -113,7 +113,7 @@ impl KernelFn for DepthwiseBlocked {
             self.epilogue.residual.then(|| input_or_in_place(&args, args.inputs.len() - 1));
         let (pixel_in, pixel) = (LANES * self.stored.size(), LANES * self.result.size());
         let limits = self.epilogue.limits();
-        // Of `f32` a whole task's results at a time, of others before they are rounded.
+        // `f32` results a task at a time, others before they are rounded.
         let functions = match limits {
             None if self.result != StorageType::F32 => &self.epilogue.activation[..],
             _ => &[],
@@ -151,8 +151,8 @@ impl KernelFn for DepthwiseBlocked {
                     rows: row..row + count,
                     out: part.as_mut_ptr(),
                 };
-                // SAFETY: the plane read, its block's kernel, the cells and their residual are slices of the sizes that
-                // the window states, and the cells are this task's alone.
+                // SAFETY: the plane, its block's kernel, the cells and their residual are slices of the sizes that the
+                // window states, and the cells belong to this task.
                 unsafe { rows.run(pool.isa()) };
                 if limits.is_none() && functions.is_empty() {
                     self.epilogue.activate(pool.isa(), elements_mut(part));
@@ -166,25 +166,25 @@ impl KernelFn for DepthwiseBlocked {
 /// Some rows of one block's output.
 pub(crate) struct Rows<'a> {
     pub(crate) window: &'a Window,
-    /// How pictures are stored, the zero point of those of bytes, and how results are.
+    /// Storage type of images, zero point of int8 ones, and storage type of results.
     pub(crate) stored: StorageType,
     pub(crate) zero_point: u8,
     pub(crate) result: StorageType,
-    /// The plane that is read; only the rows that the kernel reaches from `rows` need to be there.
+    /// The plane that is read; it needs only the rows that the window reaches from `rows`.
     pub(crate) x: *const u8,
     /// The block's kernel.
     pub(crate) weights: *const Pixel,
-    /// Of sums of bytes.
+    /// Of int8 sums.
     pub(crate) scale: Pixel,
     pub(crate) bias: Pixel,
-    /// Added to the sums; lies like the output, and may be the output.
+    /// Added to the sums; has the layout of the output, and may be the output.
     pub(crate) residual: Option<*const u8>,
-    /// Limits of the results, the lower first.
+    /// Bounds of the results, the lower first.
     pub(crate) limits: [f32; 2],
-    /// What is applied after that.
+    /// Functions after the bounds.
     pub(crate) functions: &'a [Unary],
     pub(crate) rows: Range<usize>,
-    /// Where the first of the rows goes.
+    /// Address of the first of the rows.
     pub(crate) out: *mut u8,
 }
 
@@ -192,12 +192,12 @@ impl Rows<'_> {
     /// Computes the rows.
     ///
     /// # Safety
-    /// The processor has the family (a pool's it has). The rows of `x` that the window reaches, the kernel and the residual
-    /// can be read, the output can be written, and nobody else uses it meanwhile.
+    /// The processor has the instruction set (a pool's always). The rows of `x` that the window reaches, the kernel and
+    /// the residual can be read, the output can be written, and no other task uses it meanwhile.
     pub(crate) unsafe fn run(&self, isa: Isa) {
         let window = self.window;
         let rows = self;
-        // Each is compiled on its own, so that its loops get all registers.
+        // Each is compiled on its own, so that its loops have all registers.
         let near = window.pad[1] < window.kernel[1] && window.dilation[1] == 1;
         with_item!(self.stored, T => match (near, window.kernel[1], window.stride[1]) {
             (true, 3, 1) => with_vector!(isa, three<T>(rows: &Rows<'_>)),
@@ -209,7 +209,7 @@ impl Rows<'_> {
     }
 }
 
-/// Repeats an expression for numbers as the constant `$at`: sums in registers have no index at run time.
+/// Repeats an expression for the constants `$at`: sums in registers cannot be indexed at run time.
 macro_rules! unrolled {
     ($at:ident in $($number:literal)* => $body:expr) => {
         $({
@@ -242,8 +242,8 @@ fn five_by_twos<V: Vector, T: Item>(rows: &Rows) {
 #[inline(always)]
 fn holeless<V: Vector, T: Item, const K: usize, const S: usize>(rows: &Rows) {
     let add = Holeless::<K, S>;
-    // Sums that leave registers for the weights and an item: of 32 of AVX-512, of 16 of the others, which need several
-    // for one vector.
+    // Sums that leave registers for the weights and an item: of 32 registers of AVX-512, of 16 of the others, which
+    // need several for one vector.
     match V::ISA {
         Isa::Avx512 => run::<V, T, 14>(rows, add),
         Isa::Avx2 => run::<V, T, 4>(rows, add),
@@ -262,7 +262,7 @@ fn any<V: Vector, T: Item>(rows: &Rows) {
     }
 }
 
-/// Goes over rows in tiles of `N` sums. Called by [`Rows::run`] alone, whose callers promise that all addresses hold.
+/// Computes rows in tiles of `N` sums. Called by [`Rows::run`] only, whose caller promises valid addresses.
 #[inline(always)]
 fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) {
     let window = task.window;
@@ -278,14 +278,14 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
         let row_weights = task.weights.wrapping_add(taps.start * kernel_columns);
         for ox in (0..columns).step_by(N) {
             let base = (ox * stride).wrapping_sub(pad);
-            // A base in front of the picture has wrapped.
+            // A base in front of the image has wrapped.
             let inside = base <= width && reach <= width - base;
             let (mut source, mut weights) = (x, row_weights);
             let is_byte = T::STORED.is_byte();
             let zero = V::splat(f32::from(task.zero_point));
             let mut sums = [if is_byte { V::zero() } else { V::read(&task.bias) }; N];
             for _ in taps.clone() {
-                // SAFETY: the row is one that the kernel's row lies on, and its items are read inside of it alone.
+                // SAFETY: the row is in the image, and only its items are read.
                 unsafe {
                     match inside {
                         true => kernel.add::<V, T, N, true>(source, zero, base, width, weights, &mut sums),
@@ -317,7 +317,7 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
             for sum in &mut sums {
                 *sum = sum.at_least(low).at_most(high);
             }
-            // SAFETY: there are `count` outputs more in this row.
+            // SAFETY: the row has `count` more outputs.
             unsafe {
                 match task.result == T::STORED {
                     true => store_some::<V, T, N>(&sums, count, task.out.cast::<T>().add(at * LANES)),
@@ -331,10 +331,10 @@ fn run<V: Vector, T: Item, const N: usize>(task: &Rows, kernel: impl KernelRow) 
     }
 }
 
-/// The first `count` of some items, one behind the other.
+/// Stores the first `count` of some items consecutively.
 ///
 /// # Safety
-/// There is room for them at `out`.
+/// `out` has room for them.
 #[inline(always)]
 unsafe fn store_some<V: Vector, T: Item, const N: usize>(items: &[V; N], count: usize, out: *mut T) {
     unrolled! { IX in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 =>
@@ -345,7 +345,7 @@ unsafe fn store_some<V: Vector, T: Item, const N: usize>(items: &[V; N], count: 
     }
 }
 
-/// Functions of sums, by way of memory.
+/// Applies functions to sums through memory.
 #[inline(always)]
 fn applied<V: Vector, const N: usize>(functions: &[Unary], mut sums: [V; N]) -> [V; N] {
     let mut cells = [[0.0; LANES]; N];
@@ -355,16 +355,16 @@ fn applied<V: Vector, const N: usize>(functions: &[Unary], mut sums: [V; N]) -> 
     sums
 }
 
-/// An item without the zero point, which bytes alone have.
+/// An item minus the zero point, which only int8 has.
 #[inline(always)]
-fn centred<V: Vector, T: Item>(item: V, zero: V) -> V {
+fn centered<V: Vector, T: Item>(item: V, zero: V) -> V {
     if T::STORED.is_byte() { item.sub(zero) } else { item }
 }
 
-/// How a row of the kernel is added to sums of neighbours.
+/// Adds a row of the kernel to neighboring sums.
 trait KernelRow: Copy {
-    /// Adds what one row of the kernel gives to the sums. The first tap of the first sum lies on column `base` of the row
-    /// at `row` (in front of it where `base` has wrapped); columns outside of its `width` give nothing.
+    /// Adds the products of one row of the kernel to the sums. The first tap of the first sum is at column `base` of
+    /// the row at `row` (in front of it if `base` has wrapped); columns outside of `width` are skipped.
     ///
     /// # Safety
     /// The row and the weights can be read. `INSIDE`: no column is outside.
@@ -379,8 +379,8 @@ trait KernelRow: Copy {
     );
 }
 
-/// Kernels of `K` columns without holes, in steps of `S`, with less padding than `K`: each column of the input is loaded
-/// once for all its sums.
+/// Kernels of `K` columns without dilation, with stride `S` and less padding than `K`: each column of the input is
+/// loaded once for all its sums.
 #[derive(Clone, Copy)]
 struct Holeless<const K: usize, const S: usize>;
 
@@ -402,14 +402,14 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
             *register = unsafe { V::load(weights.add(ix).cast()) };
         }
         let source = row.wrapping_add(base);
-        // Columns from `start` to `end` lie in the row; a base in front of it is less than a kernel away.
+        // Columns from `start` to `end` are in the row; a base in front of it is less than a kernel away.
         let (start, end) = (base.wrapping_neg() as isize, (width as isize).wrapping_sub(base as isize));
         unrolled! { AT in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 =>
             if AT < (N - 1) * S + K {
                 let lies = (K - 1 <= AT || start <= AT as isize) && (AT as isize) < end;
                 if INSIDE || lies {
-                    // SAFETY: the column lies in the row, as the comparisons say or the caller.
-                    let item = centred::<V, T>(unsafe { T::load(source.wrapping_add(AT).cast()) }, zero);
+                    // SAFETY: the column is in the row, by the comparisons or the caller's promise.
+                    let item = centered::<V, T>(unsafe { T::load(source.wrapping_add(AT).cast()) }, zero);
                     for (kx, &weight) in kernel.iter().enumerate() {
                         if kx <= AT && (AT - kx).is_multiple_of(S) && (AT - kx) / S < N {
                             let sum = &mut sums[(AT - kx) / S];
@@ -422,7 +422,7 @@ impl<const K: usize, const S: usize> KernelRow for Holeless<K, S> {
     }
 }
 
-/// Any kernel: tap by tap.
+/// Any kernel, tap by tap.
 #[derive(Clone, Copy)]
 struct AnyKernel<'a>(&'a Window);
 
@@ -444,8 +444,8 @@ impl KernelRow for AnyKernel<'_> {
             let mut column = base.wrapping_add(kx * window.dilation[1]);
             for sum in sums.iter_mut() {
                 if INSIDE || column < width {
-                    // SAFETY: the column lies in the row.
-                    let item = centred::<V, T>(unsafe { T::load(row.add(column).cast()) }, zero);
+                    // SAFETY: the column is in the row.
+                    let item = centered::<V, T>(unsafe { T::load(row.add(column).cast()) }, zero);
                     *sum = item.mul_add(weight, *sum);
                 }
                 column = column.wrapping_add(window.stride[1]);

@@ -1,8 +1,9 @@
-//! [`ConvBlocked`]: convolution of pictures whose channels lie in blocks of sixteen.
+//! [`ConvBlocked`]: direct convolution to channels in blocks of sixteen.
 //!
-//! No patch of the input is copied: the tile of `tile.rs` reads pixels where they lie. Unless pictures are gathered (below),
-//! the taps of the kernel that fall on padding are left out. Which they are depends on the row and the column of an output, so the outputs are cut into
-//! rectangles in which all use the same taps, and each rectangle into tiles, which run over its rows:
+//! Lanes are output channels and rows of a tile are pixels; `row_major.rs` has it the other way round. There is no
+//! im2col: the microkernel reads pixels in place. Taps that fall on padding are skipped, unless the input is packed
+//! (below). They depend on the row and column of an output, so outputs are divided into rectangles that use the same
+//! taps, and each rectangle into tiles, which run over its rows:
 //!
 //! ```text
 //!   +--+------------------+--+     3 x 3 with padding 1: corners use 4 taps,
@@ -15,13 +16,13 @@
 //!   +--+------------------+--+
 //! ```
 //!
-//! Of halves and bytes a block of channels is few words, and the matrix unit takes sixteen at a time: where each pixel is used
-//! often enough, all its channels are brought side by side first (`gathered`), and are one block. So are the few planes of a
-//! first layer, where the channels of all cells in a row of the kernel are then neighbours. Padding is copied with them,
-//! pixels like others. The unit likes many pixels at one distance: where lines are short, it takes several in one go, with what
-//! lies between them, of which nothing becomes.
+//! In half precision and int8 a block of channels is few words, and the matrix unit takes sixteen at a time. If each
+//! pixel is used often enough, all its channels are first packed as neighbors ([`ConvAlgorithm::Packed`]), with
+//! padding as ordinary pixels. So are the few channels of a first layer, whose taps in a row of the kernel then are
+//! neighbors too. AMX is fastest on many pixels at a constant stride. Short image rows are therefore processed as one
+//! strip; the padding pixels between them are computed and discarded.
 //!
-//! A task is a panel of 32 output channels and some rows of pictures. How tasks are cut depends on the shape alone.
+//! A task is a panel of 32 output channels and some rows of images. The division into tasks depends on the shape alone.
 
 mod fused_stage;
 mod pack_input;
@@ -51,11 +52,11 @@ use crate::threads::shared_slice::SharedMut;
 
 /// Channels of a panel, and of a tile.
 pub(crate) const PANEL: usize = 2 * LANES;
-/// More channels are never gathered.
+/// The most channels that are packed.
 const PACKED_CHANNELS_MAX: usize = 1 << 30;
-/// So few words of a gathered pixel are not filled up.
+/// Packed pixels with at most this many words are not filled up.
 const FEW_WORDS: usize = 4;
-/// Distances in bytes whose multiples compete for places in a first cache.
+/// Strides in bytes whose multiples map to the same sets of a first-level cache.
 const PACKED_STEP: usize = 2048;
 
 /// The layout of images.
@@ -72,28 +73,28 @@ pub enum ImageLayout {
 pub enum ConvAlgorithm {
     /// In place. Windows at the border have fewer terms.
     InPlace,
-    /// From a copy in the workspace with padding, in which all channels of a pixel are neighbours (NHWC): for operands of
+    /// From a copy in the workspace with padding, in which all channels of a pixel are neighbors (NHWC): for operands of
     /// which a block has few words, and instructions that take many at once.
     Packed,
 }
 
 /// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights; then by the epilogue a bias (with an
-/// element for each lane of the output's blocks) and a residual. Output: `[batch, out_channels, rows, columns]` in blocks
-/// of sixteen channels, as is the residual. The bias is `f32`, and what a result is before it is rounded.
+/// element for each lane of the output's blocks) and a residual. Output and residual: `[batch, out_channels, rows,
+/// columns]` in blocks of sixteen channels. The bias is `f32`; results are rounded after the epilogue.
 ///
-/// Of bytes, `x` without sign and weights with one, the sums are exact, and a scale makes numbers of them.
+/// Int8: `x` is `u8`, weights are `i8`, sums are exact, and a scale dequantizes them.
 ///
-/// Refuses: groups whose channels do not fill their blocks; halves and bytes that do not fill words of four bytes or are
-/// row-major and not gathered; sums of bytes without a scale or with a residual.
+/// Refuses: groups whose channels do not fill their blocks; half precision and int8 whose channels do not fill words of
+/// four bytes, or that are row-major and not packed; int8 without a scale or with a residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvBlocked {
-    /// Pictures.
+    /// Images.
     pub batch: usize,
-    /// Channels of a picture; a multiple of `groups`.
+    /// Channels of an image; a multiple of `groups`.
     pub in_channels: usize,
     /// Channels of a result; a multiple of `groups`.
     pub out_channels: usize,
-    /// Groups of channels that do not see each other.
+    /// Groups of channels that are convolved independently.
     pub groups: usize,
     /// Rows and columns.
     pub window: Window,
@@ -101,13 +102,13 @@ pub struct ConvBlocked {
     pub layout: ImageLayout,
     /// How tiles read `x`.
     pub algorithm: ConvAlgorithm,
-    /// How `x` and the weights are stored: of `u8`, the weights as `i8`.
+    /// Storage type of `x` and the weights; with `u8` the weights are `i8`.
     pub operands: StorageType,
-    /// What is subtracted from each byte of `x`; padding counts 0 all the same.
+    /// Subtracted from each byte of `x`. Padding counts as 0 all the same.
     pub zero_point: u8,
-    /// How the residual and the results are stored.
+    /// Storage type of residual and results.
     pub result: StorageType,
-    /// What happens to each result.
+    /// Applied to each result.
     pub epilogue: Epilogue,
 }
 
@@ -125,13 +126,13 @@ impl ConvBlocked {
         self.out_blocks() * LANES
     }
 
-    /// Words of the operand that lie side by side: a block of channels.
+    /// Words of a block of input channels.
     fn in_block(&self) -> usize {
         if self.reads_blocks() { LANES / self.operands.per_word() } else { 1 }
     }
 
-    /// Words of a gathered pixel that are multiplied: whole rows of the matrix unit's registers, if need be filled up. Few
-    /// words stay as they are, as those of all cells in a row of the kernel are neighbours.
+    /// Words of a packed pixel that are multiplied: whole rows of the matrix unit's registers, filled up if necessary.
+    /// Few words are left as they are, so that those of neighboring taps are contiguous.
     fn depth(&self) -> usize {
         match self.in_channels.div_ceil(self.operands.per_word()) {
             words @ 0..=FEW_WORDS => words,
@@ -139,8 +140,8 @@ impl ConvBlocked {
         }
     }
 
-    /// Words from pixel to pixel of what tiles read. Gathered pixels at a multiple of 4 kB would compete for the same few
-    /// places in the first cache.
+    /// Words from one pixel that tiles read to the next. Packed pixels at a multiple of 4 kB would map to the same few
+    /// cache sets.
     fn pixel(&self) -> usize {
         match self.is_packed() {
             true if (4 * self.depth()).is_multiple_of(PACKED_STEP) => self.depth() + LANES,
@@ -158,13 +159,13 @@ impl ConvBlocked {
         self.out_channels.div_ceil(LANES)
     }
 
-    /// Words of a picture.
+    /// Words of an image.
     fn input_image(&self) -> usize {
         self.in_channels.div_ceil(self.operands.per_word()).next_multiple_of(self.in_block())
             * self.window.input_plane()
     }
 
-    /// The window over what tiles read; where each output sees the one pixel at its own place, a picture is one column.
+    /// The window over the pixels that tiles read. A 1 x 1 kernel with stride 1 sees an image as one column.
     fn geometry(&self) -> Window {
         let window = if self.is_packed() { self.padded() } else { self.window };
         let Window { input, output, kernel, stride, pad, .. } = window;
@@ -192,11 +193,11 @@ impl ConvBlocked {
             let x = (panel.in_word + first) * plane;
             let weights = panel.weights + (first * window.taps() + cell * depth) * width;
             let mut depth = depth;
-            // Where neighbours in a row of the kernel are neighbours in memory too, they need no loop.
+            // Taps that are neighbors in memory need no loop.
             if column.x == depth {
                 (column, depth) = (Loop::ONCE, depth * column.iterations);
             }
-            // Loops of one turn go outwards.
+            // Loops of one iteration go outwards.
             if column.iterations == 1 {
                 (row, column) = (Loop::ONCE, row);
             }
@@ -220,37 +221,37 @@ impl KernelFn for ConvBlocked {
         let ConvBlocked { batch, in_channels, out_channels, groups, window, .. } = self;
         window.check()?;
         if self.is_packed() && (self.operands == StorageType::F32 || 1 < *groups) {
-            return Err(InvalidKernel("halves and bytes of one group are gathered, and nothing else"));
+            return Err(InvalidKernel("`algorithm` Packed requires f16, bf16 or u8 operands and one group"));
         }
         if self.is_packed() && PACKED_CHANNELS_MAX < *in_channels {
-            return Err(InvalidKernel("its sizes overflow"));
+            return Err(InvalidKernel("sizes must not overflow"));
         }
         if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 {
-            return Err(InvalidKernel("the groups do not divide the channels"));
+            return Err(InvalidKernel("`groups` must be >= 1 and divide the input and output channels"));
         }
         let (ins, outs) = (in_channels / groups, out_channels / groups);
         if 1 < *groups && (!self.in_words().is_multiple_of(self.in_block()) || outs % LANES != 0) {
-            return Err(InvalidKernel("the groups' channels do not fill their blocks"));
+            return Err(InvalidKernel("channels of each group must fill blocks of 16"));
         }
         let fills = if self.reads_blocks() { ins % self.operands.per_word() == 0 } else { self.is_packed() };
         if self.operands != StorageType::F32 && !fills {
             return Err(InvalidKernel(
-                "halves come in pairs and bytes by fours, from blocks, or are gathered from planes",
+                "channels must fill words of four bytes; row-major f16, bf16 and u8 must be packed",
             ));
         }
         let bytes = self.operands.is_byte();
         if self.operands == StorageType::I8 || (bytes && self.epilogue.residual) {
-            return Err(InvalidKernel("bytes have no sign, and their sums no residual"));
+            return Err(InvalidKernel("int8 operands must be u8 and have no residual"));
         }
         if self.epilogue.scale != bytes || (!bytes && self.zero_point != 0) {
-            return Err(InvalidKernel("sums of bytes have a scale, and no others; nor has anything else a zero point"));
+            return Err(InvalidKernel("u8 operands require a scale; only they may have a scale and a zero point"));
         }
-        let lanes = product(&[self.out_blocks(), LANES]).ok_or(InvalidKernel("its sizes overflow"))?;
+        let lanes = product(&[self.out_blocks(), LANES]).ok_or(InvalidKernel("sizes must not overflow"))?;
         let bytes_of = |elements: &[usize], stored: StorageType| product(elements)?.checked_mul(stored.size());
         let output = bytes_of(&[*batch, lanes, window.output[0], window.output[1]], self.result);
         let lanes_in =
             if self.reads_blocks() { in_channels.checked_next_multiple_of(LANES) } else { Some(*in_channels) };
-        let lanes_in = lanes_in.ok_or(InvalidKernel("its sizes overflow"))?;
+        let lanes_in = lanes_in.ok_or(InvalidKernel("sizes must not overflow"))?;
         let x = bytes_of(&[*batch, lanes_in, window.input[0], window.input[1]], self.operands);
         let ins = if self.is_packed() { self.depth() * self.operands.per_word() } else { ins };
         let weights = bytes_of(&[lanes, ins, window.kernel[0], window.kernel[1]], self.operands);
@@ -289,11 +290,21 @@ impl KernelFn for ConvBlocked {
         let lanes = self.out_blocks() * LANES;
         let shifts = self.shift_words().expect("`sizes` computed it");
         let words = if self.is_packed() { self.depth() } else { self.in_words() };
-        assert_eq!(weights.len(), lanes * words * self.window.taps() + shifts, "and the weights");
+        assert_eq!(weights.len(), lanes * words * self.window.taps() + shifts, "weights must have their size");
         let (weights, corners) = weights.split_at(weights.len() - shifts);
-        assert_eq!(out.len(), self.batch * lanes * self.window.output_plane() * self.result.size(), "and the output");
-        assert!([scale, bias].into_iter().flatten().all(|vector| vector.len() == lanes), "and scale and bias");
-        assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
+        assert_eq!(
+            out.len(),
+            self.batch * lanes * self.window.output_plane() * self.result.size(),
+            "the output must have its size"
+        );
+        assert!(
+            [scale, bias].into_iter().flatten().all(|vector| vector.len() == lanes),
+            "scale and bias must have an element for each lane"
+        );
+        assert!(
+            residual.flatten().is_none_or(|residual| residual.len() == out.len()),
+            "the residual must have the output's size"
+        );
 
         let x: &[Word] = match self.is_packed() {
             true => {
@@ -303,7 +314,7 @@ impl KernelFn for ConvBlocked {
             }
             false => bytemuck::cast_slice(x),
         };
-        assert_eq!(x.len(), self.batch * self.read_image(), "what tiles read has its size");
+        assert_eq!(x.len(), self.batch * self.read_image(), "the tiles' input must have its size");
         let (limits, functions) = self.epilogue.limits_and_functions();
         let (window, split, panels) = (self.geometry(), self.split(), self.panels());
         let (out, out_plane) = (&SharedMut::new(out), window.output_plane());
@@ -326,14 +337,14 @@ impl KernelFn for ConvBlocked {
             origin,
         };
         let parts = split.image_parts * split.row_parts;
-        // Large pictures: all panels of a part, while its pixels are near; otherwise all parts of a panel.
+        // Large images: all panels of a part, while its pixels are cached; otherwise all parts of a panel.
         let place = |task: usize| match window.output_plane() < PLANE_LARGE {
             true => (task / parts, task % parts),
             false => (task % panels, task / panels),
         };
         pool.run(panels * parts, &|task| {
             let (panel, part) = place(task);
-            // What this thread will likely go on with, if nobody has seen its weights yet.
+            // The panel that this thread probably computes next, if no thread has read its weights yet.
             let (next, next_part) = place(task + 1);
             let next = (next != panel && next < panels && next_part == 0).then(|| self.panel(next));
             let (image, row) = (part / split.row_parts * split.images, part % split.row_parts * split.rows);
@@ -344,7 +355,7 @@ impl KernelFn for ConvBlocked {
     }
 }
 
-/// What all tasks of a run know. The slices have the sizes that `sizes` states.
+/// The operands that tasks share. The slices have the sizes that `sizes` states.
 struct Job<'a> {
     conv: &'a ConvBlocked,
     window: Window,
@@ -352,25 +363,25 @@ struct Job<'a> {
     by_taps: bool,
     x: &'a [Word],
     weights: &'a [Word],
-    /// What the zero point adds to sums.
+    /// The contribution of the zero point to sums, see `zero_point.rs`.
     corners: &'a [Word],
     scale: Option<&'a [f32]>,
     bias: Option<&'a [f32]>,
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [u8]>>,
     limits: Option<[f32; 2]>,
-    /// What is applied after the limits.
+    /// Functions after the bounds.
     functions: &'a [Unary],
     out: &'a SharedMut<'a, u8>,
     /// Pixels of a block of the output.
     out_plane: usize,
-    /// Where the first pixel of the window's first picture would be, in elements of the output, modulo 2^64: it may lie in
-    /// front of it.
+    /// The element of the output where the first pixel of the window's first image would be, modulo 2^64: it may be in
+    /// front of the output.
     origin: usize,
 }
 
 impl Job<'_> {
-    /// A panel's channels of some rows of some pictures. Meanwhile the weights of another panel are asked for.
+    /// Computes a panel of some rows of some images, and prefetches the weights of another.
     fn run(&self, panel: Panel, images: Range<usize>, rows: Range<usize>, next: Option<Panel>) {
         let window = &self.window;
         let mut prefetch = self.prefetch(next, images.len() * rows.len() * window.output[1]);
@@ -400,18 +411,18 @@ impl Job<'_> {
         }
     }
 
-    /// The weights of a panel, to be asked for while so many pixels of another are computed.
+    /// The weights of a panel, to be prefetched while `pixels` pixels of another are computed.
     fn prefetch(&self, panel: Option<Panel>, pixels: usize) -> Prefetch {
         let Some(panel) = panel else { return Prefetch::NONE };
         let (conv, taps) = (self.conv, self.window.taps());
         let (words, block) =
             if conv.is_packed() { (conv.depth(), conv.depth()) } else { (conv.in_words(), conv.in_block()) };
-        // There are fewer, as taps that fall on padding are left out.
+        // An upper bound: taps that fall on padding are skipped.
         let steps = pixels.div_ceil(self.rows_max(block)) * Prefetch::steps(words.div_ceil(block.max(1)) * taps, block);
         Prefetch::new(self.weights[panel.weights..].as_ptr(), panel.blocks * LANES * words * taps, steps)
     }
 
-    /// The most rows of a tile over k_loops of so many words.
+    /// The most rows of a tile over `depth` words.
     fn rows_max(&self, depth: usize) -> usize {
         match tile::prefers_strided_rows(self.isa, self.conv.operands) {
             true => tile::strided_rows_max(depth),
@@ -419,7 +430,7 @@ impl Job<'_> {
         }
     }
 
-    /// What a panel's sums begin with, or what is added to those of bytes: `shift` before they are scaled.
+    /// The initial value of a panel's sums; for int8 their dequantization, which adds `shift` before the scale.
     fn start(&self, panel: Panel, shift: &[i32; PANEL]) -> Init {
         let of_panel = |vector: &[f32]| vector[panel.block * LANES..].as_ptr();
         match (self.scale.map(of_panel), self.bias.map(of_panel)) {
@@ -446,7 +457,7 @@ impl Job<'_> {
             vector_stride: self.out_plane * LANES,
             k_loops: &k_loops[..if k_loops[1].depth == 0 { 1 } else { 2 }],
             init: if pass.first { self.start(panel, &shift) } else { Init::Accumulate },
-            // The output may hold it, so it is added before other sums take its place.
+            // The output may hold it, so it is added before sums overwrite it.
             residual: match self.residual {
                 Some(items) if pass.first => Some(items.map_or(self.out.start().cast_const(), <[u8]>::as_ptr)),
                 _ => None,
@@ -485,10 +496,10 @@ impl Job<'_> {
                 (Row::default(), &places[..count], Repeat::ONCE)
             };
             rest -= count * repeat.iterations;
-            // SAFETY: `run` and `run_rows` compared the slices with their sizes. The region's taps lie in the picture for all
-            // its pixels, so every pixel, input channel and tap is an element of `x`; weights, bias and residual have an
-            // element for each tap, channel and output of the panel. Its outputs are this task's alone: tasks differ in
-            // panel, picture or row, and who calls `run_rows` promises it.
+            // SAFETY: `run` and `run_rows` checked the sizes of the slices. The region's taps are in the image for all
+            // its pixels, so every pixel, input channel and tap is an element of `x`; weights, bias and residual have
+            // an element for each tap, channel and output of the panel. Its outputs belong to this task: tasks differ
+            // in panel, image or row, or the caller of `run_rows` promises it.
             unsafe {
                 let start = base.out * conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
@@ -500,7 +511,8 @@ impl Job<'_> {
         }
     }
 
-    /// All lines of a region in one picture, each of so many positions, of which the first are outputs.
+    /// Computes all rows of a region in one image as one strip: `positions` pixels per row, of which the first are
+    /// outputs.
     fn run_lines_together(
         &self,
         walk: &Walk,
@@ -522,8 +534,8 @@ impl Job<'_> {
                 let out = line * walk.line_step.out + column.min(walk.line - 1) * walk.step.out;
                 *row = Row { x: (first + ix) * walk.step.x, out };
             }
-            // SAFETY: as for tiles of single lines, by `run_region`. What is read for a position that is no output lies between
-            // pixels that outputs use: it is followed by a line of the same picture.
+            // SAFETY: as in `run_region`. Pixels that are read for a discarded position are between pixels that outputs
+            // use, because a row of the same image follows.
             unsafe {
                 let start = place.out * self.conv.result.size();
                 let residual = tile.residual.map(|residual| residual.add(start));
@@ -536,7 +548,7 @@ impl Job<'_> {
     }
 }
 
-/// Whether the sums of outputs begin with a visit, and whether they end with it.
+/// Whether a pass over outputs initializes their sums, and whether it finishes them.
 #[derive(Clone, Copy)]
 struct Pass {
     first: bool,

@@ -1,4 +1,4 @@
-//! [`Window`]: a kernel of cells that slides over a picture.
+//! [`Window`]: the geometry of a convolution or pooling.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,32 +11,32 @@ pub struct Window {
     pub input: [usize; 2],
     /// Rows and columns of the output.
     pub output: [usize; 2],
-    /// Cells of the kernel.
+    /// Taps of the kernel.
     pub kernel: [usize; 2],
-    /// Steps of the kernel.
+    /// Stride of the kernel.
     pub stride: [usize; 2],
-    /// Distance between its cells.
+    /// Dilation: distance of its taps.
     pub dilation: [usize; 2],
-    /// Padding in front. What is behind follows from the output.
+    /// Padding in front; padding behind follows from the output.
     pub pad: [usize; 2],
 }
 
 impl Window {
-    /// Refuses numbers that no picture has, so that sums of their products do not overflow.
+    /// Refuses extents so large that sums of their products could overflow.
     pub(crate) fn check(&self) -> Result<(), InvalidKernel> {
         let small = |extent: usize| extent < 1 << 28;
         let all = [self.input, self.output, self.kernel, self.stride, self.dilation, self.pad];
         if !all.iter().flatten().all(|&extent| small(extent)) {
-            return Err(InvalidKernel("an extent is beyond all pictures"));
+            return Err(InvalidKernel("extents must be below 2^28"));
         }
         if [self.kernel, self.stride, self.dilation].iter().flatten().any(|&extent| extent == 0) {
-            return Err(InvalidKernel("kernel, stride and dilation are at least 1"));
+            return Err(InvalidKernel("kernel, stride and dilation must be >= 1"));
         }
         let reach =
             |axis: usize| self.output[axis].max(1) * self.stride[axis] + self.kernel[axis] * self.dilation[axis];
-        // Products of two numbers below 2^28 fit 64 bits with room to spare.
+        // Products of two numbers below 2^28 fit 64 bits with a margin.
         if (0..2).any(|axis| 1 << 57 < reach(axis)) {
-            return Err(InvalidKernel("a window reaches too far"));
+            return Err(InvalidKernel("stride times output and dilation times kernel must be below 2^57"));
         }
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Window {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// The outputs along an axis for which the kernel's cell `tap` lies in the input, as a range.
+    /// The outputs along an axis for which the kernel's tap is in the input.
     pub(crate) fn inside(&self, axis: usize, tap: usize) -> std::ops::Range<usize> {
         let (stride, shift) = (self.stride[axis], tap * self.dilation[axis]);
         let first = self.pad[axis].saturating_sub(shift).div_ceil(stride);
@@ -62,7 +62,7 @@ impl Window {
         first.min(end)..end
     }
 
-    /// The kernel's cells along an axis that lie in the input at output `at`, as a range.
+    /// The kernel's taps along an axis that are in the input at output `at`.
     #[inline(always)]
     pub(crate) fn taps_inside(&self, axis: usize, at: usize) -> std::ops::Range<usize> {
         let (dilation, shift) = (self.dilation[axis], at * self.stride[axis]);
@@ -72,7 +72,7 @@ impl Window {
         first.min(end)..end
     }
 
-    /// The input position of the kernel's cell `tap` at output `at`, where it lies in the input.
+    /// The input position of the kernel's tap at output `at`, if it is in the input.
     #[inline(always)]
     pub(crate) fn source(&self, axis: usize, at: usize, tap: usize) -> Option<usize> {
         (at * self.stride[axis] + tap * self.dilation[axis])

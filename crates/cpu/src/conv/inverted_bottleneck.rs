@@ -1,16 +1,16 @@
-//! [`InvertedBottleneck`]: a convolution, a depthwise one, and a product over channels, in one pass over bands.
+//! [`InvertedBottleneck`]: an expanding convolution, a depthwise one and a projection, fused over stripes of rows.
 //!
 //! ```text
-//!    x  ──►  front   ──►  depthwise  ──►  project 1x1  ──►  out     a band: some rows of one picture
+//!    x  ──►  front   ──►  depthwise  ──►  project 1x1  ──►  out     a stripe: some rows of one image
 //!          32 channels    all channels
-//!           at a time      of a band
-//!          ── scratch of a task: stays in its second-level cache ──
+//!           at a time     of a stripe
+//!          ── workspace of a task: stays in its second-level cache ──
 //! ```
 //!
-//! The wide values between the narrow ones are never written to memory that another core reads. In a bottleneck the stage in
-//! front is a product over channels, at the begin of a network its first convolution. Rows at the border of two bands are
-//! computed for both. A band belongs to one of a fixed number of slots, each with its own scratch, so the scratch does not
-//! depend on the number of threads; neither does a bit of the result.
+//! The wide intermediate values are never written to memory that another core reads. In a bottleneck the front stage is
+//! a 1 x 1 convolution; at the start of a network it is the first convolution. Rows at the border of two stripes are
+//! computed for both. A stripe uses one of a fixed number of slots, each with its own workspace, so neither the
+//! workspace nor any bit of the result depends on the number of threads.
 
 use std::ops::Range;
 
@@ -31,26 +31,26 @@ use crate::threads::shared_slice::SharedMut;
 /// Blocks of channels of a panel.
 const PANEL_BLOCKS: usize = direct::PANEL / LANES;
 
-/// The convolution in front of a depthwise one: of one group, its result the depthwise one's picture.
+/// The convolution in front of the depthwise one: of one group; its result is the depthwise one's image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Front {
     /// Rows and columns.
     pub window: Window,
-    /// Whether `x` has its channels in blocks of sixteen; otherwise it is row-major.
+    /// The layout of `x`.
     pub layout: ImageLayout,
-    /// What happens to each result.
+    /// Applied to each result.
     pub epilogue: Epilogue,
 }
 
-/// `x: [batch, in_channels, rows, columns]` through, where there is a `front`, a convolution to `channels`; a depthwise
-/// convolution; and a product over channels to `out_channels`, blocked. Without `front`, `x` is blocked. Operands: `x`,
+/// `x: [batch, in_channels, rows, columns]` through an optional convolution `front` to `channels`; a depthwise
+/// convolution; and a 1 x 1 convolution to `out_channels`, blocked. Without `front`, `x` is blocked. Operands: `x`,
 /// then for each of the three its packed weights and, by its epilogue, its bias; the residual of `project` last. `f32`.
 ///
-/// Refuses: a residual of another than `project`; bands of no row; `in_channels` other than `channels` without `front`; a
-/// `front` whose result is another picture than the depthwise convolution's.
+/// Refuses: a residual other than `project`'s; stripes without rows; `in_channels` other than `channels` without
+/// `front`; a `front` whose result has other extents than the depthwise convolution's image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InvertedBottleneck {
-    /// Pictures.
+    /// Images.
     pub batch: usize,
     /// Channels of `x`.
     pub in_channels: usize,
@@ -60,26 +60,26 @@ pub struct InvertedBottleneck {
     pub out_channels: usize,
     /// Rows and columns of the depthwise convolution.
     pub window: Window,
-    /// The convolution in front, where there is one.
+    /// The optional convolution in front.
     pub front: Option<Front>,
-    /// What happens to each result of the depthwise convolution.
+    /// Applied to each result of the depthwise convolution.
     pub depthwise: Epilogue,
-    /// What happens to each result of the product behind.
+    /// Applied to each result of the projection.
     pub project: Epilogue,
-    /// Rows of the output in a band.
+    /// Rows of the output in a stripe.
     pub band: usize,
 }
 
 impl InvertedBottleneck {
-    /// Bands in work at once at most, each with scratch of its own.
+    /// The most stripes at a time, each with a workspace of its own.
     pub const SLOTS: usize = 8;
 
-    /// Bands in work at once.
+    /// Stripes at a time.
     pub fn slots(&self) -> usize {
         Self::SLOTS.min(self.bands())
     }
 
-    /// The convolution in front as a kernel of its own, but for its epilogue: it packs the weights.
+    /// The convolution in front as a kernel without its epilogue; it packs the weights.
     pub fn front_kernel(&self) -> Option<ConvBlocked> {
         self.front.as_ref().map(|Front { window, layout, .. }| ConvBlocked {
             in_channels: self.in_channels,
@@ -102,12 +102,12 @@ impl InvertedBottleneck {
         }
     }
 
-    /// The product behind as a kernel of its own, but for its epilogue: it packs the weights.
+    /// The projection as a kernel without its epilogue; it packs the weights.
     pub fn project_kernel(&self) -> ConvBlocked {
         self.product(self.batch, Self::pointwise(self.window.output), self.out_channels)
     }
 
-    /// The window of a product over channels.
+    /// The window of the projection.
     fn pointwise(plane: [usize; 2]) -> Window {
         Window { input: plane, output: plane, kernel: [1, 1], stride: [1, 1], dilation: [1, 1], pad: [0, 0] }
     }
@@ -133,8 +133,8 @@ impl InvertedBottleneck {
         self.batch * self.window.output[0].div_ceil(self.band.max(1))
     }
 
-    /// Rows of the depthwise convolution's picture that a band steps over, and that it reads: what is beyond is computed, or
-    /// read, for two bands.
+    /// Rows of the depthwise convolution's image from one stripe to the next, and rows that a stripe reads: the halo is
+    /// computed, or read, for two stripes.
     pub fn rows_of_band(&self) -> (usize, usize) {
         let Window { input, output, kernel, stride, dilation, .. } = self.window;
         let rows = self.band.min(output[0]);
@@ -142,7 +142,7 @@ impl InvertedBottleneck {
         (rows * stride[0], reach.min(input[0]))
     }
 
-    /// Elements of a slot: the depthwise results of a band, then the rows of a panel that they are made from.
+    /// Elements of a slot: the depthwise results of a stripe, then the rows of a panel that they are computed from.
     fn slot(&self) -> Option<[usize; 2]> {
         let Window { input, output, .. } = self.window;
         let results = product(&[padded(self.channels)?, self.band.min(output[0]), output[1]])?;
@@ -150,7 +150,7 @@ impl InvertedBottleneck {
         Some([results, if self.front.is_some() { expanded } else { 0 }])
     }
 
-    /// The rows of the picture that rows of the output are made from.
+    /// The rows of the image that rows of the output read.
     fn rows_read(&self, rows: &Range<usize>) -> Range<usize> {
         let Window { input, kernel, stride, dilation, pad, .. } = self.window;
         let start = (rows.start * stride[0]).saturating_sub(pad[0]);
@@ -170,15 +170,15 @@ impl KernelFn for InvertedBottleneck {
         }
         self.window.check()?;
         if self.depthwise.residual || in_front.is_some_and(|front| front.epilogue.residual) {
-            return Err(InvalidKernel("only the last product has a residual"));
+            return Err(InvalidKernel("only `project` may have a residual"));
         }
         if self.band == 0 {
-            return Err(InvalidKernel("a band has rows"));
+            return Err(InvalidKernel("`band` must be >= 1"));
         }
         if self.front.is_none() && self.in_channels != self.channels {
-            return Err(InvalidKernel("channels change without a convolution"));
+            return Err(InvalidKernel("`in_channels` must equal `channels` without `front`"));
         }
-        let overflow = InvalidKernel("its sizes overflow");
+        let overflow = InvalidKernel("sizes must not overflow");
         let [ins, channels, outs] = [self.in_channels, self.channels, self.out_channels].map(padded);
         let (mut ins, channels, outs) = (ins.ok_or(overflow)?, channels.ok_or(overflow)?, outs.ok_or(overflow)?);
         let Window { mut input, output, kernel, .. } = self.window;
@@ -187,7 +187,7 @@ impl KernelFn for InvertedBottleneck {
         if let Some(Front { window, layout, epilogue }) = in_front {
             window.check()?;
             if window.output != input {
-                return Err(InvalidKernel("the convolution in front leaves another picture"));
+                return Err(InvalidKernel("the result of `front` must have the extents of the depthwise input"));
             }
             input = window.input;
             if *layout == ImageLayout::RowMajor {
@@ -244,7 +244,7 @@ impl KernelFn for InvertedBottleneck {
                 let [a, b] = job.run(band, results, expanded);
                 used = [used[0].max(a), used[1].max(b)];
             }
-            // Bands at the end of a picture may be lower than others.
+            // Stripes at the end of an image may be lower than others.
             results[used[0]..].fill(0.0);
             expanded[used[1]..].fill(0.0);
         });
@@ -258,7 +258,7 @@ struct Layer<'a> {
     bias: Option<&'a [f32]>,
 }
 
-/// What all bands of a run know. The slices have the sizes that `sizes` states.
+/// The operands that stripes share. The slices have the sizes that `sizes` states.
 struct Job<'a> {
     kernel: &'a InvertedBottleneck,
     isa: Isa,
@@ -272,7 +272,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Computes a band and says how many elements of both parts of its scratch it used.
+    /// Computes a stripe and returns the elements of both parts of its workspace that it used.
     fn run(&self, band: usize, results: &mut [f32], expanded: &mut [f32]) -> [usize; 2] {
         let kernel = self.kernel;
         let Window { input: [_, width], output: [height, columns], .. } = kernel.window;
@@ -308,7 +308,7 @@ impl Job<'_> {
         [results.len(), if self.front.is_some() { blocks.min(PANEL_BLOCKS) * LANES * pixels_read } else { 0 }]
     }
 
-    /// A panel of channels of some rows of the depthwise convolution's picture, where there is a convolution in front.
+    /// Computes a panel of channels of some rows of the depthwise convolution's image by the convolution in front.
     fn expand(&self, image: usize, panel: usize, rows: Range<usize>, expanded: &mut [f32]) {
         let Some(((conv, Front { epilogue, .. }), Layer { weights, bias })) = &self.front else { return };
         let limits = epilogue.limits();
@@ -316,14 +316,14 @@ impl Job<'_> {
         let out_plane = rows.len() * self.kernel.window.input[1];
         let (isa, x, residual) = (self.isa, self.x, None);
         let stage = Stage { isa, x, weights, bias: *bias, residual, limits, out, out_plane };
-        // SAFETY: `expanded` has room for the rows of the panel's blocks, and is this task's alone.
+        // SAFETY: `expanded` has room for the rows of the panel's blocks and belongs to this task.
         unsafe { conv.run_rows(&stage, panel, image, rows, 0) };
         if limits.is_none() {
             epilogue.activate(isa, expanded);
         }
     }
 
-    /// Rows of one block's depthwise results; `x` is where its plane starts or would start.
+    /// Computes rows of one block's depthwise results; `x` is where its plane starts or would start.
     fn depthwise(&self, block: usize, rows: Range<usize>, x: *const Pixel, results: &mut [f32]) {
         let (kernel, layer) = (self.kernel, self.depthwise);
         let taps = kernel.window.taps();
@@ -347,25 +347,26 @@ impl Job<'_> {
             rows,
             out: results.as_mut_ptr().cast(),
         };
-        // SAFETY: behind `x` are the rows that the window reaches, the kernel is the block's, the results have room for
-        // the rows and are this task's alone.
+        // SAFETY: `x` has the rows that the window reaches, the kernel is the block's, and the results have room for
+        // the rows and belong to this task.
         unsafe { rows.run(self.isa) };
         if limits.is_none() {
             kernel.depthwise.activate(self.isa, results);
         }
     }
 
-    /// Some pixels of the output, from `first` on.
+    /// Computes some pixels of the output, from `first` on.
     fn project(&self, image: usize, first: usize, pixels: usize, results: &[f32]) {
         let (kernel, Layer { weights, bias }) = (self.kernel, self.project);
         let (isa, residual, limits) = (self.isa, self.residual, kernel.project.limits());
         let (out_plane, blocks) = (kernel.window.output_plane(), kernel.out_channels.div_ceil(LANES));
         let stage = Stage { isa, x: results, weights, bias, residual, limits, out: self.out, out_plane };
-        // A picture of the band's pixels alone.
+        // An image of the stripe's pixels only.
         let conv = kernel.product(1, InvertedBottleneck::pointwise([pixels, 1]), kernel.out_channels);
         for block in (0..blocks).step_by(PANEL_BLOCKS) {
             let place = ((image * blocks + block) * out_plane + first) * LANES;
-            // SAFETY: the band's pixels of these blocks are this task's alone; the residual lies like the output.
+            // SAFETY: the stripe's pixels of these blocks belong to this task; the residual has the layout of the
+            // output.
             unsafe { conv.run_rows(&stage, block / PANEL_BLOCKS, 0, 0..pixels, place) };
             if limits.is_none() {
                 for vector in 0..PANEL_BLOCKS.min(blocks - block) {

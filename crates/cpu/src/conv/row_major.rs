@@ -1,12 +1,12 @@
-//! [`Conv`]: convolution of row-major `f32` images, channels last neither in memory nor in registers.
+//! [`Conv`]: convolution of row-major `f32` images, depthwise and grouped ones included.
 //!
-//! The blocked convolution (`direct.rs`) has output channels in its lanes and reads packed weights. Here lanes are pixels,
-//! because a row-major result has pixels as neighbours and may have few channels per group: the broadcast operand of the
-//! microkernel is the weights `[channel, k]`, its vectors are neighbouring input pixels. So the two share the microkernel
-//! and differ in which operand is which.
+//! The blocked convolution (`direct.rs`) has output channels in its lanes and reads packed weights. Here lanes are
+//! pixels, because a row-major result has pixels as neighbors, and a group may have few channels. The broadcast
+//! operand of the microkernel is the weights `[channel, k]`, its vectors are neighboring input pixels. The two kernels
+//! therefore share the microkernel, but not their loops, and stay separate.
 //!
-//! No window is copied (no im2col). Input rows are copied once into the workspace with their padding; a stride divides rows
-//! and columns into *phases*, the pixels at one remainder, so that neighbouring outputs always read neighbouring pixels:
+//! There is no im2col. Input rows are copied once into the workspace with their padding; a stride divides rows and
+//! columns into *phases*, the pixels at one remainder, so that neighboring outputs read neighboring pixels:
 //!
 //! ```text
 //!   stride 2, 3 taps, padding 1      row      _ a b c d e _       _ is padding
@@ -15,11 +15,11 @@
 //! ```
 //!
 //! Outputs are counted along the copied rows, padding included; those between two rows of the result are computed and
-//! discarded. Without padding and stride there is no copy. Sums go to the stack, from which they are written with their
-//! epilogue.
+//! discarded. Without padding and stride the input may be read in place. Sums go to the stack and are stored from there
+//! with their epilogue.
 //!
-//! A *block* is what is copied at a time: some groups of some images, or some rows of one. Its size, and how it is cut into
-//! tasks, depends on the shape alone.
+//! A *block* is copied at a time: some groups of some images, or some rows of one. Its size and its division into tasks
+//! depend on the shape alone.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -159,14 +159,14 @@ impl Conv {
         outs < FEW_CHANNELS || terms == 0
     }
 
-    /// Whether each tap of a row has a copy of its own, so that neighbouring taps are terms at one distance: for strides
+    /// Whether each tap of a row has a copy of its own, so that neighboring taps are terms at one distance: for strides
     /// over so few channels that taps are the longer loop.
     fn expands_columns(&self) -> bool {
         let [_, columns] = self.window.kernel;
         !self.has_few_channels() && 1 < self.window.stride[1] && 1 < columns && self.group().0 <= columns.div_ceil(2)
     }
 
-    /// Whether a tap's weights for all channels of a group are neighbours, otherwise a channel's for neighbouring taps.
+    /// Whether a tap's weights for all channels of a group are neighbors, otherwise a channel's for neighboring taps.
     fn is_tap_major(&self) -> bool {
         let (ins, ..) = self.group();
         !self.has_few_channels() && !self.expands_columns() && self.phase(1, 0).taps < ins
@@ -185,7 +185,7 @@ impl Conv {
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
         let mut packed = vec![0.0; weights.len()];
-        assert_eq!(weights.len(), self.out_channels * self.group().2, "the weights have the kernel's shape");
+        assert_eq!(weights.len(), self.out_channels * self.group().2, "the weights must have the kernel's shape");
         let terms = self.group().2.max(1);
         for (from, to) in weights.chunks_exact(terms).zip(packed.chunks_exact_mut(terms)) {
             self.pack_channel(from, to);
@@ -360,7 +360,8 @@ impl KernelFn for Conv {
         let weights = product(&[*out_channels, in_channels / groups, window.kernel[0], window.kernel[1]]);
         // Everything that is multiplied below fits where these do.
         Sizes::new(&[x, weights], output, 4)?;
-        product(&[in_channels / groups, window.kernel[0], window.kernel[1]]).ok_or(InvalidKernel("sizes overflow"))?;
+        product(&[in_channels / groups, window.kernel[0], window.kernel[1]])
+            .ok_or(InvalidKernel("sizes must not overflow"))?;
         let (own, block) = if output == Some(0) { (0, 0) } else { self.workspace() };
         let mut inputs = vec![x, weights];
         self.epilogue.check_unscaled()?;
@@ -390,11 +391,21 @@ impl KernelFn for Conv {
             });
             &*own
         };
-        assert_eq!(x.len(), self.batch * self.in_channels * self.window.input_plane(), "x has its size");
-        assert_eq!(weights.len(), self.out_channels * terms, "and the weights");
-        assert_eq!(out.len(), self.batch * self.out_channels * self.window.output_plane(), "and the output");
-        assert!(bias.is_none_or(|bias| bias.len() == self.out_channels), "and the bias");
-        assert!(residual.flatten().is_none_or(|residual| residual.len() == out.len()), "and the residual");
+        assert_eq!(x.len(), self.batch * self.in_channels * self.window.input_plane(), "x must have its size");
+        assert_eq!(weights.len(), self.out_channels * terms, "weights must have their size");
+        assert_eq!(
+            out.len(),
+            self.batch * self.out_channels * self.window.output_plane(),
+            "the output must have its size"
+        );
+        assert!(
+            bias.is_none_or(|bias| bias.len() == self.out_channels),
+            "the bias must have an element for each channel"
+        );
+        assert!(
+            residual.flatten().is_none_or(|residual| residual.len() == out.len()),
+            "the residual must have the output's size"
+        );
         let (block, out) = (self.block(), SharedMut::new(out));
         let cuts = |all: usize, step: usize| (0..all).step_by(step).map(move |at| (at, step.min(all - at)));
         for (image, images) in cuts(self.batch, block.images) {
@@ -414,7 +425,7 @@ impl KernelFn for Conv {
                     };
                     let line = (part.rows - 1) * block.pitch + self.window.output[1];
                     let pixels = (part.images - 1) * part.image_step() + line;
-                    assert!(groups * ins * part.channel_step() <= source.len(), "a block has its channels");
+                    assert!(groups * ins * part.channel_step() <= source.len(), "a block must have its channels");
                     let job =
                         Job { conv: self, part, pixels, source, weights, bias, residual, out: &out, isa: pool.isa() };
                     job.run(pool);
@@ -469,7 +480,7 @@ impl Job<'_> {
         });
     }
 
-    /// Some channels of a group of the block, at some neighbouring pixels.
+    /// Some channels of a group of the block, at some neighboring pixels.
     fn run_item(&self, group: usize, channels: Range<usize>, pixels: Range<usize>, staged: &mut Staged) {
         let (ins, outs, terms) = self.conv.group();
         let source = &self.source[group * ins * self.part.channel_step()..];
@@ -554,7 +565,8 @@ impl Job<'_> {
         });
     }
 
-    /// Where the last tile of so many pixels starts that would start at a pixel: it must not leave the input.
+    /// The first pixel of the last tile, `width` pixels wide: in an input that is read in place it must not reach
+    /// beyond the end.
     fn start_of_rest(&self, start: usize, width: usize) -> usize {
         if self.part.block.in_place { start.min(self.pixels - width) } else { start }
     }
@@ -657,9 +669,9 @@ fn store_run<V: Vector>(
     epilogue.activate(V::ISA, cells);
 }
 
-/// Sums of one channel: so few rows do not fill a tile of the microkernel.
+/// Sums of one channel, for groups whose channels do not fill a tile of the microkernel.
 ///
-/// Called by [`Job::run_item`] alone, which promises what [`Job::multiply`] requires.
+/// Called by [`Job::run_item`] only, which keeps the contract of [`Job::multiply`].
 #[inline(always)]
 fn few_channels<V: Vector>(
     job: &Job<'_>,

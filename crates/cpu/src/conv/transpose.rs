@@ -1,4 +1,5 @@
-//! [`ConvTranspose`]: the transpose of a convolution: a product into the scratch, then a gather from it.
+//! [`ConvTranspose`]: transposed convolution: a product into the workspace, then a sum of its rows into images
+//! (col2im).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,43 +15,43 @@ use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::threads::Pool;
 use crate::threads::shared_slice::{SharedMut, for_each_chunk};
 
-/// `x: [batch, in_channels, rows, columns]` spread through weights; then by the epilogue a bias. Output:
-/// `[batch, out_channels, rows, columns]`. `window` is that of the convolution this transposes: its `input` is our
-/// output and its `output` our input. All `f32`; no residual.
+/// Transposed convolution of `x: [batch, in_channels, rows, columns]`; then by the epilogue a bias. Output: `[batch,
+/// out_channels, rows, columns]`. `window` is that of the convolution this transposes: its `input` is our output and
+/// its `output` our input. All `f32`; no residual.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTranspose {
-    /// Pictures.
+    /// Images.
     pub batch: usize,
-    /// Channels of a picture; a multiple of `groups`.
+    /// Channels of an image; a multiple of `groups`.
     pub in_channels: usize,
     /// Channels of a result; a multiple of `groups`.
     pub out_channels: usize,
-    /// Groups of channels that do not see each other.
+    /// Groups of channels that are convolved independently.
     pub groups: usize,
     /// Rows and columns, seen from the output.
     pub window: Window,
-    /// How the weights come.
+    /// Whether the weights were packed when the plan was written.
     pub weights: Weights,
-    /// What happens to each result.
+    /// Applied to each result.
     pub epilogue: Epilogue,
 }
 
 /// Rows of the product that a task computes: two tiles of AVX2 or NEON, one of AVX-512.
 const ROWS_OF_TASK: usize = 12;
-/// And its columns.
+/// Columns of the product that a task computes.
 const COLUMNS_OF_TASK: usize = 256;
-/// Elements of a band of output rows, one task's, if a row has no more.
+/// Elements of a stripe of output rows, one task's, unless a row has more.
 const BAND: usize = 1 << 12;
 
 impl ConvTranspose {
-    /// Weights `[in_channels, out_channels / groups, ..kernel]` as the kernel reads them: for each group the matrix of
-    /// output channel x kernel cell by input channel.
+    /// Weights `[in_channels, out_channels / groups, ..kernel]` in the order in which the kernel reads them: for each
+    /// group the matrix of output channel x tap by input channel.
     ///
     /// # Panics
     /// Another number of weights.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
         let (m, k) = self.product();
-        assert_eq!(weights.len(), self.groups * m * k, "the weights have the kernel's shape");
+        assert_eq!(weights.len(), self.groups * m * k, "the weights must have the kernel's shape");
         let mut packed = vec![0.0; weights.len()];
         packed.chunks_exact_mut(k.max(1)).enumerate().for_each(|(row, cells)| self.pack_row(weights, row, cells));
         packed
@@ -64,7 +65,7 @@ impl ConvTranspose {
         cells.iter_mut().zip(source).for_each(|(cell, weight)| *cell = *weight);
     }
 
-    /// Rows (output channel x kernel cell) and terms (input channels) of one group's product.
+    /// Rows (output channel x tap) and terms (input channels) of one group's product.
     fn product(&self) -> (usize, usize) {
         (self.out_channels / self.groups * self.window.taps(), self.in_channels / self.groups)
     }
@@ -77,7 +78,7 @@ impl KernelFn for ConvTranspose {
         let ConvTranspose { batch, in_channels, out_channels, groups, window, epilogue, .. } = self;
         window.check()?;
         if *groups == 0 || in_channels % groups != 0 || out_channels % groups != 0 || epilogue.residual {
-            return Err(InvalidKernel("the groups divide the channels, and there is no residual"));
+            return Err(InvalidKernel("`groups` must be >= 1 and divide the channels, without a residual"));
         }
         let x = product(&[*batch, *in_channels, window.output[0], window.output[1]]);
         let output = product(&[*batch, *out_channels, window.input[0], window.input[1]]);
@@ -127,7 +128,7 @@ impl KernelFn for ConvTranspose {
                 &*own
             }
         };
-        assert_eq!(weights.len(), self.groups * m * k, "the weights have their size");
+        assert_eq!(weights.len(), self.groups * m * k, "the weights must have their size");
         for image in 0..self.batch {
             for group in 0..self.groups {
                 let source = &x[(image * self.in_channels + group * k) * pixels..][..k * pixels];
@@ -149,7 +150,7 @@ impl KernelFn for ConvTranspose {
                     let patches = &spread[channel * taps * columns..(channel + 1) * taps * columns];
                     let bias = bias.map_or(0.0, |bias| bias[group * group_channels + channel]);
                     let (start, rows) = (channel * plane + top * width, band.min(height - top));
-                    // SAFETY: a channel's band is its task's alone.
+                    // SAFETY: a channel's stripe belongs to its task.
                     let cells = unsafe { cells.part(start, rows * width) };
                     let kernel = self;
                     with_vector!(pool.isa(), gather_rows(
@@ -163,7 +164,7 @@ impl KernelFn for ConvTranspose {
 
 /// The product of `[m, k]` and `[k, columns]`, row-major, of whole vectors of columns.
 fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'_, f32>, pool: &Pool) {
-    assert_eq!([a.len(), b.len(), out.len()], [m * k, k * columns, m * columns], "the matrices have their sizes");
+    assert_eq!([a.len(), b.len(), out.len()], [m * k, k * columns, m * columns], "the matrices must have their sizes");
     let chunks = columns.div_ceil(COLUMNS_OF_TASK);
     pool.run(m.div_ceil(ROWS_OF_TASK) * chunks, &|task| {
         let (row, column) = (task / chunks * ROWS_OF_TASK, task % chunks * COLUMNS_OF_TASK);
@@ -190,14 +191,14 @@ fn multiply(a: &[f32], b: &[f32], [m, k, columns]: [usize; 3], out: &SharedMut<'
                 prefetch: Prefetch::NONE,
                 repeat: Repeat { iterations, x: 0, weights: 2 * LANES, out: 2 * LANES },
             };
-            // SAFETY: the rows and columns are in the matrices, whose sizes are asserted above, and in the result they are
-            // this task's own.
+            // SAFETY: the rows and columns are in the matrices, whose sizes are asserted above; in the result they
+            // belong to this task.
             unsafe { dispatch::multiply(pool.isa(), &tile) };
         }
     });
 }
 
-/// Sums what each kernel cell spread into the rows of a plane from `top` on, cell by cell in order.
+/// Sums the product's rows of each tap into the rows of a plane from `top` on, tap by tap.
 #[inline(always)]
 fn gather_rows<V: Vector>(
     kernel: &ConvTranspose,
@@ -209,7 +210,7 @@ fn gather_rows<V: Vector>(
 ) {
     let window = &kernel.window;
     let width = window.output[1];
-    // Each item goes to a pair of its own, as where feature maps are doubled.
+    // Each input writes a pair of its own, as in upsampling by two.
     let doubles = [window.stride[1], window.kernel[1], window.dilation[1], window.pad[1]] == [2, 2, 1, 0]
         && window.input[1] == 2 * width;
     cells.fill(bias);

@@ -1,21 +1,21 @@
-//! [`Winograd`]: 3 x 3 convolution by the algorithm of Winograd, which needs a fraction of the multiplications.
+//! [`Winograd`]: 3 x 3 convolution by Winograd's algorithm, with a fraction of the multiplications.
 //!
-//! An output is cut into tiles of `m x m`, each of which sees `t x t` inputs, `t = m + 2`. Inputs and weights are
+//! Outputs are divided into tiles of `m x m`, each of which reads `t x t` inputs, `t = m + 2`. Inputs and weights are
 //! transformed by small matrices, multiplied place by place and summed over the input channels, and the sums are
-//! transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
-//! `Y = A' [(G g G') * (B' d B)] A`. In the middle stand `t^2` products of tiles by channels.
+//! transformed back (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015): `Y = A' [(G g G') *
+//! (B' d B)] A`. The middle is `t^2` products of tiles by channels.
 //!
 //! ```text
 //!   x --B'dB--> values [place][in channel][tile] --x weights [place]--> sums [place][tile][out channel] --A'MA--> out
-//!                 in the scratch, all threads                        in the stack of a task
+//!                 in the workspace, all threads                      on the stack of a task
 //! ```
 //!
-//! The matrices come from polynomials through the points 0, infinity and pairs `+-p` (Toom and Cook). Points near 1 lose
-//! fewer bits than the usual integers (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
+//! The matrices come from polynomials through the points 0, infinity and pairs `+-p` (Toom and Cook). Points near 1
+//! lose fewer bits than the usual integers (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
 //! Convolution", 2020); these are sixteenths, so that all coefficients are exact.
 //!
-//! An infinity or a NaN in the input makes NaN of each tile that sees it: differences of inputs are computed where the
-//! definition has none.
+//! An infinity or NaN in the input makes every tile that reads it NaN: differences of inputs are computed that the
+//! definition does not have.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -36,23 +36,23 @@ use crate::threads::shared_slice::SharedMut;
 
 /// Channels of a panel of weights, and of a product.
 const PANEL: usize = 2 * LANES;
-/// Elements of a task's sums: 128 KB of its stack.
+/// Elements of a task's sums: 128 KB on its stack.
 const SUMS: usize = 1 << 15;
 /// Blocks of input channels that a task transforms.
 const IN_BLOCKS: usize = 4;
-/// Tasks to aim at.
+/// Number of tasks to aim at.
 const TASKS: usize = 8;
 
-/// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights of 3 x 3, stride 1 and dilation 1; then by
-/// the epilogue a bias (with an element for each lane of the output's blocks) and a residual. Output:
-/// `[batch, out_channels, rows, columns]`. Pictures have their channels in blocks of sixteen. All `f32`.
+/// Convolution of `x: [batch, in_channels, rows, columns]` with packed weights of 3 x 3, stride 1 and dilation 1; then
+/// by the epilogue a bias (with an element for each lane of the output's blocks) and a residual. Output: `[batch,
+/// out_channels, rows, columns]`. Images have their channels in blocks of sixteen. All `f32`.
 ///
 /// Refuses: another kernel, stride or dilation, tiles other than 2, 4 and 6.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Winograd {
-    /// Pictures.
+    /// Images.
     pub batch: usize,
-    /// Channels of a picture.
+    /// Channels of an image.
     pub in_channels: usize,
     /// Channels of a result.
     pub out_channels: usize,
@@ -60,41 +60,41 @@ pub struct Winograd {
     pub window: Window,
     /// Rows and columns of a tile of outputs: 2, 4 or 6.
     pub tile: usize,
-    /// What happens to each result.
+    /// Applied to each result.
     pub epilogue: Epilogue,
-    /// Elements of transformed input at most; those of one block of tiles are the least there is.
+    /// Elements of transformed input at most; the minimum is one block of tiles.
     pub workspace_max: usize,
 }
 
-/// How the tiles of all pictures, in one row, are cut.
+/// Division of the tiles of all images, counted in one row.
 #[derive(Clone, Copy)]
 struct Cut {
     count: usize,
-    /// Tiles of a product, of a task, and of what is transformed at a time. Each is a multiple of the one before, and the
-    /// last ones of a row may have fewer.
+    /// Tiles of a product, of a task, and of a transform. Each is a multiple of the one before; the last ones may have
+    /// fewer.
     block: usize,
     chunk: usize,
     group: usize,
 }
 
 impl Winograd {
-    /// Elements of transformed input where memory does not matter: 2 MB.
+    /// Elements of transformed input if memory is not limited: 2 MB.
     pub const WORKSPACE_MAX: usize = 1 << 19;
 
-    /// Weights `[out_channels, in_channels, 3, 3]` as the kernel reads them: panels of 32 output channels (the last may
-    /// have 16, and is filled up with zeros); in each panel for each place of the transformed tile and input channel its
-    /// weights side by side. Computed in `f64`, rounded once.
+    /// Weights `[out_channels, in_channels, 3, 3]` in the order in which the kernel reads them: panels of 32 output
+    /// channels (the last may have 16, filled up with zeros); a panel has, for each place of the transformed tile and
+    /// input channel, its weights. Computed in `f64`, rounded once.
     ///
     /// # Panics
     /// Another number of weights, or parameters that `sizes` refuses.
     pub fn pack(&self, weights: &[f32]) -> Vec<f32> {
-        assert_eq!(weights.len(), self.out_channels * self.in_channels * 9, "the weights have the kernel's shape");
+        assert_eq!(weights.len(), self.out_channels * self.in_channels * 9, "the weights must have the kernel's shape");
         let (side, lanes) = (self.side(), self.out_lanes());
         let matrix = match self.tile {
             2 => &Points::<4>::weights()[..],
             4 => &Points::<6>::weights()[..],
             6 => &Points::<8>::weights()[..],
-            _ => panic!("a tile has 2, 4 or 6 rows"),
+            _ => panic!("`tile` must be 2, 4 or 6"),
         };
         let mut packed = vec![0.0; self.packed_elements()];
         for (number, cells) in weights.chunks_exact(9).enumerate() {
@@ -130,9 +130,9 @@ impl Winograd {
     /// Floating-point operations of the transforms.
     pub fn transform_flops(&self) -> u64 {
         let (pairs, side, tile) = (self.tile as u64 / 2, self.side() as u64, self.tile as u64);
-        // Of a row, one way: `pairs` steps for each of the two ends, `2 pairs` for each pair.
+        // Rows: `pairs` steps for each of the two ends, `2 pairs` for each pair.
         let forward = 2 * (2 * pairs + 2 * pairs * pairs);
-        // The other way: sums and differences, and a step for each output and pair.
+        // Columns: sums and differences, and a step for each output and pair.
         let back = 2 * pairs + 2 * tile * pairs + 2;
         let input = 2 * side * forward * (self.in_channels.div_ceil(LANES) * LANES) as u64;
         let output = (side + tile) * back * self.out_lanes() as u64;
@@ -161,7 +161,7 @@ impl Winograd {
         self.window.output.map(|extent| extent.div_ceil(self.tile))
     }
 
-    /// Tiles of all pictures.
+    /// Tiles of all images.
     fn tiles(&self) -> usize {
         self.batch * self.grid()[0] * self.grid()[1]
     }
@@ -173,7 +173,7 @@ impl Winograd {
 
     fn cut(&self) -> Cut {
         let count = self.tiles();
-        // Parts of nearly the same size: two products of 8 tiles are faster than one of 14 and one of 2.
+        // Parts of nearly equal size: two products of 8 tiles are faster than one of 14 and one of 2.
         let even = |whole: usize, most: usize| whole.div_ceil(whole.div_ceil(most).max(1)).max(1);
         let block = even(count, ROWS);
         let blocks = count.div_ceil(block);
@@ -194,13 +194,13 @@ impl KernelFn for Winograd {
         let Winograd { batch, in_channels, out_channels, window, tile, .. } = self;
         window.check()?;
         if (window.kernel, window.stride, window.dilation) != ([3, 3], [1, 1], [1, 1]) {
-            return Err(InvalidKernel("the kernel is not 3 x 3 with stride 1 and dilation 1"));
+            return Err(InvalidKernel("the kernel must be 3 x 3 with stride 1 and dilation 1"));
         }
         if ![2, 4, 6].contains(tile) {
-            return Err(InvalidKernel("a tile has 2, 4 or 6 rows"));
+            return Err(InvalidKernel("`tile` must be 2, 4 or 6"));
         }
         let side = self.side();
-        let lanes = product(&[out_channels.div_ceil(LANES), LANES]).ok_or(InvalidKernel("its sizes overflow"))?;
+        let lanes = product(&[out_channels.div_ceil(LANES), LANES]).ok_or(InvalidKernel("sizes must not overflow"))?;
         let output = product(&[*batch, lanes, window.output[0], window.output[1]]);
         let x = product(&[*batch, in_channels.div_ceil(LANES), LANES, window.input[0], window.input[1]]);
         let weights = product(&[side, side, *in_channels, lanes]);
@@ -227,7 +227,7 @@ impl KernelFn for Winograd {
         let Args { outputs, workspace, .. } = args;
         let out: &mut [f32] = elements_mut(outputs[0]);
         let scratch: &mut [f32] = elements_mut(workspace);
-        assert_eq!(weights.len(), self.packed_elements(), "the weights have their size");
+        assert_eq!(weights.len(), self.packed_elements(), "the weights must have their size");
         let (limits, functions) = self.epilogue.limits_and_functions();
         let (cut, isa, out) = (self.cut(), pool.isa(), SharedMut::new(out));
         let job = Job { kernel: self, grid: self.grid(), isa, x, weights, bias, residual, limits, functions, out };
@@ -251,7 +251,7 @@ impl KernelFn for Winograd {
             });
             let group = &scratch[..(end - start) * values];
             let chunks = (end - start).div_ceil(cut.chunk);
-            // What is more than the other is read by one thread: weights, all chunks of a panel, or values, all panels of a
+            // The larger operand is read by one thread: weights, all chunks of a panel, or values, all panels of a
             // chunk, which the same thread has just transformed.
             let by_panels = group.len() <= weights.len();
             let place = |task: usize| match by_panels {
@@ -263,7 +263,7 @@ impl KernelFn for Winograd {
                 let first = start + chunk * cut.chunk;
                 let tiles = first..end.min(first + cut.chunk);
                 let values = &group[(first - start) * values..(tiles.end - start) * values];
-                // What this thread will likely go on with, if nobody has seen its weights yet.
+                // The panel that this thread probably computes next, if no thread has read its weights yet.
                 let (next, next_chunk) = place(task + 1);
                 let is_new = next != panel && next < panels && next_chunk == 0 && start == 0;
                 job.run_chunk(panel, tiles, cut.block, values, is_new.then_some(next));
@@ -272,7 +272,7 @@ impl KernelFn for Winograd {
     }
 }
 
-/// What all tasks of a run know.
+/// The operands that tasks share.
 struct Job<'a> {
     kernel: &'a Winograd,
     grid: [usize; 2],
@@ -283,17 +283,17 @@ struct Job<'a> {
     /// `Some(None)`: the output holds the residual.
     residual: Option<Option<&'a [f32]>>,
     limits: Option<[f32; 2]>,
-    /// What is applied after the limits.
+    /// Functions after the bounds.
     functions: &'a [Unary],
     out: SharedMut<'a, f32>,
 }
 
-/// Sums of products on the stack; only what was written is read.
+/// Sums of products on the stack; only initialized ones are read.
 #[repr(align(64))]
 struct Sums([MaybeUninit<f32>; SUMS]);
 
 impl Job<'_> {
-    /// Picture, row and column of a tile's first output.
+    /// Image, row and column of a tile's first output.
     #[inline(always)]
     fn place(&self, tile: usize) -> [usize; 3] {
         let [rows, columns] = self.grid;
@@ -301,8 +301,8 @@ impl Job<'_> {
         [image, at / columns * self.kernel.tile, at % columns * self.kernel.tile]
     }
 
-    /// A panel's channels of some tiles, whose transformed inputs are `values` in blocks of `block` tiles. Meanwhile the
-    /// weights of another panel are asked for.
+    /// Computes a panel of some tiles, whose transformed inputs are `values` in blocks of `block` tiles, and prefetches
+    /// the weights of another.
     fn run_chunk(&self, panel: usize, tiles: Range<usize>, block: usize, values: &[f32], next: Option<usize>) {
         let kernel = self.kernel;
         let (channels, places) = (kernel.in_channels, kernel.side() * kernel.side());
@@ -317,10 +317,9 @@ impl Job<'_> {
         let mut sums = Sums([MaybeUninit::uninit(); SUMS]);
         let sums: &mut [MaybeUninit<f32>] = &mut sums.0[..places * tiles.len() * width];
         let rows: [Row; ROWS] = std::array::from_fn(|r| Row { x: r * LANES, out: r * width });
-        // A block of tiles, at one place or at one after the other; or several blocks at one place, by which its weights stay
-        // near.
+        // A block of tiles, at one place or at all in turn; or several blocks at one place, whose weights stay cached.
         let mut product = |place: usize, first: usize, height: usize, repeat: Repeat| {
-            // In front of each other lie the places of a block of input channels.
+            // The places of a block of input channels precede those of the next block.
             let (row, whole, rest) = (height * LANES, channels / LANES, channels % LANES);
             let step = Loop { iterations: whole, x: places * row, weights: LANES * width };
             let k_loop = |x, weights, step, depth| KLoop { x, weights, loops: [Loop::ONCE, Loop::ONCE, step], depth };
@@ -346,8 +345,9 @@ impl Job<'_> {
                 prefetch: prefetch.share(k_loops, repeat.iterations),
                 repeat,
             };
-            // SAFETY: each of the rows has a value for every input channel at each place, a row of weights for each of these,
-            // and `width` sums, all within the slices that have the sizes of so many tiles. The sums are ours.
+            // SAFETY: each row has a value for every input channel at each place, a row of weights for each of these,
+            // and `width` sums, all within the slices, which have the sizes of that many tiles. The sums belong to this
+            // task.
             unsafe { dispatch::multiply(self.isa, &tile) };
         };
         if tiles.len() <= block {
@@ -365,7 +365,7 @@ impl Job<'_> {
                 }
             }
         }
-        // SAFETY: the products above wrote every sum of these: all places, all tiles, the panel's width.
+        // SAFETY: the products above wrote all these sums: all places, all tiles, the panel's width.
         let sums: &[f32] = unsafe { std::slice::from_raw_parts(sums.as_ptr().cast(), sums.len()) };
         for block in 0..width / LANES {
             let (job, tiles, sums, channel) = (self, tiles.clone(), &sums[block * LANES..], first + block * LANES);
@@ -396,13 +396,13 @@ fn input_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, channe
             let picture = &job.x[(image * job.kernel.in_blocks() + block) * plane..][..plane];
             let rows = inside::<T>(row, pad[0], input[0]);
             let columns = inside::<T>(column, pad[1], input[1]);
-            // The pixel at the upper left corner may lie outside.
+            // The pixel at the upper left corner may be outside.
             let at = |r: usize, c: usize| ((row + r - pad[0]) * input[1] + column + c - pad[1]) * LANES;
             let mut half = [[V::zero(); T]; T];
             if rows.len() == T && columns.len() == T {
                 let corner = &picture[at(0, 0)..at(T - 1, T - 1) + LANES];
                 for (c, half) in half.iter_mut().enumerate() {
-                    // SAFETY: the slice ends with the last pixel of the tile, and none lies behind that.
+                    // SAFETY: the slice ends with the last pixel of the tile.
                     let pixel = |r: usize| unsafe { V::load(corner.as_ptr().add((r * input[1] + c) * LANES)) };
                     *half = Points::<T>::forward(std::array::from_fn(pixel));
                 }
@@ -416,12 +416,12 @@ fn input_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, channe
                 }
             }
             let cells = &mut cells[number * LANES..];
-            assert!((T * T - 1) * tiles.len() * LANES + LANES <= cells.len(), "the last place has this tile");
+            assert!((T * T - 1) * tiles.len() * LANES + LANES <= cells.len(), "the last place must have this tile");
             #[expect(clippy::needless_range_loop, reason = "a column of `half`, not a row")]
             for r in 0..T {
                 let line = Points::<T>::forward(std::array::from_fn(|c| half[c][r]));
                 for (c, value) in line.into_iter().enumerate() {
-                    // SAFETY: the last place lies in the slice, as asserted, and the others before it.
+                    // SAFETY: the last place is in the slice, as asserted, and the others precede it.
                     unsafe { value.store(cells.as_mut_ptr().add((r * T + c) * tiles.len() * LANES)) };
                 }
             }
@@ -429,7 +429,7 @@ fn input_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, channe
     }
 }
 
-/// Which of T pixels from `at - pad` on lie in a picture.
+/// Bits of those of T pixels from `at - pad` on that are in an image.
 #[inline(always)]
 fn inside<const T: usize>(at: usize, pad: usize, extent: usize) -> Range<usize> {
     let first = pad.saturating_sub(at).min(T);
@@ -451,12 +451,12 @@ fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums:
     let output = job.kernel.window.output;
     let bias = job.bias.map_or(V::zero(), |bias| V::read(&bias[channel..]));
     let limits = job.limits.map(|limits| limits.map(V::splat));
-    assert!((T * T * tiles.len() - 1) * width + LANES <= sums.len(), "the last place has the last tile");
+    assert!((T * T * tiles.len() - 1) * width + LANES <= sums.len(), "the last place must have the last tile");
     for (number, tile) in tiles.clone().enumerate() {
         let [image, row, column] = job.place(tile);
         let mut half = [[V::zero(); T]; T];
         for (c, half) in half.iter_mut().enumerate() {
-            // SAFETY: the sums of the last place and tile lie in the slice, as asserted, and all others before them.
+            // SAFETY: the sums of the last place and tile are in the slice, as asserted, and all others precede them.
             let sum = |r: usize| unsafe { V::load(sums.as_ptr().add(((r * T + c) * tiles.len() + number) * width)) };
             *half = Points::<T>::back(std::array::from_fn(sum));
         }
@@ -489,17 +489,18 @@ fn output_tiles<V: Vector, const T: usize>(job: &Job, tiles: Range<usize>, sums:
     }
 }
 
-/// The transforms of a tile with T inputs a side, one way: the polynomials through 0, infinity and pairs of points `+-p`.
+/// The transforms of a tile with T inputs a side, along one axis: the polynomials through 0, infinity and pairs of
+/// points `+-p`.
 ///
-/// With all points `q` but one, the product of `x - q` has the coefficients of that one's row of `B'`; with all of them,
-/// those of infinity's. For `p` and `-p` they are `x^2 R(x^2) +- p x R(x^2)`, which halves the work.
+/// The product of `x - q` over all points `q` but one has the coefficients of that point's row of `B'`; over all of
+/// them, those of infinity. For `p` and `-p` they are `x^2 R(x^2) +- p x R(x^2)`, which halves the work.
 struct Points<const T: usize>;
 
 impl<const T: usize> Points<T> {
-    /// How many pairs.
+    /// Number of pairs.
     const PAIRS: usize = T / 2 - 1;
 
-    /// What the pairs are.
+    /// The pairs.
     const PAIR: [f64; 3] = match T {
         4 => [1.0, 0.0, 0.0],
         6 => [0.6875, 1.5, 0.0],
@@ -545,7 +546,7 @@ impl<const T: usize> Points<T> {
         [product[0] as f32, product[1] as f32, product[2] as f32, product[3] as f32]
     }
 
-    /// `G`: for each point `q` its powers, over the product of its distances to all others.
+    /// `G`: for each point `q` its powers, divided by the product of its distances to all others.
     fn weights() -> Vec<[f64; 3]> {
         let pairs = &Self::PAIR[..Self::PAIRS];
         let points: Vec<f64> = std::iter::once(0.0).chain(pairs.iter().flat_map(|&p| [p, -p])).collect();

@@ -1,18 +1,18 @@
-//! The matrix unit of x86-64 processors, AMX: words of two `bf16` or of four bytes, by tiles of sixteen rows and sixty-four
-//! bytes.
+//! Products by AMX, the matrix unit of x86-64: words of two `bf16` or four bytes, in tile registers of sixteen rows of
+//! 64 bytes.
 //!
 //! ```text
-//!   steps of as many words each         tmm6   tmm7     weights: a row a word, sixteen lanes
+//!   equal steps                         tmm6   tmm7     weights: a row per word, sixteen lanes
 //!     tmm4  pixels, a row each          tmm0   tmm1     sums of the first half of the rows
-//!     tmm5                              tmm2   tmm3     and of the second, where there are more than sixteen
+//!     tmm5                              tmm2   tmm3     sums of the second, if there are more than sixteen
 //!
-//!   others                              tmm4   tmm5     weights of sixteen words
+//!   other depths                        tmm4   tmm5     weights of sixteen words
 //!     tmm2  sixteen words               tmm0   tmm1     sums
-//!     tmm3  the words that are left     tmm6   tmm7     their weights
+//!     tmm3  the remaining words         tmm6   tmm7     their weights
 //! ```
 //!
-//! Rows of a tile register lie at one distance in memory: tiles whose pixels do not are for others. The registers' shapes
-//! are set by a thread when they change. What is less than the least normal number counts as 0, as for AVX512-BF16.
+//! Rows of a tile register must have one stride. Each thread sets the registers' shapes when they change. Subnormal
+//! numbers count as 0, as with AVX512-BF16.
 
 use std::arch::asm;
 
@@ -22,11 +22,11 @@ use crate::simd::amx_unit::{WORDS, configure};
 use crate::simd::vector::LANES;
 use crate::simd::vector::x86::Avx512;
 
-/// The distance of a tile's rows, in words, if it is one for the matrix unit.
+/// The stride of a tile's rows in words, if the matrix unit can compute it.
 pub(crate) fn row_step(tile: &Tile) -> Option<isize> {
     let [k_loop] = tile.k_loops else { return None };
     let words = matches!(tile.operands, StorageType::Bf16 | StorageType::U8);
-    // Few words are multiplied by the vector unit before this one has answered.
+    // For few words the vector unit is faster than the latency of the matrix unit.
     let all: usize = k_loop.depth * k_loop.loops.iter().map(|each| each.iterations).product::<usize>();
     let is_worth_it = words_per_step(k_loop.depth).is_some() || WORDS < all;
     let possible = words && is_worth_it && k_loop.depth != 0 && !matches!(tile.init, Init::Accumulate);
@@ -59,8 +59,8 @@ macro_rules! add_words {
     };
 }
 
-/// Multiplies the words of a step by their weights and adds the products to the sums: of one half of rows or of both, and of
-/// one vector or of both.
+/// Multiplies the words of a step by their weights and adds the products: one half of the rows or both, one vector or
+/// both.
 macro_rules! add_step {
     ($multiply:literal, $both:expr, $vectors:expr, $x:expr, $more:expr, $weights:expr, $x_step:expr, $weight_step:expr) => {
         match ($both, $vectors) {
@@ -107,13 +107,13 @@ macro_rules! add_step {
     };
 }
 
-/// The sums of a tile whose rows lie `step` words apart; of bytes their bits.
+/// The sums of a tile whose rows are `step` words apart; of int8 the bits of `i32`.
 ///
 /// # Safety
-/// As [`crate::gemm::dispatch::multiply`]; the unit is available and `row_step` gave the step.
+/// As [`crate::gemm::dispatch::multiply`]; AMX is available and `row_step` returned the step.
 pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Accumulators) {
     let depth = tile.k_loops[0].depth;
-    assert!(tile.rows.len() <= strided_rows_max(depth), "so many rows have registers");
+    assert!(tile.rows.len() <= strided_rows_max(depth), "the rows must fit the registers");
     // SAFETY: the caller's promise.
     unsafe {
         match (words_per_step(depth), tile.operands == StorageType::U8) {
@@ -124,7 +124,7 @@ pub(crate) unsafe fn sums(tile: &Tile, step: isize, sums: &mut Accumulators) {
     }
 }
 
-/// The same over words of which each step takes so many.
+/// Sums over a whole number of equal steps.
 ///
 /// # Safety
 /// As [`sums`].
@@ -134,9 +134,9 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
     let rows = if both { count.div_ceil(2) } else { count };
     configure(rows, count - rows, words, 0);
     let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
-    // SAFETY: as in `sums_of_words`; rows of the second half follow at the same distance.
+    // SAFETY: as in `sums_of_words`; rows of the second half have the same stride.
     unsafe {
-        // The same row for all pixels, or none; registers without a row are not to be touched.
+        // The same bias for all pixels, or zeros; registers without rows must not be touched.
         macro_rules! begin {
             ($register:literal, $from:literal) => {
                 match tile.init {
@@ -196,7 +196,7 @@ unsafe fn sums_of_equal_steps<const BYTES: bool>(tile: &Tile, words: usize, step
     }
 }
 
-/// The same over words of which sixteen at a time leave some.
+/// Sums over sixteen words at a time and a remainder.
 ///
 /// # Safety
 /// As [`sums`].
@@ -212,11 +212,11 @@ unsafe fn sums_of_words(tile: &Tile, step: isize, sums: &mut Accumulators) {
         _ => zeros.as_ptr(),
     };
     let (x_step, weight_step) = (step * 4, tile.weight_stride * 4);
-    // SAFETY: the caller's promise: `start` has a number for each lane, every row of the registers is a part of a tile's
-    // row, and every word and weight that the loops reach can be read. The registers are this thread's own, no other code
-    // uses them, and they have the shapes that were set.
+    // SAFETY: the caller's promise: `start` has a number for each lane, each register row is part of a tile's row, and
+    // all words and weights that the loops reach can be read. The registers belong to this thread, no other code uses
+    // them, and `configure` set their shapes.
     unsafe {
-        // The same row for all pixels.
+        // The same bias for all pixels.
         asm!("tileloadd tmm0, [{} + {}]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
         if vectors == 2 {
             asm!("tileloadd tmm1, [{} + {} + 64]", in(reg) start, in(reg) 0usize, options(nostack, preserves_flags, readonly));
@@ -276,8 +276,8 @@ mod tests {
         for _ in 0..2 {
             Pool::new(1).run(1, &|_| configure(5, 0, WORDS, 3));
             let mut found = Config { palette: 0, start_row: 0, zero: [0; 14], bytes: [0; 16], rows: [0; 16] };
-            // SAFETY: the unit is there; the first instruction writes these 64 bytes, and the second is what a library
-            // ends with that used the unit.
+            // SAFETY: AMX is available; the first instruction writes these 64 bytes, and the second is how a library
+            // ends its use of the unit.
             unsafe {
                 asm!("sttilecfg [{}]", in(reg) &mut found, options(nostack));
                 asm!("tilerelease", options(nostack, nomem));

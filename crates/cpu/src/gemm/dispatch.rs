@@ -1,4 +1,4 @@
-//! [`multiply`] and [`sums`]: which functions compute a tile, by instruction set, storage types and method.
+//! [`multiply`] and [`sums`]: select the microkernel of a tile by instruction set, storage types and method.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -14,10 +14,11 @@ use crate::simd::dot_method::DotMethod;
 use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
 
-/// A function for some rows of a tile and some of its vectors, from the one given on.
+/// A function for some rows of a tile and its vectors from a given one on.
 type Microkernel = unsafe fn(&Tile, &[Row], usize);
 
-/// The functions for one vector and for two, each for 1, 2, ... rows. Without those for two, vectors are computed one by one.
+/// Functions for one vector and for two, indexed by number of rows. Without those for two, vectors are computed one by
+/// one.
 #[derive(Clone, Copy)]
 struct ByRows {
     one: &'static [Microkernel],
@@ -38,14 +39,14 @@ impl ByRows {
 /// The functions of an instruction set, by operands and results; results are `f32` or like the operands.
 struct MicrokernelTable {
     f32: ByRows,
-    /// For rows that read at one distance: that of a vector, and any other.
+    /// For rows of one stride: that of a vector, and any other.
     f32_by_distance: Option<[ByRows; 2]>,
     bf16: ByRows,
     bf16_to_f32: ByRows,
     f16: ByRows,
     f16_to_f32: ByRows,
     bytes: ByRows,
-    /// By instructions that multiply whole words, [`DotMethod`].
+    /// By instructions that multiply whole words, see [`DotMethod`].
     bf16_dot: ByRows,
     bf16_dot_to_f32: ByRows,
     bytes_dot: ByRows,
@@ -128,11 +129,11 @@ impl MicrokernelTable {
 /// Computes a tile by the vector unit.
 ///
 /// # Panics
-/// No row, more than [`ROWS`], or another number of vectors than 1 and 2.
+/// No row or more than [`ROWS`]; vectors other than 1 and 2.
 ///
 /// # Safety
-/// The processor has the instruction set (a pool's it has). Every element that the formula of [`Tile`] reads in any repeat can
-/// be read, and every one that it writes can be written; no other task uses those written meanwhile.
+/// The processor has the instruction set (a pool's always). Every element that [`Tile`]'s formula reads in any
+/// iteration can be read, and every one it writes can be written; no other task uses the latter meanwhile.
 #[inline]
 pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
     let method = if tile.operands == StorageType::F32 { DotMethod::Widened } else { DotMethod::of(isa, tile.operands) };
@@ -144,19 +145,22 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile) {
 /// As [`multiply`]; the processor has the method.
 #[inline]
 pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
-    assert!((1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors), "a tile fits");
-    assert!(tile.repeat.iterations != 0, "a tile is computed");
-    assert!([StorageType::F32, tile.operands].contains(&tile.result), "results are f32 or like the operands");
-    assert!(!tile.result.is_half() || !matches!(tile.init, Init::Accumulate), "sums go on as they were");
+    assert!(
+        (1..=ROWS).contains(&tile.rows.len()) && (1..=2).contains(&tile.vectors),
+        "a tile must have 1 to 14 rows and 1 or 2 vectors"
+    );
+    assert!(tile.repeat.iterations != 0, "a tile must have an iteration");
+    assert!([StorageType::F32, tile.operands].contains(&tile.result), "results must be f32 or like the operands");
+    assert!(!tile.result.is_half() || !matches!(tile.init, Init::Accumulate), "only f32 results accumulate");
     if tile.operands.is_byte() {
         assert_eq!(
             (tile.operands, tile.result),
             (StorageType::U8, StorageType::F32),
-            "sums of bytes are written as they are"
+            "int8 operands must be u8 with i32 results"
         );
         let is_plain =
             tile.residual.is_none() && tile.limits.is_none() && matches!(tile.init, Init::Zero | Init::Dequant(_));
-        assert!(is_plain, "and nothing happens to them");
+        assert!(is_plain, "int8 sums take no residual and no bounds here");
     }
     let parts = MicrokernelTable::of(isa).select(method, tile);
     // SAFETY: the caller's promise; each number of rows has its function.
@@ -168,7 +172,7 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     }
 }
 
-/// The sums of a tile of halves or bytes, as they are; the tile's `out` is not used. It has one turn.
+/// The sums of an int8 or half-precision tile of one iteration; its `out` is not used.
 ///
 /// # Safety
 /// As [`multiply`].
@@ -179,10 +183,10 @@ pub(crate) unsafe fn sums(isa: Isa, tile: &Tile, sums: &mut Accumulators) {
 
 /// # Safety
 /// As [`multiply_by`].
-pub(super) unsafe fn sums_by(isa: Isa, way: DotMethod, tile: &Tile, sums: &mut Accumulators) {
-    assert_eq!(tile.repeat.iterations, 1, "there is room for one turn");
+pub(super) unsafe fn sums_by(isa: Isa, method: DotMethod, tile: &Tile, sums: &mut Accumulators) {
+    assert_eq!(tile.repeat.iterations, 1, "the buffer holds one iteration");
     #[cfg(target_arch = "x86_64")]
-    if way == DotMethod::Matrix
+    if method == DotMethod::Matrix
         && let Some(step) = amx::row_step(tile)
     {
         // SAFETY: the caller's promise.
@@ -199,21 +203,21 @@ pub(super) unsafe fn sums_by(isa: Isa, way: DotMethod, tile: &Tile, sums: &mut A
         limits: None,
         ..*tile
     };
-    // SAFETY: the caller's promise; the sums have room accumulators.
-    unsafe { multiply_by(isa, way, &tile) };
+    // SAFETY: the caller's promise; `sums` has room for all rows.
+    unsafe { multiply_by(isa, method, &tile) };
 }
 
-/// Words from what a row reads to what the next one reads, if all lie at one distance.
+/// Words from one row to the next in `x`, if all rows have one stride.
 fn distance(rows: &[Row]) -> Option<usize> {
     let distance = |pair: &[Row]| pair[1].x.wrapping_sub(pair[0].x);
     let first = rows.get(..2).map_or(LANES, distance);
     rows.windows(2).all(|pair| distance(pair) == first).then_some(first)
 }
 
-/// Takes a tile by so many vectors at a time, each in parts of nearly as many rows.
+/// Computes `vectors` vectors at a time, each in parts of nearly equal heights.
 ///
 /// # Safety
-/// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, of which the tile has a multiple.
+/// As [`multiply`]; `parts[n - 1]` is for `n` rows of `vectors` vectors, which divides the tile's vectors.
 unsafe fn run_in_parts(tile: &Tile, vectors: usize, parts: &[Microkernel]) {
     if tile.vectors == vectors && tile.rows.len() <= parts.len() {
         // SAFETY: the caller's promise.
@@ -226,10 +230,10 @@ unsafe fn run_in_parts(tile: &Tile, vectors: usize, parts: &[Microkernel]) {
         for part in 0..count {
             let rows;
             (rows, rest) = rest.split_at(rest.len().div_ceil(count - part));
-            // All iterations of a part: what it takes to begin is much accumulators so few rows.
+            // Each part runs all iterations: the prologue dominates for so few rows.
             // SAFETY: the caller's promise.
             unsafe { parts[rows.len() - 1](&tile, rows, vector) };
-            // The first part asked for all of it.
+            // The first part prefetched all of it.
             tile.prefetch = Prefetch::NONE;
         }
     }

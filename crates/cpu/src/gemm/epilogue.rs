@@ -1,4 +1,4 @@
-//! [`Epilogue`]: what happens to each result of a product before it is stored.
+//! [`Epilogue`]: arithmetic on each result of a product before it is stored.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use crate::simd::{Isa, math};
 /// Multiply by a scale, add a bias, add a residual, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epilogue {
-    /// One more operand, for sums of bytes alone: a vector along the output channels.
+    /// One more operand, for int8 sums only: a vector along the output channels.
     pub scale: bool,
     /// One more operand: a vector along the output channels.
     pub bias: bool,
@@ -21,17 +21,17 @@ pub struct Epilogue {
 }
 
 impl Epilogue {
-    /// Refuses a scale where there are no sums of bytes.
+    /// Refuses a scale, which is for int8 sums only.
     pub(crate) fn check_unscaled(&self) -> Result<(), InvalidKernel> {
-        if self.scale { Err(InvalidKernel("sums of bytes have a scale, and no others")) } else { Ok(()) }
+        if self.scale { Err(InvalidKernel("a scale requires u8 operands")) } else { Ok(()) }
     }
 
-    /// Which operand the bias is, where there is one.
+    /// Index of the bias among the operands, if present.
     pub(crate) fn bias_at(&self) -> usize {
         2 + usize::from(self.scale)
     }
 
-    /// Which operand the residual is, where there is one.
+    /// Index of the residual among the operands, if present.
     pub(crate) fn residual_at(&self) -> usize {
         self.bias_at() + usize::from(self.bias)
     }
@@ -42,18 +42,18 @@ impl Epilogue {
         vectors.chain(self.residual.then_some(output)).collect()
     }
 
-    /// The same in bytes, where results take `output` bytes in all. Scale and bias are `f32` in any case.
+    /// Sizes of its operands in bytes, given the bytes of the output. Scale and bias are always `f32`.
     pub(crate) fn operand_bytes(&self, channels: Option<usize>, output: Option<usize>) -> SmallVec<[Option<usize>; 3]> {
         let vector = channels.and_then(|channels| channels.checked_mul(4));
         let vectors = [self.scale, self.bias].into_iter().filter(|&is_there| is_there).map(|_| vector);
         vectors.chain(self.residual.then_some(output)).collect()
     }
 
-    /// Limits that limit nothing.
+    /// Bounds that every number satisfies.
     pub(crate) const UNLIMITED: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
 
-    /// The functions as limits of a result `x`, `[low, high]`, which are numbers: `x.at_least(low).at_most(high)` of vectors.
-    /// None where they are more than that.
+    /// The functions as bounds `[low, high]`, neither NaN, for `x.at_least(low).at_most(high)`. `None` if a clamp does
+    /// not express them.
     pub(crate) fn limits(&self) -> Option<[f32; 2]> {
         match self.activation[..] {
             [] => Some(Epilogue::UNLIMITED),
@@ -63,7 +63,7 @@ impl Epilogue {
         }
     }
 
-    /// The functions as limits, where they begin so, and those that follow.
+    /// The leading clamp as bounds, if there is one, and the functions after it.
     pub(crate) fn limits_and_functions(&self) -> (Option<[f32; 2]>, &[Unary]) {
         match *self.activation {
             [Unary::Relu, ref rest @ ..] => (Some([0.0, f32::INFINITY]), rest),
@@ -80,7 +80,7 @@ impl Epilogue {
     }
 }
 
-/// Limits that are numbers: one that is none limits nothing.
+/// Bounds without NaN: a NaN bound is none.
 fn limits(low: f32, high: f32) -> [f32; 2] {
     let [least, most] = Epilogue::UNLIMITED;
     [if low.is_nan() { least } else { low }, if high.is_nan() { most } else { high }]

@@ -1,4 +1,5 @@
-//! [`multiply`]: a tile with its epilogue: the sums, and what is made of them.
+//! [`multiply`]: a tile with its epilogue. Sums come from `dispatch` or the matrix unit; this file converts and stores
+//! them.
 
 use types::pointwise::Unary;
 
@@ -12,10 +13,10 @@ use crate::simd::storage::{Item, with_item, with_rounding};
 use crate::simd::vector::{LANES, Vector, with_vector};
 use crate::simd::{Isa, StorageType, math};
 
-/// Rows whose results are neighbours, on average, from which on functions are applied where they lie.
+/// Average run of neighboring results from which on functions are applied to the output in place.
 const RUN_MIN: usize = 4;
 
-/// Computes a tile, whose results may be of any type, and applies functions to them before they are rounded.
+/// Computes a tile, whose results may have any type, and applies functions before they are rounded.
 ///
 /// # Safety
 /// As [`dispatch::multiply`].
@@ -26,14 +27,15 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
         return unsafe { multiply_plain(isa, tile) };
     }
     if 1 < tile.repeat.iterations {
-        // SAFETY: the caller's promise, of each turn.
+        // SAFETY: the caller's promise, for each iteration.
         return unsafe { tile.iterations().for_each(|tile| multiply(isa, &tile, functions)) };
     }
     let runs = || tile.rows.chunk_by(|row, next| row.out + LANES == next.out);
-    // Functions of single vectors would cost more to be called than to be computed. Sums that go on do so where they lie.
+    // For single vectors the call of a function would cost more than its arithmetic. Accumulated sums are in the output
+    // already.
     let in_place = matches!(tile.init, Init::Accumulate) || runs().count() * RUN_MIN <= tile.rows.len();
     if is_plain && tile.result == StorageType::F32 && in_place {
-        // SAFETY: the caller's promise; the results are the tile's own.
+        // SAFETY: the caller's promise; the results belong to the tile.
         return unsafe {
             multiply_plain(isa, tile);
             for run in runs() {
@@ -63,7 +65,7 @@ pub(crate) unsafe fn multiply(isa: Isa, tile: &Tile, functions: &[Unary]) {
         limits: None,
         ..*tile
     };
-    // SAFETY: the caller's promise; the sums have room in `accumulators`.
+    // SAFETY: the caller's promise; `accumulators` has room for the sums.
     unsafe { multiply_plain(isa, &sums) };
     // SAFETY: the caller's promise.
     unsafe { finish_sums(isa, tile, functions, &mut accumulators, 0) };
@@ -101,11 +103,11 @@ pub(super) unsafe fn multiply_by(isa: Isa, method: DotMethod, tile: &Tile) {
     unsafe { dispatch::multiply_by(isa, method, tile) }
 }
 
-/// Computes those rows of a tile of halves or bytes that are wanted, a bit for each: the others stand where they stand so
-/// that all lie at one distance.
+/// Computes the rows of an int8 or half-precision tile whose bit is set in `wanted`; the others only keep the stride
+/// constant.
 ///
 /// # Safety
-/// As [`dispatch::multiply`]; nothing is written for rows that nobody wants. The tile has one turn.
+/// As [`dispatch::multiply`]; rows without their bit are not written. The tile has one iteration.
 pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary], wanted: u32) {
     let mut accumulators = Accumulators::new();
     // SAFETY: the caller's promise.
@@ -124,11 +126,11 @@ pub(crate) unsafe fn multiply_wanted(isa: Isa, tile: &Tile, functions: &[Unary],
     }
 }
 
-/// What becomes of a tile's sums, those of vector `v` and row `r` in `accumulators`, from some row on: scale and bias of whole
-/// numbers, residual, limits, functions, and the results.
+/// Converts and stores the sums in `accumulators`, from row `from` on: dequantizes int8 sums, adds the residual,
+/// clamps, applies functions.
 ///
 /// # Safety
-/// As [`dispatch::multiply`], for a tile of one turn; `accumulators` has a sum for each row and vector.
+/// As [`dispatch::multiply`], for a tile of one iteration; `accumulators` has a sum for each row and vector.
 pub(crate) unsafe fn finish_sums(
     isa: Isa,
     tile: &Tile,
@@ -150,7 +152,7 @@ fn apply(isa: Isa, functions: &[Unary], items: &mut [f32]) {
     functions.iter().for_each(|&function| math::apply(isa, function, items));
 }
 
-/// Called by [`finish_sums`] alone, whose caller promises that the tile's rows hold and that the sums are there.
+/// Called by [`finish_sums`] only, whose caller promises valid rows and written sums.
 #[inline(always)]
 fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators: &mut Accumulators, from: usize) {
     let limits = tile.limits.unwrap_or(Epilogue::UNLIMITED);
@@ -159,7 +161,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
         // SAFETY: the caller's promise: a sum for each row and vector.
         let sums = unsafe { &mut accumulators.rows(vector, from + tile.rows.len())[from..] };
         let place = |row: &Row| row.out + vector * tile.vector_stride;
-        // SAFETY: there is a number for each channel of the tile.
+        // SAFETY: each vector has an element for each channel of the tile.
         let of_vector = |numbers: *const f32| unsafe { V::load(numbers.add(vector * LANES)) };
         let whole = match tile.init {
             Init::Dequant(whole) => Some((of_vector(whole.start.cast()), whole.scale.map(of_vector), whole.bias)),
@@ -167,7 +169,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
         };
         if let Some((start, None, _)) = whole {
             for (sum, row) in sums.iter().zip(tile.rows) {
-                // SAFETY: the results are the tile's own; sums of bytes lie like `f32`.
+                // SAFETY: the results belong to the tile; `i32` sums have the size of `f32`.
                 unsafe { V::read(sum).add_i32(start).store(tile.out.cast::<f32>().add(place(row))) };
             }
             continue;
@@ -175,10 +177,10 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
         let whole =
             whole.map(|(start, scale, bias)| (start, scale.unwrap_or(V::zero()), bias.map_or(V::zero(), of_vector)));
         if let (Some((start, scale, bias)), None, false, []) = (whole, tile.residual, is_limited, functions) {
-            // What bytes between products need, with nothing to decide.
+            // The common case between int8 products, without branches in the loop.
             for (sum, row) in sums.iter().zip(tile.rows) {
                 let lanes = V::read(sum).add_i32(start).i32_to_f32().mul_add(scale, bias);
-                // SAFETY: the results are the tile's own.
+                // SAFETY: the results belong to the tile.
                 unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) };
             }
             continue;
@@ -196,7 +198,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
                 lanes = lanes.at_least(low).at_most(high);
             }
             match functions.is_empty() {
-                // SAFETY: the results are the tile's own.
+                // SAFETY: the results belong to the tile.
                 true => unsafe { T::store(lanes, tile.out.cast::<T>().add(place(row))) },
                 false => lanes.write(sum),
             }
@@ -206,7 +208,7 @@ fn finish<V: Vector, T: Item>(tile: &Tile<'_>, functions: &[Unary], accumulators
         }
         apply(V::ISA, functions, sums.as_flattened_mut());
         for (sum, row) in sums.iter().zip(tile.rows) {
-            // SAFETY: the results are the tile's own.
+            // SAFETY: the results belong to the tile.
             unsafe { T::store(V::read(sum), tile.out.cast::<T>().add(place(row))) };
         }
     }

@@ -9,19 +9,19 @@ use crate::gemm::tile::{Init, ROWS, Repeat, Row, Tile, Word};
 use crate::simd::storage::Item;
 use crate::simd::vector::{LANES, Vector};
 
-/// So many rows of weights are asked for before they are needed: as many as a high tile takes while memory answers. Hardware
-/// foresees the same, but not beyond a page, and a page is 32 rows.
+/// Prefetch distance in rows of weights: as many as a high tile takes during one memory access. The hardware prefetcher
+/// does the same but stops at a page, which is 32 rows.
 const AHEAD: usize = 24;
 
-/// For [`compute`]: its rows read anywhere, or all at one distance. Otherwise the distance is the number itself.
+/// Values of [`compute`]'s `S`: rows at any address, or with one stride. Any other value is the stride itself.
 pub(crate) const ANYWHERE: usize = usize::MAX;
 pub(crate) const EVENLY: usize = usize::MAX - 1;
 
-/// R rows of N vectors of a tile, from `vector` on, with U partial sums each. Rows read at S words from each other,
-/// [`EVENLY`] or [`ANYWHERE`]: addresses of fourteen take more registers than there are, and are loaded for each term.
+/// Computes R rows of N vectors of a tile, from `vector` on, with U partial sums each. Rows have a stride of S words,
+/// [`EVENLY`], or are [`ANYWHERE`]: then fourteen addresses do not fit the registers and are loaded for each term.
 ///
 /// # Safety
-/// As [`crate::gemm::dispatch::multiply`]; the rows read at that distance.
+/// As [`crate::gemm::dispatch::multiply`]; rows have the stride.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "only plain indices leave each sum in a register")]
 pub(crate) unsafe fn compute<
@@ -39,7 +39,7 @@ pub(crate) unsafe fn compute<
 ) {
     let rows: &[Row; R] = rows.try_into().expect("the table has a function for each number of rows");
     let width = tile.weight_stride;
-    // One vector for all rows, zeros or not: zeros in each register first would be as many instructions more.
+    // All rows start from one vector, zeros included: clearing each register would take as many instructions more.
     let start = match tile.init {
         Init::Bias(bias) => bias,
         Init::Zero | Init::Accumulate | Init::Dequant(_) => ZEROS.as_ptr(),
@@ -64,7 +64,7 @@ pub(crate) unsafe fn compute<
                     }
                 }
             }
-            // What the sums meet at the end comes meanwhile: the residual, whose place the results often take.
+            // The residual, which is often the output, is loaded while the sums are computed.
             if let Some(residual) = tile.residual {
                 let residual = residual.cast::<T>().wrapping_add(tile_out + vector * tile.vector_stride);
                 for r in 0..R {
@@ -196,10 +196,10 @@ unsafe fn sum_terms<V: Vector, F: Operands<V>, const R: usize, const N: usize, c
     (sums, partial)
 }
 
-/// What sums of nothing begin with.
+/// Initial value of sums without a bias.
 static ZEROS: [f32; 2 * LANES] = [0.0; 2 * LANES];
 
-/// Adds the residual, limits and writes the results of a part, whose first vector lies so many elements from the tile's output.
+/// Adds the residual, clamps and writes results, from element `first` of the tile's output on.
 ///
 /// # Safety
 /// As [`crate::gemm::dispatch::multiply`]; `T` is the tile's type of results.
@@ -247,14 +247,14 @@ unsafe fn finish<V: Vector, T: Item, const R: usize, const N: usize>(
     }
 }
 
-/// The same number, of which the compiler knows nothing. It would keep an address for each row, more than there are
-/// registers, and go on with each whenever a loop begins anew; so it adds one number to fourteen places that stay.
+/// Returns `number`, opaque to the compiler. Otherwise it would keep an address for each row, more than there are
+/// registers, and update each at every loop; so it adds one number to fourteen constant addresses.
 #[inline(always)]
 fn opaque(number: usize) -> usize {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     {
         let same: usize;
-        // SAFETY: a comment is no instruction, so the register keeps its number.
+        // SAFETY: the asm template is only a comment; it emits no instruction and leaves the register unchanged.
         unsafe {
             std::arch::asm!("/* {0} */", inlateout(reg) number => same, options(pure, nomem, nostack, preserves_flags));
         }
@@ -264,7 +264,7 @@ fn opaque(number: usize) -> usize {
     number
 }
 
-/// The same place, of which the compiler knows nothing.
+/// Returns `place`, opaque to the compiler.
 #[inline(always)]
 #[cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),
@@ -274,7 +274,7 @@ fn opaque_place(place: *const Word) -> *const Word {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     {
         let same: *const Word;
-        // SAFETY: a comment is no instruction, so the register keeps its place.
+        // SAFETY: as in `opaque`.
         unsafe {
             std::arch::asm!("/* {0} */", inlateout(reg) place => same, options(pure, nomem, nostack, preserves_flags));
         }
@@ -284,7 +284,7 @@ fn opaque_place(place: *const Word) -> *const Word {
     place
 }
 
-/// One term more: the word at `at` of each row's `x` by the vectors of weights.
+/// Adds one term: the word at `at` of each row's `x` by the vectors of weights.
 ///
 /// # Safety
 /// Both can be read.

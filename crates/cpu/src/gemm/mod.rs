@@ -1,6 +1,7 @@
 //! Matrix products on registers.
 //!
-//! Imports go in one direction: `finish` -> `dispatch` -> `microkernel`, `amx` -> `operands`, `prefetch` -> `tile`.
+//! Imports go in one direction: `finish` -> `dispatch` -> `microkernel` and `amx` -> `tile` -> `prefetch` -> `operands`.
+//! Everything below `finish` accumulates sums; `finish` converts and stores them.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

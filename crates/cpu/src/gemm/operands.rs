@@ -1,5 +1,5 @@
-//! [`Operands`]: a tile's inner loop over `f32`, over halves that are widened, over pairs that the processor multiplies, and
-//! over four bytes at a time.
+//! [`Operands`]: the microkernel's arithmetic on words: `f32`, widened half precision, `bf16` pairs by one instruction,
+//! int8.
 
 use types::{bf16, f16};
 
@@ -10,17 +10,17 @@ mod neon;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use self::neon::{DotBytes, Each};
 
-/// What is multiplied: an `f32`, two halves, or four bytes. It may lie anywhere.
+/// An `f32`, two half-precision numbers, or four bytes. It has no alignment.
 pub(crate) type Word = [u8; 4];
 
-/// What words hold and how they are multiplied, in one family of instructions.
+/// How words are loaded and multiplied by an instruction set.
 pub(crate) trait Operands<V: Vector> {
-    /// A word of `x` accumulators all lanes, the weights of sixteen lanes, and their sums.
+    /// A word of `x` broadcast to all lanes, the weights of sixteen lanes, and their sums.
     type Item: Copy;
     type Weights: Copy;
     type Sum: Copy;
 
-    /// What the sums of all rows have in common, which is added up once.
+    /// A part of the sums that all rows share; it is added up once.
     type Common: Copy + Default;
 
     /// # Safety
@@ -33,10 +33,10 @@ pub(crate) trait Operands<V: Vector> {
 
     fn mul_add(item: Self::Item, weights: Self::Weights, sum: Self::Sum) -> Self::Sum;
 
-    /// A sum that is a number in each lane so far; of bytes, one that is 0.
+    /// A sum with an initial value in each lane; an int8 sum starts at 0.
     fn sum(lanes: V) -> Self::Sum;
 
-    /// What one term's weights add to what rows have in common.
+    /// Adds one term's weights to the part that rows share.
     #[inline(always)]
     fn add_common(common: Self::Common, _: Self::Weights) -> Self::Common {
         common
@@ -87,8 +87,8 @@ impl<V: Vector> Operands<V> for f32 {
     }
 }
 
-/// Halves that are widened: a word's two in iterations, by the two weights of eight lanes, so that a lane's sum is that of two
-/// neighbours in the end.
+/// Half precision, widened: the two elements of a word alternate over lanes, as do the two weights of eight lanes each,
+/// so that a lane's sum is that of two neighbors in the end.
 macro_rules! widened {
     ($half:ident, $splat:ident, $load:ident) => {
         impl<V: Vector> Operands<V> for $half {
@@ -99,13 +99,13 @@ macro_rules! widened {
 
             #[inline(always)]
             unsafe fn item(from: *const Word) -> V {
-                // SAFETY: the caller's promise; two halves need no more than their own alignment.
+                // SAFETY: the caller's promise; the read is unaligned.
                 V::$splat(unsafe { from.cast::<u32>().read_unaligned() })
             }
 
             #[inline(always)]
             unsafe fn weights(from: *const Word) -> [V; 2] {
-                // SAFETY: the caller's promise: 32 halves.
+                // SAFETY: the caller's promise: 32 elements.
                 unsafe { [V::$load(from.cast()), V::$load(from.add(LANES / 2).cast())] }
             }
 
@@ -148,7 +148,7 @@ impl Operands<crate::simd::vector::x86::Avx512> for Dot {
 
     #[inline(always)]
     unsafe fn item(from: *const Word) -> Self::Item {
-        // SAFETY: the caller's promise; two halves need no more than their own alignment. The bits are no number here.
+        // SAFETY: the caller's promise; the read is unaligned. The bits are a pair, not an `f32`.
         Vector::splat(f32::from_bits(unsafe { from.cast::<u32>().read_unaligned() }))
     }
 
@@ -179,7 +179,7 @@ impl Operands<crate::simd::vector::x86::Avx512> for Dot {
     }
 }
 
-/// Four bytes of `x` by four with a sign. Sums are whole numbers, exact in `i32`, and lanes have their bits.
+/// Four `u8` of `x` by four `i8`. Sums are exact in `i32`; lanes hold their bits.
 pub(crate) struct Bytes;
 
 impl Operands<Portable> for Bytes {
@@ -267,7 +267,7 @@ mod x86_bytes {
         }
     }
 
-    /// Widened to two bytes each.
+    /// Widened to 16 bits each.
     impl Operands<Avx2> for Bytes {
         type Item = u32;
         type Weights = *const u8;
@@ -287,7 +287,7 @@ mod x86_bytes {
 
         #[inline(always)]
         fn mul_add(item: u32, weights: *const u8, sum: Int32Lanes256) -> Int32Lanes256 {
-            // SAFETY: whoever asked for the weights promised that sixteen words can be read.
+            // SAFETY: the caller of `weights` promised that sixteen words can be read.
             unsafe { sum.add_dot(item, weights) }
         }
 

@@ -1,38 +1,39 @@
-//! [`Prefetch`]: the lines of memory that tiles ask for before others need them.
+//! [`Prefetch`]: hints for memory that later tiles read.
 
 use crate::gemm::operands::Word;
 use crate::simd::vector::Vector;
 
-/// Words of a line of the caches, and terms of a step.
+/// Words of a cache line, and terms of a step.
 pub(crate) const LINE: usize = 16;
 
-/// Memory that tiles ask for while they compute, for those that follow: few lines at a time, since a core waits for few. A
-/// tile asks at each *step*, sixteen terms of its sums or what is left of a k_loop's depth.
+/// Memory that a tile prefetches while it computes, a few lines at each *step*: a core has few outstanding loads. A
+/// step is sixteen terms, or the rest of a loop's depth.
 ///
-/// It goes to the second-level cache. Whatever lies there, or nothing, is not touched.
+/// These are hints for the second-level cache; results and safety do not depend on them, and the address need not be
+/// valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefetch {
     at: *const Word,
-    /// How many words are left.
+    /// Words left.
     rest: usize,
-    /// Lines of each step.
+    /// Lines per step.
     lines: usize,
 }
 
 impl Prefetch {
     pub(crate) const NONE: Prefetch = Prefetch { at: std::ptr::null(), rest: 0, lines: 0 };
 
-    /// So many words, asked for over so many steps.
+    /// `words` words from `at` on, spread over `steps` steps.
     pub(crate) fn new(at: *const Word, words: usize, steps: usize) -> Prefetch {
         Prefetch { at, rest: words, lines: words.div_ceil(LINE).div_ceil(steps.max(1)) }
     }
 
-    /// The steps of a k_loop of so many iterations in all.
+    /// Steps of a loop over terms with a total trip count.
     pub(crate) fn steps(iterations: usize, depth: usize) -> usize {
         iterations * depth.div_ceil(LINE)
     }
 
-    /// What so many steps ask for; this is then what is left.
+    /// Takes the portion of some steps; `self` keeps the rest.
     pub(crate) fn portion(&mut self, steps: usize) -> Prefetch {
         let words = self.rest.min(self.lines * LINE * steps);
         let share = Prefetch { rest: words, ..*self };
@@ -40,7 +41,7 @@ impl Prefetch {
         share
     }
 
-    /// Asks for the lines of a step.
+    /// Prefetches the lines of a step.
     #[inline(always)]
     pub(crate) fn step<V: Vector>(&mut self) {
         let lines = self.lines.min(self.rest.div_ceil(LINE));

@@ -93,7 +93,7 @@ fn check_turns(
             prefetch: Prefetch::new(weights.as_ptr().cast(), depth * width, 3),
             repeat,
         };
-        // SAFETY: the slices have the lengths that rows, k_loop and iterations ask for.
+        // SAFETY: the slices have the lengths that rows, terms and iterations require.
         unsafe {
             multiply_by(isa, method, &tile(together.as_mut_ptr()));
             tile(apart.as_mut_ptr()).iterations().for_each(|tile| multiply_by(isa, method, &tile));
@@ -102,7 +102,7 @@ fn check_turns(
     }
 }
 
-/// Numbers stored as they are, and what they are after that.
+/// Elements in storage, and their widened values.
 fn stored(stored: StorageType, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
     let bytes = stored.bytes(&numbers);
     let mut rounded = vec![0.0; numbers.len()];
@@ -110,7 +110,7 @@ fn stored(stored: StorageType, numbers: Vec<f32>) -> (Vec<u8>, Vec<f32>) {
     (bytes, rounded)
 }
 
-/// One k_loop of pairs for rows at one distance, of any depth: what the matrix unit takes.
+/// Pairs for strided rows of any depth, as for the matrix unit.
 fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random: &mut types::Random) {
     for depth in [1, 4, 8, 15, 16, 17, 24, 40, 48].into_iter().filter(|&depth| count <= strided_rows_max(depth)) {
         let (width, iterations, distance) = (LANES * vectors, 3, depth + 5);
@@ -140,7 +140,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random:
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,
         };
-        // SAFETY: the slices have the lengths that the rows and the k_loop ask for.
+        // SAFETY: the slices have the lengths that rows and terms require.
         unsafe { multiply_by(isa, method, &tile) };
         for (at, got) in out.iter().enumerate() {
             let (row, lane) = (at / width, at % width);
@@ -155,7 +155,7 @@ fn check_even(isa: Isa, count: usize, vectors: usize, method: DotMethod, random:
     }
 }
 
-/// Sums of bytes, of any depth, for rows at one distance and not: exact.
+/// Int8 sums of any depth, strided rows and others: exact.
 fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random: &mut types::Random) {
     for (depth, even) in
         [1, 4, 8, 15, 16, 17, 24, 40, 300].into_iter().flat_map(|depth| [(depth, true), (depth, false)])
@@ -166,7 +166,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
         let (width, distance) = (LANES * vectors, depth + 5);
         let loops = [Loop { iterations: 2, x: 3, weights: depth * width }, Loop::ONCE, Loop::ONCE];
         let k_loops = [KLoop { x: 1, weights: 0, loops, depth }];
-        // Numbers at their limits would overflow what is too narrow.
+        // Numbers at their limits overflow types that are too narrow.
         let extreme = random.below(2) == 0;
         let mut byte = || if extreme { random.below(2) as u8 * 255 } else { random.bits() as u8 };
         let x: Vec<[u8; 4]> = (0..4 + count * distance + depth).map(|_| std::array::from_fn(|_| byte())).collect();
@@ -191,7 +191,7 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
             prefetch: Prefetch::NONE,
             repeat: Repeat::ONCE,
         };
-        // SAFETY: the slices have the lengths that the rows and the k_loop ask for.
+        // SAFETY: the slices have the lengths that rows and terms require.
         unsafe { sums_by(isa, method, &tile, &mut sums) };
         for at in 0..count * width {
             let (row, lane) = (at / width, at % width);
@@ -208,10 +208,10 @@ fn check_bytes(isa: Isa, count: usize, vectors: usize, method: DotMethod, random
     }
 }
 
-/// Rows in any order and k_loops of all kinds against the formula; operands end where their allocations end.
+/// Rows in any order and all kinds of loops against the formula; operands end where their allocations end.
 fn check(isa: Isa, count: usize, vectors: usize, operands: StorageType, method: DotMethod, random: &mut types::Random) {
     check_rows(isa, &(0..count).map(|r| (r * 5) % count * 3).collect::<Vec<_>>(), vectors, operands, method, random);
-    // At one distance, which may be that of pixels in blocks of sixteen.
+    // One stride, possibly that of pixels in blocks of sixteen.
     for distance in [LANES, 7] {
         check_rows(isa, &(0..count).map(|r| r * distance).collect::<Vec<_>>(), vectors, operands, method, random);
     }
@@ -273,7 +273,7 @@ fn check_rows(
             prefetch: Prefetch::new(weight_bytes.as_ptr().cast(), terms * width, 3).share(&k_loops, 1),
             repeat: Repeat::ONCE,
         };
-        // SAFETY: the slices have the lengths that the rows and k_loops ask for.
+        // SAFETY: the slices have the lengths that rows and terms require.
         unsafe { multiply_by(isa, method, &tile) };
         let mut got = vec![0.0; count * width];
         crate::simd::storage::widen(Isa::Portable, result, &out, &mut got);
@@ -305,7 +305,7 @@ fn check_rows(
                 }
                 let rounding = want.abs() * [0.0, 1.0 / 2048.0, 1.0 / 256.0][result as usize];
                 let error = (f64::from(got[at]) - want).abs();
-                // Terms are at most 1, and each sum of some is rounded.
+                // Terms are at most 1, and each sum is rounded.
                 let sums = 1e-7 * (terms * word) as f64 + 1e-6;
                 assert!(error < sums + rounding, "{isa} {operands:?} {count} x {vectors}, row {r}: {error}");
             }

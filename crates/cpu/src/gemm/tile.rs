@@ -1,28 +1,27 @@
-//! [`multiply`]: the room of the innermost loop. A tile of pixels by two vectors of channels stays in registers.
+//! [`Tile`]: the operands and results of one call of the microkernel.
 //!
 //! ```text
 //!                  +---------------------+
-//!                  | k x 32 weights      |   packed: 32 (or 16) side by side for each k
+//!                  | k x 32 weights      |   packed: 32 (or 16) neighbors for each k
 //!                  +---------------------+
 //!   rows: pixels   +---------------------+
-//!   at any places  | 14 x 32 sums        |   28 of the 32 registers of AVX-512
+//!   at any address | 14 x 32 sums        |   28 of the 32 registers of AVX-512
 //!                  +---------------------+
 //! ```
 //!
 //! For each `k` the weights of 32 output channels are loaded once, and one element of each pixel is broadcast and
-//! multiplied into both vectors. Pixels may lie anywhere: each has an offset of its own, so that a tile may run over
-//! several rows of a picture, with any stride. What `k` runs over is a list of [`KLoop`]s.
+//! multiplied into both vectors. Each pixel has an offset of its own, so that a tile may cover several rows of an image
+//! with any stride. The terms `k` are a list of [`KLoop`]s.
 //!
-//! Operands may be halves: then two neighbours of a pixel are one word of four bytes, as are the two weights that they meet
-//! in a lane, and nothing else here is different ([`Operands`]). Sums are `f32` in any case; results are rounded once. Operands
-//! may be bytes, four of which are a word; their sums are exact in `i32`, and [`Dequant`] says what becomes of them.
+//! In half precision two neighbors of a pixel are one word of four bytes, as are the two weights they are multiplied
+//! by in a lane; int8 has four per word. Everything else is the same ([`crate::gemm::operands`]). Sums are `f32`,
+//! rounded once; int8 sums are exact in `i32`, and [`Dequant`] converts them.
 //!
-//! No sum may leave its register in the innermost loop. Whoever changes it looks at the functions `avx512`, `avx2` and
-//! `neon` in `cargo rustc --release -p prestow-cpu --lib -- --emit asm`: none moves a vector to or from the stack.
+//! AVX-512 has registers for 14 rows of two vectors, AVX2 and NEON for 6 of one. Instruction sets with fewer registers
+//! compute a tile in parts. All read the same bytes.
 //!
-//! AVX-512 has registers for 14 rows of two vectors, AVX2 and NEON for 6 of one, others for fewer: they take a tile in parts.
-//! All read the same bytes. In what order a row's terms are added depends on the height of its tile, as few rows have several
-//! partial sums: a kernel whose results are the same for any number of threads cuts its tiles by its shape alone.
+//! The order in which a row's terms are added depends on the tile's height, because few rows have several partial sums.
+//! A kernel whose results must be the same for any number of threads divides its tiles by shape alone.
 
 use std::mem::MaybeUninit;
 
@@ -35,11 +34,11 @@ use crate::simd::{Isa, StorageType};
 /// The most rows of a tile.
 pub(crate) const ROWS: usize = 14;
 
-/// The most rows of a tile whose rows lie at one distance, where they are for the matrix unit.
+/// The most rows of a tile for the matrix unit, whose rows must have one stride.
 pub(crate) const STRIDED_ROWS_MAX: usize = 32;
 
-/// How many words each step of the matrix unit takes, where all steps over so many take as many: what fills a register, or
-/// what a block of channels has.
+/// Words per step of the matrix unit if `depth` is a whole number of equal steps: a full register, or the words of a
+/// block of channels.
 pub(crate) fn words_per_step(depth: usize) -> Option<usize> {
     match depth {
         4 | 8 => Some(depth),
@@ -47,12 +46,12 @@ pub(crate) fn words_per_step(depth: usize) -> Option<usize> {
     }
 }
 
-/// The most rows of such a tile over so many words: the unit takes two registers of them if each step has as many words.
+/// The most rows of a tile for the matrix unit over `depth` words: equal steps leave two registers for rows.
 pub(crate) fn strided_rows_max(depth: usize) -> usize {
     if words_per_step(depth).is_some() { STRIDED_ROWS_MAX } else { ROWS }
 }
 
-/// The most rows of a tile of `f32` that the family takes as one part.
+/// The most rows of `f32` that an instruction set computes in one part.
 pub(crate) fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Avx512 => ROWS,
@@ -61,7 +60,7 @@ pub(crate) fn rows_max(isa: Isa) -> usize {
     }
 }
 
-/// A loop around a product: how often, and how far each turn goes on in `x` and in the weights, in words.
+/// A loop over terms: its trip count, and the step of each iteration in `x` and in the weights, in words.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loop {
     pub(crate) iterations: usize,
@@ -70,12 +69,12 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// A loop of one turn.
+    /// A loop of one iteration.
     pub(crate) const ONCE: Loop = Loop { iterations: 1, x: 0, weights: 0 };
 }
 
-/// The same rows repeat, elsewhere: how often in all, and how far each turn goes on, in words of `x` and the weights and in
-/// elements of the output and the residual. No turn writes what a later one reads.
+/// The repeat count of a tile, and the step of each iteration: in words of `x` and the weights, and in elements of the
+/// output and the residual. No iteration writes an operand of a later one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repeat {
     pub(crate) iterations: usize,
@@ -85,40 +84,40 @@ pub(crate) struct Repeat {
 }
 
 impl Repeat {
-    /// No more than once.
+    /// A single iteration.
     pub(crate) const ONCE: Repeat = Repeat { iterations: 1, x: 0, weights: 0, out: 0 };
 }
 
-/// Terms of a sum: `depth` neighbouring words in `x`, with as many rows of weights, in three loops (the outermost first).
+/// Terms of a sum: `depth` neighboring words in `x` and as many rows of weights, in three loops, the outermost first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KLoop {
-    /// Where the first term is, in words from the tile's `x` and `weights`.
+    /// The offset of the first term, in words from the tile's `x` and `weights`.
     pub(crate) x: usize,
     pub(crate) weights: usize,
     pub(crate) loops: [Loop; 3],
     pub(crate) depth: usize,
 }
 
-/// Where a row reads, in words from the tile's `x`, and writes, in elements from its `out`.
+/// The offset from which a row reads, in words from the tile's `x`, and to which it writes, in elements from its `out`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) x: usize,
     pub(crate) out: usize,
 }
 
-/// What sums begin with.
+/// The initial value of sums.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Init {
     Zero,
-    /// A number for each channel of the tile.
+    /// A bias for each channel of the tile.
     Bias(*const f32),
-    /// What lies in the output, which is `f32`.
+    /// The output, which must be `f32`.
     Accumulate,
-    /// Sums of bytes: what becomes of them, by [`crate::gemm::epilogue`].
+    /// 0, for int8 sums that [`crate::gemm::finish`] converts.
     Dequant(Dequant),
 }
 
-/// Room for the sums of a tile accumulators its output: those of vector `v` and row `r` at `v * STRIDED_ROWS_MAX + r`.
+/// The sums of a tile in a buffer of their own: vector `v` of row `r` is at `v * STRIDED_ROWS_MAX + r`.
 #[repr(align(64))]
 pub(crate) struct Accumulators(MaybeUninit<[[f32; LANES]; 2 * STRIDED_ROWS_MAX]>);
 
@@ -136,14 +135,14 @@ impl Accumulators {
     /// # Safety
     /// They were written.
     pub(crate) unsafe fn rows(&mut self, vector: usize, rows: usize) -> &mut [[f32; LANES]] {
-        assert!(vector < 2 && rows <= STRIDED_ROWS_MAX, "they are accumulators");
-        // SAFETY: they lie in the room (asserted) and were written (the caller's promise).
+        assert!(vector < 2 && rows <= STRIDED_ROWS_MAX, "the sums are in the buffer");
+        // SAFETY: they are in the buffer (asserted) and were written (the caller's promise).
         unsafe { std::slice::from_raw_parts_mut(self.start().add(vector * STRIDED_ROWS_MAX), rows) }
     }
 }
 
-/// What becomes of sums of whole numbers: `(sum + start) * scale + bias`, each with a number for each channel of the tile.
-/// Without a scale they stay as they are.
+/// The conversion of int8 sums: `(sum + start) * scale + bias`, each a vector along the channels of the tile. Without a
+/// scale, `sum + start` as `i32`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dequant {
     pub(crate) start: *const i32,
@@ -152,7 +151,7 @@ pub(crate) struct Dequant {
 }
 
 impl Prefetch {
-    /// What so many iterations of a tile over these k_loops ask for; this is then what is left.
+    /// Takes the portion of `repeat` iterations of a tile with these terms; `self` keeps the rest.
     pub(crate) fn share(&mut self, k_loops: &[KLoop], repeat: usize) -> Prefetch {
         let iterations = |k_loop: &KLoop| k_loop.loops.iter().map(|each| each.iterations).product();
         let steps: usize = k_loops.iter().map(|k_loop| Prefetch::steps(iterations(k_loop), k_loop.depth)).sum();
@@ -160,23 +159,23 @@ impl Prefetch {
     }
 }
 
-/// A tile of sums: for each row `r`, vector `v`, and term `k` of the k_loops,
-/// `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x] * weights[k.weights + v * 16 + lane]`, where the product of
-/// two words of halves is `low * low + high * high`, and so on for four bytes.
+/// For each row `r`, vector `v` and term `k` of `k_loops`: `out[r.out + v * vector_stride + lane] = sum of x[r.x + k.x]
+/// * weights[k.weights + v * 16 + lane]`. The product of two half-precision words is `low * low + high * high`, and so
+/// on for the four bytes of int8.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tile<'a> {
-    /// What the words of `x` and the weights hold.
+    /// The storage type of `x` and the weights.
     pub(crate) operands: StorageType,
     pub(crate) x: *const Word,
     /// A row for each `k`.
     pub(crate) weights: *const Word,
-    /// Words from row to row, `16 * vectors` where they are packed.
+    /// Words from one row of weights to the next; `16 * vectors` if packed.
     pub(crate) weight_stride: usize,
-    /// What the results are rounded to: `f32`, or halves like the operands. The residual has the same type. Of bytes the
-    /// results are the bits of their sums; [`crate::gemm::epilogue`] makes others of them.
+    /// The storage type of results and residual: `f32`, or half precision like the operands. Results of int8 operands
+    /// are `i32`; [`crate::gemm::finish`] converts them.
     pub(crate) result: StorageType,
     pub(crate) out: *mut u8,
-    /// 1 to [`ROWS`], or to [`STRIDED_ROWS_MAX`].
+    /// 1 to [`ROWS`] rows; for the matrix unit to [`STRIDED_ROWS_MAX`].
     pub(crate) rows: &'a [Row],
     /// Vectors of a row, 1 or 2.
     pub(crate) vectors: usize,
@@ -184,18 +183,18 @@ pub(crate) struct Tile<'a> {
     pub(crate) vector_stride: usize,
     pub(crate) k_loops: &'a [KLoop],
     pub(crate) init: Init,
-    /// Added to the sums; lies like the output, and may be the output.
+    /// Added to the sums; has the layout of the output, and may be the output.
     pub(crate) residual: Option<*const u8>,
-    /// Limits of the results, numbers, the lower first; what is no number stays so.
+    /// Bounds of the results, the lower first, neither NaN. A NaN result stays NaN.
     pub(crate) limits: Option<[f32; 2]>,
     pub(crate) prefetch: Prefetch,
-    /// All of this is computed so often, each time from other places; only a vector that sums begin with stays where it is.
-    /// What few terms take to begin and to end is much accumulators them, and most of it is the same for tiles in a line.
+    /// The repeat count: the whole tile is computed `repeat.iterations` times, advancing every pointer by its step
+    /// except the bias. For small K the prologue of a tile dominates, so neighboring tiles share one call.
     pub(crate) repeat: Repeat,
 }
 
 impl Tile<'_> {
-    /// The iterations one by one.
+    /// Each iteration as a tile of its own.
     pub(crate) fn iterations(&self) -> impl Iterator<Item = Self> {
         let (tile, Repeat { iterations, x, weights, out }) = (*self, self.repeat);
         let mut prefetch = self.prefetch;
@@ -214,13 +213,13 @@ impl Tile<'_> {
     }
 }
 
-/// Whether tiles whose rows lie at one distance are faster than higher ones whose rows do not.
+/// Whether strided rows are faster than higher tiles of rows at any address: the matrix unit takes strided rows only.
 pub(crate) fn prefers_strided_rows(isa: Isa, operands: StorageType) -> bool {
     DotMethod::of(isa, operands) == DotMethod::Matrix
 }
 
-/// How so many rows are cut into as few tiles as there can be, of nearly the same height: two of 9 and 8 rows are faster than
-/// two of 14 and 3. Heights, the greater first, and how many tiles have them; the first may be none.
+/// Divides rows into the fewest tiles of at most `most` rows with nearly equal heights: 9 and 8 rows are faster than 14
+/// and 3. Returns height and number of the higher tiles, which may be none, then of the lower ones.
 pub(crate) fn heights(rows: usize, most: usize) -> [(usize, usize); 2] {
     let tiles = rows.div_ceil(most).max(1);
     let (low, higher) = (rows / tiles, rows % tiles);

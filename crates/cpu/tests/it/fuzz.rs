@@ -427,7 +427,7 @@ fn parameters_are_refused_or_run() {
             continue;
         };
         let total: u128 = sizes.inputs.iter().chain(&sizes.outputs).map(|&size| u128::from(size)).sum();
-        // What is accepted and enormous cannot be tried here.
+        // Accepted kernels of enormous size cannot run here.
         if 1 << 20 < total + u128::from(sizes.workspace) {
             continue;
         }
@@ -445,7 +445,7 @@ fn parameters_are_refused_or_run() {
             faults.push(format!("{kernel:?} panics"));
             continue;
         };
-        // A copy may fill a part; all others write every byte, whatever lay there.
+        // A copy may fill a part; all others write every byte.
         let same = first.iter().zip(&second).all(|(a, b)| a.bytes() == b.bytes());
         if !same && !matches!(kernel, Kernel::Copy(_)) {
             faults.push(format!("{kernel:?} leaves bytes of its output unwritten"));

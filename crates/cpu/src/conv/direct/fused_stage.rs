@@ -1,4 +1,4 @@
-//! [`Stage`]: a convolution as a part of another kernel, some rows at a time.
+//! [`Stage`]: a convolution as a stage of a fused kernel, some rows at a time.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use crate::simd::vector::LANES;
 use crate::simd::{Isa, StorageType};
 use crate::threads::shared_slice::SharedMut;
 
-/// A convolution of `f32` as a stage of another kernel: its operands, and where some rows at a time go.
+/// The operands of a fused `f32` convolution and its output.
 pub(crate) struct Stage<'a> {
     pub(crate) isa: Isa,
     pub(crate) x: &'a [f32],
     pub(crate) weights: &'a [f32],
     pub(crate) bias: Option<&'a [f32]>,
-    /// `Some(None)`: the output holds it.
+    /// `Some(None)`: the output holds the residual.
     pub(crate) residual: Option<Option<&'a [f32]>>,
     pub(crate) limits: Option<[f32; 2]>,
     pub(crate) out: &'a SharedMut<'a, u8>,
@@ -22,23 +22,23 @@ pub(crate) struct Stage<'a> {
 }
 
 impl ConvBlocked {
-    /// Computes a panel of some rows of a picture, without functions beyond limits. The first pixel of its first block goes
-    /// to element `to` of the output.
+    /// Computes a panel of some rows of an image, with bounds as the only function. The first pixel of its first block
+    /// goes to element `to` of the output.
     ///
     /// # Panics
-    /// `x`, weights or bias of another size; other operands and results than `f32`.
+    /// `x`, weights or bias of another size; operands and results other than `f32`.
     ///
     /// # Safety
-    /// From `to` on the output, and a residual accumulators it, have the rows' pixels in each block of the panel; nobody else uses
-    /// those of the output meanwhile.
+    /// From `to` on, the output and a separate residual must have the rows' pixels in each block of the panel. No other
+    /// task uses those of the output meanwhile.
     pub(crate) unsafe fn run_rows(&self, stage: &Stage, panel: usize, image: usize, rows: Range<usize>, to: usize) {
         let Stage { isa, x, weights, bias, residual, limits, out, out_plane } = *stage;
-        assert_eq!([self.operands, self.result], [StorageType::F32; 2], "a stage is of f32");
-        assert_eq!(x.len(), self.batch * self.input_image(), "x has its size");
-        assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "and the weights");
-        assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "and the bias");
+        assert_eq!([self.operands, self.result], [StorageType::F32; 2], "a fused stage must be f32");
+        assert_eq!(x.len(), self.batch * self.input_image(), "x must have its size");
+        assert_eq!(weights.len(), self.lanes() * self.in_words() * self.window.taps(), "weights must have their size");
+        assert!(bias.is_none_or(|bias| bias.len() == self.lanes()), "the bias must have an element for each lane");
         let (panel, window) = (self.panel(panel), self.geometry());
-        // Where `geometry` made one column of the picture, a row is as many of its rows as it has columns.
+        // If `geometry` made the image one column, a row is as many of its rows as the image has columns.
         let lines = if window.output == self.window.output { 1 } else { self.window.output[1] };
         let rows = rows.start * lines..rows.end * lines;
         let first = (image * self.out_blocks() + panel.block) * out_plane + rows.start * window.output[1];

@@ -1,4 +1,4 @@
-//! What is brought side by side in front of a convolution of halves or bytes: all channels of each pixel, with padding.
+//! Packs the input of half-precision and int8 convolutions: all channels of a pixel as neighbors (NHWC), with padding.
 
 use super::ConvBlocked;
 use crate::conv::Window;
@@ -7,11 +7,11 @@ use crate::kernel::product;
 use crate::threads::Pool;
 use crate::threads::shared_slice::for_each_chunk;
 
-/// Pixels that a task gathers.
+/// Pixels that a task packs.
 const PACKED_PIXELS: usize = 256;
 
 impl ConvBlocked {
-    /// The window over a packed picture, which begins with its padding and ends with the last pixel that is used.
+    /// The window over a packed image, which starts with its padding and ends with the last pixel in use.
     pub(super) fn padded(&self) -> Window {
         let Window { output, kernel, stride, dilation, .. } = self.window;
         let reach = |axis: usize| (output[axis].max(1) - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
@@ -24,12 +24,12 @@ impl ConvBlocked {
         if self.is_packed() { product(&[self.batch, self.pixel(), rows, columns]) } else { Some(0) }
     }
 
-    /// Words of a picture that tiles read.
+    /// Words of an image that tiles read.
     pub(super) fn read_image(&self) -> usize {
         if self.is_packed() { self.pixel() * self.padded().input_plane() } else { self.input_image() }
     }
 
-    /// Brings all channels of each pixel side by side, rows with their padding.
+    /// Packs all channels of each pixel, rows with their padding.
     pub(super) fn pack_input(&self, x: &[u8], packed: &mut [Word], pool: &Pool) {
         let Window { input, pad, .. } = self.window;
         let ([rows, columns], pixel) = (self.padded().input, self.pixel());
@@ -41,7 +41,7 @@ impl ConvBlocked {
         for_each_chunk(pool, packed, lines * line, &|number, cells| {
             for (ix, cells) in cells.chunks_exact_mut(line).enumerate() {
                 let (image, row) = ((number * lines + ix) / rows, (number * lines + ix) % rows);
-                // Padding counts as the zero point does; channels that fill up meet weights of 0.
+                // Padding has the value of the zero point; channels that fill up are multiplied by weights of 0.
                 cells.fill([self.zero_point; 4]);
                 if let Some(row) = row.checked_sub(pad[0]).filter(|&row| row < input[0]) {
                     let cells = &mut cells[of_picture.start * pixel..of_picture.end * pixel];
@@ -56,7 +56,7 @@ impl ConvBlocked {
         });
     }
 
-    /// Pixels from the first of a row on, whose channels lie in blocks of so many words.
+    /// Packs pixels from the first of a row on, from channels in blocks of `BLOCK` words.
     fn pack_blocks<const BLOCK: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
         let (plane, words) = (self.window.input_plane(), self.in_words());
         let x: &[Word] = bytemuck::cast_slice(x);
@@ -73,13 +73,13 @@ impl ConvBlocked {
         }
     }
 
-    /// The same where each channel is a plane, of elements of so many bytes.
+    /// Packs the same from row-major channels, of elements of `SIZE` bytes.
     fn pack_planes<const SIZE: usize>(&self, x: &[u8], image: usize, row: usize, pixels: &mut [Word]) {
         let [rows, columns] = self.window.input;
         let (x, _) = x.as_chunks::<SIZE>();
         let line = |channel: usize| &x[((image * self.in_channels + channel) * rows + row) * columns..][..columns];
         for word in 0..self.in_words() {
-            // Of a picture that lies behind what is used there is no pixel.
+            // An image behind the pixels in use has none.
             let Some(cells) = pixels.get_mut(word..) else { continue };
             let first = word * self.operands.per_word();
             match self.in_channels.min(first + self.operands.per_word()) - first {
@@ -105,7 +105,7 @@ fn interleave<const SIZE: usize, const LINES: usize>(lines: [&[[u8; SIZE]]; LINE
     };
     let columns = 0..lines[0].len();
     match step {
-        // What the compiler makes vectors of.
+        // The compiler vectorizes this loop.
         1 => to.iter_mut().zip(columns).for_each(|(cell, column)| *cell = word(column)),
         _ => to.iter_mut().step_by(step).zip(columns).for_each(|(cell, column)| *cell = word(column)),
     }

@@ -5,11 +5,11 @@ use crate::simd::StorageType;
 use crate::simd::vector::LANES;
 
 impl ConvBlocked {
-    /// Weights `[out_channels, in_channels / groups, ..kernel]` as the kernel reads them: for each group panels of 32
-    /// output channels (the last may have 16, and is filled up with zeros); in each panel for each block of 16 input
-    /// channels, kernel cell, and channel of the block its 32 weights. For row-major inputs a block is one channel, for
-    /// gathered ones all of a group. Of halves the weights of two channels are neighbours, of bytes those of four. Where `x`
-    /// has a zero point, there follows what it adds to sums.
+    /// Weights `[out_channels, in_channels / groups, ..kernel]` in the order in which the kernel reads them. Each group
+    /// has panels of 32 output channels (the last may have 16, filled up with zeros); a panel has, for each block of 16
+    /// input channels, tap, and channel of the block, its 32 weights. A row-major input has blocks of one channel, a
+    /// packed one a single block. In half precision the weights of two channels are neighbors, in int8 those of four.
+    /// With a zero point, its contributions to sums follow.
     ///
     /// # Panics
     /// Another number of weights.
@@ -17,9 +17,9 @@ impl ConvBlocked {
         let (ins, outs) = (self.in_channels / self.groups, self.out_channels / self.groups);
         let (taps, per_word) = (self.window.taps(), self.operands.per_word());
         let in_block = if self.is_packed() { self.depth().max(1) * per_word } else { self.in_block() * per_word };
-        assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights have the kernel's shape");
+        assert_eq!(weights.len(), self.out_channels * ins * taps, "the weights must have the kernel's shape");
         let mut packed = Vec::with_capacity(self.groups * outs.next_multiple_of(LANES) * ins * taps);
-        // Gathered pixels are filled up with words of zeros.
+        // Packed pixels are filled up with words of zeros.
         let filled = if self.is_packed() { self.depth() * per_word } else { ins };
         for group in 0..self.groups {
             for first in (0..outs).step_by(PANEL) {

@@ -7,36 +7,36 @@ use crate::kernel::product;
 use crate::simd::StorageType;
 use crate::simd::vector::LANES;
 
-/// Tasks to aim at: some for each of eight threads.
+/// Number of tasks to aim at: some for each of eight threads.
 const TASKS: usize = 32;
-/// Terms of a task, for each of its output channels, that are worth claiming one: about 10 us.
+/// Terms per output channel that make a task worth claiming: about 10 us.
 const TERMS_MIN: usize = 1 << 15;
-/// Pixels from which on pictures are large: their weights are small accumulators them.
+/// Pixels from which on images are large: larger than their weights.
 pub(super) const PLANE_LARGE: usize = 28 * 28;
-/// Elements of the input that a task of a large picture reads: they stay in a second-level cache for the next panels.
+/// Elements of the input that a task of a large image reads: they stay in a second-level cache for the next panels.
 const INPUT_MAX: usize = 1 << 16;
-/// Pictures of fewer pixels, with at least so many channels, are summed tap by tap.
+/// Images with fewer pixels, and at least this many channels, are summed tap by tap.
 const PLANE_SMALL: usize = 100;
 const CHANNELS_BY_TAPS: usize = 128;
 
 /// A panel of output channels.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
-    /// Its first block of output channels, and how many it has: 2 or 1.
+    /// Its first block of output channels, and its number of blocks, 2 or 1.
     pub(super) block: usize,
     pub(super) blocks: usize,
-    /// Where its weights begin.
+    /// Offset of its weights.
     pub(super) weights: usize,
     /// The first word of its group's input channels.
     pub(super) in_word: usize,
 }
 
-/// How outputs are cut into parts of whole pictures or of rows of one.
+/// Division of the outputs into parts of whole images or of rows of one.
 #[derive(Clone, Copy)]
 pub(super) struct Split {
     pub(super) images: usize,
     pub(super) rows: usize,
-    /// Parts of the batch, and of a picture's rows.
+    /// Parts of the batch, and of an image's rows.
     pub(super) image_parts: usize,
     pub(super) row_parts: usize,
 }
@@ -71,7 +71,7 @@ impl ConvBlocked {
         let most = if plane < PLANE_LARGE {
             usize::MAX
         } else {
-            // An output's own share of the input.
+            // The elements of the input per output.
             let share = product(&[self.in_channels / self.groups, window.stride[0], window.stride[1]]);
             INPUT_MAX / share.unwrap_or(usize::MAX).max(1)
         };
@@ -87,10 +87,10 @@ impl ConvBlocked {
         }
     }
 
-    /// Whether the sums run over the input channels for one cell of the kernel after the other, all outputs each time.
+    /// Whether sums run over the input channels for one tap after another, all outputs each time.
     ///
-    /// In small pictures the outputs at the border are so many, and those with the same taps so few, that tiles of those
-    /// would be low. The outputs of one tap are nearly the whole picture.
+    /// Small images have many outputs at the border, and few with the same taps, so that their tiles would be low. The
+    /// outputs of one tap are nearly the whole image.
     pub(super) fn by_taps(&self) -> bool {
         let window = &self.window;
         let padded = [0, 1]

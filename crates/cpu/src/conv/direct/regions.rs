@@ -1,4 +1,4 @@
-//! Which outputs use the same cells of the kernel, and where they read and write.
+//! Rectangles of outputs that use the same taps, and the addresses they read and write.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::conv::Window;
 use crate::gemm::tile::Row;
 use crate::simd::vector::LANES;
 
-/// Neighbouring outputs along an axis, and the kernel's cells they use.
+/// Neighboring outputs along an axis, and the taps they use.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) range: Range<usize>,
@@ -16,7 +16,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The first outputs of a range that all see the input with the same cells.
+    /// The first outputs of a range that use the same taps.
     pub(super) fn new(window: &Window, axis: usize, range: Range<usize>) -> Run {
         let (mut taps, mut end) = (0..0, range.end);
         for tap in 0..window.kernel[axis] {
@@ -34,14 +34,14 @@ impl Run {
     }
 }
 
-/// A cell of the kernel with which every output sees the input.
+/// A tap that reads the input for every output.
 pub(super) fn covering_cell(window: &Window) -> Option<[usize; 2]> {
     let covers = |axis: usize, tap: usize| window.inside(axis, tap) == (0..window.output[axis]);
     let cover = |axis: usize| (0..window.kernel[axis]).find(|&tap| covers(axis, tap));
     Some([cover(0)?, cover(1)?])
 }
 
-/// All cells of the kernel, one with which every output sees the input first.
+/// All taps; first one that reads the input for every output, if there is one.
 pub(super) fn cells_by_cover(window: &Window) -> impl Iterator<Item = [usize; 2]> {
     let first = covering_cell(window);
     let columns = window.kernel[1];
@@ -49,26 +49,26 @@ pub(super) fn cells_by_cover(window: &Window) -> impl Iterator<Item = [usize; 2]
     first.into_iter().chain(cells.filter(move |&cell| Some(cell) != first))
 }
 
-/// A rectangle of outputs, in each of some pictures, that use the same cells of the kernel.
+/// A rectangle of outputs, in each of some images, that use the same taps.
 pub(super) struct Region {
     pub(super) images: Range<usize>,
     pub(super) rows: Run,
     pub(super) columns: Run,
 }
 
-/// Where the outputs of a region read and write, one after the other: lines of pictures.
+/// The addresses that the outputs of a region read and write, row by row.
 pub(super) struct Walk {
-    /// Outputs of a line, and lines of a picture.
+    /// Outputs of a row, and rows of an image.
     pub(super) line: usize,
     pub(super) lines: usize,
-    /// Position in the line, and the line's in the picture.
+    /// Position in the row, and the row in the image.
     pub(super) at: usize,
     pub(super) line_ix: usize,
-    /// Of the output reached, and of the first one of its line and of its picture.
+    /// Addresses of the current output, of the first one of its row, and of its image.
     pub(super) place: Row,
     pub(super) line_place: Row,
     pub(super) image_place: Row,
-    /// How far it is to the next output, line and picture.
+    /// Steps to the next output, row and image.
     pub(super) step: Row,
     pub(super) line_step: Row,
     pub(super) image_step: Row,
@@ -82,7 +82,7 @@ impl Walk {
         let row_step = Row { x: window.stride[0] * window.input[1] * pixel, out: window.output[1] * LANES };
         let column_step = Row { x: window.stride[1] * pixel, out: LANES };
         let (image, rows, columns) = (region.images.start, &region.rows, &region.columns);
-        // Where there is no tap nothing is read.
+        // Without taps nothing is read.
         let source = |axis: usize, run: &Run| window.source(axis, run.range.start, run.taps.start).unwrap_or(0);
         let [y, x] = [source(0, rows), source(1, columns)];
         let out = panel.block * job.out_plane + rows.range.start * window.output[1] + columns.range.start;
@@ -90,7 +90,7 @@ impl Walk {
             x: image * image_step.x + (y * window.input[1] + x) * pixel,
             out: job.origin.wrapping_add(image * image_step.out + out * LANES),
         };
-        // One column is a line too.
+        // A single column counts as a row.
         let (line, lines, step, line_step) = match columns.range.len() {
             1 => (rows.range.len(), 1, row_step, row_step),
             line => (line, rows.range.len(), column_step, row_step),
@@ -99,14 +99,14 @@ impl Walk {
         Walk { line, lines, at: 0, line_ix: 0, place, line_place, image_place, step, line_step, image_step }
     }
 
-    /// Where an image begins.
+    /// Address of an image.
     pub(super) fn image(&self, image: usize) -> Row {
         let Row { x, out } = self.image_place;
         Row { x: x + image * self.image_step.x, out: out + image * self.image_step.out }
     }
 
-    /// How many outputs there would be from the begin of one line to that of the next at the distance of neighbours, where
-    /// that is a whole number and tiles over them are fewer than those of single lines.
+    /// Positions from the start of a row to the start of the next, at the stride of neighbors, if that is a whole
+    /// number and tiles over the strip are fewer than those over rows.
     pub(super) fn positions(&self, rows_max: usize) -> Option<usize> {
         let positions = self.line_step.x / self.step.x.max(1);
         let all = (self.lines - 1) * positions + self.line;
@@ -115,7 +115,7 @@ impl Walk {
         (is_whole && 5 * in_one < 4 * by_lines).then_some(positions)
     }
 
-    /// The first of these that is wanted, from one on, and how many a tile takes of which the last is wanted too.
+    /// The first output from a position on, and the positions of a tile that ends with an output.
     pub(super) fn next_positions(&self, at: usize, positions: usize, rows_max: usize) -> Option<(usize, usize)> {
         let wanted = |at: usize| at % positions < self.line;
         let first = if wanted(at) { at } else { at.next_multiple_of(positions) };
@@ -127,12 +127,12 @@ impl Walk {
         Some((first, count))
     }
 
-    /// Outputs of the line that are left.
+    /// Outputs left in the row.
     pub(super) fn line_rest(&self) -> usize {
         self.line - self.at
     }
 
-    /// Goes on by some outputs of a line; where the first of them is.
+    /// Advances by some outputs of a row. Returns the address of the first of them.
     pub(super) fn skip(&mut self, count: usize) -> Row {
         let place = self.place;
         let after = |place: Row, step: Row| Row { x: place.x + step.x, out: place.out + step.out };

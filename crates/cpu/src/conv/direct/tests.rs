@@ -5,7 +5,7 @@ use crate::kernel::Operand;
 use crate::simd::storage;
 use crate::table::Kernel;
 
-/// Row-major pictures in blocks of sixteen channels, `pad` in the lanes without a channel.
+/// Row-major images in blocks of sixteen channels, `pad` in the lanes without a channel.
 fn block(items: &[f32], batch: usize, channels: usize, plane: usize, pad: f32) -> Vec<f32> {
     let blocks = channels.div_ceil(LANES);
     let mut blocked = vec![pad; batch * blocks * plane * LANES];
@@ -42,7 +42,7 @@ fn define(conv: &ConvBlocked, x: &[f32], weights: &[f32], bias: &[f32], residual
     results
 }
 
-/// Every family and three numbers of threads against the definition; the same bits for all numbers of threads.
+/// Every instruction set and three numbers of threads against the definition; the same bits for all numbers of threads.
 fn check(conv: &ConvBlocked, random: &mut Random, strange: bool) {
     let window = &conv.window;
     let (in_plane, out_plane) = (window.input_plane(), window.output_plane());
@@ -223,12 +223,12 @@ fn shapes_of_networks_agree_with_the_definition() {
         ConvBlocked { operands: StorageType::Bf16, result: StorageType::Bf16, ..plain([256, 64], [14, 14], [3, 3], 1) },
         ConvBlocked { operands: StorageType::F16, result: StorageType::F16, ..plain([256, 64], [14, 14], [1, 1], 1) },
         ConvBlocked { operands: StorageType::Bf16, ..plain([128, 64], [7, 7], [3, 3], 1) },
-        // Cells that no output sees the picture with, tap by tap.
+        // Taps that read the image for no output, tap by tap.
         {
             let conv = plain([128, 16], [4, 4], [3, 3], 1);
             ConvBlocked { window: Window { dilation: [4, 4], pad: [4, 4], ..conv.window }, ..conv }
         },
-        // Lines that are taken together: at stride 1 and 2, of several pictures.
+        // Rows that are computed as one strip: at stride 1 and 2, of several images.
         ConvBlocked {
             operands: StorageType::Bf16,
             algorithm: ConvAlgorithm::Packed,

@@ -1,4 +1,4 @@
-//! What a zero point of the input adds to the sums of a region.
+//! The contribution of the input's zero point to the sums of a region.
 
 use std::ops::Range;
 
@@ -9,9 +9,8 @@ use crate::kernel::product;
 use crate::simd::vector::LANES;
 
 impl ConvBlocked {
-    /// For each corner of the kernel's cells and each lane what the zero point adds to the sum over the cells in front of it,
-    /// in both directions: from four corners follows what it adds to the sum over any rectangle of cells (a summed-area
-    /// table; Crow 1984).
+    /// The contribution to the sum over all taps above and left of each corner of the kernel, for each lane. Four
+    /// corners give the contribution to any rectangle of taps (a summed-area table; Crow 1984).
     pub(super) fn shifts(&self, weights: &[f32]) -> Vec<i32> {
         if self.zero_point == 0 {
             return Vec::new();
@@ -41,7 +40,7 @@ impl ConvBlocked {
         }
     }
 
-    /// What the zero point adds to the sums of a panel over a rectangle of the kernel's cells.
+    /// The contribution to the sums of a panel over a rectangle of taps.
     pub(super) fn shift(
         &self,
         corners: &[Word],
@@ -69,7 +68,7 @@ impl ConvBlocked {
     }
 }
 
-/// Words that are whole numbers.
+/// Words as integers.
 fn corners_of(words: &[Word]) -> impl Iterator<Item = i32> {
     words.iter().map(|&bytes| i32::from_ne_bytes(bytes))
 }

@@ -9,11 +9,11 @@ use crate::gemm::tile::{Row, Tile};
 use crate::simd::storage::Item;
 use crate::simd::vector::neon::Neon;
 
-// Never inlined: each is compiled on its own, so that its sums get all registers.
+// Never inlined: compiled on its own, each has all registers for its sums.
 macro_rules! family {
     ($name:ident $($features:literal)?) => {
         /// # Safety
-        /// As [`super::multiply`], and the processor has the features.
+        /// As [`super::multiply`]; the processor has the features.
         #[inline(never)]
         $(#[target_feature(enable = $features)])?
         unsafe fn $name<F: Operands<Neon>, T: Item, const R: usize, const U: usize>(
@@ -35,7 +35,7 @@ macro_rules! by_rows {
     };
 }
 
-// Few rows have several partial sums: four multiplications are begun in two cycles or less, and each takes four.
+// Few rows have several partial sums, to hide the latency of four cycles at two multiplications per cycle.
 const F32: &[Microkernel] = &by_rows!(neon Each<f32> => f32: 1 of 4 2 of 2 3 of 1 4 of 1 5 of 1 6 of 1);
 
 macro_rules! halves {

@@ -1,4 +1,4 @@
-//! The functions of [`compute`] for the families of x86-64, by rows and vectors.
+//! The functions of [`compute`] for x86-64, by rows and vectors.
 
 use types::{bf16, f16};
 
@@ -10,11 +10,11 @@ use crate::simd::storage::{AtOnce, Item};
 use crate::simd::vector::LANES;
 use crate::simd::vector::x86::{Avx2, Avx512};
 
-// Never inlined: each is compiled on its own, so that its sums get all registers.
+// Never inlined: compiled on its own, each has all registers for its sums.
 macro_rules! family {
     ($name:ident, $vector:ty, $features:literal) => {
         /// # Safety
-        /// As [`super::multiply`], and the processor has the family's features.
+        /// As [`super::multiply`]; the processor has the features.
         #[inline(never)]
         #[target_feature(enable = $features)]
         unsafe fn $name<
@@ -45,7 +45,7 @@ macro_rules! by_rows {
     };
 }
 
-// Few rows have several partial sums: a multiplication is begun twice a cycle and takes four.
+// Few rows have several partial sums, to hide the latency of four cycles at two multiplications per cycle.
 macro_rules! wide {
     ($family:ident $operands:ty => $item:ty, $step:expr) => {
         by_rows!($family $operands => $item, $step, 2: 1 of 4 2 of 2 3 of 2 4 of 1 5 of 1 6 of 1 7 of 1 8 of 1 9 of 1 10 of 1 11 of 1 12 of 1 13 of 1 14 of 1)
@@ -71,10 +71,10 @@ const DOT_NARROW_TO_F32: &[Microkernel] = &narrow!(dot Dot => f32, ANYWHERE);
 
 const BYTES: &[Microkernel] = &wide!(vnni Bytes => f32, ANYWHERE);
 const BYTES_NARROW: &[Microkernel] = &narrow!(vnni Bytes => f32, ANYWHERE);
-// Four registers of sums for each vector, each term of them widened anew.
+// Each vector of int8 sums takes four registers, and each term is widened again.
 const AVX2_BYTES: &[Microkernel] = &by_rows!(avx2 Bytes => f32, ANYWHERE, 1: 1 of 1 2 of 1);
 
-// Widened halves have two sums for each vector.
+// Widened half precision has two sums for each vector.
 macro_rules! widened {
     ($operands:ty => $item:ty) => {
         by_rows!(avx512 $operands => $item, ANYWHERE, 2: 1 of 2 2 of 1 3 of 1 4 of 1 5 of 1 6 of 1)

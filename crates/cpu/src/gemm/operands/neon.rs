@@ -1,4 +1,4 @@
-//! [`Operands`] of NEON: a word of `x` stays in one register, of which the processor multiplies one item by all lanes.
+//! [`Operands`] for NEON: a word of `x` stays in one register, and instructions multiply one of its items by all lanes.
 
 use std::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use super::{Bytes, Operands, Word};
 use crate::simd::vector::Vector;
 use crate::simd::vector::neon::{DotWeights, DotWord, Int32Lanes, Items, Neon, WideInt32Lanes, WideWeights, WideWord};
 
-/// Numbers of a type, each item of a word by itself.
+/// Elements of a type, each item of a word by itself.
 pub(crate) struct Each<T>(PhantomData<T>);
 
 impl Operands<Neon> for Each<f32> {
@@ -50,7 +50,7 @@ impl Operands<Neon> for Each<f32> {
     }
 }
 
-/// Halves: those at the lower places of all lanes first, then the others, so that a lane has one sum.
+/// Half precision: the lower elements of all lanes first, then the others, so that a lane has one sum.
 macro_rules! halves {
     ($half:ident, $apart:ident) => {
         impl Operands<Neon> for Each<$half> {
@@ -67,7 +67,7 @@ macro_rules! halves {
 
             #[inline(always)]
             unsafe fn weights(from: *const Word) -> [Neon; 2] {
-                // SAFETY: the caller's promise: 32 halves.
+                // SAFETY: the caller's promise: 32 elements.
                 unsafe { Neon::$apart(from.cast()) }
             }
 
@@ -97,7 +97,7 @@ macro_rules! halves {
 halves!(bf16, load_bf16_apart);
 halves!(f16, load_f16_apart);
 
-/// Widened to two bytes each.
+/// Widened to 16 bits each.
 impl Operands<Neon> for Bytes {
     type Item = WideWord;
     type Weights = WideWeights;
@@ -137,8 +137,8 @@ impl Operands<Neon> for Bytes {
     }
 }
 
-/// Four bytes by four with a sign in one instruction. It has both with a sign or both without: `x - 128` has one, and 128
-/// times the sum of the weights is the same for all rows.
+/// Four `u8` by four `i8` in one instruction, whose operands are both signed: `x - 128` is signed, and 128 times the
+/// sum of the weights is the same for all rows.
 pub(crate) struct DotBytes;
 
 impl Operands<Neon> for DotBytes {
