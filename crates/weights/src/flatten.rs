@@ -23,12 +23,12 @@ pub(super) fn flatten(
     storages: &Storages,
     budget: &mut Budget,
 ) -> Result<BTreeMap<String, Tensor>, Problem> {
-    let mut walk = Walk { pickle, storages, budget, visits: 0, tensors: BTreeMap::new() };
-    walk.visit("", pickle.root, 0)?;
-    Ok(walk.tensors)
+    let mut visitor = Visitor { pickle, storages, budget, visits: 0, tensors: BTreeMap::new() };
+    visitor.visit("", pickle.root, 0)?;
+    Ok(visitor.tensors)
 }
 
-struct Walk<'a, 'b> {
+struct Visitor<'a, 'b> {
     pickle: &'a Pickle<'a>,
     storages: &'a Storages<'a>,
     budget: &'b mut Budget,
@@ -36,7 +36,7 @@ struct Walk<'a, 'b> {
     tensors: BTreeMap<String, Tensor>,
 }
 
-impl Walk<'_, '_> {
+impl Visitor<'_, '_> {
     fn visit(&mut self, name: &str, id: ObjectId, depth: usize) -> Result<(), Problem> {
         self.visits += 1;
         if VISITS_MAX < self.visits {

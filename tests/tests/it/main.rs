@@ -26,6 +26,7 @@ mod pass_results;
 mod quantized;
 mod reference;
 mod report;
+mod sources;
 mod state;
 mod stripes;
 mod support;

@@ -18,7 +18,7 @@ impl<N> ImportedNode<'_, N> {
     }
 
     /// Indices as `i64`, clamped to `0..extent`.
-    pub(crate) fn clipped(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
+    pub(crate) fn clamp_index(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
         let index = self.cast(index, DType::I64)?;
         let (zero, last) = (self.number(0.0, DType::I64), self.number(extent.saturating_sub(1) as f64, DType::I64));
         let index = self.binary(Binary::Max, index, zero)?;
@@ -26,7 +26,7 @@ impl<N> ImportedNode<'_, N> {
     }
 
     /// Indices as `i64`; negative ones count from the end.
-    pub(crate) fn counted(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
+    pub(crate) fn wrap_negative(&mut self, index: Operand, extent: usize) -> Result<Operand, Refusal> {
         let index = self.cast(index, DType::I64)?;
         let (zero, extent) = (self.number(0.0, DType::I64), self.number(extent as f64, DType::I64));
         let is_negative = self.compare(Compare::Less, index, zero)?;
@@ -36,7 +36,7 @@ impl<N> ImportedNode<'_, N> {
 
     /// One element of each line along `axis`, at the clamped `index`, which has an element per line. The axis stays, with
     /// extent 1.
-    pub(crate) fn picked(&mut self, x: Operand, index: Operand, axis: usize) -> Result<Operand, Refusal> {
+    pub(crate) fn select_along(&mut self, x: Operand, index: Operand, axis: usize) -> Result<Operand, Refusal> {
         let shape = self.shape(x);
         let mut line = shape.clone();
         line[axis] = 1;
@@ -46,7 +46,7 @@ impl<N> ImportedNode<'_, N> {
                 self.shape(index)
             );
         }
-        let index = self.clipped(index, shape[axis])?;
+        let index = self.clamp_index(index, shape[axis])?;
         let index = self.reshape(index, line)?;
         let positions = self.positions(shape[axis], axis, shape.rank())?;
         let hot = self.compare(Compare::Equal, positions, index)?;
@@ -84,7 +84,7 @@ impl<N> ImportedNode<'_, N> {
                 "indices must have the rank of {shape} and its extents or less outside axis {axis}, got shape {places}"
             );
         }
-        let index = self.counted(index, shape[axis])?;
+        let index = self.wrap_negative(index, shape[axis])?;
         let mut indices = Vec::new();
         for at in 0..shape.rank() {
             indices.push(if at == axis { index } else { self.positions(places[at], at, shape.rank())? });

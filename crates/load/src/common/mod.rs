@@ -12,9 +12,9 @@ use types::Shape;
 
 use builder::Fold;
 pub(crate) use builder::{Builder, Operand};
-pub(crate) use node::{ImportedNode, Standard};
+pub(crate) use node::{ImportedNode, Normalized};
 pub(crate) use recurrent::Network;
-pub(crate) use shape::Span;
+pub(crate) use shape::StridedRange;
 
 /// Returns a [`Refusal`] with a formatted message.
 macro_rules! refuse {

@@ -199,7 +199,7 @@ impl<N> ImportedNode<'_, N> {
 }
 
 /// The result of [`ImportedNode::standardize`], with its statistics.
-pub(crate) struct Standard {
+pub(crate) struct Normalized {
     pub(crate) y: Operand,
     pub(crate) mean: Operand,
     pub(crate) variance: Operand,
@@ -214,7 +214,7 @@ impl<N> ImportedNode<'_, N> {
         x: Operand,
         axes: SmallVec<[usize; 4]>,
         epsilon: f32,
-    ) -> Result<Standard, Refusal> {
+    ) -> Result<Normalized, Refusal> {
         let dtype = self.dtype(x);
         let mean = self.reduce(ops::ReduceKind::Mean, x, axes.clone(), true)?;
         let centred = self.binary(Binary::Sub, x, mean)?;
@@ -225,7 +225,7 @@ impl<N> ImportedNode<'_, N> {
         let deviation = self.unary(Unary::Sqrt, shifted)?;
         let inverse = self.unary(Unary::Reciprocal, deviation)?;
         let y = self.binary(Binary::Mul, centred, inverse)?;
-        Ok(Standard { y, mean, variance, inverse })
+        Ok(Normalized { y, mean, variance, inverse })
     }
 
     /// `y * scale + shift`, with both vectors along axis `at`.

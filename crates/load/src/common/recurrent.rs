@@ -61,9 +61,9 @@ impl<N> ImportedNode<'_, N> {
         let sizes = network.sizes(self)?;
         let (bias, own) = self.joined_biases(&network, &sizes)?;
         let mut operands = vec![self.input_product(&network, &sizes, bias)?, network.r];
-        operands.push(self.first_state(&sizes, network.h)?);
+        operands.push(self.initial_state(&sizes, network.h)?);
         if network.cell.has_memory() {
-            operands.push(self.first_state(&sizes, network.c)?);
+            operands.push(self.initial_state(&sizes, network.c)?);
         }
         operands.extend(network.peepholes);
         operands.extend(own);
@@ -110,7 +110,7 @@ impl<N> ImportedNode<'_, N> {
         self.reshape(gates, Shape::from([sizes.seq, sizes.batch, rows]))
     }
 
-    fn first_state(&mut self, sizes: &Sizes, state: Option<Operand>) -> Result<Operand, Refusal> {
+    fn initial_state(&mut self, sizes: &Sizes, state: Option<Operand>) -> Result<Operand, Refusal> {
         if let Some(state) = state {
             return Ok(state);
         }

@@ -8,16 +8,16 @@ use super::{ImportedNode, Operand, refuse};
 
 /// A range with a step along an axis. Bounds are clamped; negative ones count from the end; absent ones are the ends.
 #[derive(Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct StridedRange {
     pub(crate) begin: Option<i64>,
     pub(crate) end: Option<i64>,
     pub(crate) step: i64,
 }
 
-impl Span {
+impl StridedRange {
     /// Narrows a slice to this range along an axis of `extent` elements.
     pub(crate) fn narrow(self, slice: &mut Slice, axis: usize, extent: usize) -> Result<(), Refusal> {
-        let Span { begin, end, step } = self;
+        let StridedRange { begin, end, step } = self;
         let extent = extent as i64;
         let counted = |at: i64| if at < 0 { at.saturating_add(extent) } else { at };
         let (start, span) = match step {
@@ -45,7 +45,7 @@ impl<N> ImportedNode<'_, N> {
     pub(crate) fn reversed(&mut self, x: Operand, axis: usize) -> Result<Operand, Refusal> {
         let shape = self.shape(x);
         let mut slice = Slice::whole(&shape);
-        Span { begin: None, end: None, step: -1 }.narrow(&mut slice, axis, shape[axis])?;
+        StridedRange { begin: None, end: None, step: -1 }.narrow(&mut slice, axis, shape[axis])?;
         self.apply(slice, &[x])
     }
 

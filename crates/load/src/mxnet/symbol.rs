@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_files_are_read_as_new_ones() {
+    fn old_files_are_upgraded() {
         let old = br#"{
             "nodes": [
                 {"op": "null", "param": {}, "name": "data", "inputs": [], "backward_source_id": -1},

@@ -17,7 +17,7 @@ pub(super) fn translate(
     arrays: BTreeMap<String, Tensor>,
     options: &Options,
 ) -> Result<Graph, LoadError> {
-    let mut walk = Walk {
+    let mut translator = Translator {
         symbol,
         options,
         builder: Builder::new("model"),
@@ -26,16 +26,16 @@ pub(super) fn translate(
         unsupported: Vec::new(),
         unknown: Vec::new(),
     };
-    walk.refuse_shapes_of_arrays()?;
+    translator.refuse_shapes_of_arrays()?;
     for (node, reads) in symbol.nodes.iter().zip(reads(symbol)) {
         let outputs = match (reads, node.is_variable()) {
             (0, _) => NodeOutputs::Unread,
-            (_, true) => walk.variable(node)?,
-            (_, false) => walk.outputs(node, reads),
+            (_, true) => translator.variable(node)?,
+            (_, false) => translator.outputs(node, reads),
         };
-        walk.outputs.push(outputs);
+        translator.outputs.push(outputs);
     }
-    walk.finish()
+    translator.finish()
 }
 
 /// Number of outputs of each node up to the last one that inference reads; 0 if it reads none.
@@ -63,7 +63,7 @@ enum NodeOutputs {
     Unread,
 }
 
-struct Walk<'a> {
+struct Translator<'a> {
     symbol: &'a Symbol,
     options: &'a Options,
     builder: Builder,
@@ -73,7 +73,7 @@ struct Walk<'a> {
     unknown: Vec<UnknownVariable>,
 }
 
-impl Walk<'_> {
+impl Translator<'_> {
     fn refuse_shapes_of_arrays(&self) -> Result<(), LoadError> {
         match self.options.shapes.keys().find(|name| self.arrays.contains_key(*name)) {
             Some(name) => Err(LoadError::ShapeOfArray { name: name.clone() }),

@@ -129,17 +129,17 @@ pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
         ceil: false,
     };
     // The last window of MXNet may begin in the end padding, which `Pool` does not allow; then padding is added to the input.
-    let whole = if ceil { hanging(&pool, &shape[2..])? } else { Hanging::None };
+    let whole = if ceil { last_window(&pool, &shape[2..])? } else { LastWindow::None };
     match kind {
         "max" => {
             pool.ceil = ceil;
-            if let Hanging::Beyond(ends) = whole {
+            if let LastWindow::Beyond(ends) = whole {
                 (pool.ceil, pool.pad) = (false, pads(&pool, &ends));
             }
             Ok(vec![node.apply_f32(pool, &[x])?])
         }
         "avg" => {
-            if matches!(whole, Hanging::Beyond(_)) {
+            if matches!(whole, LastWindow::Beyond(_)) {
                 refuse!("the last window of a mean must not be inside the padding");
             }
             pool.kind = if include_pad { PoolKind::MeanWithPadding } else { PoolKind::Mean };
@@ -156,7 +156,7 @@ pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
                 x = node.unary(Unary::Abs, x)?;
                 x = power(node, x, norm as f64)?;
             }
-            if let Hanging::Within(ends) | Hanging::Beyond(ends) = whole {
+            if let LastWindow::Within(ends) | LastWindow::Beyond(ends) = whole {
                 pool.pad = pads(&pool, &ends);
             }
             let cells: usize = pool.kernel.iter().product();
@@ -171,7 +171,7 @@ pub(super) fn pooling(node: &mut ImportedNode) -> NodeResult {
 }
 
 /// The reach of the last windows with convention `full`.
-enum Hanging {
+enum LastWindow {
     /// At most to the end of the input.
     None,
     /// Beyond the end, from inside or from the front padding. With the end padding that this needs.
@@ -180,7 +180,7 @@ enum Hanging {
     Beyond(SmallVec<[usize; 2]>),
 }
 
-fn hanging(pool: &Pool, extents: &[usize]) -> Result<Hanging, Refusal> {
+fn last_window(pool: &Pool, extents: &[usize]) -> Result<LastWindow, Refusal> {
     let (mut hangs, mut beyond, mut ends) = (false, false, SmallVec::new());
     for (axis, &extent) in extents.iter().enumerate() {
         let (kernel, stride, [front, back]) = (pool.kernel[axis], pool.stride[axis], pool.pad[axis]);
@@ -195,9 +195,9 @@ fn hanging(pool: &Pool, extents: &[usize]) -> Result<Hanging, Refusal> {
         ends.push(back + end.saturating_sub(padded));
     }
     Ok(match (hangs, beyond) {
-        (_, true) => Hanging::Beyond(ends),
-        (true, false) => Hanging::Within(ends),
-        (false, false) => Hanging::None,
+        (_, true) => LastWindow::Beyond(ends),
+        (true, false) => LastWindow::Within(ends),
+        (false, false) => LastWindow::None,
     })
 }
 

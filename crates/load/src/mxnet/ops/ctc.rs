@@ -38,7 +38,7 @@ pub(super) fn ctc_loss(node: &mut ImportedNode) -> NodeResult {
     let label = node.cast(label, DType::I64)?;
     let label_lengths = match label_lengths {
         Some(lengths) => node.cast(lengths, DType::I64)?,
-        None => counted(node, label, padding)?,
+        None => wrap_negative(node, label, padding)?,
     };
     let places = 2 * labels + 1;
     let spread = spread(node, label, [batch, labels], blank)?;
@@ -81,7 +81,7 @@ pub(super) fn ctc_loss(node: &mut ImportedNode) -> NodeResult {
 }
 
 /// Number of labels without padding, `[batch]`.
-fn counted(node: &mut ImportedNode, label: Operand, padding: f64) -> Result<Operand, Refusal> {
+fn wrap_negative(node: &mut ImportedNode, label: Operand, padding: f64) -> Result<Operand, Refusal> {
     let padding = node.number(padding, DType::I64);
     let is_padding = node.compare(Compare::Equal, label, padding)?;
     let is_label = node.unary(Unary::Not, is_padding)?;

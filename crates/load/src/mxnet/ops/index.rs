@@ -11,7 +11,7 @@ pub(super) fn embedding(node: &mut ImportedNode) -> NodeResult {
     node.ignore(&["input_dim", "output_dim", "dtype", "sparse_grad"]);
     let [index, table] = node.inputs()?;
     let extent = node.shape(table).first().copied().unwrap_or_default();
-    let index = node.clipped(index, extent)?;
+    let index = node.clamp_index(index, extent)?;
     Ok(vec![node.apply(Gather { axis: 0 }, &[table, index])?])
 }
 
@@ -20,7 +20,7 @@ pub(super) fn take(node: &mut ImportedNode) -> NodeResult {
     let shape = node.shape(table);
     let axis = node.axis_or("axis", 0, shape.rank())?;
     let index = match node.text_or("mode", "clip") {
-        "clip" | "raise" => node.clipped(index, shape[axis])?,
+        "clip" | "raise" => node.clamp_index(index, shape[axis])?,
         "wrap" => {
             let index = node.cast(index, DType::I64)?;
             let extent = node.number(shape[axis] as f64, DType::I64);
@@ -40,7 +40,7 @@ pub(super) fn pick(node: &mut ImportedNode) -> NodeResult {
         other => refuse!("attribute `mode` is `{other}`; `clip` is supported"),
     }
     let keep = node.flag("keepdims")?;
-    let y = node.picked(x, index, at)?;
+    let y = node.select_along(x, index, at)?;
     if keep {
         return Ok(vec![y]);
     }

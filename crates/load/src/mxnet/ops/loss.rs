@@ -43,7 +43,7 @@ pub(super) fn softmax_cross_entropy(node: &mut ImportedNode) -> NodeResult {
         refuse!("input must be a matrix, got {}", node.shape(x));
     }
     let logs = node.apply_f32(Softmax { axis: 1, log: true }, &[x])?;
-    let chosen = node.picked(logs, label, 1)?;
+    let chosen = node.select_along(logs, label, 1)?;
     let sum = node.reduce(ReduceKind::Sum, chosen, [0].into_iter().collect(), true)?;
     let sum = node.reshape(sum, types::Shape::from([1]))?;
     Ok(vec![node.unary(Unary::Neg, sum)?])

@@ -7,7 +7,7 @@ use types::pointwise::{Binary, Unary};
 use types::{Shape, Tensor};
 
 use super::sequence::within;
-use crate::common::{NodeResult, Operand, Standard, axis, counts, refuse};
+use crate::common::{NodeResult, Normalized, Operand, axis, counts, refuse};
 use crate::mxnet::node::ImportedNode;
 
 /// Always with the moving statistics, since this is inference; `use_global_stats` is ignored.
@@ -70,7 +70,7 @@ pub(super) fn layer(node: &mut ImportedNode) -> NodeResult {
     let epsilon = node.float_or("eps", 1e-5)? as f32;
     let at = node.axis_or("axis", -1, node.shape(x).rank())?;
     node.ignore(&["output_mean_var"]);
-    let Standard { y, mean, .. } = node.standardize(x, [at].into_iter().collect(), epsilon)?;
+    let Normalized { y, mean, .. } = node.standardize(x, [at].into_iter().collect(), epsilon)?;
     let y = node.scale_shift(y, [gamma, beta], at)?;
     let mut yielded = vec![y];
     if 1 < node.n_outputs() {

@@ -49,7 +49,7 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
     if node.shape(parameters)[..] != [all] {
         refuse!("parameters must be a vector of {all} elements, got {}", node.shape(parameters));
     }
-    let mut places = Places { parameters, shape: node.shape(parameters), weight: 0, bias: first_bias };
+    let mut places = Positions { parameters, shape: node.shape(parameters), weight: 0, bias: first_bias };
     let (mut last_h, mut last_c) = (Vec::new(), Vec::new());
     for layer in 0..layers {
         let mut w = Vec::new();
@@ -98,14 +98,14 @@ pub(super) fn rnn(node: &mut ImportedNode) -> NodeResult {
 }
 
 /// The position of the next parameters.
-struct Places {
+struct Positions {
     parameters: Operand,
     shape: Shape,
     weight: usize,
     bias: usize,
 }
 
-impl Places {
+impl Positions {
     /// The next weights, with gates of `units` rows of `columns` permuted.
     fn part(
         &self,

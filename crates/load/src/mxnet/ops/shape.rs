@@ -5,7 +5,7 @@ use ir::ops::{Concat, Pad, PadMode, Slice};
 use smallvec::SmallVec;
 use types::{DType, Shape, Tensor};
 
-use crate::common::{NodeResult, Operand, Span, axes, axis, counts, refuse};
+use crate::common::{NodeResult, Operand, StridedRange, axes, axis, counts, refuse};
 use crate::mxnet::node::ImportedNode;
 
 pub(super) fn identity(node: &mut ImportedNode) -> NodeResult {
@@ -233,7 +233,7 @@ pub(super) fn slice(node: &mut ImportedNode) -> NodeResult {
     let mut slice = Slice::whole(&shape);
     for at in 0..begin.len() {
         let step = step.get(at).copied().flatten().unwrap_or(1);
-        Span { begin: begin[at], end: end[at], step }.narrow(&mut slice, at, shape[at])?;
+        StridedRange { begin: begin[at], end: end[at], step }.narrow(&mut slice, at, shape[at])?;
     }
     Ok(vec![node.apply(slice, &[x])?])
 }
@@ -244,7 +244,7 @@ pub(super) fn slice_axis(node: &mut ImportedNode) -> NodeResult {
     let Some(at) = node.int("axis")? else { refuse!("attribute `axis` is missing") };
     let at = axis(at, shape.rank())?;
     let mut slice = Slice::whole(&shape);
-    let span = Span { begin: node.int("begin")?, end: node.int("end")?, step: 1 };
+    let span = StridedRange { begin: node.int("begin")?, end: node.int("end")?, step: 1 };
     span.narrow(&mut slice, at, shape[at])?;
     Ok(vec![node.apply(slice, &[x])?])
 }

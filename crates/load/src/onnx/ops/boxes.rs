@@ -6,7 +6,7 @@ use smallvec::smallvec;
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
 
-use super::grid::{Mode, Outside, Sampler};
+use super::grid::{Mode, OutsideMode, Sampler};
 use crate::common::{NodeResult, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
@@ -89,7 +89,7 @@ pub(super) fn roi_align(node: &mut ImportedNode) -> NodeResult {
     }
     let images = node.cast(images, DType::I64)?;
     let images = node.reshape(images, Shape::from([count, 1, 1]))?;
-    let sampler = Sampler::new(node, x, images, Outside::Border)?;
+    let sampler = Sampler::new(node, x, images, OutsideMode::Border)?;
     let mut y = sampler.sampled(node, &taps, &places, join)?;
     if let Some(inside) = inside {
         let mut spread = places;

@@ -6,7 +6,7 @@ use types::pointwise::Binary;
 use types::{DType, Shape, Tensor};
 
 use super::conv;
-use super::grid::{Mode, Outside, Sampler};
+use super::grid::{Mode, OutsideMode, Sampler};
 use crate::common::{NodeResult, Operand, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
@@ -62,7 +62,7 @@ pub(super) fn conv(node: &mut ImportedNode) -> NodeResult {
     }
     let pictures = node.reshape(x, Shape::from([n * parts, channels / parts, height, width]))?;
     let batch = node.positions(n * parts, 0, places.rank())?;
-    let sampler = Sampler::new(node, pictures, batch, Outside::Zeros)?;
+    let sampler = Sampler::new(node, pictures, batch, OutsideMode::Zeros)?;
     let mut sampled = sampler.sampled(node, &chosen, &places, Binary::Add)?;
     if let Some(mask) = node.optional(4) {
         if node.shape(mask)[..] != [n, parts * cells, out[0], out[1]] {

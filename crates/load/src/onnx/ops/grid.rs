@@ -50,7 +50,7 @@ pub(super) fn affine(node: &mut ImportedNode) -> NodeResult {
 
 /// Value of positions outside the image.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outside {
+pub(super) enum OutsideMode {
     Zeros,
     Border,
     /// Reflected at the centers of the outermost cells if `aligned`, else at their edges.
@@ -66,7 +66,7 @@ pub(super) struct Sampler {
     /// The first row of the image of each position, as `i64` that broadcasts to the positions.
     starts: Operand,
     extents: SmallVec<[usize; 3]>,
-    outside: Outside,
+    outside: OutsideMode,
 }
 
 /// One cell along an axis for each position, and its weight.
@@ -95,9 +95,9 @@ pub(super) fn sample(node: &mut ImportedNode) -> NodeResult {
     }
     let aligned = node.flag("align_corners")?;
     let outside = match node.text_or("padding_mode", "zeros") {
-        "zeros" => Outside::Zeros,
-        "border" => Outside::Border,
-        "reflection" => Outside::Reflection { aligned },
+        "zeros" => OutsideMode::Zeros,
+        "border" => OutsideMode::Border,
+        "reflection" => OutsideMode::Reflection { aligned },
         other => refuse!("attribute `padding_mode`: `{other}` is not supported"),
     };
     let mode = match node.text_or("mode", "linear") {
@@ -128,7 +128,7 @@ impl Sampler {
         node: &mut ImportedNode,
         x: Operand,
         picture: Operand,
-        outside: Outside,
+        outside: OutsideMode,
     ) -> Result<Sampler, Refusal> {
         let shape = node.shape(x);
         let extents: SmallVec<[usize; 3]> = shape[2..].into();
@@ -179,9 +179,9 @@ impl Sampler {
         let scaled = node.binary(Binary::Mul, grid, factor)?;
         let at = node.binary(Binary::Add, scaled, term)?;
         match self.outside {
-            Outside::Zeros => Ok(at),
-            Outside::Border => node.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at),
-            Outside::Reflection { aligned } => self.reflected(node, at, axis, aligned),
+            OutsideMode::Zeros => Ok(at),
+            OutsideMode::Border => node.unary(Unary::Clip { min: 0.0, max: extent as f32 - 1.0 }, at),
+            OutsideMode::Reflection { aligned } => self.reflected(node, at, axis, aligned),
         }
     }
 
@@ -214,12 +214,12 @@ impl Sampler {
             let last = self.extents[axis] as f32 - 1.0;
             // Taps may be outside the image although the position is inside.
             let cell = match self.outside {
-                Outside::Reflection { aligned } => self.reflected(node, tap.cell, axis, aligned)?,
+                OutsideMode::Reflection { aligned } => self.reflected(node, tap.cell, axis, aligned)?,
                 _ => tap.cell,
             };
             let held = node.unary(Unary::Clip { min: 0.0, max: last }, cell)?;
             let held = node.unary(Unary::Round, held)?;
-            if self.outside == Outside::Zeros {
+            if self.outside == OutsideMode::Zeros {
                 let is_inside = node.compare(Compare::Equal, held, cell)?;
                 inside = Some(match inside {
                     None => is_inside,

@@ -5,7 +5,7 @@ use types::pointwise::{Binary, Compare};
 use types::{DType, Shape, Tensor};
 
 use super::normalize::flat_axis;
-use crate::common::{NodeResult, Operand, Span, axis, counts, refuse};
+use crate::common::{NodeResult, Operand, StridedRange, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
 pub(super) fn gather(node: &mut ImportedNode) -> NodeResult {
@@ -40,7 +40,7 @@ pub(super) fn slice(node: &mut ImportedNode) -> NodeResult {
     let mut slice = ops::Slice::whole(&shape);
     for ix in 0..starts.len() {
         let axis = axis(along[ix], shape.rank())?;
-        let span = Span { begin: Some(starts[ix]), end: Some(ends[ix]), step: steps[ix] };
+        let span = StridedRange { begin: Some(starts[ix]), end: Some(ends[ix]), step: steps[ix] };
         span.narrow(&mut slice, axis, shape[axis])?;
     }
     if slice.count == shape && slice.step.iter().all(|&step| step == 1) {
@@ -99,7 +99,7 @@ pub(super) fn one_hot(node: &mut ImportedNode) -> NodeResult {
     let axis = axis(node.int_or("axis", -1)?, shape.rank() + 1)?;
     shape.insert(axis, 1);
     let rank = shape.rank();
-    let index = node.counted(index, depth as usize)?;
+    let index = node.wrap_negative(index, depth as usize)?;
     let index = node.reshape(index, shape)?;
     let positions = node.positions(depth as usize, axis, rank)?;
     let hot = node.compare(Compare::Equal, positions, index)?;
@@ -152,7 +152,7 @@ pub(super) fn gather_nd(node: &mut ImportedNode) -> NodeResult {
     for at in 0..named {
         let part = node.apply(ops::Slice::range(&places, places.rank() - 1, at, 1), &[index])?;
         let part = node.reshape(part, Shape::from(outer))?;
-        indices.push(node.counted(part, shape[batch + at])?);
+        indices.push(node.wrap_negative(part, shape[batch + at])?);
     }
     let (rows, inner) = shape.split_at(batch + named);
     let flat = node.flat_index(&indices, rows)?;
@@ -239,7 +239,7 @@ pub(super) fn top_k(node: &mut ImportedNode) -> NodeResult {
     let (mut rest, mut values, mut indices) = (x, Vec::new(), Vec::new());
     for _ in 0..k {
         let best = node.apply(ops::ArgExtreme { axis: at, keep: true, max: largest, last: false }, &[rest])?;
-        values.push(node.picked(rest, best, at)?);
+        values.push(node.select_along(rest, best, at)?);
         indices.push(best);
         let is_best = node.compare(Compare::Equal, positions, best)?;
         rest = node.select(is_best, gone, rest)?;

@@ -32,7 +32,7 @@ fn loss(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
     if node.shape(target) != lines {
         refuse!("targets must have shape {lines}, got {}", node.shape(target));
     }
-    let chosen = node.picked(x, target, 1)?;
+    let chosen = node.select_along(x, target, 1)?;
     let chosen = node.reshape(chosen, lines.clone())?;
     let mut losses = node.unary(Unary::Neg, chosen)?;
     // The weight of each target.
@@ -41,7 +41,7 @@ fn loss(node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
         if node.shape(weights)[..] != [classes] {
             refuse!("weights must have shape [{classes}], got {}", node.shape(weights));
         }
-        let index = node.clipped(target, classes)?;
+        let index = node.clamp_index(target, classes)?;
         weight = Some(node.apply(Gather { axis: 0 }, &[weights, index])?);
     }
     if let Some(ignored) = node.int("ignore_index")? {

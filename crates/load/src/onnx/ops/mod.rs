@@ -43,17 +43,17 @@ type TranslateEntries = fn(&mut ImportedNode) -> NodeResult<Entry>;
 
 /// The function of an operator.
 #[derive(Clone, Copy)]
-pub(super) enum Row {
+pub(super) enum OperatorFn {
     Tensors(Translate),
     Entries(TranslateEntries),
 }
 
-impl Row {
+impl OperatorFn {
     /// The outputs of the node.
     pub(super) fn translate(self, node: &mut ImportedNode) -> NodeResult<Entry> {
         match self {
-            Row::Entries(function) => function(node),
-            Row::Tensors(function) => {
+            OperatorFn::Entries(function) => function(node),
+            OperatorFn::Tensors(function) => {
                 node.only_tensors()?;
                 Ok(function(node)?.into_iter().map(Entry::Operand).collect())
             }
@@ -67,11 +67,11 @@ pub(super) fn supports_domain(domain: &str) -> bool {
 }
 
 /// The function of an operator.
-pub(super) fn find(domain: &str, op_type: &str) -> Option<Row> {
+pub(super) fn find(domain: &str, op_type: &str) -> Option<OperatorFn> {
     if let Some(row) = found(if domain.is_empty() { ENTRIES } else { &[] }, op_type) {
-        return Some(Row::Entries(row));
+        return Some(OperatorFn::Entries(row));
     }
-    found(table(domain), op_type).map(Row::Tensors)
+    found(table(domain), op_type).map(OperatorFn::Tensors)
 }
 
 fn table(domain: &str) -> &'static [(&'static str, Translate)] {

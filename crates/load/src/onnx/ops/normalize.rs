@@ -5,7 +5,7 @@ use ir::ops::{BatchNorm, Lrn, ReduceKind, Softmax};
 use types::Shape;
 use types::pointwise::{Binary, Unary};
 
-use crate::common::{NodeResult, Operand, Standard, axes, axis, counts, refuse};
+use crate::common::{NodeResult, Normalized, Operand, axes, axis, counts, refuse};
 use crate::onnx::node::ImportedNode;
 
 pub(super) fn softmax(node: &mut ImportedNode) -> NodeResult {
@@ -70,7 +70,7 @@ fn batch_in_training(node: &mut ImportedNode, inputs: &[Operand], epsilon: f32, 
         refuse!("input must have a channel axis, got {shape}");
     }
     let axes = (0..shape.rank()).filter(|&axis| axis != 1).collect();
-    let Standard { y, mean, variance, .. } = node.standardize(inputs[0], axes, epsilon)?;
+    let Normalized { y, mean, variance, .. } = node.standardize(inputs[0], axes, epsilon)?;
     let y = node.scale_shift(y, [inputs[1], inputs[2]], 1)?;
     let mut yielded = vec![node.cast(y, dtypes[0])?];
     for (ix, statistic) in [(3, mean), (4, variance)] {
@@ -114,7 +114,7 @@ pub(super) fn layer(node: &mut ImportedNode) -> NodeResult {
     let first = axis(node.int_or("axis", -1)?, rank)?;
     let dtype = node.dtype(x);
     let (widened, _) = node.widen(&[x, scale])?;
-    let Standard { mut y, mean, inverse, .. } = node.standardize(widened[0], (first..rank).collect(), epsilon)?;
+    let Normalized { mut y, mean, inverse, .. } = node.standardize(widened[0], (first..rank).collect(), epsilon)?;
     y = node.binary(Binary::Mul, y, widened[1])?;
     if let Some(shift) = node.optional(2) {
         let (shift, _) = node.widen(&[shift])?;

@@ -26,7 +26,7 @@ fn reduction(node: &ImportedNode) -> Result<Option<Binary>, Refusal> {
 }
 
 /// An index; negative ones count from the end.
-fn counted(index: i64, extent: usize) -> Result<usize, Refusal> {
+fn wrap_negative(index: i64, extent: usize) -> Result<usize, Refusal> {
     let counted = if index < 0 { index.saturating_add(extent as i64) } else { index };
     match usize::try_from(counted) {
         Ok(counted) if counted < extent => Ok(counted),
@@ -52,7 +52,7 @@ pub(super) fn elements(node: &mut ImportedNode) -> NodeResult {
         let mut to = 0;
         for at in 0..shape.rank() {
             let place = update / from_strides[at] % places[at];
-            let place = if at == axis { counted(index, shape[axis])? } else { place };
+            let place = if at == axis { wrap_negative(index, shape[axis])? } else { place };
             if shape[at] <= place {
                 refuse!("indices of shape {places} do not fit {shape}");
             }
@@ -83,7 +83,7 @@ pub(super) fn nd(node: &mut ImportedNode) -> NodeResult {
     for row in 0..outer.iter().product::<usize>() {
         let mut to = 0;
         for at in 0..named {
-            to += counted(index[row * named + at], shape[at])? * to_strides[at];
+            to += wrap_negative(index[row * named + at], shape[at])? * to_strides[at];
         }
         writes.extend((0..slice).map(|cell| (to + cell, row * slice + cell)));
     }

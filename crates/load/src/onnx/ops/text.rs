@@ -90,7 +90,7 @@ pub(super) fn tf_idf(node: &mut ImportedNode) -> NodeResult {
 }
 
 /// The n-grams of one model.
-struct Groups {
+struct NGrams {
     /// Number of n-grams, those of other lengths included.
     count: usize,
     /// Per length, the indices of the n-grams and their concatenated words.
@@ -98,8 +98,8 @@ struct Groups {
 }
 
 /// The pool has all n-grams of one word, then all of two; `starts` has the first position of each length.
-fn groups(pool: &[i64], starts: &[usize], shortest: usize, longest: usize) -> Result<Groups, Refusal> {
-    let mut groups = Groups { count: 0, by_length: Vec::new() };
+fn groups(pool: &[i64], starts: &[usize], shortest: usize, longest: usize) -> Result<NGrams, Refusal> {
+    let mut groups = NGrams { count: 0, by_length: Vec::new() };
     for (ix, &start) in starts.iter().enumerate() {
         let (length, end) = (ix + 1, starts.get(ix + 1).copied().unwrap_or(pool.len()));
         let Some(items) = pool.get(start..end).filter(|items| items.len().is_multiple_of(length)) else {

@@ -35,7 +35,7 @@ enum Next {
 }
 
 /// The path to a leaf: nodes, and the required outcomes of their conditions.
-struct Way {
+struct LeafPath {
     leaf: usize,
     conditions: Vec<(usize, bool)>,
 }
@@ -73,16 +73,16 @@ pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
     if targets == 0 || weights.to_f64().iter().any(|weight| !weight.is_finite()) {
         refuse!("leaf weights must be finite and targets few, got {targets} targets");
     }
-    let ways = nodes.ways(&roots, leaf_targets.len())?;
+    let paths = nodes.paths(&roots, leaf_targets.len())?;
     let decided = nodes.decided(node, x)?;
     // The nodes on the path to each leaf.
-    let (height, width) = (nodes.next.len(), ways.len());
+    let (height, width) = (nodes.next.len(), paths.len());
     for extents in [[height, width], [width, targets]] {
         node.reserve(DType::F64, &Shape::from(extents))?;
     }
     let (mut signs, mut wanted) = (vec![0.0f32; height * width], vec![0.0f32; width]);
-    for (column, way) in ways.iter().enumerate() {
-        for &(node, holds) in &way.conditions {
+    for (column, path) in paths.iter().enumerate() {
+        for &(node, holds) in &path.conditions {
             signs[node * width + column] = if holds { 1.0 } else { -1.0 };
             wanted[column] += if holds { 1.0 } else { 0.0 };
         }
@@ -96,7 +96,7 @@ pub(super) fn ensemble(node: &mut ImportedNode) -> NodeResult {
     let share = if is_mean { 1.0 / roots.len() as f64 } else { 1.0 };
     let numbers = weights.to_f64();
     let table = Tensor::from_fn(Shape::from([width, targets]), |at| {
-        let leaf = ways[at / targets].leaf;
+        let leaf = paths[at / targets].leaf;
         if leaf_targets[leaf] == at % targets { numbers[leaf] * share } else { 0.0 }
     });
     let table = node.constant_of_file(table.cast(dtype));
@@ -152,9 +152,9 @@ impl Nodes {
         let members = node.tensor_attribute("membership_values")?.map(|tensor| tensor.to_f64()).unwrap_or_default();
         let members: Vec<Vec<f64>> =
             members.split_inclusive(|number| number.is_nan()).map(|list| list.to_vec()).collect();
-        let asking = modes.iter().filter(|&&mode| MODES[mode] == "in").count();
-        if members.len() != asking || members.iter().any(|list| list.last().is_none_or(|last| !last.is_nan())) {
-            refuse!("attribute `membership_values` must have a list for each of {asking} nodes");
+        let membership = modes.iter().filter(|&&mode| MODES[mode] == "in").count();
+        if members.len() != membership || members.iter().any(|list| list.last().is_none_or(|last| !last.is_nan())) {
+            refuse!("attribute `membership_values` must have a list for each of {membership} nodes");
         }
         let members = members.into_iter().map(|list| list[..list.len() - 1].to_vec()).collect();
         let next = holds.into_iter().zip(fails).map(|(holds, fails)| [holds, fails]).collect();
@@ -162,8 +162,8 @@ impl Nodes {
     }
 
     /// The paths from the roots to all leaves. Each node and each leaf must be in one tree, once.
-    fn ways(&self, roots: &[usize], leaves: usize) -> Result<Vec<Way>, Refusal> {
-        let mut ways = Vec::new();
+    fn paths(&self, roots: &[usize], leaves: usize) -> Result<Vec<LeafPath>, Refusal> {
+        let mut paths = Vec::new();
         let (mut seen_nodes, mut seen_leaves) = (vec![false; self.next.len()], vec![false; leaves]);
         // A path is copied at each of its nodes: trees are shallow.
         const DEPTH_MAX: usize = 1000;
@@ -185,7 +185,7 @@ impl Nodes {
                     refuse!("the nodes must form trees");
                 }
                 match next {
-                    Next::Leaf(leaf) => ways.push(Way { leaf, conditions }),
+                    Next::Leaf(leaf) => paths.push(LeafPath { leaf, conditions }),
                     Next::Node(node) => {
                         for (holds, &next) in [true, false].into_iter().zip(&self.next[node]) {
                             let mut longer = conditions.clone();
@@ -196,29 +196,29 @@ impl Nodes {
                 }
             }
         }
-        if ways.is_empty() { refuse!("at least one tree is required") } else { Ok(ways) }
+        if paths.is_empty() { refuse!("at least one tree is required") } else { Ok(paths) }
     }
 
     /// `[n, nodes]`: 1 if the condition of a node is true, in `f32`.
     fn decided(&self, node: &mut ImportedNode, x: Operand) -> Result<Operand, Refusal> {
         let (count, rows) = (self.next.len(), node.shape(x)[0]);
         let features = node.constant(Tensor::vector(self.features.iter().map(|&feature| feature as i64).collect()));
-        let asked = node.apply(ops::Gather { axis: 1 }, &[x, features])?;
+        let operands = node.apply(ops::Gather { axis: 1 }, &[x, features])?;
         let dtype = node.dtype(x);
         let splits = node.constant_of_file(Tensor::vector(self.splits.to_f64()).cast(dtype));
         let mut decided = None;
         for (mode, name) in MODES.iter().enumerate().filter(|(mode, _)| self.modes.contains(mode)) {
             let holds = match *name {
-                "<=" => node.compare(Compare::LessOrEqual, asked, splits)?,
-                "<" => node.compare(Compare::Less, asked, splits)?,
-                ">=" => node.compare(Compare::GreaterOrEqual, asked, splits)?,
-                ">" => node.compare(Compare::Greater, asked, splits)?,
-                "==" => node.compare(Compare::Equal, asked, splits)?,
+                "<=" => node.compare(Compare::LessOrEqual, operands, splits)?,
+                "<" => node.compare(Compare::Less, operands, splits)?,
+                ">=" => node.compare(Compare::GreaterOrEqual, operands, splits)?,
+                ">" => node.compare(Compare::Greater, operands, splits)?,
+                "==" => node.compare(Compare::Equal, operands, splits)?,
                 "!=" => {
-                    let equal = node.compare(Compare::Equal, asked, splits)?;
+                    let equal = node.compare(Compare::Equal, operands, splits)?;
                     node.unary(Unary::Not, equal)?
                 }
-                _ => self.is_member(node, asked, rows)?,
+                _ => self.is_member(node, operands, rows)?,
             };
             decided = Some(match decided {
                 None => holds,
@@ -231,7 +231,7 @@ impl Nodes {
         }
         let Some(mut decided) = decided else { refuse!("at least one node is required") };
         if self.missing.contains(&true) {
-            let equal = node.compare(Compare::Equal, asked, asked)?;
+            let equal = node.compare(Compare::Equal, operands, operands)?;
             let is_missing = node.unary(Unary::Not, equal)?;
             let mask = node.constant(Tensor::vector(self.missing.clone()));
             let tracks = node.binary(Binary::And, is_missing, mask)?;
@@ -242,22 +242,22 @@ impl Nodes {
     }
 
     /// Whether a feature is a member of a node's list; undefined for other nodes.
-    fn is_member(&self, node: &mut ImportedNode, asked: Operand, rows: usize) -> Result<Operand, Refusal> {
-        let (count, dtype) = (self.next.len(), node.dtype(asked));
+    fn is_member(&self, node: &mut ImportedNode, operands: Operand, rows: usize) -> Result<Operand, Refusal> {
+        let (count, dtype) = (self.next.len(), node.dtype(operands));
         let longest = self.members.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let shape = Shape::from([longest, count]);
         node.reserve(DType::F64, &shape)?;
         let mut lists = vec![f64::NAN; longest * count];
-        let asking = (0..count).filter(|&node| MODES[self.modes[node]] == "in");
-        for (node, list) in asking.zip(&self.members) {
+        let membership = (0..count).filter(|&node| MODES[self.modes[node]] == "in");
+        for (node, list) in membership.zip(&self.members) {
             for (row, &number) in list.iter().enumerate() {
                 lists[row * count + node] = number;
             }
         }
         let lists = Tensor::new(shape, lists).map_err(|error| Refusal(error.to_string()))?;
         let lists = node.constant_of_file(lists.cast(dtype));
-        let asked = node.reshape(asked, Shape::from([rows, 1, count]))?;
-        let equal = node.compare(Compare::Equal, asked, lists)?;
+        let operands = node.reshape(operands, Shape::from([rows, 1, count]))?;
+        let equal = node.compare(Compare::Equal, operands, lists)?;
         node.reduce(ReduceKind::Max, equal, smallvec![1], false)
     }
 }

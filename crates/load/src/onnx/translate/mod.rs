@@ -25,7 +25,7 @@ pub(super) fn translate(
     options: &Options,
 ) -> Result<Graph, LoadError> {
     let graph = &model.graph;
-    let mut walk = Walk {
+    let mut translator = Translator {
         builder: Builder::new(graph.name),
         names: BTreeMap::new(),
         defined: Vec::new(),
@@ -42,18 +42,18 @@ pub(super) fn translate(
     let inputs = match bind(&infos, options) {
         Ok(inputs) => inputs,
         // Unsupported operators are reported first: choosing shapes would not help.
-        Err(error) => return Err(walk.unknown_operators(graph).unwrap_or(error)),
+        Err(error) => return Err(translator.unknown_operators(graph).unwrap_or(error)),
     };
     for input in inputs {
         let operand = match input.fixed {
-            Some(tensor) => walk.builder.add_constant(input.name, tensor, false),
-            None => Operand::Value(walk.builder.graph.add_input(input.name, input.dtype, input.shape)),
+            Some(tensor) => translator.builder.add_constant(input.name, tensor, false),
+            None => Operand::Value(translator.builder.graph.add_input(input.name, input.dtype, input.shape)),
         };
-        walk.define(input.name, Entry::Operand(operand))?;
+        translator.define(input.name, Entry::Operand(operand))?;
     }
-    let outputs = walk.graph(graph)?;
-    if !walk.unsupported.is_empty() {
-        return Err(LoadError::Unsupported(walk.unsupported));
+    let outputs = translator.graph(graph)?;
+    if !translator.unsupported.is_empty() {
+        return Err(LoadError::Unsupported(translator.unsupported));
     }
     let mut named: Vec<(String, ir::ValueId)> = Vec::new();
     for (info, entry) in graph.outputs.iter().zip(outputs) {
@@ -68,16 +68,16 @@ pub(super) fn translate(
         if named.iter().any(|(name, _)| name == info.name) {
             return Err(malformed(format!("output names must be distinct, got `{}` twice", info.name)));
         }
-        named.push((info.name.to_string(), walk.builder.value(operand)));
+        named.push((info.name.to_string(), translator.builder.value(operand)));
     }
     if named.is_empty() {
         return Err(malformed("the graph must have at least one output".to_string()));
     }
-    walk.builder.graph.set_outputs(named);
-    Ok(walk.builder.graph)
+    translator.builder.graph.set_outputs(named);
+    Ok(translator.builder.graph)
 }
 
-struct Walk<'a> {
+struct Translator<'a> {
     builder: Builder,
     names: BTreeMap<&'a str, Entry>,
     /// The keys of `names`, in the order of definition.
@@ -92,7 +92,7 @@ struct Walk<'a> {
     iterations: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Translator<'a> {
     /// Initializers, nodes and outputs of a graph whose inputs are defined.
     fn graph(&mut self, graph: &model::Graph<'a>) -> Result<Vec<Entry>, LoadError> {
         if graph.sparse {
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
             Function::Loop => return self.unroll_loop(ix, node, &inputs),
             Function::Scan => return self.unroll_scan(ix, node, &inputs),
             Function::SequenceMap => return self.map_sequence(ix, node, &inputs),
-            Function::Row(row) => row,
+            Function::Operator(row) => row,
         };
         let (values_before, constants_before) = (self.builder.graph.values().len(), self.builder.constants.len());
         let source = NodeSource::new(node, self.version(node), inputs);
@@ -238,7 +238,7 @@ impl<'a> Walk<'a> {
             refuse!("the model must import a version of domain `{domain}`");
         }
         match ops::find(domain, node.op_type) {
-            Some(row) => Ok(Function::Row(row)),
+            Some(row) => Ok(Function::Operator(row)),
             None => refuse!("the operator is not supported"),
         }
     }
@@ -260,7 +260,7 @@ enum Function {
     Loop,
     Scan,
     SequenceMap,
-    Row(ops::Row),
+    Operator(ops::OperatorFn),
 }
 
 fn is_default_domain(domain: &str) -> bool {

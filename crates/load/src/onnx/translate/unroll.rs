@@ -4,7 +4,7 @@ use ir::Refusal;
 use ir::ops::{Concat, Slice};
 use types::{Scope, Tensor};
 
-use super::{Entry, Walk, malformed, node_name};
+use super::{Entry, Translator, malformed, node_name};
 use crate::common::{self, NodeResult, Operand, axis, refuse};
 use crate::onnx::LoadError;
 use crate::onnx::model::{self, Node};
@@ -21,7 +21,7 @@ type At<'n, 'a> = (usize, &'n Node<'a>);
 /// Loop-carried values, and for each scan output its values of all iterations.
 type LoopState = (Vec<Entry>, Vec<Vec<Entry>>);
 
-impl<'a> Walk<'a> {
+impl<'a> Translator<'a> {
     /// Replaces an `If` with a constant condition by its branch.
     pub(super) fn inline_if(
         &mut self,
