@@ -45,7 +45,9 @@ fn wanted(graph: &Graph, kinds: &Map<NodeId, HalfSupport>) -> Map<ValueId, bool>
         match &kinds[id] {
             HalfSupport::None => {}
             HalfSupport::Operands(operands) => operands.iter().for_each(|&ix| wanted[node.inputs[ix]] = true),
-            HalfSupport::Follow if is_wanted => followed(node).iter().for_each(|&ix| wanted[node.inputs[ix]] = true),
+            HalfSupport::Follow if is_wanted => {
+                followed(graph, node).iter().for_each(|&ix| wanted[node.inputs[ix]] = true)
+            }
             HalfSupport::Follow => {}
         }
         if is_wanted && kinds[id] != HalfSupport::None {
@@ -56,13 +58,15 @@ fn wanted(graph: &Graph, kinds: &Map<NodeId, HalfSupport>) -> Map<ValueId, bool>
 }
 
 /// The operands that the result of a node is stored like.
-fn followed(node: &Node) -> SmallVec<[usize; 4]> {
-    match node.op {
-        Op::Concat(_) | Op::Chain(_) | Op::Unary(_) | Op::Binary(_) => (0..node.inputs.len()).collect(),
-        // A mask is what it was.
-        Op::Attention(_) => (0..3).collect(),
-        _ => [0].into_iter().collect(),
+fn followed(graph: &Graph, node: &Node) -> SmallVec<[usize; 4]> {
+    let types: SmallVec<[&TensorType; 4]> = node.inputs.iter().map(|&input| graph.ty(input)).collect();
+    let elementwise = node.op.axes(&types, graph.ty(node.outputs[0])).work == Work::Elementwise;
+    if elementwise || matches!(node.op, Op::Concat(_)) {
+        return (0..node.inputs.len()).collect();
     }
+    // A mask keeps its dtype.
+    let count = if matches!(node.op, Op::Attention(_)) { 3 } else { 1 };
+    (0..count).collect()
 }
 
 fn residual(node: &Node) -> Option<usize> {
@@ -93,7 +97,7 @@ impl Writer<'_> {
 
     fn like_its_operands(&mut self, context: &mut Rewrite, id: NodeId) -> Outputs {
         let node = self.graph.node(id);
-        let (followed, wanted) = (followed(node), self.wanted[node.outputs[0]]);
+        let (followed, wanted) = (followed(self.graph, node), self.wanted[node.outputs[0]]);
         let is_half = |ix: &usize| self.is_half(context, node.inputs[*ix]);
         // A table that is looked up is stored as it is wanted.
         let known = followed.iter().all(|&ix| self.graph.value(node.inputs[ix]).tensor().is_some());
@@ -101,14 +105,15 @@ impl Writer<'_> {
         if !to_half {
             return self.as_it_was(context, id);
         }
-        let steps = match &node.op {
-            Op::Chain(chain) => chain.steps.clone(),
-            Op::Unary(Unary(function)) => vec![ChainStep::Unary(*function, 0)],
-            Op::Binary(Binary(function)) => vec![ChainStep::Binary(*function, 0, 1)],
-            _ => {
-                let like = |ix: usize| followed.contains(&ix) || residual(node) == Some(ix);
-                return self.write(context, id, self.to_half(node), like);
-            }
+        let steps = if let Op::Chain(chain) = &node.op {
+            chain.steps.clone()
+        } else if let Op::Unary(Unary(function)) = &node.op {
+            vec![ChainStep::Unary(*function, 0)]
+        } else if let Op::Binary(Binary(function)) = &node.op {
+            vec![ChainStep::Binary(*function, 0, 1)]
+        } else {
+            let like = |ix: usize| followed.contains(&ix) || residual(node) == Some(ix);
+            return self.write(context, id, self.to_half(node), like);
         };
         let chain = Chain { steps, result: wanted.then_some(self.dtype) };
         let halves: SmallVec<[bool; 4]> = node.inputs.iter().map(|&old| self.is_half(context, old)).collect();

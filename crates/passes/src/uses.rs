@@ -71,9 +71,10 @@ impl<'a> Uses<'a> {
     /// `x` and the number of `x * number`, `number * x` or `x / number`, where `x` has the value's type.
     pub(crate) fn scaled_by_number(&self, value: ValueId) -> Option<(ValueId, f32)> {
         let (_, node) = self.producer(value)?;
-        let (x, factor) = match node.op {
-            Op::Binary(ops::Binary(Binary::Mul)) => self.beside_number(value, Binary::Mul)?,
-            Op::Binary(ops::Binary(Binary::Div)) => {
+        let Op::Binary(ops::Binary(function)) = node.op else { return None };
+        let (x, factor) = match function {
+            Binary::Mul => self.beside_number(value, Binary::Mul)?,
+            Binary::Div => {
                 let divisor = self.known_number(node.inputs[1]).filter(|number| *number != 0.0)?;
                 (node.inputs[0], 1.0 / divisor)
             }

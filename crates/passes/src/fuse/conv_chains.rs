@@ -52,10 +52,7 @@ enum Part {
 }
 
 fn conv(graph: &Graph, id: NodeId) -> Option<&Conv> {
-    match &graph.node(id).op {
-        Op::Conv(conv) => Some(conv),
-        _ => None,
-    }
+    if let Op::Conv(conv) = &graph.node(id).op { Some(conv) } else { None }
 }
 
 /// The convolution that alone reads a convolution's result, as its first operand and nothing else.

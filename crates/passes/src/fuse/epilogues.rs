@@ -1,6 +1,6 @@
 //! [`fuse_epilogues`]: what follows a convolution or product and needs nothing but its result happens before it is stored.
 
-use ir::ops::{Binary, Epilogue, Unary};
+use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, MatMul, Unary};
 use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
@@ -58,21 +58,23 @@ struct Fusion {
 }
 
 pub(crate) fn epilogue_of(op: &Op) -> Option<&Epilogue> {
-    match op {
-        Op::Conv(conv) => Some(&conv.epilogue),
-        Op::ConvTranspose(conv) => Some(&conv.epilogue),
-        Op::MatMul(product) => Some(&product.epilogue),
-        _ => None,
-    }
+    let (Op::Conv(Conv { epilogue, .. })
+    | Op::ConvTranspose(ConvTranspose { epilogue, .. })
+    | Op::MatMul(MatMul { epilogue, .. })) = op
+    else {
+        return None;
+    };
+    Some(epilogue)
 }
 
 pub(crate) fn epilogue_mut(op: &mut Op) -> Option<&mut Epilogue> {
-    match op {
-        Op::Conv(conv) => Some(&mut conv.epilogue),
-        Op::ConvTranspose(conv) => Some(&mut conv.epilogue),
-        Op::MatMul(product) => Some(&mut product.epilogue),
-        _ => None,
-    }
+    let (Op::Conv(Conv { epilogue, .. })
+    | Op::ConvTranspose(ConvTranspose { epilogue, .. })
+    | Op::MatMul(MatMul { epilogue, .. })) = op
+    else {
+        return None;
+    };
+    Some(epilogue)
 }
 
 fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> Option<Fusion> {
@@ -97,23 +99,26 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
             fusion.last = next;
             continue;
         }
-        match node.op {
-            Op::Binary(Binary(Function2::Add)) if takes_residual => {
-                let other = node.inputs[usize::from(node.inputs[0] == value)];
-                let room = !fusion.epilogue.residual && fusion.epilogue.activation.is_empty();
-                if !room || other == value || graph.ty(other) != graph.ty(value) || uses.known(other).is_some() {
-                    break;
-                }
-                fusion.epilogue.residual = true;
-                fusion.residual = Some(other);
+        if let Op::Binary(Binary(Function2::Add)) = node.op
+            && takes_residual
+        {
+            let other = node.inputs[usize::from(node.inputs[0] == value)];
+            let room = !fusion.epilogue.residual && fusion.epilogue.activation.is_empty();
+            if !room || other == value || graph.ty(other) != graph.ty(value) || uses.known(other).is_some() {
+                break;
             }
-            Op::Unary(Unary(function)) if !gives_bool(function) && graph.ty(value).dtype == DType::F32 => {
-                if ACTIVATIONS_MAX <= fusion.epilogue.activation.len() {
-                    break;
-                }
-                fusion.epilogue.activation.push(function);
+            fusion.epilogue.residual = true;
+            fusion.residual = Some(other);
+        } else if let Op::Unary(Unary(function)) = node.op
+            && !gives_bool(function)
+            && graph.ty(value).dtype == DType::F32
+        {
+            if ACTIVATIONS_MAX <= fusion.epilogue.activation.len() {
+                break;
             }
-            _ => break,
+            fusion.epilogue.activation.push(function);
+        } else {
+            break;
         }
         fusion.absorbed.push(next);
         fusion.last = next;

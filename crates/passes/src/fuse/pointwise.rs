@@ -3,7 +3,7 @@
 use ir::ops::{Binary, Chain, ChainStep, Unary};
 use ir::{Graph, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
-use types::pointwise::{Binary as Function2, Unary as Function};
+
 use types::{DType, Map};
 
 use crate::uses::Uses;
@@ -50,15 +50,7 @@ fn is_pointwise(graph: &Graph, id: NodeId) -> bool {
         return node.inputs.iter().any(|&input| graph.value(input).tensor().is_none());
     }
     let in_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
-    in_f32
-        && match node.op {
-            Op::Unary(Unary(function)) => !matches!(function, Function::Not),
-            Op::Binary(Binary(function)) => !matches!(
-                function,
-                Function2::And | Function2::Or | Function2::Xor | Function2::ShiftLeft | Function2::ShiftRight
-            ),
-            _ => false,
-        }
+    in_f32 && matches!(node.op, Op::Unary(_) | Op::Binary(_))
 }
 
 /// The group of `root`, sorted: order of execution.
@@ -127,34 +119,26 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
             operand.push((value, inputs.len() + steps.len() - 1));
             inputs.len() + steps.len() - 1
         };
-        match &node.op {
-            &Op::Unary(Unary(function)) => {
-                let a = find(&mut steps, node.inputs[0]);
-                steps.push(ChainStep::Unary(function, a));
-            }
-            &Op::Binary(Binary(function)) => {
-                let (a, b) = (find(&mut steps, node.inputs[0]), find(&mut steps, node.inputs[1]));
-                steps.push(ChainStep::Binary(function, a, b));
-            }
-            Op::Chain(chain) => {
-                let mut own: Vec<usize> = node.inputs.iter().map(|&input| find(&mut steps, input)).collect();
-                for step in &chain.steps {
-                    steps.push(match *step {
-                        ChainStep::Unary(function, a) => ChainStep::Unary(function, own[a]),
-                        ChainStep::Binary(function, a, b) => ChainStep::Binary(function, own[a], own[b]),
-                        ChainStep::Constant(number) => ChainStep::Constant(number),
-                    });
-                    own.push(inputs.len() + steps.len() - 1);
-                }
-            }
-            _ => unreachable!("groups hold pointwise nodes"),
+        let mut own: Vec<usize> = node.inputs.iter().map(|&input| find(&mut steps, input)).collect();
+        let member_steps = if let Op::Chain(chain) = &node.op {
+            chain.steps.clone()
+        } else if let &Op::Unary(Unary(function)) = &node.op {
+            vec![ChainStep::Unary(function, 0)]
+        } else {
+            let Op::Binary(Binary(function)) = node.op else { return None };
+            vec![ChainStep::Binary(function, 0, 1)]
+        };
+        for step in member_steps {
+            steps.push(match step {
+                ChainStep::Unary(function, a) => ChainStep::Unary(function, own[a]),
+                ChainStep::Binary(function, a, b) => ChainStep::Binary(function, own[a], own[b]),
+                ChainStep::Constant(number) => ChainStep::Constant(number),
+            });
+            own.push(inputs.len() + steps.len() - 1);
         }
         operand.push((node.outputs[0], inputs.len() + steps.len() - 1));
     }
     let fits = inputs.len() <= Chain::MAX_INPUTS && inputs.len() + steps.len() <= Chain::MAX_OPERANDS;
-    let result = match &graph.node(*group.last()?).op {
-        Op::Chain(chain) => chain.result,
-        _ => None,
-    };
+    let result = if let Op::Chain(chain) = &graph.node(*group.last()?).op { chain.result } else { None };
     fits.then_some((inputs, Chain { steps, result }))
 }

@@ -51,12 +51,13 @@ const TURNED: [Axis; 4] = [Axis::Batch, Axis::Head, Axis::Width, Axis::Token];
 fn find(uses: &Uses, id: NodeId) -> Option<Found> {
     let graph = uses.graph;
     let node = graph.node(id);
-    let (product, result) = match &node.op {
-        Op::Transpose(Transpose { order }) if order[..] == [0, 2, 1, 3] => {
-            uses.only_reader(node.inputs[0])?;
-            (uses.producer(node.inputs[0])?.1, HeadOrder::TokensFirst)
-        }
-        _ => (node, HeadOrder::HeadsFirst),
+    let (product, result) = if let Op::Transpose(Transpose { order }) = &node.op
+        && order[..] == [0, 2, 1, 3]
+    {
+        uses.only_reader(node.inputs[0])?;
+        (uses.producer(node.inputs[0])?.1, HeadOrder::TokensFirst)
+    } else {
+        (node, HeadOrder::HeadsFirst)
     };
     let weights = *factors(&product.op, &product.inputs)?.first()?;
     let values = product.inputs[1];
@@ -83,10 +84,7 @@ fn find(uses: &Uses, id: NodeId) -> Option<Found> {
 
 /// The factors of a product and nothing else.
 fn factors(op: &Op, inputs: &[ValueId]) -> Option<[ValueId; 2]> {
-    match op {
-        Op::MatMul(product) if *product == MatMul::default() => inputs.try_into().ok(),
-        _ => None,
-    }
+    if *op == Op::from(MatMul::default()) { inputs.try_into().ok() } else { None }
 }
 
 /// Scores, and what is added to them: where that is a sum, the scores are what a product yields.

@@ -1,6 +1,6 @@
 //! [`Numbers`]: what a chain says that makes numbers of bytes; and all bytes without a sign.
 
-use ir::ops::{Chain, ChainStep, Expand, PoolKind};
+use ir::ops::{Chain, ChainStep, Expand, Pool, PoolKind};
 use ir::{Graph, NodeId, Op, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function2;
@@ -117,13 +117,14 @@ fn movable(graph: &Graph) -> Map<ValueId, bool> {
     graph.nodes().values().flat_map(|node| &node.outputs).for_each(|&out| may[out] = true);
     let stays = |may: &Map<ValueId, bool>, id: NodeId| {
         let (node, out) = (graph.node(id), graph.node(id).outputs[0]);
-        let is_made = match &node.op {
-            Op::Chain(Chain { result: Some(DType::I8), .. }) => true,
-            op => moves_bytes(op) && graph.ty(out).dtype == DType::I8 && node.inputs.iter().all(|&input| may[input]),
-        };
-        let is_read = |&reader: &NodeId| match &graph.node(reader).op {
-            op if moves_bytes(op) => may[graph.node(reader).outputs[0]],
-            _ => Numbers::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.as_numbers().is_some()),
+        let is_moved = || graph.ty(out).dtype == DType::I8 && node.inputs.iter().all(|&input| may[input]);
+        let is_made = matches!(node.op, Op::Chain(Chain { result: Some(DType::I8), .. }))
+            || (moves_bytes(&node.op) && is_moved());
+        let is_read = |&reader: &NodeId| {
+            if moves_bytes(&graph.node(reader).op) {
+                return may[graph.node(reader).outputs[0]];
+            }
+            Numbers::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.as_numbers().is_some())
         };
         is_made && !graph.is_output(out) && uses.readers(out).iter().all(is_read)
     };
@@ -144,9 +145,7 @@ fn movable(graph: &Graph) -> Map<ValueId, bool> {
 
 /// Whether an op gives some of the bytes that it takes.
 fn moves_bytes(op: &Op) -> bool {
-    match op {
-        Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_) => true,
-        Op::Pool(pool) => pool.kind == PoolKind::Max,
-        _ => false,
-    }
+    // Padding is not among them: its constant is a number, not a byte.
+    matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_))
+        || matches!(op, Op::Pool(Pool { kind: PoolKind::Max, .. }))
 }

@@ -1,13 +1,12 @@
 //! Products of numbers that come from bytes, as products of those.
 
-use ir::ops::{Binary, Cast, Epilogue, MatMul, Slice, Unary};
+use ir::ops::{Binary, Cast, Conv, Epilogue, MatMul, Slice, Unary};
 use ir::{Graph, Node, NodeId, Op, Rewrite, ValueId};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Shape, Tensor};
 
 use super::dequantized::Numbers;
-use crate::fuse::epilogues::epilogue_mut;
 use crate::uses::Uses;
 
 /// Products of two numbers of at most 255 whose sum is less than 2^24: `f32` holds it.
@@ -49,11 +48,7 @@ pub(super) fn product_of_bytes(
     fits: &dyn Fn(&Graph, NodeId) -> bool,
 ) -> Option<SmallVec<[ValueId; 1]>> {
     let node = graph.node(id);
-    let epilogue = match &node.op {
-        Op::Conv(conv) => &conv.epilogue,
-        Op::MatMul(product) => &product.epilogue,
-        _ => return None,
-    };
+    let (Op::Conv(Conv { epilogue, .. }) | Op::MatMul(MatMul { epilogue, .. })) = &node.op else { return None };
     if epilogue.scale || epilogue.residual || epilogue.result.is_some() || !fits(graph, id) {
         return None;
     }
@@ -70,12 +65,10 @@ pub(super) fn product_of_bytes(
     let scales: Vec<f32> = scales.iter().map(|scale| x_scale * scale).collect();
 
     let mut op = node.op.clone();
-    match &mut op {
-        Op::Conv(conv) => conv.zero = zero as i32,
-        Op::MatMul(product) => product.zero = zero as i32,
-        _ => unreachable!("products alone come here"),
-    }
-    epilogue_mut(&mut op).expect("products have one").scale = true;
+    let (Op::Conv(Conv { zero: own, epilogue, .. }) | Op::MatMul(MatMul { zero: own, epilogue })) = &mut op else {
+        return None;
+    };
+    (*own, epilogue.scale) = (zero as i32, true);
     let name = &graph.value(node.inputs[1]).name;
     let weight = context.new.add_weight(name, weight);
     let scale = context.new.add_weight(&format!("{}.scale", node.scope), Tensor::vector(scales));

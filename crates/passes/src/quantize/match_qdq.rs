@@ -83,9 +83,10 @@ fn from_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain
 /// `clip(round(x / scale) + zero)` to what a byte holds, as a byte.
 fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)> {
     let graph = uses.graph;
-    let limits = match node.op {
-        Op::Cast(Cast { to: DType::U8 }) => Function::Clip { min: 0.0, max: 255.0 },
-        Op::Cast(Cast { to: DType::I8 }) => Function::Clip { min: -128.0, max: 127.0 },
+    let Op::Cast(Cast { to }) = node.op else { return None };
+    let limits = match to {
+        DType::U8 => Function::Clip { min: 0.0, max: 255.0 },
+        DType::I8 => Function::Clip { min: -128.0, max: 127.0 },
         _ => return None,
     };
     // Known, or one number that comes with the run.
@@ -115,10 +116,9 @@ fn is_whole(uses: &Uses, value: ValueId) -> bool {
     if let Some(tensor) = uses.known(value) {
         return tensor.to_f64().iter().all(|number| number.fract() == 0.0);
     }
-    uses.producer(value).is_some_and(|(_, node)| match node.op {
-        Op::Unary(Unary(function)) => function == Function::Round,
-        Op::Cast(_) => !uses.graph.ty(node.inputs[0]).dtype.is_float(),
-        _ => false,
+    uses.producer(value).is_some_and(|(_, node)| {
+        let was_integer = || !uses.graph.ty(node.inputs[0]).dtype.is_float();
+        node.op == Op::Unary(Unary(Function::Round)) || (matches!(node.op, Op::Cast(_)) && was_integer())
     })
 }
 

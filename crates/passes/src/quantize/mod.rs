@@ -78,9 +78,9 @@ fn maximum_of_bytes(
 ) -> Option<SmallVec<[ValueId; 1]>> {
     let graph = context.old;
     let node = graph.node(id);
-    let is_max = |node: &Node| match &node.op {
-        Op::Pool(pool) => pool.kind == PoolKind::Max && sees_pixels(graph, node, pool),
-        _ => false,
+    let is_max = |node: &Node| {
+        let Op::Pool(pool) = &node.op else { return false };
+        pool.kind == PoolKind::Max && sees_pixels(graph, node, pool)
     };
     if is_max(node) && fits(graph, id) {
         return moved_as_bytes(context, node);

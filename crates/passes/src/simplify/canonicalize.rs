@@ -16,17 +16,7 @@ pub fn canonicalize(graph: &Graph) -> Graph {
         let first = *node.inputs.first()?;
         let input = context.value(first);
         let same_type = graph.ty(first) == graph.ty(node.outputs[0]);
-        let nothing = match &node.op {
-            Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => same_type,
-            Op::Slice(slice) => {
-                same_type && slice.step.iter().zip(&slice.count[..]).all(|(&step, &n)| step == 1 || n < 2)
-            }
-            Op::Transpose(transpose) => transpose.order.iter().copied().eq(0..transpose.order.len()),
-            Op::Pad(pad) => pad.pad.iter().all(|pad| *pad == [0, 0]),
-            Op::Concat(_) => node.inputs.len() == 1,
-            _ => false,
-        };
-        if nothing {
+        if same_type && is_identity(node) {
             return Some(smallvec![input]);
         }
         if is_square(graph, node) && same_type {
@@ -38,6 +28,39 @@ pub fn canonicalize(graph: &Graph) -> Graph {
         inputs[0] = joined.1;
         Some(smallvec![context.add(joined.0, &inputs, &node.scope).ok()?])
     })
+}
+
+/// Whether a node whose result has the type of its operand returns that operand.
+fn is_identity(node: &Node) -> bool {
+    match &node.op {
+        Op::Cast(_) | Op::Reshape(_) | Op::Expand(_) => true,
+        Op::Slice(slice) => slice.step.iter().zip(&slice.count[..]).all(|(&step, &n)| step == 1 || n < 2),
+        Op::Transpose(transpose) => transpose.order.iter().copied().eq(0..transpose.order.len()),
+        Op::Pad(pad) => pad.pad.iter().all(|pad| *pad == [0, 0]),
+        Op::Concat(_) => node.inputs.len() == 1,
+        // A relayout changes the layout, which is no part of the type.
+        Op::Relayout(_) => false,
+        Op::ArgExtreme(_)
+        | Op::Attention(_)
+        | Op::BatchNorm(_)
+        | Op::Binary(_)
+        | Op::Chain(_)
+        | Op::Compare(_)
+        | Op::Conv(_)
+        | Op::ConvChain(_)
+        | Op::ConvTranspose(_)
+        | Op::Gather(_)
+        | Op::LayerNorm(_)
+        | Op::Lrn(_)
+        | Op::MatMul(_)
+        | Op::Pool(_)
+        | Op::Recurrent(_)
+        | Op::Reduce(_)
+        | Op::Resize(_)
+        | Op::Select(_)
+        | Op::Softmax(_)
+        | Op::Unary(_) => false,
+    }
 }
 
 /// Whether a node is `x` to the power of two. A power has no fast form of its own.

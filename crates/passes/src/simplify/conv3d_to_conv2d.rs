@@ -17,6 +17,7 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 use types::{DType, Scope, Shape, Tensor};
 
+use crate::fuse::epilogues::epilogue_of;
 use crate::uses::Uses;
 
 /// Replaces convolutions, transposed ones and pools that slide over more than two dimensions.
@@ -30,19 +31,19 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
         }
         let x = context.value(node.inputs[0]);
         let mut builder = Builder { context, scope: &node.scope };
-        let y = match &node.op {
-            Op::Conv(op) if is_plain(&op.epilogue) && of_numbers(graph, node) => {
-                let kernel = Kernel::new(&mut builder, &uses, node);
-                builder.conv(x, kernel, op)
-            }
-            Op::ConvTranspose(op) if is_plain(&op.epilogue) && of_numbers(graph, node) => {
-                let kernel = Kernel::new(&mut builder, &uses, node);
-                builder.conv_transpose(x, kernel, op)
-            }
-            Op::Pool(op) => builder.pool(x, op),
-            _ => return None,
-        };
-        Some(smallvec![y])
+        if let Op::Pool(op) = &node.op {
+            return Some(smallvec![builder.pool(x, op)]);
+        }
+        if !epilogue_of(&node.op).is_some_and(is_plain) || !of_numbers(graph, node) {
+            return None;
+        }
+        if let Op::Conv(op) = &node.op {
+            let kernel = Kernel::new(&mut builder, &uses, node);
+            return Some(smallvec![builder.conv(x, kernel, op)]);
+        }
+        let Op::ConvTranspose(op) = &node.op else { return None };
+        let kernel = Kernel::new(&mut builder, &uses, node);
+        Some(smallvec![builder.conv_transpose(x, kernel, op)])
     })
 }
 

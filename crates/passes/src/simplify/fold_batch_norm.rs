@@ -6,6 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 use types::{Map, Tensor};
 
+use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 use crate::uses::{Uses, per_channel};
 
 /// A convolution or product whose result is scaled and shifted by known numbers per output channel, by nodes that
@@ -49,11 +50,10 @@ enum Fold {
 fn product_axis(graph: &Graph, id: NodeId) -> Option<(usize, &Epilogue)> {
     let node = graph.node(id);
     let rank = graph.ty(*node.outputs.first()?).shape.rank();
-    match &node.op {
-        Op::Conv(conv) => Some((1, &conv.epilogue)),
-        Op::ConvTranspose(conv) => Some((1, &conv.epilogue)),
-        Op::MatMul(product) if graph.ty(node.inputs[1]).shape.rank() == 2 => Some((rank - 1, &product.epilogue)),
-        _ => None,
+    let epilogue = epilogue_of(&node.op)?;
+    match matches!(node.op, Op::MatMul(_)) {
+        true => (graph.ty(node.inputs[1]).shape.rank() == 2).then(|| (rank - 1, epilogue)),
+        false => Some((1, epilogue)),
     }
 }
 
@@ -111,20 +111,16 @@ fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> Valu
     let graph = uses.graph;
     let node = graph.node(id);
     let weight = uses.known(node.inputs[1]).expect("only products with known weights are folded");
-    let channel_of: Box<dyn Fn(usize) -> usize> = match &node.op {
-        Op::Conv(_) => {
-            let taps: usize = weight.shape()[1..].iter().product();
-            Box::new(move |at| at / taps)
-        }
-        Op::ConvTranspose(ConvTranspose { groups, .. }) => {
-            let (group_in, group_out) = (weight.shape()[0] / groups, weight.shape()[1]);
-            let taps: usize = weight.shape()[2..].iter().product();
-            Box::new(move |at| at / taps / group_out / group_in * group_out + at / taps % group_out)
-        }
-        _ => {
-            let columns = weight.shape()[1];
-            Box::new(move |at| at % columns)
-        }
+    let channel_of: Box<dyn Fn(usize) -> usize> = if let Op::ConvTranspose(ConvTranspose { groups, .. }) = &node.op {
+        let (group_in, group_out) = (weight.shape()[0] / groups, weight.shape()[1]);
+        let taps: usize = weight.shape()[2..].iter().product();
+        Box::new(move |at| at / taps / group_out / group_in * group_out + at / taps % group_out)
+    } else if let Op::MatMul(_) = &node.op {
+        let columns = weight.shape()[1];
+        Box::new(move |at| at % columns)
+    } else {
+        let taps: usize = weight.shape()[1..].iter().product();
+        Box::new(move |at| at / taps)
     };
     let items = weight.as_slice::<f32>().expect("products compute in f32");
     let new_weight = Tensor::from_fn(weight.shape().clone(), |at| items[at] * scaled.scale[channel_of(at)]);
@@ -139,12 +135,7 @@ fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> Valu
         .collect();
 
     let mut op = node.op.clone();
-    match &mut op {
-        Op::Conv(conv) => conv.epilogue.bias = has_bias,
-        Op::ConvTranspose(conv) => conv.epilogue.bias = has_bias,
-        Op::MatMul(product) => product.epilogue.bias = has_bias,
-        _ => unreachable!("followed from a product"),
-    }
+    epilogue_mut(&mut op).expect("followed from a product").bias = has_bias;
     let x = context.value(node.inputs[0]);
     let weight_name = &graph.value(node.inputs[1]).name;
     let mut inputs: SmallVec<[ValueId; 3]> = smallvec![x, context.new.add_weight(weight_name, new_weight)];
