@@ -1,4 +1,4 @@
-//! The graph as `petgraph` sees it: dependencies for graph algorithms, and DOT for eyes.
+//! The graph as a `petgraph` graph for algorithms, and as DOT text for drawing.
 
 use std::fmt::Write;
 
@@ -7,7 +7,8 @@ use types::EntityId;
 
 use crate::{Graph, NodeId, ValueId};
 
-/// Nodes with an edge for every value that one yields and another reads. Node `i` of the result is node `i` of the graph.
+/// The dependencies between nodes: an edge for every operand that a node yields. Node `i` of the result is node `i` of the
+/// graph.
 pub fn dependencies(graph: &Graph) -> DiGraph<NodeId, ValueId> {
     let mut edges = DiGraph::with_capacity(graph.nodes().len(), graph.values().len());
     for id in graph.nodes().keys() {
@@ -27,7 +28,7 @@ pub fn dependencies(graph: &Graph) -> DiGraph<NodeId, ValueId> {
     edges
 }
 
-/// The graph in Graphviz' language: nodes with op and scope, edges with types.
+/// The graph in Graphviz format: nodes with op and scope, edges with types.
 pub fn dot(graph: &Graph) -> String {
     let mut text = String::from("digraph {\n  rankdir=TB\n  node [shape=box]\n");
     let edges = dependencies(graph);

@@ -1,4 +1,4 @@
-//! [`evaluate`]: a graph run on the host by the operators' definitions. Slow and obvious; the judge of every executor.
+//! [`evaluate`]: runs a graph by the operators' definitions. Slow and obvious; the reference for every executor.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use types::{Map, Tensor};
 
 use crate::{Graph, TensorType, ValueDef, ValueId};
 
-/// What does not fit when a graph is evaluated: always the caller's inputs.
+/// The caller's inputs do not match the graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum EvalError {
-    #[error("the graph takes {want} inputs, not {got}")]
+    #[error("the graph must have {want} inputs, got {got}")]
     InputCount { want: usize, got: usize },
-    #[error("input `{name}` is {want}, not {got}")]
+    #[error("input `{name}` must be {want}, got {got}")]
     InputType { name: String, want: String, got: String },
     #[error("state `{name}` must be {want}, got {got}")]
     StateType { name: String, want: String, got: String },
 }
 
-/// Runs `graph` on `inputs`, which are in the graph's order, and returns the outputs in the graph's order.
+/// Runs `graph` on `inputs` and returns its outputs, both in the graph's order.
 ///
 /// # Errors
-/// Another number of inputs, or one of another dtype or shape.
+/// A different number of inputs, or an input of another dtype or shape.
 pub fn evaluate(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, EvalError> {
     evaluate_run(graph, inputs, &mut initial_states(graph))
 }
@@ -47,14 +47,14 @@ pub fn evaluate_run(graph: &Graph, inputs: &[Tensor], states: &mut [Tensor]) -> 
     if inputs.len() != graph.inputs().len() {
         return Err(EvalError::InputCount { want: graph.inputs().len(), got: inputs.len() });
     }
-    let mut known: Map<ValueId, Option<Arc<Tensor>>> = Map::filled(graph.values().len(), None);
+    let mut values: Map<ValueId, Option<Arc<Tensor>>> = Map::filled(graph.values().len(), None);
     for (&id, tensor) in graph.inputs().iter().zip(inputs) {
         let got = TensorType::of(tensor);
         if got != *graph.ty(id) {
             let (name, want) = (graph.value(id).name.clone(), graph.ty(id).to_string());
             return Err(EvalError::InputType { name, want, got: got.to_string() });
         }
-        known[id] = Some(Arc::new(tensor.clone()));
+        values[id] = Some(Arc::new(tensor.clone()));
     }
     for (&id, tensor) in graph.states().iter().zip(&*states) {
         let got = TensorType::of(tensor);
@@ -66,25 +66,25 @@ pub fn evaluate_run(graph: &Graph, inputs: &[Tensor], states: &mut [Tensor]) -> 
     }
     for (id, value) in graph.values().iter() {
         if let ValueDef::Weight(tensor) | ValueDef::Constant(tensor) = &value.source {
-            known[id] = Some(tensor.clone());
+            values[id] = Some(tensor.clone());
         }
     }
-    // A value is dropped behind its last reader, so that large graphs fit.
+    // A value is freed after its last reader, so that large graphs fit into memory.
     let mut readers_left: Map<ValueId, usize> = graph.readers().values().map(|readers| readers.len()).collect();
     for output in graph.outputs() {
         readers_left[output.value] += 1;
     }
     for node in graph.nodes().values() {
         let operands: Vec<Arc<Tensor>> =
-            node.inputs.iter().map(|&id| known[id].clone().expect("nodes stand in a topological order")).collect();
+            node.inputs.iter().map(|&id| values[id].clone().expect("nodes are in topological order")).collect();
         let operands: Vec<&Tensor> = operands.iter().map(|tensor| &**tensor).collect();
         for (&id, tensor) in node.outputs.iter().zip(node.op.eval(&operands)) {
-            known[id] = Some(Arc::new(tensor));
+            values[id] = Some(Arc::new(tensor));
         }
         for &id in &node.inputs {
             readers_left[id] -= 1;
             if readers_left[id] == 0 {
-                known[id] = None;
+                values[id] = None;
             }
         }
     }

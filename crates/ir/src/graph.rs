@@ -16,21 +16,21 @@ entity!(
     pub ValueId, "v"
 );
 
-/// What flows along an edge: a dtype, a static shape, a layout, and where it comes from.
+/// A tensor of the graph: dtype, static shape, layout and definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
     /// The name in the file or the builder; need not be unique.
     pub name: String,
     /// Dtype and shape.
     pub ty: TensorType,
-    /// How the elements lie in memory.
+    /// The memory layout.
     pub layout: Layout,
-    /// Where the value comes from.
+    /// The definition of the value.
     pub source: ValueDef,
 }
 
 impl Value {
-    /// The elements, where they are known before a run.
+    /// The elements of a weight or constant.
     pub fn tensor(&self) -> Option<&Arc<Tensor>> {
         match &self.source {
             ValueDef::Weight(tensor) | ValueDef::Constant(tensor) => Some(tensor),
@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// The node that yields this value, if one does.
+    /// The node whose output this value is, if any.
     pub fn producer(&self) -> Option<NodeId> {
         match self.source {
             ValueDef::Node { node, .. } => Some(node),
@@ -46,7 +46,7 @@ impl Value {
         }
     }
 
-    /// The role of the value's bytes, outputs of the graph apart.
+    /// The role of the value's bytes, unless it is an output of the graph.
     pub fn role(&self) -> Role {
         match self.source {
             ValueDef::Input => Role::Input,
@@ -58,14 +58,14 @@ impl Value {
     }
 }
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueDef {
-    /// The caller gives it before each run.
+    /// A run-time input.
     Input,
     /// A learned parameter.
     Weight(Arc<Tensor>),
-    /// Known before the run and not learned.
+    /// A constant that is not learned.
     Constant(Arc<Tensor>),
     /// State: kept between runs. [`Destination::State`] names the value that replaces it at the end of a run.
     State {
@@ -86,13 +86,13 @@ pub enum ValueDef {
 /// One op applied to values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The path of the node's name.
+    /// The scope that the node was created in.
     pub scope: Scope,
-    /// What is applied.
+    /// The op.
     pub op: Op,
-    /// What it is applied to.
+    /// The operands.
     pub inputs: SmallVec<[ValueId; 4]>,
-    /// What it yields.
+    /// The results.
     pub outputs: SmallVec<[ValueId; 1]>,
 }
 
@@ -116,7 +116,7 @@ pub enum Destination {
     State(ValueId),
 }
 
-/// A program without control flow. Nodes stand in a topological order, which is the order of execution.
+/// A program without control flow. Nodes are in topological order, which is the order of execution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// The model's name.
@@ -129,7 +129,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph with nothing in it.
+    /// An empty graph.
     pub fn new(name: &str) -> Graph {
         Graph { name: name.to_string(), ..Graph::default() }
     }
@@ -169,7 +169,8 @@ impl Graph {
 
     /// Adds a node behind all others; its outputs' dtypes and shapes are inferred.
     ///
-    /// Refuses what the op refuses.
+    /// # Errors
+    /// The op rejects the operands.
     pub fn add(&mut self, op: Op, inputs: &[ValueId], scope: Scope) -> Result<SmallVec<[ValueId; 1]>, Refusal> {
         let output_types = op.infer(&inputs.iter().map(|&id| self.ty(id)).collect::<SmallVec<[_; 4]>>())?;
         let node = NodeId::from_index_of(&self.nodes);
@@ -185,7 +186,7 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// The name that an output has unless it is given another: the scope, and its number where it is not the first.
+    /// The default name of an output: the scope, and its number unless it is the first.
     pub(crate) fn output_name(scope: &Scope, output: usize) -> String {
         if output == 0 { scope.to_string() } else { format!("{scope}:{output}") }
     }
@@ -213,7 +214,7 @@ impl Graph {
         self.outputs = outputs;
     }
 
-    /// The inputs, in the order callers give them.
+    /// The inputs, in the callers' order.
     pub fn inputs(&self) -> &[ValueId] {
         &self.inputs
     }
@@ -253,7 +254,7 @@ impl Graph {
         &self.values[id]
     }
 
-    /// One value, to rename it or to change its layout. Its type and source follow from the node that yields it.
+    /// One value, to rename it or to change its layout. Callers must not change its type or definition.
     pub fn value_mut(&mut self, id: ValueId) -> &mut Value {
         &mut self.values[id]
     }
@@ -263,7 +264,7 @@ impl Graph {
         &self.values[id].ty
     }
 
-    /// For each value the nodes that read it, in order; a node that reads it twice stands there twice.
+    /// For each value the nodes that read it, in order; a node that reads it twice is listed twice.
     pub fn readers(&self) -> Map<ValueId, SmallVec<[NodeId; 2]>> {
         let mut readers = Map::filled(self.values.len(), SmallVec::new());
         for (id, node) in self.nodes.iter() {
@@ -279,7 +280,7 @@ impl Graph {
         self.outputs.iter().any(|output| output.value == id)
     }
 
-    /// The number of elements of all weights: what papers call the parameter count.
+    /// The parameter count: elements of all weights.
     pub fn parameters(&self) -> u64 {
         let weights = self.values.values().filter(|value| value.role() == Role::Weight);
         weights.map(|value| value.ty.shape.elements() as u64).sum()

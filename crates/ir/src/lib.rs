@@ -1,12 +1,13 @@
-//! The graph: neck one of the hourglass. Every format becomes this, every rewrite maps this to this.
+//! The graph: loaders produce it, passes rewrite it, lowering consumes it.
 //!
-//! A [`Graph`] holds [`Node`]s in a topological order. A node applies one [`Op`] to [`Value`]s and yields values; a value
-//! has a dtype, a static shape and a layout. Dynamic dimensions and strings do not exist here: loaders bind and parse them.
+//! A [`Graph`] holds [`Node`]s in topological order. A node applies one [`Op`] to [`Value`]s and yields values; a value has a
+//! dtype, a static shape and a layout. Loaders bind dynamic dimensions and parse strings, so neither exists here.
 //!
-//! - [`Op`] is a closed list; one file each under `ops/`, with inference, definition, reuse and cost in one place.
-//! - [`verify()`] tells everything that is wrong with a graph at once.
-//! - [`Physical`] is a node seen from its bytes, whatever the layouts of its values.
-//! - [`evaluate`] runs a graph on the host by the operators' definitions: slow, obvious, the judge of every executor.
+//! - [`Op`] is a closed list, with one file for each operator under `ops/`: type inference, definition, axes, reuse, cost.
+//! - [`AxisMap`] states how an operator's output depends on the axes of its operands.
+//! - [`verify()`] returns all errors of a graph at once.
+//! - [`Physical`] is a node's op on row-major tensors with the same bytes, whatever the layouts of its values.
+//! - [`evaluate`] runs a graph by the operators' definitions: slow and obvious, the reference for every executor.
 //! - [`text`] prints a graph and parses it back.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! [`Op`]: the closed list of operators, and what each of them must say about itself.
+//! [`Op`]: the closed list of operators, and [`Operator`], the contract that each implements.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl fmt::Display for TensorType {
     }
 }
 
-/// Why an op cannot be applied. Who knows the file and the node adds them.
+/// Reason an op rejects its operands. Callers add file and node name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
@@ -62,14 +62,14 @@ pub enum HalfSupport {
     Follow,
 }
 
-/// Which bytes an op's first output may share with its inputs.
+/// The bytes that an op's first output may share with its inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// None: inputs are still read while the output is written.
+    /// No bytes: inputs are still read while the output is written.
     Never,
     /// The bytes of any one of these inputs: each element is read before it is written.
     InPlace(SmallVec<[usize; 2]>),
-    /// The output *is* the bytes of input 0 from this element on: nothing needs to be done.
+    /// The output is the bytes of input 0 from this element on: there is no work.
     Alias {
         /// The first element.
         offset: usize,

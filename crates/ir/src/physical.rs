@@ -1,12 +1,12 @@
-//! [`Physical`]: a node seen from its bytes.
+//! [`Physical`]: a node's op on row-major tensors with the same bytes.
 //!
-//! Most ops do not care what an axis means. On values whose channels are blocked (`[n, c, h, w]` lies in memory as
+//! Most ops do not care what an axis means. On values whose channels are blocked (`[n, c, h, w]` is stored as
 //! `[n, c / 16, h, w, 16]`) a maximum is still a maximum, a concatenation of whole blocks still a concatenation, a crop of
-//! rows still a crop of rows: the same op, or one with an axis more, on row-major tensors with the same bytes. That one is
-//! the node's physical form; kernels, aliasing and schedules work on it and need not know any layout. Ops that sum over
-//! channels or slide windows have none: they know layouts themselves.
+//! rows still a crop of rows: the same op, or one with one more axis, on row-major tensors with the same bytes. This is
+//! the node's physical form; kernels, aliasing and schedules use it and do not depend on layouts. Ops that sum over channels
+//! or slide windows have none: their kernels take layouts.
 //!
-//! The lanes that fill up a last block belong to nobody. A physical form computes something in them; nothing reads it.
+//! Lanes that pad the last block have unspecified contents. A physical form computes them; nothing reads them.
 
 use std::borrow::Cow;
 
@@ -21,14 +21,14 @@ use crate::{AxisChange, Graph, Node, Op, Reuse, TensorType, ValueDef, ValueId, W
 pub struct Physical<'a> {
     /// The op.
     pub op: Cow<'a, Op>,
-    /// The types of its operands. Known operands of a node whose result is blocked are to be blocked as well.
+    /// The types of its operands. Constant operands of a node with a blocked result must be blocked as well.
     pub inputs: SmallVec<[TensorType; 4]>,
     /// The type of its first result.
     pub output: TensorType,
 }
 
 impl Graph {
-    /// The physical form of a node; none for ops that know layouts themselves, where a value of theirs is not row-major.
+    /// The physical form of a node; `None` for ops whose kernels take layouts, unless all their values are row-major.
     pub fn physical<'a>(&self, node: &'a Node) -> Option<Physical<'a>> {
         let values = || node.inputs.iter().chain(&node.outputs);
         if values().all(|&value| self.value(value).layout == Layout::RowMajor) {
@@ -45,7 +45,7 @@ impl Graph {
         let inputs = node.inputs.iter().map(|&input| {
             let value = self.value(input);
             let shape = match value.tensor() {
-                Some(_) => known_shape(&value.ty.shape, out, layout),
+                Some(_) => constant_shape(&value.ty.shape, out, layout),
                 None => value.layout.physical(&value.ty.shape),
             };
             TensorType { dtype: value.ty.dtype, shape }
@@ -87,7 +87,7 @@ impl Graph {
         if possible { node.op.with_axes(change, &inputs, output) } else { None }
     }
 
-    /// Which bytes a node's first result may share with its operands, whatever their layouts.
+    /// The bytes that a node's first result may share with its operands, whatever their layouts.
     pub fn reuse(&self, node: &Node) -> Reuse {
         if let Some(physical) = self.physical(node) {
             let inputs: SmallVec<[&TensorType; 4]> = physical.inputs.iter().collect();
@@ -100,7 +100,7 @@ impl Graph {
         node.op.reuse(&inputs, self.ty(node.outputs[0]))
     }
 
-    /// Layouts differ by where elements lie only where there are several channels beside several of something else.
+    /// Layouts place elements differently only if both the channel axis and another inner axis have several elements.
     fn relayout_reuse(&self, input: ValueId, output: ValueId) -> Reuse {
         let [from, to] = [input, output].map(|value| self.value(value).layout);
         let shape = &self.ty(input).shape;
@@ -112,7 +112,7 @@ impl Graph {
         Reuse::Never
     }
 
-    /// Whether an operand of a pointwise op may stand beside blocked ones.
+    /// Whether an operand of an elementwise op may be combined with blocked ones.
     fn is_blockable(&self, input: ValueId, out: &Shape) -> bool {
         let ty = self.ty(input);
         let known = matches!(self.value(input).source, ValueDef::Weight(_) | ValueDef::Constant(_));
@@ -121,9 +121,9 @@ impl Graph {
     }
 }
 
-/// The physical extents of a known operand beside a result `out` with a layout: aligned with it on the right, one block of 1
-/// where it does not vary along channels in blocks.
-fn known_shape(shape: &Shape, out: &Shape, layout: Layout) -> Shape {
+/// The physical extents of a constant operand for a result `out` with a layout: aligned on the right, with one block of 1
+/// lane if it does not vary along channels.
+fn constant_shape(shape: &Shape, out: &Shape, layout: Layout) -> Shape {
     let mut aligned = shape.clone();
     while aligned.rank() < out.rank() {
         aligned.insert(0, 1);
@@ -183,7 +183,7 @@ mod tests {
         })
     }
 
-    /// A tensor of `[n, c, ..]` with its channels as neighbours.
+    /// A tensor of `[n, c, ..]` with its channels last.
     fn last(tensor: &Tensor, shape: &Shape) -> Tensor {
         let rank = shape.rank();
         let mut aligned = tensor.shape().clone();
@@ -203,7 +203,7 @@ mod tests {
         Tensor::from_fn(shape.clone(), item)
     }
 
-    /// The physical form of an op gives the form in a layout of what the op gives.
+    /// The physical form of an op computes the op's result in the layout.
     fn check(op: Op, shapes: &[&Shape], known: &[Shape]) {
         check_in(Layout::ChannelsBlocked(BLOCK), op.clone(), shapes, known);
         if !matches!(op, Op::Reshape(_) | Op::Resize(_)) {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn physical_forms_compute_the_same() {
+    fn physical_forms_match_the_definition() {
         let picture = Shape::from([2, 6, 5, 3]);
         let add = || Op::Binary(Binary(Function2::Add));
         check(Op::Unary(Unary(Function::Exp)), &[&picture], &[]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cuts_blocks_has_none() {
+    fn ops_that_cut_blocks_have_no_blocked_form() {
         let mut graph = Graph::new("cut");
         let x = graph.add_input("x", DType::F32, Shape::from([1, 12, 2, 2]));
         let slice = Slice::range(&Shape::from([1, 12, 2, 2]), 1, 2, 4);
@@ -282,12 +282,12 @@ mod tests {
         let sum = Reduce { kind: ReduceKind::Sum, axes: smallvec![1], keep: true };
         graph.add1(Op::Reduce(sum), &[x], Scope::new("sum")).unwrap();
         assert!(graph.nodes().values().all(|node| graph.blocked_op(node, BLOCK).is_none()));
-        // Neighbours may be cut and added up.
+        // Channels that are last may be cut and summed.
         assert!(graph.nodes().values().all(|node| graph.channels_last_op(node).is_some()));
     }
 
     #[test]
-    fn relayouts_of_one_place_are_aliases() {
+    fn relayout_of_equal_bytes_is_an_alias() {
         let mut graph = Graph::new("relayout");
         let relayout = |graph: &mut Graph, shape: [usize; 4], layout: Layout| {
             let x = graph.add_input("x", DType::F32, Shape::from(shape));

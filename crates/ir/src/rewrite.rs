@@ -1,12 +1,11 @@
-//! [`rewrite`]: a graph copied node by node, some nodes replaced. How passes are written.
+//! [`rewrite`]: copies a graph node by node and replaces some nodes. Passes are built on it.
 
 use smallvec::SmallVec;
 use types::{Map, Scope};
 
 use crate::{Destination, Graph, Node, NodeId, Op, Output, Refusal, ValueDef, ValueId};
 
-/// The copy under construction. Ids of the old graph and of the new one are both [`ValueId`]s: `old` and `new` in names
-/// say which.
+/// The copy under construction. Ids of both graphs are [`ValueId`]s: names say `old` or `new`.
 pub struct Rewrite<'a> {
     /// The graph being copied.
     pub old: &'a Graph,
@@ -16,7 +15,7 @@ pub struct Rewrite<'a> {
 }
 
 impl Rewrite<'_> {
-    /// The new value that stands for an old one. Weights and constants are copied when first asked for.
+    /// The new value for an old one. Weights and constants are copied on first use.
     pub fn value(&mut self, old: ValueId) -> ValueId {
         if let Some(new) = self.map[old] {
             return new;
@@ -37,12 +36,12 @@ impl Rewrite<'_> {
     /// Adds a node to the copy; `inputs` are new values.
     ///
     /// # Errors
-    /// What the op refuses. A pass that builds what is refused has a bug, or gives its rewriting up.
+    /// The op rejects the operands: the pass has a bug, or gives up its rewrite.
     pub fn add(&mut self, op: impl Into<Op>, inputs: &[ValueId], scope: &Scope) -> Result<ValueId, Refusal> {
         self.new.add1(op.into(), inputs, scope.clone())
     }
 
-    /// Copies a node as it is.
+    /// Copies a node unchanged.
     pub fn copy(&mut self, node: &Node) -> SmallVec<[ValueId; 1]> {
         let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&old| self.value(old)).collect();
         let outputs = self.new.add(node.op.clone(), &inputs, node.scope.clone()).expect("the old graph is verified");
@@ -56,15 +55,13 @@ impl Rewrite<'_> {
     }
 }
 
-/// Copies `old`, in order. For each node `replace` yields the new values of its outputs, or `None` to copy it as it is.
-///
-/// Only what the copy reads is copied, so nodes whose readers were all rewritten vanish with [`Rewrite::copy`] not being
-/// called for them: `replace` returns an empty list to drop a node.
+/// Copies `old` in order. For each node `replace` returns the new values of its outputs, an empty list to drop the node, or
+/// `None` to copy it unchanged. A dropped node must have no readers left in the copy.
 pub fn rewrite(old: &Graph, replace: impl FnMut(&mut Rewrite, NodeId) -> Option<SmallVec<[ValueId; 1]>>) -> Graph {
     rewrite_in_order(old, old.nodes().keys(), replace)
 }
 
-/// The same nodes in another order, which must be topological and name each node once.
+/// The same nodes in another order, which must be topological and contain each node once.
 pub fn reorder(old: &Graph, order: &[NodeId]) -> Graph {
     rewrite_in_order(old, order.iter().copied(), |_, _| None)
 }

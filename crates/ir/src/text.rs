@@ -11,8 +11,8 @@
 //! update v4 v3
 //! ```
 //!
-//! Small tensors stand in the text, large ones by the hash of their bytes; whoever parses says where such bytes are.
-//! Attributes are the op's JSON. A value's name and layout follow where they are not the usual ones.
+//! Small tensors are part of the text, large tensors of equal elements are `{0.5 ..}`, others are the hash of their bytes, which
+//! the caller of [`parse`] resolves. Attributes are the op's JSON. Names and layouts follow if they are not the default.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,10 +24,10 @@ use types::{DType, Layout, Map, Role, Scope, Shape, Tensor};
 
 use crate::{Graph, Op, TensorType, ValueDef, ValueId};
 
-/// Tensors with at most this many elements stand in the text.
+/// Tensors with at most this many elements are part of the text.
 pub const INLINE_ELEMENTS: usize = 16;
 
-/// The name that the text gives to a large tensor: the XXH3 hash of its dtype, shape and little-endian bytes.
+/// The identity of a large tensor in the text: the XXH3 hash of its dtype, shape and little-endian bytes.
 pub fn tensor_hash(tensor: &Tensor) -> u64 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
     hasher.update(TensorType::of(tensor).to_string().as_bytes());
@@ -118,6 +118,8 @@ fn define(text: &mut String, graph: &Graph, id: ValueId, number: &mut Map<ValueI
                 false => tensor.to_i64().iter().map(i64::to_string).collect(),
             };
             let _ = write!(text, " {{{}}}", items.join(","));
+        } else if let Some(item) = repeated(tensor) {
+            let _ = write!(text, " {{{item} ..}}");
         } else {
             let _ = write!(text, " #{:016x}", tensor_hash(tensor));
         }
@@ -142,20 +144,20 @@ fn quoted(text: &str) -> String {
     Json::String(text.to_string()).to_string()
 }
 
-/// What is wrong with a text form.
+/// A syntax or type error in the text form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {what}")]
+#[error("line {line}: {message}")]
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong.
-    pub what: String,
+    /// The requirement and the text found.
+    pub message: String,
 }
 
-/// Reads a graph back. `resolve` finds a large tensor by its [`tensor_hash`].
+/// Parses a graph. `resolve` returns a large tensor by its [`tensor_hash`].
 ///
 /// # Errors
-/// The first line that is not understood, or whose op refuses its operands, or whose tensor is not found.
+/// The first line with a syntax error, an op that rejects its operands, or a tensor that is not found.
 pub fn parse(text: &str, mut resolve: impl FnMut(u64) -> Option<Arc<Tensor>>) -> Result<Graph, ParseError> {
     let mut graph = Graph::default();
     let mut known: BTreeMap<String, ValueId> = BTreeMap::new();
@@ -166,7 +168,7 @@ pub fn parse(text: &str, mut resolve: impl FnMut(u64) -> Option<Arc<Tensor>>) ->
             continue;
         }
         parse_line(&mut reader, &mut graph, &mut known, &mut outputs, &mut resolve)
-            .map_err(|what| ParseError { line: ix + 1, what })?;
+            .map_err(|message| ParseError { line: ix + 1, message })?;
     }
     graph.set_outputs(outputs);
     Ok(graph)
@@ -186,7 +188,10 @@ fn parse_line(
     if reader.take("output ") {
         let name = reader.string()?;
         let value = reader.word();
-        outputs.push((name, *known.get(value).ok_or_else(|| format!("`{value}` is not defined"))?));
+        outputs.push((
+            name,
+            *known.get(value).ok_or_else(|| format!("value `{value}` must be defined on an earlier line"))?,
+        ));
         return Ok(());
     }
     if reader.take("update ") {
@@ -222,7 +227,7 @@ fn parse_line(
             let value_name = reader.string()?;
             let tensor = parse_tensor(reader, &ty, resolve)?;
             if TensorType::of(&tensor) != ty {
-                return Err(format!("the tensor is {}, not {ty}", TensorType::of(&tensor)));
+                return Err(format!("the tensor must be {ty}, got {}", TensorType::of(&tensor)));
             }
             let id = match kind.as_str() {
                 "weight" => graph.add_weight(&value_name, tensor),
@@ -240,20 +245,22 @@ fn parse_line(
                 .split(',')
                 .map(str::trim)
                 .filter(|name| !name.is_empty())
-                .map(|name| known.get(name).copied().ok_or_else(|| format!("`{name}` is not defined")))
+                .map(|name| {
+                    known.get(name).copied().ok_or_else(|| format!("value `{name}` must be defined on an earlier line"))
+                })
                 .collect();
             let attributes = reader.json()?;
             let tagged = Json::Object([(op.to_string(), attributes)].into_iter().collect());
             let op: Op = serde_json::from_value(tagged).map_err(|error| format!("`{op}`: {error}"))?;
             if !reader.take("at ") {
-                return Err("`at \"scope\"` is missing".into());
+                return Err("expected `at \"scope\"` after the attributes".into());
             }
             let scope = Scope::new(&reader.string()?);
             let ids = graph.add(op, &inputs?, scope).map_err(|refusal| refusal.to_string())?;
             if reader.take("named ") {
                 for (ix, &id) in ids.iter().enumerate() {
                     if 0 < ix && !reader.take(",") {
-                        return Err(format!("{} results are named, not {ix}", ids.len()));
+                        return Err(format!("expected {} names, got {ix}", ids.len()));
                     }
                     graph.value_mut(id).name = reader.string()?;
                 }
@@ -261,22 +268,23 @@ fn parse_line(
             parse_layout(reader, graph, ids[0])?;
             for ((name, ty), &id) in defined.into_iter().zip(&ids) {
                 if *graph.ty(id) != ty {
-                    return Err(format!("{name} is {}, not {ty}", graph.ty(id)));
+                    return Err(format!("{name} must be {}, got {ty}", graph.ty(id)));
                 }
                 known.insert(name, id);
             }
         }
     }
-    if reader.rest.is_empty() { Ok(()) } else { Err(format!("`{}` is not understood", reader.rest)) }
+    if reader.rest.is_empty() { Ok(()) } else { Err(format!("expected the end of the line, got `{}`", reader.rest)) }
 }
 
 fn parse_type(text: &str) -> Result<TensorType, String> {
     let text = text.trim_end_matches(',');
-    let (dtype, shape) = text.split_once('[').ok_or_else(|| format!("`{text}` is not a type"))?;
+    let (dtype, shape) =
+        text.split_once('[').ok_or_else(|| format!("expected a type such as `f32[2,3]`, got `{text}`"))?;
     let dtype: DType = dtype.parse()?;
     let extents = shape.trim_end_matches(']').split(',').filter(|part| !part.is_empty());
     let shape: Result<Shape, _> = extents.map(str::parse).collect();
-    Ok(TensorType { dtype, shape: shape.map_err(|_| format!("`{text}` is not a type"))? })
+    Ok(TensorType { dtype, shape: shape.map_err(|_| format!("expected a type such as `f32[2,3]`, got `{text}`"))? })
 }
 
 fn parse_tensor(
@@ -286,12 +294,19 @@ fn parse_tensor(
 ) -> Result<Arc<Tensor>, String> {
     if reader.take("#") {
         let word = reader.word();
-        let hash = u64::from_str_radix(word, 16).map_err(|_| format!("`#{word}` is not a hash"))?;
-        return resolve(hash).ok_or_else(|| format!("tensor #{word} is not to be found"));
+        let hash = u64::from_str_radix(word, 16)
+            .map_err(|_| format!("expected a hash of 16 hexadecimal digits, got `#{word}`"))?;
+        return resolve(hash).ok_or_else(|| format!("tensor `#{word}` must be known to the caller"));
     }
     let items = reader.until('}')?.trim_start_matches('{');
+    // `{0.5 ..}` repeats its element.
+    let (items, repeat) = match items.trim().strip_suffix("..") {
+        Some(item) => (item, ty.shape.elements()),
+        None => (items, 1),
+    };
     let items = items.split(',').map(str::trim).filter(|item| !item.is_empty());
-    let wrong = |item: &str| format!("`{item}` is not a number");
+    let items = items.flat_map(|item| std::iter::repeat_n(item, repeat));
+    let wrong = |item: &str| format!("expected a number, got `{item}`");
     let tensor = match ty.dtype.is_float() {
         true => Tensor::new(
             ty.shape.clone(),
@@ -313,7 +328,7 @@ fn parse_layout(reader: &mut Reader, graph: &mut Graph, id: ValueId) -> Result<(
             (_, Some(Ok(block))) => Layout::ChannelsBlocked(block),
             ("row_major", None) => Layout::RowMajor,
             ("channels_last", None) => Layout::ChannelsLast,
-            _ => return Err(format!("`{word}` is not a layout")),
+            _ => return Err(format!("expected a layout such as `channels_last`, got `{word}`")),
         };
     }
     Ok(())
@@ -350,7 +365,7 @@ impl<'a> Reader<'a> {
     }
 
     fn until(&mut self, end: char) -> Result<&'a str, String> {
-        let at = self.rest.find(end).ok_or_else(|| format!("`{end}` is missing"))?;
+        let at = self.rest.find(end).ok_or_else(|| format!("expected `{end}`"))?;
         let before = &self.rest[..at];
         self.rest = self.rest[at + end.len_utf8()..].trim_start();
         Ok(before)
@@ -358,7 +373,8 @@ impl<'a> Reader<'a> {
 
     fn json(&mut self) -> Result<Json, String> {
         let mut stream = serde_json::Deserializer::from_str(self.rest).into_iter::<Json>();
-        let value = stream.next().ok_or("the line ends too early")?.map_err(|error| error.to_string())?;
+        let value =
+            stream.next().ok_or("expected JSON, got the end of the line")?.map_err(|error| error.to_string())?;
         self.rest = self.rest[stream.byte_offset()..].trim_start();
         Ok(value)
     }
@@ -366,7 +382,7 @@ impl<'a> Reader<'a> {
     fn string(&mut self) -> Result<String, String> {
         match self.json()? {
             Json::String(text) => Ok(text),
-            other => Err(format!("`{other}` is not a name in quotes")),
+            other => Err(format!("expected a name in quotes, got `{other}`")),
         }
     }
 }
@@ -379,7 +395,7 @@ mod tests {
     use crate::ops::Recurrent;
 
     #[test]
-    fn a_node_with_several_results_reads_back_with_their_names() {
+    fn node_with_several_results_round_trips_with_names() {
         let mut graph = Graph::new("several");
         let shapes: [&[usize]; 4] = [&[3, 1, 8], &[1, 8, 2], &[1, 1, 2], &[1, 1, 2]];
         let inputs = shapes.map(|shape| graph.add_input("x", DType::F32, Shape::from(shape)));

@@ -1,13 +1,13 @@
-//! [`verify()`]: everything that is wrong with a graph, at once. Runs after every pass.
+//! [`verify()`]: all errors of a graph at once. Runs after every pass.
 
 use smallvec::SmallVec;
 use types::{EntityId, Role};
 
 use crate::{Graph, NodeId, TensorType, ValueDef, ValueId};
 
-/// One thing that is wrong with a graph: a bug of whoever built or rewrote it.
+/// An invalid graph: a bug of the loader or pass that produced it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages are the documentation")]
 pub enum VerifyError {
     #[error("node {node} (`{scope}`) reads {value}, which does not exist")]
     UnknownValue { node: NodeId, scope: String, value: usize },
@@ -15,15 +15,15 @@ pub enum VerifyError {
     OutOfOrder { node: NodeId, scope: String, value: ValueId },
     #[error("node {node} (`{scope}`): {op}: {refusal}")]
     Refused { node: NodeId, scope: String, op: &'static str, refusal: String },
-    #[error("node {node} (`{scope}`) yields {got} where {op} infers {want}")]
+    #[error("node {node} (`{scope}`) must yield {want}, which {op} infers, got {got}")]
     WrongType { node: NodeId, scope: String, op: &'static str, want: String, got: String },
-    #[error("value {value} does not know that node {node} yields it")]
+    #[error("value {value} must be defined by node {node}, which yields it")]
     WrongSource { value: ValueId, node: NodeId },
-    #[error("value {value} says {ty} and holds {tensor}")]
+    #[error("value {value} must hold a tensor of its type {ty}, got {tensor}")]
     WrongTensor { value: ValueId, ty: String, tensor: String },
     #[error("output `{name}` does not exist")]
     UnknownOutput { name: String },
-    #[error("input {value} is not marked as one")]
+    #[error("input {value} must be defined as an input")]
     WrongInput { value: ValueId },
     #[error("state {value} must be listed among the states of the graph")]
     UnlistedState { value: ValueId },
@@ -39,7 +39,7 @@ pub enum VerifyError {
     TwoUpdates { state: ValueId },
     #[error("two outputs are named `{name}`")]
     TwoOutputs { name: String },
-    #[error("the graph has no output")]
+    #[error("a graph must have an output")]
     NoOutput,
 }
 

@@ -1,4 +1,4 @@
-//! [`ArgExtreme`]: where the largest or smallest element stands.
+//! [`ArgExtreme`]: argmax and argmin.
 
 use std::cmp::Ordering;
 
@@ -35,7 +35,7 @@ impl Operator for ArgExtreme {
         let mut shape = inputs[0].shape.clone();
         axis_in(self.axis, &shape)?;
         if shape[self.axis] == 0 {
-            refuse!("axis {} of {shape} is empty", self.axis);
+            refuse!("axis {} must not be empty, got shape {shape}", self.axis);
         }
         if self.keep {
             shape[self.axis] = 1;

@@ -1,4 +1,4 @@
-//! [`Attention`]: for each query a mean of values, weighted by how well their keys fit.
+//! [`Attention`]: scaled dot-product attention.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -11,8 +11,8 @@ use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 /// `softmax(q k' * scale + mask) v` for each batch and head, the softmax over the keys.
 ///
 /// `q: [batch, heads, queries, width]`, `k: [batch, heads, keys, width]`, `v: [batch, heads, keys, value_width]`, each in
-/// an order of its own, then where it is given a `mask` that broadcasts to `[batch, heads, queries, keys]` -> `[batch,
-/// heads, queries, value_width]` in the order stated, all `f32`. Made by `match_attention`. Refuses: other ranks than 4,
+/// its own order, then, if present, a `mask` that broadcasts to `[batch, heads, queries, keys]` -> `[batch,
+/// heads, queries, value_width]` in the order of `result`, all `f32`. Made by `match_attention`. Refuses: other ranks than 4,
 /// extents that differ, a mask that does not broadcast. Source: Vaswani et al. 2017.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
@@ -22,7 +22,7 @@ pub struct Attention {
     pub order: [HeadOrder; 3],
     /// The order of the result.
     pub result: HeadOrder,
-    /// Whether numbers are added to the scores.
+    /// Whether a mask is added to the scores.
     pub mask: bool,
 }
 
@@ -41,13 +41,18 @@ impl Attention {
         let mut sorted = [[0; 4]; 3];
         for ((sorted, shape), order) in sorted.iter_mut().zip(shapes).zip(self.order) {
             let Ok(extents) = <[usize; 4]>::try_from(&shape[..]) else {
-                refuse!("queries, keys and values have four dimensions, not {shape}");
+                refuse!("queries, keys and values must have rank 4, got {shape}");
             };
             *sorted = order.sorted(extents);
         }
         let [[batch, heads, queries, width], k, [.., keys, value_width]] = sorted;
         if k != [batch, heads, keys, width] || sorted[2][..2] != [batch, heads] {
-            refuse!("queries {}, keys {} and values {} do not belong together", shapes[0], shapes[1], shapes[2]);
+            refuse!(
+                "batch, heads, keys and width must agree, got queries {}, keys {} and values {}",
+                shapes[0],
+                shapes[1],
+                shapes[2]
+            );
         }
         Ok(Extents { batch, heads, queries, keys, width, value_width })
     }
@@ -70,7 +75,7 @@ impl Operator for Attention {
         if let Some(mask) = inputs.get(3)
             && broadcast(&mask.shape, &scores).ok().as_ref() != Some(&scores)
         {
-            refuse!("a mask of shape {} does not broadcast to scores of shape {scores}", mask.shape);
+            refuse!("mask must broadcast to scores of shape {scores}, got {}", mask.shape);
         }
         let shape = self.result.sorted([extents.batch, extents.heads, extents.queries, extents.value_width]);
         Ok(one(TensorType::new(inputs[0].dtype, shape)))
@@ -155,8 +160,8 @@ mod tests {
     use HeadOrder::{HeadsFirst, TokensFirst};
 
     #[test]
-    fn a_query_takes_the_value_whose_key_fits() {
-        // Two heads of two keys; the first query likes the second key, the second one both alike.
+    fn query_selects_the_value_of_its_key() {
+        // Two heads of two keys: the first query matches the second key, the second query matches both.
         let q = Tensor::new(Shape::from([1, 2, 2, 1]), vec![9.0f32, 9.0, 0.0, 0.0]).unwrap();
         let k = Tensor::new(Shape::from([1, 2, 2, 1]), vec![-9.0f32, 9.0, -9.0, 9.0]).unwrap();
         let v = Tensor::new(Shape::from([1, 2, 2, 1]), vec![1.0f32, 3.0, 10.0, 30.0]).unwrap();
@@ -167,14 +172,14 @@ mod tests {
         assert_eq!(op.eval(&[&q, &k, &v])[0].to_f64(), [3.0, 2.0, 30.0, 20.0]);
         let op = Attention { result: TokensFirst, ..op };
         assert_eq!(op.eval(&[&q, &k, &v])[0].to_f64(), [3.0, 30.0, 2.0, 20.0]);
-        // What is masked is not seen.
+        // A masked key has weight 0.
         let mask = Tensor::new(Shape::from([2]), vec![0.0, f32::NEG_INFINITY]).unwrap();
         let op = Attention { mask: true, ..op };
         assert_eq!(op.eval(&[&q, &k, &v, &mask])[0].to_f64(), [1.0, 10.0, 1.0, 10.0]);
     }
 
     #[test]
-    fn what_does_not_belong_together_is_refused() {
+    fn operands_with_other_extents_are_refused() {
         let ty = |shape: &[usize]| TensorType::new(DType::F32, Shape::from(shape));
         let plain = Attention { scale: 1.0, order: [HeadsFirst; 3], result: HeadsFirst, mask: false };
         let q = ty(&[2, 3, 5, 8]);

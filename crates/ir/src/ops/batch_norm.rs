@@ -1,4 +1,4 @@
-//! [`BatchNorm`]: batch normalisation with fixed statistics (inference).
+//! [`BatchNorm`]: batch normalization with fixed statistics (inference).
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -26,10 +26,10 @@ impl Operator for BatchNorm {
         f32_only(inputs)?;
         let x = inputs[0];
         if x.shape.rank() < 2 {
-            refuse!("the input has no channels: shape {}", x.shape);
+            refuse!("input must have a channel axis, got shape {}", x.shape);
         }
         if let Some(other) = inputs[1..].iter().find(|ty| ty.shape[..] != [x.shape[1]]) {
-            refuse!("scale, shift, mean and variance have shape [{}], not {}", x.shape[1], other.shape);
+            refuse!("scale, shift, mean and variance must have shape [{}], got {}", x.shape[1], other.shape);
         }
         Ok(one(x.clone()))
     }

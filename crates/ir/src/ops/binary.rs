@@ -23,13 +23,13 @@ impl Operator for Binary {
         arity(inputs, 2)?;
         let (a, b) = (inputs[0], inputs[1]);
         if a.dtype != b.dtype {
-            refuse!("operands have two dtypes, {} and {}", a.dtype, b.dtype);
+            refuse!("operands must have one dtype, got {} and {}", a.dtype, b.dtype);
         }
         let bitwise =
             matches!(self.0, Function::And | Function::Or | Function::Xor | Function::ShiftLeft | Function::ShiftRight);
         let logical = matches!(self.0, Function::And | Function::Or | Function::Xor);
         if (a.dtype.is_float() && bitwise) || (a.dtype == DType::Bool && !logical) {
-            refuse!("`{}` is not defined for {}", self.0.name(), a.dtype);
+            refuse!("`{}` must have operands of another dtype, got {}; cast them first", self.0.name(), a.dtype);
         }
         let shape = broadcast(&a.shape, &b.shape).map_err(|error| Refusal(error.to_string()))?;
         Ok(one(TensorType { dtype: a.dtype, shape }))

@@ -1,4 +1,4 @@
-//! [`Cast`]: another dtype.
+//! [`Cast`]: conversion to another dtype.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;

@@ -1,4 +1,4 @@
-//! [`Chain`]: several pointwise functions in one step, without intermediate results in memory.
+//! [`Chain`]: several elementwise functions in one step, without intermediate results in memory.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ pub enum ChainStep {
     Unary(Unary, usize),
     /// A function of two operands.
     Binary(Binary, usize, usize),
-    /// A number.
+    /// A constant.
     Constant(f32),
 }
 
@@ -28,10 +28,10 @@ pub enum ChainStep {
 /// or [`Chain::MAX_OPERANDS`] operands, a step that reads a later one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
-    /// The program. Nothing in between is rounded to less than `f32`.
+    /// The program. Intermediate results have at least the precision of `f32`.
     pub steps: Vec<ChainStep>,
-    /// The dtype of the result, where it is not `f32`: `f16`, `bf16`, `u8` or `i8`. A byte is the nearest whole number, of
-    /// two the even one, that it holds.
+    /// The dtype of the result if not `f32`: `f16`, `bf16`, `u8` or `i8`. Integers are rounded to nearest, ties to even, and
+    /// saturate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<DType>,
 }
@@ -55,10 +55,15 @@ impl Operator for Chain {
         stored_numbers(inputs)?;
         let operands = inputs.len() + self.steps.len();
         if inputs.is_empty() || self.steps.is_empty() {
-            refuse!("a chain has at least one input and one step");
+            refuse!("a chain must have an input and a step, got {} and {}", inputs.len(), self.steps.len());
         }
         if inputs.len() > Chain::MAX_INPUTS || operands > Chain::MAX_OPERANDS {
-            refuse!("{} inputs and {operands} operands are too many for one chain", inputs.len());
+            refuse!(
+                "a chain must have at most {} inputs and {} operands, got {} and {operands}; split it",
+                Chain::MAX_INPUTS,
+                Chain::MAX_OPERANDS,
+                inputs.len()
+            );
         }
         for (ix, step) in self.steps.iter().enumerate() {
             let known = inputs.len() + ix;
@@ -68,7 +73,7 @@ impl Operator for Chain {
                 ChainStep::Constant(_) => true,
             };
             if !fits {
-                refuse!("step {ix} reads an operand that does not exist yet");
+                refuse!("step {ix} must read operands below {known}, got {step:?}");
             }
         }
         let shape = Chain::shape(inputs.iter().map(|ty| &ty.shape))?;

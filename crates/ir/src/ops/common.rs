@@ -1,4 +1,4 @@
-//! What several operators share: walking indices, broadcasting, epilogues, sliding windows.
+//! Shared by several operators: iteration over indices, broadcasting, epilogues, sliding windows.
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -9,40 +9,40 @@ use crate::TensorType;
 use crate::axes::{OperandAxes, same_axes, vector_axes};
 use crate::op::{Refusal, refuse};
 
-/// The one output of an operator that has one.
+/// The list of outputs of an operator with one output.
 pub(super) fn one<T>(item: T) -> SmallVec<[T; 1]> {
     smallvec![item]
 }
 
-/// Refuses another number of operands than `want`.
+/// Refuses a number of operands other than `want`.
 pub(super) fn arity(inputs: &[&TensorType], want: usize) -> Result<(), Refusal> {
     if inputs.len() != want {
-        refuse!("takes {want} inputs, not {}", inputs.len());
+        refuse!("expected {want} inputs, got {}", inputs.len());
     }
     Ok(())
 }
 
-/// Refuses another dtype than `f32`.
+/// Refuses dtypes other than `f32`.
 pub(super) fn f32_only(inputs: &[&TensorType]) -> Result<(), Refusal> {
     if let Some(other) = inputs.iter().find(|ty| ty.dtype != DType::F32) {
-        refuse!("computes in f32, not in {}", other.dtype);
+        refuse!("operands must be f32, got {}; cast them first", other.dtype);
     }
     Ok(())
 }
 
-/// Refuses operands that are not stored as `f32`, `f16` or `bf16`. Whoever takes them computes in `f32` at least and rounds
+/// Refuses operands other than `f32`, `f16` and `bf16`. Operators that take them compute in `f32` or better and round
 /// results once.
 pub(super) fn f32_or_half(inputs: &[&TensorType]) -> Result<(), Refusal> {
     if let Some(other) = inputs.iter().find(|ty| !is_f32_or_half(ty.dtype)) {
-        refuse!("computes with f32, f16 or bf16, not with {}", other.dtype);
+        refuse!("operands must be f32, f16 or bf16, got {}; cast them first", other.dtype);
     }
     Ok(())
 }
 
-/// The same, but they may also be stored as `u8` or `i8`, which are the whole numbers that they hold.
+/// Refuses operands other than `f32`, `f16`, `bf16`, `u8` and `i8`.
 pub(super) fn stored_numbers(inputs: &[&TensorType]) -> Result<(), Refusal> {
     if let Some(other) = inputs.iter().find(|ty| !is_stored(ty.dtype)) {
-        refuse!("computes with f32, f16, bf16, u8 or i8, not with {}", other.dtype);
+        refuse!("operands must be f32, f16, bf16, u8 or i8, got {}; cast them first", other.dtype);
     }
     Ok(())
 }
@@ -55,23 +55,23 @@ pub(crate) fn is_byte(dtype: DType) -> bool {
     matches!(dtype, DType::U8 | DType::I8)
 }
 
-/// Whether numbers that are computed in `f32` may be stored so.
+/// Whether results that are computed in `f32` may be stored in a dtype.
 pub(crate) fn is_stored(dtype: DType) -> bool {
     is_f32_or_half(dtype) || is_byte(dtype)
 }
 
-/// The dtype of results that an attribute may name: `f32` where it does not.
+/// The dtype of results that an attribute names, `f32` by default.
 pub(super) fn result_dtype(named: Option<DType>) -> Result<DType, Refusal> {
     match named.unwrap_or(DType::F32) {
         dtype if is_stored(dtype) => Ok(dtype),
-        other => Err(Refusal(format!("gives f32, f16, bf16, u8 or i8, not {other}"))),
+        other => Err(Refusal(format!("result must be f32, f16, bf16, u8 or i8, got {other}"))),
     }
 }
 
 /// Refuses an axis that the shape does not have.
 pub(super) fn axis_in(axis: usize, shape: &Shape) -> Result<(), Refusal> {
     if axis >= shape.rank() {
-        refuse!("axis {axis} does not exist in a tensor of shape {shape}");
+        refuse!("axis must be below the rank of {shape}, got {axis}");
     }
     Ok(())
 }
@@ -113,8 +113,7 @@ pub(super) fn broadcast_strides(shape: &Shape, out: &Shape) -> SmallVec<[usize; 
         .collect()
 }
 
-/// A tensor picked element by element from another: `pick` maps an output index to a flat input position, or to none,
-/// where `fill` stands.
+/// A tensor of elements of another: `pick` maps an output index to a flat input position, or to `None` for `fill`.
 pub(super) fn pick(x: &Tensor, shape: &Shape, fill: f64, mut pick: impl FnMut(&[usize]) -> Option<usize>) -> Tensor {
     fn run<T: Element>(
         items: &[T],
@@ -129,8 +128,7 @@ pub(super) fn pick(x: &Tensor, shape: &Shape, fill: f64, mut pick: impl FnMut(&[
     each_data!(x.data(), items => run(items, shape, fill, &mut pick))
 }
 
-/// A tensor of `dtype` from `f64` elements, rounded to nearest; for a byte to whole numbers, ties to even, and to the nearest
-/// that it holds.
+/// A tensor of `dtype` from `f64` elements, rounded to nearest. Int8 rounds ties to even and saturates.
 pub(super) fn from_f64(shape: Shape, dtype: DType, mut items: Vec<f64>) -> Tensor {
     let limits = match dtype {
         DType::U8 => Some((0.0, 255.0)),
@@ -143,12 +141,11 @@ pub(super) fn from_f64(shape: Shape, dtype: DType, mut items: Vec<f64>) -> Tenso
     Tensor::new(shape, items).expect("the caller fills the shape").cast(dtype)
 }
 
-/// What a convolution or matrix product does to each result before it is stored: multiply it by a scale, add a bias, add a
+/// Arithmetic of a convolution or matrix product on each result before it is stored: multiply by a scale, add a bias, add a
 /// residual of the same shape, apply functions, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Epilogue {
-    /// Sums of whole numbers are multiplied by a vector along the output channels. It is the operand behind the two
-    /// factors.
+    /// Int8 sums are multiplied by a vector along the output channels, the operand behind the two factors.
     #[serde(default, skip_serializing_if = "is_false")]
     pub scale: bool,
     /// A vector is added along the output channels. It is the operand behind the two factors and the scale.
@@ -160,7 +157,7 @@ pub struct Epilogue {
     /// Functions applied in sequence.
     #[serde(default)]
     pub activation: SmallVec<[Unary; 2]>,
-    /// The dtype that results are rounded to, where it is not `f32`: `f16`, `bf16`, `u8` or `i8`.
+    /// The dtype of the results if not `f32`: `f16`, `bf16`, `u8` or `i8`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<DType>,
 }
@@ -169,12 +166,12 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Whether two factors are whole numbers in bytes, whose products are summed exactly, in `i32`.
+/// Whether both factors are int8, whose products are summed exactly in `i32`.
 pub(crate) fn are_bytes(inputs: &[&TensorType]) -> bool {
     inputs.iter().take(2).all(|ty| is_byte(ty.dtype))
 }
 
-/// Refuses a zero point of the first factor that is no number of its dtype, or of others than whole numbers.
+/// Refuses a zero point that the first factor's dtype cannot represent, or any but 0 for floats.
 pub(super) fn zero_fits(zero: i32, inputs: &[&TensorType]) -> Result<(), Refusal> {
     let possible = match inputs[0].dtype {
         DType::U8 if are_bytes(inputs) => 0..=255,
@@ -182,7 +179,7 @@ pub(super) fn zero_fits(zero: i32, inputs: &[&TensorType]) -> Result<(), Refusal
         _ => 0..=0,
     };
     if !possible.contains(&zero) {
-        refuse!("zero point {zero} is no number of {}", inputs[0].dtype);
+        refuse!("zero point must be representable in {}, got {zero}", inputs[0].dtype);
     }
     Ok(())
 }
@@ -192,7 +189,7 @@ pub(super) fn is_zero(number: &i32) -> bool {
 }
 
 impl Epilogue {
-    /// An epilogue with nothing but perhaps a bias.
+    /// An epilogue with a bias or without any arithmetic.
     pub fn bias(bias: bool) -> Epilogue {
         Epilogue { bias, ..Epilogue::default() }
     }
@@ -202,14 +199,13 @@ impl Epilogue {
         usize::from(self.scale) + usize::from(self.bias) + usize::from(self.residual)
     }
 
-    /// Which operand the bias is, where there is one.
+    /// The operand number of the bias, if present.
     pub fn bias_at(&self) -> usize {
         2 + usize::from(self.scale)
     }
 
-    /// The type of an output of `shape`, or a refusal of operands behind the two factors that do not fit it and its
-    /// `channels` scales and biases. A residual has the output's dtype, so that it may be in place. Sums of whole numbers
-    /// are `i32` where no scale makes them others, and then nothing happens to them.
+    /// The type of an output of `shape` with `channels` scales and biases. A residual must have the output's dtype, so that
+    /// it may be updated in place. Int8 sums without a scale are `i32` and have no epilogue.
     pub(super) fn infer(
         &self,
         inputs: &[&TensorType],
@@ -217,34 +213,33 @@ impl Epilogue {
         channels: usize,
     ) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         if inputs.len() != 2 + self.operands() {
-            refuse!("takes {} inputs, not {}", 2 + self.operands(), inputs.len());
+            refuse!("expected {} inputs, got {}", 2 + self.operands(), inputs.len());
         }
         let bytes = are_bytes(inputs);
         if bytes && *self == Epilogue::default() {
             return Ok(one(TensorType { dtype: DType::I32, shape }));
         }
         if self.scale != bytes {
-            refuse!("sums of whole numbers in u8 or i8 have a scale, and no others");
+            refuse!("an epilogue must have a scale if and only if the factors are u8 or i8");
         }
         if bytes && inputs[2..self.bias_at()].iter().any(|scale| scale.dtype != DType::F32) {
-            refuse!("the scale is of f32");
+            refuse!("scale must be f32; cast it first");
         }
         f32_or_half(&inputs[if bytes { 2 } else { 0 }..inputs.len() - usize::from(self.residual)])?;
         let output = TensorType { dtype: result_dtype(self.result)?, shape };
         for (at, name) in [(2, "scale"), (self.bias_at(), "bias")] {
             let is_there = if name == "scale" { self.scale } else { self.bias };
             if is_there && inputs[at].shape[..] != [channels] {
-                refuse!("the {name} has shape {}, not [{channels}]", inputs[at].shape);
+                refuse!("{name} must have shape [{channels}], got {}", inputs[at].shape);
             }
         }
         if self.residual && *inputs[inputs.len() - 1] != output {
-            refuse!("the residual is {}, not {output}", inputs[inputs.len() - 1]);
+            refuse!("residual must be {output}, got {}", inputs[inputs.len() - 1]);
         }
         Ok(one(output))
     }
 
-    /// Applies scale, bias, residual and functions to `out`, whose place in the vectors is `channel(flat position)`, and
-    /// rounds it.
+    /// Applies the epilogue to `out` and rounds it; `channel` maps a flat position to a channel.
     pub(super) fn eval(
         &self,
         shape: Shape,
@@ -281,7 +276,7 @@ impl Epilogue {
     }
 }
 
-/// How many places a window of `kernel` cells takes along `extent` cells with padding, or a refusal.
+/// The number of positions of a window of `kernel` cells along `extent` padded cells.
 pub(super) fn window_places(
     extent: usize,
     kernel: usize,
@@ -290,15 +285,15 @@ pub(super) fn window_places(
     pad: [usize; 2],
 ) -> Result<usize, Refusal> {
     if kernel == 0 || stride == 0 || dilation == 0 {
-        refuse!("kernel, stride and dilation are at least 1");
+        refuse!("kernel, stride and dilation must be >= 1, got {kernel}, {stride} and {dilation}");
     }
     let reach = (kernel - 1)
         .checked_mul(dilation)
         .and_then(|reach| reach.checked_add(1))
-        .ok_or_else(|| Refusal(format!("a kernel of {kernel} with dilation {dilation} is too large")))?;
+        .ok_or_else(|| Refusal(format!("the window must fit usize, got kernel {kernel} with dilation {dilation}")))?;
     let padded = extent.checked_add(pad[0]).and_then(|sum| sum.checked_add(pad[1]));
     match padded.and_then(|padded| padded.checked_sub(reach)) {
         Some(slack) => Ok(slack / stride + 1),
-        None => refuse!("a window of {reach} does not fit in {extent} cells padded by {} and {}", pad[0], pad[1]),
+        None => refuse!("a window of {reach} must fit in {extent} cells padded by {} and {}", pad[0], pad[1]),
     }
 }

@@ -20,7 +20,7 @@ impl Operator for Compare {
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         arity(inputs, 2)?;
         if inputs[0].dtype != inputs[1].dtype {
-            refuse!("operands have two dtypes, {} and {}", inputs[0].dtype, inputs[1].dtype);
+            refuse!("operands must have one dtype, got {} and {}", inputs[0].dtype, inputs[1].dtype);
         }
         let shape = broadcast(&inputs[0].shape, &inputs[1].shape).map_err(|error| Refusal(error.to_string()))?;
         Ok(one(TensorType { dtype: DType::Bool, shape }))

@@ -1,4 +1,4 @@
-//! [`Concat`]: tensors one behind the other along an axis.
+//! [`Concat`]: concatenation along an axis.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -8,17 +8,17 @@ use super::common::{axis_in, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work, axis_with_channels_last};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
-/// Joins tensors along `axis`.
+/// Concatenates tensors along `axis`.
 ///
 /// `x_i: [.., d_i, ..]` of one dtype, alike in all other extents -> `[.., sum of d_i, ..]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Concat {
-    /// The axis along which tensors are joined.
+    /// The axis along which tensors are concatenated.
     pub axis: usize,
 }
 
 impl Concat {
-    /// For each input the first index along the axis that it takes in the output.
+    /// For each input its first index along the axis of the output.
     pub fn starts<'a>(&self, shapes: impl Iterator<Item = &'a Shape>) -> SmallVec<[usize; 4]> {
         shapes
             .scan(0, |next, shape| {
@@ -34,7 +34,7 @@ impl Operator for Concat {
     const NAME: &'static str = "concat";
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
-        let Some(first) = inputs.first() else { refuse!("takes at least one input") };
+        let Some(first) = inputs.first() else { refuse!("expected one or more inputs, got none") };
         axis_in(self.axis, &first.shape)?;
         let mut shape = first.shape.clone();
         shape[self.axis] = 0;
@@ -44,11 +44,11 @@ impl Operator for Concat {
                 rest[self.axis] = shape[self.axis];
             }
             if rest != shape || input.dtype != first.dtype {
-                refuse!("{input} does not join {first} along axis {}", self.axis);
+                refuse!("inputs must agree in dtype and in all axes but {}, got {first} and {input}", self.axis);
             }
             match shape[self.axis].checked_add(input.shape[self.axis]) {
                 Some(sum) => shape[self.axis] = sum,
-                None => refuse!("the joined extent overflows"),
+                None => refuse!("the sum of extents must fit usize; use smaller inputs"),
             }
         }
         Ok(one(TensorType { dtype: first.dtype, shape }))

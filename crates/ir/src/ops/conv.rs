@@ -8,26 +8,26 @@ use super::common::{Epilogue, for_each_index, is_zero, position, window_places, 
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Window, Work, vector_axes};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
-/// Slides `weight` over `x`.
+/// Sums of products of `weight` and the windows of `x`.
 ///
 /// `x: [n, c, ..spatial]`, `weight: [m, c / groups, ..kernel]`, then by the epilogue `scale: [m]`, `bias: [m]` and `residual`
-/// of the output's shape -> `[n, m, ..out]`, of `f32`, `f16` or `bf16` each. Or `x` and `weight` of `u8` or `i8`, whose sums
-/// are exact: `i32`, or what a scale makes of them. Refuses: spatial rank 0 or above 3, channels that the groups do not
+/// of the output's shape -> `[n, m, ..out]`, of `f32`, `f16` or `bf16` each. Or `x` and `weight` of `u8` or `i8`, summed
+/// exactly: `i32`, or dequantized by the scale. Refuses: spatial rank 0 or above 3, channels that the groups do not
 /// divide, a kernel larger than the padded input. Source: ONNX `Conv`, `ConvInteger`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
-    /// Steps of the window, one a spatial dimension.
+    /// Steps of the window, one per spatial axis.
     pub stride: SmallVec<[usize; 2]>,
-    /// Distance between the kernel's cells, one a spatial dimension.
+    /// Distance between taps, one per spatial axis.
     pub dilation: SmallVec<[usize; 2]>,
-    /// Zeros in front of and behind each spatial dimension.
+    /// Zeros in front of and behind each spatial axis.
     pub pad: SmallVec<[[usize; 2]; 2]>,
-    /// Channels are split into this many groups that do not see each other.
+    /// The number of groups that channels are split into.
     pub groups: usize,
-    /// Whole numbers: what is subtracted from each of `x`. Padding counts 0 in any case.
+    /// Zero point of an int8 `x`, subtracted from each element. Padding contributes 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub zero: i32,
-    /// What happens to each result before it is stored.
+    /// Arithmetic on each result before it is stored.
     #[serde(default)]
     pub epilogue: Epilogue,
 }
@@ -48,14 +48,14 @@ impl Conv {
     fn output_shape(&self, x: &Shape, weight: &Shape) -> Result<Shape, Refusal> {
         let spatial = self.stride.len();
         if !(1..=3).contains(&spatial) || self.dilation.len() != spatial || self.pad.len() != spatial {
-            refuse!("one to three spatial dimensions, each with its stride, dilation and padding");
+            refuse!("one to three spatial axes must have stride, dilation and padding each, got {spatial} strides");
         }
         if x.rank() != spatial + 2 || weight.rank() != spatial + 2 {
-            refuse!("input {x} and weight {weight} do not both have {spatial} spatial dimensions");
+            refuse!("input and weight must have {spatial} spatial axes, got {x} and {weight}");
         }
         let groups = self.groups;
         if groups == 0 || !weight[0].is_multiple_of(groups) || weight[1].checked_mul(groups) != Some(x[1]) {
-            refuse!("weight {weight} in {groups} groups does not fit the channels of input {x}");
+            refuse!("weight {weight} in {groups} groups must match the channels of input {x}");
         }
         let mut shape = Shape::from([x[0], weight[0]]);
         for axis in 0..spatial {
@@ -71,7 +71,7 @@ impl Operator for Conv {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         if inputs.len() < 2 {
-            refuse!("takes an input and a weight");
+            refuse!("expected an input and a weight, got {} inputs", inputs.len());
         }
         zero_fits(self.zero, inputs)?;
         let shape = self.output_shape(&inputs[0].shape, &inputs[1].shape)?;
@@ -81,7 +81,7 @@ impl Operator for Conv {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let (x, weight) = (inputs[0], inputs[1]);
-        let shape = self.output_shape(x.shape(), weight.shape()).expect("infer refuses what does not fit");
+        let shape = self.output_shape(x.shape(), weight.shape()).expect("infer checked the shapes");
         let (x_strides, weight_strides) = (x.shape().row_major_strides(), weight.shape().row_major_strides());
         let (x_items, weight_items) = (x.to_f64(), weight.to_f64());
         let (group_in, group_out) = (weight.shape()[1], (weight.shape()[0] / self.groups).max(1));
@@ -135,7 +135,7 @@ impl Operator for Conv {
         let mut op = self.clone();
         match tile.axis.checked_sub(2) {
             Some(spatial) => op.pad[spatial] = tile.pad,
-            // Weights and epilogues have channels too; nothing cuts those.
+            // Weights and epilogues have a channel axis too, which tiles do not cut.
             None if tile.axis != 0 => return None,
             None => {}
         }
@@ -143,7 +143,7 @@ impl Operator for Conv {
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
-        // The residual's element is read just before the result takes its place.
+        // A residual element is read before the result is written.
         if self.epilogue.residual { Reuse::InPlace([inputs.len() - 1].into_iter().collect()) } else { Reuse::Never }
     }
 

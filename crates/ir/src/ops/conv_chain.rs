@@ -1,4 +1,4 @@
-//! [`ConvChain`]: convolutions one after the other, as one step.
+//! [`ConvChain`]: consecutive convolutions as one step.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use super::common::one;
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work, same_axes};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
-/// Each convolution reads the result of the one before. What lies in between has no place in memory: a kernel computes
-/// some rows of all of them at a time.
+/// Each convolution reads the result of the previous one. Intermediate results are not stored: a kernel computes some rows
+/// of all of them at a time.
 ///
 /// `x`, then for each convolution its weight and, by its epilogue, its bias, then by the last one's epilogue its residual
 /// -> the result of the last. Refuses: fewer than two convolutions, a residual of another than the last, what [`Conv`]
@@ -37,15 +37,15 @@ impl ConvChain {
         self.convs.last().is_some_and(|conv| conv.epilogue.residual)
     }
 
-    /// The types of all results, the last one's last.
+    /// The types of all results in order.
     fn results(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, Refusal> {
         let front = self.convs.len().saturating_sub(1);
         if front == 0 || self.convs[..front].iter().any(|conv| conv.epilogue.residual) {
-            refuse!("is several convolutions, of which only the last may add a residual");
+            refuse!("expected two or more convolutions, only the last with a residual, got {}", self.convs.len());
         }
         let operands = self.parts().last().map_or(1, |(_, own)| own.end);
         if inputs.len() != operands {
-            refuse!("takes {operands} inputs, not {}", inputs.len());
+            refuse!("expected {operands} inputs, got {}", inputs.len());
         }
         let mut results: Vec<TensorType> = Vec::new();
         for (conv, own) in self.parts() {
@@ -94,14 +94,14 @@ impl Operator for ConvChain {
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
-        // The residual's element is read just before the result takes its place.
+        // A residual element is read before the result is written.
         if self.has_residual() { Reuse::InPlace([inputs.len() - 1].into_iter().collect()) } else { Reuse::Never }
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
         let Ok(results) = self.results(inputs) else { return 0 };
         let flops = self.parts().zip(&results).map(|((conv, own), result)| {
-            // What a convolution costs does not depend on its input, beyond its weight.
+            // The cost of a convolution depends on its weight and result only.
             let mut operands: SmallVec<[&TensorType; 4]> = smallvec![inputs[0]];
             operands.extend_from_slice(&inputs[own]);
             conv.flops(&operands, &[result])

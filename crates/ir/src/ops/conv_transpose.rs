@@ -1,4 +1,4 @@
-//! [`ConvTranspose`]: the transpose of a convolution, which spreads instead of gathering.
+//! [`ConvTranspose`]: transposed convolution (deconvolution).
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -8,24 +8,24 @@ use super::common::{Epilogue, for_each_index, position};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
-/// Spreads each element of `x` over the output through `weight`.
+/// Adds each element of `x` times `weight` to a window of the output.
 ///
 /// `x: [n, c, ..spatial]`, `weight: [c, m / groups, ..kernel]`, then `bias: [m]` by the epilogue -> `[n, m, ..out]` with
 /// `out = (in - 1) stride + (kernel - 1) dilation + 1 + output_pad - pad`. All `f32`. Refuses a residual. Source: ONNX
 /// `ConvTranspose`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTranspose {
-    /// Distance in the output between neighbours of the input.
+    /// Distance in the output between neighboring inputs.
     pub stride: SmallVec<[usize; 2]>,
-    /// Distance between the kernel's cells.
+    /// Distance between taps.
     pub dilation: SmallVec<[usize; 2]>,
-    /// Cells cut off in front of and behind each spatial dimension.
+    /// Cells removed in front of and behind each spatial axis.
     pub pad: SmallVec<[[usize; 2]; 2]>,
-    /// Cells added behind each spatial dimension.
+    /// Cells added behind each spatial axis.
     pub output_pad: SmallVec<[usize; 2]>,
-    /// Channels are split into this many groups that do not see each other.
+    /// The number of groups that channels are split into.
     pub groups: usize,
-    /// What happens to each result before it is stored.
+    /// Arithmetic on each result before it is stored.
     #[serde(default)]
     pub epilogue: Epilogue,
 }
@@ -35,20 +35,22 @@ impl ConvTranspose {
         let spatial = self.stride.len();
         let lengths = [self.dilation.len(), self.pad.len(), self.output_pad.len()];
         if !(1..=3).contains(&spatial) || lengths.iter().any(|&length| length != spatial) {
-            refuse!("one to three spatial dimensions, each with its stride, dilation and padding");
+            refuse!("one to three spatial axes must have stride, dilation and padding each, got {spatial} strides");
         }
         if x.rank() != spatial + 2 || weight.rank() != spatial + 2 {
-            refuse!("input {x} and weight {weight} do not both have {spatial} spatial dimensions");
+            refuse!("input and weight must have {spatial} spatial axes, got {x} and {weight}");
         }
         if self.groups == 0 || weight[0] != x[1] || !x[1].is_multiple_of(self.groups) {
-            refuse!("weight {weight} in {} groups does not fit the channels of input {x}", self.groups);
+            refuse!("weight {weight} in {} groups must match the channels of input {x}", self.groups);
         }
         let mut shape = Shape::from([x[0], weight[1].saturating_mul(self.groups)]);
         for axis in 0..spatial {
             let (extent, kernel) = (x[axis + 2], weight[axis + 2]);
             let (stride, dilation, [front, back]) = (self.stride[axis], self.dilation[axis], self.pad[axis]);
             if kernel == 0 || stride == 0 || dilation == 0 || extent == 0 {
-                refuse!("extents, kernel, stride and dilation are at least 1");
+                refuse!(
+                    "extent, kernel, stride and dilation must be >= 1, got {extent}, {kernel}, {stride} and {dilation}"
+                );
             }
             let full = (extent - 1)
                 .checked_mul(stride)
@@ -57,7 +59,7 @@ impl ConvTranspose {
             let kept = full.zip(front.checked_add(back)).and_then(|(full, pad)| full.checked_sub(pad));
             match kept {
                 Some(kept) => shape.push(kept),
-                None => refuse!("padding {front} and {back} leaves nothing of dimension {axis}"),
+                None => refuse!("padding must leave elements of spatial axis {axis}, got {front} and {back}"),
             }
         }
         Ok(shape)
@@ -69,10 +71,10 @@ impl Operator for ConvTranspose {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         if inputs.len() < 2 {
-            refuse!("takes an input and a weight");
+            refuse!("expected an input and a weight, got {} inputs", inputs.len());
         }
         if self.epilogue.residual {
-            refuse!("takes no residual");
+            refuse!("a transposed convolution must not have a residual; add it in a node of its own");
         }
         let shape = self.output_shape(&inputs[0].shape, &inputs[1].shape)?;
         let channels = shape[1];
@@ -81,7 +83,7 @@ impl Operator for ConvTranspose {
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let (x, weight) = (inputs[0], inputs[1]);
-        let shape = self.output_shape(x.shape(), weight.shape()).expect("infer refuses what does not fit");
+        let shape = self.output_shape(x.shape(), weight.shape()).expect("infer checked the shapes");
         let out_strides = shape.row_major_strides();
         let weight_strides = weight.shape().row_major_strides();
         let (x_items, weight_items) = (x.to_f64(), weight.to_f64());

@@ -1,4 +1,4 @@
-//! [`Expand`]: broadcasting made explicit.
+//! [`Expand`]: explicit broadcasting.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -24,7 +24,7 @@ impl Operator for Expand {
         arity(inputs, 1)?;
         let x = inputs[0];
         if broadcast(&x.shape, &self.shape).ok().as_ref() != Some(&self.shape) {
-            refuse!("{} does not broadcast to {}", x.shape, self.shape);
+            refuse!("input must broadcast to {}, got {}", self.shape, x.shape);
         }
         Ok(one(TensorType { dtype: x.dtype, shape: self.shape.clone() }))
     }

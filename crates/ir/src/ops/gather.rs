@@ -14,7 +14,7 @@ use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 /// count from the end; one outside the axis is clamped to it. Refuses: an index of another dtype, an empty axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gather {
-    /// The axis of the table that indices go along.
+    /// The indexed axis of the table.
     pub axis: usize,
 }
 
@@ -32,10 +32,10 @@ impl Operator for Gather {
         let (table, index) = (inputs[0], inputs[1]);
         axis_in(self.axis, &table.shape)?;
         if !matches!(index.dtype, DType::I32 | DType::I64) {
-            refuse!("indices are i32 or i64, not {}", index.dtype);
+            refuse!("indices must be i32 or i64, got {}", index.dtype);
         }
         if table.shape[self.axis] == 0 {
-            refuse!("axis {} of {} has nothing to gather", self.axis, table.shape);
+            refuse!("axis {} must not be empty, got shape {}", self.axis, table.shape);
         }
         Ok(one(TensorType { dtype: table.dtype, shape: self.output_shape(&table.shape, &index.shape) }))
     }

@@ -1,4 +1,4 @@
-//! [`LayerNorm`]: rows with a mean of 0 and a variance of 1.
+//! [`LayerNorm`]: layer normalization.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -10,18 +10,18 @@ use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
 /// `(x - mean) / sqrt(variance + epsilon) * scale + shift`, mean and (biased) variance over all dimensions from `axis` on.
 ///
-/// `x: [..]`, then where they are given `scale` and `shift` of the extents of `x` from `axis` on, all `f32` -> the type of
+/// `x: [..]`, then `scale` and `shift`, if present, of the extents of `x` from `axis` on, all `f32` -> the type of
 /// `x`. Made by `match_layer_norm`. Refuses: an axis that `x` does not have, a scale or shift of another shape. Source: Ba et al.
 /// 2016.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LayerNorm {
-    /// The first dimension that is normalised over.
+    /// The first axis that is normalized.
     pub axis: usize,
     /// Added to the variance.
     pub epsilon: f32,
-    /// Whether results are scaled by an operand.
+    /// Whether the results are multiplied by an operand.
     pub scale: bool,
-    /// Whether an operand is added to results.
+    /// Whether an operand is added to the results.
     pub shift: bool,
 }
 
@@ -34,7 +34,7 @@ impl Operator for LayerNorm {
         axis_in(self.axis, &inputs[0].shape)?;
         let row: Shape = inputs[0].shape[self.axis..].into();
         if let Some(other) = inputs[1..].iter().find(|ty| ty.shape != row) {
-            refuse!("scale and shift have shape {row}, not {}", other.shape);
+            refuse!("scale and shift must have shape {row}, got {}", other.shape);
         }
         Ok(one(inputs[0].clone()))
     }
@@ -70,12 +70,12 @@ impl Operator for LayerNorm {
     }
 
     fn reuse(&self, _inputs: &[&TensorType], _output: &TensorType) -> Reuse {
-        // A row is read before its results take its place.
+        // A row is read before its results are written.
         Reuse::InPlace([0].into_iter().collect())
     }
 
     fn flops(&self, inputs: &[&TensorType], _outputs: &[&TensorType]) -> u64 {
-        // Two sums, a difference, a square, a product, and what is scaled and added.
+        // Two sums, a difference, a square, a product, and the optional scale and shift.
         (inputs[0].shape.elements() * (4 + inputs.len())) as u64
     }
 }

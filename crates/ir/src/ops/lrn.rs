@@ -1,4 +1,4 @@
-//! [`Lrn`]: local response normalisation across channels.
+//! [`Lrn`]: local response normalization across channels.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -31,7 +31,11 @@ impl Operator for Lrn {
         arity(inputs, 1)?;
         f32_only(inputs)?;
         if inputs[0].shape.rank() < 2 || self.size == 0 {
-            refuse!("the input has channels and the window at least one of them");
+            refuse!(
+                "input must have a channel axis and `size` must be >= 1, got {} and {}",
+                inputs[0].shape,
+                self.size
+            );
         }
         Ok(one(inputs[0].clone()))
     }

@@ -1,4 +1,4 @@
-//! [`MatMul`]: products of matrices.
+//! [`MatMul`]: matrix products.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -11,15 +11,15 @@ use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 /// Multiplies matrices; dimensions in front of the last two broadcast.
 ///
 /// `a: [.., m, k]`, `b: [.., k, n]`, then by the epilogue `scale: [n]`, `bias: [n]` and `residual` of the output's shape ->
-/// `[.., m, n]`, of `f32`, `f16` or `bf16` each. Or both factors of `u8` or `i8`, whose sums are exact: `i32`, or what a scale
-/// makes of them. Refuses: rank below 2, different `k`, batches that do not broadcast. Source: ONNX `MatMul`,
+/// `[.., m, n]`, of `f32`, `f16` or `bf16` each. Or both factors of `u8` or `i8`, summed exactly: `i32`, or
+/// dequantized by the scale. Refuses: rank below 2, different `k`, batches that do not broadcast. Source: ONNX `MatMul`,
 /// `MatMulInteger`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MatMul {
-    /// Whole numbers: what is subtracted from each of `a`.
+    /// Zero point of an int8 `a`, subtracted from each element.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub zero: i32,
-    /// What happens to each result before it is stored.
+    /// Arithmetic on each result before it is stored.
     #[serde(default)]
     pub epilogue: Epilogue,
 }
@@ -27,15 +27,15 @@ pub struct MatMul {
 impl MatMul {
     fn output_shape(a: &Shape, b: &Shape) -> Result<Shape, Refusal> {
         if a.rank() < 2 || b.rank() < 2 {
-            refuse!("both factors are matrices or batches of them, not {a} and {b}");
+            refuse!("factors must have rank >= 2, got {a} and {b}");
         }
         let (a_batch, a_matrix) = a.split_at(a.rank() - 2);
         let (b_batch, b_matrix) = b.split_at(b.rank() - 2);
         if a_matrix[1] != b_matrix[0] {
-            refuse!("{a} has {} columns and {b} has {} rows", a_matrix[1], b_matrix[0]);
+            refuse!("columns of {a} must equal rows of {b}, got {} and {}", a_matrix[1], b_matrix[0]);
         }
-        let mut shape =
-            broadcast(&a_batch.into(), &b_batch.into()).map_err(|error| Refusal(format!("batches: {error}")))?;
+        let mut shape = broadcast(&a_batch.into(), &b_batch.into())
+            .map_err(|error| Refusal(format!("batch axes must broadcast: {error}")))?;
         shape.push(a_matrix[0]);
         shape.push(b_matrix[1]);
         Ok(shape)
@@ -47,7 +47,7 @@ impl Operator for MatMul {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         if inputs.len() < 2 {
-            refuse!("takes two factors");
+            refuse!("expected two factors, got {} inputs", inputs.len());
         }
         zero_fits(self.zero, inputs)?;
         let shape = MatMul::output_shape(&inputs[0].shape, &inputs[1].shape)?;
@@ -97,7 +97,7 @@ impl Operator for MatMul {
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
-        // The residual's element is read just before the result takes its place.
+        // A residual element is read before the result is written.
         if self.epilogue.residual { Reuse::InPlace([inputs.len() - 1].into_iter().collect()) } else { Reuse::Never }
     }
 

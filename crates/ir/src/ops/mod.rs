@@ -1,4 +1,4 @@
-//! The operators, one file each: attributes, refusals, definition, reuse and cost.
+//! The operators, one file each: attributes, checks, definition, axes, buffer reuse and cost.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! [`Pad`]: elements around a tensor.
+//! [`Pad`]: padding and cropping.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use super::common::{arity, one, pick};
 use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
-/// What stands in the padding.
+/// The contents of the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PadMode {
@@ -28,22 +28,21 @@ pub enum PadMode {
 /// of an empty axis other than by a constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pad {
-    /// What stands in the padding.
+    /// The contents of the padding.
     pub mode: PadMode,
     /// Elements in front of and behind each axis.
     pub pad: SmallVec<[[isize; 2]; 4]>,
 }
 
 impl Pad {
-    /// The output's shape, or none where an axis would have less than no elements.
+    /// The output's shape; `None` if an axis would have a negative extent.
     fn output_shape(&self, x: &Shape) -> Option<Shape> {
         let extent =
             |(&extent, pad): (&usize, &[isize; 2])| extent.checked_add_signed(pad[0])?.checked_add_signed(pad[1]);
         x.iter().zip(&self.pad).map(extent).collect()
     }
 
-    /// The index along an axis of `extent` elements that stands `ix` behind the start of the padding, or none where the
-    /// constant stands.
+    /// The input index for output index `ix` along an axis of `extent` elements; `None` for the constant.
     pub fn source(&self, axis: usize, extent: usize, ix: usize) -> Option<usize> {
         let at = ix as isize - self.pad[axis][0];
         let last = extent as isize - 1;
@@ -70,14 +69,19 @@ impl Operator for Pad {
         arity(inputs, 1)?;
         let x = inputs[0];
         if self.pad.len() != x.shape.rank() {
-            refuse!("padding is given for {} axes, the input {} has {}", self.pad.len(), x.shape, x.shape.rank());
+            refuse!(
+                "padding must have {} entries, one per axis of {}, got {}",
+                x.shape.rank(),
+                x.shape,
+                self.pad.len()
+            );
         }
         let Some(shape) = self.output_shape(&x.shape) else {
-            refuse!("padding {:?} leaves less than nothing of {}", self.pad, x.shape)
+            refuse!("padding must not remove more elements than {} has, got {:?}", x.shape, self.pad)
         };
         let constant = matches!(self.mode, PadMode::Constant(_));
         if !constant && x.shape.elements() == 0 && shape.elements() != 0 {
-            refuse!("an empty tensor has no elements to repeat");
+            refuse!("mode must be constant for an empty tensor, got {:?}", self.mode);
         }
         Ok(one(TensorType { dtype: x.dtype, shape }))
     }
@@ -85,7 +89,7 @@ impl Operator for Pad {
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
         let x = inputs[0];
         let fill = if let PadMode::Constant(value) = self.mode { value } else { 0.0 };
-        let shape = self.output_shape(x.shape()).expect("infer refuses less than nothing");
+        let shape = self.output_shape(x.shape()).expect("infer refuses negative extents");
         let strides = x.shape().row_major_strides();
         one(pick(x, &shape, fill, |index| {
             let along = |axis| Some(self.source(axis, x.shape()[axis], index[axis])? * strides[axis]);

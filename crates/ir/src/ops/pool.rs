@@ -8,25 +8,25 @@ use super::common::{arity, f32_or_half, for_each_index, from_f64, one, stored_nu
 use crate::axes::{Along, AxisChange, AxisMap, Window, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
-/// What is taken from each window.
+/// The function of a window's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolKind {
-    /// The largest cell; padding does not take part.
+    /// The largest cell, padding excluded.
     Max,
     /// The mean of the cells inside the input.
     Mean,
-    /// The mean of the cells inside the input and its padding (not of a last window's overhang), padding being 0.
+    /// The mean of the cells inside the input and its padding, which is 0; a last window's overhang is excluded.
     MeanWithPadding,
 }
 
 /// Slides a window over the spatial dimensions.
 ///
-/// `x: [n, c, ..spatial]` of `f32`, `f16` or `bf16`, for a maximum also of `u8` or `i8` -> `[n, c, ..out]`. With `ceil`, a last window may hang over the end, unless it would
-/// begin behind the input and its front padding. Source: ONNX `MaxPool`, `AveragePool`.
+/// `x: [n, c, ..spatial]` of `f32`, `f16` or `bf16`, for a maximum also of `u8` or `i8` -> `[n, c, ..out]`. With `ceil`, a last window may extend beyond the end if it
+/// begins inside the input or its front padding. Source: ONNX `MaxPool`, `AveragePool`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
-    /// What is taken from each window.
+    /// The function of a window's cells.
     pub kind: PoolKind,
     /// Cells of the window, one number a spatial dimension.
     pub kernel: SmallVec<[usize; 2]>,
@@ -36,7 +36,7 @@ pub struct Pool {
     pub dilation: SmallVec<[usize; 2]>,
     /// Padding in front of and behind each spatial dimension.
     pub pad: SmallVec<[[usize; 2]; 2]>,
-    /// Whether a last window that is not full counts.
+    /// Whether a last window that extends beyond the end counts.
     pub ceil: bool,
 }
 
@@ -57,7 +57,9 @@ impl Pool {
         let spatial = self.kernel.len();
         let lengths = [self.stride.len(), self.dilation.len(), self.pad.len()];
         if !(1..=3).contains(&spatial) || lengths.iter().any(|&length| length != spatial) || x.rank() != spatial + 2 {
-            refuse!("input {x} does not have {spatial} spatial dimensions, each with stride, dilation and padding");
+            refuse!(
+                "input must have one to three spatial axes, each with kernel, stride, dilation and padding, got {x} and {spatial} kernel extents"
+            );
         }
         let mut shape: Shape = x[..2].into();
         for axis in 0..spatial {
@@ -87,7 +89,12 @@ impl Operator for Pool {
             PoolKind::Mean | PoolKind::MeanWithPadding => f32_or_half(inputs)?,
         }
         if self.kernel.iter().chain(&self.stride).chain(&self.dilation).any(|&count| count == 0) {
-            refuse!("kernel, stride and dilation are at least 1");
+            refuse!(
+                "kernel, stride and dilation must be >= 1, got {:?}, {:?} and {:?}",
+                self.kernel,
+                self.stride,
+                self.dilation
+            );
         }
         Ok(one(TensorType { dtype: inputs[0].dtype, shape: self.output_shape(&inputs[0].shape)? }))
     }

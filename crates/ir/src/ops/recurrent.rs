@@ -1,4 +1,4 @@
-//! [`Recurrent`]: networks whose state goes from one step of a sequence to the next.
+//! [`Recurrent`]: LSTM, GRU and plain recurrent layers.
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -9,30 +9,30 @@ use super::common::{arity, f32_only, from_f64};
 use crate::axes::{Along, AxisChange, AxisMap, OperandAxes, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
-/// Walks a sequence with a cell's state: LSTM, GRU and the plain recurrent network ([`Cell`] has their formulas).
+/// Runs a cell over a sequence: LSTM, GRU or the plain recurrent network ([`Cell`] has their formulas).
 ///
-/// The input's part of all gates comes in as `gates`: it does not depend on the state, so one `MatMul` makes it for all
+/// `gates` holds the input's contribution to all gates. It does not depend on the state, so one `MatMul` computes it for all
 /// steps. With `d` directions, `g` gates (in the order of [`Cell`]) and `u` units:
 ///
-/// - `gates: [seq, batch, d g u]`, all biases added that are added before the functions;
+/// - `gates: [seq, batch, d g u]`, including all biases that are added before the functions;
 /// - `weight: [d, g u, u]`, the recurrent weights, a row for each gate of each unit;
 /// - `h: [d, batch, u]`, the state before the first step, and for an LSTM `c` of the same shape;
-/// - what [`Cell::extras`] says: peepholes `[d, 3 u]` of `i`, `o`, `f`, or the candidate's bias `[d, u]`.
+/// - by [`Cell::extras`]: peepholes `[d, 3 u]` of `i`, `o`, `f`, or the candidate's bias `[d, u]`.
 ///
 /// Yields `y: [seq, d, batch, u]`, the state after each step, then the last states `h: [d, batch, u]` and for an LSTM `c`.
 /// All `f32`. Refuses operands of other shapes. Source: ONNX `LSTM`, `GRU` and `RNN`, whose `clip`, `input_forget` and
 /// sequences of different lengths in one batch are not part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {
-    /// What a step computes.
+    /// The function of a step.
     pub cell: Cell,
-    /// Which way the sequence is walked.
+    /// The direction of the sequence.
     pub direction: Direction,
 }
 
 /// One row of a batch at one step of one direction.
 struct Step<'a> {
-    /// The input's part of the gates, `[g, u]`.
+    /// The input's contribution to the gates, `[g, u]`.
     gates: &'a [f64],
     /// Recurrent weights, `[g, u, u]`.
     weight: &'a [f64],
@@ -52,7 +52,7 @@ impl Step<'_> {
         self.gates[gate * h.len() + unit] + self.product(gate, unit, h)
     }
 
-    /// The state after the step; the second is `c` of an LSTM and else stays as it is.
+    /// Replaces the state by the state after the step; `c` is used by an LSTM only.
     fn apply(&self, cell: &Cell, h: &mut [f64], c: &mut [f64]) {
         let units = h.len();
         let old = h.to_vec();
@@ -98,25 +98,25 @@ impl Operator for Recurrent {
         arity(inputs, 3 + memories + usize::from(0 < extras))?;
         f32_only(inputs)?;
         let ([seq, batch, columns], [_, rows, units]) = (&inputs[0].shape[..], &inputs[1].shape[..]) else {
-            refuse!("gates {} and weights {} do not both have three dimensions", inputs[0].shape, inputs[1].shape);
+            refuse!("gates and weights must have rank 3, got {} and {}", inputs[0].shape, inputs[1].shape);
         };
         let wide = units.checked_mul(n_gates).and_then(|rows| rows.checked_mul(directions));
         if inputs[1].shape[0] != directions || rows.checked_mul(directions) != wide || Some(*columns) != wide {
             refuse!(
-                "gates {} and weights {} do not fit {directions} directions of {n_gates} gates",
+                "gates and weights must have extents for {directions} directions of {n_gates} gates, got {} and {}",
                 inputs[0].shape,
                 inputs[1].shape
             );
         }
         let state = Shape::from([directions, *batch, *units]);
         if let Some(other) = inputs[2..3 + memories].iter().find(|ty| ty.shape != state) {
-            refuse!("a first state has shape {}, not {state}", other.shape);
+            refuse!("an initial state must have shape {state}, got {}", other.shape);
         }
         if let Some(extra) = inputs.get(3 + memories)
             && extra.shape[..] != [directions, extras * units]
         {
-            let what = if self.cell.has_memory() { "peepholes have" } else { "the candidate's bias has" };
-            refuse!("{what} shape {}, not [{directions},{}]", extra.shape, extras * units);
+            let name = if self.cell.has_memory() { "peepholes" } else { "the candidate's bias" };
+            refuse!("{name} must have shape [{directions},{}], got {}", extras * units, extra.shape);
         }
         let state = TensorType { dtype: DType::F32, shape: state };
         let y = TensorType::new(DType::F32, [*seq, directions, *batch, *units]);
@@ -128,7 +128,7 @@ impl Operator for Recurrent {
         let (seq, batch, units) = (shape[0], shape[1], inputs[1].shape()[2]);
         let (directions, n_gates) = (self.direction.count(), self.cell.gates());
         let (gates, weight, mut h) = (inputs[0].to_f64(), inputs[1].to_f64(), inputs[2].to_f64());
-        // Cells without a memory are given one that stays 0.
+        // Cells without a memory have one of zeros.
         let (mut c, extra) = match self.cell.has_memory() {
             true => (inputs[3].to_f64(), inputs.get(4)),
             false => (vec![0.0; h.len()], inputs.get(3)),
@@ -184,7 +184,7 @@ impl Operator for Recurrent {
 
     fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
         let (units, n_gates) = (inputs[1].shape[2], self.cell.gates());
-        // Each gate of a unit: its product, an addition, a function, and about one operation to work it into the state.
+        // Each gate of a unit: its product, an addition, a function, and about one operation to update the state.
         (outputs[0].shape.elements() * n_gates * (2 * units + 3)) as u64
     }
 }
@@ -201,7 +201,7 @@ mod tests {
 
     /// One unit, two steps, both directions, by hand: `h' = x + h w`.
     #[test]
-    fn each_direction_walks_its_way() {
+    fn both_directions_match_hand_computed_states() {
         let op = Recurrent { cell: Cell::Rnn { activation: Unary::Abs }, direction: Direction::Bidirectional };
         let gates = tensor(&[2, 1, 2], &[1.0, 10.0, 2.0, 20.0]);
         let (weight, h) = (tensor(&[2, 1, 1], &[3.0, 0.5]), tensor(&[2, 1, 1], &[1.0, 2.0]));

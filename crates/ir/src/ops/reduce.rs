@@ -1,4 +1,4 @@
-//! [`Reduce`]: one number from many along some axes.
+//! [`Reduce`]: sums, means, extremes and norms over some axes.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use super::common::{arity, axis_in, for_each_index, from_f64, one, position};
 use crate::axes::{Along, AxisChange, AxisMap, Work, axis_with_channels_last};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
-/// How many numbers become one.
+/// The function that reduces a list of numbers to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -28,7 +28,7 @@ pub enum ReduceKind {
 }
 
 impl ReduceKind {
-    /// The definition. Nothing at all gives 0, 1 for a product, and the far infinity for an extreme.
+    /// The definition. An empty list gives 0, 1 for a product, and the opposite infinity for an extreme.
     pub fn eval(self, items: &[f64]) -> f64 {
         let sum = |term: &dyn Fn(f64) -> f64| items.iter().map(|&x| term(x)).sum::<f64>();
         let extreme = |start: f64, wins: &dyn Fn(f64, f64) -> bool| {
@@ -58,11 +58,11 @@ impl ReduceKind {
 /// extremes, whose results are exact below 2^53. Refuses: `bool` apart from extremes, logarithms and roots of integers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reduce {
-    /// How many numbers become one.
+    /// The function that reduces a list of numbers to one.
     pub kind: ReduceKind,
-    /// The axes that go.
+    /// The axes that are reduced.
     pub axes: SmallVec<[usize; 4]>,
-    /// Whether they stay as extents of 1.
+    /// Whether reduced axes stay, with extent 1.
     pub keep: bool,
 }
 
@@ -83,12 +83,12 @@ impl Operator for Reduce {
             axis_in(axis, &x.shape)?;
         }
         if !self.axes.windows(2).all(|pair| pair[0] < pair[1]) {
-            refuse!("axes are sorted and distinct");
+            refuse!("axes must be sorted and distinct, got {:?}", self.axes);
         }
         let extreme = matches!(self.kind, ReduceKind::Max | ReduceKind::Min);
         let exact = extreme || matches!(self.kind, ReduceKind::Sum | ReduceKind::Mean | ReduceKind::Prod);
         if (x.dtype == DType::Bool && !extreme) || (x.dtype.is_integer() && !exact) {
-            refuse!("{:?} is not defined for {}", self.kind, x.dtype);
+            refuse!("{:?} must have an operand of another dtype, got {}; cast it first", self.kind, x.dtype);
         }
         Ok(one(TensorType { dtype: x.dtype, shape: self.output_shape(&x.shape) }))
     }

@@ -1,4 +1,4 @@
-//! [`Relayout`]: the same elements in another layout.
+//! [`Relayout`]: a copy from one layout to another.
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -8,7 +8,7 @@ use super::common::{arity, one};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, TensorType};
 
-/// Gives its input; what changes is the layout, which the values on both sides say.
+/// Returns its input. Only the layout changes: that of the operand and of the result are properties of their values.
 ///
 /// `x: [..]` -> the same shape and dtype.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

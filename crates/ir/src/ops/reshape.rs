@@ -24,13 +24,19 @@ impl Operator for Reshape {
         arity(inputs, 1)?;
         let x = inputs[0];
         if x.shape.elements() != self.shape.elements() {
-            refuse!("{} has {} elements, {} has {}", x.shape, x.shape.elements(), self.shape, self.shape.elements());
+            refuse!(
+                "element counts must be equal, got {} with {} and {} with {}",
+                x.shape,
+                x.shape.elements(),
+                self.shape,
+                self.shape.elements()
+            );
         }
         Ok(one(TensorType { dtype: x.dtype, shape: self.shape.clone() }))
     }
 
     fn eval(&self, inputs: &[&Tensor]) -> SmallVec<[Tensor; 1]> {
-        one(inputs[0].clone().reshape(self.shape.clone()).expect("infer refuses another number of elements"))
+        one(inputs[0].clone().reshape(self.shape.clone()).expect("infer checked the number of elements"))
     }
 
     fn axes(&self, inputs: &[&TensorType], output: &TensorType) -> AxisMap {

@@ -8,7 +8,7 @@ use super::common::{arity, for_each_index, from_f64, one, pick};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, TensorType, refuse};
 
-/// How a value between elements is found.
+/// How values between elements are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResizeMode {
@@ -36,7 +36,7 @@ pub enum Rounding {
     Ceil,
 }
 
-/// Which coordinate of the input belongs to an index of the output.
+/// The function from output indices to input coordinates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Coordinates {
@@ -50,8 +50,8 @@ pub enum Coordinates {
     Asymmetric,
     /// `x (in - 1) / (out - 1)`
     AlignCorners,
-    /// As `AlignCorners`, from one part of the axis to another, 0 and 1 being its ends: a pair for each axis. What lies
-    /// outside the tensor is moved to its edge.
+    /// As `AlignCorners`, from one relative position on the axis to another, 0 and 1 being its ends: a pair for each axis.
+    /// Coordinates outside the tensor are clamped.
     Region(SmallVec<[[f32; 2]; 4]>),
 }
 
@@ -62,7 +62,7 @@ pub struct Taps {
     pub index: Vec<u32>,
     /// Their weights.
     pub weight: Vec<f32>,
-    /// How many belong to one output.
+    /// Taps of one output.
     pub per_output: usize,
 }
 
@@ -76,17 +76,17 @@ pub struct Resize {
     pub shape: Shape,
     /// Output extent over input extent, as the file states it; not always the quotient of the extents.
     pub scale: SmallVec<[f32; 4]>,
-    /// How a value between elements is found.
+    /// How values between elements are interpolated.
     pub mode: ResizeMode,
-    /// Which coordinate belongs to an index.
+    /// The function from output indices to input coordinates.
     pub coordinates: Coordinates,
-    /// Whether the kernel of an axis that shrinks is stretched, so that each element counts.
+    /// Whether the kernel is stretched along axes that shrink, so that each element contributes.
     #[serde(default)]
     pub antialias: bool,
 }
 
 impl Resize {
-    /// Whether an axis of `extent` elements stays as it is.
+    /// Whether an axis of `extent` elements is copied unchanged.
     pub fn keeps(&self, axis: usize, extent: usize) -> bool {
         let whole = match &self.coordinates {
             Coordinates::Region(parts) => parts[axis] == [0.0, 1.0],
@@ -95,7 +95,7 @@ impl Resize {
         whole && self.shape[axis] == extent && self.scale[axis] == 1.0
     }
 
-    /// Whether the coordinate of output `ix` lies outside an axis of `extent` elements, which only a region's can.
+    /// Whether the coordinate of output `ix` is outside an axis of `extent` elements: possible for a region only.
     pub fn is_outside(&self, axis: usize, extent: usize, ix: usize) -> bool {
         match &self.coordinates {
             Coordinates::Region(parts) => {
@@ -106,7 +106,7 @@ impl Resize {
         }
     }
 
-    /// The elements and weights that make each output along an axis of `extent` elements.
+    /// The elements and weights of each output along an axis of `extent` elements.
     pub fn taps(&self, axis: usize, extent: usize) -> Taps {
         let out = self.shape[axis];
         let mut taps = Taps { index: Vec::new(), weight: Vec::new(), per_output: 1 };
@@ -148,7 +148,7 @@ impl Resize {
         taps
     }
 
-    /// In `f32` like the runtimes that models are tested with: rounding decides what is nearest.
+    /// In `f32` as in the reference runtimes: rounding decides which element is nearest.
     fn coordinate(&self, axis: usize, extent: usize, ix: usize) -> f64 {
         let (x, scale) = (ix as f32, self.scale[axis]);
         let (from, to) = (extent as f32, self.shape[axis] as f32);
@@ -178,7 +178,7 @@ impl Resize {
         })
     }
 
-    /// The coordinate of output `ix` where the outputs go from one part of an axis to another.
+    /// The coordinate of output `ix` for a region from `start` to `end`.
     fn coordinate_in(&self, [start, end]: [f32; 2], axis: usize, extent: usize, ix: usize) -> f32 {
         let (last, out) = (extent as f32 - 1.0, self.shape[axis] as f32);
         if out <= 1.0 {
@@ -220,21 +220,26 @@ impl Operator for Resize {
         arity(inputs, 1)?;
         let x = inputs[0];
         if x.shape.rank() != self.shape.rank() || self.scale.len() != self.shape.rank() {
-            refuse!("{} is not resized to {} with {} scales: ranks differ", x.shape, self.shape, self.scale.len());
+            refuse!(
+                "input, result and scales must have one rank, got {}, {} and {} scales",
+                x.shape,
+                self.shape,
+                self.scale.len()
+            );
         }
         if x.shape.elements() == 0 || self.scale.iter().any(|&scale| scale.is_nan() || scale <= 0.0) {
-            refuse!("an empty tensor and scales that are not positive cannot be resized");
+            refuse!("input must not be empty and scales must be positive, got {} and {:?}", x.shape, self.scale);
         }
         if let Coordinates::Region(parts) = &self.coordinates
             && (parts.len() != self.shape.rank() || parts.iter().flatten().any(|part| !part.is_finite()))
         {
-            refuse!("{parts:?} is not a finite part of each of {} axes", self.shape.rank());
+            refuse!("region must have finite ends for each of {} axes, got {parts:?}", self.shape.rank());
         }
         if self.antialias && matches!(self.mode, ResizeMode::Nearest(_)) {
-            refuse!("the nearest element is one, which nothing can smooth");
+            refuse!("`antialias` must be off with mode nearest, which has one tap");
         }
         if x.dtype != DType::F32 && !matches!(self.mode, ResizeMode::Nearest(_)) {
-            refuse!("interpolates in f32, not in {}", x.dtype);
+            refuse!("input must be f32 to be interpolated, got {}; cast it first", x.dtype);
         }
         Ok(one(TensorType { dtype: x.dtype, shape: self.shape.clone() }))
     }

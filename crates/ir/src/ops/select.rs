@@ -28,10 +28,10 @@ impl Operator for Select {
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         arity(inputs, 3)?;
         if inputs[0].dtype != DType::Bool {
-            refuse!("the condition is bool, not {}", inputs[0].dtype);
+            refuse!("condition must be bool, got {}", inputs[0].dtype);
         }
         if inputs[1].dtype != inputs[2].dtype {
-            refuse!("operands have two dtypes, {} and {}", inputs[1].dtype, inputs[2].dtype);
+            refuse!("operands must have one dtype, got {} and {}", inputs[1].dtype, inputs[2].dtype);
         }
         let shape = Select::shape([&inputs[0].shape, &inputs[1].shape, &inputs[2].shape])?;
         Ok(one(TensorType { dtype: inputs[1].dtype, shape }))

@@ -1,4 +1,4 @@
-//! [`Slice`]: a regular part of a tensor.
+//! [`Slice`]: a strided part of a tensor.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use super::common::{arity, one, pick};
 use crate::axes::{Along, AxisChange, AxisMap, Work, with_channels_last};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
-/// Takes `count` elements from `start` on, each `step` further, along every axis. A negative step walks backwards.
+/// Elements `start + i * step` for `i` below `count`, along every axis. A negative step reverses.
 ///
 /// `x: [..]` -> the counts, same dtype. Refuses a part that leaves the tensor and a step of 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,13 +22,13 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// All elements, to be narrowed.
+    /// A slice of all elements.
     pub fn whole(shape: &Shape) -> Slice {
         let rank = shape.rank();
         Slice { start: SmallVec::from_elem(0, rank), step: SmallVec::from_elem(1, rank), count: shape.clone() }
     }
 
-    /// Everything but a range along one axis.
+    /// A range along one axis, and all elements along the others.
     pub fn range(shape: &Shape, axis: usize, start: usize, count: usize) -> Slice {
         let mut slice = Slice::whole(shape);
         slice.start[axis] = start;
@@ -45,7 +45,12 @@ impl Operator for Slice {
         let x = inputs[0];
         let rank = x.shape.rank();
         if [self.start.len(), self.step.len(), self.count.rank()] != [rank; 3] {
-            refuse!("start, step and count are given for each of the {rank} axes");
+            refuse!(
+                "start, step and count must have {rank} entries, one per axis, got {}, {} and {}",
+                self.start.len(),
+                self.step.len(),
+                self.count.rank()
+            );
         }
         for axis in 0..rank {
             let (start, step, count) = (self.start[axis], self.step[axis], self.count[axis]);
@@ -53,7 +58,11 @@ impl Operator for Slice {
                 count.checked_sub(1).map(|steps| (start as i128) + (step as i128) * (steps as i128)).unwrap_or(0);
             let inside = |ix: i128| (0..x.shape[axis] as i128).contains(&ix);
             if step == 0 || (count > 0 && !(inside(start as i128) && inside(last))) {
-                refuse!("{count} elements from {start} by {step} leave axis {axis} of {}", x.shape);
+                refuse!(
+                    "a slice must stay inside the tensor with a step other than 0, got {count} elements from {start} by {step} \
+                     along axis {axis} of {}",
+                    x.shape
+                );
             }
         }
         Ok(one(TensorType { dtype: x.dtype, shape: self.count.clone() }))

@@ -1,4 +1,4 @@
-//! [`Softmax`]: exponentials that sum to one along an axis.
+//! [`Softmax`]: softmax and log-softmax along an axis.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use crate::op::{Op, Operator, Refusal, TensorType};
 /// `x: [..]` of `f32` -> the same type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Softmax {
-    /// The axis that sums to one.
+    /// The axis along which results sum to 1.
     pub axis: usize,
     /// Whether the result is the logarithm.
     pub log: bool,

@@ -1,4 +1,4 @@
-//! [`Transpose`]: dimensions in another order.
+//! [`Transpose`]: a permutation of axes.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use super::common::{arity, one, pick};
 use crate::axes::{Along, AxisChange, AxisMap, Work};
 use crate::op::{Op, Operator, Refusal, Reuse, TensorType, refuse};
 
-/// Dimension `i` of the result is dimension `order[i]` of `x`.
+/// Axis `i` of the result is axis `order[i]` of `x`.
 ///
 /// `x: [..]` -> the extents in that order, same dtype. Refuses an order that is not a permutation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl Operator for Transpose {
         let mut sorted = self.order.clone();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..x.shape.rank()) {
-            refuse!("{:?} is not a permutation of the dimensions of {}", self.order, x.shape);
+            refuse!("`order` must be a permutation of the axes of {}, got {:?}", x.shape, self.order);
         }
         Ok(one(TensorType { dtype: x.dtype, shape: self.output_shape(&x.shape) }))
     }
@@ -54,7 +54,7 @@ impl Operator for Transpose {
     }
 
     fn reuse(&self, inputs: &[&TensorType], _output: &TensorType) -> Reuse {
-        // Moving dimensions of extent 1 moves no element.
+        // Moving axes of extent 1 moves no element.
         let long = self.order.iter().filter(|&&axis| inputs[0].shape[axis] != 1);
         if long.is_sorted() { Reuse::Alias { offset: 0 } } else { Reuse::Never }
     }

@@ -28,10 +28,10 @@ impl Operator for Unary {
         arity(inputs, 1)?;
         let x = inputs[0];
         if !x.dtype.is_float() && self.0.eval_i64(1).is_none() {
-            refuse!("`{}` is not defined for {}", self.0.name(), x.dtype);
+            refuse!("`{}` must have an operand of another dtype, got {}; cast it first", self.0.name(), x.dtype);
         }
         if self.0 == pointwise::Unary::Not && x.dtype != DType::Bool {
-            refuse!("`not` is defined for bool, not for {}", x.dtype);
+            refuse!("operand of `not` must be bool, got {}; cast it first", x.dtype);
         }
         let dtype = if self.gives_bool() { DType::Bool } else { x.dtype };
         Ok(one(TensorType { dtype, shape: x.shape.clone() }))
