@@ -62,7 +62,7 @@ pub fn evaluate_run(graph: &Graph, inputs: &[Tensor], states: &mut [Tensor]) -> 
             let (name, want) = (graph.value(id).name.clone(), graph.ty(id).to_string());
             return Err(EvalError::StateType { name, want, got: got.to_string() });
         }
-        known[id] = Some(Arc::new(tensor.clone()));
+        values[id] = Some(Arc::new(tensor.clone()));
     }
     for (id, value) in graph.values().iter() {
         if let ValueDef::Weight(tensor) | ValueDef::Constant(tensor) = &value.source {
@@ -88,7 +88,7 @@ pub fn evaluate_run(graph: &Graph, inputs: &[Tensor], states: &mut [Tensor]) -> 
             }
         }
     }
-    let take = |id: ValueId| known[id].as_deref().expect("outputs are kept").clone();
+    let take = |id: ValueId| values[id].as_deref().expect("outputs are kept").clone();
     for output in graph.outputs() {
         if let Some(ix) = graph.states().iter().position(|&id| output.state() == Some(id)) {
             states[ix] = take(output.value);

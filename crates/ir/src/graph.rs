@@ -196,7 +196,7 @@ impl Graph {
         self.add(op, inputs, scope).map(|outputs| outputs[0])
     }
 
-    /// Names the results of the graph. Updates of states stay.
+    /// Sets the named results of the graph. Updates of states stay.
     pub fn set_outputs(&mut self, outputs: Vec<(String, ValueId)>) {
         let results = outputs.into_iter().map(|(name, value)| Output { name, value, destination: Destination::Caller });
         let updates = std::mem::take(&mut self.outputs).into_iter().filter(|output| output.state().is_some());

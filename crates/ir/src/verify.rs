@@ -37,7 +37,7 @@ pub enum VerifyError {
     TwoStates { name: String },
     #[error("{state} must have one update, got two")]
     TwoUpdates { state: ValueId },
-    #[error("two outputs are named `{name}`")]
+    #[error("output names must be distinct, got `{name}` twice")]
     TwoOutputs { name: String },
     #[error("a graph must have an output")]
     NoOutput,
