@@ -140,6 +140,16 @@ fn state_kind(role: Role) -> &'static str {
     }
 }
 
+/// The element of a tensor of equal elements.
+fn repeated(tensor: &Tensor) -> Option<String> {
+    let first = tensor.to_f64().first().copied()?;
+    let equal = tensor.to_f64().iter().all(|item| item.to_bits() == first.to_bits());
+    match tensor.dtype().is_float() {
+        true => equal.then(|| first.to_string()),
+        false => tensor.to_i64().first().filter(|_| equal).map(i64::to_string),
+    }
+}
+
 fn quoted(text: &str) -> String {
     Json::String(text.to_string()).to_string()
 }

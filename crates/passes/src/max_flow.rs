@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flow_is_what_the_cut_lets_through() {
+    fn flow_equals_the_cut() {
         let mut flow = Flow::default();
         flow.clear();
         let [a, b, c] = [(); 3].map(|()| flow.point());
@@ -145,5 +145,28 @@ mod tests {
         assert_eq!(flow.maximum(&mut 1000), Some(7));
         assert!(flow.is_before_cut(a) && flow.is_before_cut(b) && flow.is_before_cut(c));
         assert_eq!(flow.maximum(&mut 0), None, "no budget, no answer");
+    }
+
+    #[test]
+    fn flow_of_random_networks_equals_petgraph() {
+        let mut random = types::Random::new(3);
+        let mut flow = Flow::default();
+        for round in 0..200 {
+            flow.clear();
+            let mut points = vec![SOURCE, SINK];
+            points.extend((0..6).map(|_| flow.point()));
+            let mut reference = petgraph::graph::DiGraph::<(), u64>::new();
+            let nodes: Vec<_> = points.iter().map(|_| reference.add_node(())).collect();
+            for _ in 0..16 {
+                let [from, to] = [(); 2].map(|()| random.below(points.len() as u64) as usize);
+                let room = random.below(9);
+                if from != to {
+                    flow.channel(points[from], points[to], room);
+                    reference.add_edge(nodes[from], nodes[to], room);
+                }
+            }
+            let (want, _) = petgraph::algo::ford_fulkerson(&reference, nodes[0], nodes[1]);
+            assert_eq!(flow.maximum(&mut 100_000), Some(want), "round {round}");
+        }
     }
 }

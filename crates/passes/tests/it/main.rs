@@ -1,4 +1,4 @@
-//! The order of execution: against all orders of small problems, and over networks as they are built.
+//! Passes as text in and text out; the order of execution against all orders of small problems, and of networks.
 
 use prestow_passes as passes;
 
@@ -6,3 +6,4 @@ mod graphs;
 mod nets;
 mod networks;
 mod small;
+mod text;

@@ -1,0 +1,125 @@
+//! Passes as text in, text out: one file a case under `crates/passes/tests/cases`.
+//!
+//! ```text
+//! # What the case shows.
+//! passes: canonicalize, dce
+//! graph "power"
+//! ...
+//! ---
+//! graph "power"
+//! ...
+//! ```
+//!
+//! The first part is the graph before the passes, the part behind `---` the graph after them. `BLESS=1 cargo test -p
+//! prestow-passes text` writes the second part. Both graphs must verify and compute the same outputs for random inputs, up
+//! to `tolerance:` (0.00001 of the largest element, unless the case states another).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ir::{Graph, evaluate, text, verify};
+use types::{Random, Tensor};
+
+use crate::passes;
+
+const TOLERANCE: f64 = 1e-5;
+
+struct Case {
+    path: PathBuf,
+    /// Comment and settings, as they are written.
+    head: String,
+    passes: Vec<String>,
+    tolerance: f64,
+    before: String,
+    after: String,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
+fn cases() -> Vec<Case> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder()).expect("the folder is there").map(|entry| entry.expect("it is readable").path()).collect();
+    paths.sort();
+    paths.into_iter().map(read).collect()
+}
+
+fn read(path: PathBuf) -> Case {
+    let text = fs::read_to_string(&path).expect("a case is text");
+    let (input, after) = text.split_once("\n---\n").unwrap_or((text.trim_end(), ""));
+    let start = input.find("graph ").unwrap_or_else(|| panic!("{}: expected a graph", path.display()));
+    let (head, before) = input.split_at(start);
+    let setting = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let passes = setting("passes:").unwrap_or_else(|| panic!("{}: expected a line `passes: NAME, ..`", path.display()));
+    Case {
+        passes: passes.split(',').map(|name| name.trim().to_string()).collect(),
+        tolerance: setting("tolerance:").map_or(TOLERANCE, |number| number.parse().expect("a number")),
+        head: head.to_string(),
+        before: before.to_string(),
+        after: after.to_string(),
+        path,
+    }
+}
+
+fn apply(name: &str, graph: &Graph) -> Graph {
+    let pass = passes::PIPELINE.iter().find(|pass| pass.name == name);
+    (pass.unwrap_or_else(|| panic!("no pass is called `{name}`")).run)(graph)
+}
+
+fn check_same_outputs(case: &Case, before: &Graph, after: &Graph) {
+    let mut random = Random::new(7);
+    let inputs: Vec<Tensor> = before
+        .inputs()
+        .iter()
+        .map(|&input| {
+            let ty = before.ty(input);
+            match ty.dtype.is_float() {
+                true => Tensor::from_fn(ty.shape.clone(), |_| random.uniform(-1.0, 1.0)).cast(ty.dtype),
+                false => Tensor::from_fn(ty.shape.clone(), |_| random.below(3) as i64).cast(ty.dtype),
+            }
+        })
+        .collect();
+    let [want, got] = [before, after].map(|graph| evaluate(graph, &inputs).expect("the inputs fit"));
+    for (want, got) in want.iter().zip(&got) {
+        assert_eq!((want.dtype(), want.shape()), (got.dtype(), got.shape()), "{}", case.path.display());
+        let (want, got) = (want.to_f64(), got.to_f64());
+        let largest = want.iter().fold(1.0f64, |largest, item| largest.max(item.abs()));
+        for (want, got) in want.iter().zip(&got) {
+            let near = (want - got).abs() <= case.tolerance * largest;
+            assert!(near || want.is_nan() && got.is_nan(), "{}: {got} for {want}", case.path.display());
+        }
+    }
+}
+
+#[test]
+fn cases_rewrite_as_written() {
+    let bless = std::env::var_os("BLESS").is_some();
+    let mut different = Vec::new();
+    for case in cases() {
+        let name = case.path.display();
+        let before = text::parse(&case.before, |_| None).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(verify(&before), Ok(()), "{name}");
+        assert_eq!(text::print(&before), format!("{}\n", case.before.trim_end()), "{name}: the input must be as printed");
+        let after = case.passes.iter().fold(before.clone(), |graph, pass| apply(pass, &graph));
+        assert_eq!(verify(&after), Ok(()), "{name}");
+        check_same_outputs(&case, &before, &after);
+        let printed = text::print(&after);
+        if printed != case.after {
+            if bless {
+                let text = format!("{}{}\n---\n{printed}", case.head, case.before.trim_end());
+                fs::write(&case.path, text).expect("the folder is writable");
+            }
+            different.push(format!("{name}: expected\n{}\ngot\n{printed}", case.after));
+        }
+    }
+    assert!(bless || different.is_empty(), "run with BLESS=1 to accept:\n{}", different.join("\n"));
+}
+
+#[test]
+fn every_pass_has_a_case() {
+    let tested: Vec<String> = cases().into_iter().flat_map(|case| case.passes).collect();
+    for pass in passes::PIPELINE {
+        assert!(tested.iter().any(|name| name == pass.name), "no case of `{}` in {}", pass.name, folder().display());
+    }
+}
