@@ -6,6 +6,7 @@ mod aarch64;
 mod bench;
 mod bindgen;
 mod fetch;
+mod new_op;
 mod pack;
 mod peers;
 mod test;
@@ -45,6 +46,7 @@ Development:
   test --aarch64               tests of the kernels and some networks for aarch64, in QEMU
   ci                           formatting, lints, tidy, documentation, then every test
   tidy [--bless]               rules that no compiler checks; --bless lowers budgets in xtask/ratchet.txt
+  new-op NAME                  write the files and rows of a new operator, list the decisions (docs/add-an-operator.md)
   bench [NAME]                 criterion benches of networks
   bench planner [TABLE]...     the planner compared with others: challenge, large, families, networks
   bench cpu [--peers[=NAME,...]] [--cold] [--rounds=N] [--batch=N] [NETWORK|FILE]...
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         "test" => test::run(&arguments),
         "ci" => ci(),
         "fetch" => fetch::run(&arguments),
+        "new-op" => new_op::run(&arguments),
         "tidy" => tidy::run(&arguments),
         "bindgen" => bindgen::run(&arguments),
         "bench" => bench::run(&arguments),

@@ -74,7 +74,9 @@ pub(crate) fn run(words: &[String]) -> Result<u8, String> {
     for place in PLACES.iter().filter(written) {
         println!("  {:9} {}: {}", place.kind.name(), place.path.replace("<name>", name), place.task);
     }
-    println!("\nto be decided (docs/add-an-operator.md); `cargo check --workspace` names the missing methods and arms:");
+    println!(
+        "\nto be decided (docs/add-an-operator.md); `cargo check --workspace` names the missing methods and arms:"
+    );
     println!("  methods   {}: `axes` and `with_axes`", OP.replace("<name>", name));
     for place in PLACES.iter().filter(|place| !written(place)) {
         println!("  {:9} {}: {}", place.kind.name(), place.path, place.task);
@@ -98,20 +100,29 @@ fn write(root: &Path, name: &str) -> Result<(), String> {
         if path.exists() {
             return Err(format!("`{}` exists; choose another name", path.display()));
         }
-        let text = template.replace("NAME", name).replace("TYPE", &ty);
+        let text = template.replace("@name@", name).replace("@Type@", &ty);
         fs::write(&path, text).map_err(|error| format!("cannot write `{}`: {error}", path.display()))?;
     }
-    let row = |path: &str, before: &dyn Fn(&str) -> bool, row: &str, from: &str| {
-        add_row(&root.join(path), from, before, row)
-    };
+    let row =
+        |path: &str, before: &dyn Fn(&str) -> bool, row: &str, from: &str| add_row(&root.join(path), from, before, row);
     let is_later = |line: &str| line == "}" || line.trim().trim_end_matches(',') > &ty[..];
     row("crates/ir/src/op.rs", &is_later, &format!("    {ty},"), "operators! {")?;
     let module = format!("mod {name};");
     row("crates/ir/src/ops/mod.rs", &|line| line.is_empty() || line > &module[..], &module, "mod arg_extreme;")?;
     let used = format!("pub use {name}::{ty};");
-    row("crates/ir/src/ops/mod.rs", &|line| line.is_empty() || line > &used[..], &used, "pub use arg_extreme::ArgExtreme;")?;
+    row(
+        "crates/ir/src/ops/mod.rs",
+        &|line| line.is_empty() || line > &used[..],
+        &used,
+        "pub use arg_extreme::ArgExtreme;",
+    )?;
     let module = format!("pub(crate) mod {name};");
-    row("crates/cpu/src/ops/mod.rs", &|line| line.is_empty() || line > &module[..], &module, "pub(crate) mod arg_extreme;")?;
+    row(
+        "crates/cpu/src/ops/mod.rs",
+        &|line| line.is_empty() || line > &module[..],
+        &module,
+        "pub(crate) mod arg_extreme;",
+    )?;
     let used = format!("pub use ops::{name}::{ty};");
     row("crates/cpu/src/lib.rs", &|line| line > &used[..], &used, "pub use ops::arg_extreme::ArgExtreme;")?;
     row("crates/cpu/src/table.rs", &|line| line == "}", &format!("    {ty},"), "kernels! {")
@@ -128,7 +139,7 @@ fn add_row(path: &Path, from: &str, before: &dyn Fn(&str) -> bool, row: &str) ->
     fs::write(path, lines.join("\n") + "\n").map_err(|error| format!("cannot write `{}`: {error}", path.display()))
 }
 
-const OP_TEMPLATE: &str = r#"//! [`TYPE`]: describe the function.
+const OP_TEMPLATE: &str = r#"//! [`@Type@`]: describe the function.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -141,10 +152,10 @@ use crate::op::{Operator, Refusal, TensorType};
 ///
 /// `x: [..]` of `f32` -> the same type. Refuses: other dtypes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TYPE {}
+pub struct @Type@ {}
 
-impl Operator for TYPE {
-    const NAME: &'static str = "NAME";
+impl Operator for @Type@ {
+    const NAME: &'static str = "@name@";
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<SmallVec<[TensorType; 1]>, Refusal> {
         arity(inputs, 1)?;
@@ -161,7 +172,7 @@ impl Operator for TYPE {
 }
 "#;
 
-const KERNEL_TEMPLATE: &str = r#"//! [`TYPE`]: describe the function.
+const KERNEL_TEMPLATE: &str = r#"//! [`@Type@`]: describe the function.
 
 use serde::{Deserialize, Serialize};
 
@@ -171,13 +182,13 @@ use crate::threads::shared_slice::for_each_chunk;
 
 /// Describe the function on `x: [elements]` of `f32`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TYPE {
+pub struct @Type@ {
     /// Elements of operand and result.
     pub elements: usize,
 }
 
-impl KernelFn for TYPE {
-    const NAME: &'static str = "NAME";
+impl KernelFn for @Type@ {
+    const NAME: &'static str = "@name@";
 
     fn sizes(&self) -> Result<Sizes, InvalidKernel> {
         Sizes::new(&[Some(self.elements)], Some(self.elements), 4)

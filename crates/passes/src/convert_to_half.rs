@@ -5,7 +5,7 @@
 //! that only what is stored loses bits: weights, when the plan is written, and results.
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
-use ir::{Graph, HalfSupport, Node, NodeId, Op, Output, Rewrite, ValueDef, ValueId, rewrite};
+use ir::{Graph, HalfSupport, Node, NodeId, Op, Output, Rewrite, TensorType, ValueDef, ValueId, Work, rewrite};
 use smallvec::SmallVec;
 use types::{DType, Map, Scope};
 

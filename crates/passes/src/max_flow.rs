@@ -1,19 +1,19 @@
-//! [`Flow`]: a maximum flow from a source to a sink, and with it a minimum cut. Found as Dinic did.
+//! [`Flow`]: maximum flow and minimum cut by Dinic's algorithm, with a work budget.
 
-/// The point that everything flows from.
+/// The source.
 pub(crate) const SOURCE: usize = 0;
-/// The point that everything flows to.
+/// The sink.
 pub(crate) const SINK: usize = 1;
-/// The room of channels that are never cut.
+/// The capacity of edges that are never cut.
 pub(crate) const ENDLESS: u64 = u64::MAX / 4;
 
 const NONE: usize = usize::MAX;
 
-/// A network of points and channels, kept for its memory.
+/// A flow network, reused so that its memory is.
 #[derive(Default)]
 pub(crate) struct Flow {
     channels: Vec<Channel>,
-    /// By point: its first channel; channels of one point are linked.
+    /// By vertex: its first edge; edges of one vertex are linked.
     first: Vec<usize>,
     level: Vec<u32>,
     current: Vec<usize>,
@@ -28,20 +28,20 @@ struct Channel {
 }
 
 impl Flow {
-    /// Forgets all but source and sink.
+    /// Removes all vertices but source and sink.
     pub(crate) fn clear(&mut self) {
         self.channels.clear();
         self.first.clear();
         self.first.resize(2, NONE);
     }
 
-    /// A new point.
+    /// Adds a vertex.
     pub(crate) fn point(&mut self) -> usize {
         self.first.push(NONE);
         self.first.len() - 1
     }
 
-    /// A channel of `room` from one point to another.
+    /// Adds an edge of capacity `room`.
     pub(crate) fn channel(&mut self, from: usize, to: usize, room: u64) {
         for (from, to, room) in [(from, to, room), (to, from, 0)] {
             self.channels.push(Channel { to, room, next: self.first[from] });
@@ -49,8 +49,7 @@ impl Flow {
         }
     }
 
-    /// The most that flows, which is the room of the smallest cut. None where `budget`, counted in channels looked at,
-    /// runs out.
+    /// The maximum flow, which is the capacity of the minimum cut. `None` if `budget`, counted in visited edges, runs out.
     pub(crate) fn maximum(&mut self, budget: &mut u64) -> Option<u64> {
         let mut flow = 0;
         loop {
@@ -63,12 +62,12 @@ impl Flow {
         }
     }
 
-    /// Whether a point is on the source's side of the smallest cut that lies nearest to the source.
+    /// Whether a vertex is on the source's side of the minimum cut nearest to the source.
     pub(crate) fn is_before_cut(&self, point: usize) -> bool {
         self.level[point] != u32::MAX
     }
 
-    /// Distances from the source through what has room; whether the sink is reached.
+    /// Sets distances from the source along edges with remaining capacity. Returns whether the sink is reached.
     fn set_levels(&mut self) -> bool {
         self.level.clear();
         self.level.resize(self.first.len(), u32::MAX);
@@ -92,7 +91,7 @@ impl Flow {
         self.level[SINK] != u32::MAX
     }
 
-    /// Fills shortest ways from source to sink until none is left.
+    /// Saturates shortest paths from source to sink.
     fn fill(&mut self, budget: &mut u64) -> Option<u64> {
         let mut flow = 0;
         self.path.clear();

@@ -1,4 +1,4 @@
-//! [`fuse_epilogues`]: what follows a convolution or product and needs nothing but its result happens before it is stored.
+//! [`fuse_epilogues`]: elementwise nodes behind a convolution or matrix product become its epilogue.
 
 use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, MatMul, Unary};
 use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
@@ -8,17 +8,17 @@ use types::{DType, Map};
 
 use crate::uses::Uses;
 
-/// Functions an epilogue takes at most.
+/// The maximum number of functions of an epilogue.
 const ACTIVATIONS_MAX: usize = 4;
 
-/// Draws the sum with a tensor of the same shape, then functions of one number, and products and sums with a known number,
-/// into the convolution or matrix product that they follow, where nothing else reads what lies between. The joined node
-/// stands where the last of them stood, so that its residual is computed by then.
+/// Moves the sum with a tensor of the same shape, then unary functions, and products and sums with a scalar constant into the
+/// convolution or matrix product in front of them, if nothing else reads the intermediate results. The new node has the
+/// position of the last of them, so that its residual is computed before it.
 pub fn fuse_epilogues(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
     let mut fusions = Vec::new();
-    // The later of two products that meet in a sum takes it: its own result is not needed any earlier.
+    // Of two products that meet in a sum, the later takes it: its own result is not needed earlier.
     for (id, node) in graph.nodes().iter().rev() {
         let Some(epilogue) = epilogue_of(&node.op) else { continue };
         let Some(fusion) = follow(&uses, id, epilogue, &part) else { continue };
@@ -79,7 +79,7 @@ pub(crate) fn epilogue_mut(op: &mut Op) -> Option<&mut Epilogue> {
 
 fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> Option<Fusion> {
     let graph = uses.graph;
-    // Sums of whole numbers stay what they are.
+    // Int32 sums have no epilogue.
     if graph.ty(graph.node(id).outputs[0]).dtype == DType::I32 {
         return None;
     }
@@ -104,7 +104,7 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
         {
             let other = node.inputs[usize::from(node.inputs[0] == value)];
             let room = !fusion.epilogue.residual && fusion.epilogue.activation.is_empty();
-            if !room || other == value || graph.ty(other) != graph.ty(value) || uses.known(other).is_some() {
+            if !room || other == value || graph.ty(other) != graph.ty(value) || uses.constant(other).is_some() {
                 break;
             }
             fusion.epilogue.residual = true;
@@ -126,12 +126,12 @@ fn follow(uses: &Uses, id: NodeId, own: &Epilogue, part: &Map<NodeId, Part>) -> 
     (fusion.last != id).then_some(fusion)
 }
 
-/// `[scale, shift]` of a product, sum, difference or quotient of `f32` with one known number.
+/// `[scale, shift]` of a product, sum, difference or quotient of `f32` with one scalar constant.
 fn affine(uses: &Uses, node: &Node, value: ValueId) -> Option<[f32; 2]> {
     let graph = uses.graph;
     let Op::Binary(Binary(function)) = node.op else { return None };
     let place = usize::from(node.inputs[0] == value);
-    let number = uses.known_number(node.inputs[place])?;
+    let number = uses.scalar_constant(node.inputs[place])?;
     if graph.ty(node.outputs[0]) != graph.ty(value) {
         return None;
     }
@@ -145,7 +145,7 @@ fn affine(uses: &Uses, node: &Node, value: ValueId) -> Option<[f32; 2]> {
     }
 }
 
-/// Adds `scale x + shift` to an epilogue, joined with one that comes just before it.
+/// Adds `scale x + shift` to an epilogue, merged with an affine function directly in front of it.
 fn push_affine(epilogue: &mut Epilogue, [scale, shift]: [f32; 2]) {
     match epilogue.activation.last_mut() {
         Some(Function::Affine { scale: before, shift: offset }) => {

@@ -1,4 +1,4 @@
-//! [`fuse_pointwise`]: neighbouring pointwise functions become one step without results in between.
+//! [`fuse_pointwise`]: adjacent elementwise nodes become one step without intermediate results.
 
 use ir::ops::{Binary, Chain, ChainStep, Unary};
 use ir::{Graph, NodeId, Op, ValueId, rewrite};
@@ -8,9 +8,9 @@ use types::{DType, Map};
 
 use crate::uses::Uses;
 
-/// Grows a group backwards from each pointwise node of `f32`: a producer joins if it is pointwise, has the group's shape,
-/// and all its readers are in the group. A group of two or more, or one with a number for an operand, becomes a
-/// [`Chain`] where its last node stood. Chains may join; one whose result is not `f32` is the last of its group.
+/// Grows a group backwards from each elementwise node of `f32`: a producer joins if it is elementwise, has the group's shape,
+/// and all its readers are in the group. A group of two or more, or one with a scalar constant, becomes a [`Chain`] at the
+/// position of its last node. Chains may join; one whose result is not `f32` must be the last of its group.
 pub fn fuse_pointwise(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     let mut part: Map<NodeId, Part> = Map::filled(graph.nodes().len(), Part::Keep);
@@ -46,7 +46,7 @@ enum Part {
 fn is_pointwise(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
     if let Op::Chain(_) = node.op {
-        // What is known has no reader yet that would take it as it is.
+        // A chain of constants is left to constant folding.
         return node.inputs.iter().any(|&input| graph.value(input).tensor().is_none());
     }
     let in_f32 = node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32);
@@ -94,7 +94,8 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
     let shape = &graph.ty(graph.node(*group.last()?).outputs[0]).shape;
     let inside = |value: ValueId| graph.value(value).producer().is_some_and(|node| group.contains(&node));
     // A number becomes a step, as long as an input remains that has the result's shape.
-    let is_number = |value: ValueId| uses.known_number(value).filter(|_| graph.ty(value).shape.rank() <= shape.rank());
+    let is_number =
+        |value: ValueId| uses.scalar_constant(value).filter(|_| graph.ty(value).shape.rank() <= shape.rank());
     let mut inputs: Vec<ValueId> = Vec::new();
     for &value in group.iter().flat_map(|&member| graph.node(member).inputs.iter()) {
         if !inside(value) && is_number(value).is_none() && !inputs.contains(&value) {
@@ -114,7 +115,7 @@ fn assemble_any(uses: &Uses, group: &[NodeId]) -> Option<(Vec<ValueId>, Chain)> 
             if let Some(&(_, ix)) = operand.iter().find(|(known, _)| *known == value) {
                 return ix;
             }
-            let number = is_number(value).expect("operands are inputs, members or numbers");
+            let number = is_number(value).expect("operands are inputs, members or scalar constants");
             steps.push(ChainStep::Constant(number));
             operand.push((value, inputs.len() + steps.len() - 1));
             inputs.len() + steps.len() - 1

@@ -25,7 +25,7 @@ struct Spot {
 }
 
 /// The best order among those that keep, of the states with equally many tasks done, the `width` with the least peak,
-/// then with the fewest bytes alive. None where all need `known` bytes or more, or more than `work`
+/// then with the fewest bytes alive. `None` if all need `known` bytes or more, or more than `work`
 /// effects would be looked at. `bound` is a lower bound.
 pub(crate) fn beam(instance: &Instance, width: usize, known: u64, bound: u64, work: u64) -> Option<Vec<Position>> {
     let mut walk = Walk::new(instance);

@@ -1,15 +1,15 @@
 //! A lower bound on the peak of every order.
 //!
-//! When a task runs, what is done by then is a down-set that holds all the task needs and nothing that needs the task. The
-//! cheapest such set is a minimum [`Cut`]; with what the task itself makes it is a bound on every order's peak, and the
-//! greatest over all tasks is the bound. A task can be left out where some order runs it at no more bytes than the bound
+//! When a task runs, the tasks done form a down-set that contains all its predecessors and none of its successors. The cheapest
+//! such set is a minimum [`Cut`]; with the bytes that the task itself makes it bounds the peak of every order, and the greatest
+//! over all tasks is the bound. A task is skipped if some order runs it at no more bytes than the bound
 //! already has. In place counts where it is possible at all: exactly where a task has one set of blocks to take (the
 //! bytes count unless all their other readers are inside), as certain where it has several.
 
 use super::cut::{Cut, Side};
 use super::instance::{Instance, Position, insert};
 
-/// The greatest bound that was found before it met `peak`, all tasks were done, or the work was.
+/// The greatest bound found before it met `peak`, or tasks or work ran out.
 pub(crate) fn over_all_orders(instance: &Instance, orders: &[&[Position]], peak: u64, cut: &mut Cut) -> u64 {
     let end: u64 = instance.blocks.iter().filter(|block| block.kept).map(|block| block.bytes).sum();
     let mut bound = instance.given.max(end);
@@ -52,7 +52,7 @@ pub(crate) fn over_all_orders(instance: &Instance, orders: &[&[Position]], peak:
     bound
 }
 
-/// Lowers what is known of each task to the bytes at which it runs in an order.
+/// Lowers the upper bound of each task to the bytes at which it runs in an order.
 fn lower_along(instance: &Instance, order: &[Position], estimate: &mut [u64]) {
     let mut done = vec![0; instance.words()];
     let mut live = instance.start();

@@ -1,4 +1,4 @@
-//! [`Cut`]: the fewest bytes alive at a point of time of which only a part is decided.
+//! [`Cut`]: a lower bound on the bytes alive at a partially decided point of an order.
 //!
 //! A point of time is a *down-set*: the tasks done by then, which hold all that they need. Bytes alive there are those of
 //! blocks made inside and read outside: a directed cut. Where some tasks are inside, some outside and the rest is free,
@@ -10,7 +10,7 @@
 use super::instance::{Instance, Position};
 use crate::max_flow::{ENDLESS, Flow, SINK, SOURCE};
 
-/// Where a task stands.
+/// The side of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Inside,
@@ -21,7 +21,7 @@ pub(crate) enum Side {
 /// A minimum cut finder, kept for its memory.
 #[derive(Default)]
 pub(crate) struct Cut {
-    /// By task: its point in the network.
+    /// By task: its vertex in the network.
     point: Vec<usize>,
     flow: Flow,
     /// Work that may still be done, in blocks and channels looked at.
@@ -29,7 +29,7 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// A finder that may look at so many channels.
+    /// A solver that may visit `budget` edges.
     pub(crate) fn new(budget: u64) -> Cut {
         Cut { budget, ..Cut::default() }
     }
@@ -37,7 +37,7 @@ impl Cut {
     /// The fewest bytes alive at a down-set that agrees with `side`; free tasks are then put on their side.
     ///
     /// `running`: a task outside; what it and others make counts as made. `bonus`: bytes that count unless all of these
-    /// tasks are inside. None where the budget ran out.
+    /// tasks are inside. `None` if the budget ran out.
     pub(crate) fn least(
         &mut self,
         instance: &Instance,
@@ -84,7 +84,7 @@ impl Cut {
             if from != SINK {
                 always += self.connect(from, block.bytes, &block.last, block.kept);
             }
-            // Whatever reads the block needs its maker.
+            // Readers of the block need its maker.
             if 2 <= from && !block.is_shared() {
                 for &reader in &block.last {
                     if 2 <= self.point[reader] {
@@ -96,7 +96,7 @@ impl Cut {
         always + bonus.map_or(0, |(bytes, readers)| self.connect(SOURCE, bytes, readers, false))
     }
 
-    /// A point that is inside where one of these tasks is, or runs.
+    /// A vertex that is inside if one of these tasks is inside or runs.
     fn first_of(&mut self, makers: &[Position], running: Option<Position>) -> usize {
         if makers.iter().any(|&maker| self.point[maker] == SOURCE || Some(maker) == running) {
             return SOURCE;
@@ -111,7 +111,7 @@ impl Cut {
         first
     }
 
-    /// Lets bytes count where `from` is inside and one of the readers is not; returns them where that is so already.
+    /// Counts bytes if `from` is inside and one of the readers is not; returns them if this is already decided.
     fn connect(&mut self, from: usize, bytes: u64, readers: &[Position], kept: bool) -> u64 {
         if bytes == 0 {
             return 0;

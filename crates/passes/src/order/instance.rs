@@ -1,4 +1,4 @@
-//! [`Instance`]: the problem as the algorithms read it: plain numbers, neighbours listed once, sets of tasks as bits.
+//! [`Instance`]: the problem in the algorithms' form: plain integers, adjacency lists, bit sets of tasks.
 
 use types::EntityId;
 
@@ -13,19 +13,19 @@ pub(crate) struct Instance {
     pub(crate) blocks: Vec<Span>,
     /// Bytes alive before anything ran.
     pub(crate) given: u64,
-    /// Bytes of given blocks that nobody reads: they are gone before the first task.
+    /// Bytes of given blocks without readers: they die before the first task.
     pub(crate) unread: u64,
 }
 
 /// A task.
 pub(crate) struct Work {
-    /// Blocks that may die with the task: what it reads, and what it and others make.
+    /// Blocks that may die with the task: those it reads, and those it makes together with others.
     pub(crate) touches: Vec<usize>,
     /// Blocks that it is one of several tasks to make.
     pub(crate) shares: Vec<usize>,
-    /// Tasks that make what this one reads.
+    /// Predecessors.
     pub(crate) needs: Vec<Position>,
-    /// Tasks that read what this one makes.
+    /// Successors.
     pub(crate) feeds: Vec<Position>,
     /// Bytes that it makes alone, and the workspace.
     pub(crate) extra: u64,
@@ -40,14 +40,14 @@ pub(crate) struct Work {
 /// A block.
 pub(crate) struct Span {
     pub(crate) bytes: u64,
-    /// The tasks of which the first brings it to life; none where it is given.
+    /// Its makers: the first starts its life. Empty if it is given.
     pub(crate) makers: Vec<Position>,
-    /// The tasks of which the last takes it along: its readers, and its makers where they are several.
+    /// The tasks of which the last ends its life: its readers, and its makers if there are several.
     pub(crate) last: Vec<Position>,
     pub(crate) kept: bool,
 }
 
-/// What a task does to the bytes alive when it runs behind a set of tasks.
+/// The change of live bytes when a task runs after a set of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     /// Bytes more than before while it runs.
@@ -99,7 +99,7 @@ impl Instance {
         self.tasks.len()
     }
 
-    /// How many words a set of tasks takes.
+    /// Words of a bit set of tasks.
     pub(crate) fn words(&self) -> usize {
         self.len().div_ceil(64).max(1)
     }
@@ -114,7 +114,7 @@ impl Instance {
         self.tasks[task].needs.iter().all(|&need| has(done, need))
     }
 
-    /// What a task does when it runs behind `done`, which holds all it needs.
+    /// The effect of a task that runs after `done`, which must contain its predecessors.
     pub(crate) fn effect(&self, done: &[u64], task: Position) -> Effect {
         let work = &self.tasks[task];
         let dying = work.touches.iter().filter(|&&block| self.dies(done, block, task));

@@ -1,8 +1,8 @@
 //! The order of execution with the least peak of live bytes, with what is proved about it.
 //!
-//! Knows tasks and blocks and no graph. [`least_peak`] finds an [`Order`]; the same question gives the same answer.
+//! Tasks and blocks only, no graph. [`least_peak`] finds an [`Order`] and is deterministic.
 //!
-//! | file | what lives there |
+//! | file | content |
 //! | --- | --- |
 //! | `problem` | the question, and the judge of answers |
 //! | `instance` | the question, laid out for speed |
@@ -32,7 +32,7 @@ pub struct Order {
     pub order: Vec<TaskId>,
     /// The most bytes alive at once, with their lower bounds over all orders.
     pub certificate: Certificate,
-    /// What finding it took.
+    /// The work spent.
     pub effort: Effort,
 }
 
@@ -41,7 +41,7 @@ pub struct Order {
 pub struct Effort {
     /// States that the search reached.
     pub states: usize,
-    /// Effects of tasks that the search looked at.
+    /// Task effects that the search evaluated.
     pub search_work: u64,
     /// Blocks and channels that minimum cuts looked at.
     pub bound_work: u64,
@@ -54,7 +54,7 @@ pub struct Limits {
     pub states: usize,
     /// Words of memory for the states' sets.
     pub words: usize,
-    /// Effects of tasks that the search may look at, and each beam.
+    /// Task effects that the search, and each beam, may evaluate.
     pub search_work: u64,
     /// Blocks and channels that minimum cuts, in the bound and in the search, may look at.
     pub bound_work: u64,
@@ -66,7 +66,7 @@ impl Default for Limits {
     }
 }
 
-/// Finds the order with the least peak; the order as given where that is as good.
+/// Finds the order with the least peak; the given order if it is equally good.
 pub fn least_peak(tasks: &Tasks, limits: Limits) -> Order {
     let instance = Instance::new(tasks);
     let mut best = Best { order: (0..instance.len()).collect(), peak: 0 };
@@ -112,7 +112,7 @@ pub fn lower_bound(tasks: &Tasks, limits: Limits) -> Bytes {
     Bytes(bound::over_all_orders(&instance, &[&given], instance.peak(&given), &mut cut))
 }
 
-/// The peak of an order that is one; what [`Tasks::peak`] judges, in less time.
+/// The peak of a valid order: [`Tasks::peak`] in less time.
 pub fn peak(tasks: &Tasks, order: &[TaskId]) -> Bytes {
     let order: Vec<Position> = order.iter().map(|task| task.index()).collect();
     Bytes(Instance::new(tasks).peak(&order))

@@ -1,4 +1,4 @@
-//! [`Tasks`]: the question, and [`Tasks::peak`], the judge of answers.
+//! [`Tasks`]: the problem, and [`Tasks::peak`], the reference evaluation of an order.
 
 use types::{Bytes, Map, entity};
 
@@ -16,7 +16,7 @@ entity!(
 pub struct Block {
     /// How many.
     pub bytes: Bytes,
-    /// The tasks that make them, each a part, ascending; none where they are given at the start.
+    /// The tasks that make them, each a part, ascending; none if the block is given at the start.
     pub makers: Vec<TaskId>,
     /// The tasks that read them, ascending, each once.
     pub readers: Vec<TaskId>,
@@ -27,9 +27,9 @@ pub struct Block {
 /// One piece of work, to be put in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// What it makes.
+    /// Blocks that it makes.
     pub makes: Vec<BlockId>,
-    /// What it reads, ascending, each once.
+    /// Blocks that it reads, ascending, each once.
     pub reads: Vec<BlockId>,
     /// Bytes that it needs only while it runs.
     pub workspace: Bytes,
@@ -39,8 +39,8 @@ pub struct Task {
 
 /// Tasks and the blocks between them. The ids of tasks are an order in which they can run: the order as given.
 ///
-/// While a task runs, what it reads and what it makes is alive together, except where it works in place. A block that
-/// nobody reads dies with the task that makes it. A given block is alive from the start on. Blocks of no bytes only
+/// While a task runs, the blocks that it reads and makes are alive together, unless it works in place. A block without readers
+/// dies with the task that makes it. A given block is alive from the start on. Blocks of no bytes only
 /// say what must come first.
 ///
 /// A block that several tasks make is alive as a whole from the first of them on. Reading it does not say which of them
@@ -62,7 +62,7 @@ impl Tasks {
         self.blocks.push(Block { bytes, makers: Vec::new(), readers: Vec::new(), kept: false })
     }
 
-    /// Says that a task makes a part of a block that was added as given. What several tasks make takes no other's bytes.
+    /// Marks a task as maker of a part of a block that was added as given. A block of several makers takes no other's bytes.
     pub fn add_maker(&mut self, block: BlockId, task: TaskId) {
         self.blocks[block].makers.push(task);
         self.tasks[task].makes.push(block);
@@ -90,7 +90,7 @@ impl Tasks {
         self.tasks[id].makes[0]
     }
 
-    /// Says how many bytes a task needs only while it runs.
+    /// Sets the bytes that a task needs only while it runs.
     pub fn set_workspace(&mut self, task: TaskId, workspace: Bytes) {
         self.tasks[task].workspace = workspace;
     }
@@ -128,14 +128,14 @@ impl Tasks {
         self.tasks.keys().collect()
     }
 
-    /// The most bytes alive at once in an order; none where it is not one: see [`Tasks::live`].
+    /// The most bytes alive at once in an order; `None` if it is invalid: see [`Tasks::live`].
     pub fn peak(&self, order: &[TaskId]) -> Option<Bytes> {
         let given: Bytes = self.blocks.values().filter(|block| block.makers.is_empty()).map(|block| block.bytes).sum();
         self.live(order).map(|live| live.into_iter().fold(given, Bytes::max))
     }
 
-    /// The most bytes alive at once while each task of an order runs; none where it is not an order: a task missing,
-    /// twice, or before what it needs.
+    /// The most bytes alive at once while each task of an order runs; `None` if it is invalid: a task is
+    /// missing, repeated, or before a predecessor.
     pub fn live(&self, order: &[TaskId]) -> Option<Vec<Bytes>> {
         let mut done = Map::filled(self.tasks.len(), false);
         let mut alive: Vec<BlockId> = self.blocks.keys().filter(|&id| self.blocks[id].makers.is_empty()).collect();

@@ -2,25 +2,25 @@
 //!
 //! A state is a *down-set*: the tasks done so far. How many bytes are alive follows from it, however it was reached; so the
 //! least peak is the bottleneck of a way from nothing done to all done, and a best-first search by the peak so far (ties:
-//! the deeper state, then the order as given) finds it. Three rules make it small. All ask "is there an order with a peak
+//! the deeper state, then the order as given) finds it. Three rules make it small. All decide "is there an order with a peak
 //! of at most M", with M the peak so far, below which nothing is left to find. `live(D)` are the bytes alive at `D`. It is
 //! a directed cut, hence submodular: `live(A ∪ B) + live(A ∩ B) <= live(A) + live(B)`. A task at `D` needs `live(D)`, what
 //! it makes and its workspace, less what it takes in place; the more is done, the more dies with it, so the more places it
 //! can take, and the fewer of the blocks that several tasks make are still to be made. So with
-//! `live(E ∪ S) <= live(E)`, whatever fits at `E` fits at `E ∪ S`.
+//! `live(E ∪ S) <= live(E)`, a task that fits at `E` fits at `E ∪ S`.
 //!
 //! 1. *Free moves.* At `D`, let tasks run one after the other, within M, up to `S` such that no down-set between `D` and
 //!    `S` has fewer bytes alive than `S`. Then they may run at once. Proof: take any order from `D` within M, and move
 //!    those tasks to its front. Its other tasks now run at `E ∪ S` in place of `E`, and
-//!    `live(E ∪ S) <= live(E) + live(S) - live(E ∩ S) <= live(E)`, as `E ∩ S` lies between `D` and `S`. A single task with
+//!    `live(E ∪ S) <= live(E) + live(S) - live(E ∩ S) <= live(E)`, as `E ∩ S` is between `D` and `S`. A single task with
 //!    no net growth is such a move, and so is a chain of tasks, each fed by the one before, up to the first point at which
-//!    no more is alive than at its start: all that lies between are its beginnings.
+//!    no more is alive than at its start: all sets in between are its prefixes.
 //! 2. *Commitment.* When a state `S` is taken up, all others wait at the same peak or a greater one. If they all descend
 //!    from `D`, as `S` does, and rule 1 holds for `D` and `S` (a minimum [`Cut`] says so), they can be forgotten.
 //! 3. *Cuts.* A task that every other one comes before or after splits the order: when a state that holds it is taken up,
 //!    all states that do not can be forgotten. The parts are solved one by one.
 //!
-//! What needs as much as an order that is known already is never taken up; if nothing is left, that order is optimal.
+//! States that need as much as the best order found so far are never expanded; if none is left, that order is optimal.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,13 +34,13 @@ use super::walk::Walk;
 pub(crate) enum End {
     /// This order has the least peak.
     Found(Vec<Position>),
-    /// No order has a peak below the known one.
+    /// No order has a peak below that of the best order found.
     Exhausted,
     /// The budget was spent.
     GivenUp,
 }
 
-/// What a search may spend.
+/// The limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     pub(crate) states: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Budget {
     pub(crate) work: u64,
 }
 
-/// What a search has spent.
+/// The work of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spent {
     pub(crate) states: usize,
@@ -160,7 +160,7 @@ struct State {
     live: u64,
     count: usize,
     parent: usize,
-    /// Where the moves from the parent lie.
+    /// The range of moves from the parent.
     moves: (usize, usize),
     taken_up: bool,
 }
@@ -188,7 +188,7 @@ impl States {
         None
     }
 
-    /// Adds what a walk has reached, unless it was reached as well before.
+    /// Adds the state that a walk has reached, unless it was reached with at most the same peak before.
     fn add(&mut self, walk: &Walk, parent: usize) {
         let slot = self.slot(&walk.done);
         let at = self.table[slot];
@@ -216,7 +216,7 @@ impl States {
         }
     }
 
-    /// Where a set stands in the table, or belongs.
+    /// The position of a set in the table, or the position to insert it.
     fn slot(&self, done: &[u64]) -> usize {
         let mut hash = 0u64;
         for &word in done {

@@ -1,4 +1,4 @@
-//! [`Walk`]: one set of done tasks, what can run next, and the moves that cost nothing.
+//! [`Walk`]: a set of done tasks, the ready tasks, and moves without cost.
 
 use super::instance::{Effect, Instance, Position, has, insert, remove};
 
@@ -32,7 +32,7 @@ impl<'a> Walk<'a> {
         walk
     }
 
-    /// Puts the walk at a down-set. What is ready there is found anew.
+    /// Puts the walk at a down-set and computes its ready tasks.
     pub(crate) fn place(&mut self, done: &[u64], count: usize, live: u64, peak: u64) {
         self.done.copy_from_slice(done);
         (self.count, self.live, self.peak) = (count, live, peak);
@@ -59,7 +59,7 @@ impl<'a> Walk<'a> {
         self.ready.clone_from(&other.ready);
     }
 
-    /// What a ready task would do now.
+    /// The effect of a ready task.
     fn effect(&mut self, task: Position) -> Effect {
         self.work += 1;
         self.instance.effect(&self.done, task)
@@ -105,8 +105,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Shows every walk one task ahead, closed, apart from those that need `known` bytes or more; in the order of the
-    /// tasks. `child` is where they are put.
+    /// Visits every walk one task ahead, closed, except those that need `known` bytes or more; in the order of the
+    /// tasks. `child` holds each of them.
     pub(crate) fn each_next(&mut self, child: &mut Walk, known: u64, mut show: impl FnMut(&Walk)) {
         for ix in 0..self.ready.len() {
             let task = self.ready[ix];

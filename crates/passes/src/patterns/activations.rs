@@ -1,4 +1,4 @@
-//! [`match_activations`]: functions that exporters spell out in several nodes get their names back.
+//! [`match_activations`]: the nodes that exporters write for GELU, SiLU, hard sigmoid and hard swish become one operator.
 
 use ir::ops::{Binary, Unary};
 use ir::{Graph, Op, ValueId, rewrite};
@@ -7,9 +7,9 @@ use types::pointwise::{Binary as Function2, Unary as Function};
 
 use crate::uses::Uses;
 
-/// Finds hard sigmoid (`clip(x + 3, 0, 6) / 6`), hard swish (`x` times that, the division before or behind the product),
-/// SiLU (`x sigmoid(x)`) and both forms of GELU (`x / 2 * (1 + erf(x / sqrt 2))`, factors in any order). What they were
-/// spelled with is left to `dce`.
+/// Matches hard sigmoid (`clip(x + 3, 0, 6) / 6`), hard swish (`x` times that, the division before or behind the product),
+/// SiLU (`x sigmoid(x)`) and both forms of GELU (`x / 2 * (1 + erf(x / sqrt 2))`, factors in any order). Unread
+/// nodes are left to `dce`.
 pub fn match_activations(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -21,7 +21,7 @@ pub fn match_activations(graph: &Graph) -> Graph {
 
 const HARD_SIGMOID: Function = Function::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
 
-/// The argument and the name of a function that `value` is, if its nodes spell one.
+/// The argument and the function whose pattern ends in `value`.
 fn find(uses: &Uses, value: ValueId) -> Option<(ValueId, Function)> {
     let (_, node) = uses.producer(value)?;
     let Op::Binary(Binary(function)) = node.op else { return None };
@@ -52,7 +52,7 @@ fn find(uses: &Uses, value: ValueId) -> Option<(ValueId, Function)> {
         .or_else(|| gated(&node.inputs, sigmoid).map(|x| (x, Function::Silu)))
 }
 
-/// Factors that a GELU is spelled with, one inside the other.
+/// The maximum nesting of factors in a GELU pattern.
 const FACTORS_MAX: usize = 4;
 
 /// `x / 2 * (1 + erf(x / sqrt 2))`, or with tanh.
@@ -86,14 +86,14 @@ fn is_near(number: f32, want: f32) -> bool {
 
 /// `x` of `1 + x`.
 fn one_plus(uses: &Uses, value: ValueId) -> Option<ValueId> {
-    uses.beside_number(value, Function2::Add).filter(|(_, number)| *number == 1.0).map(|(x, _)| x)
+    uses.with_constant(value, Function2::Add).filter(|(_, number)| *number == 1.0).map(|(x, _)| x)
 }
 
 /// `x` of `x` times a number, in one step or several.
 fn divided(uses: &Uses, mut value: ValueId, number: f32) -> Option<ValueId> {
     let mut factor = 1.0;
     for _ in 0..FACTORS_MAX {
-        let (inner, next) = uses.scaled_by_number(value)?;
+        let (inner, next) = uses.scaled_by_constant(value)?;
         (value, factor) = (inner, factor * next);
         if is_near(factor, number) {
             return Some(value);
@@ -109,7 +109,7 @@ fn with_cube(uses: &Uses, sum: ValueId) -> Option<ValueId> {
         let power = || uses.operands(divided(uses, cube, 0.044_715)?, Function2::Pow);
         let product = product_of(uses, cube, &mut smallvec![x, x, x]);
         product.is_some_and(|factor| is_near(factor, 0.044_715))
-            || power().is_some_and(|[base, exponent]| base == x && uses.known_number(exponent) == Some(3.0))
+            || power().is_some_and(|[base, exponent]| base == x && uses.scalar_constant(exponent) == Some(3.0))
     };
     if is_cube(a, b) {
         return Some(a);
@@ -117,14 +117,14 @@ fn with_cube(uses: &Uses, sum: ValueId) -> Option<ValueId> {
     is_cube(b, a).then_some(b)
 }
 
-/// The number that a product has beside factors of which each occurs once; those found are taken from the list.
+/// The scalar factor of a product in which each of `factors` occurs once; factors found are removed from the list.
 fn product_of(uses: &Uses, value: ValueId, factors: &mut SmallVec<[ValueId; 3]>) -> Option<f32> {
     fn walk(uses: &Uses, value: ValueId, factors: &mut SmallVec<[ValueId; 3]>) -> Option<f32> {
         if let Some(ix) = factors.iter().position(|&factor| factor == value) {
             factors.remove(ix);
             return Some(1.0);
         }
-        if let Some((inner, number)) = uses.scaled_by_number(value) {
+        if let Some((inner, number)) = uses.scaled_by_constant(value) {
             return Some(walk(uses, inner, factors)? * number);
         }
         let (_, node) = uses.producer(value)?;
@@ -145,13 +145,13 @@ fn gated(factors: &[ValueId], gate: impl Fn(ValueId) -> Option<ValueId>) -> Opti
 
 /// `x` of `x / 6` or `x * (1 / 6)`.
 fn by_sixth(uses: &Uses, value: ValueId) -> Option<ValueId> {
-    uses.scaled_by_number(value).filter(|(_, number)| is_near(*number, 1.0 / 6.0)).map(|(x, _)| x)
+    uses.scaled_by_constant(value).filter(|(_, number)| is_near(*number, 1.0 / 6.0)).map(|(x, _)| x)
 }
 
 /// `x` of `clip(x + 3, 0, 6)`.
 fn shifted_clip(uses: &Uses, value: ValueId) -> Option<ValueId> {
     let sum = uses.argument(value, Function::Clip { min: 0.0, max: 6.0 })?;
-    let (x, _) = uses.beside_number(sum, Function2::Add).filter(|(_, number)| *number == 3.0)?;
+    let (x, _) = uses.with_constant(sum, Function2::Add).filter(|(_, number)| *number == 3.0)?;
     (uses.graph.ty(x) == uses.graph.ty(sum)).then_some(x)
 }
 
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Builds `y` of `x` with `spell`, whose closure adds functions of two and of one and numbers.
+    /// The ops of the graph that `spell` builds after the pass, which must keep the results.
     fn found(spell: impl Fn(&mut Builder, ValueId) -> ValueId) -> Vec<&'static str> {
         let mut graph = Graph::new("idiom");
         let x = graph.add_input("x", DType::F32, Shape::from([9]));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn gelu_has_its_name_however_factors_are_ordered() {
+    fn gelu_matches_in_any_order_of_factors() {
         let first_gate = |b: &mut Builder, x| {
             let gate = b.erf_gate(x);
             let product = b.two(Function2::Mul, x, gate);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn gelu_with_tanh_has_its_name() {
+    fn gelu_with_tanh_matches() {
         let by_power = |b: &mut Builder, x| {
             let three = b.number(3.0);
             let cube = b.two(Function2::Pow, x, three);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_are_other_functions() {
+    fn other_constants_do_not_match() {
         let other = |b: &mut Builder, x| {
             let gate = b.erf_gate(x);
             let product = b.two(Function2::Mul, x, gate);

@@ -1,4 +1,4 @@
-//! [`match_attention`]: what exporters spell in two products, a softmax and some transposes becomes one step.
+//! [`match_attention`]: two products, a softmax and transposes, as exporters write them, become one operator.
 
 use ir::ops::{Attention, Binary, MatMul, Reshape, Softmax, Transpose};
 use ir::{Graph, NodeId, Op, Rewrite, ValueId, rewrite};
@@ -8,16 +8,16 @@ use types::{HeadOrder, Shape};
 
 use crate::uses::Uses;
 
-/// Finds `softmax(q k' * scale + mask) v`, of values with three dimensions or four, where nothing else reads the scores.
+/// Matches `softmax(q k' * scale + mask) v` of rank 3 or 4 if nothing else reads the scores.
 ///
-/// Heads are read and written where they are: transposes that only put them in front, and the one of the keys, are passed
-/// over; so are factors of queries and of keys that are numbers. What it was spelled with is left to `dce`.
+/// Transposes that only exchange heads and tokens, the transpose of the keys, and scalar factors of queries and keys become
+/// part of the operator. Unread nodes are left to `dce`.
 pub fn match_attention(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| Some(smallvec![emit(context, &find(&uses, id)?, id)?]))
 }
 
-/// What an attention reads, and how.
+/// An attention and its operands.
 struct Found {
     op: Attention,
     /// Queries, keys and values.
@@ -25,14 +25,14 @@ struct Found {
     mask: Option<ValueId>,
 }
 
-/// An operand in a layout that the op knows, and the number that it is scaled by.
-struct Source {
+/// An operand in an order of [`HeadOrder`], and its scalar factor.
+struct Operand {
     value: ValueId,
     order: HeadOrder,
     scale: f32,
 }
 
-/// What the dimensions of a value are.
+/// The meaning of an axis.
 #[derive(Clone, Copy, PartialEq)]
 enum Axis {
     Batch,
@@ -45,7 +45,7 @@ enum Axis {
 const HEADS_FIRST: [Axis; 4] = [Axis::Batch, Axis::Head, Axis::Token, Axis::Width];
 const TOKENS_FIRST: [Axis; 4] = [Axis::Batch, Axis::Token, Axis::Head, Axis::Width];
 /// Those of the transposed keys.
-const TURNED: [Axis; 4] = [Axis::Batch, Axis::Head, Axis::Width, Axis::Token];
+const TRANSPOSED_KEYS: [Axis; 4] = [Axis::Batch, Axis::Head, Axis::Width, Axis::Token];
 
 /// The attention whose result a node yields.
 fn find(uses: &Uses, id: NodeId) -> Option<Found> {
@@ -73,7 +73,8 @@ fn find(uses: &Uses, id: NodeId) -> Option<Found> {
     uses.only_reader(scores)?;
     let (_, first) = uses.producer(scores)?;
     let [q, k] = factors(&first.op, &first.inputs)?;
-    let [q, k, v] = [source(uses, q, HEADS_FIRST)?, source(uses, k, TURNED)?, source(uses, values, HEADS_FIRST)?];
+    let [q, k, v] =
+        [source(uses, q, HEADS_FIRST)?, source(uses, k, TRANSPOSED_KEYS)?, source(uses, values, HEADS_FIRST)?];
     if v.scale != 1.0 {
         return None;
     }
@@ -87,7 +88,7 @@ fn factors(op: &Op, inputs: &[ValueId]) -> Option<[ValueId; 2]> {
     if *op == Op::from(MatMul::default()) { inputs.try_into().ok() } else { None }
 }
 
-/// Scores, and what is added to them: where that is a sum, the scores are what a product yields.
+/// The scores and the mask of a sum of both; of the two operands, the scores are the matrix product.
 fn masked(uses: &Uses, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     let (_, node) = uses.producer(value)?;
     let Op::Binary(Binary(Function::Add)) = node.op else { return Some((value, None)) };
@@ -102,18 +103,18 @@ fn masked(uses: &Uses, value: ValueId) -> Option<(ValueId, Option<ValueId>)> {
     (mask != scores).then_some((scores, Some(mask)))
 }
 
-/// What is scaled by numbers, by nodes that nothing else reads, and their product.
+/// The value below scalar factors, whose nodes nothing else reads, and the product of the factors.
 fn scaled(uses: &Uses, mut value: ValueId) -> Option<(ValueId, f32)> {
     let mut scale = 1.0;
-    while let Some((inner, factor)) = uses.scaled_by_number(value) {
+    while let Some((inner, factor)) = uses.scaled_by_constant(value) {
         uses.only_reader(value)?;
         (value, scale) = (inner, scale * factor);
     }
     Some((value, scale))
 }
 
-/// Goes back through transposes and factors to the first value whose dimensions the op knows.
-fn source(uses: &Uses, value: ValueId, axes: [Axis; 4]) -> Option<Source> {
+/// Follows transposes and factors backwards to the first value in an order of [`HeadOrder`].
+fn source(uses: &Uses, value: ValueId, axes: [Axis; 4]) -> Option<Operand> {
     let mut axes: SmallVec<[Axis; 4]> = axes.into_iter().collect();
     if uses.graph.ty(value).shape.rank() == 3 {
         axes.retain(|axis| *axis != Axis::Head);
@@ -127,9 +128,9 @@ fn source(uses: &Uses, value: ValueId, axes: [Axis; 4]) -> Option<Source> {
             4 if axes[..] == TOKENS_FIRST => Some(HeadOrder::TokensFirst),
             _ => None,
         };
-        found = order.map(|order| Source { value, order, scale }).or(found);
+        found = order.map(|order| Operand { value, order, scale }).or(found);
         let Some((_, node)) = uses.producer(value) else { return found };
-        if let Some((inner, factor)) = uses.scaled_by_number(value) {
+        if let Some((inner, factor)) = uses.scaled_by_constant(value) {
             (value, scale) = (inner, scale * factor);
         } else if let Op::Transpose(Transpose { order }) = &node.op {
             let mut before = axes.clone();
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
     use ir::ops::Unary;
 
-    /// `softmax(q k' * scale + mask) v` with heads spelled as exporters do, read from `[batch, tokens, heads * width]`.
+    /// `softmax(q k' * scale + mask) v` as exporters write it, from `[batch, tokens, heads * width]`.
     fn spelled(mask: Option<&[usize]>, also_scores: bool) -> Graph {
         let mut graph = Graph::new("attention");
         let (batch, tokens, heads, width) = (2, 5, 3, 4);
@@ -213,7 +214,7 @@ mod tests {
         graph
     }
 
-    /// The ops that are left, and whether results are what they were.
+    /// The ops after the pass, which must keep the results.
     fn ops(graph: &Graph) -> Vec<&'static str> {
         let found = crate::dce(&match_attention(graph));
         ir::verify(&found).expect("it is a graph");
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_read_where_they_are() {
+    fn transposes_of_heads_become_part_of_attention() {
         let alone = ["reshape", "reshape", "reshape", "attention", "reshape"];
         assert_eq!(ops(&spelled(None, false)), alone);
         for mask in [&[2, 1, 1, 5][..], &[5, 5], &[5], &[2, 3, 5, 5], &[1, 1, 5, 1]] {
@@ -243,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn scores_that_others_read_stay() {
+    fn scores_with_other_readers_do_not_match() {
         assert!(!ops(&spelled(None, true)).contains(&"attention"));
     }
 
     #[test]
-    fn three_dimensions_have_one_head() {
+    fn rank_3_matches_with_one_head() {
         let mut graph = Graph::new("attention");
         let shape = Shape::from([3, 5, 4]);
         let [q, k, v] = ["q", "k", "v"].map(|name| graph.add_input(name, DType::F32, shape.clone()));
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_runs_as_it_is() {
+    fn broadcast_heads_do_not_match() {
         // One head of keys for all queries: the op has no broadcasting.
         let mut graph = Graph::new("attention");
         let q = graph.add_input("q", DType::F32, Shape::from([2, 3, 5, 4]));

@@ -1,4 +1,4 @@
-//! [`match_layer_norm`]: layer normalisation, which exporters and the loader spell out, gets its name back.
+//! [`match_layer_norm`]: the nodes that exporters write for layer normalization become one operator.
 
 use ir::ops::{Binary, LayerNorm, Reduce, ReduceKind};
 use ir::{Graph, Node, NodeId, Op, ValueId, rewrite};
@@ -8,9 +8,9 @@ use types::{DType, Shape};
 
 use crate::uses::Uses;
 
-/// Finds `(x - mean) / sqrt(variance + epsilon)` over the last dimensions, the quotient a product with the reciprocal or
-/// not; and what scales it and is added to it, where nothing else reads what lies between. Squares are products, as
-/// `clean` leaves them. What it was spelled with is left to `dce`.
+/// Matches `(x - mean) / sqrt(variance + epsilon)` over the last axes, the quotient possibly a product with the reciprocal,
+/// and a following scale and shift if nothing else reads the intermediate results. Squares must be products, as
+/// `canonicalize` writes them. Unread nodes are left to `dce`.
 pub fn match_layer_norm(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -21,7 +21,7 @@ pub fn match_layer_norm(graph: &Graph) -> Graph {
     })
 }
 
-/// A layer normalisation and its operands.
+/// A layer normalization and its operands.
 struct Norm {
     op: LayerNorm,
     x: ValueId,
@@ -29,7 +29,7 @@ struct Norm {
     shift: Option<ValueId>,
 }
 
-/// The normalisation that a node ends.
+/// The normalization whose result a node yields.
 fn find(uses: &Uses, id: NodeId) -> Option<Norm> {
     let node = uses.graph.node(id);
     if let Some(norm) = standardized(uses, node) {
@@ -70,7 +70,7 @@ fn standardized(uses: &Uses, node: &Node) -> Option<Norm> {
         _ => return None,
     };
     let shifted = uses.argument(deviation, Function::Sqrt)?;
-    let (variance, epsilon) = uses.beside_number(shifted, Function2::Add)?;
+    let (variance, epsilon) = uses.with_constant(shifted, Function2::Add)?;
     let [x, mean] = uses.operands(centred, Function2::Sub)?;
     let (squares, axis) = mean_of(uses, variance)?;
     let is_square = uses.operands(squares, Function2::Mul) == Some([centred, centred]);
@@ -86,11 +86,11 @@ fn standardized(uses: &Uses, node: &Node) -> Option<Norm> {
 fn reciprocal(uses: &Uses, value: ValueId) -> Option<ValueId> {
     uses.argument(value, Function::Reciprocal).or_else(|| {
         let [one, x] = uses.operands(value, Function2::Div)?;
-        (uses.known_number(one) == Some(1.0)).then_some(x)
+        (uses.scalar_constant(one) == Some(1.0)).then_some(x)
     })
 }
 
-/// What a value is the mean of, and from which dimension on.
+/// The operand of a mean over its last axes, and the first of them.
 fn mean_of(uses: &Uses, value: ValueId) -> Option<(ValueId, usize)> {
     let (_, node) = uses.producer(value)?;
     let Op::Reduce(Reduce { kind: ReduceKind::Mean, axes, keep: true }) = &node.op else { return None };
@@ -118,7 +118,7 @@ mod tests {
 
     const PLAIN: Spelling = Spelling { power: true, reciprocal: false, axes: &[2], scale: &[6], others: false };
 
-    /// The ops of a spelled normalisation of `[2, 3, 6]` once it is found; results are what they were.
+    /// The ops of a pattern of `[2, 3, 6]` after the pass, which must keep the results.
     fn ops(spelling: &Spelling) -> Vec<&'static str> {
         let mut graph = Graph::new("norm");
         let x = graph.add_input("x", DType::F32, Shape::from([2, 3, 6]));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_are_one_step() {
+    fn spellings_become_one_node() {
         for (power, reciprocal) in [(false, false), (false, true), (true, false), (true, true)] {
             assert_eq!(ops(&Spelling { power, reciprocal, ..PLAIN }), ["layer_norm"]);
         }
@@ -183,18 +183,18 @@ mod tests {
     }
 
     #[test]
-    fn what_others_read_stays() {
+    fn normalization_with_other_readers_keeps_its_scale_outside() {
         assert_eq!(ops(&Spelling { others: true, ..PLAIN }), ["layer_norm", "binary", "binary"]);
     }
 
     #[test]
-    fn scales_of_another_shape_stay_outside() {
+    fn scale_of_another_shape_stays_outside() {
         assert_eq!(ops(&Spelling { scale: &[1], ..PLAIN }), ["layer_norm", "binary", "binary"]);
         assert_eq!(ops(&Spelling { axes: &[2], scale: &[3, 6], ..PLAIN }), ["layer_norm", "binary", "binary"]);
     }
 
     #[test]
-    fn means_over_other_dimensions_are_another_function() {
+    fn mean_over_leading_axes_does_not_match() {
         assert!(!ops(&Spelling { axes: &[1], scale: &[6], ..PLAIN }).contains(&"layer_norm"));
     }
 }

@@ -1,4 +1,4 @@
-//! [`Numbers`]: what a chain says that makes numbers of bytes; and all bytes without a sign.
+//! [`Dequantized`]: a chain that dequantizes int8 values; and the conversion of `i8` activations to `u8`.
 
 use ir::ops::{Chain, ChainStep, Expand, Pool, PoolKind};
 use ir::{Graph, NodeId, Op, ValueId, rewrite};
@@ -9,42 +9,46 @@ use types::{DType, Map, Shape, Tensor};
 use super::is_byte;
 use crate::uses::Uses;
 
-/// A known operand of a chain.
+/// A constant operand of a chain.
 #[derive(Clone, Copy)]
-pub(super) enum Known {
+pub(super) enum Constant {
     Number(f32),
     Value(ValueId),
 }
 
-/// What a chain that makes numbers of bytes says: `(q - zero) * scale`.
-pub(super) struct Numbers {
+/// The parts of a dequantizing chain, `(q - zero) * scale`.
+pub(super) struct Dequantized {
     pub(super) q: ValueId,
-    pub(super) zero: Known,
-    pub(super) scale: Known,
+    pub(super) zero: Constant,
+    pub(super) scale: Constant,
 }
 
-impl Numbers {
-    pub(super) fn of(graph: &Graph, id: NodeId) -> Option<Numbers> {
+impl Dequantized {
+    pub(super) fn of(graph: &Graph, id: NodeId) -> Option<Dequantized> {
         let node = graph.node(id);
         let Op::Chain(Chain { steps, result: None }) = &node.op else { return None };
         #[derive(Clone, Copy)]
         enum Operand {
-            Known(Known),
-            Bytes { zero: Known },
-            Scaled { zero: Known, scale: Known },
+            Constant(Constant),
+            Bytes { zero: Constant },
+            Scaled { zero: Constant, scale: Constant },
         }
         let (&q, others) = node.inputs.split_first()?;
         if !is_byte(graph.ty(q).dtype) || others.iter().any(|&other| graph.value(other).tensor().is_none()) {
             return None;
         }
-        let mut operands: SmallVec<[Operand; 6]> = smallvec![Operand::Bytes { zero: Known::Number(0.0) }];
-        operands.extend(others.iter().map(|&other| Operand::Known(Known::Value(other))));
+        let mut operands: SmallVec<[Operand; 6]> = smallvec![Operand::Bytes { zero: Constant::Number(0.0) }];
+        operands.extend(others.iter().map(|&other| Operand::Constant(Constant::Value(other))));
         for step in steps {
             let operand = match *step {
-                ChainStep::Constant(number) => Operand::Known(Known::Number(number)),
+                ChainStep::Constant(number) => Operand::Constant(Constant::Number(number)),
                 ChainStep::Binary(function, a, b) => match (function, operands[a], operands[b]) {
-                    (Function2::Sub, Operand::Bytes { .. }, Operand::Known(zero)) if a == 0 => Operand::Bytes { zero },
-                    (Function2::Mul, Operand::Bytes { zero }, Operand::Known(scale)) => Operand::Scaled { zero, scale },
+                    (Function2::Sub, Operand::Bytes { .. }, Operand::Constant(zero)) if a == 0 => {
+                        Operand::Bytes { zero }
+                    }
+                    (Function2::Mul, Operand::Bytes { zero }, Operand::Constant(scale)) => {
+                        Operand::Scaled { zero, scale }
+                    }
                     _ => return None,
                 },
                 ChainStep::Unary(..) => return None,
@@ -52,26 +56,26 @@ impl Numbers {
             operands.push(operand);
         }
         match operands.last() {
-            Some(&Operand::Scaled { zero, scale }) => Some(Numbers { q, zero, scale }),
+            Some(&Operand::Scaled { zero, scale }) => Some(Dequantized { q, zero, scale }),
             _ => None,
         }
     }
 
-    /// Zero point and scale, where they are one number each.
-    pub(super) fn as_numbers(&self) -> Option<(f32, f32)> {
+    /// Zero point and scale, if both are scalars.
+    pub(super) fn scalars(&self) -> Option<(f32, f32)> {
         match (self.zero, self.scale) {
-            (Known::Number(zero), Known::Number(scale)) => Some((zero, scale)),
+            (Constant::Number(zero), Constant::Number(scale)) => Some((zero, scale)),
             _ => None,
         }
     }
 }
 
-impl Known {
-    /// The tensor with the shape that it is broadcast to.
+impl Constant {
+    /// The constant as a tensor of a shape that it broadcasts to.
     pub(super) fn spread(self, graph: &Graph, shape: &Shape) -> Option<Tensor> {
         let tensor = match self {
-            Known::Number(number) => Tensor::full(shape.clone(), number),
-            Known::Value(value) => {
+            Constant::Number(number) => Tensor::full(shape.clone(), number),
+            Constant::Value(value) => {
                 let tensor = graph.value(value).tensor()?;
                 Op::from(Expand { shape: shape.clone() }).eval(&[tensor]).swap_remove(0)
             }
@@ -80,8 +84,8 @@ impl Known {
     }
 }
 
-/// What makes `i8` that is read only to be made numbers again makes `u8` instead, with all zero points moved by 128. What was
-/// no number is 0 then as before, which now stands for another.
+/// Chains that write `i8` for dequantizing readers only write `u8` instead, with zero points increased by 128. NaN becomes 0
+/// as before, which now stands for another number.
 pub(super) fn unsigned(graph: &Graph) -> Graph {
     let moves = movable(graph);
     rewrite(graph, |context, id| {
@@ -89,8 +93,8 @@ pub(super) fn unsigned(graph: &Graph) -> Graph {
         let Op::Chain(chain) = &node.op else { return None };
         let inputs: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&old| context.value(old)).collect();
         if moves[node.inputs[0]] {
-            let (zero, scale) = Numbers::of(graph, id)?.as_numbers()?;
-            return Some(smallvec![context.add(numbers_of_bytes(zero + 128.0, scale), &inputs, &node.scope).ok()?]);
+            let (zero, scale) = Dequantized::of(graph, id)?.scalars()?;
+            return Some(smallvec![context.add(dequantize(zero + 128.0, scale), &inputs, &node.scope).ok()?]);
         }
         if !moves[node.outputs[0]] {
             return None;
@@ -102,15 +106,15 @@ pub(super) fn unsigned(graph: &Graph) -> Graph {
 }
 
 /// `(q - zero) * scale`
-fn numbers_of_bytes(zero: f32, scale: f32) -> Chain {
-    use ChainStep::Constant;
+fn dequantize(zero: f32, scale: f32) -> Chain {
+    use ChainStep::Constant as Number;
     let binary = |function, a, b| ChainStep::Binary(function, a, b);
-    let steps = vec![Constant(zero), binary(Function2::Sub, 0, 1), Constant(scale), binary(Function2::Mul, 2, 3)];
+    let steps = vec![Number(zero), binary(Function2::Sub, 0, 1), Number(scale), binary(Function2::Mul, 2, 3)];
     Chain { steps, result: None }
 }
 
-/// The `i8` that may as well be `u8`: made by a chain or moved from others that may, and read to be made numbers by one scale
-/// or to be moved to where they may. The largest set of which that is true.
+/// The `i8` values that can be `u8`: written by a chain or moved from such values, and read by chains with a scalar scale or
+/// moved to such values. The largest such set.
 fn movable(graph: &Graph) -> Map<ValueId, bool> {
     let uses = Uses::new(graph);
     let mut may: Map<ValueId, bool> = Map::filled(graph.values().len(), false);
@@ -124,7 +128,7 @@ fn movable(graph: &Graph) -> Map<ValueId, bool> {
             if moves_bytes(&graph.node(reader).op) {
                 return may[graph.node(reader).outputs[0]];
             }
-            Numbers::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.as_numbers().is_some())
+            Dequantized::of(graph, reader).is_some_and(|numbers| numbers.q == out && numbers.scalars().is_some())
         };
         is_made && !graph.is_output(out) && uses.readers(out).iter().all(is_read)
     };
@@ -143,7 +147,7 @@ fn movable(graph: &Graph) -> Map<ValueId, bool> {
     }
 }
 
-/// Whether an op gives some of the bytes that it takes.
+/// Whether an op's results are elements of its operands, without constants.
 fn moves_bytes(op: &Op) -> bool {
     // Padding is not among them: its constant is a number, not a byte.
     matches!(op, Op::Reshape(_) | Op::Transpose(_) | Op::Slice(_) | Op::Concat(_))

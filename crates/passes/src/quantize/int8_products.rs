@@ -1,4 +1,4 @@
-//! Products of numbers that come from bytes, as products of those.
+//! Matrix products and convolutions of dequantized values as products of int8 values.
 
 use ir::ops::{Binary, Cast, Conv, Epilogue, MatMul, Slice, Unary};
 use ir::{Graph, Node, NodeId, Op, Rewrite, ValueId};
@@ -6,13 +6,13 @@ use smallvec::{SmallVec, smallvec};
 use types::pointwise::{Binary as Function2, Unary as Function};
 use types::{DType, Shape, Tensor};
 
-use super::dequantized::Numbers;
+use super::dequantized::Dequantized;
 use crate::uses::Uses;
 
-/// Products of two numbers of at most 255 whose sum is less than 2^24: `f32` holds it.
+/// Terms of at most 255 * 255 whose sum is below 2^24, so that `f32` represents it exactly.
 const EXACT_TERMS: usize = 256;
 
-/// A product of bytes in `f32`, part by part, as `i32`.
+/// An int8 product without a kernel: exact partial sums in `f32`, added as `i32`.
 pub(super) fn sums_of_numbers(context: &mut Rewrite, graph: &Graph, node: &Node) -> Option<SmallVec<[ValueId; 1]>> {
     let Op::MatMul(matmul) = &node.op else { return None };
     let [a, b] = [0, 1].map(|ix| context.value(node.inputs[ix]));
@@ -40,7 +40,7 @@ pub(super) fn sums_of_numbers(context: &mut Rewrite, graph: &Graph, node: &Node)
     sum.map(|sum| smallvec![sum])
 }
 
-/// A product of numbers that come from bytes, as a product of those.
+/// A product of dequantized values as an int8 product with a scale.
 pub(super) fn product_of_bytes(
     context: &mut Rewrite,
     graph: &Graph,
@@ -52,8 +52,8 @@ pub(super) fn product_of_bytes(
     if epilogue.scale || epilogue.residual || epilogue.result.is_some() || !fits(graph, id) {
         return None;
     }
-    let x = Numbers::of(graph, graph.value(node.inputs[0]).producer()?)?;
-    let (zero, x_scale) = x.as_numbers()?;
+    let x = Dequantized::of(graph, graph.value(node.inputs[0]).producer()?)?;
+    let (zero, x_scale) = x.scalars()?;
     if graph.value(x.q).tensor().is_some()
         || graph.ty(x.q).dtype != DType::U8
         || !(0.0..=255.0).contains(&zero)
@@ -77,9 +77,9 @@ pub(super) fn product_of_bytes(
     Some(smallvec![context.add(op, &operands, &node.scope).ok()?])
 }
 
-/// The weight of a product, without its zero points, where it is known and has one scale for each output channel; and those.
+/// A constant int8 weight without its zero points, and its scales per output channel. `None` if scales vary inside a channel.
 fn signed_weight(graph: &Graph, node: &Node) -> Option<(Tensor, Vec<f32>)> {
-    let (q, scale) = known_bytes(graph, node.inputs[1])?;
+    let (q, scale) = constant_int8(graph, node.inputs[1])?;
     let (items, shape) = (scale.as_slice::<f32>()?, q.shape());
     let is_conv = matches!(node.op, Op::Conv(_));
     let channels = if is_conv { *shape.first()? } else { *shape.last()? };
@@ -94,16 +94,15 @@ fn signed_weight(graph: &Graph, node: &Node) -> Option<(Tensor, Vec<f32>)> {
     one_each.then_some((q, scales))
 }
 
-/// Known bytes that a chain makes numbers of, which then are perhaps moved: as `i8` without their zero points, and the scale
-/// of each.
-fn known_bytes(graph: &Graph, value: ValueId) -> Option<(Tensor, Tensor)> {
+/// Constant int8 values behind a dequantizing chain and moves: as `i8` without zero points, and the scale of each.
+fn constant_int8(graph: &Graph, value: ValueId) -> Option<(Tensor, Tensor)> {
     let producer = graph.value(value).producer()?;
     let node = graph.node(producer);
     if matches!(node.op, Op::Reshape(_) | Op::Transpose(_)) {
-        let (q, scale) = known_bytes(graph, node.inputs[0])?;
+        let (q, scale) = constant_int8(graph, node.inputs[0])?;
         return Some((node.op.eval(&[&q]).swap_remove(0), node.op.eval(&[&scale]).swap_remove(0)));
     }
-    let numbers = Numbers::of(graph, producer)?;
+    let numbers = Dequantized::of(graph, producer)?;
     let q = graph.value(numbers.q).tensor()?;
     let [zero, scale] = [numbers.zero, numbers.scale].map(|known| known.spread(graph, q.shape()));
     let (zero, scale) = (zero?, scale?);
@@ -113,8 +112,8 @@ fn known_bytes(graph: &Graph, value: ValueId) -> Option<(Tensor, Tensor)> {
     fits.then(|| Some((Tensor::new(q.shape().clone(), items).ok()?.cast(DType::I8), scale))).flatten()
 }
 
-/// A sum of whole numbers, perhaps less what its zero point adds, that is made a number: the product's epilogue does it, with
-/// both as numbers, each rounded to `f32`.
+/// An int32 sum that is cast to `f32`, possibly after subtracting the contribution of a zero point: both become the epilogue of
+/// the product, each rounded to `f32`.
 pub(super) fn sum_as_number(
     context: &mut Rewrite,
     uses: &Uses,

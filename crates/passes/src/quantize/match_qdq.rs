@@ -1,4 +1,4 @@
-//! [`match_qdq`]: the nodes that spell what bytes stand for get a name.
+//! [`match_qdq`]: the nodes that exporters write to quantize and dequantize become chains.
 
 use ir::ops::{Binary, Cast, Chain, ChainStep, Unary};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
@@ -6,12 +6,12 @@ use smallvec::{SmallVec, smallvec};
 use types::DType;
 use types::pointwise::{Binary as Function2, Unary as Function};
 
-use super::dequantized::Numbers;
+use super::dequantized::Dequantized;
 use super::is_byte;
 use crate::uses::Uses;
 
-/// Finds the nodes that spell `(q - zero) * scale` and `clip(round(x / scale) + zero)`, and makes chains of them. Numbers of
-/// bytes are moved (reshaped, transposed, sliced) as bytes.
+/// Matches `(q - zero) * scale` and `clip(round(x / scale) + zero)` and replaces each by a chain. Reshapes, transposes and
+/// slices of dequantized values move to the int8 values.
 pub fn match_qdq(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
@@ -25,7 +25,7 @@ pub fn match_qdq(graph: &Graph) -> Graph {
     })
 }
 
-/// A chain under construction: its operands and steps. A number is a step, anything else an operand.
+/// A chain under construction. A scalar constant is a step, any other tensor an operand.
 struct Steps<'a> {
     uses: &'a Uses<'a>,
     operands: SmallVec<[ValueId; 3]>,
@@ -33,13 +33,13 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Applies a function to what there is and a known tensor, which has its operand behind the first.
+    /// Applies a function to the current result and a constant tensor.
     fn push(&mut self, function: Function2, known: ValueId, operands: usize) {
         let result = match self.steps.len() {
             0 => 0,
             count => operands + count - 1,
         };
-        let other = match self.uses.known_number(known) {
+        let other = match self.uses.scalar_constant(known) {
             Some(number) => {
                 self.steps.push(ChainStep::Constant(number));
                 operands + self.steps.len() - 1
@@ -53,25 +53,26 @@ impl Steps<'_> {
     }
 }
 
-/// `(q - zero) * scale` with a known scale and zero point.
+/// `(q - zero) * scale` with a constant scale and zero point.
 fn from_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)> {
     let graph = uses.graph;
     let Op::Binary(Binary(Function2::Mul)) = node.op else { return None };
     let scale = node.inputs[1];
-    uses.known(scale)?;
+    uses.constant(scale)?;
     let widened = |value: ValueId| {
         let (_, cast) = uses.producer(value)?;
         let is_cast = cast.op == Op::Cast(Cast { to: DType::F32 }) && is_byte(graph.ty(cast.inputs[0]).dtype);
         is_cast.then_some(cast.inputs[0])
     };
     let (q, zero) = match uses.operands(node.inputs[0], Function2::Sub) {
-        Some([x, zero]) if uses.known(zero).is_some() => (widened(x)?, Some(zero)),
+        Some([x, zero]) if uses.constant(zero).is_some() => (widened(x)?, Some(zero)),
         _ => (widened(node.inputs[0])?, None),
     };
     if graph.ty(node.outputs[0]).shape != graph.ty(q).shape {
         return None;
     }
-    let tensors = [zero, Some(scale)].into_iter().flatten().filter(|&known| uses.known_number(known).is_none()).count();
+    let tensors =
+        [zero, Some(scale)].into_iter().flatten().filter(|&known| uses.scalar_constant(known).is_none()).count();
     let mut chain = Steps { uses, operands: smallvec![q], steps: Vec::new() };
     if let Some(zero) = zero {
         chain.push(Function2::Sub, zero, 1 + tensors);
@@ -80,7 +81,7 @@ fn from_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain
     Some((chain.operands, Chain { steps: chain.steps, result: None }))
 }
 
-/// `clip(round(x / scale) + zero)` to what a byte holds, as a byte.
+/// `clip(round(x / scale) + zero)` to the range of the int8 result.
 fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)> {
     let graph = uses.graph;
     let Op::Cast(Cast { to }) = node.op else { return None };
@@ -89,8 +90,8 @@ fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)>
         DType::I8 => Function::Clip { min: -128.0, max: 127.0 },
         _ => return None,
     };
-    // Known, or one number that comes with the run.
-    let steady = |value: ValueId| uses.known(value).is_some() || graph.ty(value).shape.elements() == 1;
+    // Constant, or a dynamic scalar.
+    let steady = |value: ValueId| uses.constant(value).is_some() || graph.ty(value).shape.elements() == 1;
     let held = uses.argument(node.inputs[0], limits)?;
     let (rounded, zero) = match uses.operands(held, Function2::Add) {
         Some([rounded, zero]) if steady(zero) && is_whole(uses, zero) => (rounded, Some(zero)),
@@ -100,7 +101,8 @@ fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)>
     if !steady(scale) || graph.ty(x).dtype != DType::F32 || graph.ty(x).shape != graph.ty(node.outputs[0]).shape {
         return None;
     }
-    let tensors = [zero, Some(scale)].into_iter().flatten().filter(|&known| uses.known_number(known).is_none()).count();
+    let tensors =
+        [zero, Some(scale)].into_iter().flatten().filter(|&known| uses.scalar_constant(known).is_none()).count();
     let mut chain = Steps { uses, operands: smallvec![x], steps: Vec::new() };
     chain.push(Function2::Div, scale, 1 + tensors);
     let divided = tensors + chain.steps.len();
@@ -111,9 +113,9 @@ fn to_bytes(uses: &Uses, node: &Node) -> Option<(SmallVec<[ValueId; 3]>, Chain)>
     Some((chain.operands, Chain { steps: chain.steps, result: Some(graph.ty(node.outputs[0]).dtype) }))
 }
 
-/// Whether a value holds whole numbers: known ones, or what was rounded or was a whole number before.
+/// Whether all elements of a value are integers: constants, rounded values, or casts of integers.
 fn is_whole(uses: &Uses, value: ValueId) -> bool {
-    if let Some(tensor) = uses.known(value) {
+    if let Some(tensor) = uses.constant(value) {
         return tensor.to_f64().iter().all(|number| number.fract() == 0.0);
     }
     uses.producer(value).is_some_and(|(_, node)| {
@@ -122,13 +124,13 @@ fn is_whole(uses: &Uses, value: ValueId) -> bool {
     })
 }
 
-/// A node that moves numbers which a chain made of bytes, by one scale for all: the bytes are moved, and then made numbers.
+/// A node that moves dequantized values with a scalar scale: it moves the int8 values, and the chain dequantizes the result.
 pub(super) fn moved_as_bytes(context: &mut Rewrite, node: &Node) -> Option<SmallVec<[ValueId; 1]>> {
     let x = context.value(node.inputs[0]);
     let source = context.new.value(x).producer()?;
-    let numbers = Numbers::of(&context.new, source)?;
-    let (_, scale) = numbers.as_numbers()?;
-    // A maximum stays one where larger bytes are larger numbers.
+    let numbers = Dequantized::of(&context.new, source)?;
+    let (_, scale) = numbers.scalars()?;
+    // Positive scales keep the order, so a maximum of int8 values is that of the floats.
     if scale.is_nan() || scale <= 0.0 || context.new.value(numbers.q).tensor().is_some() {
         return None;
     }

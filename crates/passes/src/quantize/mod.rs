@@ -1,4 +1,4 @@
-//! Numbers that a file has quantised: stored in a byte each, as whole numbers `q` that stand for `(q - zero) * scale`.
+//! Dequantized that a file has quantised: stored in a byte each, as whole numbers `q` that stand for `(q - zero) * scale`.
 //!
 //! A file says where: it makes bytes of a result and numbers of the bytes again before the next operator reads them.
 //! [`match_qdq`] gives both their names, chains that read or write bytes. Late, when it is known what follows what,
@@ -26,7 +26,7 @@ use types::DType;
 
 pub use self::match_qdq::match_qdq;
 
-use self::dequantized::{Numbers, unsigned};
+use self::dequantized::{Dequantized, unsigned};
 use self::int8_products::{product_of_bytes, sum_as_number, sums_of_numbers};
 use self::match_qdq::moved_as_bytes;
 use self::simplify_chains::shortened;
@@ -66,7 +66,7 @@ pub fn lower_quantized(graph: &Graph, kernels: ByteKernels) -> Graph {
         }
         sum_as_number(context, &uses, id, fits).or_else(|| product_of_bytes(context, &graph, id, fits))
     });
-    // Numbers that products no longer read may go on without being stored.
+    // Dequantized that products no longer read may go on without being stored.
     dce(&fold_all(&shortened(&fuse_pointwise(&requantize::fused(&fold_all(&dce(&multiplied)), writes)))))
 }
 
@@ -119,7 +119,8 @@ fn parts_to_bytes(context: &mut Rewrite, uses: &Uses, id: NodeId) -> Option<Smal
     let (join_id, join) = uses.producer(joined)?;
     let is_join = matches!(join.op, Op::Concat(_)) && is_byte(*result) && uses.only_reader(joined) == Some(id);
     let is_own = |&part: &ValueId| {
-        let comes_from_bytes = uses.producer(part).is_some_and(|(made_by, _)| Numbers::of(graph, made_by).is_some());
+        let comes_from_bytes =
+            uses.producer(part).is_some_and(|(made_by, _)| Dequantized::of(graph, made_by).is_some());
         comes_from_bytes && uses.only_reader(part) == Some(join_id)
     };
     if !is_join || !join.inputs.iter().all(is_own) {

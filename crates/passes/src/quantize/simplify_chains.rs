@@ -1,4 +1,4 @@
-//! [`shortened()`]: chains that read or write bytes, with as few steps as will do.
+//! [`shortened()`]: fewer steps in chains that read or write int8.
 
 use ir::ops::{Chain, ChainStep};
 use ir::{Graph, Op, ValueId, rewrite};
@@ -7,8 +7,8 @@ use types::pointwise::{Binary as Function2, Unary as Function};
 
 use super::is_byte;
 
-/// Chains that read or write bytes with as few steps as will do: sums and products with numbers are one step, and nothing is
-/// rounded that will be in any case.
+/// Chains that read or write int8 with fewer steps: sums and products with constants become one affine step, and a rounding
+/// in front of the result's own rounding goes.
 pub(super) fn shortened(graph: &Graph) -> Graph {
     rewrite(graph, |context, id| {
         let node = graph.node(id);
@@ -23,7 +23,7 @@ pub(super) fn shortened(graph: &Graph) -> Graph {
             && shift.abs() < 1e-2
             && graph.ty(*x) == graph.ty(node.outputs[0])
         {
-            // Bytes of numbers of bytes by the same scale: what 255 becomes is not half a step away.
+            // Requantizing with (almost) the same scale is the identity: at q = 255 the error is below half a step.
             return Some(smallvec![context.value(*x)]);
         }
         let operands: SmallVec<[ValueId; 4]> = node.inputs.iter().map(|&old| context.value(old)).collect();
@@ -57,7 +57,7 @@ fn shorter(chain: &Chain, inputs: usize) -> Chain {
         };
         let Some((a, [scale, shift])) = affine else {
             if let ChainStep::Constant(_) = step {
-                // Put where it is needed.
+                // Emitted where it is read.
                 place.push(usize::MAX);
                 continue;
             }
@@ -81,7 +81,7 @@ fn shorter(chain: &Chain, inputs: usize) -> Chain {
         push_affine(&mut steps, inputs, place[a], [scale, shift], is_alone);
         place.push(inputs + steps.len() - 1);
     }
-    // A whole number may be added before what is rounded is.
+    // An integer may be added before rounding.
     if chain.result.is_some_and(is_byte)
         && let [.., ChainStep::Unary(Function::Round, before), ChainStep::Unary(Function::Affine { scale, shift }, a)] =
             steps[..]
@@ -114,7 +114,7 @@ pub(super) fn affine_of(function: Function2, a: Option<f32>, b: Option<f32>) -> 
     }
 }
 
-/// Applies `scale x + shift` to an operand: in the step that yields it, if that does the like and nobody else reads it.
+/// Applies `scale x + shift` to an operand, merged with the affine step that yields it if that has no other reader.
 fn push_affine(steps: &mut Vec<ChainStep>, inputs: usize, operand: usize, [scale, shift]: [f32; 2], is_alone: bool) {
     if is_alone
         && inputs <= operand
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// A random program over bytes and numbers, whose last steps make a byte as a quantizer has it.
+    /// A random chain over int8 and floats that ends in the steps of a quantizer.
     fn program(random: &mut Random, inputs: usize) -> Chain {
         let mut steps = Vec::new();
         let number = |steps: &mut Vec<ChainStep>, number: f32| {
@@ -164,7 +164,7 @@ mod tests {
         let zero = number(&mut steps, random.below(200) as f32);
         steps.push(ChainStep::Binary(Function2::Add, rounded, zero));
         if random.below(2) == 0 {
-            // What had a sign.
+            // The shift of a converted `i8`.
             let moved = inputs + steps.len() - 1;
             let by = number(&mut steps, 128.0);
             steps.push(ChainStep::Binary(Function2::Add, moved, by));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shorter_computes_the_same() {
+    fn simplified_chains_match_within_rounding() {
         let mut random = Random::new(12);
         let mut shortened = 0;
         for _ in 0..500 {
@@ -186,7 +186,7 @@ mod tests {
             let [want, got] =
                 [&chain, &short].map(|chain| Op::from(chain.clone()).eval(&[&bytes, &numbers])[0].to_f64());
             for (got, want) in got.iter().zip(&want) {
-                // Of two that are equally near it may be the other.
+                // Ties may round to the other neighbor.
                 assert!((got - want).abs() <= 1.0, "{got} for {want}: {chain:?}, {short:?}");
             }
             let others = got.iter().zip(&want).filter(|(got, want)| got != want).count();

@@ -5,11 +5,11 @@ use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
 use smallvec::{SmallVec, smallvec};
 use types::pointwise::Binary as Function;
 
-use crate::uses::known_number;
+use crate::uses::scalar_constant;
 
-/// Removes what does nothing (a cast to the same dtype, a reshape to the same shape, a transpose in order, a pad by
-/// nothing, a slice of everything, an expansion to the same shape, a concatenation of one), joins reshapes with reshapes
-/// and transposes with transposes, gives zero padding to the convolution behind it, and makes products of squares.
+/// Removes identities (a cast to the same dtype, a reshape or expansion to the same shape, a transpose in order, a pad by 0, a
+/// slice of all elements, a concatenation of one), merges adjacent reshapes and adjacent transposes, moves zero padding into
+/// the convolution behind it, and writes squares as products.
 pub fn canonicalize(graph: &Graph) -> Graph {
     rewrite(graph, |context, id| {
         let node = graph.node(id);
@@ -63,12 +63,12 @@ fn is_identity(node: &Node) -> bool {
     }
 }
 
-/// Whether a node is `x` to the power of two. A power has no fast form of its own.
+/// Whether a node is `x` to the power of two. A power has no fast kernel.
 fn is_square(graph: &Graph, node: &Node) -> bool {
-    node.op == Op::Binary(Binary(Function::Pow)) && known_number(graph, node.inputs[1]) == Some(2.0)
+    node.op == Op::Binary(Binary(Function::Pow)) && scalar_constant(graph, node.inputs[1]) == Some(2.0)
 }
 
-/// The op that does what `op` does behind the node that yields `input`, and what it reads instead of `input`.
+/// The op that replaces `op` and the node that yields its operand `input`, and the operand of that node.
 fn join(context: &Rewrite, op: &Op, input: ValueId) -> Option<(Op, ValueId)> {
     let before = context.new.node(context.new.value(input).producer()?);
     let source = *before.inputs.first()?;
@@ -95,27 +95,4 @@ fn pad_into(conv: &Conv, pad: &Pad) -> Option<Conv> {
         }
     }
     Some(joined)
-}
-
-#[cfg(test)]
-mod tests {
-    use types::{DType, Scope, Shape, Tensor};
-
-    use super::*;
-
-    #[test]
-    fn squares_are_products() {
-        for (exponent, name) in [(2.0f32, Function::Mul), (3.0, Function::Pow)] {
-            let mut graph = Graph::new("power");
-            let x = graph.add_input("x", DType::F32, Shape::from([3]));
-            let exponent = graph.add_constant("exponent", Tensor::scalar(exponent));
-            let y = graph.add1(Binary(Function::Pow).into(), &[x, exponent], Scope::new("power")).unwrap();
-            graph.set_outputs(vec![("y".into(), y)]);
-            let cleaned = canonicalize(&graph);
-            let ops: Vec<&Op> = cleaned.nodes().values().map(|node| &node.op).collect();
-            assert_eq!(ops, [&Op::Binary(Binary(name))]);
-            let x = [Tensor::vector(vec![-1.5f32, 0.0, 3.25])];
-            assert_eq!(ir::evaluate(&cleaned, &x).unwrap(), ir::evaluate(&graph, &x).unwrap());
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! [`conv3d_to_conv2d`]: windows over three dimensions become windows over two, for which targets have kernels.
 //!
 //! A convolution over depth, rows and columns is a sum over the kernel's depth of convolutions over rows and columns. With
-//! the depth brought in front of the channels, each tap reads some of the planes, which are pictures of a batch:
+//! the depth brought in front of the channels, each tap reads some of the planes, which are images of a batch:
 //!
 //! ```text
 //! [n, c, d, h, w] -> [n, d, c, h, w] -> tap t: planes t, t + stride, ..: [n * d', c, h, w] -> conv -> [n * d', o, h', w']
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A transposed convolution is the same over planes with zeros between them, its taps from the last to the first. A maximum
-//! or mean of a box is one along its depth of those of its planes; what a mean divides by is a product of extents.
+//! or mean of a box is that along its depth of those of its planes: the divisor of a mean is a product of extents.
 
 use ir::ops::{Binary, Conv, ConvTranspose, Epilogue, Pad, PadMode, Pool, Reshape, Slice, Transpose};
 use ir::{Graph, Node, Op, Rewrite, ValueId, rewrite};
@@ -47,12 +47,12 @@ pub fn conv3d_to_conv2d(graph: &Graph) -> Graph {
     })
 }
 
-/// Nothing but a bias: others are added by later passes.
+/// Whether the epilogue has a bias at most. Later passes add the other parts.
 fn is_plain(epilogue: &Epilogue) -> bool {
     !epilogue.residual && epilogue.activation.is_empty()
 }
 
-/// Sums of sums are of what is not rounded in between.
+/// Only `f32`: a sum of partial sums must not be rounded to less in between.
 fn of_numbers(graph: &Graph, node: &Node) -> bool {
     node.inputs.iter().chain(&node.outputs).all(|&value| graph.ty(value).dtype == DType::F32)
 }
@@ -72,7 +72,7 @@ enum Weight {
 
 impl Kernel {
     fn new(builder: &mut Builder, uses: &Uses, node: &Node) -> Kernel {
-        let weight = match uses.known(node.inputs[1]) {
+        let weight = match uses.constant(node.inputs[1]) {
             Some(tensor) => Weight::Known(uses.graph.value(node.inputs[1]).name.clone(), tensor.clone()),
             None => Weight::Computed(builder.context.value(node.inputs[1])),
         };
@@ -86,7 +86,7 @@ impl Kernel {
         }
     }
 
-    /// What the kernel has at a depth; only the first that is added up has the bias.
+    /// The kernel's plane at a depth. Only the first plane of the sum has the bias.
     fn tap(&self, builder: &mut Builder, tap: usize, is_first: bool) -> Kernel {
         let whole = self.shape(builder);
         let mut shape = whole.clone();
@@ -145,7 +145,7 @@ impl Builder<'_, '_> {
         self.add(Transpose { order }, &[value])
     }
 
-    /// Zeros in front of and behind an axis; fewer elements where a number is negative.
+    /// Zeros in front of and behind an axis; negative counts remove elements.
     fn pad(&mut self, value: ValueId, axis: usize, by: [isize; 2]) -> ValueId {
         if by == [0, 0] {
             return value;
@@ -196,7 +196,7 @@ impl Builder<'_, '_> {
         };
         let mut planes = self.swap(x);
         if 1 < op.stride[0] {
-            // Zeros between the planes, none behind the last.
+            // Zeros between the planes, but not behind the last.
             let shape = self.shape(planes);
             let (mut apart, mut joined) = (shape.clone(), shape);
             apart.insert(2, 1);
@@ -258,7 +258,7 @@ impl Builder<'_, '_> {
         if op.kernel.len() <= 2 {
             return self.add(part(0..op.kernel.len()), &[x]);
         }
-        // Along the depth, what is behind it in one row.
+        // Along the depth, with the axes behind it as one.
         let shape = self.shape(x);
         let (behind, rest) = (shape[3..].iter().product(), part(1..op.kernel.len()));
         let x = self.reshape(x, Shape::from([shape[0], shape[1], shape[2], behind]));
@@ -266,7 +266,7 @@ impl Builder<'_, '_> {
         [&mut along.kernel, &mut along.stride, &mut along.dilation].into_iter().for_each(|numbers| numbers.push(1));
         along.pad.push([0, 0]);
         let x = self.add(along, &[x]);
-        // Then over each plane, depths beside channels.
+        // Then over each plane, with depths as channels.
         let depth = self.shape(x)[2];
         let x = self.reshape(x, [&[shape[0], shape[1] * depth], &shape[3..]].concat()[..].into());
         let x = self.pool(x, &rest);

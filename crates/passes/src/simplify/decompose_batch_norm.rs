@@ -8,14 +8,14 @@ use types::{Shape, Tensor};
 
 use crate::uses::Uses;
 
-/// Replaces each batch normalisation by `x * a + b` with one `a` and one `b` a channel: numbers computed in `f64` where the
-/// statistics are known, nodes of the run where they are not.
+/// Replaces batch normalization by `x * a + b` with one `a` and one `b` per channel: constants computed in `f64` if all
+/// statistics are constant, otherwise nodes.
 pub fn decompose_batch_norm(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
     rewrite(graph, |context, id| {
         let node = graph.node(id);
         let Op::BatchNorm(BatchNorm { epsilon }) = node.op else { return None };
-        let known = |ix: usize| uses.known(node.inputs[ix]).map(Tensor::to_f64);
+        let known = |ix: usize| uses.constant(node.inputs[ix]).map(Tensor::to_f64);
         let (Some(scale), Some(shift), Some(mean), Some(variance)) = (known(1), known(2), known(3), known(4)) else {
             return split_at_run_time(context, graph, id, epsilon).ok().map(|y| smallvec![y]);
         };
@@ -27,15 +27,15 @@ pub fn decompose_batch_norm(graph: &Graph) -> Graph {
         let b: Vec<f32> = (0..a.len()).map(|c| (shift[c] - mean[c] * a[c]) as f32).collect();
         let a: Vec<f32> = a.into_iter().map(|a| a as f32).collect();
         let shape = along_channels(a.len(), graph.ty(node.inputs[0]).shape.rank());
-        let a = context.new.add_weight(&format!("{}.scale", node.scope), known_tensor(&shape, a));
-        let b = context.new.add_weight(&format!("{}.shift", node.scope), known_tensor(&shape, b));
+        let a = context.new.add_weight(&format!("{}.scale", node.scope), channel_tensor(&shape, a));
+        let b = context.new.add_weight(&format!("{}.shift", node.scope), channel_tensor(&shape, b));
         let x = context.value(node.inputs[0]);
         let product = context.add(Binary(Function::Mul), &[x, a], &node.scope).ok()?;
         Some(smallvec![context.add(Binary(Function::Add), &[product, b], &node.scope).ok()?])
     })
 }
 
-/// The same with statistics that come with the run: `a = scale / sqrt(variance + epsilon)`, `b = shift - mean * a`.
+/// The same with dynamic statistics: `a = scale / sqrt(variance + epsilon)`, `b = shift - mean * a`.
 fn split_at_run_time(context: &mut Rewrite, graph: &Graph, id: NodeId, epsilon: f32) -> Result<ValueId, ir::Refusal> {
     let node = graph.node(id);
     let ty = graph.ty(node.inputs[0]);
@@ -55,13 +55,13 @@ fn split_at_run_time(context: &mut Rewrite, graph: &Graph, id: NodeId, epsilon: 
     add(binary(Function::Add), &[product, b])
 }
 
-/// One channel axis, then extents of 1 for the rest, broadcasts over `[n, c, ..]`.
+/// A channel axis and extents of 1 behind it, which broadcasts over `[n, c, ..]`.
 fn along_channels(channels: usize, rank: usize) -> Shape {
     let mut shape = Shape::from([channels]);
     (2..rank).for_each(|_| shape.push(1));
     shape
 }
 
-fn known_tensor(shape: &Shape, items: Vec<f32>) -> Tensor {
+fn channel_tensor(shape: &Shape, items: Vec<f32>) -> Tensor {
     Tensor::new(shape.clone(), items).expect("one element a channel")
 }

@@ -9,22 +9,21 @@ use types::{Map, Tensor};
 use crate::fuse::epilogues::{epilogue_mut, epilogue_of};
 use crate::uses::{Uses, per_channel};
 
-/// A convolution or product whose result is scaled and shifted by known numbers per output channel, by nodes that
-/// nothing else reads.
+/// The constant scale and shift per output channel behind a convolution or product.
 struct Scaled {
     scale: Vec<f32>,
     shift: Option<Vec<f32>>,
 }
 
-/// Folds known per-channel products and sums behind a convolution or matrix product into its weights and bias.
+/// Folds constant per-channel products and sums behind a convolution or matrix product into its weights and bias.
 pub fn fold_batch_norm(graph: &Graph) -> Graph {
     let uses = Uses::new(graph);
-    // For each node that is folded away: nothing, or what the last of them stands for.
+    // The last node of each fold is replaced, the others are dropped.
     let mut role: Map<NodeId, Fold> = Map::filled(graph.nodes().len(), Fold::Keep);
     let mut found = Vec::new();
     for (id, node) in graph.nodes().iter() {
         let Some((last, scaled, absorbed)) = follow(&uses, id) else { continue };
-        if uses.known(node.inputs[1]).is_none() {
+        if uses.constant(node.inputs[1]).is_none() {
             continue;
         }
         role[id] = Fold::Drop;
@@ -46,7 +45,7 @@ enum Fold {
     Emit(usize),
 }
 
-/// The axis of a product's result along which its bias lies, and the op's epilogue.
+/// The channel axis of a product's result, and the op's epilogue.
 fn product_axis(graph: &Graph, id: NodeId) -> Option<(usize, &Epilogue)> {
     let node = graph.node(id);
     let rank = graph.ty(*node.outputs.first()?).shape.rank();
@@ -57,7 +56,7 @@ fn product_axis(graph: &Graph, id: NodeId) -> Option<(usize, &Epilogue)> {
     }
 }
 
-/// Walks from a product through the known per-channel scales and shifts behind it.
+/// Follows the constant per-channel scales and shifts behind a product.
 fn follow(uses: &Uses, id: NodeId) -> Option<(NodeId, Scaled, Vec<NodeId>)> {
     let graph = uses.graph;
     let (axis, epilogue) = product_axis(graph, id)?;
@@ -65,7 +64,7 @@ fn follow(uses: &Uses, id: NodeId) -> Option<(NodeId, Scaled, Vec<NodeId>)> {
         return None;
     }
     let shape = &graph.ty(graph.node(id).outputs[0]).shape;
-    if epilogue.bias && uses.known(graph.node(id).inputs[2]).is_none() {
+    if epilogue.bias && uses.constant(graph.node(id).inputs[2]).is_none() {
         return None;
     }
     let mut scaled = Scaled { scale: vec![1.0; shape[axis]], shift: None };
@@ -75,7 +74,7 @@ fn follow(uses: &Uses, id: NodeId) -> Option<(NodeId, Scaled, Vec<NodeId>)> {
         let Op::Binary(Binary(function)) = node.op else { break };
         let value = graph.node(last).outputs[0];
         let other_ix = usize::from(node.inputs[0] == value);
-        let Some(other) = uses.known(node.inputs[other_ix]) else { break };
+        let Some(other) = uses.constant(node.inputs[other_ix]) else { break };
         if graph.ty(node.outputs[0]).shape != *shape {
             break;
         }
@@ -110,7 +109,7 @@ fn follow(uses: &Uses, id: NodeId) -> Option<(NodeId, Scaled, Vec<NodeId>)> {
 fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> ValueId {
     let graph = uses.graph;
     let node = graph.node(id);
-    let weight = uses.known(node.inputs[1]).expect("only products with known weights are folded");
+    let weight = uses.constant(node.inputs[1]).expect("only products with constant weights are folded");
     let channel_of: Box<dyn Fn(usize) -> usize> = if let Op::ConvTranspose(ConvTranspose { groups, .. }) = &node.op {
         let (group_in, group_out) = (weight.shape()[0] / groups, weight.shape()[1]);
         let taps: usize = weight.shape()[2..].iter().product();
@@ -125,7 +124,7 @@ fn emit(context: &mut Rewrite, uses: &Uses, id: NodeId, scaled: &Scaled) -> Valu
     let items = weight.as_slice::<f32>().expect("products compute in f32");
     let new_weight = Tensor::from_fn(weight.shape().clone(), |at| items[at] * scaled.scale[channel_of(at)]);
     let (_, epilogue) = product_axis(graph, id).expect("followed from a product");
-    let old_bias = epilogue.bias.then(|| uses.known(node.inputs[2]).expect("checked when followed").to_f64());
+    let old_bias = epilogue.bias.then(|| uses.constant(node.inputs[2]).expect("checked when followed").to_f64());
     let has_bias = epilogue.bias || scaled.shift.is_some();
     let bias: Vec<f32> = (0..scaled.scale.len())
         .map(|channel| {

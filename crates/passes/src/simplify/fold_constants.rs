@@ -1,4 +1,4 @@
-//! [`fold_constants`]: what is known before a run is computed now.
+//! [`fold_constants`]: evaluation at compile time.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use types::{DType, Tensor};
 /// A folded result may be this much larger than everything it was computed from.
 const GROWTH_BYTES_MAX: u64 = 1 << 20;
 
-/// Replaces every node whose operands are all known by its results.
+/// Replaces every node whose operands are all constant by its results.
 ///
-/// What comes from a weight stays a weight. A result much larger than its operands (an expanded scalar) is left to the
-/// run, so that the image does not swell. Numbers that are stored in bytes stay there until it is known who reads them.
+/// A result of a weight is a weight. A result much larger than its operands (an expanded scalar) is computed at run time,
+/// which keeps the image small. Chains of int8 constants stay until `lower_quantized` has chosen their readers' kernels.
 pub fn fold_constants(graph: &Graph) -> Graph {
     fold(graph, &|node| {
         let is_byte = |dtype: DType| matches!(dtype, DType::U8 | DType::I8);
@@ -19,7 +19,7 @@ pub fn fold_constants(graph: &Graph) -> Graph {
     })
 }
 
-/// The same, and numbers from bytes too.
+/// The same, including chains of int8 constants.
 pub(crate) fn fold_all(graph: &Graph) -> Graph {
     fold(graph, &|_| false)
 }
@@ -40,7 +40,7 @@ fn fold(graph: &Graph, stays: &dyn Fn(&Node) -> bool) -> Graph {
             .iter()
             .map(|&output| graph.ty(output).dtype.size().0 * graph.ty(output).shape.elements() as u64)
             .sum();
-        // Weights in bytes, where nobody multiplies those.
+        // Int8 weights without an int8 kernel become floats, four times as large.
         let widens = matches!(node.op, Op::Chain(_) | Op::Cast(_));
         if input_bytes + GROWTH_BYTES_MAX < output_bytes && !(widens && output_bytes <= 4 * input_bytes) {
             return None;

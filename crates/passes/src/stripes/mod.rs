@@ -1,5 +1,5 @@
-//! Stripes: a stretch of the graph run part by part along one axis, so that its large intermediate results never exist as
-//! a whole. This takes the peak below what any order of whole nodes can reach.
+//! Tiling under a memory budget: a region of the graph runs in stripes along one axis, so that its large intermediate results
+//! are never stored as a whole. The peak falls below that of any order of whole nodes.
 //!
 //! ```text
 //!            whole                         in two stripes of rows
@@ -8,9 +8,9 @@
 //!                                                             2.4 MiB
 //! ```
 //!
-//! A *region* is a stretch of nodes into which one computed value leads and out of which one leads. [`split`] replaces it
-//! by stripes: the result's extent along an axis is cut into ranges, and for each range every node computes just what it
-//! needs for it (`local.rs` says what that is). Neighbouring stripes of rows overlap by the windows' reach, the *halo*,
+//! A *region* is a range of nodes with a single computed entry and a single exit. [`split`] replaces it by stripes: the exit's
+//! extent along an axis is cut into ranges, and for each range every node computes only the elements that the range depends
+//! on (`local.rs`, from the operators' axis maps). Neighboring stripes of rows overlap by the windows' reach, the *halo*,
 //! which is computed twice; stripes along the batch (axis 0) do not overlap. Every element is computed from the same
 //! operands in the same order as before.
 //!
@@ -44,8 +44,8 @@ pub struct StripedRegion {
 
 /// Replaces regions by stripes.
 ///
-/// `None` where a split is none: its nodes do not lie between two values that alone cross from what is before to what is
-/// behind, some node is not local along the axis, or the result has fewer elements along it than there are to be stripes.
+/// `None` if a region is invalid: it has more than one entry or exit, a node cannot be tiled along the axis, or the exit has
+/// fewer elements along it than there are stripes.
 pub fn split(graph: &Graph, regions: &[StripedRegion]) -> Option<Graph> {
     let plans: Vec<Plan> = regions.iter().map(|region| plan(graph, region)).collect::<Option<_>>()?;
     Some(rewrite(graph, |context, id| {
@@ -55,7 +55,7 @@ pub fn split(graph: &Graph, regions: &[StripedRegion]) -> Option<Graph> {
     }))
 }
 
-/// A split with what each stripe needs.
+/// A region with the ranges that each stripe reads.
 struct Plan<'a> {
     region: &'a StripedRegion,
     entry: ValueId,
@@ -85,7 +85,7 @@ fn plan<'a>(graph: &Graph, region: &'a StripedRegion) -> Option<Plan<'a>> {
     Some(Plan { region, entry, exit, stripes })
 }
 
-/// What a range of the region's result takes of every value in it, and of what leads into it.
+/// The range of every value of the region, including its entry, that a range of the exit depends on.
 fn needs(graph: &Graph, region: &StripedRegion, exit: ValueId, range: Range<usize>) -> Option<Needs> {
     let mut needs = Needs::from([(exit, range)]);
     for ix in region.nodes.clone().rev() {
@@ -121,7 +121,7 @@ fn emit_stripe(context: &mut Rewrite, plan: &Plan, stripe: usize, needs: &Needs)
     let whole = 0..graph.ty(plan.entry).shape[axis];
     let mut at: BTreeMap<ValueId, (ValueId, Range<usize>)> = BTreeMap::from([(plan.entry, (entry, whole))]);
     let entry_scope = graph.node(NodeId::from_index(plan.region.nodes.start)).scope.child(&name).child("rows");
-    // All of a stripe's nodes read one copy of what leads into it.
+    // All nodes of a stripe read one copy of the entry.
     let read = take(context, at[&plan.entry].clone(), &needs[&plan.entry], axis, &entry_scope);
     at.insert(plan.entry, (read, needs[&plan.entry].clone()));
     for ix in plan.region.nodes.clone() {
@@ -159,7 +159,7 @@ fn take(
     context.add(slice, &[value], scope).expect("what is read is held")
 }
 
-/// The one computed value, or input of the graph, that crosses from the nodes before a position to what is behind.
+/// The single computed value, or input of the graph, that is defined before a position and read behind it.
 pub(crate) fn crossing(graph: &Graph, position: usize) -> Option<ValueId> {
     crossings(graph).swap_remove(position)
 }

@@ -39,8 +39,10 @@ fn folder() -> PathBuf {
 }
 
 fn cases() -> Vec<Case> {
-    let mut paths: Vec<PathBuf> =
-        fs::read_dir(folder()).expect("the folder is there").map(|entry| entry.expect("it is readable").path()).collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder())
+        .expect("the folder is there")
+        .map(|entry| entry.expect("it is readable").path())
+        .collect();
     paths.sort();
     paths.into_iter().map(read).collect()
 }
@@ -100,7 +102,11 @@ fn cases_rewrite_as_written() {
         let name = case.path.display();
         let before = text::parse(&case.before, |_| None).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(verify(&before), Ok(()), "{name}");
-        assert_eq!(text::print(&before), format!("{}\n", case.before.trim_end()), "{name}: the input must be as printed");
+        assert_eq!(
+            text::print(&before),
+            format!("{}\n", case.before.trim_end()),
+            "{name}: the input must be as printed"
+        );
         let after = case.passes.iter().fold(before.clone(), |graph, pass| apply(pass, &graph));
         assert_eq!(verify(&after), Ok(()), "{name}");
         check_same_outputs(&case, &before, &after);
