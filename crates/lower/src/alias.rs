@@ -222,7 +222,7 @@ impl<'a> Decision<'a> {
             match self.movable_part(id, operand, result, start) {
                 Ok((own, root, at)) => {
                     self.join(own, root, at);
-                    self.classes.sharing[operand] = Sharing::Part;
+                    self.classes.sharing[operand] = Sharing::ConcatSlice;
                 }
                 Err(reason) => refused.extend(reason.map(|reason| (operand, reason))),
             }
@@ -240,7 +240,7 @@ impl<'a> Decision<'a> {
                 self.join_if_no_worse(own, root, at).map_err(|more| Some(RefusedReason::Peak { more }))
             });
             match joined {
-                Ok(()) => self.classes.sharing[operand] = Sharing::Part,
+                Ok(()) => self.classes.sharing[operand] = Sharing::ConcatSlice,
                 Err(Some(reason)) => self.refuse_part(id, operand, result, reason),
                 Err(None) => {}
             }
@@ -248,7 +248,7 @@ impl<'a> Decision<'a> {
     }
 
     fn refuse_part(&mut self, node: NodeId, operand: ValueId, result: ValueId, reason: RefusedReason) {
-        self.classes.refusals.push(Refused { child: operand, node, of: result, sharing: Sharing::Part, reason });
+        self.classes.refusals.push(Refused { child: operand, node, of: result, sharing: Sharing::ConcatSlice, reason });
     }
 
     /// A result that does not take the bytes of an operand; where there are none to take, that is no refusal.

@@ -1,28 +1,28 @@
-//! [`check`]: is this a plan that can be run? Asked when a plan is written and again when it is read.
+//! [`check`]: whether a plan can be run. Runs when a plan is written and again when it is read.
 
 use types::{Bytes, Certificate};
 
 use crate::{Buffer, BufferIx, ConstantIx, Initial, Operand, Persistence, Place, Plan, Port, StatePort, ValueSpan};
 
-/// One thing that is wrong with a plan.
+/// One reason why a plan cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum PlanError {
     #[error("{who} names {place}, which does not exist")]
     NoSuchPlace { who: String, place: String },
-    #[error("{who} reaches {end} in {place} of {size}")]
+    #[error("{who} ends at byte {end} of {place}, which has {size}")]
     OutsidePlace { who: String, place: String, end: u64, size: Bytes },
-    #[error("{who} writes to a constant")]
+    #[error("{who} must not be a constant")]
     WritesConstant { who: String },
-    #[error("{who} touches buffer {buffer}, which lives from step {first} to {last}, at step {step}")]
+    #[error("{who} uses buffer {buffer} at step {step}, but it lives from step {first} to {last}")]
     NotAlive { who: String, buffer: u32, first: u32, last: u32, step: u32 },
-    #[error("{who} overlaps {other} without being the same bytes")]
+    #[error("{who} overlaps {other}, but is not the same bytes")]
     OperandsOverlap { who: String, other: String },
-    #[error("{who} has {got} where its dtype, shape and layout take {want}")]
+    #[error("{who} must have {want} by its dtype, shape and layout, got {got}")]
     PortSize { who: String, want: Bytes, got: Bytes },
-    #[error("the lifetime of buffer {buffer} ({first} to {last}) leaves the {steps} steps")]
+    #[error("buffer {buffer} must live within the {steps} steps, got {first} to {last}")]
     Lifetime { buffer: u32, first: u32, last: u32, steps: u32 },
-    #[error("value {value} of buffer {buffer} lies or lives outside of it")]
+    #[error("value {value} of buffer {buffer} must have its bytes and its steps within the buffer's")]
     ValueSpan { buffer: u32, value: usize },
     #[error("state `{name}` must be in a buffer that is kept between runs, got buffer {buffer}")]
     StateBuffer { name: String, buffer: u32 },
@@ -38,7 +38,7 @@ pub enum PlanError {
     NoState { buffer: u32 },
     #[error("input `{name}` must not be in a buffer that is kept between runs, got buffer {buffer}")]
     InputInState { name: String, buffer: u32 },
-    #[error("constant {constant} leaves the section of {size}")]
+    #[error("constant {constant} must end within the section of {size}")]
     ConstantOutside { constant: u32, size: Bytes },
     #[error("the placement is wrong: {0}")]
     Placement(String),
@@ -51,91 +51,91 @@ pub enum PlanError {
     Certificate { subject: &'static str, certificate: Certificate },
     #[error("the peak of the order must be the arena's lower bound {want}, got {got}")]
     Peak { want: Bytes, got: Bytes },
-    #[error("there are too many {0} to number")]
+    #[error("a plan must have fewer than 2^32 {0}")]
     TooMany(&'static str),
 }
 
-/// Judges a plan without running it.
+/// Checks a plan without running it.
 ///
 /// # Errors
-/// All faults.
+/// Every rule that the plan breaks.
 pub fn check(plan: &Plan) -> Result<(), Vec<PlanError>> {
-    let mut faults = Vec::new();
-    for (count, what) in
+    let mut errors = Vec::new();
+    for (count, noun) in
         [(plan.steps.len(), "steps"), (plan.buffers.len(), "buffers"), (plan.constants.len(), "constants")]
     {
         if u32::try_from(count).is_err() {
-            return Err(vec![PlanError::TooMany(what)]);
+            return Err(vec![PlanError::TooMany(noun)]);
         }
     }
-    check_placement(plan, &mut faults);
+    check_placement(plan, &mut errors);
     for (ix, constant) in plan.constants.iter().enumerate() {
         if constant.offset.0.checked_add(constant.size.0).is_none_or(|end| plan.constants_size.0 < end) {
-            faults.push(PlanError::ConstantOutside { constant: ix as u32, size: plan.constants_size });
+            errors.push(PlanError::ConstantOutside { constant: ix as u32, size: plan.constants_size });
         }
     }
     let last = plan.step_count() - 1;
-    plan.inputs.iter().for_each(|port| check_port(plan, port, "input", 0, &mut faults));
-    plan.outputs.iter().for_each(|port| check_port(plan, port, "output", last, &mut faults));
+    plan.inputs.iter().for_each(|port| check_port(plan, port, "input", 0, &mut errors));
+    plan.outputs.iter().for_each(|port| check_port(plan, port, "output", last, &mut errors));
     for port in &plan.inputs {
         if let Place::Constant(_) = port.operand.place {
-            faults.push(PlanError::WritesConstant { who: format!("input `{}`", port.name) });
+            errors.push(PlanError::WritesConstant { who: format!("input `{}`", port.name) });
         }
     }
-    check_states(plan, &mut faults);
+    check_states(plan, &mut errors);
     for ix in 0..plan.steps.len() {
-        check_step(plan, ix as u32, &mut faults);
+        check_step(plan, ix as u32, &mut errors);
     }
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// Lifetimes, then the arena's own judge over all buffers, then the lower bound.
-fn check_placement(plan: &Plan, faults: &mut Vec<PlanError>) {
+/// Lifetimes and value spans; then, if they are valid, `arena::check` over all buffers and the certificates.
+fn check_placement(plan: &Plan, errors: &mut Vec<PlanError>) {
     let steps = plan.step_count();
     for (ix, buffer) in plan.buffers.iter().enumerate() {
         if buffer.last_step < buffer.first_step || steps <= buffer.last_step {
             let (first, last) = (buffer.first_step, buffer.last_step);
-            faults.push(PlanError::Lifetime { buffer: ix as u32, first, last, steps });
+            errors.push(PlanError::Lifetime { buffer: ix as u32, first, last, steps });
         }
     }
     for (ix, buffer) in plan.buffers.iter().enumerate() {
-        let is_inside = |held: &ValueSpan| {
-            let end = held.offset.0.checked_add(held.size().0);
+        let is_inside = |span: &ValueSpan| {
+            let end = span.offset.0.checked_add(span.size().0);
             end.is_some_and(|end| end <= buffer.size.0)
-                && buffer.first_step <= held.first_step
-                && held.first_step <= held.last_step
-                && held.last_step <= buffer.last_step
+                && buffer.first_step <= span.first_step
+                && span.first_step <= span.last_step
+                && span.last_step <= buffer.last_step
         };
-        if let Some(value) = buffer.values.iter().position(|held| !is_inside(held)) {
-            faults.push(PlanError::ValueSpan { buffer: ix as u32, value });
+        if let Some(value) = buffer.values.iter().position(|span| !is_inside(span)) {
+            errors.push(PlanError::ValueSpan { buffer: ix as u32, value });
         }
     }
-    if !faults.is_empty() {
+    if !errors.is_empty() {
         return;
     }
     let problem = plan.problem();
     let offsets: Vec<Bytes> = plan.buffers.iter().map(|buffer| buffer.offset).collect();
     if let Err(violations) = arena::check(&problem, &offsets, plan.arena.size()) {
-        faults.extend(violations.iter().map(|violation| PlanError::Placement(violation.to_string())));
+        errors.extend(violations.iter().map(|violation| PlanError::Placement(violation.to_string())));
         return;
     }
     let want = arena::lower_bound(&problem).height;
     let got = plan.arena.certificate.lower_bound;
     if got != want {
-        faults.push(PlanError::LowerBound { want, got });
+        errors.push(PlanError::LowerBound { want, got });
     }
     for (subject, certificate) in [("arena", plan.arena.certificate), ("order", plan.order)] {
         if !certificate.is_consistent() {
-            faults.push(PlanError::Certificate { subject, certificate });
+            errors.push(PlanError::Certificate { subject, certificate });
         }
     }
     if plan.order.value != got {
-        faults.push(PlanError::Peak { want: got, got: plan.order.value });
+        errors.push(PlanError::Peak { want: got, got: plan.order.value });
     }
 }
 
 /// States and the buffers that are kept between runs.
-fn check_states(plan: &Plan, faults: &mut Vec<PlanError>) {
+fn check_states(plan: &Plan, errors: &mut Vec<PlanError>) {
     let steps = plan.step_count();
     let buffer_of = |port: &Port| match port.operand.place {
         Place::Buffer(BufferIx(ix)) => plan.buffers.get(ix as usize).map(|buffer| (ix, buffer)),
@@ -148,57 +148,57 @@ fn check_states(plan: &Plan, faults: &mut Vec<PlanError>) {
         }
         if (buffer.first_step, buffer.last_step) != (0, steps - 1) {
             let (first, last) = (buffer.first_step, buffer.last_step);
-            faults.push(PlanError::PersistentLifetime { buffer: buffer_ix, first, last, steps });
+            errors.push(PlanError::PersistentLifetime { buffer: buffer_ix, first, last, steps });
         }
         if plan.states.iter().all(|state| buffer_of(&state.port).is_none_or(|(ix, _)| ix != buffer_ix)) {
-            faults.push(PlanError::NoState { buffer: buffer_ix });
+            errors.push(PlanError::NoState { buffer: buffer_ix });
         }
     }
     for (ix, StatePort { port, initial }) in plan.states.iter().enumerate() {
         for step in [0, steps - 1] {
-            check_port(plan, port, "state", step, faults);
+            check_port(plan, port, "state", step, errors);
         }
         let name = || port.name.clone();
         match (port.operand.place, buffer_of(port)) {
-            (Place::Constant(_), _) => faults.push(PlanError::WritesConstant { who: format!("state `{}`", port.name) }),
+            (Place::Constant(_), _) => errors.push(PlanError::WritesConstant { who: format!("state `{}`", port.name) }),
             (_, Some((buffer, Buffer { persistence: Persistence::Run, .. }))) => {
-                faults.push(PlanError::StateBuffer { name: name(), buffer });
+                errors.push(PlanError::StateBuffer { name: name(), buffer });
             }
             _ => {}
         }
         if let Initial::Constant(ConstantIx(constant)) = initial {
             let got = plan.constants.get(*constant as usize).map_or(Bytes::ZERO, |constant| constant.size);
             if got != port.operand.size {
-                faults.push(PlanError::StateInitial { name: name(), want: port.operand.size, got });
+                errors.push(PlanError::StateInitial { name: name(), want: port.operand.size, got });
             }
         }
         for other in plan.states[..ix].iter().map(|state| &state.port) {
             if other.name == port.name {
-                faults.push(PlanError::TwoStates { name: name() });
+                errors.push(PlanError::TwoStates { name: name() });
             }
             let (a, b) = (plan.arena_range(&other.operand), plan.arena_range(&port.operand));
             if a.zip(b).is_some_and(|(a, b)| a.start < b.end && b.start < a.end) {
-                faults.push(PlanError::StatesOverlap { a: other.name.clone(), b: name() });
+                errors.push(PlanError::StatesOverlap { a: other.name.clone(), b: name() });
             }
         }
     }
     for port in &plan.inputs {
         if let Some((buffer, Buffer { persistence: Persistence::Session, .. })) = buffer_of(port) {
-            faults.push(PlanError::InputInState { name: port.name.clone(), buffer });
+            errors.push(PlanError::InputInState { name: port.name.clone(), buffer });
         }
     }
 }
 
-fn check_port(plan: &Plan, port: &Port, kind: &str, step: u32, faults: &mut Vec<PlanError>) {
+fn check_port(plan: &Plan, port: &Port, kind: &str, step: u32, errors: &mut Vec<PlanError>) {
     let who = format!("{kind} `{}`", port.name);
     let want = port.layout.size(&port.shape, port.dtype);
     if want != port.operand.size {
-        faults.push(PlanError::PortSize { who: who.clone(), want, got: port.operand.size });
+        errors.push(PlanError::PortSize { who: who.clone(), want, got: port.operand.size });
     }
-    check_operand(plan, &port.operand, &who, step, faults);
+    check_operand(plan, &port.operand, &who, step, errors);
 }
 
-fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<PlanError>) {
+fn check_step(plan: &Plan, ix: u32, errors: &mut Vec<PlanError>) {
     let step = &plan.steps[ix as usize];
     let who = |kind: &str, operand: usize| format!("{kind} {operand} of step {ix} (`{}`)", step.scope);
     let named = |kind: &'static str, operands: &[Operand]| -> Vec<(String, Operand)> {
@@ -209,11 +209,11 @@ fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<PlanError>) {
     written.extend(step.workspace.iter().map(|operand| (who("workspace", 0), *operand)));
 
     for (who, operand) in inputs.iter().chain(&written) {
-        check_operand(plan, operand, who, ix, faults);
+        check_operand(plan, operand, who, ix, errors);
     }
     for (at, (who, operand)) in written.iter().enumerate() {
         if let Place::Constant(_) = operand.place {
-            faults.push(PlanError::WritesConstant { who: who.clone() });
+            errors.push(PlanError::WritesConstant { who: who.clone() });
         }
         let range = plan.arena_range(operand);
         let is_output = at < step.outputs.len();
@@ -225,13 +225,13 @@ fn check_step(plan: &Plan, ix: u32, faults: &mut Vec<PlanError>) {
                 .zip(other_range.as_ref())
                 .is_some_and(|(a, b)| a.start < b.end && b.start < a.end && !a.is_empty() && !b.is_empty());
             if overlap && !same {
-                faults.push(PlanError::OperandsOverlap { who: who.clone(), other: other.clone() });
+                errors.push(PlanError::OperandsOverlap { who: who.clone(), other: other.clone() });
             }
         }
     }
 }
 
-fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &mut Vec<PlanError>) {
+fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, errors: &mut Vec<PlanError>) {
     let (place, size) = match operand.place {
         Place::Buffer(BufferIx(ix)) => {
             let buffer = plan.buffers.get(ix as usize);
@@ -239,7 +239,7 @@ fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &
                 && !(buffer.first_step..=buffer.last_step).contains(&step)
             {
                 let (first, last) = (buffer.first_step, buffer.last_step);
-                faults.push(PlanError::NotAlive { who: who.to_string(), buffer: ix, first, last, step });
+                errors.push(PlanError::NotAlive { who: who.to_string(), buffer: ix, first, last, step });
             }
             (format!("buffer {ix}"), buffer.map(|buffer| buffer.size))
         }
@@ -248,11 +248,11 @@ fn check_operand(plan: &Plan, operand: &Operand, who: &str, step: u32, faults: &
         }
     };
     let Some(size) = size else {
-        faults.push(PlanError::NoSuchPlace { who: who.to_string(), place });
+        errors.push(PlanError::NoSuchPlace { who: who.to_string(), place });
         return;
     };
     let end = operand.offset.0.saturating_add(operand.size.0);
     if size.0 < end {
-        faults.push(PlanError::OutsidePlace { who: who.to_string(), place, end, size });
+        errors.push(PlanError::OutsidePlace { who: who.to_string(), place, end, size });
     }
 }

@@ -1,10 +1,10 @@
-//! [`dump`]: a plan as text, one line a buffer and a step.
+//! [`dump`]: a plan as text, one line for each port, buffer, constant and step.
 
 use std::fmt::Write;
 
 use crate::{Initial, Operand, Persistence, Place, Plan, StatePort};
 
-/// Prints everything but the bytes of constants and kernels.
+/// Prints a plan without the bytes of constants and kernels.
 pub fn dump(plan: &Plan) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "plan `{}` for {}, batch {}", plan.model, plan.target, plan.batch);

@@ -1,12 +1,12 @@
-//! The image: plans of one model and their packed constants as bytes behind a runner.
+//! The image: the plans of one model and their packed constants, appended to a runner.
 //!
 //! ```text
 //! | runner (an ELF file) | pad | plans | pad | constants | pad | trailer |
 //!                              ^ 4096       ^ 4096            ^ last 80 bytes of the file
 //! ```
 //!
-//! Sections start at page boundaries, so that a mapped file's constants are page-aligned and need no copy. The trailer
-//! names both sections with their XXH3-64 checksums and ends with its own. All numbers are little-endian. See
+//! Sections start at page boundaries, so that constants of a mapped file are page-aligned and need no copy. The trailer
+//! has the range and XXH3-64 checksum of both sections, then its own checksum. All numbers are little-endian. See
 //! `docs/reference/plan-format.md`.
 
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{Plan, PlanError, check};
 
-/// The version of the image and of everything in it. It grows by one with every change; older ones are refused.
+/// Version of the image and of everything in it. It grows by one with every change; other versions are refused.
 pub const FORMAT_VERSION: u32 = 7;
 
 /// Sections start at multiples of this many bytes.
@@ -25,65 +25,65 @@ pub const PAGE: u64 = 4096;
 const MAGIC: &[u8; 8] = b"PRESTOW\0";
 const TRAILER: usize = 80;
 
-/// Why bytes are not an image that can be run.
+/// Reason why bytes are not an image that can be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum ImageError {
-    #[error("the file carries no plan: it is a bare runner, or its end is cut off; compile the model again")]
+    #[error("the file has no plan: it is a bare runner, or its end is cut off; compile the model again")]
     NoTrailer,
-    #[error("the file has plan format {found}, this build reads {FORMAT_VERSION}; compile the model again")]
+    #[error("the plan format must be {FORMAT_VERSION}, got {found}; compile the model again")]
     Version { found: u32 },
-    #[error("the file is damaged: {what}; compile the model again, or copy the file again")]
-    Damaged { what: String },
-    #[error("the file's plan is not a valid one ({count} faults, the first: {first}); compile the model again")]
+    #[error("the file is damaged: {reason}; copy the file again, or compile the model again")]
+    Damaged { reason: String },
+    #[error("the file's plan is invalid ({count} errors, the first: {first}); compile the model again")]
     Invalid { count: usize, first: PlanError },
-    #[error("the file's plans are not those of one model: {what}; compile the model again")]
-    Plans { what: String },
+    #[error("the file's plans are not of one model: {reason}; compile the model again")]
+    Plans { reason: String },
 }
 
 /// An image that was read and checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// The plans of one model, each for another batch; at least one.
+    /// The plans of one model, one for each batch; at least one.
     pub plans: Vec<Plan>,
-    /// Where in the file the constants lie.
+    /// The range of the constants in the file.
     pub constants: Range<usize>,
 }
 
-/// What is wrong with plans that are to share an image, apart from what is wrong with each.
+/// Checks that plans can share an image.
 fn check_together(plans: &[Plan]) -> Result<(), String> {
-    let Some(first) = plans.first() else { return Err("there is none".into()) };
+    let Some(first) = plans.first() else { return Err("there is no plan".into()) };
     for (ix, plan) in plans.iter().enumerate() {
         if (&plan.model, &plan.target) != (&first.model, &first.target) {
-            return Err(format!("`{}` for {} beside `{}` for {}", first.model, first.target, plan.model, plan.target));
+            return Err(format!("`{}` for {} and `{}` for {}", first.model, first.target, plan.model, plan.target));
         }
         if 1 < plans.len() && !plan.states.is_empty() {
             return Err(format!("a model with state must have one plan, got {}", plans.len()));
         }
         if plans[..ix].iter().any(|other| other.batch == plan.batch) {
-            return Err(format!("there are two for batch {}", plan.batch));
+            return Err(format!("two plans are for batch {}", plan.batch));
         }
     }
     Ok(())
 }
 
-/// Writes a runner with plans, each for another batch, and the constants that they share.
+/// Writes a runner, plans (one for each batch), and the constants that they share.
 ///
 /// # Errors
-/// Those of `out`. A plan that [`check`] faults is refused as invalid data, and so are plans that do not go together.
+/// Those of `out`; `InvalidData` for a plan that [`check`] refuses, and for plans that are not of one model.
 pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u8]) -> io::Result<()> {
-    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
     check_together(plans).map_err(invalid)?;
     for plan in plans {
-        if let Err(faults) = check(plan) {
-            let texts: Vec<String> = faults.iter().map(PlanError::to_string).collect();
+        if let Err(errors) = check(plan) {
+            let texts: Vec<String> = errors.iter().map(PlanError::to_string).collect();
             return Err(invalid(format!("the plan is not valid: {}", texts.join("; "))));
         }
         if constants.len() as u64 != plan.constants_size.0 {
             return Err(invalid(format!(
-                "{} bytes of constants, the plan says {}",
-                constants.len(),
-                plan.constants_size.0
+                "the plan needs {} bytes of constants, got {}",
+                plan.constants_size.0,
+                constants.len()
             )));
         }
     }
@@ -117,12 +117,12 @@ pub fn write(out: &mut impl Write, runner: &[u8], plans: &[Plan], constants: &[u
     out.write_all(&trailer)
 }
 
-/// Reads the image at the end of a file and judges all of it: length, checksums, version, plan.
+/// Reads the image at the end of a file and checks all of it: version, length, checksums, plans.
 ///
 /// # Errors
-/// What is wrong, and what to do about it. Never panics, whatever the bytes.
+/// The first check that fails. Never panics, whatever the bytes.
 pub fn read(file: &[u8]) -> Result<Image, ImageError> {
-    let damaged = |what: &str| ImageError::Damaged { what: what.to_string() };
+    let damaged = |reason: &str| ImageError::Damaged { reason: reason.to_string() };
     let start = file.len().checked_sub(TRAILER).ok_or(ImageError::NoTrailer)?;
     let trailer = &file[start..];
     if !trailer.starts_with(MAGIC) {
@@ -137,15 +137,15 @@ pub fn read(file: &[u8]) -> Result<Image, ImageError> {
         return Err(damaged("the trailer's checksum is wrong"));
     }
     if number(64) != file.len() as u64 {
-        return Err(damaged("it is longer or shorter than it was written"));
+        return Err(damaged("its length is wrong"));
     }
     let section = |at: usize| -> Option<Range<usize>> {
         let from = usize::try_from(number(at)).ok()?;
         let to = from.checked_add(usize::try_from(number(at + 8)).ok()?)?;
         (to <= start).then_some(from..to)
     };
-    let plan_range = section(16).ok_or_else(|| damaged("the plan lies outside"))?;
-    let constants = section(40).ok_or_else(|| damaged("the constants lie outside"))?;
+    let plan_range = section(16).ok_or_else(|| damaged("the plan is outside the file"))?;
+    let constants = section(40).ok_or_else(|| damaged("the constants are outside the file"))?;
     if xxh3_64(&file[plan_range.clone()]) != number(32) {
         return Err(damaged("the plan's checksum is wrong"));
     }
@@ -154,13 +154,13 @@ pub fn read(file: &[u8]) -> Result<Image, ImageError> {
     }
     let plans: Vec<Plan> =
         postcard::from_bytes(&file[plan_range]).map_err(|error| damaged(&format!("the plan: {error}")))?;
-    check_together(&plans).map_err(|what| ImageError::Plans { what })?;
+    check_together(&plans).map_err(|reason| ImageError::Plans { reason })?;
     for plan in &plans {
         if plan.constants_size.0 != constants.len() as u64 {
-            return Err(damaged("the constants have another size than the plan says"));
+            return Err(damaged("the constants have the wrong size"));
         }
-        if let Err(faults) = check(plan) {
-            return Err(ImageError::Invalid { count: faults.len(), first: faults[0].clone() });
+        if let Err(errors) = check(plan) {
+            return Err(ImageError::Invalid { count: errors.len(), first: errors[0].clone() });
         }
     }
     Ok(Image { plans, constants })

@@ -1,13 +1,13 @@
-//! The plan: neck two of the hourglass, the only thing that crosses from compile time to run time.
+//! The plan: all that crosses from compile time to run time.
 //!
-//! A [`Plan`] says which [`Step`]s run in which order, where in the arena every [`Buffer`] lies from when to when, and
-//! which packed [`Constant`]s the steps read. It knows no graph and no device: a step's kernel is a name and a code that
-//! only its target understands.
+//! A [`Plan`] lists [`Step`]s in order, the offset and lifetime of every [`Buffer`] in the arena, and the packed
+//! [`Constant`]s that steps read. It has no graph and no device: a step's kernel is a name and a code in the encoding of
+//! its target. [`StatePort`]s are kept between runs.
 //!
-//! - [`check`] judges a plan on its own: every operand inside its buffer, every buffer alive when it is touched, no two
-//!   live buffers on the same bytes, no step that reads what it overwrites unless it may.
-//! - [`image`] is a model's plans with their weights as bytes behind a runner: versioned, checksummed, page-aligned.
-//! - [`dump`] prints a plan for eyes and diffs.
+//! - [`check`] validates a plan by itself: every operand is inside its buffer, every buffer is alive when it is used, no
+//!   two live buffers share bytes, and no step reads bytes that it overwrites unless it works in place.
+//! - [`image`] appends the plans and weights of a model to a runner: versioned, checksummed, page-aligned.
+//! - [`dump`] prints a plan as text, for reading and for diffs.
 //!
 //! ```
 //! use prestow_plan::{Plan, check, image};

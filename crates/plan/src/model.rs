@@ -1,54 +1,53 @@
-//! The types of a plan. They are its own: no type of the graph is written to an executable.
+//! The types of a plan. No type of the graph is written to an executable.
 
 use serde::{Deserialize, Serialize};
 use types::{Bytes, Certificate, DType, Layout, Preprocess, Role, Scope, Shape, Tag};
 
-/// What runs: steps, the place of every byte, packed constants, and what callers need to know.
+/// An execution plan: steps, the offset of every buffer, packed constants, and named ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The model's name.
     pub model: String,
-    /// What the plan was compiled for, as in `cpu:x86-64-v4`; behind a `+` what is stored between kernels, where it is
-    /// not `f32`.
+    /// The target, as in `cpu:x86-64-v4`; after a `+` the precision of values between kernels, if it is not `f32`.
     pub target: String,
     /// The first extent of the inputs.
     pub batch: u64,
-    /// Elements of the model's learned weights, before any were folded together.
+    /// Elements of the model's learned weights, before any are folded.
     pub parameters: u64,
     /// Arithmetic operations of one run; a multiply-add counts as two.
     pub flops: u64,
-    /// What callers write before a run.
+    /// The ports that callers write before a run.
     pub inputs: Vec<Port>,
-    /// What callers read after a run.
+    /// The ports that callers read after a run.
     pub outputs: Vec<Port>,
-    /// What one run leaves for the next.
+    /// The values that one run leaves for the next.
     pub states: Vec<StatePort>,
     /// The kernel calls, in order.
     pub steps: Vec<Step>,
-    /// The bytes that live in the arena.
+    /// The buffers of the arena.
     pub buffers: Vec<Buffer>,
     /// The arena.
     pub arena: Arena,
     /// The arena's lower bound as the peak of this order of the steps, with its lower bounds over all orders.
     pub order: Certificate,
-    /// Machine code that steps call, where it is not part of the runner.
+    /// Machine code that steps call, if it is not part of the runner.
     pub modules: Vec<DeviceCode>,
     /// The packed constants, in order of their offsets.
     pub constants: Vec<Constant>,
     /// The size of the section that holds the constants.
     pub constants_size: Bytes,
-    /// How a picture becomes the model's one input, where it is one.
+    /// How an image becomes the model's one input, if the model takes images.
     pub preprocess: Option<Preprocess>,
-    /// The names of the classes that the first output scores; empty where there are none.
+    /// The names of the classes that the first output scores; may be empty.
     pub labels: Vec<String>,
 }
 
 /// Machine code for a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceCode {
-    /// What it is for, as `sm_90`.
+    /// The architecture, as `sm_90`.
     pub arch: String,
-    /// A file that the device's driver loads.
+    /// The bytes of a file that the device's driver loads.
     pub code: Vec<u8>,
 }
 
@@ -60,18 +59,18 @@ pub struct BufferIx(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ConstantIx(pub u32);
 
-/// A named input or output.
+/// A named input, output or state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Port {
-    /// The name callers know it by.
+    /// The name that callers use.
     pub name: String,
     /// The dtype of its elements.
     pub dtype: DType,
     /// Its extents.
     pub shape: Shape,
-    /// How its elements lie.
+    /// The order of its elements in memory.
     pub layout: Layout,
-    /// Where it lies.
+    /// Its bytes.
     pub operand: Operand,
 }
 
@@ -100,32 +99,32 @@ pub struct Step {
     pub scope: Scope,
     /// The kernel's name.
     pub kernel: String,
-    /// What the kernel does, for eyes.
+    /// A description of the kernel's work, for people.
     pub label: String,
-    /// The kernel and its parameters, in the target's own encoding.
+    /// The kernel and its parameters, in the target's encoding.
     pub code: Vec<u8>,
-    /// What it reads.
+    /// The operands that it reads.
     pub inputs: Vec<Operand>,
-    /// What it writes. An output may be an input's very bytes; otherwise they share none.
+    /// The operands that it writes. An output is exactly the bytes of an input, or shares none with it.
     pub outputs: Vec<Operand>,
-    /// Scratch that is alive for this step only.
+    /// Workspace, alive for this step only.
     pub workspace: Option<Operand>,
     /// Arithmetic operations.
     pub flops: u64,
 }
 
-/// A range of bytes that a step touches.
+/// A range of bytes that a step reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operand {
-    /// What the range is part of.
+    /// The buffer or constant that the range is part of.
     pub place: Place,
-    /// Where it starts in there.
+    /// Its start in the buffer or constant.
     pub offset: Bytes,
-    /// How long it is.
+    /// Its length.
     pub size: Bytes,
 }
 
-/// What an operand is part of.
+/// The buffer or constant that an operand is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// A buffer in the arena.
@@ -134,24 +133,24 @@ pub enum Place {
     Constant(ConstantIx),
 }
 
-/// Bytes that live in the arena from one step to another.
+/// A range of the arena with a lifetime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Buffer {
-    /// Whose bytes these are, and what for.
+    /// Its scope and role.
     pub tag: Tag,
-    /// How many.
+    /// Its size.
     pub size: Bytes,
-    /// Where in the arena.
+    /// Its offset in the arena.
     pub offset: Bytes,
-    /// The first step at which they must not be disturbed.
+    /// The first step of its lifetime.
     pub first_step: u32,
-    /// The last such step, itself included.
+    /// The last step of its lifetime, included.
     pub last_step: u32,
     /// How long its bytes are kept.
     pub persistence: Persistence,
-    /// The values that lie in it at one time or another, in the order in which steps touch them; none in scratch.
+    /// The values that it holds over time, in the order in which steps use them; a workspace has none.
     pub values: Vec<ValueSpan>,
-    /// Shared bytes that would have made this buffer needless, and why they are not shared.
+    /// Sharing that would have made this buffer unnecessary, with the reason why it was refused.
     pub refused: Vec<RefusedSharing>,
 }
 
@@ -166,85 +165,85 @@ pub enum Persistence {
     Session,
 }
 
-/// A value that lies in a buffer. Nothing that runs reads this: it is what the buffer's bytes are called.
+/// A value that a buffer holds for some steps. Only reports use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValueSpan {
-    /// The scope of the node that yields it, or the name of the input.
+    /// The scope of the node that produces it, or the name of the input.
     pub name: String,
     /// The dtype of its elements.
     pub dtype: DType,
     /// Its extents.
     pub shape: Shape,
-    /// How its elements lie.
+    /// The order of its elements in memory.
     pub layout: Layout,
-    /// Where in the buffer.
+    /// Its offset in the buffer.
     pub offset: Bytes,
-    /// The first step that touches it.
+    /// The first step that uses it.
     pub first_step: u32,
-    /// The last step that touches it, itself included.
+    /// The last step that uses it, included.
     pub last_step: u32,
-    /// How it came to lie in this buffer.
+    /// Why it is in this buffer.
     pub sharing: Sharing,
 }
 
 impl ValueSpan {
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub fn size(&self) -> Bytes {
         self.layout.size(&self.shape, self.dtype)
     }
 }
 
-/// How a value came to lie where it lies.
+/// Why a value is in its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sharing {
-    /// The buffer was made for it.
+    /// The buffer is its own.
     #[default]
     Own,
-    /// It is a part of another value's bytes, read under another shape.
+    /// It is a view: bytes of another value under another shape.
     View,
-    /// It is written where a concatenation wants it.
-    Part,
-    /// It takes the bytes of an operand that dies with it.
+    /// It is written at its position in the result of a concatenation.
+    ConcatSlice,
+    /// It overwrites an operand that has no later reader.
     InPlace,
 }
 
-/// Bytes that could have been shared and are not.
+/// Two values that could have shared bytes and do not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RefusedSharing {
-    /// The node at which they would have been shared.
+    /// The node at which they would have shared.
     pub node: Scope,
-    /// The value whose bytes were wanted.
+    /// The value whose bytes would have been shared.
     pub of: String,
-    /// What kind of sharing it would have been.
+    /// The kind of sharing.
     pub sharing: Sharing,
-    /// Why not.
+    /// The reason for the refusal.
     pub reason: RefusedReason,
 }
 
-/// Why bytes are not shared.
+/// Reason why two values do not share bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusedReason {
-    /// A later node still reads what lies there.
+    /// A later node reads the old value.
     ReadLater {
-        /// The last node that does.
+        /// The last such node.
         by: Scope,
     },
-    /// What lies there is a result of the model.
+    /// The old value is an output of the model.
     Output,
-    /// What lies there is written by the caller, or is known and in the image.
+    /// The caller writes the old value, an earlier run did, or it is a constant of the image.
     Given,
-    /// The kernel still reads its operand while it writes its result, or another operand lies on the same bytes.
+    /// The kernel reads its operand while it writes its result, or another operand has the same bytes.
     Kernel,
-    /// The bytes lie in a block with others, so that they cannot move.
+    /// The bytes are part of a buffer with other values, so that they cannot move.
     Occupied,
-    /// The most bytes alive at once would grow.
+    /// The peak of live bytes would grow.
     Peak {
-        /// By how many.
+        /// By this many bytes.
         more: Bytes,
     },
 }
 
-/// The one block of memory that holds all buffers.
+/// The block of memory that holds all buffers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arena {
     /// Every buffer's offset is a multiple of this.
@@ -264,23 +263,23 @@ impl Arena {
     }
 }
 
-/// Bytes that the image holds.
+/// A packed tensor of the image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Constant {
-    /// Whose bytes these are.
+    /// Its scope and role.
     pub tag: Tag,
-    /// The dtype of the tensor they were packed from.
+    /// The dtype of the tensor before packing.
     pub dtype: DType,
-    /// The extents of that tensor.
+    /// The shape of that tensor.
     pub shape: Shape,
-    /// Where in the constants' section.
+    /// Its offset in the constants' section.
     pub offset: Bytes,
-    /// How many.
+    /// Its size as packed.
     pub size: Bytes,
 }
 
 impl Plan {
-    /// The bytes of a role: buffers add up without regard to time, weights and constants come from the image.
+    /// The sum of all buffers and constants of a role, at whatever steps they live.
     pub fn size_of_role(&self, role: Role) -> Bytes {
         let buffers = self.buffers.iter().filter(|buffer| buffer.tag.role == role).map(|buffer| buffer.size);
         let constants =
@@ -288,12 +287,12 @@ impl Plan {
         buffers.chain(constants).sum()
     }
 
-    /// The placement problem that the buffers pose.
+    /// The placement problem of the buffers.
     pub fn problem(&self) -> arena::Problem {
         let alignment = Bytes(self.arena.alignment.0.max(1));
         let buffer = |buffer: &Buffer| arena::Buffer {
             lifetime: arena::Lifetime { first: buffer.first_step, end: buffer.last_step + 1 },
-            // Rounded, so that the bound is exact: whatever lies above a buffer starts at a multiple of the alignment.
+            // Rounded up, so that the lower bound is exact: the next buffer starts at a multiple of the alignment.
             size: buffer.size.align_up(alignment),
             alignment,
             fixed: None,
@@ -303,12 +302,12 @@ impl Plan {
         arena::Problem { buffers: self.buffers.iter().map(buffer).collect(), capacity: None }
     }
 
-    /// The number of steps, with one as the least: what lifetimes are counted in.
+    /// The number of steps, at least one: the range of lifetimes.
     pub fn step_count(&self) -> u32 {
         (self.steps.len() as u32).max(1)
     }
 
-    /// The first and the one-past-last byte in the arena of an operand, where it lies in a buffer that exists.
+    /// The range of an operand in the arena. `None` for a constant and for a buffer that does not exist.
     pub fn arena_range(&self, operand: &Operand) -> Option<std::ops::Range<u64>> {
         let Place::Buffer(BufferIx(ix)) = operand.place else { return None };
         let start = self.buffers.get(ix as usize)?.offset.0.checked_add(operand.offset.0)?;

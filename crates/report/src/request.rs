@@ -99,12 +99,6 @@ impl Request {
         flag("tbd", "FILE", "write TBD's analysis"),
     ];
 
-    /// The flags as lines of a help text, with descriptions in column 34.
-    pub fn help() -> String {
-        let line = |flag: &Flag| format!("          {:<24}{}\n", format!("--{} {}", flag.name, flag.value), flag.help);
-        Request::FLAGS.iter().map(line).collect()
-    }
-
     /// Whether a flag is in the table.
     pub fn takes(flag: &str) -> bool {
         Request::FLAGS.iter().any(|own| own.name == flag)

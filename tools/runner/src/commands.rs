@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plan::{Plan, Port};
-use report::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, Report, StepTime, StepsReport, View};
+use report::{BenchReport, Description, PLANNED_MAPPINGS, Peaks, PortReport, Report, StepTime, StepsReport, View};
 use runtime::{CudaDevice, Device, FlopsProbe, Host, ImageFile, LibraryPaths, Session, audit, heap, process};
 use serde_json::json;
 use types::Tensor;
 use weights::npy;
 
-use crate::arguments::{Command, Common, HELP, Run};
+use crate::arguments::{Command, Common, Limit, Run};
 use crate::{bandwidth, inputs, memory, say};
 
 /// What a command found.
@@ -23,7 +23,7 @@ pub(crate) enum Answer {
 /// Does what a command asks.
 pub(crate) fn execute(command: Command) -> Result<Answer, String> {
     match command {
-        Command::Help => say::out(&HELP.join(&report::Request::help())),
+        Command::Help(text) => say::out(&text),
         Command::Version => say::out(&format!("prestow runner {}\n", env!("CARGO_PKG_VERSION"))),
         Command::Describe(common) => describe(&common)?,
         Command::Summary(common) => return summary(&common),
@@ -119,12 +119,13 @@ fn run(run: &Run) -> Result<(), String> {
     }
     let top = run.top.map(|count| highest(plan, &outputs[0], count));
     if run.common.json {
-        let ports = Description::new(plan).outputs;
+        let ports = Description::new(plan).outputs.into_iter().zip(&outputs);
+        let results: Vec<_> = ports.map(|(port, tensor)| result_json(&port, tensor, run.values)).collect();
         let top: Option<Vec<_>> = top.map(|top| {
             let row = |(index, score)| json!({ "index": index, "label": label(plan, index), "score": score });
             top.into_iter().map(row).collect()
         });
-        print_json(&json!({ "outputs": ports, "top": top, "latency_ms": seconds * 1e3 }));
+        print_json(&json!({ "outputs": results, "top": top, "latency_ms": seconds * 1e3 }));
         return Ok(());
     }
     for (index, score) in top.iter().flatten() {
@@ -142,7 +143,25 @@ fn run(run: &Run) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses what cannot be done with the outputs before anything runs.
+/// A result's port and its first elements, in row-major order.
+fn result_json(port: &PortReport, tensor: &Tensor, limit: Limit) -> serde_json::Value {
+    let mut result = json!(port);
+    let is_float = tensor.dtype().is_float();
+    let number = |value: f64| match value {
+        // The shortest decimal that reads back as the same `f32`. JSON has no NaN and no infinity.
+        value if value.is_finite() => json!(format!("{}", value as f32).parse::<f64>().unwrap_or(value)),
+        value => json!(value.to_string()),
+    };
+    let values: Vec<serde_json::Value> = match is_float {
+        true => tensor.to_f64().into_iter().take(limit.0).map(number).collect(),
+        false => tensor.to_i64().into_iter().take(limit.0).map(|value| json!(value)).collect(),
+    };
+    result["elements"] = json!(tensor.elements());
+    result["values"] = json!(values);
+    result
+}
+
+/// Refuses flags that the outputs do not allow, before anything runs.
 fn check_outputs(plan: &Plan, run: &Run) -> Result<(), String> {
     if run.top.is_some() && plan.outputs.first().is_none_or(|port| !port.dtype.is_float()) {
         return Err("--top needs a first output of floats".into());

@@ -207,7 +207,7 @@ fn sharing(sharing: Sharing) -> &'static str {
     match sharing {
         Sharing::Own => "own",
         Sharing::View => "view",
-        Sharing::Part => "part",
+        Sharing::ConcatSlice => "part",
         Sharing::InPlace => "in_place",
     }
 }
@@ -216,7 +216,7 @@ fn refused(refused: &RefusedSharing) -> RefusedRow {
     let RefusedSharing { node, of, sharing: wanted, reason } = refused;
     let at = if node.as_str() == of { String::new() } else { format!(" at `{node}`") };
     let what = match wanted {
-        Sharing::Part => format!("not written inside `{of}`{at}"),
+        Sharing::ConcatSlice => format!("not written inside `{of}`{at}"),
         _ => format!("not in the bytes of `{of}`{at}"),
     };
     let (reason, why) = match reason {

@@ -181,7 +181,7 @@ pub(crate) fn random(seed: u64, steps: usize, buffers: usize) -> Plan {
             let (offset, count) = (below(elements), 1 + below(elements));
             let count = count.min(elements - offset);
             let name = format!("{}/value{value}", plan.steps[start].scope);
-            let value = held(&name, count, (start as u32, end as u32), Sharing::Part);
+            let value = held(&name, count, (start as u32, end as u32), Sharing::ConcatSlice);
             values.push(ValueSpan { offset: Bytes(4 * offset as u64), ..value });
         }
         let tag = tag(&format!("{}/buffer{ix}", plan.steps[first].scope), role);

@@ -1,0 +1,3 @@
+//! Plans through the crate's public items.
+
+mod check;
