@@ -110,7 +110,7 @@ fn tampered_plans_are_refused_or_harmless() {
 fn plans_of_different_models_are_refused() {
     let (plan, constants) = small();
     let write = |plans: &[Plan]| image::write(&mut Vec::new(), b"runner", plans, &constants).map_err(|e| e.to_string());
-    assert_eq!(write(&[]), Err("there is none".into()));
+    assert_eq!(write(&[]), Err("there is no plan".into()));
     assert_eq!(write(&[plan.clone(), plan.clone()]), Err("two plans are for batch 1".into()));
     let other = Plan { model: "other".into(), batch: 2, ..plan.clone() };
     assert!(write(&[plan.clone(), other]).unwrap_err().contains("other"));

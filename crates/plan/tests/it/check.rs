@@ -143,8 +143,8 @@ fn operand_of_a_missing_buffer_or_constant_is_refused() {
 
 #[test]
 fn operand_beyond_its_buffer_or_constant_is_refused() {
-    refused("input 0 of step 1 (`layer`) ends at byte 20 of buffer 1, which has 16 B", |plan| {
-        plan.steps[1].inputs[0].offset = Bytes(4);
+    refused("output `y` ends at byte 20 of buffer 2, which has 16 B", |plan| {
+        plan.outputs[0].operand.offset = Bytes(4);
     });
     refused("input 1 of step 0 (`layer`) ends at byte 18446744073709551615 of constant 0, which has 16 B", |plan| {
         plan.steps[0].inputs[1].size = Bytes(u64::MAX);
