@@ -24,9 +24,12 @@ pub(crate) fn markdown() -> Result<String, String> {
     add(&mut text, &cli::command(), "");
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program's file: {error}"))?;
     let runner = own.with_file_name("prestow-runner");
-    let help = Command::new(&runner).arg("--help").output();
-    let help = help.map_err(|error| format!("cannot run `{}`: {error}", runner.display()))?;
-    section(&mut text, "EXE", &String::from_utf8_lossy(&help.stdout));
+    for command in ["", "run", "bench", "profile", "memory", "describe"] {
+        let arguments = if command.is_empty() { vec!["help"] } else { vec!["help", command] };
+        let help = Command::new(&runner).args(arguments).output();
+        let help = help.map_err(|error| format!("cannot run `{}`: {error}", runner.display()))?;
+        section(&mut text, format!("EXE {command}").trim_end(), &String::from_utf8_lossy(&help.stdout));
+    }
     Ok(text)
 }
 
