@@ -1,5 +1,4 @@
-//! Reports: what a plan says about memory, and what a run really used, as text, pictures, a page, and in the forms of other
-//! programs.
+//! Memory reports: planned and measured memory as text, pictures, a page, and in the formats of other programs.
 //!
 //! [`Report`] is the exact model, of which every view (`view`), every export (`export`) and the page (`page`) is a function;
 //! `import` makes one from other programs' profiles. `docs/reference/memory-report.md` explains every field of its JSON.

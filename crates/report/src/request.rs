@@ -1,5 +1,5 @@
-//! [`Request`]: which views of a report go on the screen and which forms of it into files, as command lines say it. The
-//! programs that have such command lines read and write the files.
+//! [`Request`]: the views of a report to print and the files to write, from the flags of a command line. The programs with
+//! such command lines read and write the files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use types::Bytes;
 use crate::view::{Depth, Fit, Groups, Measure, Options, View};
 use crate::{Page, Report};
 
-/// What is asked of a report.
+/// A request for views and files of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// How views are made; the groups are those of the file below, once it is read.
+    /// The options of views; its groups are read from the file below.
     pub options: Options,
     /// A file of groups.
     pub groups: Option<PathBuf>,
-    /// What it should fit.
+    /// The memory limit to compare with.
     pub fits: Option<Bytes>,
-    /// The views that were named.
+    /// The named views.
     pub views: Vec<View>,
-    /// Forms and the files that they go to.
+    /// Formats and their files.
     pub files: Vec<(Form, PathBuf)>,
 }
 
-/// The forms that a report is written in.
+/// The formats of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The page.
@@ -35,7 +35,7 @@ pub enum Form {
     Csv,
     /// The older CSV.
     TwoColumn,
-    /// PyTorch's snapshot, a pickle where the file's name ends so.
+    /// PyTorch's snapshot; a pickle if the file's name ends in `.pickle` or `.pkl`.
     Snapshot,
     /// A trace for Chrome and Perfetto.
     Trace,
@@ -74,7 +74,7 @@ const FORMS: [(&str, Form); 9] = [
     ("tbd", Form::Tbd),
 ];
 
-/// What goes on a screen where no views are named.
+/// The views that are printed by default.
 const SCREEN: [View; 4] = [View::Headline, View::Bars, View::Top, View::Timeline];
 
 impl Request {
@@ -148,13 +148,12 @@ impl Request {
         Ok(())
     }
 
-    /// Whether the report fits, where that was asked.
+    /// Whether the report fits, if a limit is given.
     pub fn fit(&self, report: &Report) -> Option<Fit> {
         self.fits.map(|capacity| Fit::new(report, capacity.0))
     }
 
-    /// The text for the screen: the views that were named; without any, the usual ones, or the headline alone where files
-    /// are what was asked for.
+    /// The text to print: the named views; by default the usual ones, or the headline alone if files are requested.
     pub fn text(&self, report: &Report) -> String {
         let fit = self.fit(report);
         let views = match (&self.views[..], self.files.is_empty() && fit.is_none()) {
@@ -179,7 +178,7 @@ impl Request {
         value
     }
 
-    /// The files that were asked for. `page` is the report's page.
+    /// The requested files. `page` is the report's page.
     pub fn files(&self, page: &Page) -> Vec<(PathBuf, Vec<u8>)> {
         self.files.iter().flat_map(|(form, path)| self.file(page, *form, path)).collect()
     }

@@ -1,53 +1,53 @@
-//! [`audit`]: a run under observation, byte by byte. The judge of "planned = actual".
+//! [`audit`]: compares the bytes that a run touches with the plan, byte by byte.
 //!
-//! The plan is run twice, each time with another pattern in every byte that holds nothing: before the run in the whole
-//! arena, before each step in the ranges it is to write, after each step in the buffers that died with it. A copy of the
-//! arena is kept, and after each step every byte is compared with it:
+//! The plan runs twice, each time with another pattern in all uninitialized bytes: before the run in the whole arena,
+//! before each step in the ranges that it must write, after each step in the buffers that die with it. After each step
+//! every byte of the arena is compared with a copy from before the step:
 //!
-//! - a byte that changed outside what the step may write was written *outside*;
-//! - a byte that the step was to write and that holds the pattern in both runs was *never written* (what a step writes
-//!   does not depend on the pattern, and one value cannot equal two patterns);
-//! - results that differ between the two runs, or from those of a plain run, mean that a step read bytes that held
-//!   nothing, or bytes of a buffer that was dead.
+//! - A byte outside the step's outputs that changed was written *outside*.
+//! - A byte of an output that holds the pattern in both runs was *never written*: an output does not depend on the
+//!   pattern, and one value cannot equal two patterns.
+//! - If results differ between the two runs, or from a plain run, a step read uninitialized bytes or a dead buffer.
 //!
-//! Results that take an operand's bytes in place hold that operand before, so for them only the first and last test apply.
+//! An output that overwrites an operand in place holds that operand before, so only the first and last test apply to it.
+//! States hold their values at the start of each run; their values at its end count as results.
 
 use plan::{Operand, Place, Plan, Step};
 
 use crate::{RunError, Session};
 
-/// What a run really touched, in the plan's own words.
+/// The bytes that a run touched, compared with the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Arena bytes that lie under some buffer at some time: what the plan says is used.
+    /// Arena bytes that some buffer covers at some step.
     pub planned_bytes: u64,
     /// Of these, bytes that were written.
     pub written_bytes: u64,
-    /// Bytes written where the step at hand may not write, summed over steps.
+    /// Bytes that steps wrote outside their outputs and workspaces, summed over steps.
     pub outside_bytes: u64,
-    /// What happened to each buffer of the plan.
+    /// The touched bytes of each buffer of the plan.
     pub buffers: Vec<BufferAudit>,
     /// After each step, the bytes of buffers alive then that were written by then.
     pub live_written: Vec<u64>,
-    /// The steps that wrote outside, with how many bytes.
+    /// The steps that wrote outside, with the number of bytes.
     pub outside: Vec<(usize, u64)>,
-    /// Whether both patterned runs and a plain one gave the same results, bit by bit.
+    /// Whether both patterned runs and a plain run gave the same results, bit by bit.
     pub same_results: bool,
 }
 
-/// What a run did to one buffer.
+/// The bytes of one buffer that a run touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferAudit {
     /// Bytes that were written.
     pub written: u64,
-    /// Of these, bytes that no pattern vouches for: whatever wrote them was to find something there.
+    /// Of these, bytes that could not be checked by a pattern, because they held an operand before.
     pub assumed: u64,
-    /// Bytes that steps changed while it was alive and was not theirs to write.
+    /// Bytes that other steps changed while it was alive.
     pub outside: u64,
 }
 
 impl Audit {
-    /// Whether what was used is what was planned.
+    /// Whether the run touched exactly the planned bytes.
     pub fn is_equal(&self) -> bool {
         self.outside_bytes == 0 && self.written_bytes == self.planned_bytes && self.same_results
     }
@@ -57,7 +57,7 @@ impl Audit {
 /// each run touched. The session keeps those states.
 ///
 /// # Errors
-/// The device fails. Processors do not.
+/// The device fails; processors do not.
 pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunError> {
     let plan = session.plan().clone();
     session.arena()?;
@@ -75,8 +75,7 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
     let mut by_buffer: Vec<Vec<usize>> = vec![Vec::new(); plan.buffers.len()];
     first.writes.iter().enumerate().for_each(|(at, write)| by_buffer[write.buffer].push(at));
     let mut buffers = Vec::with_capacity(plan.buffers.len());
-    // How many more bytes of live buffers hold something after a step than before it.
-    // A plan without steps has one moment, at which the caller writes.
+    // By step: the change in written bytes of live buffers. A plan without steps has one moment, when the caller writes.
     let mut changes = vec![0i64; plan.steps.len().max(1) + 1];
     for (ix, buffer) in plan.buffers.iter().enumerate() {
         let start = buffer.offset.0 as usize;
@@ -90,10 +89,10 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
                 *byte = match a.before {
                     Before::Operand if *byte == Byte::Untouched => Byte::Assumed,
                     Before::Operand => *byte,
-                    Before::Pattern | Before::Caller => Byte::Seen,
+                    Before::Pattern | Before::Caller => Byte::Written,
                 };
             }
-            // A later step may have written what this one left.
+            // A later step may have written the bytes that this one left untouched.
             common(&a.untouched, &b.untouched).into_iter().for_each(|at| state[a.start + at] = Byte::Untouched);
             let change = count(&state[a.start..a.start + a.length]) - before;
             changes[a.step] += change;
@@ -124,35 +123,35 @@ pub fn audit(session: &mut Session, inputs: &[Vec<u8>]) -> Result<Audit, RunErro
     })
 }
 
-/// What is known of a byte of a buffer.
+/// The state of a byte of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Byte {
     Untouched,
     Assumed,
-    Seen,
+    Written,
 }
 
-/// What a range held before it was written.
+/// The contents of a range before it was written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// The pattern, so that what was not written shows.
+    /// The pattern, so that untouched bytes show.
     Pattern,
-    /// An operand of the step, or what an earlier call of the same node wrote.
+    /// An operand of the step, or the result of an earlier call of the same node.
     Operand,
-    /// Anything: the caller writes all of it.
+    /// Anything: the caller writes every byte.
     Caller,
 }
 
-/// What one patterned run showed.
-struct Seen {
+/// The observations of one patterned run.
+struct Observations {
     writes: Vec<Write>,
     outside: Vec<(usize, u64)>,
-    /// By buffer, the bytes of live ones that were written outside.
+    /// By buffer: bytes that were written outside while it was alive.
     outside_of: Vec<u64>,
     results: Vec<Vec<u8>>,
 }
 
-/// A range that a step, or the caller, was to write.
+/// A range that a step, or the caller, must write.
 struct Write {
     step: usize,
     buffer: usize,
@@ -169,7 +168,7 @@ fn patterned(
     inputs: &[Vec<u8>],
     states: &[Vec<u8>],
     pattern: u8,
-) -> Result<Seen, RunError> {
+) -> Result<Observations, RunError> {
     let arena = session.arena()?;
     arena.fill(pattern);
     let mut writes = Vec::new();
@@ -185,7 +184,7 @@ fn patterned(
     for (ix, step) in plan.steps.iter().enumerate() {
         let mut targets: Vec<(Operand, bool)> = targets(plan, step, session.fills_workspace(ix));
         for (operand, holds) in &mut targets {
-            // Several steps may fill one result part by part: what the earlier ones wrote stays.
+            // Several steps may fill one result slice by slice: earlier slices stay.
             let started = |write: &Write| {
                 write_of(ix, operand, Before::Operand).is_some_and(|own| {
                     let (a, b) = (own.start..own.start + own.length, write.start..write.start + write.length);
@@ -196,7 +195,7 @@ fn patterned(
         }
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
-            let range = range(plan, operand).expect("what a step writes lies in the arena");
+            let range = range(plan, operand).expect("the outputs of a checked plan are in the arena");
             if !in_place {
                 arena[range.clone()].fill(pattern);
                 copy[range].fill(pattern);
@@ -206,7 +205,7 @@ fn patterned(
 
         let arena = session.arena()?;
         for (operand, in_place) in &targets {
-            let range = range(plan, operand).expect("what a step writes lies in the arena");
+            let range = range(plan, operand).expect("the outputs of a checked plan are in the arena");
             let before = if *in_place { Before::Operand } else { Before::Pattern };
             if let Some(mut write) = write_of(ix, operand, before) {
                 if !in_place {
@@ -235,7 +234,7 @@ fn patterned(
             copy[range].fill(pattern);
         }
     }
-    Ok(Seen { writes, outside, outside_of, results: results(session, plan)? })
+    Ok(Observations { writes, outside, outside_of, results: results(session, plan)? })
 }
 
 /// Whether the step before writes to the same range for the same node: a result that is filled by several calls.
@@ -249,7 +248,7 @@ fn earlier_fill(plan: &Plan, ix: usize, operand: &Operand) -> bool {
     same_node && before.outputs.iter().any(overlaps)
 }
 
-/// The ranges a step may write, and whether each holds an operand before, or is not vouched for as a whole.
+/// The ranges that a step may write, and whether each holds an operand before or may stay partly untouched.
 fn targets(plan: &Plan, step: &Step, fills_workspace: bool) -> Vec<(Operand, bool)> {
     let holds = |operand: &Operand| {
         step.inputs

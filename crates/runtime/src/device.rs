@@ -1,5 +1,4 @@
-//! [`Device`]: what a plan can be opened on. One module a kind of device; [`Host`] is the CPU, [`CudaDevice`] an
-//! NVIDIA GPU.
+//! [`Device`]: a CPU ([`Host`]) or an NVIDIA GPU ([`CudaDevice`]) on which plans are opened. One module for each kind.
 
 mod cuda;
 mod host;
@@ -16,21 +15,21 @@ pub use stream::StreamSession;
 use crate::process::{DeviceUsage, MemoryItem};
 use crate::{RunError, WeightSource};
 
-/// Something that plans for one target can be opened on.
+/// A device on which plans can be opened.
 pub trait Device {
-    /// Reserves one arena that is large enough for each of the plans, decodes and checks every kernel.
+    /// Reserves one arena that is large enough for each of the plans; decodes and checks every kernel.
     ///
     /// # Errors
     /// A plan for another target, too little memory, a kernel that does not fit its operands.
     fn open(&self, plans: &[Arc<Plan>], weights: &WeightSource) -> Result<Box<dyn Backend>, RunError>;
 }
 
-/// Plans opened on a device: their arena and their kernels. Nothing here allocates. Plans are named by their position.
+/// Plans opened on a device: arena and kernels. Methods take the position of a plan. Runs do not allocate.
 pub trait Backend: Send {
     /// Runs one step.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError>;
 
     /// Runs all steps.
@@ -39,8 +38,8 @@ pub trait Backend: Send {
     /// As [`Backend::step`].
     fn run(&mut self, plan: usize) -> Result<(), RunError>;
 
-    /// Runs all steps so many times, waits once, and says how many seconds they took together by the device's own clock. None
-    /// where it has no clock; nothing is run then.
+    /// Runs all steps `runs` times, waits once, and returns the total in seconds by the device's own clock. `None`, without
+    /// a run, if it has no clock.
     ///
     /// # Errors
     /// As [`Backend::step`].
@@ -60,13 +59,13 @@ pub trait Backend: Send {
     /// As [`Backend::step`].
     fn read(&self, plan: usize, operand: &Operand, bytes: &mut [u8]) -> Result<(), RunError>;
 
-    /// The arena: where it lies, or a copy that goes back before anything else is done.
+    /// The arena, or a copy that is written back before the next operation.
     ///
     /// # Errors
     /// As [`Backend::step`].
     fn arena(&mut self) -> Result<&mut [u8], RunError>;
 
-    /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
+    /// The used memory of the device by purpose. Empty if its memory is the host's.
     ///
     /// # Errors
     /// As [`Backend::step`].
@@ -74,8 +73,8 @@ pub trait Backend: Send {
         Ok(Vec::new())
     }
 
-    /// What the device's own management says of its memory, process by process, and what is asked of its driver in a run,
-    /// which is done for that. Nothing where memory is the host's. Asking allocates.
+    /// Memory by process as the device's management reports it, and driver allocations in one run, which this makes. Empty if
+    /// memory is the host's. Allocates.
     ///
     /// # Errors
     /// As [`Backend::step`].
@@ -86,16 +85,16 @@ pub trait Backend: Send {
     /// The number of threads that compute.
     fn threads(&self) -> usize;
 
-    /// Whether a step writes all of its workspace, so that one who looks at the arena may expect that.
+    /// Whether a step writes every byte of its workspace. The audit relies on it.
     fn fills_workspace(&self, _plan: usize, _step: usize) -> bool {
         true
     }
 
-    /// What a user should know about how this device computes, where there is something: that it is slow, and why.
+    /// A hint for users about the device's speed, if there is one.
     fn remark(&self) -> Option<&'static str> {
         None
     }
 
-    /// The device in a few words.
+    /// A short description of the device.
     fn describe(&self) -> String;
 }

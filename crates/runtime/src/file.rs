@@ -4,13 +4,13 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 use plan::Plan;
 use plan::image::{ImageError, read};
 
 use crate::WeightSource;
 
-/// Why there is no image.
+/// Reason why an image does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file cannot be opened or mapped.
@@ -18,7 +18,7 @@ pub enum OpenError {
     Io {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The file is not an image, or a damaged one.
@@ -26,15 +26,15 @@ pub enum OpenError {
     Image {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         error: ImageError,
     },
 }
 
-/// A mapped image: its plans, and their constants where they lie in the file.
+/// A mapped image: its plans, and their constants as part of the mapping.
 #[derive(Clone)]
 pub struct ImageFile {
-    /// The plans, each for another batch; at least one.
+    /// The plans, one for each batch; at least one.
     pub plans: Vec<Arc<Plan>>,
     constants: std::ops::Range<usize>,
     map: Arc<Mmap>,
@@ -48,13 +48,13 @@ impl ImageFile {
     pub fn open(path: &Path) -> Result<ImageFile, OpenError> {
         let io = |error| OpenError::Io { path: path.display().to_string(), error };
         let file = File::open(path).map_err(io)?;
-        let map = map(&file).map_err(io)?;
+        let map = map(&file, &MmapOptions::new()).map_err(io)?;
         let image = read(&map).map_err(|error| OpenError::Image { path: path.display().to_string(), error })?;
         let plans = image.plans.into_iter().map(Arc::new).collect();
         Ok(ImageFile { plans, constants: image.constants, map: Arc::new(map) })
     }
 
-    /// The whole file's bytes in memory, to tell its pages from others.
+    /// The mapping of the whole file. Its address identifies the image's pages.
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }
@@ -75,11 +75,12 @@ impl AsRef<[u8]> for Constants {
     }
 }
 
-/// The one place that maps a file.
+/// Maps a file, or the part of it that `options` name. The one mapping constructor of the runtime.
 #[allow(unsafe_code, reason = "a file mapping has no safe constructor")]
-fn map(file: &File) -> std::io::Result<Mmap> {
+pub(crate) fn map(file: &File, options: &MmapOptions) -> std::io::Result<Mmap> {
     // SAFETY: the mapping is private and read-only, so this process cannot write to it. Another process that changes or
-    // truncates the file while it runs can make reads differ or fail, as it can with any running executable; the
-    // system refuses to write to one (ETXTBSY), and the checksums were verified on these very pages.
-    unsafe { Mmap::map(file) }
+    // truncates the file can make reads differ or fail. For an executable the system refuses to write to a running one
+    // (ETXTBSY), and the checksums were verified on these very pages. `WeightSource::File` requires of its caller that no
+    // process writes to the file or truncates it; the kernel enforces that for a sealed memfd.
+    unsafe { options.map(file) }
 }

@@ -13,24 +13,24 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 /// ```
 pub struct CountingAllocator;
 
-/// Allocations of the process so far, by any thread; 0 for ever where [`CountingAllocator`] is not installed.
+/// Allocations of the process so far, by any thread; always 0 if [`CountingAllocator`] is not installed.
 pub fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// Whether allocations are counted: tried with one.
+/// Whether allocations are counted. Makes one to find out.
 pub fn is_counting() -> bool {
     let before = allocations();
     drop(std::hint::black_box(Box::new(0u8)));
     before != allocations()
 }
 
-// SAFETY: every call is handed to `System` unchanged, so its guarantees are ours; counting does not allocate.
+// SAFETY: every call is forwarded to `System` unchanged, so its guarantees hold; counting does not allocate.
 #[allow(unsafe_code, reason = "the trait is unsafe")]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise about `layout` is the one `System` asks for.
+        // SAFETY: the caller's contract for `layout` is that of `System`.
         unsafe { System.alloc(layout) }
     }
 

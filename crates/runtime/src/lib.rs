@@ -1,11 +1,11 @@
-//! The runtime: a plan and a device become a [`Session`] that runs and does nothing else.
+//! The runtime: opens a plan on a device as a [`Session`], which runs it.
 //!
-//! [`open`] reserves the arena, decodes and checks every kernel, and starts the threads. From then on nothing allocates:
-//! [`Session::run`] walks the steps. No compiler is needed, no graph is known here. The weights come from a
+//! [`open`] reserves the arena, decodes and checks every kernel, and starts the threads. Runs allocate nothing:
+//! [`Session::run`] runs the steps in order. There is no compiler and no graph here. The weights come from a
 //! [`WeightSource`]: host bytes, a file descriptor, or memory of a device.
 //!
-//! What is not part of running: [`audit`] runs a plan under observation and tells which bytes were really touched,
-//! [`process`] asks the operating system what the process holds, [`heap`] counts allocations.
+//! Beyond running: [`audit`] runs a plan and checks which bytes it touches, [`process`] reads resident memory from the
+//! operating system, [`heap`] counts allocations, [`FlopsProbe`] measures peak arithmetic.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -15,7 +15,7 @@
 //! use prestow_runtime::{Host, open};
 //! use types::{Bytes, Certificate, DType, Layout, Role, Scope, Shape, Tag};
 //!
-//! // A plan of one step that writes 1.0 three times: what the compiler makes of a constant graph.
+//! // A plan of one step that writes 1.0 three times, as the compiler makes it from a constant.
 //! let kernel = Kernel::Fill(Fill { elements: 3, element_size: 4, pattern: [0, 0, 128, 63, 0, 0, 0, 0] });
 //! let operand = Operand { place: Place::Buffer(BufferIx(0)), offset: Bytes(0), size: Bytes(12) };
 //! let step = Step {

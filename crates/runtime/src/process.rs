@@ -1,4 +1,4 @@
-//! What the operating system says a process holds: resident bytes, item by item. Linux; elsewhere nothing is known.
+//! Resident memory of this process by kind, from the operating system. Linux only.
 
 use std::ops::Range;
 
@@ -7,60 +7,60 @@ use std::ops::Range;
 pub struct ProcessMemory {
     /// Resident now.
     pub rss_bytes: u64,
-    /// The most that ever was resident.
+    /// The peak of resident memory.
     pub peak_rss_bytes: u64,
     /// Resident, private and written to.
     pub private_dirty_bytes: u64,
-    /// What is resident, by what it is; adds up to `rss_bytes`.
+    /// Resident memory by kind; adds up to `rss_bytes`.
     pub items: Vec<MemoryItem>,
-    /// What is taken of a device's own memory, where there is one.
+    /// Used memory of a device, if it has its own.
     pub device: Vec<MemoryItem>,
-    /// Of these, what a run took.
+    /// Of these, bytes that a run took.
     pub device_in_run: u64,
-    /// What a device's own management says that processes hold, where there is one.
+    /// Memory of processes as a device's management reports it, if it has one.
     pub device_usage: DeviceUsage,
 }
 
-/// What a device's own management says of its memory: whole processes, whatever they hold it for.
+/// Memory of whole processes as a device's management reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceUsage {
-    /// What it tells.
+    /// The reported figures.
     pub items: Vec<MemoryItem>,
-    /// What it does not tell.
+    /// The figures that it does not report.
     pub unavailable: Vec<Unavailable>,
-    /// How often a driver allocated in a run, where that is known.
+    /// The number of driver allocations in a run, if known.
     pub allocations_in_run: Option<u64>,
 }
 
-/// What could not be told, and why.
+/// A figure that is unavailable, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// What it would have been.
+    /// The figure.
     pub what: String,
-    /// Why nobody knows.
+    /// The reason.
     pub why: String,
 }
 
 /// Resident bytes of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryItem {
-    /// What they are.
+    /// Their kind.
     pub what: String,
-    /// How that is known.
+    /// How they were measured.
     pub method: String,
-    /// How many.
+    /// Their number.
     pub bytes: u64,
 }
 
-/// Reads the memory of this process. `known` names address ranges that the caller can tell apart from others, as the
-/// arena and the mapped image. `None` where the system does not tell.
+/// Reads the memory of this process. `known` names address ranges of the caller, such as the arena and the mapped image.
+/// `None` if the system does not report it.
 pub fn memory(known: &[(&str, Range<usize>)]) -> Option<ProcessMemory> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
     let exe = std::fs::read_link("/proc/self/exe").map(|path| path.display().to_string()).unwrap_or_default();
     let mut memory = parse_smaps(&smaps, known, &exe);
     memory.peak_rss_bytes = field_kib(&status, "VmHWM:").unwrap_or(0) * 1024;
-    // The peak is sampled by the kernel and may lag behind the sum of the parts.
+    // The kernel samples the peak, which may lag behind the sum of the mappings.
     memory.peak_rss_bytes = memory.peak_rss_bytes.max(memory.rss_bytes);
     Some(memory)
 }
@@ -69,7 +69,7 @@ pub fn memory(known: &[(&str, Range<usize>)]) -> Option<ProcessMemory> {
 fn parse_smaps(smaps: &str, known: &[(&str, Range<usize>)], exe: &str) -> ProcessMemory {
     let mut memory = ProcessMemory::default();
     let (mut what, mut method) = (String::new(), "");
-    // Where a mapping that nobody can touch ends, if it is as short as a guard page: stacks of threads lie above one.
+    // The end of the last guard page: a short mapping without permissions. Thread stacks are above one.
     let mut guard_end = None;
     for line in smaps.lines() {
         if let Some((range, name)) = parse_header(line) {
@@ -99,15 +99,15 @@ fn parse_header(line: &str) -> Option<(Range<usize>, &str)> {
     let (start, rest) = line.split_once('-')?;
     let (end, rest) = rest.split_once(' ')?;
     let range = usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?;
-    // Permissions, offset, device and inode stand between the range and the name.
+    // Permissions, offset, device and inode are between the range and the name.
     let name = rest.split_whitespace().nth(4).map_or("", |_| rest.splitn(5, ' ').nth(4).unwrap_or("").trim_start());
     Some((range, name))
 }
 
-/// The longest mapping without permissions that is taken for a guard page.
+/// The maximum size of a guard page.
 const GUARD_MAX: usize = 64 << 10;
 
-/// What a mapping is, and how that is known.
+/// The kind of a mapping, and how it was found.
 fn kind(
     range: &Range<usize>,
     name: &str,
@@ -124,7 +124,7 @@ fn kind(
         "" if is_stack => ("stacks of other threads", "Rss of anonymous mappings above a guard page"),
         "" => ("anonymous memory", "Rss of mappings without a name: large heap blocks, the allocator's own"),
         name if name.starts_with('[') => ("kernel pages (vdso, vvar)", "Rss of mappings in brackets"),
-        name if name == exe => ("code and data of the executable", "Rss of mappings of its file, the image aside"),
+        name if name == exe => ("code and data of the executable", "Rss of mappings of its file, except the image"),
         name if name.contains(".so") => ("shared libraries", "Rss of mappings of .so files"),
         _ => ("other files", "Rss of mappings of other files"),
     };
@@ -171,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn items_add_up_to_what_is_resident() {
-        let memory = memory(&[]).expect("Linux tells");
+    fn items_add_up_to_resident_memory() {
+        let memory = memory(&[]).expect("Linux has /proc/self/smaps");
         assert_eq!(memory.items.iter().map(|item| item.bytes).sum::<u64>(), memory.rss_bytes);
         assert!(0 < memory.rss_bytes && memory.rss_bytes <= memory.peak_rss_bytes);
     }

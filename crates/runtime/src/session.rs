@@ -9,13 +9,13 @@ use crate::WeightSource;
 use crate::device::{Backend, Device};
 use crate::process::{DeviceUsage, MemoryItem};
 
-/// Why a plan does not open or run.
+/// Reason why a plan does not open or run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum RunError {
     #[error("the plan is for `{plan}`, this device is `{device}`; compile the model with --target {device}")]
     Target { plan: String, device: String },
-    #[error("the constants have {got} bytes, the plan says {want}")]
+    #[error("the plan needs {want} bytes of constants, got {got}")]
     Constants { want: u64, got: u64 },
     #[error("cannot map the weights: {0}")]
     WeightsFile(String),
@@ -35,15 +35,15 @@ pub enum RunError {
     Kernel { step: usize, scope: String, reason: String },
     #[error("step {step} (`{scope}`): {reason}")]
     Library { step: usize, scope: String, reason: String },
-    #[error("there is no input named `{name}`; the inputs are {known}")]
+    #[error("no input is named `{name}`; the inputs are {known}")]
     NoInput { name: String, known: String },
-    #[error("input `{name}` is {want}, not {got}")]
+    #[error("`{name}` must be {want}, got {got}")]
     InputType { name: String, want: String, got: String },
-    #[error("input `{name}` is not given; give it with --input {name}=FILE.npy")]
+    #[error("input `{name}` is missing")]
     MissingInput { name: String },
 }
 
-/// Reserves everything that running `plan` needs.
+/// Opens a plan: reserves its arena, decodes its kernels, starts threads, and gives states their initial values.
 ///
 /// # Errors
 /// A plan for another target, constants of another size, too little memory, a kernel that does not fit its operands.
@@ -51,11 +51,11 @@ pub fn open(plan: Arc<Plan>, weights: impl Into<WeightSource>, device: &dyn Devi
     open_all(vec![plan], weights, device)
 }
 
-/// Reserves everything that running any one of `plans` at a time needs: they share one arena, as large as the largest's,
-/// and the constants. The first is selected.
+/// Opens several plans, of which one runs at a time. They share the constants and one arena, as large as the largest needs.
+/// The first is selected.
 ///
 /// # Errors
-/// Those of [`open`].
+/// Those of [`open`]; several plans with state.
 ///
 /// # Panics
 /// Without any plan.
@@ -72,7 +72,7 @@ pub fn open_all(
     Ok(session)
 }
 
-/// Whether plans go with their constants.
+/// Checks that plans can be opened together with these constants.
 pub(crate) fn check_plans(plans: &[Arc<Plan>], weights: &WeightSource) -> Result<(), RunError> {
     assert!(!plans.is_empty(), "there is a plan to open");
     if 1 < plans.len() && plans.iter().any(|plan| !plan.states.is_empty()) {
@@ -85,7 +85,7 @@ pub(crate) fn check_plans(plans: &[Arc<Plan>], weights: &WeightSource) -> Result
     }
 }
 
-/// Plans with their memory and threads, one of them selected. Running it allocates nothing.
+/// Opened plans with their memory and threads, one of them selected. Runs allocate nothing.
 pub struct Session {
     plans: Vec<Arc<Plan>>,
     selected: usize,
@@ -93,24 +93,24 @@ pub struct Session {
 }
 
 impl Session {
-    /// The plan that is selected.
+    /// The selected plan.
     pub fn plan(&self) -> &Plan {
         &self.plans[self.selected]
     }
 
-    /// Selects the plan for a batch; whether there is one. What inputs and outputs held before is lost.
+    /// Selects the plan for a batch; returns whether there is one. The contents of inputs and outputs are lost.
     pub fn select(&mut self, batch: u64) -> bool {
         let found = self.plans.iter().position(|plan| plan.batch == batch);
         self.selected = found.unwrap_or(self.selected);
         found.is_some()
     }
 
-    /// What the device is and how it computes, in a few words.
+    /// A short description of the device.
     pub fn device(&self) -> String {
         self.backend.describe()
     }
 
-    /// What a user should know about how the device computes, where there is something: that it is slow, and why.
+    /// A hint for users about the device's speed, if there is one.
     pub fn remark(&self) -> Option<&'static str> {
         self.backend.remark()
     }
@@ -123,10 +123,10 @@ impl Session {
     /// Writes input number `ix`, little-endian elements in the port's layout.
     ///
     /// # Panics
-    /// Another number of bytes than the port has: a caller's bug. [`Session::run_tensors`] checks.
+    /// If `bytes` has another length than the port. [`Session::run_tensors`] checks.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn write_input(&mut self, ix: usize, bytes: &[u8]) -> Result<(), RunError> {
         self.backend.write(self.selected, &self.plans[self.selected].inputs[ix].operand, bytes)
     }
@@ -134,30 +134,29 @@ impl Session {
     /// Runs all steps once. A run may overwrite its inputs: write them again before the next run. States are kept.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn run(&mut self) -> Result<(), RunError> {
         self.backend.run(self.selected)
     }
 
-    /// Runs all steps as [`Session::run`], so many times one behind the other, and waits once; says how many seconds they
-    /// took together by the device's own clock, without what a host does to begin them and to wait for them. None where the
-    /// device has no clock; nothing is run then.
+    /// Runs all steps `runs` times in sequence, waits once, and returns the total in seconds by the device's own clock, which
+    /// excludes the host's time to start and to wait. `None`, without a run, if the device has no clock.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn run_timed(&mut self, runs: usize) -> Result<Option<f64>, RunError> {
         self.backend.run_timed(self.selected, runs)
     }
 
-    /// Runs one step, for those who look between steps.
+    /// Runs one step, for callers that inspect the arena between steps.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn run_step(&mut self, step: usize) -> Result<(), RunError> {
         self.backend.step(self.selected, step)
     }
 
-    /// Whether a step writes all of its workspace.
+    /// Whether a step writes every byte of its workspace.
     pub(crate) fn fills_workspace(&self, step: usize) -> bool {
         self.backend.fills_workspace(self.selected, step)
     }
@@ -165,10 +164,10 @@ impl Session {
     /// Reads output number `ix`.
     ///
     /// # Panics
-    /// Another number of bytes than the port has: a caller's bug.
+    /// If `bytes` has another length than the port.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn read_output(&self, ix: usize, bytes: &mut [u8]) -> Result<(), RunError> {
         self.backend.read(self.selected, &self.plan().outputs[ix].operand, bytes)
     }
@@ -176,7 +175,7 @@ impl Session {
     /// Gives every state its initial value, as [`open`] did.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn reset_states(&mut self) -> Result<(), RunError> {
         reset_states(&self.plans[self.selected], self.selected, &mut *self.backend)
     }
@@ -212,25 +211,24 @@ impl Session {
         pairs.try_for_each(|(state, bytes)| self.backend.write(self.selected, &state.port.operand, bytes))
     }
 
-    /// The arena: where it lies, or a copy that goes back before anything else is done. It is as large as the largest
-    /// plan's.
+    /// The arena, or a copy that is written back before the next operation. It is as large as the largest plan needs.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn arena(&mut self) -> Result<&mut [u8], RunError> {
         self.backend.arena()
     }
 
-    /// What of the device's own memory is taken, and by what. Nothing where that is the host's.
+    /// The used memory of the device by purpose. Empty if its memory is the host's.
     ///
     /// # Errors
-    /// The device does not say.
+    /// The device does not report it.
     pub fn device_memory(&self) -> Result<Vec<MemoryItem>, RunError> {
         self.backend.device_memory()
     }
 
-    /// What the device's own management says of its memory, process by process, and what its driver allocates in one more
-    /// run. Nothing where memory is the host's.
+    /// Memory by process as the device's management reports it, and driver allocations in one more run. Empty if memory is
+    /// the host's.
     ///
     /// # Errors
     /// The run fails.
@@ -238,18 +236,18 @@ impl Session {
         self.backend.device_usage(self.selected)
     }
 
-    /// How many bytes of it.
+    /// The sum of [`Session::device_memory`].
     ///
     /// # Errors
-    /// The device does not say.
+    /// The device does not report it.
     pub fn device_bytes(&self) -> Result<u64, RunError> {
         Ok(self.device_memory()?.iter().map(|item| item.bytes).sum())
     }
 
-    /// Writes all inputs, given by position, runs, and reads all outputs. Convenient; allocates the results.
+    /// Writes all inputs by position, runs, and reads all outputs. Allocates.
     ///
     /// # Errors
-    /// An input that is missing or has another dtype or shape than its port; what a device fails at.
+    /// An input that is missing or has another dtype or shape than its port; the device fails.
     pub fn run_tensors(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
         for (ix, port) in self.plans[self.selected].clone().inputs.iter().enumerate() {
             let tensor = inputs.get(ix).ok_or_else(|| RunError::MissingInput { name: port.name.clone() })?;
@@ -263,7 +261,7 @@ impl Session {
     /// All outputs as tensors.
     ///
     /// # Errors
-    /// The device fails. Processors do not.
+    /// The device fails; processors do not.
     pub fn outputs(&self) -> Result<Vec<Tensor>, RunError> {
         self.plan().outputs.iter().map(|port| self.tensor(port)).collect()
     }

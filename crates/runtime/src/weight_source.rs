@@ -7,7 +7,7 @@ use std::sync::Arc;
 use memmap2::{Mmap, MmapOptions};
 use plan::Plan;
 
-use crate::RunError;
+use crate::{RunError, file};
 
 /// Bytes of this process that stay while a session is open.
 pub(crate) type HostBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -86,13 +86,5 @@ fn map(file: &File, offset: u64, size: u64) -> Result<Mmap, RunError> {
     let size = end.and_then(|_| usize::try_from(size).ok()).ok_or_else(|| {
         RunError::WeightsFile(format!("the file must have {size} bytes from {offset} on, got a file of {length}"))
     })?;
-    map_read_only(file, offset, size).map_err(io)
-}
-
-#[allow(unsafe_code, reason = "a file mapping has no safe constructor")]
-fn map_read_only(file: &File, offset: u64, size: usize) -> std::io::Result<Mmap> {
-    // SAFETY: the mapping is private and read-only, so this process cannot write to it, and it lies within the file as long as
-    // that was when it was measured. `WeightSource::File` requires that no other process writes to the file or truncates it while
-    // it is mapped; the kernel enforces this for a sealed memfd.
-    unsafe { MmapOptions::new().offset(offset).len(size).map(file) }
+    file::map(file, MmapOptions::new().offset(offset).len(size)).map_err(io)
 }

@@ -143,7 +143,7 @@ fn bad_use_is_refused_and_writes_no_files() {
     refused(&["run", "--input", "input=wrong.npy"], "f32[1,1,28,28]");
     refused(&["run", "--input", "other=wrong.npy"], "`input`");
     refused(&["run", "--input", "input=missing.npy"], "missing.npy");
-    refused(&["run", "--image", "text.png"], "picture");
+    refused(&["run", "--image", "text.png"], "PNG or JPEG image");
     refused(&["run", "--top", "0"], "--top");
     refused(&["bench", "--iters", "x"], "--iters");
     refused(&["fly"], "fly");

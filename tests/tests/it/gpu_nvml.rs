@@ -87,7 +87,7 @@ fn what_the_platform_hides_is_said_to_be_hidden() {
         assert!(untold[0].contains("all that this process holds") && untold[0].contains(why), "{untold:?}");
         assert_eq!(bytes(&actual, "all that this process holds"), None, "{variables:?}");
         let words = said(&mocked, &["--view", "actual"], variables);
-        assert!(words.contains("not told  all that this process holds"), "{words}");
+        assert!(words.contains("unavailable  all that this process holds"), "{words}");
     };
     hidden(&[("PRESTOW_MOCK_NVML", "")], "a container or a virtual machine hides them");
     hidden(&[("PRESTOW_MOCK_NVML", "1:77")], "lists 1 process and not this one");

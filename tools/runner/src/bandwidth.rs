@@ -1,13 +1,13 @@
-//! How many bytes a second this machine's memory moves at most: what steps can be compared with.
+//! The peak bandwidth of this machine's memory, to which the bandwidths of steps are compared.
 
 use crate::commands::timed;
 
-/// Bytes that one thread copies at once: far more than caches hold.
+/// Bytes that one thread copies at once: far larger than caches.
 const BLOCK: usize = 32 << 20;
-/// How often it is tried; the best counts.
+/// The number of tries; the best counts.
 const TRIES: usize = 5;
 
-/// Bytes read and written a second when all threads copy.
+/// Bytes read and written per second if all threads copy.
 pub(crate) fn measure(threads: usize) -> f64 {
     let threads = threads.max(1);
     let mut blocks: Vec<(Vec<u8>, Vec<u8>)> = (0..threads).map(|_| (vec![1; BLOCK], vec![2; BLOCK])).collect();

@@ -1,4 +1,4 @@
-//! What an executable does when asked.
+//! The commands of an executable.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use weights::npy;
 use crate::arguments::{Command, Common, Limit, Run};
 use crate::{bandwidth, inputs, memory, say};
 
-/// What a command found.
+/// The answer of a command: its exit code.
 pub(crate) enum Answer {
     Yes,
     No,
 }
 
-/// Does what a command asks.
+/// Runs a command.
 pub(crate) fn execute(command: Command) -> Result<Answer, String> {
     match command {
         Command::Help(text) => say::out(&text),
@@ -42,13 +42,13 @@ pub(crate) fn open_image() -> Result<ImageFile, String> {
     ImageFile::open(&path).map_err(|error| error.to_string())
 }
 
-/// The plan for the batch that was named, or the first.
+/// The plan for the given batch, by default the first.
 pub(crate) fn chosen(image: &ImageFile, common: &Common) -> Result<Arc<Plan>, String> {
     let Some(batch) = common.batch else { return Ok(image.plans[0].clone()) };
     let found = image.plans.iter().find(|plan| plan.batch == batch);
     found.cloned().ok_or_else(|| {
         let batches: Vec<String> = image.plans.iter().map(|plan| plan.batch.to_string()).collect();
-        format!("there is no plan for batch {batch}; this executable has {}", batches.join(", "))
+        format!("no plan is for batch {batch}; the batches of this executable are {}", batches.join(", "))
     })
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn open_session(image: &ImageFile, common: &Common) -> Result<Session
     Ok(session)
 }
 
-/// Of the chosen plan, with the batches that there are.
+/// The description of the chosen plan, with the batches of all plans.
 fn description(image: &ImageFile, common: &Common) -> Result<Description, String> {
     let mut description = Description::new(&*chosen(image, common)?);
     description.batches = image.plans.iter().map(|plan| plan.batch).collect();
@@ -181,7 +181,7 @@ fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
     let bytes = to_bytes(&inputs::synthetic(session.plan(), 1));
     (0..warmup).try_for_each(|_| timed_run(&mut session, &bytes).map(drop))?;
     let seconds: Result<Vec<f64>, String> = (0..iters).map(|_| timed_run(&mut session, &bytes)).collect();
-    // Runs of their own, so that what asks a device for its time is in nobody's latency.
+    // Separate runs, so that reading the device's clock does not add to the latencies.
     let device = device_seconds(&mut session, &bytes, iters)?;
     let report = BenchReport::new(seconds?, session.threads(), session.plan().batch).with_device(device);
     match common.json {
@@ -191,7 +191,7 @@ fn bench(common: &Common, warmup: usize, iters: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What a device takes for each of some runs, by its own clock; nothing where it has none.
+/// The seconds of further runs by the device's own clock; empty if it has none.
 fn device_seconds(session: &mut Session, inputs: &[Vec<u8>], iters: usize) -> Result<Vec<f64>, String> {
     let mut seconds = Vec::with_capacity(iters);
     for _ in 0..iters {
@@ -228,7 +228,7 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
             peak = peak.max(flops as f64 / seconds);
         }
     }
-    // What the processor's memory does says nothing about a device.
+    // The processor's bandwidth does not apply to a device.
     let here = session.device_memory().map_err(|error| error.to_string())?.is_empty();
     let bytes_per_s = if here { bandwidth::measure(session.threads()) } else { 0.0 };
     let peaks = Peaks { flop_per_s: peak, bytes_per_s };
@@ -251,14 +251,14 @@ fn steps(common: &Common, warmup: usize, iters: usize, slowest: usize, trace: Op
     Ok(())
 }
 
-/// The plan's memory with what a run really uses: counted, asked of the system, then observed byte by byte.
+/// The memory report with measurements: allocations, memory of the process, then the audit.
 pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tensor]) -> Result<Report, String> {
     let bytes = to_bytes(tensors);
     if !heap::is_counting() {
-        return Err("allocations are not counted in this build".into());
+        return Err("this build does not count allocations".into());
     }
     write_inputs(session, &bytes)?;
-    // Asking the device allocates here: before the count begins and after it has ended.
+    // Reading the device's memory allocates on the host, so it is outside the counted part.
     let taken = session.device_bytes().map_err(|error| error.to_string())?;
     let before = heap::allocations();
     session.run().map_err(|error| error.to_string())?;
@@ -266,14 +266,14 @@ pub(crate) fn measure(image: &ImageFile, session: &mut Session, tensors: &[Tenso
     let device = session.device_memory().map_err(|error| error.to_string())?;
     let taken_in_run = device.iter().map(|item| item.bytes).sum::<u64>().saturating_sub(taken);
 
-    // Of a device with memory of its own the arena here is a copy for the audit.
+    // For a device with its own memory, the arena here is a copy for the audit.
     let arena = match device.is_empty() {
         true => session.arena().map(|arena| range_of(arena)).unwrap_or_default(),
         false => 0..0,
     };
     let [in_arena, in_image] = PLANNED_MAPPINGS;
     let known = [(in_arena, arena), (in_image, range_of(image.bytes()))];
-    // Before the audit, whose own copies would count.
+    // Before the audit, whose copies would count.
     let mut memory = process::memory(&known).unwrap_or_default();
     memory.device = device;
     memory.device_in_run = taken_in_run;
@@ -301,7 +301,7 @@ fn timed_run(session: &mut Session, inputs: &[Vec<u8>]) -> Result<f64, String> {
     done.map(|()| seconds)
 }
 
-/// What `work` gives, and how many seconds it took.
+/// The result of `work`, and its seconds.
 #[expect(clippy::disallowed_methods, reason = "the one clock: how long a run takes")]
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let start = Instant::now();
@@ -313,7 +313,7 @@ fn to_bytes(tensors: &[Tensor]) -> Vec<Vec<u8>> {
     tensors.iter().map(Tensor::to_le_bytes).collect()
 }
 
-/// The highest scores of the first sample with their positions, ties by position.
+/// The highest scores of the first sample with their positions; ties are in order of position.
 fn highest(plan: &Plan, output: &Tensor, count: usize) -> Vec<(usize, f64)> {
     let scores = output.to_f64();
     let per_sample = scores.len() / (plan.batch.max(1) as usize);
@@ -327,7 +327,7 @@ fn label(plan: &Plan, index: usize) -> Option<&str> {
     plan.labels.get(index).map(String::as_str)
 }
 
-/// One `NAME.npy` an output.
+/// The file `NAME.npy` of an output.
 fn output_file(directory: &Path, port: &Port, tensor: &Tensor) -> (PathBuf, Vec<u8>) {
     let name: String = port.name.chars().map(|c| if matches!(c, '/' | '\\' | '\0') { '_' } else { c }).collect();
     (directory.join(format!("{name}.npy")), npy::write(tensor))

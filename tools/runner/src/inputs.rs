@@ -1,4 +1,4 @@
-//! The inputs of a run: from `.npy` files, from a picture, or made up from a seed.
+//! The inputs of a run: from `.npy` files, from an image, or random by a seed.
 
 use std::path::Path;
 
@@ -19,15 +19,14 @@ pub(crate) fn tensors(plan: &Plan, run: &Run) -> Result<Vec<Tensor>, String> {
     }
     let known = || plan.inputs.iter().map(|port| format!("`{}`", port.name)).collect::<Vec<_>>().join(", ");
     if let Some((name, _)) = run.inputs.iter().find(|(name, _)| plan.inputs.iter().all(|port| port.name != *name)) {
-        return Err(format!("there is no input named `{name}`; the inputs are {}", known()));
+        return Err(format!("no input is named `{name}`; the inputs are {}", known()));
     }
     plan.inputs
         .iter()
         .map(|port| {
             let mut given = run.inputs.iter().filter(|(name, _)| *name == port.name);
-            let (_, path) = given
-                .next()
-                .ok_or_else(|| format!("input `{0}` is not given; give it with --input {0}=FILE.npy", port.name))?;
+            let (_, path) =
+                given.next().ok_or_else(|| format!("input `{0}` is missing; add --input {0}=FILE.npy", port.name))?;
             if given.next().is_some() {
                 return Err(format!("input `{}` is given twice", port.name));
             }
@@ -57,7 +56,7 @@ fn from_npy(port: &Port, path: &Path) -> Result<Tensor, String> {
 
 fn from_image(plan: &Plan, path: &Path) -> Result<Vec<Tensor>, String> {
     let (Some(preprocess), [port]) = (&plan.preprocess, &plan.inputs[..]) else {
-        return Err("this model does not say how a picture becomes its input; use --input NAME=FILE.npy".into());
+        return Err("this model has no preprocessing for images; use --input NAME=FILE.npy".into());
     };
     let bytes = std::fs::read(path).map_err(|error| format!("cannot read `{}`: {error}", path.display()))?;
     let picture = picture::decode(&bytes).map_err(|error| format!("`{}`: {error}", path.display()))?;
@@ -66,7 +65,7 @@ fn from_image(plan: &Plan, path: &Path) -> Result<Vec<Tensor>, String> {
     if port.dtype != DType::F32 || port.shape[..] != want {
         return Err(format!("input `{}` is {}{}, which no picture becomes", port.name, port.dtype, port.shape));
     }
-    // Every sample of a batch is the same picture.
+    // Every sample of the batch is the same image.
     let tensor = Tensor::from_fn(port.shape.clone(), |at| image[at % image.len()]);
     Ok(vec![tensor])
 }

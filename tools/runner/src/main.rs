@@ -1,7 +1,6 @@
-//! The runner: the program that every compiled executable is. Its own file carries the plan and the weights.
+//! The runner: the program of every compiled executable. Its own file has the plan and the weights.
 //!
-//! Commands: nothing (what it is, one run, planned against actual), `run`, `bench`, `profile`, `memory`, `describe`. Exit code 0: done;
-//! 1: the answer is no (plan and actual differ); 2: bad use or bad input.
+//! Exit codes: 0 done; 1 the answer is no (plan and actual differ, or a limit is exceeded); 2 bad use or bad input.
 
 mod arguments;
 mod bandwidth;

@@ -1,4 +1,4 @@
-//! `EXE memory`: the report, its views on the screen, and its files.
+//! `EXE memory`: the report, its printed views, and its files.
 
 use report::{Page, Report, View, placement_csv};
 
@@ -6,7 +6,7 @@ use crate::arguments::Memory;
 use crate::commands::{Answer, chosen, measure, open_image, open_session, print_json};
 use crate::{inputs, say};
 
-/// Makes the report, writes its files, prints its views. The answer is no where plan and actual differ or it does not fit.
+/// Makes the report, writes its files, prints its views. The answer is no if plan and actual differ or a limit is exceeded.
 pub(crate) fn memory(asked: &Memory) -> Result<Answer, String> {
     let mut request = asked.request.clone();
     if let Some(path) = &asked.request.groups {

@@ -26,12 +26,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Picture, String> {
     } else if bytes.starts_with(b"\xff\xd8") {
         decode_jpeg(bytes)
     } else {
-        Err("not a PNG or JPEG picture".into())
+        Err("not a PNG or JPEG image".into())
     }
 }
 
 fn decode_png(bytes: &[u8]) -> Result<Picture, String> {
-    let damaged = |error: png::DecodingError| format!("the PNG picture cannot be read: {error}");
+    let damaged = |error: png::DecodingError| format!("the PNG image cannot be read: {error}");
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
     // Palettes and low depths become 8-bit samples, 16-bit ones lose their low byte.
     decoder.set_transformations(png::Transformations::normalize_to_color8());
@@ -64,7 +64,7 @@ fn decode_jpeg(bytes: &[u8]) -> Result<Picture, String> {
 
 fn check_size(width: u64, height: u64) -> Result<(), String> {
     if width == 0 || height == 0 || PIXELS_MAX < width * height {
-        return Err(format!("a picture of {width} x {height} pixels is not supported"));
+        return Err(format!("an image of {width} x {height} pixels is not supported"));
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ fn check_size(width: u64, height: u64) -> Result<(), String> {
 /// Grey becomes RGB; what is transparent keeps its colour.
 fn to_rgb(width: usize, height: usize, channels: usize, samples: &[u8]) -> Result<Picture, String> {
     if samples.len() < width * height * channels {
-        return Err("the picture is truncated".into());
+        return Err("the image is truncated".into());
     }
     let pixels = samples.chunks_exact(channels).take(width * height);
     let rgb = match channels {

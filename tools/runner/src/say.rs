@@ -1,4 +1,4 @@
-//! Printing that survives a closed pipe: a reader that stops has read enough.
+//! Printing that ignores a closed pipe.
 
 use std::io::{ErrorKind, Write};
 
@@ -19,7 +19,7 @@ pub(crate) fn error(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "error: {message}");
 }
 
-/// Prints what a user should know, and can do nothing about here, to standard error.
+/// Prints a note to standard error.
 pub(crate) fn note(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "note: {message}");
 }

@@ -136,12 +136,12 @@ fn report(
         constants: Vec::new(),
     };
     finish(&mut planned);
-    let untold = |row: &mut AtPeak| {
+    let unknown_end = |row: &mut AtPeak| {
         row.why.kind = WhyKind::NotTold;
         row.why.step = None;
-        row.why.text = "it was allocated; until when, the profile does not tell".into();
+        row.why.text = "it was allocated; the profile has no end of its lifetime".into();
     };
-    planned.alive_at_peak.iter_mut().for_each(untold);
+    planned.alive_at_peak.iter_mut().for_each(unknown_end);
     Ok(Report {
         format: FORMAT.into(),
         version: VERSION,

@@ -10,7 +10,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     let mut unnamed = Vec::new();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     for (number, line) in lines.skip(1) {
-        let wrong = |what: &str| ImportError(format!("line {}: {what}", number + 1));
+        let wrong = |error: &str| ImportError(format!("line {}: {error}", number + 1));
         let fields = fields(line).ok_or_else(|| wrong("a quote is not closed"))?;
         let [tag, requested, device, actual, _reuse] = &fields[..] else {
             return Err(wrong(&format!("{} columns instead of five", fields.len())));

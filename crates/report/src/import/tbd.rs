@@ -20,7 +20,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     }
     let mut unnamed = Vec::new();
     if 0 < released {
-        unnamed.push(Unnamed { what: format!("{released} releases, of which the log tells no size"), bytes: 0 });
+        unnamed.push(Unnamed { what: format!("{released} releases without a size in the log"), bytes: 0 });
     }
     super::report(Origin::TbdLog, name, Kind::Sequence, rows, unnamed)
 }

@@ -7,7 +7,7 @@ use crate::model::{Origin, Report};
 pub(super) fn read(name: &str, text: &str) -> Result<Report, ImportError> {
     let mut rows = Vec::new();
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |what: &str| ImportError(format!("line {}: {what}", number + 1));
+        let wrong = |error: &str| ImportError(format!("line {}: {error}", number + 1));
         let (tag, mib) = line.rsplit_once(',').ok_or_else(|| wrong("no comma between tag and MiB"))?;
         let bytes = mib.trim().parse::<f64>().ok().map(|mib| mib * f64::from(1 << 20));
         let bytes = bytes.filter(|bytes| (0.0..9.2e18).contains(bytes));

@@ -1,4 +1,4 @@
-//! [`Measured`]: what a run really used, beside the plan.
+//! [`Measured`]: the memory that a run used, compared with the plan.
 
 use runtime::audit::{Audit, BufferAudit};
 use runtime::process::{MemoryItem, ProcessMemory};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Report;
 
-/// What a run really used, and whether that is what was planned.
+/// The memory that a run used, and whether it equals the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The memory.
@@ -15,50 +15,50 @@ pub struct Measured {
     pub verdict: Verdict,
 }
 
-/// Memory as it was used.
+/// The memory that a run used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Actual {
-    /// Arena bytes that lie under some buffer at some time.
+    /// Arena bytes that some buffer covers at some step.
     pub arena_planned_bytes: u64,
     /// Of these, bytes that a run wrote.
     pub arena_written_bytes: u64,
-    /// Bytes written where no live buffer of the step lies.
+    /// Bytes written outside the operands that the step may write.
     pub outside_bytes: u64,
-    /// The steps that did so.
+    /// The steps that wrote them.
     pub outside: Vec<Outside>,
     /// Allocations on the heap during a run.
     pub heap_allocations_in_run: u64,
-    /// Whether runs over different patterns gave the same results bit by bit: nothing read what holds nothing.
+    /// Whether runs over different patterns gave the same results bit by bit: no step read uninitialized bytes.
     pub same_results: bool,
     /// After each step, the bytes of live buffers that were written by then.
     pub live_written_bytes: Vec<u64>,
-    /// The most that was resident at once.
+    /// The peak of resident memory.
     pub peak_rss_bytes: u64,
     /// Resident after a run.
     pub rss_bytes: u64,
     /// Resident, private and written to.
     pub private_dirty_bytes: u64,
-    /// What is resident of the arena and of the image's plan and weights.
+    /// Resident memory of the arena and of the image's plan and weights.
     pub planned_resident: Vec<ProcessItem>,
-    /// What is resident besides.
+    /// Residual memory: resident memory of anything else.
     pub residual: Vec<ProcessItem>,
-    /// What is taken of a device's own memory, where there is one.
+    /// Memory of the device, if it has its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device: Vec<ProcessItem>,
-    /// What the device's own management says that processes hold, libraries and contexts included.
+    /// Device memory of whole processes, libraries and contexts included, by the device's management.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_processes: Vec<ProcessItem>,
-    /// What it does not tell.
+    /// Figures that the device's management does not provide.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub device_untold: Vec<UnavailableItem>,
 }
 
-/// What could not be told, and why.
+/// A figure that is unavailable, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UnavailableItem {
-    /// What it would have been.
+    /// The figure.
     pub what: String,
-    /// Why nobody knows.
+    /// The reason.
     pub why: String,
 }
 
@@ -69,7 +69,7 @@ impl Actual {
     }
 }
 
-/// A step that wrote where it may not.
+/// A step that wrote outside its operands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outside {
     /// Its position.
@@ -81,52 +81,52 @@ pub struct Outside {
 /// Resident bytes of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessItem {
-    /// What they are.
+    /// Their kind.
     pub what: String,
     /// How many.
     pub bytes: u64,
-    /// How that is known.
+    /// How the figure was measured.
     pub method: String,
 }
 
-/// Whether what was used is what was planned.
+/// Whether used memory equals planned memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Every planned byte was written, none else, nothing was allocated.
+    /// Every planned byte was written, no other byte was, and nothing was allocated.
     Equal,
     /// Some planned bytes were never written.
     Smaller,
     /// Bytes outside live buffers were written.
     Outside,
-    /// Runs over different patterns differ: a step read bytes that hold nothing.
+    /// Runs over different patterns differ: a step read uninitialized bytes.
     Stale,
     /// A run allocated, on the heap or on a device.
     Allocates,
-    /// It cannot be told.
+    /// The audit cannot decide.
     Undetermined,
 }
 
 impl Verdict {
-    /// For eyes.
+    /// The verdict in texts.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Equal => "equal",
             Verdict::Smaller => "SMALLER than planned",
             Verdict::Outside => "OUTSIDE the plan",
-            Verdict::Stale => "READS bytes that hold nothing",
+            Verdict::Stale => "READS uninitialized bytes",
             Verdict::Allocates => "ALLOCATES in a run",
             Verdict::Undetermined => "undetermined",
         }
     }
 }
 
-/// What a run did to one buffer.
+/// The audit of one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferActual {
     /// Bytes that were written.
     pub written_bytes: u64,
-    /// Bytes that steps wrote there and had no right to.
+    /// Bytes in it that steps wrote without owning them.
     pub outside_bytes: u64,
     /// `equal`, `smaller`, `outside` or `undetermined`.
     pub verdict: Verdict,
@@ -137,7 +137,7 @@ impl BufferActual {
         let verdict = match *touched {
             BufferAudit { outside: 1.., .. } => Verdict::Outside,
             BufferAudit { written, .. } if written < bytes => Verdict::Smaller,
-            // What only ever held an operand before it was written shows no pattern.
+            // Bytes that held an operand before they were written never held the pattern.
             BufferAudit { assumed: 1.., .. } => Verdict::Undetermined,
             _ => Verdict::Equal,
         };
@@ -145,11 +145,11 @@ impl BufferActual {
     }
 }
 
-/// The mappings that a plan accounts for, by the names that the caller gave them.
-pub const PLANNED_MAPPINGS: [&str; 2] = ["arena", "image (plan and weights)"];
+/// The names of the mappings that a plan accounts for.
+pub const PLANNED_MAPPINGS: [&str; 2] = ["arena", "executable (plan and weights)"];
 
 impl Report {
-    /// Adds what a run really used.
+    /// Adds the memory that a run used.
     #[must_use]
     pub fn with_actual(mut self, audit: &Audit, heap_allocations: u64, memory: &ProcessMemory) -> Report {
         for (buffer, touched) in self.planned.buffers.iter_mut().zip(&audit.buffers) {
@@ -166,16 +166,16 @@ impl Report {
         } else {
             Verdict::Equal
         };
-        let told = |item: &MemoryItem| {
+        let item = |item: &MemoryItem| {
             let MemoryItem { what, bytes, method } = item.clone();
             ProcessItem { what, bytes, method }
         };
-        let items = memory.items.iter().map(told);
-        let device = memory.device.iter().map(told).collect();
-        let device_processes = memory.device_usage.items.iter().map(told).collect();
-        let untold = memory.device_usage.unavailable.iter();
+        let items = memory.items.iter().map(item);
+        let device = memory.device.iter().map(item).collect();
+        let device_processes = memory.device_usage.items.iter().map(item).collect();
+        let unavailable = memory.device_usage.unavailable.iter();
         let device_untold =
-            untold.map(|untold| UnavailableItem { what: untold.what.clone(), why: untold.why.clone() }).collect();
+            unavailable.map(|item| UnavailableItem { what: item.what.clone(), why: item.why.clone() }).collect();
         let (planned_resident, residual) = items.partition(|item| PLANNED_MAPPINGS.contains(&item.what.as_str()));
         let actual = Actual {
             arena_planned_bytes: audit.planned_bytes,

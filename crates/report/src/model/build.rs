@@ -12,7 +12,7 @@ use super::{
 };
 
 impl Report {
-    /// Of a plan alone; the plan has passed its check.
+    /// The report of a plan without measurements. The plan must have passed `plan::check`.
     pub fn new(plan: &Plan) -> Report {
         let arena = &plan.arena;
         let touches = Touches::new(plan);
@@ -63,7 +63,7 @@ impl Report {
     }
 }
 
-/// What follows from buffers, timeline and constants: roles, holes and buffers at the peak.
+/// Fills the fields that follow from buffers, timeline and constants: roles, free ranges and buffers at the peak.
 pub(crate) fn finish(planned: &mut Planned) {
     let step = planned.peak_step;
     let at_peak = planned.timeline.iter().filter_map(|(role, live)| Some((role.clone(), *live.get(step as usize)?)));
@@ -108,7 +108,7 @@ fn holes(planned: &Planned, step: u32) -> Vec<FreeRange> {
     holes
 }
 
-/// For each role the bytes alive at each step, padding and holes included.
+/// For each role the live bytes at each step, padding and free bytes included.
 pub(crate) fn timeline(buffers: &[BufferRow], steps: u32, arena_bytes: u64) -> BTreeMap<String, Vec<u64>> {
     let mut changes: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for buffer in buffers {
@@ -215,14 +215,16 @@ fn sharing(sharing: Sharing) -> &'static str {
 fn refused(refused: &RefusedSharing) -> RefusedRow {
     let RefusedSharing { node, of, sharing: wanted, reason } = refused;
     let at = if node.as_str() == of { String::new() } else { format!(" at `{node}`") };
-    let what = match wanted {
+    let refused = match wanted {
         Sharing::ConcatSlice => format!("not written inside `{of}`{at}"),
         _ => format!("not in the bytes of `{of}`{at}"),
     };
     let (reason, why) = match reason {
         RefusedReason::ReadLater { by } => ("read_later", format!("`{by}` still reads them")),
         RefusedReason::Output => ("output", "they are a result of the model".into()),
-        RefusedReason::Given => ("given", "the caller or the image owns what would have to move".into()),
+        RefusedReason::Given => {
+            ("given", "the bytes that would have to move are the caller's, a state's or a constant's".into())
+        }
         RefusedReason::Kernel => ("kernel", "the kernel still reads while it writes".into()),
         RefusedReason::Occupied => ("occupied", "the block is shared with others and cannot move".into()),
         RefusedReason::Peak { more } => ("peak", format!("the peak would grow by {more}")),
@@ -233,11 +235,11 @@ fn refused(refused: &RefusedSharing) -> RefusedRow {
         of: of.clone(),
         sharing,
         reason: reason.into(),
-        text: format!("{what}: {why}"),
+        text: format!("{refused}: {why}"),
     }
 }
 
-/// The constants' section, byte for byte: constants, padding, and what only other batches read.
+/// The constants' section, byte by byte: constants, padding, and constants of other batches.
 struct Section {
     rows: Vec<ConstantRow>,
     padding: u64,

@@ -1,8 +1,8 @@
-//! [`Item`]s: what the plan's bytes are at its peak, each byte once. They add up to arena and constants.
+//! [`Item`]s: the plan's bytes at its peak by name, each byte once. They add up to arena and constants.
 
 use super::{BufferRow, Origin, Report, spans, type_text};
 
-/// Some bytes with one name.
+/// Bytes with one name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
     pub(crate) kind: ItemKind,
@@ -11,9 +11,9 @@ pub(crate) struct Item {
     /// The name of the value or constant.
     pub(crate) name: String,
     pub(crate) role: String,
-    /// The name in another program's words, where the report is of its making.
+    /// The name in the other program's grammar, for an imported profile.
     pub(crate) foreign: Option<String>,
-    /// Dtype and shape, where there are.
+    /// Dtype and shape; may be empty.
     pub(crate) type_text: String,
     /// As kernels use them.
     pub(crate) bytes: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Item {
     pub(crate) padded_bytes: u64,
 }
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemKind {
     /// Bytes of a buffer alive at the peak, by its position.

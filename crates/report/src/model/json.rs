@@ -2,7 +2,7 @@
 
 use super::{FORMAT, Report, VERSION};
 
-/// Why a text is not a report.
+/// Reason why a text is not a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// It is no JSON, or not of this kind.
@@ -20,7 +20,7 @@ impl std::fmt::Display for ReadError {
             ReadError::Version(found) => {
                 write!(f, "a memory report of version {found}, this build reads {VERSION}; write it again")
             }
-            ReadError::Inconsistent(what) => write!(f, "the report contradicts itself: {what}; write it again"),
+            ReadError::Inconsistent(reason) => write!(f, "the report contradicts itself: {reason}; write it again"),
         }
     }
 }
@@ -53,29 +53,29 @@ pub fn read(text: &[u8]) -> Result<Report, ReadError> {
     Ok(report)
 }
 
-/// What every function over reports relies on.
+/// Checks the invariants that every function over reports relies on.
 fn check(report: &Report) -> Result<(), ReadError> {
     let planned = &report.planned;
     let steps = report.step_count();
     let in_bounds = |offset: u64, bytes: u64, size: u64| offset.checked_add(bytes).is_some_and(|end| end <= size);
     for buffer in &planned.buffers {
         if buffer.last_step < buffer.first_step || steps <= buffer.last_step {
-            return Err(ReadError::Inconsistent("a buffer lives outside of the steps"));
+            return Err(ReadError::Inconsistent("a buffer lives outside the steps"));
         }
         if buffer.padded_bytes < buffer.bytes || !in_bounds(buffer.offset, buffer.padded_bytes, planned.arena_bytes) {
-            return Err(ReadError::Inconsistent("a buffer lies outside of the arena"));
+            return Err(ReadError::Inconsistent("a buffer is outside the arena"));
         }
         for value in &buffer.values {
             let lives = buffer.first_step <= value.first_step
                 && value.first_step <= value.last_step
                 && value.last_step <= buffer.last_step;
             if !lives || !in_bounds(value.offset, value.bytes, buffer.bytes) {
-                return Err(ReadError::Inconsistent("a value lies or lives outside of its buffer"));
+                return Err(ReadError::Inconsistent("a value is outside its buffer"));
             }
         }
     }
     if steps <= planned.peak_step {
-        return Err(ReadError::Inconsistent("the peak lies behind the last step"));
+        return Err(ReadError::Inconsistent("the peak is after the last step"));
     }
     if planned.alive_at_peak.iter().any(|row| planned.buffers.len() <= row.buffer) {
         return Err(ReadError::Inconsistent("a buffer at the peak does not exist"));

@@ -1,7 +1,7 @@
-//! [`Report`]: everything the memory report knows, as exact numbers. Every view and every export is a function of it.
+//! [`Report`]: the memory report as exact numbers. Every view and every export is a function of it.
 //!
-//! `build` makes one from a plan, `actual` adds what a run really used, `span` says which value has which bytes of a buffer
-//! when, `item` breaks the peak down to items that add up to the plan's bytes, `json` reads and writes the versioned form
+//! `build` makes one from a plan, `actual` adds measurements of a run, `span` attributes bytes of a buffer to values over
+//! time, `item` breaks the peak down to items that add up to the plan's bytes, `json` reads and writes the versioned form
 //! that `docs/reference/memory-report.md` describes.
 
 mod actual;
@@ -25,43 +25,43 @@ pub use json::{ReadError, read};
 pub(crate) use span::{Span, spans};
 pub use why::{Why, WhyKind};
 
-/// What a report's JSON calls itself.
+/// The `format` of a report's JSON.
 pub const FORMAT: &str = "prestow-memory-report";
-/// The version of the report's JSON. It grows by one where a reader of an older one would go wrong.
+/// The version of the report's JSON. It grows by one with every change that readers of older versions would misread.
 pub const VERSION: u32 = 1;
 
-/// Memory as planned, and as used where that was measured.
+/// Planned memory, and used memory if it was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: String,
     /// [`VERSION`].
     pub version: u32,
-    /// Where the report comes from.
+    /// The source of the report.
     pub origin: Origin,
     /// The model's name.
     pub model: String,
-    /// What it was compiled for.
+    /// The target.
     pub target: String,
     /// The first extent of its inputs.
     pub batch: u64,
-    /// What the plan says.
+    /// Planned memory.
     pub planned: Planned,
-    /// What a run really used, where it was asked for.
+    /// Used memory, if measured.
     #[serde(flatten)]
     pub measured: Option<Measured>,
-    /// Bytes that another profiler counted outside of what it could name; negative where it named more than there was.
+    /// Bytes that another profiler counted without a name; negative if it named more than it counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unnamed: Vec<Unnamed>,
 }
 
-/// Where a report comes from.
+/// The source of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// A plan of ours: exact.
     Plan,
-    /// MXNet's CSV with five columns: what its pool held when it was written.
+    /// MXNet's CSV with five columns: the contents of its pool at one moment.
     MxnetCsv,
     /// The older CSV of tag and MiB: every allocation that was ever made.
     TwoColumnCsv,
@@ -69,10 +69,10 @@ pub enum Origin {
     TbdLog,
 }
 
-/// Bytes that a foreign profile has no name for.
+/// Bytes that an imported profile has no name for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unnamed {
-    /// What they are called there.
+    /// Their name in the profile.
     pub what: String,
     /// How many.
     pub bytes: i64,
@@ -83,7 +83,7 @@ pub struct Unnamed {
 pub struct Planned {
     /// The size of the arena.
     pub arena_bytes: u64,
-    /// What offsets and padded sizes are multiples of.
+    /// Offsets and padded sizes are multiples of this.
     pub alignment_bytes: u64,
     /// The largest sum of live buffers: no placement of these buffers is smaller.
     pub lower_bound_bytes: u64,
@@ -93,7 +93,7 @@ pub struct Planned {
     /// for another program's profile.
     #[serde(with = "proof_name")]
     pub state: Option<Proof>,
-    /// Whether it is known that no placement of these buffers is smaller.
+    /// Whether the arena is proved minimal.
     pub optimal: bool,
     /// The bounds of `lower_bound_bytes` over all orders of the steps.
     pub order: BoundsRow,
@@ -108,7 +108,7 @@ pub struct Planned {
     /// Bytes by role: buffers alive at the peak step with `padding` and `hole`, which add up to the arena; then `weight`
     /// and `constant` from the image.
     pub by_role: BTreeMap<String, u64>,
-    /// Ranges of the arena under no buffer at the peak step.
+    /// Ranges of the arena that no buffer covers at the peak step.
     pub holes_at_peak: Vec<FreeRange>,
     /// The buffers that are alive at the peak step, the largest first, and why.
     pub alive_at_peak: Vec<AtPeak>,
@@ -172,12 +172,12 @@ pub(crate) mod proof_name {
     }
 }
 
-/// A range of the arena under no buffer.
+/// A range of the arena that no buffer covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreeRange {
-    /// Where it begins.
+    /// Its start.
     pub offset: u64,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
 }
 
@@ -190,7 +190,7 @@ pub struct AtPeak {
     pub tag: String,
     /// Its size.
     pub bytes: u64,
-    /// What it takes in the arena.
+    /// Its size in the arena.
     pub padded_bytes: u64,
     /// Why it is alive then.
     pub why: Why,
@@ -203,7 +203,7 @@ pub struct StepRow {
     pub scope: String,
     /// The kernel's name.
     pub kernel: String,
-    /// What the kernel does.
+    /// A description of the kernel's work.
     pub label: String,
     /// Arithmetic operations.
     pub flops: u64,
@@ -216,13 +216,13 @@ pub struct StepRow {
 pub struct BufferRow {
     /// Scope and role.
     pub tag: String,
-    /// Whose bytes these are.
+    /// Its scope.
     pub scope: String,
-    /// What they are for.
+    /// Their role.
     pub role: String,
     /// Its size.
     pub bytes: u64,
-    /// What it takes in the arena: the size rounded up to the alignment.
+    /// Its size in the arena: rounded up to the alignment.
     pub padded_bytes: u64,
     /// Its place in the arena.
     pub offset: u64,
@@ -233,15 +233,15 @@ pub struct BufferRow {
     /// How long its bytes are kept.
     #[serde(default, skip_serializing_if = "is_run")]
     pub persistence: Persistence,
-    /// The values that lie in it at one time or another.
+    /// The values that it holds over time.
     pub values: Vec<ValueRow>,
-    /// The step that writes it first; none where the caller does.
+    /// The step that writes it first; `None` if the caller does.
     pub writer: Option<Touch>,
-    /// The last step that reads it; none where only the caller does, or nobody.
+    /// The last step that reads it; `None` if no step does.
     pub last_reader: Option<Touch>,
     /// Sharing that would have made it needless, and why there is none.
     pub refused: Vec<RefusedRow>,
-    /// What a run did to it, where it was observed.
+    /// The audit of a run, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<BufferActual>,
 }
@@ -262,7 +262,7 @@ impl BufferRow {
     }
 }
 
-/// A value that lies in a buffer.
+/// A value in a buffer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValueRow {
     /// The scope of the node that yields it, or the name of the input.
@@ -271,9 +271,9 @@ pub struct ValueRow {
     pub dtype: String,
     /// Its extents.
     pub shape: Vec<usize>,
-    /// How its elements lie.
+    /// The order of its elements in memory.
     pub layout: String,
-    /// Where in the buffer.
+    /// Its offset in the buffer.
     pub offset: u64,
     /// Its size, the padding of a last block of channels included.
     pub bytes: u64,
@@ -301,7 +301,7 @@ pub struct Touch {
     pub scope: String,
 }
 
-/// Sharing that there is not.
+/// Sharing that was refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RefusedRow {
     /// The node at which bytes would have been shared.
@@ -337,14 +337,14 @@ pub struct ConstantRow {
     pub tensor_bytes: u64,
     /// Its size as packed for the kernel that reads it.
     pub bytes: u64,
-    /// Of these, bytes that no constant before it has as well: equal constants lie in the same place.
+    /// Of these, bytes that no earlier constant has: equal constants share bytes.
     pub own_bytes: u64,
     /// The padding behind it.
     pub padding_bytes: u64,
 }
 
 impl Report {
-    /// The bytes of the arena and of the image's constants: all that the plan speaks of.
+    /// The bytes of the arena and of the image's constants.
     pub fn planned_bytes(&self) -> u64 {
         self.planned.arena_bytes + self.planned.weights_bytes
     }
@@ -359,7 +359,7 @@ impl Report {
         (self.planned.steps.len() as u32).max(1)
     }
 
-    /// Bytes that the process holds besides arena and image, or that a foreign profile could not name; where known.
+    /// Residual memory of the process, or unnamed bytes of an imported profile, if known.
     pub fn residual_bytes(&self) -> Option<i64> {
         let measured = self.measured.as_ref().map(|measured| measured.actual.residual_bytes() as i64);
         measured.or_else(|| (!self.unnamed.is_empty()).then(|| self.unnamed.iter().map(|row| row.bytes).sum()))

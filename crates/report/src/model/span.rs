@@ -5,10 +5,10 @@ use super::BufferRow;
 /// Bytes of a buffer that one value has, or that wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Which of the buffer's values; none where no value lies there at the time: a part of a block that is yet to be
+    /// The buffer's value; `None` if no value has these bytes at the time, such as a slice of a concatenation yet to be
     /// written, or was read for the last time.
     pub(crate) value: Option<usize>,
-    /// Where in the buffer.
+    /// Its offset in the buffer.
     pub(crate) offset: u64,
     /// How many.
     pub(crate) bytes: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Span {
     pub(crate) last_step: u32,
 }
 
-/// The spans of a buffer, by time and then by offset. Where values share bytes at a step, the one that came last has them.
+/// The spans of a buffer, by time and then by offset. If values share bytes at a step, the bytes belong to the latest.
 pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
     let mut times: Vec<u32> = vec![buffer.first_step, buffer.last_step + 1];
     for value in &buffer.values {
@@ -45,7 +45,7 @@ pub(crate) fn spans(buffer: &BufferRow) -> Vec<Span> {
             first_step,
             last_step,
         });
-        // What goes on as it was is one span.
+        // Join with the equal span of the step before.
         let mut next = Vec::new();
         for mut span in now {
             let same = |old: &Span| (old.value, old.offset, old.bytes) == (span.value, span.offset, span.bytes);

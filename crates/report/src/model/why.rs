@@ -10,10 +10,10 @@ use super::{BufferRow, Planned, ValueRow};
 pub struct Why {
     /// The kind of reason.
     pub kind: WhyKind,
-    /// The step that decides it, where there is one.
+    /// The step that decides it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u32>,
-    /// The reason as a sentence.
+    /// The reason in words.
     pub text: String,
 }
 
@@ -35,9 +35,9 @@ pub enum WhyKind {
     SavedForBackward,
     /// The step writes it, and nothing reads it.
     NeverRead,
-    /// No value lies there at the step: its part of a block is yet to be written.
+    /// It holds no value at the step: a slice of it is yet to be written.
     Waits,
-    /// Another program's profile does not tell.
+    /// An imported profile has no reason.
     NotTold,
 }
 
@@ -52,7 +52,7 @@ impl Why {
             return why(WhyKind::Scratch, Some(step), "scratch of this step".into());
         }
         let is_now = |value: &&ValueRow| (value.first_step..=value.last_step).contains(&step);
-        // Of several values that live there, the one that lives longest holds the buffer.
+        // Of several values, the one that lives longest keeps the buffer alive.
         let holds = buffer.values.iter().filter(is_now).max_by_key(|value| (value.last_step, value.first_step));
         let next = buffer.values.iter().filter(|value| step < value.first_step).min_by_key(|value| value.first_step);
         if let (None, Some(next)) = (holds, next) {
@@ -66,7 +66,7 @@ impl Why {
         let reader = buffer.last_reader.as_ref().map(|reader| reader.step);
         let Some(at) = last.filter(|last| Some(*last) != reader && *last < buffer.last_step).or(reader) else {
             return match planned.steps.is_empty() {
-                true => why(WhyKind::NotTold, None, "it was allocated; when it is free is not told".into()),
+                true => why(WhyKind::NotTold, None, "it was allocated; the end of its lifetime is unknown".into()),
                 false => why(WhyKind::NeverRead, None, "it is written and never read".into()),
             };
         };

@@ -27,7 +27,7 @@ function headline() {
     (R.unnamed || []).forEach(row => cards.push(card(bytes(row.bytes), row.what)));
   }
   const holes = P.holes_at_peak.reduce((sum, hole) => sum + hole.bytes, 0);
-  cards.push(card(bytes(holes), "holes at the peak, in " + P.holes_at_peak.length + " places"));
+  cards.push(card(bytes(holes), "free at the peak, in " + P.holes_at_peak.length + " ranges"));
   if (R.actual) {
     const rest = R.actual.residual.reduce((sum, item) => sum + item.bytes, 0);
     cards.push(card(R.verdict, "a run against the plan", R.verdict !== "equal"));
@@ -77,7 +77,7 @@ function drawCard() {
           ? buffer.writer.scope + ", step " + buffer.writer.step
           : R.origin === "plan"
             ? "the caller"
-            : "not told",
+            : "unavailable",
       ),
       row(
         "read last by",

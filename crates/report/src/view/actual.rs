@@ -64,8 +64,8 @@ pub(crate) fn text(report: &Report, options: &Options) -> String {
         let line = format!("    {:>12}  {} ({})", Bytes(row.bytes).to_string(), row.what, row.method);
         let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
     }
-    for UnavailableItem { what, why } in &actual.device_untold {
-        let line = format!("    {:>12}  {what} ({why})", "not told");
+    for UnavailableItem { what: figure, why } in &actual.device_untold {
+        let line = format!("    {:>12}  {figure} ({why})", "unavailable");
         let _ = writeln!(text, "{}", wrap(&line, options.width, 18));
     }
     text

@@ -171,7 +171,7 @@ fn category_of(item: &Item, options: &Options, depth: usize, is_layer: bool) -> 
     let groups = if is_layer { layer } else { data_structure };
     match item.kind {
         ItemKind::Buffer(_) | ItemKind::Constant(_) if !groups.is_empty() => category(groups, item),
-        ItemKind::Free => ("hole".into(), "hole".into()),
+        ItemKind::Free => ("free".into(), "hole".into()),
         _ if is_layer => (layer_of(&item.scope, depth), String::new()),
         _ => (item.role.clone(), item.role.clone()),
     }

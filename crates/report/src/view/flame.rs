@@ -78,8 +78,8 @@ impl Flame {
 
     /// An indented tree without entries below one percent.
     pub(crate) fn text(&self, width: usize, rows: usize) -> String {
-        let what = if self.is_byte_steps { "bytes times steps held" } else { "bytes at the peak" };
-        let mut text = format!("by scope     {what}: {}\n", self.amount(self.total));
+        let measure = if self.is_byte_steps { "bytes times steps held" } else { "bytes at the peak" };
+        let mut text = format!("by scope     {measure}: {}\n", self.amount(self.total));
         let mut left = rows.max(1) * 4;
         self.lines(&mut text, 0, width, self, &mut left);
         text
@@ -106,8 +106,8 @@ impl Flame {
         let levels = self.depth() as f64;
         let (left, top, width, row) = (10.0, 44.0, 980.0, 20.0);
         let mut svg = Svg::new(left + width + 10.0, top + row * levels + 20.0);
-        let what = if self.is_byte_steps { "bytes times steps held" } else { "bytes at the peak" };
-        svg.text(20.0, 28.0, "title", &format!("{}: {what}, {}", fit(model, 50), self.amount(self.total)));
+        let measure = if self.is_byte_steps { "bytes times steps held" } else { "bytes at the peak" };
+        svg.text(20.0, 28.0, "title", &format!("{}: {measure}, {}", fit(model, 50), self.amount(self.total)));
         let scale = width / self.total.max(1) as f64;
         Boxes { svg: &mut svg, bottom: top + row * (levels - 1.0), row, scale }.draw(self, "all", left, 0, self);
         svg.finish()

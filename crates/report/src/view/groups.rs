@@ -60,7 +60,7 @@ impl Groups {
         let groups = Groups { layer: file.layer.0, data_structure: file.data_structure.0 };
         let all = || groups.layer.iter().chain(&groups.data_structure);
         if let Some(group) = all().find(|group| [OTHERS, UNTRACKABLE].contains(&&group.name[..])) {
-            return Err(GroupsError(format!("`{}` is what the rest is called; choose another name", group.name)));
+            return Err(GroupsError(format!("`{}` is the name of the rest; choose another name", group.name)));
         }
         if let Some(group) = all().find(|group| group.keywords.iter().any(String::is_empty)) {
             return Err(GroupsError(format!("`{}` has an empty keyword, which every tag contains", group.name)));

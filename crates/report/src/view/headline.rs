@@ -23,7 +23,7 @@ pub(crate) fn text(report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "bounds       these buffers: {} at step {}; any order of these steps: {}",
+        "bounds       no placement is below {} (live at step {}), no order below {}",
         Bytes(planned.lower_bound_bytes),
         planned.peak_step,
         Bytes(planned.order.bound_bytes)
@@ -40,7 +40,7 @@ pub(crate) fn text(report: &Report) -> String {
         );
         let _ = writeln!(
             text,
-            "process      resident {} (peak {}), of which {} is neither arena nor image:",
+            "process      resident {} (peak {}), of which {} is neither arena nor executable:",
             Bytes(actual.rss_bytes),
             Bytes(actual.peak_rss_bytes),
             Bytes(actual.residual_bytes())
@@ -55,13 +55,13 @@ pub(crate) fn text(report: &Report) -> String {
 /// The headline of an imported profile.
 fn foreign(report: &Report) -> String {
     let planned = &report.planned;
-    let what = match report.origin {
-        Origin::MxnetCsv => "what MXNet's pool held when it was written",
-        _ => "every allocation that was made; what was freed is not told",
+    let contents = match report.origin {
+        Origin::MxnetCsv => "contents of MXNet's pool at one moment",
+        _ => "every allocation; the profile has no releases",
     };
     let requested: u64 = planned.buffers.iter().map(|buffer| buffer.bytes).sum();
     let padded: u64 = planned.buffers.iter().map(|buffer| buffer.padded_bytes).sum();
-    let mut text = format!("profile      {}: {what}\n", report.model);
+    let mut text = format!("profile      {}: {contents}\n", report.model);
     let _ = writeln!(text, "allocated    {} in {} allocations", Bytes(padded), planned.buffers.len());
     let _ = writeln!(
         text,
@@ -105,11 +105,11 @@ impl Fit {
     pub fn text(&self) -> String {
         let rest = match self.residual_bytes {
             Some(bytes) => format!(", of which {} outside the plan", Bytes(bytes.max(0).unsigned_abs())),
-            None => " of arena and weights; the rest of the process is known after --actual".into(),
+            None => "; arena and weights only, --actual adds the rest of the process".into(),
         };
         let answer = if self.fits() { "yes" } else { "NO" };
         format!(
-            "fits         {answer}: {} ({} bytes) into {}{rest}\n",
+            "fits         {answer}: needs {} ({} bytes), limit {}{rest}\n",
             Bytes(self.need_bytes),
             self.need_bytes,
             Bytes(self.capacity_bytes)

@@ -45,7 +45,7 @@ pub(crate) fn text(report: &Report, width: usize) -> String {
     let _ = writeln!(text, "{:>11} +{}", "0", "-".repeat(columns.len()));
     let _ = writeln!(text, "{}", mark(&columns, planned.peak_step, width));
     let mut legend: Vec<String> = roles(report).iter().map(|role| format!("{} {role}", style(role).letter)).collect();
-    legend.push(". hole".into());
+    legend.push(". free".into());
     let _ = writeln!(text, "{}", list(&legend, width, 13));
     text
 }
@@ -66,7 +66,7 @@ pub(crate) fn svg(report: &Report) -> String {
     let mut svg = Svg::new(left + width + 30.0, top + height + 80.0);
     svg.text(20.0, 28.0, "title", &format!("{}: arena of {}", fit(&report.model, 60), Bytes(planned.arena_bytes)));
     let most = planned.arena_bytes.max(1) as f64;
-    svg.rect([left, top, width, height], "hole", "hole: under no buffer", Amount::None);
+    svg.rect([left, top, width, height], "hole", "free: under no buffer", Amount::None);
     for (ix, buffer) in planned.buffers.iter().enumerate() {
         let x = left + width * f64::from(buffer.first_step) / steps;
         let wide = width * buffer.steps() as f64 / steps;

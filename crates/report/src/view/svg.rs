@@ -94,9 +94,10 @@ impl Svg {
     pub(crate) fn legend(&mut self, x: f64, y: f64, roles: &[String]) {
         let mut at = x;
         for role in roles {
-            self.rect([at, y, 14.0, 14.0], role, role, Amount::None);
-            self.text(at + 18.0, y + 11.5, "small", role);
-            at += 34.0 + 6.2 * role.len() as f64;
+            let name = if role == "hole" { "free" } else { role };
+            self.rect([at, y, 14.0, 14.0], role, name, Amount::None);
+            self.text(at + 18.0, y + 11.5, "small", name);
+            at += 34.0 + 6.2 * name.len() as f64;
         }
     }
 

@@ -59,7 +59,7 @@ fn constants(report: &Report, options: &Options, text: &mut String) {
     }
     let tensors: u64 = rows.iter().map(|row| row.tensor_bytes).sum();
     let packed = Bytes(report.planned.weights_bytes);
-    let _ = writeln!(text, "in the image {packed} of constants, packed from {}", Bytes(tensors));
+    let _ = writeln!(text, "in the executable {packed} of constants, packed from {}", Bytes(tensors));
     let _ = writeln!(text, "  {:>11} {:>11}  name", "packed", "tensor");
     rows.sort_by_key(|row| (Reverse(row.bytes), row.offset));
     for row in rows.iter().take(options.rows.div_ceil(2)) {

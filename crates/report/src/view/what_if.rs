@@ -133,7 +133,7 @@ impl WhatIf {
                     (None, _) => writeln!(text, "largest      {dtype}: no batch fits into {capacity}"),
                 };
             }
-            text.push_str("             counted are arena and weights; what a process holds besides is not\n");
+            text.push_str("             arena and weights only, without the rest of the process\n");
         }
         text
     }

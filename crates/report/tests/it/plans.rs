@@ -152,7 +152,7 @@ pub(crate) fn small_measured() -> Report {
         rss_bytes: 10_000,
         peak_rss_bytes: 12_000,
         private_dirty_bytes: 5_000,
-        items: vec![item("arena", 832), item("image (plan and weights)", 400), item("heap", 8_768)],
+        items: vec![item("arena", 832), item("executable (plan and weights)", 400), item("heap", 8_768)],
         ..ProcessMemory::default()
     };
     Report::new(&small()).with_actual(&audit, 0, &memory)

@@ -1,7 +1,7 @@
 //! [`CudaDevice`]: plans for `cuda` targets, on an NVIDIA GPU.
 //!
-//! One block of device memory holds the arena and behind it the constants. Every step is a launch with its addresses,
-//! decided when the plan is opened, or a library's work; those of a plan are recorded as one graph, so that a run is one call.
+//! One block of device memory holds the arena, then the constants. Every step is a launch, or a call of a library, with
+//! addresses that are fixed when the plan is opened. The calls of a plan are captured as one CUDA graph: a run is one call.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::{RunError, WeightSource};
 /// [`StreamSession`](super::StreamSession) gives a caller's back.
 #[derive(Clone, Debug, Default)]
 pub struct CudaDevice {
-    /// Its number, as the driver counts.
+    /// Its ordinal, as the driver counts.
     pub ordinal: usize,
-    /// Where NVIDIA's libraries may be, for plans that need one.
+    /// The search paths of NVIDIA's libraries, for plans that need one.
     pub places: LibraryPaths,
 }
 
@@ -91,17 +91,17 @@ impl CudaBackend {
         let opened: Result<Vec<Opened>, RunError> =
             plans.iter().zip(&works).map(|(plan, works)| Opened::new(&place, plan, works)).collect();
         let opened = opened?;
-        // Once over whatever lies there: what the driver loads when it is first asked for is loaded then.
+        // Run once on uninitialized memory, so that the driver loads everything that it loads lazily.
         opened.iter().try_for_each(|opened| opened.graph.launch())?;
         gpu.finish()?;
         stages.end("code and records")?;
-        stages.tell_workspace(&opened);
-        let mirror = Mirror { bytes: Vec::new(), lent: false, size: arena.0 as usize };
+        stages.add_workspace(&opened);
+        let mirror = Mirror { bytes: Vec::new(), is_out: false, size: arena.0 as usize };
         let places = device.places.clone();
         Ok(CudaBackend { plans: opened, memory, constants_at, stages, mirror, timer: None, gpu, places })
     }
 
-    /// Begins a run on another's stream, whose operands are another's memory of the ports' sizes.
+    /// Enqueues a run on an external stream, between external buffers of the ports' sizes.
     pub(super) fn enqueue(
         &mut self,
         plan: usize,
@@ -128,22 +128,22 @@ pub(super) struct CudaBackend {
     constants_at: Bytes,
     stages: Stages,
     mirror: Mirror,
-    /// Made by the first run that is timed.
+    /// Created by the first timed run.
     timer: Option<Timer>,
     gpu: Arc<driver::Gpu>,
-    /// Where NVIDIA's libraries may be.
+    /// The search paths of NVIDIA's libraries.
     places: LibraryPaths,
 }
 
-/// A copy of the arena for those who look at it.
+/// A host copy of the arena for callers that inspect it.
 struct Mirror {
     bytes: Vec<u8>,
-    /// Whether somebody has it, and may have written.
-    lent: bool,
+    /// Whether a caller has it, and may have changed it.
+    is_out: bool,
     size: usize,
 }
 
-/// What free memory fell by, stage by stage.
+/// The decrease of free memory in each stage of opening.
 struct Stages {
     gpu: Arc<driver::Gpu>,
     free: usize,
@@ -151,7 +151,7 @@ struct Stages {
 }
 
 impl Stages {
-    /// The context is there.
+    /// Starts after the context was created.
     fn new(gpu: &Arc<driver::Gpu>) -> Result<Stages, RunError> {
         let (free, total) = gpu.memory()?;
         let items = vec![item("context, and what others hold", total.saturating_sub(free))];
@@ -165,9 +165,9 @@ impl Stages {
         Ok(())
     }
 
-    /// Says at cuBLASLt's stage how much of the planned workspace its algorithms use. The workspace lies in the arena and
-    /// so is none of this stage's bytes.
-    fn tell_workspace(&mut self, opened: &[Opened]) {
+    /// Adds to cuBLASLt's stage how much of the planned workspace its algorithms use. The workspace is part of the arena and
+    /// not of this stage's bytes.
+    fn add_workspace(&mut self, opened: &[Opened]) {
         let calls = opened.iter().flat_map(|opened| opened.graph.calls());
         let products = calls.filter_map(|call| match call {
             DeviceCall::Cublas(execution) => Some((execution.wanted(), execution.workspace())),
@@ -182,20 +182,20 @@ impl Stages {
     }
 }
 
-/// What NVML says, for a process that has a block of so many bytes.
+/// NVML's figures, for a process whose block has `block` bytes.
 fn device_usage(usage: &nvml::Usage, own: u32, block: u64) -> DeviceUsage {
-    let told = |what: String, bytes: u64, method: &str| MemoryItem { what, method: format!("NVML, {method}"), bytes };
+    let item = |what: String, bytes: u64, method: &str| MemoryItem { what, method: format!("NVML, {method}"), bytes };
     let (processes, device) = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2");
     let mut device_usage = DeviceUsage::default();
-    let untold = |what: &str, why: String| Unavailable { what: what.into(), why };
+    let unavailable = |figure: &str, why: String| Unavailable { what: figure.into(), why };
     match usage.of(own) {
         Ok(bytes) => {
-            device_usage.items.push(told("all that this process holds".into(), bytes, processes));
+            device_usage.items.push(item("all that this process holds".into(), bytes, processes));
             let beside = format!("{processes}, without arena and constants");
             let what = "context, libraries and code of this process".into();
-            device_usage.items.push(told(what, bytes.saturating_sub(block), &beside));
+            device_usage.items.push(item(what, bytes.saturating_sub(block), &beside));
         }
-        Err(why) => device_usage.unavailable.push(untold("all that this process holds", why)),
+        Err(why) => device_usage.unavailable.push(unavailable("all that this process holds", why)),
     }
     match &usage.processes {
         Ok(all) => {
@@ -205,30 +205,30 @@ fn device_usage(usage: &nvml::Usage, own: u32, block: u64) -> DeviceUsage {
                 format!("all that {}", counted(count as u64, "other process holds", "other processes hold"))
             };
             if !known.is_empty() {
-                device_usage.items.push(told(what(known.len()), known.iter().sum(), processes));
+                device_usage.items.push(item(what(known.len()), known.iter().sum(), processes));
             }
             if known.len() < others.len() {
-                let why = "the platform does not let NVML tell".into();
-                device_usage.unavailable.push(untold(&what(others.len() - known.len()), why));
+                let why = "the platform does not let NVML report it".into();
+                device_usage.unavailable.push(unavailable(&what(others.len() - known.len()), why));
             }
         }
-        Err(why) => device_usage.unavailable.push(untold("all that other processes hold", why.to_string())),
+        Err(why) => device_usage.unavailable.push(unavailable("all that other processes hold", why.to_string())),
     }
     let keeper = match &usage.driver {
         Ok(version) => format!("driver {version}"),
         Err(why) => {
-            device_usage.unavailable.push(untold("the driver's version", why.to_string()));
+            device_usage.unavailable.push(unavailable("the driver's version", why.to_string()));
             "the driver".into()
         }
     };
     match &usage.memory {
         Ok(memory) => {
-            device_usage.items.push(told("in use by all processes".into(), memory.used, device));
-            device_usage.items.push(told(format!("kept by {keeper} and the GPU"), memory.reserved, device));
+            device_usage.items.push(item("in use by all processes".into(), memory.used, device));
+            device_usage.items.push(item(format!("kept by {keeper} and the GPU"), memory.reserved, device));
         }
         Err(why) => {
             let what = format!("in use by all processes, and kept by {keeper} and the GPU");
-            device_usage.unavailable.push(untold(&what, why.to_string()));
+            device_usage.unavailable.push(unavailable(&what, why.to_string()));
         }
     }
     device_usage
@@ -244,7 +244,7 @@ fn item(what: &str, bytes: usize) -> MemoryItem {
     MemoryItem { what: format!("device: {what}"), method, bytes: bytes as u64 }
 }
 
-/// The libraries that a plan needs where it runs beside a driver, with the versions that do.
+/// The libraries that a plan needs in addition to a driver, with their versions.
 pub fn required_libraries(plan: &Plan) -> Vec<String> {
     let works = plan
         .steps
@@ -257,7 +257,7 @@ pub fn required_libraries(plan: &Plan) -> Vec<String> {
             let files = "libcudnn.so.9, and libcublasLt.so that it loads";
             Some(format!("cuDNN {} ({files}){}", planned.version, driver.unwrap_or_default()))
         }
-        // Its algorithms are chosen where it runs, so that any version does whose functions are known.
+        // Its algorithms are chosen when the plan is opened, so any version with these functions will do.
         StepCode::Cublas(_) => Some("cuBLAS 13 (libcublasLt.so.13)".to_string()),
         StepCode::Launch(_) => None,
     });
@@ -267,10 +267,10 @@ pub fn required_libraries(plan: &Plan) -> Vec<String> {
     libraries
 }
 
-/// What each step of a plan does.
+/// The decoded work of each step of a plan.
 fn works_of(plan: &Plan) -> Result<Vec<StepCode>, RunError> {
     let work = |(ix, step): (usize, &Step)| {
-        StepCode::from_code(&step.code).ok_or_else(|| broken(ix, step, "what it does cannot be read"))
+        StepCode::from_code(&step.code).ok_or_else(|| broken(ix, step, "its code cannot be decoded"))
     };
     plan.steps.iter().enumerate().map(work).collect()
 }
@@ -279,12 +279,12 @@ fn broken(ix: usize, step: &Step, reason: &str) -> RunError {
     RunError::Kernel { step: ix, scope: step.scope.to_string(), reason: reason.to_string() }
 }
 
-/// What a library or the driver says of a step.
+/// An error of a library or of the driver in a step.
 fn by_library(ix: usize, step: &Step, error: &dyn std::error::Error) -> RunError {
     RunError::Library { step: ix, scope: step.scope.to_string(), reason: error.to_string() }
 }
 
-/// Where a plan's steps work.
+/// The memory and library handles of a plan's steps.
 struct Block<'a> {
     gpu: &'a Arc<driver::Gpu>,
     memory: &'a Arc<DeviceMemory>,
@@ -313,12 +313,12 @@ impl Opened {
         let module = own.map(|own| Module::load(gpu, &own.code)).transpose()?.map(Arc::new);
         let call = |((ix, step), work): ((usize, &Step), &StepCode)| -> Result<DeviceCall, RunError> {
             let place = |operand: &Operand| {
-                block.place(plan, operand).ok_or_else(|| broken(ix, step, "an operand lies nowhere"))
+                block.place(plan, operand).ok_or_else(|| broken(ix, step, "an operand is in no buffer"))
             };
             let operands: Result<Vec<usize>, RunError> = step.inputs.iter().chain(&step.outputs).map(place).collect();
             let (mut places, workspace) = (operands?, step.workspace.as_ref().map(place).transpose()?);
             let given = step.workspace.map_or(0, |workspace| workspace.size.0);
-            const OPENED: &str = "it is opened where a plan needs it";
+            const OPENED: &str = "it is opened if a plan needs it";
             Ok(match work {
                 StepCode::Launch(launch) => {
                     let none = || RunError::Device("the plan has no code for a GPU; compile the model again".into());
@@ -327,7 +327,7 @@ impl Opened {
                 }
                 StepCode::Cudnn(planned) => {
                     if given != planned.workspace {
-                        return Err(broken(ix, step, "its workspace is not what cuDNN wants"));
+                        return Err(broken(ix, step, "its workspace must have the size that cuDNN needs"));
                     }
                     let cudnn = block.cudnn.expect(OPENED);
                     let execution = cudnn::Execution::new(cudnn, planned, block.memory, &places, workspace);
@@ -336,7 +336,7 @@ impl Opened {
                 StepCode::Cublas(product) => {
                     let sizes = step.inputs.iter().chain(&step.outputs).map(|operand| operand.size.0).collect();
                     if given != product.workspace || product.sizes() != Some(sizes) {
-                        return Err(broken(ix, step, "its operands are not those of its product"));
+                        return Err(broken(ix, step, "its operands must have the sizes of its product"));
                     }
                     let cublas = block.cublas.expect(OPENED);
                     let execution = cublas::Execution::new(cublas, product, block.memory, &places, workspace);
@@ -346,7 +346,7 @@ impl Opened {
         };
         let calls: Result<Vec<DeviceCall>, RunError> = plan.steps.iter().enumerate().zip(works).map(call).collect();
         let calls = calls?;
-        // What libraries load when they are first asked for cannot be loaded while calls are recorded.
+        // Libraries load lazily, which is not allowed during capture: run their calls once before.
         let libraries = |(_, call): &(usize, &DeviceCall)| !matches!(call, DeviceCall::Kernel(_));
         let mut late = calls.iter().enumerate().filter(libraries).peekable();
         if late.peek().is_some() {
@@ -357,7 +357,7 @@ impl Opened {
     }
 }
 
-/// Where an operand begins in the block.
+/// The start of an operand in the block.
 fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
     let start = match operand.place {
         Place::Buffer(_) => plan.arena_range(operand)?.start,
@@ -370,8 +370,8 @@ fn place(plan: &Plan, operand: &Operand, constants_at: Bytes) -> Option<usize> {
 }
 
 impl CudaBackend {
-    /// What is asked of the driver in a run, or why that is not told.
-    fn recorded(&mut self, plan: usize) -> Result<Result<Vec<MemoryEvent>, String>, RunError> {
+    /// The driver allocations in a run, or the reason why they are unavailable.
+    fn allocations(&mut self, plan: usize) -> Result<Result<Vec<MemoryEvent>, String>, RunError> {
         let recording = match Recording::start(&self.places) {
             Ok(recording) => recording,
             Err(error) => return Ok(Err(error.to_string())),
@@ -381,9 +381,9 @@ impl CudaBackend {
         ran.map(|()| events)
     }
 
-    /// Brings the arena back from whoever looked at it.
-    fn settle(&mut self) -> Result<(), RunError> {
-        if std::mem::take(&mut self.mirror.lent) {
+    /// Writes the arena back if a caller has it.
+    fn write_back(&mut self) -> Result<(), RunError> {
+        if std::mem::take(&mut self.mirror.is_out) {
             self.memory.write(0, &self.mirror.bytes)?;
         }
         Ok(())
@@ -392,19 +392,19 @@ impl CudaBackend {
 
 impl Backend for CudaBackend {
     fn step(&mut self, plan: usize, step: usize) -> Result<(), RunError> {
-        self.settle()?;
+        self.write_back()?;
         self.plans[plan].graph.calls()[step].launch()?;
         Ok(self.gpu.finish()?)
     }
 
     fn run(&mut self, plan: usize) -> Result<(), RunError> {
-        self.settle()?;
+        self.write_back()?;
         self.plans[plan].graph.launch()?;
         Ok(self.gpu.finish()?)
     }
 
     fn run_timed(&mut self, plan: usize, runs: usize) -> Result<Option<f64>, RunError> {
-        self.settle()?;
+        self.write_back()?;
         let timer = match &mut self.timer {
             Some(timer) => timer,
             none => none.insert(Timer::new(&self.gpu)?),
@@ -414,7 +414,7 @@ impl Backend for CudaBackend {
     }
 
     fn write(&mut self, plan: usize, operand: &Operand, bytes: &[u8]) -> Result<(), RunError> {
-        self.settle()?;
+        self.write_back()?;
         let start = place(&self.plans[plan].plan, operand, self.constants_at).expect("a checked plan's inputs exist");
         Ok(self.memory.write(start, bytes)?)
     }
@@ -425,10 +425,10 @@ impl Backend for CudaBackend {
     }
 
     fn arena(&mut self) -> Result<&mut [u8], RunError> {
-        if !self.mirror.lent {
+        if !self.mirror.is_out {
             self.mirror.bytes.resize(self.mirror.size, 0);
             self.memory.read(0, &mut self.mirror.bytes)?;
-            self.mirror.lent = true;
+            self.mirror.is_out = true;
         }
         Ok(&mut self.mirror.bytes)
     }
@@ -441,14 +441,14 @@ impl Backend for CudaBackend {
     }
 
     fn device_usage(&mut self, plan: usize) -> Result<DeviceUsage, RunError> {
-        let what = "all that this process holds".to_string();
+        let figure = "all that this process holds".to_string();
         let usage = self.gpu.bus().map_err(|error| error.to_string());
         let mut seen = match usage.and_then(|bus| nvml::usage(&self.places, &bus).map_err(|error| error.to_string())) {
             Ok(usage) => device_usage(&usage, std::process::id(), self.memory.size() as u64),
-            Err(why) => DeviceUsage { unavailable: vec![Unavailable { what, why }], ..DeviceUsage::default() },
+            Err(why) => DeviceUsage { unavailable: vec![Unavailable { what: figure, why }], ..DeviceUsage::default() },
         };
-        // Last, because recording takes memory.
-        match self.recorded(plan)? {
+        // Last, because CUPTI takes memory.
+        match self.allocations(plan)? {
             Ok(events) => {
                 let mut count = 0;
                 for (side, what) in
@@ -460,7 +460,7 @@ impl Backend for CudaBackend {
                     });
                     let times = sizes.clone().count() as u64;
                     count += times;
-                    // That the device's own memory is not asked for is worth a row.
+                    // A row for device memory even if there are no allocations.
                     if side == MemoryKind::Device || 0 < times {
                         let what = format!("{what} the driver in a run, {}", counted(times, "time", "times"));
                         let method = "CUPTI, CUPTI_ACTIVITY_KIND_MEMORY2".to_string();
@@ -479,7 +479,7 @@ impl Backend for CudaBackend {
     }
 
     fn fills_workspace(&self, plan: usize, step: usize) -> bool {
-        // How much of it a library writes, nobody says.
+        // Libraries do not document how much of it they write.
         matches!(self.plans[plan].graph.calls()[step], DeviceCall::Kernel(_))
     }
 

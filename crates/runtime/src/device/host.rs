@@ -13,9 +13,9 @@ use super::{Backend, Device};
 use crate::weight_source::HostBytes;
 use crate::{RunError, WeightSource};
 
-/// The most bytes ranges that one step writes: results and scratch.
+/// The maximum number of ranges that one step writes: outputs and workspace.
 const WRITES_MAX: usize = 4;
-/// The most operands that one step reads.
+/// The maximum number of operands that one step reads.
 const READS_MAX: usize = 12;
 
 /// This machine's processor.
@@ -30,7 +30,7 @@ impl Device for Host {
         let here = Level::here().map_or("cpu", |level| level.name);
         let mut isa = Isa::detect();
         for plan in plans {
-            // What is stored between kernels is known to each.
+            // The precision after `+` does not change the level.
             match Level::named(plan.target.split('+').next().unwrap_or_default()) {
                 Some(level) if level.arch == ARCH => isa = isa.min(level.isa),
                 _ => return Err(RunError::Target { plan: plan.target.clone(), device: here.into() }),
@@ -39,7 +39,7 @@ impl Device for Host {
         let size = plans.iter().map(|plan| plan.arena.size()).max().unwrap_or_default();
         let no_memory = |error: String| RunError::Arena { bytes: size.0, error };
         let length = size.index().ok_or_else(|| no_memory("it is larger than the address space".into()))?;
-        // Anonymous pages are zero, page-aligned, and cost nothing until they are touched.
+        // Anonymous pages are zero, page-aligned, and take no memory until they are touched.
         let arena = MmapMut::map_anon(length.max(1)).map_err(|error| no_memory(error.to_string()))?;
         let mut opened = Vec::with_capacity(plans.len());
         for plan in plans {
@@ -67,10 +67,10 @@ struct Opened {
     steps: Vec<Prepared>,
 }
 
-/// A step's kernel, and how its operands are cut out of the arena.
+/// A step's kernel, and the split of the arena into its operands.
 ///
-/// The ranges that a step writes are cut out one by one, in order of their offsets; what lies between them are the gaps,
-/// in which everything lies that the step reads:
+/// The arena is split at the ranges that the step writes, in order of their offsets. The gaps between them have every
+/// operand that the step reads:
 ///
 /// ```text
 /// arena  |  gap 0  | written 0 |  gap 1  | written 1 |  gap 2  |
@@ -79,13 +79,13 @@ struct Prepared {
     kernel: Kernel,
     /// Ranges written, by offset; empty ones are left out.
     cuts: SmallVec<[Range<usize>; WRITES_MAX]>,
-    /// For each result its cut, or none where it is empty.
+    /// For each output its cut; `None` if it is empty.
     outputs: SmallVec<[Option<usize>; WRITES_MAX]>,
     workspace: Option<usize>,
     inputs: SmallVec<[Read; READS_MAX]>,
 }
 
-/// Where an operand that is read lies.
+/// The place of an operand that a step reads.
 enum Read {
     Constant(Range<usize>),
     Gap(usize, Range<usize>),
@@ -99,9 +99,9 @@ impl Prepared {
         check_alignment(&kernel, plan, step)?;
 
         let range = |operand: &Operand| -> Result<Range<usize>, String> {
-            let range = plan.arena_range(operand).ok_or("an operand lies nowhere")?;
+            let range = plan.arena_range(operand).ok_or("an operand is in no buffer")?;
             let end = usize::try_from(range.end).ok().filter(|&end| end as u64 <= plan.arena.size().0);
-            end.map(|end| range.start as usize..end).ok_or_else(|| "an operand lies outside the arena".to_string())
+            end.map(|end| range.start as usize..end).ok_or_else(|| "an operand is outside the arena".to_string())
         };
         let written: Result<Vec<Range<usize>>, String> =
             step.outputs.iter().chain(&step.workspace).map(range).collect();
@@ -185,7 +185,7 @@ impl Prepared {
     }
 }
 
-/// Refuses a kernel whose operands do not have the very sizes that it states.
+/// Refuses a kernel whose operands do not have exactly the sizes that it requires.
 fn check_sizes(kernel: &Kernel, step: &Step) -> Result<(), String> {
     let sizes = kernel.sizes().map_err(|misfit| misfit.to_string())?;
     let same = |want: &[u64], got: &[Operand]| {
@@ -195,10 +195,10 @@ fn check_sizes(kernel: &Kernel, step: &Step) -> Result<(), String> {
     if same(&sizes.inputs, &step.inputs) && same(&sizes.outputs, &step.outputs) && sizes.workspace == workspace {
         return Ok(());
     }
-    Err(format!("kernel `{}` does not fit the bytes it is given", kernel.name()))
+    Err(format!("kernel `{}` does not fit the sizes of its operands", kernel.name()))
 }
 
-/// Refuses operands that do not start where the kernel's elements do. Arena and constants start at page boundaries.
+/// Refuses operands that are not aligned to the kernel's elements. Arena and constants start at page boundaries.
 fn check_alignment(kernel: &Kernel, plan: &Plan, step: &Step) -> Result<(), String> {
     let start = |operand: &Operand| match operand.place {
         Place::Buffer(_) => plan.arena_range(operand).map(|range| range.start),

@@ -1,4 +1,4 @@
-//! [`StreamSession`]: plans whose inputs and outputs stay on the GPU, for programs that use it by other means.
+//! [`StreamSession`]: plans whose inputs and outputs stay on the GPU, for programs that use the GPU through other libraries.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::{RunError, WeightSource, session};
 pub struct StreamSession {
     plans: Vec<Arc<Plan>>,
     selected: usize,
-    /// None when it goes.
+    /// `None` while it is dropped.
     backend: Option<CudaBackend>,
 }
 
 impl StreamSession {
-    /// Reserves everything that running any one of some plans at a time needs. The first is selected.
+    /// Opens plans, of which one runs at a time. The first is selected.
     ///
     /// # Errors
     /// Those of [`open_all`](crate::open_all).
@@ -38,22 +38,22 @@ impl StreamSession {
         Ok(StreamSession { plans, selected: 0, backend: Some(backend) })
     }
 
-    /// The plan that is selected.
+    /// The selected plan.
     pub fn plan(&self) -> &Plan {
         &self.plans[self.selected]
     }
 
-    /// Selects the plan for a batch; whether there is one.
+    /// Selects the plan for a batch; returns whether there is one.
     pub fn select(&mut self, batch: u64) -> bool {
         let found = self.plans.iter().position(|plan| plan.batch == batch);
         self.selected = found.unwrap_or(self.selected);
         found.is_some()
     }
 
-    /// Begins a run on a stream: takes the inputs, does all steps, gives the outputs, each in the order of the plan's ports.
+    /// Enqueues a run on a stream: copies the inputs, runs all steps, copies the outputs, in the order of the plan's ports.
     ///
     /// # Errors
-    /// Another number of inputs or outputs than the plan has, or of bytes; the driver refuses something.
+    /// Another number of inputs, outputs or bytes than the plan has; the driver fails.
     pub fn enqueue(
         &mut self,
         stream: ExternalStream,
@@ -61,10 +61,10 @@ impl StreamSession {
         outputs: &[ExternalBuffer],
     ) -> Result<(), RunError> {
         let plan = &self.plans[self.selected];
-        fits("inputs", &plan.inputs, inputs)?;
-        fits("outputs", &plan.outputs, outputs)?;
+        check_buffers("inputs", &plan.inputs, inputs)?;
+        check_buffers("outputs", &plan.outputs, outputs)?;
         let _guard = ContextGuard::save();
-        let backend = self.backend.as_mut().expect("it is open until it goes");
+        let backend = self.backend.as_mut().expect("it is open until it is dropped");
         backend.enqueue(self.selected, stream, inputs, outputs)
     }
 }
@@ -76,17 +76,17 @@ impl Drop for StreamSession {
     }
 }
 
-/// Whether there is memory for each port, of its size.
-fn fits(what: &str, ports: &[Port], given: &[ExternalBuffer]) -> Result<(), RunError> {
+/// Checks that there is a buffer for each port, of its size.
+fn check_buffers(kind: &str, ports: &[Port], given: &[ExternalBuffer]) -> Result<(), RunError> {
     if ports.len() != given.len() {
-        return Err(RunError::Device(format!("the plan has {} {what}, and {} are given", ports.len(), given.len())));
+        return Err(RunError::Device(format!("the plan has {} {kind}, got {}", ports.len(), given.len())));
     }
     let other = ports.iter().zip(given).find(|(port, memory)| port.operand.size.0 != memory.size() as u64);
     match other {
         None => Ok(()),
         Some((port, memory)) => {
             let want = port.operand.size.0;
-            Err(RunError::Device(format!("`{}` has {want} bytes, and {} are given", port.name, memory.size())))
+            Err(RunError::Device(format!("`{}` must have {want} bytes, got {}", port.name, memory.size())))
         }
     }
 }
