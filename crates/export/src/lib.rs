@@ -1,9 +1,9 @@
-//! Graphs as ONNX files, for other runtimes to run with the same weights: [`onnx`].
+//! Graphs as ONNX files with their weights, for other runtimes: [`onnx`].
 //!
-//! - One message a node of ours where ONNX has the operator, a few where it does not; a graph that a loader or the zoo made
-//!   is written whole. What passes make for the kernels (fused chains, blocked layouts) is refused by name.
+//! - Each node becomes one ONNX node if ONNX has the operator, otherwise a few. Every graph of a loader or the zoo can be
+//!   exported. Nodes that passes make for kernels (fused chains, blocked layouts) are refused by name.
 //! - Names of inputs, outputs and parameters are kept; scopes become names of nodes.
-//! - Field numbers are `onnx.proto`'s; operators are those of set 20.
+//! - Field numbers are those of `onnx.proto`; operators are those of opset 20.
 //!
 //! ```text
 //! graph -> names -> nodes (translate, by operator) -> messages
@@ -23,36 +23,36 @@ use message::Message;
 use names::Names;
 use translate::Translator;
 
-/// The operator set that nodes are written in.
+/// The opset of the nodes.
 const OPSET: i64 = 20;
-/// The version of the file format that came with it.
+/// The IR version released with that opset.
 const IR_VERSION: i64 = 9;
-/// The most bytes that a protobuf message may have.
+/// The most bytes of a protobuf message.
 const LARGEST: usize = i32::MAX as usize;
 
-/// Why a graph cannot be written.
+/// The reason for which a graph cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// ONNX has no operators for a node.
     #[error("`{scope}`: {what} has no form in ONNX")]
     Node {
-        /// Where.
+        /// The scope of the node.
         scope: Scope,
-        /// The operator and what is special about it.
+        /// The operator and the property that ONNX lacks.
         what: String,
     },
-    /// ONNX has no values that are kept between runs.
+    /// ONNX has no state between runs.
     #[error("ONNX has no state: `{0}` is kept between runs; make it an input and an output")]
     State(String),
-    /// A file of protobuf cannot be that long.
-    #[error("the file would have {0} bytes; one file of ONNX holds 2 GiB")]
+    /// The file exceeds the limit of protobuf.
+    #[error("an ONNX file must be below 2 GiB, got {0} bytes")]
     TooLarge(usize),
 }
 
 /// Writes a graph as a serialized `ModelProto`.
 ///
 /// # Errors
-/// A node that only passes make, one that ONNX cannot say, more than 2 GiB.
+/// A node that only passes make, one that ONNX cannot express, more than 2 GiB.
 pub fn onnx(graph: &Graph) -> Result<Vec<u8>, ExportError> {
     if let Some(&state) = graph.states().first() {
         return Err(ExportError::State(graph.value(state).name.clone()));

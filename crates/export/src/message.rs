@@ -1,6 +1,6 @@
 //! Protobuf messages, written field by field. Specification: <https://protobuf.dev/programming-guides/encoding/>.
 
-/// The fields of a message, one behind the other.
+/// The fields of a message in sequence.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Message(Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! [`Names`]: what values are called in the file, each once.
+//! [`Names`]: unique names of the values in the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use types::EntityId;
 
 /// The names of a graph's values.
 ///
-/// Inputs and outputs keep theirs. A value that is several outputs, or an output under another name than its input's, is
-/// copied ([`Names::copies`]).
+/// Inputs and outputs keep their names. A value that is several outputs, or an output with another name than as an input,
+/// is copied ([`Names::copies`]).
 pub(crate) struct Names {
     names: BTreeMap<usize, String>,
     copies: Vec<(String, String)>,
@@ -54,7 +54,7 @@ impl Names {
         &self.names[&id.index()]
     }
 
-    /// Outputs that are copies, with what they copy.
+    /// Outputs that are copies, with their sources.
     pub(crate) fn copies(&self) -> impl Iterator<Item = (&str, &str)> {
         self.copies.iter().map(|(output, source)| (output.as_str(), source.as_str()))
     }

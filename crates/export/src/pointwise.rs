@@ -1,4 +1,4 @@
-//! Functions of one and two numbers.
+//! Unary, binary and comparison functions.
 
 use types::pointwise::{Binary, Compare, Unary};
 use types::{DType, Shape, Tensor};
@@ -6,7 +6,7 @@ use types::{DType, Shape, Tensor};
 use crate::attribute::Attribute;
 use crate::translate::Made;
 
-/// A function of one number with a form of its own: the operator and its attributes.
+/// A unary function that is one ONNX operator: the operator and its attributes.
 pub(crate) fn plain(function: Unary) -> Option<(&'static str, Vec<Attribute>)> {
     let float = |name: &str, value: f32| Attribute::float(name, value);
     Some(match function {
@@ -57,7 +57,7 @@ pub(crate) fn plain(function: Unary) -> Option<(&'static str, Vec<Attribute>)> {
 }
 
 impl Made<'_> {
-    /// A function of one number, of values of a dtype.
+    /// A unary function on values of a dtype.
     pub(crate) fn unary(&mut self, function: Unary, x: String, dtype: DType) -> String {
         if let Some((kind, attributes)) = plain(function) {
             return self.push(kind, [x], attributes);
@@ -86,8 +86,8 @@ impl Made<'_> {
         }
     }
 
-    /// A function of two numbers; `left` and `out` are the shapes of the first operand and of the result. None where ONNX
-    /// has none for the dtype.
+    /// A binary function; `left` and `out` are the shapes of the first operand and of the result. `None` if ONNX has none
+    /// for the dtype.
     pub(crate) fn binary(
         &mut self,
         function: Binary,
@@ -135,7 +135,7 @@ impl Made<'_> {
         self.push("Less", [x, zero], vec![])
     }
 
-    /// The remainder with the divisor's sign, of floating-point numbers: C's, with the divisor added where signs differ.
+    /// The float remainder with the divisor's sign: C's `fmod`, plus the divisor if the signs differ.
     fn floored_remainder(&mut self, [a, b]: [String; 2], dtype: DType) -> String {
         let rest = self.push("Mod", [a, b.clone()], vec![Attribute::flag("fmod", true)]);
         let product = self.push("Mul", [rest.clone(), b.clone()], vec![]);

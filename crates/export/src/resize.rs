@@ -1,4 +1,4 @@
-//! `Resize`, whose attributes and inputs say one thing in several ways.
+//! `Resize`, whose attributes and inputs are redundant.
 
 use ir::ops::{Coordinates, Resize, ResizeMode, Rounding};
 use types::{Shape, Tensor};
@@ -7,7 +7,7 @@ use crate::attribute::Attribute;
 use crate::translate::Made;
 
 impl Made<'_> {
-    /// Resizes `x`, whose shape is `from`; what has no form in ONNX is told.
+    /// Resizes `x` of shape `from`; an error names a resize that ONNX cannot express.
     pub(crate) fn resize(&mut self, op: &Resize, x: String, from: &Shape) -> Result<(), String> {
         let mut attributes = vec![Attribute::text("coordinate_transformation_mode", coordinates(&op.coordinates))];
         if op.antialias {
@@ -55,7 +55,7 @@ fn coordinates(coordinates: &Coordinates) -> &'static str {
         Coordinates::PytorchHalfPixel => "pytorch_half_pixel",
         Coordinates::Asymmetric => "asymmetric",
         Coordinates::AlignCorners => "align_corners",
-        // What lies outside is 0 there and the edge's value here; who makes such a graph replaces it.
+        // Outside the input ONNX uses 0 and `ir` the edge value; graphs that need other values replace them after it.
         Coordinates::Region(_) => "tf_crop_and_resize",
     }
 }
@@ -69,13 +69,13 @@ fn nearest(rounding: Rounding) -> &'static str {
     }
 }
 
-/// How a file says to what a tensor is resized: extents and scales, of which the other follows.
+/// The way a file states the result of a resize: extents or scales; the other follows.
 enum Target {
     /// Scales are quotients of extents.
     Sizes,
     /// Extents are those of the input, scaled and rounded down.
     Scales,
-    /// One scale for some axes, the largest or the least quotient of extents that were asked for.
+    /// One scale for some axes, the largest or the least quotient of the requested extents.
     Policy(&'static str, Vec<usize>),
 }
 

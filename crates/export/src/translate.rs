@@ -1,4 +1,4 @@
-//! [`Translator`]: a node of ours as nodes of ONNX.
+//! [`Translator`]: a graph node as ONNX nodes.
 
 use ir::ops::{
     Conv, ConvTranspose, Epilogue, LayerNorm, Pad, PadMode, Pool, PoolKind, Recurrent, Reduce, ReduceKind, Slice,
@@ -14,16 +14,16 @@ use crate::names::Names;
 use crate::pointwise::{comparison, plain};
 use crate::{ExportError, data_type};
 
-/// Translates the nodes of a graph and keeps the constants that they need besides.
+/// Translates the nodes of a graph and collects further constants that they need.
 pub(crate) struct Translator<'g> {
     graph: &'g Graph,
     names: &'g Names,
     constants: Vec<(String, Tensor)>,
 }
 
-/// The nodes that one of ours becomes.
+/// The ONNX nodes of one graph node.
 pub(crate) struct Made<'t> {
-    /// The name of the first result, which the names of what is in between begin with.
+    /// The name of the first result, the prefix of intermediate names.
     name: String,
     scope: String,
     nodes: Vec<Entry>,
@@ -42,7 +42,7 @@ impl<'g> Translator<'g> {
         Translator { graph, names, constants: Vec::new() }
     }
 
-    /// Constants that stand in no value of the graph.
+    /// Constants that are not values of the graph.
     pub(crate) fn constants(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.constants.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
@@ -66,7 +66,7 @@ impl<'g> Translator<'g> {
     }
 }
 
-/// Whether somebody wants a value: outputs that nobody reads are left unnamed.
+/// Whether a value has a reader: outputs without readers have no name.
 fn is_read(graph: &Graph, id: ValueId) -> bool {
     graph.is_output(id) || graph.nodes().values().any(|node| node.inputs.contains(&id))
 }
@@ -90,7 +90,7 @@ impl Entry {
 }
 
 impl Made<'_> {
-    /// Adds a node; the name of its result.
+    /// Adds a node and returns the name of its result.
     pub(crate) fn push<const N: usize>(
         &mut self,
         kind: &'static str,
@@ -106,7 +106,7 @@ impl Made<'_> {
         output
     }
 
-    /// A constant; its name.
+    /// Adds a constant and returns its name.
     pub(crate) fn constant(&mut self, tensor: Tensor) -> String {
         let name = format!("{}~constant{}", self.name, self.constants.len());
         self.constants.push((name.clone(), tensor));
@@ -126,7 +126,7 @@ impl Made<'_> {
         self.push("Cast", [x], vec![Attribute::int("to", data_type(to))])
     }
 
-    /// Gives the last node's results their names.
+    /// Names the results of the last node.
     fn finish(self, outputs: &[String], is_read: impl Fn(usize) -> bool) -> Result<Vec<Message>, ExportError> {
         let Made { mut nodes, scope, .. } = self;
         if let Some(last) = nodes.last_mut() {
@@ -139,7 +139,7 @@ impl Made<'_> {
         Ok(nodes.iter().enumerate().map(|(ix, node)| node.message(&numbered(ix))).collect())
     }
 
-    /// The nodes of an operator; what has no form in ONNX is told.
+    /// Translates an operator; an error names one that ONNX cannot express.
     fn operator(
         &mut self,
         op: &Op,
@@ -219,7 +219,7 @@ impl Made<'_> {
         Ok(())
     }
 
-    /// What stands behind a product: the residual, then functions.
+    /// The epilogue of a product: the residual, then functions.
     fn epilogue(&mut self, epilogue: &Epilogue, x: String, residual: Option<String>, dtype: DType) {
         let mut x = x;
         if let Some(residual) = residual {
@@ -324,7 +324,7 @@ impl Made<'_> {
         let mut ends = Vec::with_capacity(op.start.len());
         for ((&start, &step), &count) in op.start.iter().zip(&op.step).zip(&op.count[..]) {
             let (start, step, count) = (start as i64, step as i64, count as i64);
-            // Behind the last element, in the step's direction; in front of the axis nothing but the least number is.
+            // One past the last element in the direction of the step; before the axis only the least integer is valid.
             let end = if count == 0 { start } else { start + step * (count - 1) + step.signum() };
             ends.push(if end < 0 { i64::MIN } else { end });
         }
@@ -335,7 +335,7 @@ impl Made<'_> {
         self.push("Slice", [x, starts, ends, axes, steps], vec![]);
     }
 
-    /// The input's part of the gates is there already, so that the weights of the input only pick each direction's.
+    /// The input's part of the gates is already computed, so the input weights only select the part of each direction.
     fn recurrent(&mut self, op: &Recurrent, inputs: Vec<String>, types: &[&TensorType]) -> Result<(), String> {
         let (directions, gates) = (op.direction.count(), op.cell.gates());
         let units = types[1].shape[2];

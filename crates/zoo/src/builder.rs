@@ -24,7 +24,7 @@ pub(crate) enum Dialect {
     Symbol,
 }
 
-/// What a parameter is to its layer.
+/// The kind of a parameter in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Weight,
@@ -105,7 +105,7 @@ impl Window {
         Window { pad: self.kernel.map(|cells| [cells / 2, cells / 2]), ..self }
     }
 
-    /// With TensorFlow's padding "same" for an input of `rows` by `columns`: what is missing for `ceil(extent / stride)`
+    /// With TensorFlow's padding "same" for an input of `rows` by `columns`: the padding for `ceil(extent / stride)`
     /// places, the odd cell behind.
     #[must_use]
     pub fn same(self, [rows, columns]: [usize; 2]) -> Window {
@@ -220,7 +220,7 @@ impl<'w> Builder<'w> {
         self.normalize(x, name, epsilon, Init::Scale)
     }
 
-    /// Batch normalisation whose scale is 1, whatever a file says (MXNet's `fix_gamma`).
+    /// Batch normalization with a scale of 1, regardless of the file (MXNet's `fix_gamma`).
     pub fn batch_norm_unscaled(&mut self, x: ValueId, name: &str, epsilon: f32) -> Result<ValueId, ZooError> {
         self.normalize(x, name, epsilon, Init::One)
     }
@@ -431,7 +431,7 @@ impl<'w> Builder<'w> {
         Ok(self.graph.add_weight(&name, tensor))
     }
 
-    /// What training leaves behind but does not learn.
+    /// Training state that is not learned (running statistics).
     fn statistic(&mut self, layer: &str, part: Part, shape: &Shape, init: Init) -> Result<ValueId, ZooError> {
         let name = self.dialect.parameter(layer, part);
         let tensor = self.weights.take(&name, shape, init)?;

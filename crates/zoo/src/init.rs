@@ -1,8 +1,8 @@
-//! [`Init`]: what a parameter is for, and how one from a seed is drawn so that activations keep their size.
+//! [`Init`]: the purpose of a parameter, and its distribution from a seed, which keeps the scale of activations.
 
 use types::{Random, Shape, Tensor};
 
-/// What a parameter is for.
+/// The purpose of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Init {
     /// The weight of a convolution or linear layer, each of whose results sums `fan_in` products.

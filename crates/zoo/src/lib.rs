@@ -1,13 +1,13 @@
 //! Named networks: each is a small function over a [`Builder`] that yields a graph.
 //!
-//! - [`list`] says what there is; [`build`] builds one of them with [`Weights`] from a seed, a file or elsewhere.
+//! - [`list`] has all networks; [`build`] builds one with [`Weights`] from a seed, a file or another source.
 //! - There are torchvision's networks, all of gluon's `model_zoo.vision` (`gluon/resnet50_v1`), those of the Deep Learning
 //!   Benchmarking Suite (`dlbs/resnet50`) and four that read words or patches.
 //! - Parameters are called as where a network comes from (torchvision's `state_dict`, gluon's `save_parameters`, MXNet's
 //!   symbols), so that its files load by name. Scopes are the same paths with `/`: the convolution with the weight
 //!   `layer1.0.conv1.weight` has the scope `layer1/0/conv1`.
 //! - [`Names`] is for files that call their tensors otherwise: a list of patterns.
-//! - [`pretrained`] knows the trained networks of the data folder, with their preprocessing.
+//! - [`pretrained`] has the trained networks of the data folder, with their preprocessing.
 //!
 //! Adding a network: a file under `networks/`, a row in `list.rs`. Nothing here reads files.
 //!
@@ -47,24 +47,24 @@ pub struct Model {
     /// Learned parameters are weights and running statistics of batch norms are constants, so that
     /// [`Graph::parameters`] is the published count.
     pub graph: Graph,
-    /// How a picture becomes the input; none where no picture goes in, or where nobody says how.
+    /// The preprocessing of an image; `None` if the input is not an image or the preprocessing is unspecified.
     pub preprocess: Option<Preprocess>,
 }
 
-/// What may differ from the published network.
+/// Options that differ from the published network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What stands behind the last layer.
+    /// The function after the last layer.
     pub head: Head,
-    /// Shapes of inputs by name, the batch among them, where not the published ones. Networks refuse what they cannot
+    /// Shapes of inputs by name, batch included, if not the published ones. Networks refuse shapes that they cannot
     /// take.
     pub shapes: BTreeMap<String, Shape>,
 }
 
-/// What stands behind the last layer.
+/// The function after the last layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Head {
-    /// What the published network has.
+    /// As in the published network.
     #[default]
     Published,
     /// Softmax, also behind a network that yields logits; the output is named `probabilities`.
@@ -121,7 +121,7 @@ fn assemble(
 }
 
 impl Input {
-    /// The whole shape, where `asked` does not contradict the network.
+    /// The whole shape, if `asked` is valid for the network.
     fn with_batch(&self, batch: usize, asked: Option<&Shape>) -> Result<Shape, String> {
         let published = Shape::from_iter([&[batch], self.shape].concat());
         let shape = asked.cloned().unwrap_or_else(|| published.clone());
@@ -157,13 +157,13 @@ fn imagenet(height: usize, width: usize) -> Preprocess {
     }
 }
 
-/// Why a network cannot be built.
+/// The reason for which a network cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZooError {
     /// The name is not on the list.
     #[error("no network is called `{name}`{hint}")]
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// Similar names, if there are any.
         hint: String,
@@ -177,7 +177,7 @@ pub enum ZooError {
         want: Shape,
     },
     /// A parameter has another shape.
-    #[error("tensor `{name}` has shape {got}, not {want}")]
+    #[error("tensor `{name}` must have shape {want}, got {got}")]
     WrongShape {
         /// The parameter.
         name: String,
@@ -186,12 +186,12 @@ pub enum ZooError {
         /// The shape that was given.
         got: Box<Shape>,
     },
-    /// A parameter is not of floats.
-    #[error("tensor `{name}` holds {got}, not floats")]
+    /// A parameter has no float dtype.
+    #[error("tensor `{name}` must have a float dtype, got {got}")]
     WrongDType {
         /// The parameter.
         name: String,
-        /// What was given.
+        /// The dtype given.
         got: DType,
     },
     /// An operator cannot be applied; mostly the input is too small.

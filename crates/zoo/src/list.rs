@@ -19,18 +19,18 @@ pub(crate) type Network = fn(&mut Builder, &[ValueId]) -> Result<ValueId, ZooErr
 pub struct Spec {
     /// The name it is built by: torchvision's, or that of another collection behind the collection's name.
     pub name: &'static str,
-    /// What people call it.
+    /// The common name.
     pub title: &'static str,
     /// Learned parameters, as published; running statistics of batch norms are not among them.
     pub parameters: u64,
     /// Arithmetic operations of a run at batch 1; a multiply-add counts as two.
     pub flops: u64,
-    /// What goes in.
+    /// The inputs.
     pub inputs: &'static [Input],
-    /// What the output is called: `logits`, `probabilities` or what the published network has.
+    /// The name of the output: `logits`, `probabilities` or that of the published network.
     pub output: &'static str,
     pub(crate) dialect: Dialect,
-    /// Whether pictures come in as they do for torchvision's classifiers.
+    /// Whether images are preprocessed as for torchvision's classifiers.
     pub(crate) imagenet: bool,
     pub(crate) network: Network,
 }
@@ -346,7 +346,7 @@ pub(crate) fn unknown(name: &str) -> ZooError {
     ZooError::Unknown { name: name.to_string(), hint }
 }
 
-/// A name without what does not matter.
+/// A name without separators and case.
 pub(crate) fn fold(name: &str) -> String {
     name.chars().filter(|char| !matches!(char, '-' | '_' | '.' | ' ')).flat_map(char::to_lowercase).collect()
 }

@@ -1,4 +1,4 @@
-//! [`Names`]: patterns that bring the tensors of a file to the names a network knows.
+//! [`Names`]: patterns that map the tensor names of a file to those of a network.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use types::Tensor;
 
 use crate::ZooError;
 
-/// A list of patterns, as data: a line each with what a file calls tensors, blanks, and what the network calls them.
+/// A list of patterns as text: each line has the name in the file, blanks, and the name in the network.
 ///
-/// - `*` stands for one or more characters that are neither `.` nor `/`; the first on the right is what the first on the
+/// - `*` matches one or more characters that are neither `.` nor `/`; the first on the right is what the first on the
 ///   left stood for, and so on.
-/// - The first line that fits a name is taken. A name that none fits stays.
+/// - The first matching line is used. A name without a match is unchanged.
 /// - `-` on the right leaves tensors out. `#` begins a comment.
 ///
 /// ```
@@ -44,7 +44,7 @@ impl Names {
         Ok(Names(rows))
     }
 
-    /// What the network calls a tensor; none if it is left out.
+    /// The name of a tensor in the network; `None` if it is dropped.
     pub fn rename(&self, name: &str) -> Option<String> {
         for (from, to) in &self.0 {
             let mut stars = Vec::new();
@@ -74,7 +74,7 @@ impl Names {
     }
 }
 
-/// Whether a pattern fits all of a name; `stars` is what its stars stand for.
+/// Whether a pattern matches a whole name; `stars` has the texts that its stars match.
 fn fits<'n>(pattern: &str, name: &'n str, stars: &mut Vec<&'n str>) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(head) else { return false };

@@ -1,5 +1,4 @@
-//! Trained networks of the data folder: where their files are, and of pictures how they must come in and what their classes
-//! are called.
+//! Trained networks of the data folder: their files and, for image classifiers, the preprocessing and class names.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +20,12 @@ pub struct Pretrained {
     pub file: &'static str,
     /// From the file's names and layouts to ours.
     pub adapt: fn(Tensors) -> Result<Tensors, ZooError>,
-    /// Of classifiers of pictures.
+    /// For image classifiers.
     pub pictures: Option<Pictures>,
     network: Network,
 }
 
-/// What a classifier of pictures was trained with.
+/// The preprocessing that an image classifier was trained with.
 #[derive(Clone, Copy, Debug)]
 pub struct Pictures {
     /// The file of class names for [`labels`], below the data folder.
@@ -157,8 +156,8 @@ fn adapt_squeezenet(tensors: Tensors) -> Result<Tensors, ZooError> {
     Ok(tensors.into_iter().map(|(name, tensor)| (name, channels_first(tensor))).collect())
 }
 
-/// From rows, columns, inputs, outputs (HWIO) to outputs, inputs, rows, columns (OIHW). What is not a kernel of `f32`
-/// stays as it is and is refused by name when it is asked for.
+/// From rows, columns, inputs, outputs (HWIO) to outputs, inputs, rows, columns (OIHW). A tensor that is not an `f32` kernel
+/// is unchanged, and refused by name when it is used.
 fn channels_first(kernel: Tensor) -> Tensor {
     let (&[rows, columns, inputs, outputs], Some(items)) = (&kernel.shape()[..], kernel.as_slice::<f32>()) else {
         return kernel;

@@ -12,7 +12,7 @@ pub trait Weights {
     fn take(&mut self, name: &str, shape: &Shape, init: Init) -> Result<Tensor, ZooError>;
 }
 
-/// Parameters from a seed: what a tensor holds depends on the seed, its name and its shape only.
+/// Parameters from a seed: the elements of a tensor depend on the seed, its name and its shape only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeded(pub u64);
 
@@ -32,7 +32,7 @@ impl Named {
         Named(tensors)
     }
 
-    /// Tensors that nobody has asked for yet; behind [`crate::build`], those the network does not have.
+    /// Tensors not used yet; after [`crate::build`], those that the network does not have.
     ///
     /// Torch's counters `num_batches_tracked` are left out, which matter to training only, and the `position_ids` of older
     /// files of transformers: they count from 0 on.

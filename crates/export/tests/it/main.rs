@@ -1,4 +1,4 @@
-//! Files of the zoo's networks, read again.
+//! Round trips of the zoo's networks through ONNX files.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn input(graph: &Graph) -> Vec<Tensor> {
 
 /// Small sides, because the definitions are slow.
 #[test]
-fn networks_come_back_as_they_were() {
+fn networks_round_trip() {
     let sized = |shape: &[usize]| Options {
         shapes: BTreeMap::from([("input".to_string(), shape.into())]),
         ..Options::default()
@@ -55,20 +55,20 @@ fn networks_come_back_as_they_were() {
     }
 }
 
-/// Small ones of each family; running them is left to those who compile.
+/// Small networks of each family; other tests run them.
 #[test]
-fn every_family_is_read_again_with_the_same_work() {
+fn families_round_trip_with_the_same_work() {
     for spec in zoo::list().iter().filter(|spec| spec.parameters < 15_000_000) {
         let graph = built(spec.name, &Options::default());
         let again = reloaded(&graph);
-        // What constants alone decide is computed when the file is read.
+        // Nodes of constants are evaluated when the file is read.
         let (was, is) = (graph.flops(), again.flops());
         assert!(was.abs_diff(is) <= was / 100, "{}: {is} FLOPs instead of {was}", spec.name);
     }
 }
 
 #[test]
-fn what_passes_make_is_refused_by_name() {
+fn nodes_of_passes_are_refused_by_name() {
     let mut graph = Graph::new("laid out");
     let x = graph.add_input("x", DType::F32, Shape::from([1, 16, 4, 4]));
     let y = graph.add1(Unary(pointwise::Unary::Relu).into(), &[x], Scope::new("relu")).unwrap();
@@ -79,7 +79,7 @@ fn what_passes_make_is_refused_by_name() {
     assert_eq!(error.to_string(), "`stem/blocks`: `relayout`, which only passes make, has no form in ONNX");
 }
 
-/// A value that is two outputs, an input that is one as well, and a constant that is one.
+/// A value that is two outputs, an input that is also an output, and a constant output.
 #[test]
 fn outputs_keep_their_names() {
     let mut graph = Graph::new("names");

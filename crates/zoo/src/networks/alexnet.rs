@@ -21,7 +21,7 @@ pub(crate) fn build(b: &mut Builder, x: ValueId) -> Result<ValueId, ZooError> {
     let x = b.max_pool(x, "features.12", pool)?;
     let x = b.adaptive_mean_pool(x, "avgpool", 6)?;
     let x = b.flatten(x, "flatten")?;
-    // Between these stand dropouts, which do nothing at inference.
+    // The dropouts between these are the identity at inference.
     let x = b.linear(x, "classifier.1", 4096)?;
     let x = b.relu(x, "classifier.2")?;
     let x = b.linear(x, "classifier.4", 4096)?;

@@ -20,7 +20,7 @@ pub(crate) fn base(b: &mut Builder, inputs: &[ValueId]) -> Result<ValueId, ZooEr
     build(b, inputs, 768, 12)
 }
 
-/// As [`base`], with a width of 384. One more output, `sentence_embedding` `[batch, 384]`: the mean of what the words became,
+/// As [`base`], with a width of 384. One more output, `sentence_embedding` `[batch, 384]`: the mean of the results of the words,
 /// of length 1.
 pub(crate) fn all_minilm_l6_v2(b: &mut Builder, inputs: &[ValueId]) -> Result<ValueId, ZooError> {
     const WIDTH: usize = 384;

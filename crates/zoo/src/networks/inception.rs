@@ -79,7 +79,7 @@ fn block_d(b: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, ZooError>
     b.concat(&[three, seven, pool], &format!("{name}.concat"))
 }
 
-/// 1x1, 3x3 as a pair, twice 3x3 as a pair, pooling. A pair is 1x3 beside 3x1.
+/// 1x1, 3x3 as a pair, twice 3x3 as a pair, pooling. A pair is 1x3 parallel to 3x1.
 fn block_e(b: &mut Builder, x: ValueId, name: &str) -> Result<ValueId, ZooError> {
     let one = conv(b, x, &format!("{name}.branch1x1"), 320, Window::square(1))?;
     let three = conv(b, x, &format!("{name}.branch3x3_1"), 384, Window::square(1))?;

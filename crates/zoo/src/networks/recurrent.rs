@@ -9,7 +9,7 @@ use types::{Scope, Shape, Tensor};
 use crate::builder::transposed;
 use crate::{Builder, Init, ZooError};
 
-/// What the directions of a layer share.
+/// The properties shared by the directions of a layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
     pub(crate) cell: Cell,
@@ -86,7 +86,7 @@ pub(crate) fn bidirectional(
         let part = ["i2h", "h2h"][which];
         b.graph.add_weight(&format!("{name}_{part}_bias"), tensor([width], bias))
     });
-    // Both biases are known ahead of time, and so is their sum.
+    // Both biases are constants, and so is their sum.
     let bias = b.add(i2h, h2h, &format!("{name}_bias"))?;
     let mut gates = b.linear_with(x, input, bias, &format!("{name}_i2h"))?;
     if let Some(closed) = closed {

@@ -1,10 +1,10 @@
-//! What the residual networks (He et al. 2016) of gluon and of the Deep Learning Benchmarking Suite share.
+//! The common parts of the residual networks (He et al. 2016) of gluon and of the Deep Learning Benchmarking Suite.
 
 use ir::ValueId;
 
 use crate::{Builder, Window, ZooError};
 
-/// What a residual branch is made of.
+/// The kind of a residual branch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Two 3x3 convolutions.

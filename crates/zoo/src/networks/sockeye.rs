@@ -1,7 +1,7 @@
 //! A translation network of LSTMs with dot attention, as Sockeye 1.12 to 1.18 builds it (Hieber et al. 2017), at fixed
 //! lengths of source and target. Parameters are called as in its symbols.
 //!
-//! The encoder walks the source both ways. The decoder walks the target and is fed what it attended to one step before,
+//! The encoder walks the source both ways. The decoder walks the target and takes the attention of the step before,
 //! so that its steps are a graph of their own each.
 
 use ir::ValueId;
@@ -46,7 +46,7 @@ fn present(b: &mut Builder, source: ValueId) -> Result<ValueId, ZooError> {
     b.node(Cast { to: DType::F32 }, &[present], "source_present_cast")
 }
 
-/// What the decoder reads.
+/// The inputs of the decoder.
 struct Encoded {
     /// States of the encoder, `[batch, s, hidden]`.
     states: ValueId,
@@ -54,7 +54,7 @@ struct Encoded {
     keys: ValueId,
     /// Those at each sentence's last word, `[batch, hidden]`.
     last: ValueId,
-    /// What is added to scores, `[batch, 1, s]`.
+    /// The mask, added to scores: `[batch, 1, s]`.
     mask: ValueId,
 }
 
@@ -73,7 +73,7 @@ fn encode(b: &mut Builder, source: ValueId, present: ValueId, sizes: Sizes) -> R
     let x = recurrent::bidirectional(b, x, "encoder_birnn", &layer, &directions, Some(closed))?;
     let states = b.transpose(x, &[1, 0, 2], "encoder_batch_first")?;
     let keys = b.transpose(x, &[1, 2, 0], "attention_keys")?;
-    // A word is the last one if there is none at the next place.
+    // A word is the last one if the next position is empty.
     let last = match length {
         1 => present,
         _ => {

@@ -1,4 +1,4 @@
-//! What networks of attention share (Vaswani et al. 2017).
+//! The common parts of transformers (Vaswani et al. 2017).
 
 use ir::ValueId;
 use types::{Shape, Tensor};
@@ -15,7 +15,7 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// `softmax(q k^T / sqrt(width of a head) + mask) v`, heads beside each other: `[batch, tokens, width]`.
+    /// `softmax(q k^T / sqrt(width of a head) + mask) v`, heads concatenated: `[batch, tokens, width]`.
     pub(crate) fn attend(&self, b: &mut Builder, mask: Option<ValueId>, name: &str) -> Result<ValueId, ZooError> {
         let shape = b.shape(self.q).clone();
         let (batch, tokens, width) = (shape[0], shape[1], shape[2]);
@@ -37,7 +37,7 @@ impl Heads {
     }
 }
 
-/// What is added to a score that must not count: nothing in `f32` stands against it, and sums of two stay finite.
+/// Added to scores that are masked out: dominates every `f32` score, and the sum of two is finite.
 pub(crate) const NEVER: f32 = -1e30;
 
 /// Queries, keys and values of `x`, whose weights are the thirds of one matrix's rows, `[3 width, width]`, and of one

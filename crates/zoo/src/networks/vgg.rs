@@ -4,7 +4,7 @@ use ir::ValueId;
 
 use crate::{Builder, Window, ZooError};
 
-/// What stands behind each convolution.
+/// The layers after each convolution.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Norm {
     None,

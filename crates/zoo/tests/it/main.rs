@@ -1,4 +1,4 @@
-//! Every network of the list, its published size, and what is refused.
+//! The networks of the list, their published sizes, and errors.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use prestow_zoo::{
 };
 use types::{ChannelOrder, Random, Shape, Tensor};
 
-/// Zeros, which cost nothing until they are touched.
+/// Zeros, allocated lazily.
 struct Zeros;
 
 impl Weights for Zeros {
@@ -16,7 +16,7 @@ impl Weights for Zeros {
     }
 }
 
-/// Zeros that remember what was asked for.
+/// Zeros that record the requested names.
 #[derive(Default)]
 struct Recorded(BTreeMap<String, Shape>);
 
@@ -40,7 +40,7 @@ fn check_build(name: &str, batch: usize) {
     let graph = &model.graph;
     assert_eq!(ir::verify(graph), Ok(()), "{name}");
     assert_eq!(graph.parameters(), spec.parameters, "{name}");
-    // All work is done once for each of the batch, but for what depends on constants alone.
+    // All work scales with the batch, except of nodes that depend on constants only.
     let flops = spec.flops * batch as u64;
     assert!(graph.flops().abs_diff(flops) <= flops / 1000, "{name}: {} FLOPs, listed are {flops}", graph.flops());
     assert!(batch != 1 || graph.flops() == spec.flops, "{name}: {} FLOPs", graph.flops());
@@ -61,7 +61,7 @@ fn check_build(name: &str, batch: usize) {
 }
 
 #[test]
-fn every_network_has_its_published_size() {
+fn networks_have_their_published_size() {
     assert!(list().is_sorted_by_key(|spec| spec.name));
     assert_eq!(list().iter().filter(|spec| spec.name.starts_with("gluon/")).count(), 34);
     assert_eq!(list().iter().filter(|spec| spec.name.starts_with("dlbs/")).count(), 22);
@@ -76,7 +76,7 @@ fn every_network_has_its_published_size() {
     });
 }
 
-/// Running statistics of batch norms, which are no parameters: MXNet counts them apart.
+/// Running statistics of batch norms; MXNet counts them separately from parameters.
 #[test]
 fn statistics_are_constants() {
     let check = |name: &str, want: usize| {
@@ -94,7 +94,7 @@ fn statistics_are_constants() {
 }
 
 #[test]
-fn parameters_are_called_as_in_torchvision() {
+fn parameters_have_torchvision_names() {
     let check = |network: &str, name: &str, shape: &[usize]| {
         assert_eq!(names_and_shapes(network).get(name), Some(&shape.into()), "{network}: {name}");
     };
@@ -118,7 +118,7 @@ fn parameters_are_called_as_in_torchvision() {
 }
 
 #[test]
-fn collections_keep_their_own_names() {
+fn other_collections_have_their_own_names() {
     let check = |network: &str, name: &str, shape: &[usize]| {
         assert_eq!(names_and_shapes(network).get(name), Some(&shape.into()), "{network}: {name}");
     };
@@ -137,10 +137,10 @@ fn collections_keep_their_own_names() {
     check("sockeye", "decoder_rnn_l0_i2h_weight", &[2048, 768]);
 }
 
-/// Gluon's SqueezeNets and AlexNet are torchvision's under other names.
+/// Gluon's SqueezeNets and AlexNet equal torchvision's with other names.
 #[test]
-fn weights_go_from_one_collection_to_the_other() {
-    // Torchvision's convolutions and their relus are apart, and stand behind one another with the dropouts.
+fn weights_convert_between_collections() {
+    // Torchvision numbers convolutions, relus and dropouts as one sequence.
     let alexnet = "features.0.* features.0.*\nfeatures.2.* features.3.*\nfeatures.4.* features.6.*\n\
         features.5.* features.8.*\nfeatures.6.* features.10.*\nfeatures.9.* classifier.1.*\n\
         features.11.* classifier.4.*\noutput.* classifier.6.*";
@@ -161,7 +161,7 @@ fn weights_go_from_one_collection_to_the_other() {
 }
 
 #[test]
-fn names_are_forgiving() {
+fn names_ignore_case_and_separators() {
     for name in ["ResNet-50", "resnet50", "RESNET_50"] {
         assert_eq!(find(name).unwrap().name, "resnet50");
     }
@@ -171,7 +171,7 @@ fn names_are_forgiving() {
 }
 
 #[test]
-fn an_unknown_name_lists_near_ones() {
+fn unknown_name_lists_similar_ones() {
     let message = |name: &str| build(name, 1, &mut Zeros, &Options::default()).unwrap_err().to_string();
     let near = message("resnet51");
     assert!(near.starts_with("no network is called `resnet51`; similar names are `resnet50`, "), "{near}");
@@ -180,7 +180,7 @@ fn an_unknown_name_lists_near_ones() {
 }
 
 #[test]
-fn a_seed_makes_a_graph() {
+fn seed_builds_a_graph() {
     let graph = |seed: u64| build("resnet18", 1, &mut Seeded(seed), &Options::default()).unwrap().graph;
     let first = graph(1);
     assert!(first == graph(1));
@@ -188,7 +188,7 @@ fn a_seed_makes_a_graph() {
 }
 
 #[test]
-fn a_missing_tensor_is_named() {
+fn missing_tensor_is_named() {
     let mut tensors = seeded("lenet");
     tensors.remove("conv2.bias");
     let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
@@ -196,20 +196,20 @@ fn a_missing_tensor_is_named() {
 }
 
 #[test]
-fn a_misshapen_tensor_is_named() {
+fn tensor_of_wrong_shape_is_named() {
     let mut tensors = seeded("lenet");
     tensors.insert("fc2.weight".into(), Tensor::full(Shape::from([120, 84]), 0.0f32));
     let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
-    assert_eq!(error.to_string(), "tensor `fc2.weight` has shape [120,84], not [84,120]");
+    assert_eq!(error.to_string(), "tensor `fc2.weight` must have shape [84,120], got [120,84]");
 
     let mut tensors = seeded("lenet");
     tensors.insert("fc2.bias".into(), Tensor::full(Shape::from([84]), 0i64));
     let error = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap_err();
-    assert_eq!(error.to_string(), "tensor `fc2.bias` holds i64, not floats");
+    assert_eq!(error.to_string(), "tensor `fc2.bias` must have a float dtype, got i64");
 }
 
 #[test]
-fn tensors_by_name_give_the_same_graph_and_the_rest_is_told() {
+fn unused_tensors_are_returned() {
     let mut tensors = seeded("lenet");
     tensors.insert("aux.weight".into(), Tensor::scalar(0.0f32));
     tensors.insert("bn.num_batches_tracked".into(), Tensor::scalar(7i64));
@@ -220,7 +220,7 @@ fn tensors_by_name_give_the_same_graph_and_the_rest_is_told() {
 }
 
 #[test]
-fn an_input_too_small_is_refused_where_it_hurts() {
+fn input_too_small_is_refused_with_its_scope() {
     let check = |name: &str, side: usize, want: &str| {
         let error = build(name, 1, &mut Zeros, &sized(side)).unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
@@ -248,7 +248,7 @@ fn an_input_too_small_is_refused_where_it_hurts() {
 }
 
 #[test]
-fn a_linear_layer_multiplies_by_the_transposed_weight() {
+fn linear_layer_multiplies_by_the_transposed_weight() {
     let tensors = seeded("lenet");
     let weight = tensors["fc3.weight"].to_f64();
     let model = build("lenet", 1, &mut Named::new(tensors), &Options::default()).unwrap();
@@ -259,8 +259,8 @@ fn a_linear_layer_multiplies_by_the_transposed_weight() {
 }
 
 #[test]
-fn activations_from_a_seed_keep_their_size() {
-    // Small inputs, because the host's definition of a convolution is slow.
+fn seeded_activations_keep_their_scale() {
+    // Small inputs, because the definition of a convolution is slow.
     for (name, side) in [("resnet152", 8), ("mobilenet_v2", 32)] {
         let model = build(name, 1, &mut Seeded(5), &sized(side)).unwrap();
         let (a, b) = (logits(&model, 1), logits(&model, 2));
@@ -273,7 +273,7 @@ fn activations_from_a_seed_keep_their_size() {
 }
 
 #[test]
-fn the_head_gives_probabilities() {
+fn head_returns_probabilities() {
     let options = Options { head: Head::Probabilities, ..Options::default() };
     let model = build("lenet", 2, &mut Seeded(1), &options).unwrap();
     assert_eq!(model.graph.outputs()[0].name, "probabilities");
@@ -282,7 +282,7 @@ fn the_head_gives_probabilities() {
 }
 
 #[test]
-fn squeezenet_is_built_from_the_file_s_names() {
+fn squeezenet_builds_from_caffe_names() {
     let caffe = |layer: &str| match layer {
         "features.0" => "conv1".to_string(),
         "classifier.1" => "conv10".to_string(),
@@ -309,14 +309,14 @@ fn squeezenet_is_built_from_the_file_s_names() {
     assert_eq!(model.graph.outputs()[0].name, "probabilities");
     let preprocess = model.preprocess.unwrap();
     assert_eq!((preprocess.height, preprocess.channel_order), (227, ChannelOrder::Bgr));
-    // Rows in front of the last convolution: 227, 113, 56, 27, 13 with pools that have full windows only.
+    // Rows before the last convolution: 227, 113, 56, 27, 13 with pools that have full windows only.
     let conv10 = model.graph.values().values().find(|value| value.name == "classifier/1").unwrap();
     assert_eq!(conv10.ty.shape, Shape::from([1, 1000, 13, 13]));
 
     let mut broken = theirs.clone();
     broken.insert("conv1.0".into(), Tensor::full(Shape::from([3, 3, 3]), 0.0f32));
     let error = pretrained.build(1, broken, no_shapes()).unwrap_err().to_string();
-    assert_eq!(error, "tensor `features.0.weight` has shape [3,3,3], not [64,3,3,3]");
+    assert_eq!(error, "tensor `features.0.weight` must have shape [64,3,3,3], got [3,3,3]");
 
     let mut broken = theirs;
     broken.remove("fire4/expand3x3.0");
@@ -325,7 +325,7 @@ fn squeezenet_is_built_from_the_file_s_names() {
 }
 
 #[test]
-fn minilm_is_built_from_transformers_names() {
+fn minilm_builds_from_transformers_names() {
     let pretrained = pretrained("all-MiniLM-L6-v2").unwrap();
     let theirs: BTreeMap<String, Tensor> = seeded("all_minilm_l6_v2").into_iter().collect();
     let chosen = |batch: usize| {
@@ -349,7 +349,7 @@ fn no_shapes() -> BTreeMap<String, Shape> {
 }
 
 #[test]
-fn efficientnet_is_built_from_the_file_s_names() {
+fn efficientnet_builds_from_the_names_of_its_file() {
     let pretrained = pretrained("efficientnet_lite0").unwrap();
     let model = pretrained.build(1, seeded("efficientnet_lite0"), no_shapes()).unwrap();
     assert_eq!(ir::verify(&model.graph), Ok(()));
@@ -357,7 +357,7 @@ fn efficientnet_is_built_from_the_file_s_names() {
 }
 
 #[test]
-fn reads_labels() {
+fn labels_are_read() {
     assert_eq!(labels(r#"{"1": "b, c", "0": "a"}"#).unwrap(), ["a", "b, c"]);
     assert_eq!(labels(r#"["a", "b"]"#).unwrap(), ["a", "b"]);
     assert!(labels(r#"{"0": "a", "2": "b"}"#).unwrap_err().to_string().contains("none for class 1"));
@@ -366,7 +366,7 @@ fn reads_labels() {
     assert!(labels("").is_err());
 }
 
-/// A picture of another size.
+/// An image of another size.
 fn sized(side: usize) -> Options {
     Options { shapes: [("input".to_string(), Shape::from([1, 3, side, side]))].into(), ..Options::default() }
 }

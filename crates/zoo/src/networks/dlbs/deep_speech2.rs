@@ -16,7 +16,7 @@ pub(crate) fn build(b: &mut Builder, x: ValueId) -> Result<ValueId, ZooError> {
     let x = conv(b, x, "conv0", Window::cells(11, 41).strides(3, 2).pads(5, 20))?;
     let x = conv(b, x, "conv1", Window::cells(11, 21).strides(1, 2).pads(5, 10))?;
     let shape = b.shape(x).clone();
-    // The suite takes the bytes as they lie for [steps, batch, features]; beyond batch 1 it mixes sentences.
+    // The suite reinterprets the bytes as [steps, batch, features]; above batch 1 it mixes sentences.
     let (batch, steps) = (shape[0], shape[2]);
     let x = b.reshape(x, [steps, batch, shape[1] * shape[3]], "reshape0")?;
     let cell = Cell::Rnn { activation: Unary::Relu };

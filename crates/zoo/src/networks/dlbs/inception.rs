@@ -15,7 +15,7 @@ enum Layer {
     Conv(usize, Window),
     Max(Window),
     Mean(Window),
-    /// What the branch in front has at this place.
+    /// The same layer of the branch before.
     Share,
 }
 use Layer::{Conv, Max, Mean, Share};
@@ -89,7 +89,7 @@ impl<'a, 'w> Modules<'a, 'w> {
         Ok(())
     }
 
-    /// The mean over what is left of the picture, and the classes.
+    /// The mean over rows and columns, and the classes.
     fn finish(self) -> Result<ValueId, ZooError> {
         let x = self.b.mean_pool(self.x, "pool", Window::square(8))?;
         let x = self.b.flatten(x, "flatten")?;

@@ -7,7 +7,7 @@ use crate::{Builder, Window, ZooError};
 
 use super::head;
 
-/// The epsilon of MXNet's batch norm where none is given.
+/// The default epsilon of MXNet's batch norm.
 const EPSILON: f32 = 1e-3;
 
 /// Channels and window of a convolution.
@@ -45,7 +45,7 @@ impl Net<'_, '_> {
         self.b.concat(parts, &format!("concat{}", self.joins - 1))
     }
 
-    /// Towers beside each other, joined, brought to the input's channels, scaled and added.
+    /// Parallel towers, concatenated, brought to the input's channels, scaled and added.
     fn residual(&mut self, x: ValueId, towers: &[&[Layer]], scale: f32, relu: bool) -> Result<ValueId, ZooError> {
         let parts = towers.iter().map(|layers| self.tower(x, layers)).collect::<Result<Vec<_>, _>>()?;
         let y = self.concat(&parts)?;

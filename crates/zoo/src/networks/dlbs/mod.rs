@@ -17,7 +17,7 @@ use crate::{Builder, ZooError};
 /// The epsilon of most batch norms.
 const EPSILON: f32 = 2e-5;
 
-/// The classes' probabilities. The layer has no name of its own; `ix` fully connected ones without a name stand in front.
+/// The classes' probabilities. The layer is unnamed; `ix` unnamed fully connected layers precede it.
 fn head(b: &mut Builder, x: ValueId, ix: usize, classes: usize) -> Result<ValueId, ZooError> {
     let x = b.linear(x, &format!("fullyconnected{ix}"), classes)?;
     b.softmax(x, "softmax")

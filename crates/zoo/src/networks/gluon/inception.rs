@@ -77,7 +77,7 @@ fn tall(channels: usize, cells: usize) -> Layer {
     (channels, Window::cells(cells, 1).centred())
 }
 
-/// Branches of convolutions beside each other; those that only pool are given by the caller.
+/// Parallel branches of convolutions; the caller gives those that only pool.
 fn branches(b: &mut Builder, x: ValueId, names: &mut Children, all: &[&[Layer]]) -> Result<Vec<ValueId>, ZooError> {
     all.iter().map(|layers| branch(b, x, Children::of(names.next()), layers)).collect()
 }

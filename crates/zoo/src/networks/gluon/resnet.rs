@@ -66,7 +66,7 @@ fn norm_relu(b: &mut Builder, x: ValueId, names: &mut Children) -> Result<ValueI
     b.relu(x, &names.next())
 }
 
-/// `depths`: blocks in each stage. Norm and relu stand in front of the convolutions; the picture itself is normalised,
+/// `depths`: blocks in each stage. Norm and relu precede the convolutions; the image itself is normalized,
 /// without a scale.
 pub(crate) fn v2(b: &mut Builder, x: ValueId, unit: Unit, depths: [usize; 4]) -> Result<ValueId, ZooError> {
     let mut names = Children::of("features");
@@ -84,7 +84,7 @@ pub(crate) fn v2(b: &mut Builder, x: ValueId, unit: Unit, depths: [usize; 4]) ->
 fn block_v2(b: &mut Builder, x: ValueId, name: &str, block: Block) -> Result<ValueId, ZooError> {
     let Block { unit, out, stride, .. } = block;
     let first = numbered_norm(b, x, name, 1)?;
-    // What the first block of a stage passes on is normalised as well.
+    // The shortcut of the first block of a stage is normalized as well.
     let shortcut = match b.channels(x) == out {
         true => x,
         false => b.conv(first, &format!("{name}.downsample"), out, Window::square(1).stride(stride))?,

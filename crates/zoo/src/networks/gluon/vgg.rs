@@ -5,7 +5,7 @@ use ir::ValueId;
 use super::{Children, alexnet};
 use crate::{Builder, Window, ZooError};
 
-/// `norm`: whether a batch norm stands behind each convolution. `depths`: convolutions in front of each pooling.
+/// `norm`: whether a batch norm follows each convolution. `depths`: convolutions before each pooling.
 pub(crate) fn build(b: &mut Builder, x: ValueId, norm: bool, depths: [usize; 5]) -> Result<ValueId, ZooError> {
     let mut names = Children::of("features");
     let mut x = x;
