@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Networks of gluon's model zoo as symbols with random parameters, an input and what MXNet makes of it.
+"""Networks of the Gluon model zoo as symbols with random parameters, an input and the output of MXNet.
 
-Needs mxnet==1.9.1 and numpy<1.24; `cargo xtask fetch --with-mxnet` makes an environment with both.
-Use: mxnet_reference.py FOLDER NETWORK... Writes NETWORK-symbol.json, NETWORK-0000.params, NETWORK.params (as
-`save_parameters` does), NETWORK_input.npy and NETWORK_output.npy. Running statistics and scales are drawn as well, as fresh ones would hide what is done with them.
+Requires mxnet==1.9.1 and numpy<1.24; `cargo xtask fetch --with-mxnet` creates an environment with both.
+Usage: mxnet_reference.py FOLDER NETWORK... Writes NETWORK-symbol.json, NETWORK-0000.params, NETWORK.params (as
+`save_parameters` does), NETWORK_input.npy and NETWORK_output.npy. Running statistics
+and scales are random too: initial ones would hide errors.
 """
 
 import sys

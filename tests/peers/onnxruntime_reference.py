@@ -1,14 +1,15 @@
-"""Records what onnxruntime computes, for the tests to compare with.
+"""Records results of ONNX Runtime for the tests.
 
-usage: onnxruntime_reference.py DATA OUTDIR     (needs onnx 1.17.0, onnxruntime 1.31.1, numpy; DATA from `cargo xtask fetch`)
+Usage: onnxruntime_reference.py DATA OUTDIR     (requires onnx 1.17.0, onnxruntime 1.31.1, numpy; DATA from `cargo xtask fetch`)
 
-The light networks come with constant weights, under which a wrong convolution gives the right answer. They are given
-weights from a seed here, and `tests/tests/it/reference.rs` gives them the same: SplitMix64 seeded by 1 and the tensor's
+The light networks have constant weights, which hide errors of convolutions. They get seeded weights here, the same as in
+`tests/tests/it/reference.rs`: SplitMix64 seeded by 1 and the tensor's
 name (FNV-1a), the upper 24 bits as a number in [0, 1); tensors of rank 2 and more uniform in +-sqrt(6 / fan_in), rank 1
-uniform in [0.5, 1). What is compared is the input of the softmax, which would hide differences by saturating.
+uniform in [0.5, 1). The input of the softmax is compared, since
+a saturated softmax hides differences.
 
-Small recurrent networks, made here as PyTorch exports them, are recorded with their files. Of networks with several
-inputs and outputs each input is given numbers by its own name, and each output is recorded.
+Small recurrent networks, made here as PyTorch exports them, are recorded with their files. For networks with several
+inputs and outputs, each input is seeded by its name, and all outputs are recorded.
 """
 
 import os
@@ -45,7 +46,7 @@ def weight(name, shape):
 
 
 def reweighted(path):
-    """The model with seeded weights, and its softmax's input for its output."""
+    """The model with seeded weights and the input of its softmax as output."""
     model = onnx.load(path)
     shapes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     nodes, used = [], set()
@@ -76,7 +77,7 @@ def run(model, inputs):
 
 
 def recurrent_network(name, layers, features, seq, batch):
-    """Recurrent layers upon each other, `(op, units, direction, attributes)` each, and a linear layer behind them."""
+    """Stacked recurrent layers, `(op, units, direction, attributes)` each, and a linear layer."""
     directions = {"forward": 1, "reverse": 1, "bidirectional": 2}
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}
     nodes, weights, value = [], [], "input"
@@ -117,7 +118,7 @@ def recurrent_network(name, layers, features, seq, batch):
 
 
 def record(model, name, shapes, out):
-    """Each output for inputs that are seeded by their names."""
+    """All outputs, for inputs seeded by their names."""
     results = run(model, {port: uniform(7, port, shape, -1.0, 1.0) for port, shape in shapes.items()})
     for ix, result in enumerate(results):
         np.save(os.path.join(out, "%s.%d.npy" % (name, ix)), result)

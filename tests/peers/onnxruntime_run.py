@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs files by onnxruntime, for the tests to compare with.
+"""Runs files with ONNX Runtime for the tests.
 
-Needs onnxruntime and numpy; `cargo xtask fetch --with-onnxruntime` makes an environment with both.
-Use: onnxruntime_run.py FOLDER NAME... Reads NAME.onnx and NAME_PORT.npy for each of its inputs, and writes
+Requires onnxruntime and numpy; `cargo xtask fetch --with-onnxruntime` creates an environment with both.
+Usage: onnxruntime_run.py FOLDER NAME... Reads NAME.onnx and NAME_PORT.npy for each of its inputs, and writes
 NAME_output0.npy, .. in the order of its outputs.
 """
 

@@ -1,4 +1,4 @@
-"""Makes tests/data/onnxruntime/quantized_*: a small network as ONNX Runtime's quantizer writes it, and its results.
+"""Makes tests/data/onnxruntime/quantized_*: a small network quantized by ONNX Runtime, and its results.
 
     cargo xtask export tests/data/mxnet/mini_resnet_v1-symbol.json \\
         --params tests/data/mxnet/mini_resnet_v1-0000.params --shape data=2x3x64x64 -o mini.onnx

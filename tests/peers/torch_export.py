@@ -1,11 +1,11 @@
-"""Exports EfficientNet-Lite0 from PyTorch with all the noise of its exporter, for the tests to read.
+"""Exports EfficientNet-Lite0 from PyTorch without optimizing the exported graph, for the tests.
 
-usage: torch_export.py DATA OUTDIR     (needs torch 2.15.0, efficientnet-lite-pytorch 0.1.0, onnx 1.17.0, onnxruntime 1.31.1;
+Usage: torch_export.py DATA OUTDIR     (requires torch 2.15.0, efficientnet-lite-pytorch 0.1.0, onnx 1.17.0, onnxruntime 1.31.1;
                                         DATA from `cargo xtask fetch`)
 
-Nothing is folded, so padding is computed by shape arithmetic at every convolution and normalisations stand apart. What is
-written is the file without its weights, which stand as inputs of the graph: they are those of the checkpoint under
-DATA, which the test puts back in their place. Beside it stands what onnxruntime computes with them.
+Nothing is folded: shape arithmetic computes the padding of each convolution, and batch normalization is separate. The file
+is written without its weights, which are inputs of the graph; the test restores them from the checkpoint under DATA. The
+results of ONNX Runtime are written next to it.
 """
 
 import io
