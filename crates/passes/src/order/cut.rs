@@ -36,7 +36,7 @@ impl Cut {
 
     /// The fewest bytes alive at a down-set that agrees with `side`; free tasks are then put on their side.
     ///
-    /// `running`: a task outside; what it and others make counts as made. `bonus`: bytes that count unless all of these
+    /// `running`: a task outside; blocks that it makes, alone or with others, count as made. `bonus`: bytes that count unless all of these
     /// tasks are inside. `None` if the budget ran out.
     pub(crate) fn least(
         &mut self,

@@ -7,7 +7,7 @@ use super::problem::Tasks;
 /// A task by its position in the order as given.
 pub(crate) type Position = usize;
 
-/// A problem, laid out for speed. Byte counts are plain here, as their sums and differences are what is compared.
+/// A problem, laid out for speed. Byte counts are plain integers, as sums and differences are compared.
 pub(crate) struct Instance {
     pub(crate) tasks: Vec<Work>,
     pub(crate) blocks: Vec<Span>,

@@ -1,4 +1,4 @@
-//! The order of execution with the least peak of live bytes, with what is proved about it.
+//! The order of execution with the least peak of live bytes, and its optimality certificate.
 //!
 //! Tasks and blocks only, no graph. [`least_peak`] finds an [`Order`] and is deterministic.
 //!

@@ -41,7 +41,7 @@ pub struct Task {
 ///
 /// While a task runs, the blocks that it reads and makes are alive together, unless it works in place. A block without readers
 /// dies with the task that makes it. A given block is alive from the start on. Blocks of no bytes only
-/// say what must come first.
+/// express dependencies.
 ///
 /// A block that several tasks make is alive as a whole from the first of them on. Reading it does not say which of them
 /// must come first: other blocks do.

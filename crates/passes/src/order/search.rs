@@ -4,8 +4,8 @@
 //! least peak is the bottleneck of a way from nothing done to all done, and a best-first search by the peak so far (ties:
 //! the deeper state, then the order as given) finds it. Three rules make it small. All decide "is there an order with a peak
 //! of at most M", with M the peak so far, below which nothing is left to find. `live(D)` are the bytes alive at `D`. It is
-//! a directed cut, hence submodular: `live(A ∪ B) + live(A ∩ B) <= live(A) + live(B)`. A task at `D` needs `live(D)`, what
-//! it makes and its workspace, less what it takes in place; the more is done, the more dies with it, so the more places it
+//! a directed cut, hence submodular: `live(A ∪ B) + live(A ∩ B) <= live(A) + live(B)`. A task at `D` needs `live(D)`, the
+//! bytes it makes and its workspace, less those it takes in place; the more is done, the more dies with it, so the more places it
 //! can take, and the fewer of the blocks that several tasks make are still to be made. So with
 //! `live(E ∪ S) <= live(E)`, a task that fits at `E` fits at `E ∪ S`.
 //!

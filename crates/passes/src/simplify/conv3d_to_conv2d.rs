@@ -215,8 +215,8 @@ impl Builder<'_, '_> {
         self.over_taps(planes, kernel, starts, 1, count, |builder, x, kernel| builder.conv_transpose(x, kernel, &inner))
     }
 
-    /// The sum over a kernel's depth: `count` planes from each tap's start on, `step` apart, convolved with what the kernel
-    /// has there. From `[n, d, c, ..]` to `[n, o, count, ..]`.
+    /// The sum over a kernel's depth: `count` planes from each tap's start on, `step` apart, convolved with the tap's plane of
+    /// the kernel. From `[n, d, c, ..]` to `[n, o, count, ..]`.
     fn over_taps(
         &mut self,
         planes: ValueId,
