@@ -32,6 +32,7 @@ mod stripes;
 mod support;
 mod tf32;
 mod transformers;
+mod weight_source;
 
 /// An environment variable.
 #[expect(clippy::disallowed_methods, reason = "switches of the test run")]

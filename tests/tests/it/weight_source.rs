@@ -1,0 +1,72 @@
+//! Weights from host bytes, from a file descriptor, and from memory of a device.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use compiler::Compiled;
+use runtime::{Host, RunError, WeightSource};
+use types::Tensor;
+
+use crate::executables::folder;
+use crate::support::compiled;
+
+const ADD: &str = r#"graph "add"
+v0: f32[4] = input "x"
+v1: f32[4] = weight "w" {1,2,3,4}
+v2: f32[4] = binary(v0, v1) "add" at "add"
+output "y" v2
+"#;
+
+fn model() -> Compiled {
+    compiled(ir::text::parse(ADD, |_| None).expect("the text is a graph")).expect("the host has kernels")
+}
+
+fn run(compiled: &Compiled, weights: impl Into<WeightSource>) -> Result<Vec<Tensor>, RunError> {
+    let mut session = runtime::open(Arc::new(compiled.plan.clone()), weights, &Host { threads: 1 })?;
+    session.run_tensors(&[Tensor::vector(vec![10.0f32, 20.0, 30.0, 40.0])])
+}
+
+/// A file with the constants behind a page of other bytes; it has no name any more.
+fn file_of(compiled: &Compiled) -> Arc<File> {
+    let path = folder("weight-source").join("weights");
+    let bytes = [vec![0xff; 4096], compiled.constants.clone()].concat();
+    std::fs::write(&path, bytes).expect("writable");
+    let file = File::open(&path).expect("readable");
+    std::fs::remove_file(&path).expect("the folder is ours");
+    Arc::new(file)
+}
+
+#[test]
+fn host_bytes_and_a_descriptor_give_the_same_results() {
+    let compiled = model();
+    let want = vec![Tensor::vector(vec![11.0f32, 22.0, 33.0, 44.0])];
+    assert_eq!(run(&compiled, compiled.constants.clone()), Ok(want.clone()));
+    assert_eq!(run(&compiled, Arc::new(compiled.constants.clone())), Ok(want.clone()));
+    let size = compiled.constants.len() as u64;
+    assert_eq!(run(&compiled, WeightSource::File { file: file_of(&compiled), offset: 4096, size }), Ok(want));
+}
+
+#[test]
+fn sections_outside_a_file_and_unaligned_ones_are_refused() {
+    let compiled = model();
+    let size = compiled.constants.len() as u64;
+    let error = |offset: u64| {
+        let weights = WeightSource::File { file: file_of(&compiled), offset, size };
+        run(&compiled, weights).expect_err("the section is invalid").to_string()
+    };
+    assert_eq!(error(64), "cannot map the weights: the offset must be a multiple of 4096, got 64");
+    assert!(error(8192).starts_with(&format!("cannot map the weights: the file must have {size} bytes from 8192 on")));
+    assert!(error(u64::MAX - 4095).starts_with("cannot map the weights: the file must have"));
+}
+
+#[test]
+fn another_size_and_device_memory_are_refused() {
+    let compiled = model();
+    let want = compiled.constants.len() as u64;
+    assert_eq!(run(&compiled, vec![0; 1]), Err(RunError::Constants { want, got: 1 }));
+    let handle = Arc::new(OwnedFd::from(file_of(&compiled).try_clone().expect("descriptors are left")));
+    let error =
+        run(&compiled, WeightSource::Device { handle, offset: 0, size: want }).expect_err("a CPU cannot import it");
+    assert!(error.to_string().contains("give host bytes or a file descriptor"), "{error}");
+}
