@@ -208,6 +208,8 @@ impl<'a> Decision<'a> {
             && let Home::Buffer { root, offset } = self.classes.home[operands[0]]
             && self.owns_block(result)
             && self.classes.home[result] != (Home::Buffer { root, offset })
+            // A copy of a state keeps the old value while the state is updated.
+            && !matches!(self.graph.value(root).source, ValueDef::State { .. })
         {
             if self.join_if_no_worse(result, root, offset - starts[0]).is_ok() {
                 self.classes.sharing[result] = Sharing::View;
