@@ -136,8 +136,9 @@ impl Compiler {
         path.is_absolute().then_some(path)
     }
 
+    /// The compiler without flags: those of `cc` include warnings, which `-Werror` would turn into errors.
     fn command(&self) -> Command {
-        self.0.to_command()
+        Command::new(self.0.path())
     }
 
     fn run(&self, command: &mut Command) -> Result<(), BuildError> {
