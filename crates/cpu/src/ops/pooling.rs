@@ -1,4 +1,7 @@
 //! [`Pool2d`]: max and average pooling over row-major images.
+//!
+//! Its lanes are pixels of a row, those of [`PoolBlocked`](super::pooling_blocked::PoolBlocked) channels of a block.
+//! They share no loop and stay two kernels.
 
 use serde::{Deserialize, Serialize};
 
