@@ -1,4 +1,4 @@
-//! How long networks take to compile, and to run once compiled.
+//! Times to compile networks and to run them.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,11 +1,10 @@
-//! The planner beside others': `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...]` prints tables
+//! The planner compared with others: `cargo xtask bench planner [challenge|large|families|networks [NETWORK]...]` prints tables
 //! in Markdown.
 //!
-//! Heights do not depend on the machine; times do, and stand here to be compared with each other: seconds of a processor
-//! where the system tells them. With `PRESTOW_MINIMALLOC=FILE`, the path of a built `minimalloc`, its time stands beside
-//! ours, taken in turn with it.
+//! Heights do not depend on the machine; times do. They are CPU seconds if the system reports them. With
+//! `PRESTOW_MINIMALLOC=FILE`, the path of a built `minimalloc`, its time is measured interleaved.
 //!
-//! `families` may be followed by what to make: `count=10000,100000`, `seeds=201..210`, and words of a family's name, as in
+//! `families` takes options: `count=10000,100000`, `seeds=201..210`, and words of a family's name, as in
 //! `families rectangle count=10000 seeds=201..210`.
 
 use std::path::{Path, PathBuf};
@@ -36,10 +35,10 @@ fn main() {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches lie in the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches are in the workspace").to_path_buf()
 }
 
-/// A file of ours, or of the arena's tests.
+/// A file of the benches or of the arena's tests.
 fn path_of(file: &str) -> PathBuf {
     let own = root().join("benches/data/planner").join(file);
     if own.exists() { own } else { root().join("crates/arena/tests/data").join(file) }
@@ -58,14 +57,14 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     (result, start_s.zip(processor_s()).map_or(wall_s, |(start, end)| end - start))
 }
 
-/// Seconds that this thread has had a processor, where Linux counts them.
+/// The CPU seconds of this thread, if Linux reports them.
 fn processor_s() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
     Some(nanoseconds / 1e9)
 }
 
-/// Places, checks, and tells how long placing took.
+/// Places and checks; returns the seconds of placing.
 fn placed(problem: &Problem, limits: Limits) -> (Placement, f64) {
     let (placement, seconds) = timed(|| place(problem, limits).unwrap_or_else(|error| panic!("{error}")));
     check(problem, &placement.offsets, placement.height()).expect("a placement is valid");
@@ -84,7 +83,7 @@ fn state(proof: Proof) -> &'static str {
     }
 }
 
-/// minimalloc's challenge: placements within 1 048 576 bytes, and the least height that some minutes find.
+/// minimalloc's challenge: placements within 1 048 576 bytes, and the least heights found within minutes.
 fn challenge() {
     let peer = std::env::var_os("PRESTOW_MINIMALLOC").map(PathBuf::from);
     println!("| instance | buffers | lower bound | height within 1 048 576 | s | minimalloc s |");
@@ -119,7 +118,7 @@ fn challenge() {
     println!();
 }
 
-/// The seconds that minimalloc says it took. A run that fails counts as none and is told.
+/// The seconds that minimalloc prints. Panics if a run fails.
 fn minimalloc(program: &Path, input: &Path) -> f64 {
     let output = std::env::temp_dir().join("prestow-minimalloc.csv");
     let words = [format!("--input={}", input.display()), format!("--output={}", output.display())];
@@ -152,19 +151,19 @@ fn row(name: &str, problem: &Problem) {
     );
 }
 
-/// A kind of made-up problems: its name, and one of so many buffers by a seed.
+/// A kind of generated problems: its name, and the problem for a number of buffers and a seed.
 type Family = (&'static str, fn(usize, u64) -> Problem);
 
 const FAMILIES: [Family; 6] = [
     ("rectangle cut up", cut_rectangle),
     ("rectangle cut unevenly", cut_unevenly),
-    ("random lives", random_lives),
-    ("nested lives", nested_lives),
+    ("random lifetimes", random_lifetimes),
+    ("nested lifetimes", nested_lifetimes),
     ("few long among short", few_long),
     ("every magnitude", every_magnitude),
 ];
 
-/// Made-up problems of every family and size, or of those asked for.
+/// Generated problems of all families and sizes, or of the requested ones.
 fn families(words: &[String]) {
     let list = |key: &str| words.iter().find_map(|word| word.strip_prefix(key));
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|error| panic!("`{text}`: {error}"));
@@ -220,7 +219,7 @@ fn cut_rectangle(count: usize, seed: u64) -> Problem {
     Problem { buffers, capacity: None }
 }
 
-/// The same, but a part chosen at random is cut next, so that some are cut often and others never; in any order.
+/// The same, but the next part to cut is random, so that some are cut often and others never; shuffled.
 fn cut_unevenly(count: usize, seed: u64) -> Problem {
     let mut random = Random::new(seed);
     let mut parts = vec![[0u64, 4 * count as u64, 0, 1 << 32]];
@@ -244,7 +243,7 @@ fn cut_unevenly(count: usize, seed: u64) -> Problem {
     Problem { buffers, capacity: None }
 }
 
-/// Lives and sizes of every order of magnitude.
+/// Lifetimes and sizes of every order of magnitude.
 fn every_magnitude(count: usize, seed: u64) -> Problem {
     let mut random = Random::new(seed);
     let steps = 2 * count as u64;
@@ -260,7 +259,7 @@ fn every_magnitude(count: usize, seed: u64) -> Problem {
     Problem { buffers: (0..count).map(|_| one()).collect(), capacity: None }
 }
 
-fn random_lives(count: usize, seed: u64) -> Problem {
+fn random_lifetimes(count: usize, seed: u64) -> Problem {
     let mut random = Random::new(seed);
     let steps = count as u64;
     let mut one = || {
@@ -270,8 +269,8 @@ fn random_lives(count: usize, seed: u64) -> Problem {
     Problem { buffers: (0..count).map(|_| one()).collect(), capacity: None }
 }
 
-/// Training: each layer's result lives until its gradient is computed, with short workspaces on both ways.
-fn nested_lives(count: usize, seed: u64) -> Problem {
+/// Training: each layer's result lives until its gradient is computed, with short workspaces in both passes.
+fn nested_lifetimes(count: usize, seed: u64) -> Problem {
     let mut random = Random::new(seed);
     let layers = (count / 3) as u64;
     let mut buffers = Vec::new();
@@ -296,7 +295,7 @@ fn few_long(count: usize, seed: u64) -> Problem {
     Problem { buffers: (0..count).map(|_| one()).collect(), capacity: None }
 }
 
-/// Reads what MXNet plans by name and batch.
+/// Reads MXNet's plans by name and batch.
 fn mxnet(file: &str) -> impl Fn(&str, usize) -> Option<u64> {
     let table = std::fs::read_to_string(path_of(file)).expect("it is there");
     move |name, batch| {
@@ -305,7 +304,7 @@ fn mxnet(file: &str) -> impl Fn(&str, usize) -> Option<u64> {
     }
 }
 
-/// The rules of other planners, on our buffers, and MXNet's own plans.
+/// The rules of other planners on the same buffers, and MXNet's plans.
 fn networks(names: &[&str]) {
     let (plain, fused) = (mxnet("mxnet_1.9.1.csv"), mxnet("mxnet_1.9.1_fused.csv"));
     println!(
@@ -337,7 +336,7 @@ fn networks(names: &[&str]) {
             let inner = placed(&inner, Limits::default()).0.height().0;
             let (plain, fused) = (plain(&request.model, batch), fused(&request.model, batch));
             let less = plain.map(|bytes| saving(inner, bytes));
-            // Rounded down by a MiB at most: what is saved at least.
+            // Rounded down by at most a MiB, so this is a lower bound of the saving.
             let fused_less = fused.map(|mib| saving(inner, mib << 20));
             savings.extend(less);
             fused_savings.extend(fused_less);
@@ -358,10 +357,10 @@ fn networks(names: &[&str]) {
         }
     }
     println!();
-    for (what, mut savings) in [("MXNet's plan", savings), ("its plan with fusion", fused_savings)] {
+    for (baseline, mut savings) in [("MXNet's plan", savings), ("its plan with fusion", fused_savings)] {
         savings.sort_by(f64::total_cmp);
         if let Some(least) = savings.first() {
-            println!("under {what}: median {:.1} %, least {least:.1} %", savings[savings.len() / 2]);
+            println!("below {baseline}: median {:.1} %, least {least:.1} %", savings[savings.len() / 2]);
         }
     }
 }
@@ -370,12 +369,12 @@ fn saving(ours: u64, theirs: u64) -> f64 {
     100.0 * (1.0 - ours as f64 / theirs as f64)
 }
 
-/// What MXNet's zoo calls the network: the networks of gluon are the very same.
+/// The name in MXNet's zoo; the networks of gluon are identical.
 fn mxnet_name(name: &str) -> &str {
     name.strip_prefix("gluon/").unwrap_or("-")
 }
 
-/// Places buffers in an order, each into the smallest hole among those that live at the same time, else on top.
+/// Places buffers in an order, each into the smallest hole among those live at the same time, otherwise on top.
 fn best_fit(problem: &Problem, order: &[usize]) -> u64 {
     let mut placed: Vec<(u64, u64, Lifetime)> = Vec::new();
     for &ix in order {
@@ -412,7 +411,7 @@ fn by_size(problem: &Problem) -> u64 {
     best_fit(problem, &sorted_by(problem, |buffer| std::cmp::Reverse(buffer.size)))
 }
 
-/// Allocation order. Plans number their buffers as steps first touch them.
+/// Allocation order: plans number buffers by first use.
 fn in_order(problem: &Problem) -> u64 {
     best_fit(problem, &sorted_by(problem, |buffer| buffer.lifetime.first))
 }

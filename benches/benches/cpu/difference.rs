@@ -1,15 +1,15 @@
-//! [`Difference`]: how far outputs are from what is expected.
+//! [`Difference`]: the distance of outputs from expected ones.
 
 use types::Tensor;
 
-/// Outputs agree where they differ by at most `ABSOLUTE + RELATIVE * |expected|`: sums of f32 in another order.
+/// Outputs agree if they differ by at most `ABSOLUTE + RELATIVE * |expected|`: sums of f32 in another order.
 const ABSOLUTE: f64 = 1e-4;
 const RELATIVE: f64 = 1e-3;
 
-/// How far outputs are from what is expected.
+/// The distance of outputs from expected ones.
 pub(crate) struct Difference {
     pub(crate) agrees: bool,
-    /// The most, and the same as a part of the largest expected magnitude.
+    /// The largest difference, absolute and relative to the largest expected magnitude.
     absolute: f64,
     relative: f64,
 }

@@ -1,8 +1,8 @@
-//! Executables beside other runtimes: `cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [NETWORK|FILE]...`.
+//! Executables compared with other runtimes: `cargo xtask bench cpu [--peers[=NAME,...]] [--cold] [NETWORK|FILE]...`.
 //!
-//! Each peer is a process of its own (`benches/peers`) on the same network: a file as it is, or a network of the zoo
-//! with the same weights, exported. Peers and executable are visited in turns, in an order shuffled anew each
-//! round, one at a time: what else the machine does hits all sides alike, so ratios are taken within a round.
+//! Each peer is a separate process (`benches/peers`) with the same network: the same file, or a network of the zoo
+//! exported with the same weights. Peers and executable run interleaved, one at a time, in an order shuffled for each
+//! round: other load of the machine affects all alike, so ratios are taken within a round.
 
 mod difference;
 mod model;
@@ -16,7 +16,7 @@ use model::Model;
 use peer::{Peer, Program};
 use process::Once;
 
-/// What is measured where nothing is named. Files count where `cargo xtask fetch` has brought them.
+/// The default networks. Files are measured if `cargo xtask fetch` has downloaded them.
 const MODELS: [&str; 10] = [
     "resnet50",
     "vgg19",
@@ -30,7 +30,7 @@ const MODELS: [&str; 10] = [
     "data/models/ppocrv4/ch_PP-OCRv4_det_infer.onnx:x=1x3x320x320",
 ];
 
-/// A visit lasts about so long where no number of runs is given.
+/// The default length of a visit.
 const VISIT_MS: f64 = 400.0;
 
 fn main() {
@@ -47,12 +47,12 @@ fn main() {
 struct Options {
     peers: Vec<Program>,
     rounds: usize,
-    /// Runs of a visit.
+    /// The runs of a visit.
     runs: Option<usize>,
     threads: usize,
     /// For networks of the zoo.
     batch: usize,
-    /// What executables store between kernels, and OpenVINO computes in: `f32`, `bf16` or `f16`.
+    /// The dtype that executables store between kernels and OpenVINO computes in: `f32`, `bf16` or `f16`.
     dtype: String,
     cold: bool,
     models: Vec<String>,
@@ -77,7 +77,7 @@ impl Options {
                 _ => Err(format!("{flag} takes a number from 1, not `{value}`")),
             };
             match flag {
-                // `xtask/src/peers.rs` makes these of `--peers`.
+                // `xtask/src/peers.rs` derives these from `--peers`.
                 "--python" | "--native" => options.peers.push(Program::parse(flag, value)?),
                 "--rounds" => options.rounds = number()?,
                 "--runs" => options.runs = Some(number()?),
@@ -85,7 +85,7 @@ impl Options {
                 "--batch" => options.batch = number()?,
                 "--dtype" => options.dtype = value.into(),
                 "--cold" => options.cold = true,
-                // Cargo's own.
+                // An argument of Cargo.
                 "--bench" => {}
                 flag if flag.starts_with("--") => return Err(format!("`{flag}` is not a flag of this bench")),
                 _ => options.models.push(word),
@@ -125,7 +125,7 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
         Some(runs) => runs,
         None => (VISIT_MS / model.visit(options.threads, 3)?.median).ceil().clamp(3.0, 200.0) as usize,
     };
-    // By contestant, executable first: the median of each round, and the least latency of all.
+    // By contestant, executable first: the median of each round, and the least latency of all rounds.
     let mut medians = vec![Vec::new(); 1 + peers.len()];
     let mut least = vec![f64::INFINITY; 1 + peers.len()];
     let mut random = Random::new(1);
@@ -188,9 +188,11 @@ fn warm_row(options: &Options, model: &Model) -> Result<String, String> {
     ))
 }
 
-/// The table of fresh processes: from the start of the process to the first line it prints about a result.
+/// The table of cold starts: from the start of a process to the first line that it prints about a result.
 fn cold(options: &Options) -> Result<(), String> {
-    println!("| network | what | to the first result, ms | of it loading | of it the first run | peak resident, MiB |");
+    println!(
+        "| network | runtime | to the first result, ms | of it loading | of it the first run | peak resident, MiB |"
+    );
     println!("| --- | --- | --- | --- | --- | --- |");
     for model in &options.models {
         let model = Model::prepare(options, model)?;

@@ -1,4 +1,4 @@
-//! [`Model`]: a network with its executable and what peers need to run it.
+//! [`Model`]: a network with its executable and the files of peers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use weights::npy;
 use crate::Options;
 use crate::process::{Once, Visit, first_line, output_of, parse};
 
-/// A network with its executable and what peers need.
+/// A network with its executable and the files of peers.
 pub(crate) struct Model {
     pub(crate) name: String,
-    /// Where its inputs, outputs and `request.json` lie.
+    /// The folder of its inputs, outputs and `request.json`.
     pub(crate) folder: PathBuf,
     exe: PathBuf,
     inputs: Vec<(String, PathBuf)>,
@@ -49,7 +49,7 @@ impl Model {
         let exe = folder.join("exe");
         ours("compile", &["--dtype", &options.dtype], &exe)?;
 
-        // The model as we export it: what peers get of the zoo, and of files those that read no ONNX by themselves.
+        // The exported model: for networks of the zoo, and for peers that do not read ONNX files.
         let plain = folder.join("model.onnx");
         let mut is_plain = !options.peers.is_empty();
         if is_plain && let Err(error) = ours("export", &[], &plain) {
@@ -83,7 +83,7 @@ impl Model {
         Ok(Model { name, folder, exe, inputs, output_names })
     }
 
-    /// Some runs of the executable. It is started anew; its file is in the page cache.
+    /// Some runs of the executable, as a new process; its file is in the page cache.
     pub(crate) fn visit(&self, threads: usize, runs: usize) -> Result<Visit, String> {
         let mut command = Command::new(&self.exe);
         command.args([
@@ -147,13 +147,13 @@ pub(crate) fn is_file(model: &str) -> bool {
 }
 
 pub(crate) fn at_root(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches lie in the workspace").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("benches are in the workspace").join(path)
 }
 
-/// The folder of what is built, in which this program lies under `release/deps`.
+/// The target folder, which has this program under `release/deps`.
 fn target() -> PathBuf {
     let own = std::env::current_exe().expect("this program has a file");
-    own.ancestors().nth(3).expect("benches lie in a target folder").to_path_buf()
+    own.ancestors().nth(3).expect("benches are in a target folder").to_path_buf()
 }
 
 fn text(json: &Json) -> String {

@@ -1,4 +1,4 @@
-//! [`Peer`]: another runtime with a model, in a process of its own that obeys lines (`benches/peers/speed.py` says which).
+//! [`Peer`]: another runtime with a model, in a process that reads commands (see `benches/peers/speed.py`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use crate::median;
 use crate::model::{Model, at_root, read};
 use crate::process::{Once, Visit, first_line, parse};
 
-/// How a peer is started.
+/// The program of a peer.
 pub(crate) struct Program {
     pub(crate) name: String,
     host: Host,
 }
 
 enum Host {
-    /// The Python that has its package.
+    /// A Python with its package.
     Python(PathBuf),
     /// A program of `benches/peers/native`.
     Native(PathBuf),
@@ -40,13 +40,13 @@ impl Program {
             }
             Host::Native(program) => Command::new(program),
         };
-        // MNN's converter leaves a file where it is run.
+        // MNN's converter writes a file to its working folder.
         command.arg(model.folder.join("request.json")).current_dir(&model.folder);
         command
     }
 }
 
-/// A peer that has loaded a model and waits.
+/// A peer that has loaded a model.
 pub(crate) struct Peer {
     child: Child,
     input: ChildStdin,
@@ -54,7 +54,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Loads and warms up. A peer that cannot is told of and left out.
+    /// Loads and warms up. Prints an error and skips a peer that cannot.
     pub(crate) fn start(program: &Program, model: &Model) -> Option<Peer> {
         let mut command = program.command(model);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -111,7 +111,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It has nothing to put away; that it may have ended is no error.
+        // It has no state to save; it may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Programs that are run for what they print, and how long that took.
+//! Programs that print results, with their times.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -6,23 +6,23 @@ use std::time::Instant;
 
 use serde_json::Value as Json;
 
-/// What some runs took, in milliseconds each.
+/// The times of some runs, in milliseconds.
 pub(crate) struct Visit {
     pub(crate) median: f64,
     pub(crate) least: f64,
 }
 
-/// What a fresh process took.
+/// The times of a new process.
 pub(crate) struct Once {
     /// From its start to its first line.
     pub(crate) all_ms: f64,
-    /// Of this, from imported packages to a model that can run, where the process tells.
+    /// Of this, from imported packages to a loaded model, if the process prints it.
     pub(crate) load_ms: Option<f64>,
     pub(crate) first_ms: Option<f64>,
     pub(crate) peak_rss_bytes: f64,
 }
 
-/// Starts a process and waits for its first line. What else it prints is read and thrown away.
+/// Starts a process and waits for its first line. Further output is discarded.
 #[expect(clippy::disallowed_methods, reason = "benches measure time")]
 pub(crate) fn first_line(command: &mut Command) -> Result<(String, f64), String> {
     let start = Instant::now();

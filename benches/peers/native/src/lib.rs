@@ -1,7 +1,7 @@
-//! What `benches/peers/speed.py` is for Python packages, for runtimes that are Rust crates: one of them on one ONNX
-//! file, under the control of `benches/benches/cpu`. The head of that script says which lines are obeyed.
+//! The counterpart of `benches/peers/speed.py` for runtimes that are Rust crates: runs one of them on one ONNX file,
+//! controlled by `benches/benches/cpu`. The head of that script has the commands.
 //!
-//! A runtime is a [`Peer`] and a program of its own, so that none pays for another's code.
+//! A runtime is a [`Peer`] and a separate program, so that none pays for another's code.
 
 use std::fs;
 use std::io::Write;
@@ -13,12 +13,12 @@ use serde::Deserialize;
 use types::Tensor;
 use weights::npy;
 
-/// What to load, as the bench writes it.
+/// The request, as the bench writes it.
 #[derive(Deserialize)]
 pub struct Request {
     /// The ONNX file.
     pub model: PathBuf,
-    /// How many threads compute.
+    /// The number of threads.
     pub threads: usize,
     inputs: Vec<(String, PathBuf)>,
     /// The names of the outputs.
@@ -32,15 +32,15 @@ impl Request {
     }
 }
 
-/// A runtime with a model and its inputs. Errors are told as they are.
+/// A runtime with a model and its inputs. Errors are returned unchanged.
 pub trait Peer: Sized {
-    /// What a run yields, as the runtime has it.
+    /// The runtime's type of results.
     type Outputs;
 
-    /// Loads a model and makes it ready to run, in as many threads as it is told.
+    /// Loads a model for the requested number of threads.
     fn load(request: &Request) -> Result<Self, String>;
 
-    /// One run: what is timed.
+    /// One run, which is timed.
     fn run(&mut self) -> Result<Self::Outputs, String>;
 
     /// Outputs in the order of the request.
@@ -118,7 +118,7 @@ fn milliseconds(took: Duration) -> f64 {
     1e3 * took.as_secs_f64()
 }
 
-/// The most that was resident so far.
+/// The peak of resident memory so far.
 fn peak_rss_bytes() -> Result<u64, String> {
     let status = fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;
@@ -126,7 +126,7 @@ fn peak_rss_bytes() -> Result<u64, String> {
     Ok(1024 * kib)
 }
 
-/// Answers; that whoever asked has closed the pipe is an error like others.
+/// Prints an answer; a closed pipe is an error.
 fn say(line: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| error.to_string())

@@ -25,7 +25,7 @@ impl Peer for Rten {
 
     fn load(request: &Request) -> Result<Rten, String> {
         let mut options = ModelOptions::with_all_ops();
-        // Its own form of weights, made once: faster, for more memory.
+        // Prepacked weights: faster, for more memory.
         options.prepack_weights(true);
         let model = options.load_file(&request.model).map_err(|error| error.to_string())?;
         let id = |name: &str| model.node_id(name).map_err(|error| error.to_string());
@@ -50,7 +50,7 @@ impl Peer for Rten {
     }
 }
 
-/// Whole numbers and truth values have 32 bits there.
+/// rten has integers and booleans of 32 bits.
 fn theirs(tensor: &types::Tensor) -> Result<Value, String> {
     let shape = &tensor.shape()[..];
     match tensor.dtype() {

@@ -28,7 +28,7 @@ impl Peer for Tract {
     }
 
     fn run(&mut self) -> Result<Self::Outputs, String> {
-        // Cloned inputs are counted references.
+        // Cloned inputs are reference counted.
         self.plan.run(self.inputs.clone()).map_err(|error| format!("{error:#}"))
     }
 
